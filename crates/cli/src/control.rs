@@ -1,0 +1,104 @@
+//! `status` and `reload`: questions to the processes that run on this machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
+
+use crate::failure::Failure;
+use crate::status;
+
+/// Show what the switch or the node agent on this machine is doing
+///
+/// Asks every process of this network namespace unless told which.
+#[derive(Args)]
+pub struct Status {
+    /// Print JSON, one line for each process
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Status {
+    pub fn run(self) -> Result<(), Failure> {
+        self.target.ask(&Request::Status, |response, first| {
+            let Response::Status(value) = response else {
+                return Err(Failure::system("the process answered something else than its status"));
+            };
+            if self.json {
+                println!("{value}");
+            } else {
+                print!("{}{}", if first { "" } else { "\n" }, status::render(&value));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Apply a changed cluster.toml
+///
+/// All or nothing: if the file is invalid, what is running stays as it is. Prints what has changed.
+#[derive(Args)]
+pub struct Reload {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Reload {
+    pub fn run(self) -> Result<(), Failure> {
+        self.target.ask(&Request::Reload {}, |response, _| {
+            let Response::Done { lines } = response else {
+                return Err(Failure::system("the process answered something else than was asked"));
+            };
+            if lines.is_empty() {
+                println!("nothing has changed");
+            }
+            lines.iter().for_each(|line| println!("{line}"));
+            Ok(())
+        })
+    }
+}
+
+#[derive(Args)]
+struct Target {
+    /// The process's socket; without, all processes of this network namespace
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Target {
+    /// Asks each process and gives the answers to `show`, the second argument of which is whether this is the
+    /// first answer. Goes on after a failure; the last one is the result.
+    fn ask(
+        &self,
+        request: &Request,
+        mut show: impl FnMut(Response, bool) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let sockets = match &self.socket {
+            Some(path) => vec![path.clone()],
+            None => find_sockets()?.into_iter().map(|instance| instance.path).collect(),
+        };
+        if sockets.is_empty() {
+            return Err(Failure::system(
+                "no switch or node runs in this network namespace; start one, or name its socket with --socket",
+            ));
+        }
+        let mut result = Ok(());
+        for (index, path) in sockets.iter().enumerate() {
+            let answered = match ControlClient::call(path, request) {
+                // The same status as for a file that is invalid at the start.
+                Ok(Response::Failed { message }) => Err(Failure::invalid(message)),
+                Ok(response) => show(response, index == 0),
+                Err(error) => Err(error.into()),
+            };
+            // An earlier failure is printed now, the last one by the caller.
+            if let Err(failure) = answered
+                && let Err(earlier) = std::mem::replace(&mut result, Err(failure))
+            {
+                earlier.report();
+            }
+        }
+        result
+    }
+}

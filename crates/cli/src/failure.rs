@@ -1,0 +1,67 @@
+//! Why a command failed: what goes to stderr, and the exit status.
+
+use std::process::ExitCode;
+
+/// The end of a command that did not do what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    status: u8,
+    message: String,
+}
+
+impl Failure {
+    /// The configuration is invalid.
+    pub const INVALID: u8 = 1;
+    /// A file cannot be read, or the system refuses.
+    pub const SYSTEM: u8 = 2;
+
+    /// A failure that has nothing to do with the content of a file.
+    pub fn system(message: impl Into<String>) -> Self {
+        Failure { status: Self::SYSTEM, message: format!("switchback: {}", message.into()) }
+    }
+
+    /// A configuration that a process would not take, in its words.
+    pub fn invalid(message: String) -> Self {
+        Failure { status: Self::INVALID, message }
+    }
+
+    /// A failure whose reason has been printed already.
+    pub fn silent(status: u8) -> Self {
+        Failure { status, message: String::new() }
+    }
+
+    /// Prints the message and returns the exit status.
+    pub fn report(self) -> ExitCode {
+        if !self.message.is_empty() {
+            eprintln!("{}", self.message);
+        }
+        ExitCode::from(self.status)
+    }
+}
+
+/// Mistakes in a file are printed as `file:line:column: what is wrong` and without a prefix, so that editors
+/// find the place.
+impl From<switchback_config::Error> for Failure {
+    fn from(error: switchback_config::Error) -> Self {
+        match error {
+            switchback_config::Error::Invalid(_) => Failure::invalid(error.to_string()),
+            other => Failure { status: other.exit_status(), ..Failure::system(other.to_string()) },
+        }
+    }
+}
+
+/// The daemons give the configuration's own messages on, so the same holds for them.
+impl From<switchback_runtime::Error> for Failure {
+    fn from(error: switchback_runtime::Error) -> Self {
+        match error.exit_status() {
+            Self::INVALID => Failure::invalid(error.to_string()),
+            status => Failure { status, ..Failure::system(error.to_string()) },
+        }
+    }
+}
+
+impl From<switchback_lab::Error> for Failure {
+    fn from(error: switchback_lab::Error) -> Self {
+        Failure::system(error.to_string())
+    }
+}

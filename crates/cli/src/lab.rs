@@ -1,0 +1,198 @@
+//! `lab`: clusters in network namespaces.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand, ValueEnum};
+use switchback_lab::{Builder, Cluster, LabInfo, Role, ServerKind, ServerOptions, Topology};
+
+use crate::demo::Demo;
+use crate::failure::Failure;
+use crate::table::{Align, Table};
+
+/// Clusters in network namespaces on this machine
+#[derive(Subcommand)]
+pub enum Lab {
+    Up(Up),
+    Exec(Exec),
+    Down(Down),
+    List(List),
+    Demo(Demo),
+}
+
+impl Lab {
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Lab::Up(command) => command.run(),
+            Lab::Exec(command) => command.run(),
+            Lab::Down(command) => command.run(),
+            Lab::List(command) => command.run(),
+            Lab::Demo(command) => command.run(),
+        }
+    }
+}
+
+/// Make a lab that stays until `lab down`
+///
+/// Writes a cluster.toml of one pool with all nodes, and says how to start the switch and the node agents.
+#[derive(Args)]
+pub struct Up {
+    /// Number of clients
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// Number of nodes
+    #[arg(long, default_value_t = 2)]
+    nodes: usize,
+    /// How the hosts are connected
+    #[arg(long, value_enum, default_value_t = TopologyName::Flat)]
+    topology: TopologyName,
+    /// A server to start on every node
+    #[arg(long, value_enum)]
+    server: Option<ServerName>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TopologyName {
+    /// All hosts on one bridge
+    Flat,
+    /// Clients, switch and nodes in subnets of their own, with a router between
+    Routed,
+    /// Likewise, and the switch has a second interface in the nodes' subnet
+    TwoArmed,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ServerName {
+    Nginx,
+    Apache,
+    Caddy,
+}
+
+impl Up {
+    fn run(self) -> Result<(), Failure> {
+        let topology = match self.topology {
+            TopologyName::Flat => Topology::Flat,
+            TopologyName::Routed => Topology::Routed,
+            TopologyName::TwoArmed => Topology::TwoArmed,
+        };
+        let server = self.server.map(|server| match server {
+            ServerName::Nginx => ServerKind::Nginx,
+            ServerName::Apache => ServerKind::Apache,
+            ServerName::Caddy => ServerKind::Caddy,
+        });
+        let lab = Builder::default()
+            .clients(self.clients)
+            .nodes(self.nodes)
+            .topology(topology)
+            // On one bridge nobody but the switch's program should answer for the VIPs; a router needs the
+            // routes that come with the addresses.
+            .vips_on_switch(topology != Topology::Flat)
+            .up()?;
+        if let Some(kind) = server {
+            lab.nodes().try_for_each(|node| node.server(kind, &ServerOptions::default()).map(drop))?;
+        }
+        let config = lab.write_config(&Cluster::with_policy("round-robin"))?;
+        let daemons: Vec<String> = lab
+            .hosts()
+            .iter()
+            .filter_map(|host| match host.role() {
+                Role::Switch => Some((host.name(), "switch".to_owned())),
+                Role::Node => Some((host.name(), format!("node --name {}", host.name()))),
+                _ => None,
+            })
+            .map(|(host, role)| {
+                let config = config.display();
+                format!("switchback lab exec {host} switchback {role} --interface eth0 --config {config}")
+            })
+            .collect();
+        print_lab(&lab.persist()?);
+        println!("To start the switch and the node agents, each in a terminal of its own:");
+        daemons.iter().for_each(|line| println!("  {line}"));
+        Ok(())
+    }
+}
+
+/// Run a command on a host of a lab
+#[derive(Args)]
+pub struct Exec {
+    /// Which lab; not needed if there is only one
+    #[arg(long, value_name = "ID")]
+    lab: Option<String>,
+    /// The host, such as client0, switch0, node1
+    host: String,
+    /// The command and its arguments; without, a shell
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl Exec {
+    fn run(self) -> Result<(), Failure> {
+        let shell = || vec![std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
+        let words = if self.command.is_empty() { shell() } else { self.command };
+        match switchback_lab::exec(self.lab.as_deref(), &self.host, &words)? {}
+    }
+}
+
+/// Remove a lab and end what runs in it
+#[derive(Args)]
+pub struct Down {
+    /// Which lab; not needed if there is only one
+    id: Option<String>,
+}
+
+impl Down {
+    fn run(self) -> Result<(), Failure> {
+        let lab = switchback_lab::down(self.id.as_deref())?;
+        println!("lab {} is gone", lab.id);
+        Ok(())
+    }
+}
+
+/// Show the labs of this machine
+#[derive(Args)]
+pub struct List {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    fn run(self) -> Result<(), Failure> {
+        let labs = switchback_lab::list()?;
+        if self.json {
+            let labs: Vec<serde_json::Value> = labs.iter().map(as_json).collect();
+            println!("{}", serde_json::Value::from(labs));
+        } else {
+            labs.iter().for_each(print_lab);
+        }
+        Ok(())
+    }
+}
+
+fn as_json(lab: &LabInfo) -> serde_json::Value {
+    let host = |host: &switchback_lab::HostInfo| {
+        serde_json::json!({
+            "name": host.name,
+            "namespace": host.namespace,
+            "ipv4": host.ipv4.to_string(),
+            "ipv6": host.ipv6.to_string(),
+        })
+    };
+    serde_json::json!({
+        "id": lab.id,
+        "persistent": lab.persistent,
+        "directory": lab.directory.display().to_string(),
+        "vip4": lab.vip4.to_string(),
+        "vip6": lab.vip6.to_string(),
+        "hosts": lab.hosts.iter().map(host).collect::<Vec<_>>(),
+    })
+}
+
+fn print_lab(lab: &LabInfo) {
+    println!("lab {}, VIPs {} and {}, files in {}", lab.id, lab.vip4, lab.vip6, lab.directory.display());
+    let columns = ["HOST", "IPV4", "IPV6", "NAMESPACE"].map(|title| (title, Align::Left));
+    let mut table = Table::new(&columns);
+    for host in &lab.hosts {
+        table.row([host.name.clone(), host.ipv4.to_string(), host.ipv6.to_string(), host.namespace.clone()]);
+    }
+    print!("{}", table.render(2));
+}

@@ -1,0 +1,56 @@
+//! The `switchback` command: arguments in, one call out. Each file is one group of commands; what they do is
+//! in the libraries.
+
+mod control;
+mod daemon;
+mod demo;
+mod doctor;
+mod failure;
+mod files;
+mod lab;
+mod status;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// A layer-7 load balancer whose responses do not pass through it.
+///
+/// Exit status: 0 if all went well, 1 if the configuration is invalid, 2 if a file cannot be read, the system
+/// refuses or the command line is wrong.
+#[derive(Parser)]
+#[command(name = "switchback", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Switch(daemon::Switch),
+    Node(daemon::Node),
+    Check(files::Check),
+    Keygen(files::Keygen),
+    Doctor(doctor::Doctor),
+    Status(control::Status),
+    Reload(control::Reload),
+    #[command(subcommand)]
+    Lab(lab::Lab),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Switch(command) => command.run(),
+        Command::Node(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Keygen(command) => command.run(),
+        Command::Doctor(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Reload(command) => command.run(),
+        Command::Lab(command) => command.run(),
+    };
+    result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+}

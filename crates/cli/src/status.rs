@@ -1,0 +1,181 @@
+//! What `status` shows of a running process: tables made of its JSON. A key that is missing shows as `-`, so
+//! that a process of another version can be asked too.
+
+use serde_json::Value;
+use switchback_wire::{NodeCounter, SwitchCounter};
+
+use crate::table::{Align, Table};
+
+/// The whole answer of one process.
+pub fn render(status: &Value) -> String {
+    match status["role"].as_str() {
+        Some("node") => node(status),
+        _ => switch(status),
+    }
+}
+
+fn switch(status: &Value) -> String {
+    let mut text = format!("switch, up {}, {} flows\n", uptime(status), show(&status["flows"]));
+    for interface in items(&status["interfaces"]) {
+        text += &format!("interface {}, XDP {}\n", show(&interface["name"]), show(&interface["mode"]));
+    }
+
+    let mut services =
+        Table::new(&[("SERVICE", Align::Left), ("VIPS", Align::Left), ("REQUESTS", Align::Right)]);
+    for service in items(&status["services"]) {
+        services.row([show(&service["name"]), show(&service["listen"]), show(&service["requests"])]);
+    }
+    text += &format!("\n{}", services.render(0));
+
+    let mut nodes = Table::new(&[
+        ("NODE", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("NEXT HOP", Align::Left),
+        ("REQUESTS", Align::Right),
+        ("ADOPTED", Align::Right),
+        ("REFUSED", Align::Right),
+        ("RELEASED", Align::Right),
+    ]);
+    for node in items(&status["nodes"]) {
+        let next_hop = match node["resolved"].as_bool() {
+            Some(true) => "resolved",
+            Some(false) => "not resolved",
+            None => "-",
+        };
+        let number = |key: &str| show(&node[key]);
+        nodes.row([
+            show(&node["name"]),
+            show(&node["address"]),
+            next_hop.to_owned(),
+            number("requests"),
+            number("adopted"),
+            number("refused"),
+            number("released"),
+        ]);
+    }
+    text += &format!("\n{}", nodes.render(0));
+
+    text += &counters("dispatch counters", &status["dispatch"], |_| "");
+    text + &counters("counters", &status["counters"], |name| {
+        SwitchCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", SwitchCounter::help)
+    })
+}
+
+fn node(status: &Value) -> String {
+    let mut text = format!(
+        "node {} ({}), {} flows\ninterface {}\nVIPs {}\n",
+        show(&status["name"]),
+        show(&status["address"]),
+        show(&status["flows"]),
+        show(&status["interface"]),
+        show(&status["vips"]),
+    );
+    text += &counters("counters", &status["counters"], |name| {
+        NodeCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", NodeCounter::help)
+    });
+    text
+}
+
+/// Those that are not zero, in the process's order, under a title. Counts by kind, as of answers by status, come
+/// as an object of their own.
+fn counters(title: &str, counters: &Value, help: impl Fn(&str) -> &'static str) -> String {
+    let mut table = Table::new(&[("", Align::Right), ("", Align::Left), ("", Align::Left)]);
+    let mut any = false;
+    let mut add = |name: String, count: &Value| {
+        if count.as_u64() != Some(0) {
+            let help = help(&name).to_owned();
+            table.row([show(count), name, help]);
+            any = true;
+        }
+    };
+    for (name, count) in counters.as_object().into_iter().flatten() {
+        match count {
+            Value::Object(kinds) => {
+                kinds.iter().for_each(|(kind, count)| add(format!("{name} {kind}"), count))
+            }
+            count => add(name.clone(), count),
+        }
+    }
+    if any { format!("\n{title} that are not zero\n{}", table.render(2)) } else { String::new() }
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A value as a cell: texts without quotes, lists with commas, `-` for what is missing.
+fn show(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) if list.is_empty() => "-".to_owned(),
+        Value::Array(list) => list.iter().map(show).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+fn uptime(status: &Value) -> String {
+    let Some(seconds) = status["uptime_s"].as_f64() else { return "-".to_owned() };
+    // Whole seconds, whichever way the process counts them.
+    let seconds = seconds as u64;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_switch_shows_its_nodes_and_the_counters_that_moved() {
+        let text = render(&json!({
+            "role": "switch",
+            "interfaces": [{"name": "eth0", "mode": "native"}],
+            "uptime_s": 3725,
+            "flows": 2,
+            "services": [{"name": "shop", "listen": ["192.0.2.100:80", "[2001:db8::100]:80"], "requests": 9}],
+            "nodes": [{"name": "n1", "address": "192.0.2.21", "resolved": true, "requests": 9, "adopted": 3,
+                       "refused": 0, "released": 1}],
+            "dispatch": {"resent": 4, "busy": 0, "answered": {"404": 2}},
+            "counters": {"syn_answered": 3, "drop_tag": 0},
+        }));
+        for line in [
+            "switch, up 1 h 2 min, 2 flows",
+            "interface eth0, XDP native",
+            "shop     192.0.2.100:80, [2001:db8::100]:80         9",
+            "n1    192.0.2.21  resolved         9        3        0         1",
+            "  4  resent",
+            "  2  answered 404",
+            "  3  syn_answered  SYNs answered with a cookie",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");
+        }
+        assert!(!text.contains("drop_tag") && !text.contains("busy"), "{text}");
+    }
+
+    #[test]
+    fn a_node_shows_itself() {
+        let text = render(&json!({
+            "role": "node", "name": "n1", "address": "192.0.2.21", "interface": "eth0", "vips": ["192.0.2.100"], "flows": 1,
+            "counters": {"adopted": 7},
+        }));
+        assert_eq!(
+            text,
+            "node n1 (192.0.2.21), 1 flows\ninterface eth0\nVIPs 192.0.2.100\n\n\
+             counters that are not zero\n  7  adopted  flows adopted\n"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_type_is_shown_nevertheless() {
+        assert!(render(&json!({})).starts_with("switch, up -, - flows\n"));
+        assert!(render(&json!({"nodes": [{}], "counters": 7, "services": "x"})).contains("-"));
+    }
+}

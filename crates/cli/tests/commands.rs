@@ -1,0 +1,128 @@
+//! What a person meets: exit status, output and errors of the commands that need neither root nor a network.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const CLUSTER: &str = r#"
+[cluster]
+key_file = "cluster.key"
+
+[[node]]
+name = "n1"
+address = "192.0.2.21"
+
+[[pool]]
+name = "web"
+nodes = ["n1"]
+policy = "round-robin"
+
+[[service]]
+name = "shop"
+listen = ["192.0.2.100:80"]
+
+[[service.route]]
+pool = "web"
+"#;
+
+fn switchback(arguments: &[&str]) -> Output {
+    let command = Command::new(env!("CARGO_BIN_EXE_switchback")).args(arguments).output();
+    command.expect("the binary has been built")
+}
+
+/// A new directory of this test's own.
+fn directory(test: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("the target directory can be written");
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("the target directory has a name in UTF-8")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_new_key_is_readable_by_its_owner_only_and_makes_a_file_valid() {
+    let directory = directory("valid");
+    let (key, file) = (directory.join("cluster.key"), directory.join("cluster.toml"));
+    fs::write(&file, CLUSTER).expect("a new file");
+    assert_eq!(switchback(&["keygen", text(&key)]).status.code(), Some(0));
+    assert_eq!(fs::metadata(&key).expect("the key").permissions().mode() & 0o777, 0o600);
+
+    let checked = switchback(&["check", text(&file)]);
+    assert_eq!((checked.status.code(), stderr(&checked)), (Some(0), String::new()));
+    assert_eq!(stdout(&checked), "ok: 1 node, 1 pool, 1 service, 1 route\n");
+}
+
+#[test]
+fn a_key_is_never_overwritten() {
+    let key = directory("overwrite").join("cluster.key");
+    fs::write(&key, "precious").expect("a new file");
+    let made = switchback(&["keygen", text(&key)]);
+    assert_eq!(made.status.code(), Some(2));
+    assert!(stderr(&made).starts_with("switchback: cannot write "), "{}", stderr(&made));
+    assert_eq!(fs::read_to_string(&key).expect("the old key"), "precious");
+}
+
+#[test]
+fn without_a_file_the_key_goes_to_the_standard_output() {
+    let (one, other) = (switchback(&["keygen"]), switchback(&["keygen"]));
+    assert_eq!(one.status.code(), Some(0));
+    assert!(stdout(&one).lines().any(|line| line.len() == 64), "{}", stdout(&one));
+    assert_ne!(one.stdout, other.stdout);
+}
+
+#[test]
+fn mistakes_are_shown_with_their_place_and_status_1() {
+    let file = directory("invalid").join("cluster.toml");
+    let wrong = CLUSTER.replace("round-robin", "roundrobin");
+    fs::write(&file, wrong.replace("[\"n1\"]", "[\"n2\"]")).expect("a new file");
+    let checked = switchback(&["check", text(&file)]);
+    let shown = stderr(&checked);
+    assert_eq!((checked.status.code(), checked.stdout.len()), (Some(1), 0));
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    let place = format!("{}:", text(&file));
+    assert!(shown.lines().all(|line| line.starts_with(&place)), "{shown}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_status_2() {
+    let checked = switchback(&["check", "/nonexistent/cluster.toml"]);
+    assert_eq!(checked.status.code(), Some(2));
+    assert!(stderr(&checked).starts_with("switchback: cannot read /nonexistent/"), "{}", stderr(&checked));
+}
+
+#[test]
+fn a_wrong_command_line_is_status_2() {
+    for arguments in [&["frobnicate"][..], &["switch"], &["node", "--name", "n1"], &[]] {
+        assert_eq!(switchback(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_process_that_is_not_there_cannot_be_asked() {
+    for command in ["status", "reload"] {
+        let asked = switchback(&[command, "--socket", "/nonexistent/socket"]);
+        assert_eq!(asked.status.code(), Some(2));
+        assert!(stderr(&asked).starts_with("switchback: "), "{}", stderr(&asked));
+    }
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in ["switch", "node", "check", "keygen", "doctor", "status", "reload", "lab"] {
+        let help = switchback(&[command, "--help"]);
+        assert_eq!(help.status.code(), Some(0), "{command}");
+        assert!(stdout(&help).contains("Usage: switchback"), "{command}");
+    }
+}

@@ -1,0 +1,121 @@
+//! What changed between two clusters, in words: what a reload logs.
+
+use crate::{Cluster, Route, Service};
+
+impl Cluster {
+    /// What is different in `new`, a line for each change, in the order keys, nodes, pools, services. Empty
+    /// if nothing is. Things are told apart by their names, so their order in the file is no change, except
+    /// that of routes.
+    pub fn diff(&self, new: &Cluster) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.keys != new.keys {
+            lines.push("cluster key changed".to_owned());
+        }
+
+        named(
+            "node",
+            &self.nodes,
+            &new.nodes,
+            |node| &node.name,
+            &mut lines,
+            |name, old, new, lines| {
+                changed(name, "address", old.address.to_string(), new.address.to_string(), lines);
+                changed(name, "weight", old.weight.to_string(), new.weight.to_string(), lines);
+            },
+        );
+        named(
+            "pool",
+            &self.pools,
+            &new.pools,
+            |pool| &pool.name,
+            &mut lines,
+            |name, old_pool, new_pool, lines| {
+                let nodes = |cluster: &Cluster, pool: &[usize]| {
+                    pool.iter().map(|&node| cluster.nodes[node].name.as_str()).collect::<Vec<_>>().join(", ")
+                };
+                changed(name, "nodes", nodes(self, &old_pool.nodes), nodes(new, &new_pool.nodes), lines);
+                changed(name, "policy", old_pool.policy.to_string(), new_pool.policy.to_string(), lines);
+            },
+        );
+        named(
+            "service",
+            &self.services,
+            &new.services,
+            |service| &service.name,
+            &mut lines,
+            |name, old_service, new_service, lines| {
+                let listen = |service: &Service| {
+                    service.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                };
+                changed(name, "listen", listen(old_service), listen(new_service), lines);
+                routes(name, &self.describe_routes(old_service), &new.describe_routes(new_service), lines);
+            },
+        );
+        lines
+    }
+
+    fn describe_routes(&self, service: &Service) -> Vec<String> {
+        service.routes.iter().map(|route| self.describe_route(route)).collect()
+    }
+
+    fn describe_route(&self, route: &Route) -> String {
+        let mut conditions = Vec::new();
+        if let Some(host) = &route.host {
+            conditions.push(format!("host {host}"));
+        }
+        if let Some(path) = &route.path {
+            conditions.push(format!("path {path}"));
+        }
+        if !route.methods.is_empty() {
+            conditions.push(format!("method {}", route.methods.join("|")));
+        }
+        if let Some(header) = &route.header {
+            let value = header.value.as_ref().map_or(String::new(), |value| format!(": {value}"));
+            conditions.push(format!("header {}{value}", header.name));
+        }
+        if conditions.is_empty() {
+            conditions.push("any".to_owned());
+        }
+        format!("{} -> {}", conditions.join(", "), self.pools[route.pool].name)
+    }
+}
+
+/// Compares two lists whose items are told apart by name: which are new, which are gone, and what `compare`
+/// says about those that are in both.
+fn named<T>(
+    kind: &str,
+    old: &[T],
+    new: &[T],
+    name: impl Fn(&T) -> &String,
+    lines: &mut Vec<String>,
+    compare: impl Fn(&str, &T, &T, &mut Vec<String>),
+) {
+    for gone in old.iter().filter(|item| !new.iter().any(|other| name(other) == name(item))) {
+        lines.push(format!("{kind} {} removed", name(gone)));
+    }
+    for item in new {
+        match old.iter().find(|other| name(other) == name(item)) {
+            Some(before) => compare(&format!("{kind} {}", name(item)), before, item, lines),
+            None => lines.push(format!("{kind} {} added", name(item))),
+        }
+    }
+}
+
+fn changed(name: &str, field: &str, old: String, new: String, lines: &mut Vec<String>) {
+    if old != new {
+        lines.push(format!("{name}: {field} {old} -> {new}"));
+    }
+}
+
+fn routes(name: &str, old: &[String], new: &[String], lines: &mut Vec<String>) {
+    let before = lines.len();
+    for route in old.iter().filter(|route| !new.contains(route)) {
+        lines.push(format!("{name}: route removed: {route}"));
+    }
+    for route in new.iter().filter(|route| !old.contains(route)) {
+        lines.push(format!("{name}: route added: {route}"));
+    }
+    if lines.len() == before && old != new {
+        lines.push(format!("{name}: routes in another order"));
+    }
+}

@@ -1,0 +1,132 @@
+//! What can go wrong with the files, in the two kinds that the command line tells apart by exit status: a
+//! file that cannot be read or written, and a file whose content is wrong.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why there is no [`Cluster`](crate::Cluster), or no new key file.
+#[derive(Debug)]
+pub enum Error {
+    /// A file cannot be read.
+    Read {
+        /// Which file.
+        file: PathBuf,
+        /// What the operating system says, or what forbids reading it.
+        source: io::Error,
+        /// The command that mends it, where there is one.
+        remedy: Option<String>,
+    },
+    /// A new key cannot be made or written.
+    Write {
+        /// Which file.
+        file: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+        /// What mends it, where that is known.
+        remedy: Option<String>,
+    },
+    /// Everything that is wrong in a file, in the order of the file; never empty.
+    Invalid(Vec<Diagnostic>),
+}
+
+impl Error {
+    /// The exit status for this error: 1 for invalid content, 2 for a file that cannot be read or written.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Error::Invalid(_) => 1,
+            Error::Read { .. } | Error::Write { .. } => 2,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Read { file, source, remedy } => failure(f, "read", file, source, remedy),
+            Error::Write { file, source, remedy } => failure(f, "write", file, source, remedy),
+            Error::Invalid(diagnostics) => {
+                for (i, diagnostic) in diagnostics.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str("\n")?;
+                    }
+                    write!(f, "{diagnostic}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn failure(
+    f: &mut fmt::Formatter<'_>,
+    verb: &str,
+    file: &Path,
+    source: &io::Error,
+    remedy: &Option<String>,
+) -> fmt::Result {
+    write!(f, "cannot {verb} {}: {source}", file.display())?;
+    if let Some(remedy) = remedy {
+        write!(f, "; {remedy}")?;
+    }
+    Ok(())
+}
+
+/// Has no [`source`](std::error::Error::source): the message says what the operating system said already.
+impl std::error::Error for Error {}
+
+/// One thing that is wrong, and where. Displays as `file:line:column: what is wrong, what is allowed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The file as it was named to [`load`](crate::load).
+    pub file: PathBuf,
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted from 1, in characters.
+    pub column: usize,
+    /// What is wrong, what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file.display(), self.line, self.column, self.message)
+    }
+}
+
+/// A [`Diagnostic`] in the making: the text is not at hand where the mistake is found, only an offset into
+/// it.
+pub(crate) struct Mistake {
+    /// Offset of the offending value in bytes.
+    pub at: usize,
+    /// What is wrong, what is allowed.
+    pub what: String,
+}
+
+/// The error for `mistakes` in `text`, in the order of the text.
+pub(crate) fn invalid(text: &str, file: &Path, mut mistakes: Vec<Mistake>) -> Error {
+    mistakes.sort_by_key(|mistake| mistake.at);
+    let diagnostics = mistakes.into_iter().map(|mistake| {
+        // Bytes, because the offsets in TOML's own errors need not be at the boundary of a character.
+        let before = &text.as_bytes()[..mistake.at.min(text.len())];
+        let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
+        Diagnostic {
+            file: file.to_owned(),
+            line: before.iter().filter(|&&byte| byte == b'\n').count() + 1,
+            column: String::from_utf8_lossy(&before[line_start..]).chars().count() + 1,
+            message: mistake.what,
+        }
+    });
+    Error::Invalid(diagnostics.collect())
+}
+
+/// The text in `content`, which was read from `file`.
+pub(crate) fn read_text(content: io::Result<Vec<u8>>, file: &Path) -> Result<String, Error> {
+    let bytes = content.map_err(|source| Error::Read { file: file.to_owned(), source, remedy: None })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(error.as_bytes());
+        let what = "not UTF-8, only UTF-8 text is allowed".to_owned();
+        invalid(&text, file, vec![Mistake { at, what }])
+    })
+}

@@ -1,0 +1,191 @@
+//! `cluster.toml`, read and checked: a text becomes a [`Cluster`] in which every name resolves, or a list of
+//! everything that is wrong with it.
+//!
+//! The file is the same on every machine of a cluster, and a mistake in it stops all of them. So reading it
+//! has three steps, each in a file of its own: `raw` is the shape of the file as serde sees it, every value
+//! with its place in the text; `validate` turns names into indices and collects all mistakes instead of
+//! stopping at the first (what a single value may look like is in `syntax`); `key` handles the cluster key,
+//! which is kept in a file of its own because `cluster.toml` is shown around and the key must not be.
+//!
+//! [`parse`] is all of it without touching the disk, [`load`] reads the files.
+
+mod diff;
+mod error;
+mod key;
+mod raw;
+mod syntax;
+mod validate;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+pub use error::{Diagnostic, Error};
+pub use key::{ClusterKey, generate_key, key_file_text, write_key};
+pub use switchback_policy::PolicyKind;
+
+/// The most nodes that a cluster can have.
+pub const MAX_NODES: usize = 1024;
+/// The most listen addresses that all services can have together.
+pub const MAX_LISTEN: usize = 256;
+/// The weights that a node can have.
+pub const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1000;
+
+/// A valid `cluster.toml`. Every index in it is in range and every name in it is unique among its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// One key, or two while the key rotates. The first one signs, every one is accepted.
+    pub keys: Vec<ClusterKey>,
+    /// At least one; addresses are unique.
+    pub nodes: Vec<Node>,
+    /// In the file's order.
+    pub pools: Vec<Pool>,
+    /// At least one; no listen address occurs twice.
+    pub services: Vec<Service>,
+}
+
+/// A machine that serves requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// 1 to 63 of `a` to `z`, `0` to `9` and `-`, as all names in the file.
+    pub name: String,
+    /// Where handoff packets go.
+    pub address: IpAddr,
+    /// Its share of requests relative to other nodes, in [`WEIGHTS`].
+    pub weight: u32,
+}
+
+/// Nodes that serve the same requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// As for [`Node::name`].
+    pub name: String,
+    /// Indices into [`Cluster::nodes`]; at least one, none twice.
+    pub nodes: Vec<usize>,
+    /// How one of the nodes is chosen for a request.
+    pub policy: PolicyKind,
+}
+
+/// What clients connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// As for [`Node::name`].
+    pub name: String,
+    /// The VIPs; at least one.
+    pub listen: Vec<SocketAddr>,
+    /// The first route that matches a request takes it; at least one. A request that none matches has no
+    /// pool.
+    pub routes: Vec<Route>,
+}
+
+/// Which requests go to which pool. All conditions must hold; one that is absent always holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Compared with the host that the request names, without its port.
+    pub host: Option<HostMatch>,
+    /// The request's path begins with this text, compared byte by byte as the client sent it. The prefix `/`
+    /// in the file is `None` here, because every path has it.
+    pub path: Option<String>,
+    /// The request's method is one of these; empty stands for any.
+    pub methods: Vec<String>,
+    /// A header field that the request must have.
+    pub header: Option<HeaderMatch>,
+    /// Index into [`Cluster::pools`].
+    pub pool: usize,
+}
+
+impl Route {
+    /// Whether the route takes every request.
+    pub fn is_catch_all(&self) -> bool {
+        self.host.is_none() && self.path.is_none() && self.methods.is_empty() && self.header.is_none()
+    }
+}
+
+/// Which hosts a route takes. The texts are in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostMatch {
+    /// This host only.
+    Exact(String),
+    /// Every host that ends in this text and is longer than it. It begins with a dot: `*.example.com` in the
+    /// file is `.example.com` here, takes `a.example.com` and `a.b.example.com`, but not `example.com`.
+    Suffix(String),
+}
+
+impl HostMatch {
+    /// Whether a request for `host` (without port) is meant. Upper and lower case are the same, and so are a
+    /// name and the same name with the root's dot at its end.
+    pub fn matches(&self, host: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
+        match self {
+            HostMatch::Exact(name) => host.eq_ignore_ascii_case(name.as_bytes()),
+            HostMatch::Suffix(suffix) => {
+                host.len() > suffix.len()
+                    && host[host.len() - suffix.len()..].eq_ignore_ascii_case(suffix.as_bytes())
+            }
+        }
+    }
+}
+
+impl fmt::Display for HostMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostMatch::Exact(name) => f.write_str(name),
+            HostMatch::Suffix(suffix) => write!(f, "*{suffix}"),
+        }
+    }
+}
+
+/// A header field that a request must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderMatch {
+    /// In lower case; the names of header fields are compared without regard to case.
+    pub name: String,
+    /// The value it must have, byte for byte; without one, any value will do.
+    pub value: Option<String>,
+}
+
+impl Cluster {
+    /// One line that says what the cluster consists of: `3 nodes, 2 pools, 1 service, 4 routes`.
+    pub fn summary(&self) -> String {
+        let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let routes = self.services.iter().map(|service| service.routes.len()).sum();
+        [
+            count(self.nodes.len(), "node"),
+            count(self.pools.len(), "pool"),
+            count(self.services.len(), "service"),
+            count(routes, "route"),
+        ]
+        .join(", ")
+    }
+
+    /// The line that `switchback check` prints for a valid file: `ok: ` and the
+    /// [`summary`](Cluster::summary).
+    pub fn check_line(&self) -> String {
+        format!("ok: {}", self.summary())
+    }
+}
+
+/// Reads and checks the file at `path` and the key file that it names.
+///
+/// Mistakes in `cluster.toml` are reported before the key file is looked at.
+pub fn load(path: &Path) -> Result<Cluster, Error> {
+    let text = error::read_text(std::fs::read(path), path)?;
+    parse(&text, path, key::read_keys)
+}
+
+/// Checks `text` as the content of `file`, without touching the disk.
+///
+/// `file` stands in the messages, and the directory it is in is where a relative `key_file` begins. `keys` is
+/// asked for the keys in the key file once everything else has been found valid; [`load`] reads them from the
+/// disk here.
+pub fn parse(
+    text: &str,
+    file: &Path,
+    keys: impl FnOnce(&Path) -> Result<Vec<ClusterKey>, Error>,
+) -> Result<Cluster, Error> {
+    let raw = raw::read(text).map_err(|mistake| error::invalid(text, file, vec![mistake]))?;
+    let (key_file, mut cluster) =
+        validate::check(&raw).map_err(|mistakes| error::invalid(text, file, mistakes))?;
+    cluster.keys = keys(&file.parent().unwrap_or(Path::new("")).join(key_file))?;
+    Ok(cluster)
+}

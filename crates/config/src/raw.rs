@@ -1,0 +1,116 @@
+//! The shape of `cluster.toml` as serde sees it. Every value that can be wrong in itself keeps its place in
+//! the text, and is taken in a type wide enough that a wrong value reaches `validate` and is reported
+//! together with the others.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
+
+use crate::error::Mistake;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    pub cluster: ClusterTable,
+    #[serde(default)]
+    pub node: Vec<Node>,
+    #[serde(default)]
+    pub pool: Vec<Pool>,
+    #[serde(default)]
+    pub service: Vec<Service>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClusterTable {
+    pub key_file: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Node {
+    pub name: Spanned<String>,
+    pub address: Spanned<String>,
+    pub weight: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pool {
+    pub name: Spanned<String>,
+    pub nodes: Spanned<Vec<Spanned<String>>>,
+    pub policy: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Service {
+    pub name: Spanned<String>,
+    pub listen: Spanned<Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub route: Vec<Spanned<Route>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Route {
+    pub host: Option<Spanned<String>>,
+    pub path: Option<Spanned<String>>,
+    pub method: Option<Spanned<Methods>>,
+    pub header: Option<Header>,
+    pub pool: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Header {
+    pub name: Spanned<String>,
+    pub value: Option<Spanned<String>>,
+}
+
+/// One method, or a list of them. Written by hand because serde's untagged enums lose the place of what is in
+/// them.
+pub(crate) enum Methods {
+    One(String),
+    List(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for Methods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrList;
+
+        impl<'de> Visitor<'de> for OneOrList {
+            type Value = Methods;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a method or a list of methods")
+            }
+
+            fn visit_str<E: de::Error>(self, method: &str) -> Result<Methods, E> {
+                Ok(Methods::One(method.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Methods, A::Error> {
+                let mut methods = Vec::new();
+                while let Some(method) = list.next_element()? {
+                    methods.push(method);
+                }
+                Ok(Methods::List(methods))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrList)
+    }
+}
+
+/// Reads `text`. A text that is no TOML, a key that is unknown or missing and a value of the wrong type end
+/// the reading, because what follows cannot be trusted to mean what it seems to; the words for these are
+/// toml's own.
+pub(crate) fn read(text: &str) -> Result<File, Mistake> {
+    toml::from_str(text).map_err(|error| Mistake {
+        at: error.span().map_or(0, |span| span.start),
+        what: error.message().trim_end().replace('\n', ", "),
+    })
+}

@@ -1,0 +1,189 @@
+//! What single values in `cluster.toml` may look like. Each function takes the text and returns what it
+//! means, or what is wrong with it and what is allowed.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use switchback_policy::PolicyKind;
+
+use crate::HostMatch;
+
+/// How long a name may be; a label of a host name, too.
+const MAX_NAME: usize = 63;
+/// How long a host name may be (RFC 1035 section 2.3.4, without the root's dot and the lengths).
+const MAX_HOST: usize = 253;
+/// How many known names a message lists.
+const MAX_LISTED: usize = 8;
+/// How many letters of a name that nothing has may differ from the one that is suggested instead.
+const MAX_SLIPS: usize = 2;
+
+/// Methods that everyone writes in upper case, from RFC 9110 and RFC 5789.
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
+
+pub(crate) fn name(kind: &str, text: &str) -> Result<(), String> {
+    let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(format!("bad {kind} name {text:?}, allowed are 1 to {MAX_NAME} of a-z, 0-9 and '-'"))
+}
+
+pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
+    text.parse().map_err(|_| {
+        let allowed = PolicyKind::ALL.map(PolicyKind::name).join(", ");
+        format!("unknown policy {text:?}, allowed: {allowed}")
+    })
+}
+
+pub(crate) fn node_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| {
+        format!("bad node address {text:?}, allowed is an IP address such as 192.0.2.21 or 2001:db8::21")
+    })?;
+    let link_local_v4 = matches!(address, IpAddr::V4(v4) if v4.is_link_local());
+    match unfit(address).or(link_local_v4.then_some("link-local")) {
+        None => Ok(address),
+        Some(kind) => {
+            Err(format!("node address {text} is {kind}, allowed is one that the switch can route to"))
+        }
+    }
+}
+
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| {
+        format!(
+            "bad listen address {text:?}, allowed is an address with a port such as 192.0.2.100:80 or \
+             [2001:db8::100]:80"
+        )
+    })?;
+    if let Some(kind) = unfit(address.ip()) {
+        return Err(format!("listen address {text} is {kind}, allowed is one that clients can route to"));
+    }
+    // A zone would make two texts for one address.
+    if matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0) {
+        return Err(format!("listen address {text} has a zone, allowed is an address without one"));
+    }
+    if address.port() == 0 {
+        return Err(format!("listen address {text} has port 0, allowed are 1 to 65535"));
+    }
+    Ok(address)
+}
+
+/// Why `address` can be neither a node's nor a VIP. IPv4 link-local addresses can be VIPs: within one link
+/// they need nothing that others do not, while IPv6 ones need a zone.
+fn unfit(address: IpAddr) -> Option<&'static str> {
+    let (link_local, mapped, broadcast) = match address {
+        IpAddr::V4(v4) => (false, false, v4.is_broadcast()),
+        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.to_ipv4_mapped().is_some(), false),
+    };
+    [
+        (address.is_unspecified(), "unspecified"),
+        (address.is_multicast(), "multicast"),
+        (address.is_loopback(), "loopback"),
+        (link_local, "link-local"),
+        (mapped, "IPv4-mapped"),
+        (broadcast, "broadcast"),
+    ]
+    .into_iter()
+    .find_map(|(is, kind)| is.then_some(kind))
+}
+
+pub(crate) fn host(text: &str) -> Result<HostMatch, String> {
+    let lower = text.to_ascii_lowercase();
+    let literal = lower.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if literal.is_some_and(|literal| literal.parse::<Ipv6Addr>().is_ok()) {
+        return Ok(HostMatch::Exact(lower));
+    }
+    let suffix = lower.strip_prefix("*.");
+    let name = suffix.unwrap_or(&lower);
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+    let label = |label: &str| (1..=MAX_NAME).contains(&label.len()) && label.bytes().all(allowed);
+    if name.len() > MAX_HOST || !name.split('.').all(label) {
+        return Err(format!(
+            "bad host {text:?}, allowed is a name or address without port, or \"*.\" and the end of a name"
+        ));
+    }
+    Ok(match suffix {
+        Some(suffix) => HostMatch::Suffix(format!(".{suffix}")),
+        None => HostMatch::Exact(lower),
+    })
+}
+
+pub(crate) fn path(text: &str) -> Result<String, String> {
+    // What cannot be in the path of a request that the switch accepts would make a route that never matches.
+    let allowed = |c: u8| c.is_ascii_graphic() && !b"\"#<>?\\".contains(&c);
+    if text.starts_with('/') && text.bytes().all(allowed) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("bad path {text:?}, allowed is '/' and then visible ASCII without \" # < > ? \\"))
+}
+
+pub(crate) fn method(text: &str) -> Result<String, String> {
+    if !is_token(text) {
+        return Err(format!("bad method {text:?}, allowed is a name such as GET"));
+    }
+    let upper = text.to_ascii_uppercase();
+    if text != upper && METHODS.contains(&upper.as_str()) {
+        return Err(format!("bad method {text:?}, upper and lower case differ, did you mean {upper:?}?"));
+    }
+    Ok(text.to_owned())
+}
+
+pub(crate) fn header_name(text: &str) -> Result<String, String> {
+    if is_token(text) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(format!("bad header name {text:?}, allowed are letters, digits and !#$%&'*+-.^_`|~"))
+}
+
+pub(crate) fn header_value(text: &str) -> Result<String, String> {
+    let blank = |c: char| c == ' ' || c == '\t';
+    let control = |c: u8| c.is_ascii_control() && c != b'\t';
+    if text.starts_with(blank) || text.ends_with(blank) || text.bytes().any(control) {
+        return Err(format!(
+            "bad header value {text:?}, allowed is text without control characters or blanks around it"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c))
+}
+
+/// The message for a name that nothing has: the name that was probably meant, or those that there are.
+pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let mut known: Vec<&str> = known.collect();
+    known.sort_unstable();
+    if known.is_empty() {
+        return format!("unknown {kind} {name:?}, no {kind} is defined");
+    }
+    let closest = known.iter().map(|other| (distance(name, other), other)).min();
+    if let Some((errors, closest)) = closest
+        && errors <= MAX_SLIPS
+        && errors < name.len()
+    {
+        return format!("unknown {kind} {name:?}, did you mean {closest:?}?");
+    }
+    let more = if known.len() > MAX_LISTED { ", ..." } else { "" };
+    known.truncate(MAX_LISTED);
+    format!("unknown {kind} {name:?}, defined: {}{more}", known.join(", "))
+}
+
+/// How many letters have to be put in, taken out or replaced to make `a` into `b` (Levenshtein). Names that
+/// are far longer than allowed are not compared, so that no file makes this slow.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len().max(b.len()) > 2 * MAX_NAME {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

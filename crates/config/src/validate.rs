@@ -1,0 +1,237 @@
+//! From the shape of the file to its meaning: resolves names to indices and collects every mistake on the
+//! way.
+//!
+//! A value that is wrong is reported and left out, and the check goes on without it. So the result has holes
+//! until the last line, which gives it out only if nothing was reported.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use toml::Spanned;
+
+use crate::error::Mistake;
+use crate::syntax;
+use crate::{Cluster, MAX_LISTEN, MAX_NODES, Node, Pool, Route, Service, WEIGHTS, raw};
+
+/// Names and the index of the first thing that has each.
+type Names<'a> = HashMap<&'a str, usize>;
+
+/// Returns what `key_file` says and the cluster, which has no keys yet.
+pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
+    let mut mistakes = Mistakes(Vec::new());
+    let key_file = &file.cluster.key_file;
+    if key_file.get_ref().is_empty() {
+        mistakes.at(key_file, "empty key_file, allowed is a path such as \"cluster.key\"");
+    }
+
+    let node_names = mistakes.names("node", file.node.iter().map(|node| &node.name));
+    let pool_names = mistakes.names("pool", file.pool.iter().map(|pool| &pool.name));
+    mistakes.names("service", file.service.iter().map(|service| &service.name));
+
+    if file.node.is_empty() {
+        mistakes.in_file("no node, at least one [[node]] is needed");
+    }
+    if let Some(node) = file.node.get(MAX_NODES) {
+        mistakes.at(&node.name, format!("{} nodes, allowed are at most {MAX_NODES}", file.node.len()));
+    }
+    let nodes = mistakes.nodes(&file.node);
+
+    let pools = file.pool.iter().filter_map(|pool| mistakes.pool(pool, &node_names)).collect();
+
+    if file.service.is_empty() {
+        mistakes.in_file("no service, at least one [[service]] is needed");
+    }
+    let mut listening = Listening { nodes: &nodes, taken: HashMap::new() };
+    let services = file.service.iter();
+    let services = services.map(|service| mistakes.service(service, &pool_names, &mut listening)).collect();
+
+    if !mistakes.0.is_empty() {
+        return Err(mistakes.0);
+    }
+    Ok((key_file.get_ref(), Cluster { keys: Vec::new(), nodes, pools, services }))
+}
+
+/// What the listen addresses seen so far have to be compared with.
+struct Listening<'a> {
+    nodes: &'a [Node],
+    taken: HashMap<SocketAddr, &'a str>,
+}
+
+struct Mistakes(Vec<Mistake>);
+
+impl Mistakes {
+    fn at<T>(&mut self, value: &Spanned<T>, what: impl Into<String>) {
+        self.0.push(Mistake { at: value.span().start, what: what.into() });
+    }
+
+    /// For what is wrong with the file as a whole.
+    fn in_file(&mut self, what: &str) {
+        self.0.push(Mistake { at: 0, what: what.to_owned() });
+    }
+
+    /// What `value` means if it is right; reports what is wrong with it otherwise.
+    fn take<T, S>(&mut self, value: &Spanned<S>, meaning: Result<T, String>) -> Option<T> {
+        meaning.map_err(|what| self.at(value, what)).ok()
+    }
+
+    fn names<'a>(&mut self, kind: &str, names: impl Iterator<Item = &'a Spanned<String>>) -> Names<'a> {
+        let mut seen = Names::new();
+        for (index, name) in names.enumerate() {
+            self.take(name, syntax::name(kind, name.get_ref()));
+            if seen.contains_key(name.get_ref().as_str()) {
+                let what =
+                    format!("{kind} name {:?} is taken already, allowed is each name once", name.get_ref());
+                self.at(name, what);
+            } else {
+                seen.insert(name.get_ref(), index);
+            }
+        }
+        seen
+    }
+
+    fn nodes(&mut self, nodes: &[raw::Node]) -> Vec<Node> {
+        let mut taken: HashMap<IpAddr, &str> = HashMap::new();
+        let mut valid = Vec::new();
+        for node in nodes {
+            let weight = match &node.weight {
+                None => Some(1),
+                Some(weight) => {
+                    let in_range = u32::try_from(*weight.get_ref()).ok().filter(|n| WEIGHTS.contains(n));
+                    let (low, high) = (WEIGHTS.start(), WEIGHTS.end());
+                    let wrong = || format!("weight {}, allowed are {low} to {high}", weight.get_ref());
+                    self.take(weight, in_range.ok_or_else(wrong))
+                }
+            };
+            let address = self.take(&node.address, syntax::node_address(node.address.get_ref()));
+            if let Some(address) = address {
+                if let Some(other) = taken.get(&address) {
+                    let what =
+                        format!("{address} is the address of node {other:?} already, allowed is each once");
+                    self.at(&node.address, what);
+                }
+                taken.entry(address).or_insert(node.name.get_ref());
+            }
+            if let (Some(address), Some(weight)) = (address, weight) {
+                valid.push(Node { name: node.name.get_ref().clone(), address, weight });
+            }
+        }
+        valid
+    }
+
+    fn pool(&mut self, pool: &raw::Pool, node_names: &Names<'_>) -> Option<Pool> {
+        if pool.nodes.get_ref().is_empty() {
+            self.at(
+                &pool.nodes,
+                format!("pool {:?} is empty, at least one node is needed", pool.name.get_ref()),
+            );
+        }
+        let mut nodes = Vec::new();
+        for name in pool.nodes.get_ref() {
+            let Some(node) = self.resolve("node", name, node_names) else { continue };
+            if nodes.contains(&node) {
+                let what =
+                    format!("node {:?} is in the pool already, allowed is each node once", name.get_ref());
+                self.at(name, what);
+            }
+            nodes.push(node);
+        }
+        let policy = syntax::policy(pool.policy.get_ref());
+        let policy = self.take(&pool.policy, policy)?;
+        Some(Pool { name: pool.name.get_ref().clone(), nodes, policy })
+    }
+
+    fn service<'a>(
+        &mut self,
+        service: &'a raw::Service,
+        pool_names: &Names<'_>,
+        listening: &mut Listening<'a>,
+    ) -> Service {
+        let name = service.name.get_ref();
+        if service.listen.get_ref().is_empty() {
+            self.at(
+                &service.listen,
+                format!("service {name:?} listens nowhere, at least one address is needed"),
+            );
+        }
+        let mut listen = Vec::new();
+        for text in service.listen.get_ref() {
+            let Some(address) = self.take(text, syntax::listen_address(text.get_ref())) else { continue };
+            if let Some(node) = listening.nodes.iter().find(|node| node.address == address.ip()) {
+                self.at(
+                    text,
+                    format!(
+                        "{} is the address of node {:?}, a VIP must be no node's address",
+                        address.ip(),
+                        node.name
+                    ),
+                );
+            }
+            if let Some(other) = listening.taken.get(&address) {
+                let what =
+                    format!("service {other:?} listens at {address} already, allowed is each address once");
+                self.at(text, what);
+            } else {
+                if listening.taken.len() == MAX_LISTEN {
+                    self.at(
+                        text,
+                        format!(
+                            "too many listen addresses, allowed are at most {MAX_LISTEN} in all services"
+                        ),
+                    );
+                }
+                listening.taken.insert(address, name);
+            }
+            listen.push(address);
+        }
+
+        if service.route.is_empty() {
+            let what = format!("service {name:?} has no route, at least one [[service.route]] is needed");
+            self.at(&service.name, what);
+        }
+        let mut routes: Vec<Route> = Vec::new();
+        let mut reachable = true;
+        for text in &service.route {
+            if !reachable {
+                self.at(text, "this route can never match, a route without conditions stands before it");
+            }
+            // A route with a mistake in it is no catch-all even if nothing valid is left of its conditions.
+            let mistakes_before = self.0.len();
+            let route = self.route(text.get_ref(), pool_names);
+            reachable &= !(self.0.len() == mistakes_before && route.is_catch_all());
+            routes.push(route);
+        }
+        Service { name: name.clone(), listen, routes }
+    }
+
+    fn route(&mut self, route: &raw::Route, pool_names: &Names<'_>) -> Route {
+        let host = route.host.as_ref().and_then(|host| self.take(host, syntax::host(host.get_ref())));
+        let path = route.path.as_ref().and_then(|path| self.take(path, syntax::path(path.get_ref())));
+        let mut methods = Vec::new();
+        if let Some(method) = &route.method {
+            match method.get_ref() {
+                raw::Methods::One(name) => methods.extend(self.take(method, syntax::method(name))),
+                raw::Methods::List(list) => {
+                    if list.is_empty() {
+                        self.at(method, "no method, leave the line out to allow any");
+                    }
+                    for name in list {
+                        methods.extend(self.take(name, syntax::method(name.get_ref())));
+                    }
+                }
+            }
+        }
+        let header = route.header.as_ref().and_then(|header| {
+            let name = self.take(&header.name, syntax::header_name(header.name.get_ref()));
+            let value = header.value.as_ref();
+            let value = value.and_then(|value| self.take(value, syntax::header_value(value.get_ref())));
+            name.map(|name| crate::HeaderMatch { name, value })
+        });
+        let pool = self.resolve("pool", &route.pool, pool_names).unwrap_or_default();
+        Route { host, path: path.filter(|path| path != "/"), methods, header, pool }
+    }
+
+    fn resolve(&mut self, kind: &str, name: &Spanned<String>, known: &Names<'_>) -> Option<usize> {
+        let index = known.get(name.get_ref().as_str()).copied();
+        self.take(name, index.ok_or_else(|| syntax::unknown(kind, name.get_ref(), known.keys().copied())))
+    }
+}

@@ -1,0 +1,55 @@
+//! The file that the tests start from.
+
+use std::path::Path;
+
+use switchback_config::{Cluster, ClusterKey, Error, parse};
+
+/// A file without a mistake.
+pub const GOOD: &str = r#"[cluster]
+key_file = "cluster.key"
+
+[[node]]
+name = "n1"
+address = "192.0.2.21"
+
+[[node]]
+name = "n2"
+address = "2001:db8::22"
+weight = 3
+
+[[pool]]
+name = "web"
+nodes = ["n1", "n2"]
+policy = "round-robin"
+
+[[service]]
+name = "shop"
+listen = ["192.0.2.100:80", "[2001:db8::100]:80"]
+
+[[service.route]]
+host = "Static.example.com"
+path = "/img/"
+method = ["GET", "HEAD"]
+header = { name = "X-Beta", value = "1" }
+pool = "web"
+
+[[service.route]]
+path = "/"
+pool = "web"
+"#;
+
+/// The cluster in `text`, with a key.
+pub fn read(text: &str) -> Result<Cluster, Error> {
+    parse(text, Path::new("etc/cluster.toml"), |_| Ok(vec![ClusterKey::from_bytes([7; 32])]))
+}
+
+/// As [`read`], for a text that is valid.
+pub fn good(text: &str) -> Cluster {
+    read(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// [`GOOD`] with the first `old` replaced by `new`.
+pub fn changed(old: &str, new: &str) -> String {
+    assert!(GOOD.contains(old), "{old:?} is not in the good file");
+    GOOD.replacen(old, new, 1)
+}

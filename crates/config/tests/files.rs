@@ -1,0 +1,195 @@
+//! What a good file means, how it differs from another, and what holds for any file.
+
+mod common;
+
+use std::path::Path;
+
+use common::{GOOD, changed, good, read};
+use proptest::prelude::*;
+use switchback_config::{ClusterKey, Error, HeaderMatch, HostMatch, Node, PolicyKind, Pool, Route, parse};
+
+#[test]
+fn what_the_good_file_means() {
+    let cluster = good(GOOD);
+    assert_eq!(cluster.keys, [ClusterKey::from_bytes([7; 32])]);
+    assert_eq!(
+        cluster.nodes,
+        [
+            Node { name: "n1".into(), address: "192.0.2.21".parse().unwrap(), weight: 1 },
+            Node { name: "n2".into(), address: "2001:db8::22".parse().unwrap(), weight: 3 },
+        ]
+    );
+    assert_eq!(
+        cluster.pools,
+        [Pool { name: "web".into(), nodes: vec![0, 1], policy: PolicyKind::RoundRobin }]
+    );
+    let [service] = &cluster.services[..] else { panic!("one service") };
+    assert_eq!(service.name, "shop");
+    let listen = ["192.0.2.100:80", "[2001:db8::100]:80"];
+    assert_eq!(service.listen, listen.map(|address| address.parse().unwrap()));
+    assert_eq!(
+        service.routes,
+        [
+            Route {
+                host: Some(HostMatch::Exact("static.example.com".into())),
+                path: Some("/img/".into()),
+                methods: vec!["GET".into(), "HEAD".into()],
+                header: Some(HeaderMatch { name: "x-beta".into(), value: Some("1".into()) }),
+                pool: 0,
+            },
+            Route { host: None, path: None, methods: vec![], header: None, pool: 0 },
+        ]
+    );
+    assert!(!service.routes[0].is_catch_all() && service.routes[1].is_catch_all());
+    assert_eq!(cluster.check_line(), "ok: 2 nodes, 1 pool, 1 service, 2 routes");
+}
+
+#[test]
+fn other_ways_to_write_it() {
+    let one_method = good(&changed(r#"["GET", "HEAD"]"#, r#""PURGE""#));
+    assert_eq!(one_method.services[0].routes[0].methods, ["PURGE"]);
+    let presence = good(&changed(r#", value = "1""#, ""));
+    assert_eq!(
+        presence.services[0].routes[0].header,
+        Some(HeaderMatch { name: "x-beta".into(), value: None })
+    );
+    let literal = good(&changed("Static.example.com", "[2001:DB8::100]"));
+    assert_eq!(literal.services[0].routes[0].host, Some(HostMatch::Exact("[2001:db8::100]".into())));
+    let no_catch_all = good(&changed("path = \"/\"", "path = \"/a\""));
+    assert!(!no_catch_all.services[0].routes[1].is_catch_all());
+}
+
+#[test]
+fn hosts_are_compared_without_case_and_final_dot() {
+    let route = |host: &str| good(&changed("Static.example.com", host)).services[0].routes[0].host.clone();
+    let exact = route("Example.com").unwrap();
+    assert_eq!(exact.to_string(), "example.com");
+    for (host, is) in [("example.com", true), ("EXAMPLE.COM.", true), ("a.example.com", false), ("", false)] {
+        assert_eq!(exact.matches(host), is, "{host}");
+    }
+    let wildcard = route("*.Example.com").unwrap();
+    assert_eq!(wildcard.to_string(), "*.example.com");
+    let rows = [
+        ("a.example.com", true),
+        ("a.b.EXAMPLE.com.", true),
+        ("example.com", false),
+        (".example.com", false),
+        ("aexample.com", false),
+        ("caf\u{e9}.com", false),
+    ];
+    for (host, is) in rows {
+        assert_eq!(wildcard.matches(host), is, "{host}");
+    }
+}
+
+#[test]
+fn key_file_is_looked_for_beside_the_configuration_and_only_if_that_is_valid() {
+    let expect = |text: &str, path: &str| {
+        let mut asked = None;
+        let _ = parse(text, Path::new("etc/cluster.toml"), |file| {
+            asked = Some(file.to_owned());
+            Ok(vec![])
+        });
+        assert_eq!(asked.as_deref(), Some(Path::new(path)));
+    };
+    expect(GOOD, "etc/cluster.key");
+    expect(&changed("cluster.key", "/run/k"), "/run/k");
+    let _ = parse("", Path::new("x"), |_| unreachable!("the file is not valid"));
+}
+
+#[test]
+fn changes_in_words() {
+    let old = good(GOOD);
+    assert_eq!(old.diff(&old), [""; 0]);
+    let mut new = good(
+        &GOOD
+            .replace("\"n2\"", "\"n3\"")
+            .replace("192.0.2.21", "192.0.2.31")
+            .replace(":80\", ", ":8080\", ")
+            .replace("/img/", "/i/")
+            .replace("HEAD", "PUT"),
+    );
+    new.keys = vec![ClusterKey::from_bytes([8; 32])];
+    assert_eq!(
+        old.diff(&new),
+        [
+            "cluster key changed",
+            "node n2 removed",
+            "node n1: address 192.0.2.21 -> 192.0.2.31",
+            "node n3 added",
+            "pool web: nodes n1, n2 -> n1, n3",
+            "service shop: listen 192.0.2.100:80, [2001:db8::100]:80 -> 192.0.2.100:8080, [2001:db8::100]:80",
+            "service shop: route removed: host static.example.com, path /img/, method GET|HEAD, \
+             header x-beta: 1 -> web",
+            "service shop: route added: host static.example.com, path /i/, method \
+             GET|PUT, header x-beta: 1 -> web",
+        ]
+    );
+    let without_any = changed("path = \"/\"", "path = \"/b\"");
+    let mut swapped = good(&without_any);
+    swapped.services[0].routes.reverse();
+    assert_eq!(good(&without_any).diff(&swapped), ["service shop: routes in another order"]);
+    assert_eq!(
+        old.diff(&good(&without_any)),
+        ["service shop: route removed: any -> web", "service shop: route added: path /b -> web"]
+    );
+    let renamed =
+        GOOD.replace("\"web\"", "\"www\"").replace("\"shop\"", "\"store\"").replace("weight = 3", "");
+    assert_eq!(
+        old.diff(&good(&renamed)),
+        [
+            "node n2: weight 3 -> 1",
+            "pool web removed",
+            "pool www added",
+            "service shop removed",
+            "service store added"
+        ]
+    );
+}
+
+#[test]
+fn a_key_is_not_shown() {
+    let shown = format!("{:?}", good(GOOD));
+    assert!(shown.contains("keys: [ClusterKey(..)]"), "{shown}");
+}
+
+/// Every position that is told lies in the text, or right behind it.
+fn check(text: &str) -> Result<(), TestCaseError> {
+    match read(text) {
+        Ok(cluster) => prop_assert!(!cluster.services.is_empty()),
+        Err(Error::Invalid(diagnostics)) => {
+            prop_assert!(!diagnostics.is_empty());
+            for diagnostic in diagnostics {
+                let line = text.split('\n').nth(diagnostic.line - 1);
+                let line = line.ok_or_else(|| TestCaseError::fail(diagnostic.to_string()))?;
+                prop_assert!(diagnostic.column <= line.chars().count() + 1, "{}", diagnostic);
+            }
+        }
+        Err(other) => prop_assert!(false, "{}", other),
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_text(text in any::<String>()) {
+        check(&text)?;
+    }
+
+    #[test]
+    fn the_good_file_with_any_text_in_it(
+        at in any::<prop::sample::Index>(), len in 0usize..40,
+        text in "[a-z0-9\\[\\]\"'=.:/\n\u{e9} #*{},-]{0,12}",
+    ) {
+        let start = at.index(GOOD.len());
+        let end = (start + len).min(GOOD.len());
+        check(&format!("{}{text}{}", &GOOD[..start], &GOOD[end..]))?;
+    }
+
+    #[test]
+    fn any_value_of_each_kind(value in "\\PC{0,20}", row in 0usize..10) {
+        let old = ["cluster.key", "n1", "192.0.2.21", "web", "round-robin", "[2001:db8::100]:80",
+                   "Static.example.com", "/img/", "HEAD", "X-Beta"][row];
+        check(&changed(&format!("\"{old}\""), &format!("{value:?}")))?;
+    }
+}

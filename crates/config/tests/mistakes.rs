@@ -1,0 +1,274 @@
+//! Files with mistakes in them, and the exact lines that `switchback check` prints for them.
+
+mod common;
+
+use common::{GOOD, changed, good, read};
+use switchback_config::{Cluster, Error};
+
+/// Changes to the good file, and what is wrong then: what comes after `etc/cluster.toml:`.
+const BAD: &[(&str, &str, &[&str])] = &[
+    // What toml finds.
+    ("[cluster]", "[cluster", &["1:9: unclosed table, expected `]`"]),
+    ("weight = 3", "wait = 3", &["11:1: unknown field `wait`, expected one of `name`, `address`, `weight`"]),
+    ("weight = 3", "weight = \"3\"", &["11:10: invalid type: string \"3\", expected i64"]),
+    (
+        "[[pool]]",
+        "[[pol]]",
+        &["13:3: unknown field `pol`, expected one of `cluster`, `node`, `pool`, `service`"],
+    ),
+    ("key_file = \"cluster.key\"", "", &["1:1: missing field `key_file`"]),
+    (
+        "[\"GET\", \"HEAD\"]",
+        "7",
+        &["25:10: invalid type: integer `7`, expected a method or a list of methods"],
+    ),
+    ("value = \"1\"", "valeu = \"1\"", &["26:29: unknown field `valeu`, expected `name` or `value`"]),
+    // Cluster.
+    ("\"cluster.key\"", "\"\"", &["2:12: empty key_file, allowed is a path such as \"cluster.key\""]),
+    // Nodes.
+    (
+        "\"n2\"",
+        "\"n1\"",
+        &[
+            "9:8: node name \"n1\" is taken already, allowed is each name once",
+            "15:16: unknown node \"n2\", did you mean \"n1\"?",
+        ],
+    ),
+    (
+        "\"n1\"",
+        "\"N1\"",
+        &[
+            "5:8: bad node name \"N1\", allowed are 1 to 63 of a-z, 0-9 and '-'",
+            "15:10: unknown node \"n1\", did you mean \"N1\"?",
+        ],
+    ),
+    (
+        "2001:db8::22",
+        "192.0.2.21",
+        &["10:11: 192.0.2.21 is the address of node \"n1\" already, allowed is each once"],
+    ),
+    (
+        "192.0.2.21",
+        "n1.example.com",
+        &["6:11: bad node address \"n1.example.com\", allowed is an IP address such as \
+             192.0.2.21 or 2001:db8::21"],
+    ),
+    ("weight = 3", "weight = 0", &["11:10: weight 0, allowed are 1 to 1000"]),
+    ("weight = 3", "weight = 1001", &["11:10: weight 1001, allowed are 1 to 1000"]),
+    ("weight = 3", "weight = -4294967295", &["11:10: weight -4294967295, allowed are 1 to 1000"]),
+    // Pools.
+    (
+        "policy = \"round-robin\"",
+        "policy = \"fastest\"",
+        &["16:10: unknown policy \"fastest\", allowed: round-robin"],
+    ),
+    ("[\"n1\", \"n2\"]", "[]", &["15:9: pool \"web\" is empty, at least one node is needed"]),
+    ("[\"n1\", \"n2\"]", "[\"n1\", \"n22\"]", &["15:16: unknown node \"n22\", did you mean \"n2\"?"]),
+    ("[\"n1\", \"n2\"]", "[\"n1\", \"lagoon\"]", &["15:16: unknown node \"lagoon\", defined: n1, n2"]),
+    (
+        "[\"n1\", \"n2\"]",
+        "[\"n1\", \"n1\"]",
+        &["15:16: node \"n1\" is in the pool already, allowed is each node once"],
+    ),
+    // Services.
+    (
+        "[\"192.0.2.100:80\", \"[2001:db8::100]:80\"]",
+        "[]",
+        &["20:10: service \"shop\" listens nowhere, at least one address is needed"],
+    ),
+    (
+        "192.0.2.100:80",
+        "192.0.2.100",
+        &["20:11: bad listen address \"192.0.2.100\", allowed is an address with a port such as \
+             192.0.2.100:80 or [2001:db8::100]:80"],
+    ),
+    (
+        "192.0.2.100:80",
+        "192.0.2.100:0",
+        &["20:11: listen address 192.0.2.100:0 has port 0, allowed are 1 to 65535"],
+    ),
+    (
+        "[2001:db8::100]:80",
+        "192.0.2.100:80",
+        &["20:29: service \"shop\" listens at 192.0.2.100:80 already, allowed is each address once"],
+    ),
+    (
+        "192.0.2.100:80",
+        "192.0.2.21:80",
+        &["20:11: 192.0.2.21 is the address of node \"n1\", a VIP must be no node's address"],
+    ),
+    (
+        "[2001:db8::100]:80",
+        "[2001:db8::100%2]:80",
+        &["20:29: listen address [2001:db8::100%2]:80 has a zone, allowed is an address without one"],
+    ),
+    // Routes.
+    (
+        "Static.example.com",
+        "static.example.com:80",
+        &["23:8: bad host \"static.example.com:80\", allowed is a name or address without port, or \
+             \"*.\" and the end of a name"],
+    ),
+    (
+        "\"/img/\"",
+        "\"img/\"",
+        &["24:8: bad path \"img/\", allowed is '/' and then visible ASCII without \" # < > ? \\"],
+    ),
+    ("\"HEAD\"", "\"HE AD\"", &["25:18: bad method \"HE AD\", allowed is a name such as GET"]),
+    (
+        "\"HEAD\"",
+        "\"get\"",
+        &["25:18: bad method \"get\", upper and lower case differ, did you mean \"GET\"?"],
+    ),
+    ("[\"GET\", \"HEAD\"]", "[]", &["25:10: no method, leave the line out to allow any"]),
+    ("[\"GET\", \"HEAD\"]", "\"\"", &["25:10: bad method \"\", allowed is a name such as GET"]),
+    (
+        "X-Beta",
+        "X:Beta",
+        &["26:19: bad header name \"X:Beta\", allowed are letters, digits and !#$%&'*+-.^_`|~"],
+    ),
+    (
+        "value = \"1\"",
+        "value = \"1 \"",
+        &["26:37: bad header value \"1 \", allowed is text without control characters or blanks around it"],
+    ),
+    ("pool = \"web\"", "pool = \"wbe\"", &["27:8: unknown pool \"wbe\", did you mean \"web\"?"]),
+    (
+        "path = \"/\"\npool = \"web\"",
+        "pool = \"web\"\n[[service.route]]\nhost = \"a\"\npool = \"web\"\n[[service.route]]\npool = \"web\"",
+        &[
+            "31:1: this route can never match, a route without conditions stands before it",
+            "34:1: this route can never match, a route without conditions stands before it",
+        ],
+    ),
+    // Everything at once, in the order of the file, and columns are characters.
+    (
+        "n1\"\naddress = \"192.0.2.21\"",
+        "n1\" # \u{e9}\u{e8}\naddress = \"x\"\nweight = 5000",
+        &[
+            "6:11: bad node address \"x\", allowed is an IP address such as 192.0.2.21 or 2001:db8::21",
+            "7:10: weight 5000, allowed are 1 to 1000",
+        ],
+    ),
+    (
+        "[\"n1\", \"n2\"]",
+        "[ \"n\u{e9}\", 'n2' , \"x\"]",
+        &[
+            "15:11: unknown node \"n\u{e9}\", did you mean \"n1\"?",
+            "15:24: unknown node \"x\", defined: n1, n2",
+        ],
+    ),
+];
+
+fn lines(result: Result<Cluster, Error>) -> Vec<String> {
+    match result {
+        Err(error @ Error::Invalid(_)) => {
+            assert_eq!(error.exit_status(), 1);
+            error.to_string().lines().map(str::to_owned).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn bad_files() {
+    for (old, new, expected) in BAD {
+        let expected: Vec<_> = expected.iter().map(|line| format!("etc/cluster.toml:{line}")).collect();
+        assert_eq!(lines(read(&changed(old, new))), expected, "{new}");
+    }
+}
+
+#[test]
+fn addresses_that_packets_cannot_be_sent_to() {
+    let rows = [
+        ("0.0.0.0", "unspecified"),
+        ("::", "unspecified"),
+        ("224.0.0.1", "multicast"),
+        ("ff02::1", "multicast"),
+        ("127.1.2.3", "loopback"),
+        ("::1", "loopback"),
+        ("fe80::1", "link-local"),
+        ("255.255.255.255", "broadcast"),
+        ("::ffff:192.0.2.1", "IPv4-mapped"),
+    ];
+    for (address, kind) in rows {
+        assert_eq!(
+            lines(read(&changed("192.0.2.21", address))),
+            [format!(
+                "etc/cluster.toml:6:11: node address {address} is {kind}, allowed is one that \
+                 the switch can route to"
+            )]
+        );
+        let listen = if address.contains(':') { format!("[{address}]:80") } else { format!("{address}:80") };
+        assert_eq!(
+            lines(read(&changed("192.0.2.100:80", &listen))),
+            [format!(
+                "etc/cluster.toml:20:11: listen address {listen} is {kind}, allowed is one that \
+                 clients can route to"
+            )]
+        );
+    }
+    assert!(lines(read(&changed("192.0.2.21", "169.254.0.1")))[0].contains("is link-local"));
+    good(&changed("192.0.2.100:80", "169.254.0.1:80"));
+}
+
+#[test]
+fn a_file_with_nothing_in_it() {
+    let empty = "[cluster]\nkey_file = \"k\"\n";
+    assert_eq!(
+        lines(read(empty)),
+        [
+            "etc/cluster.toml:1:1: no node, at least one [[node]] is needed",
+            "etc/cluster.toml:1:1: no service, at least one [[service]] is needed",
+        ]
+    );
+    let no_route = &GOOD[..GOOD.find("[[service.route]]").unwrap()];
+    assert_eq!(
+        lines(read(no_route)),
+        ["etc/cluster.toml:19:8: service \"shop\" has no route, at least one [[service.route]] is needed"]
+    );
+    let no_pool =
+        changed("[[pool]]\nname = \"web\"\nnodes = [\"n1\", \"n2\"]\npolicy = \"round-robin\"\n", "");
+    let unknown = "unknown pool \"web\", no pool is defined";
+    assert_eq!(
+        lines(read(&no_pool)),
+        [format!("etc/cluster.toml:23:8: {unknown}"), format!("etc/cluster.toml:27:8: {unknown}")]
+    );
+}
+
+#[test]
+fn names_and_listen_addresses_are_unique_among_all_pools_and_services() {
+    let pool = "[[pool]]\nname = \"web\"\nnodes = [\"n1\"]\npolicy = \"round-robin\"\n";
+    let service = "[[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]\n\
+                   [[service.route]]\npool = \"web\"\n";
+    assert_eq!(
+        lines(read(&format!("{GOOD}{pool}{service}"))),
+        [
+            "etc/cluster.toml:33:8: pool name \"web\" is taken already, allowed is each name once",
+            "etc/cluster.toml:37:8: service name \"shop\" is taken already, allowed is each name once",
+            "etc/cluster.toml:38:11: service \"shop\" listens at 192.0.2.100:80 already, allowed \
+             is each address once",
+        ]
+    );
+}
+
+#[test]
+fn limits_are_the_last_value_allowed() {
+    let node = |i: usize| format!("[[node]]\nname = \"m{i}\"\naddress = \"10.0.{}.{}\"\n", i / 256, i % 256);
+    let nodes = |count: usize| GOOD.to_owned() + &(2..count).map(node).collect::<String>();
+    assert_eq!(good(&nodes(1024)).nodes.len(), 1024);
+    let too_many = lines(read(&nodes(1025)));
+    assert_eq!(too_many, ["etc/cluster.toml:3099:8: 1025 nodes, allowed are at most 1024"]);
+
+    let listen = |count: usize| {
+        let more: String = (2..count).map(|port| format!(", \"192.0.2.100:{}\"", 1000 + port)).collect();
+        changed("\"[2001:db8::100]:80\"", &format!("\"[2001:db8::100]:80\"{more}"))
+    };
+    assert_eq!(good(&listen(256)).services[0].listen.len(), 256);
+    let too_many = lines(read(&listen(257)));
+    assert!(too_many[0].ends_with("too many listen addresses, allowed are at most 256 in all services"));
+
+    let name = |len: usize| changed("\"shop\"", &format!("\"{}\"", "x".repeat(len)));
+    good(&name(63));
+    assert!(read(&name(64)).is_err() && read(&name(0)).is_err());
+}

@@ -1,0 +1,54 @@
+//! HTTP/1 request heads and the framing of request bodies (RFC 9110, RFC 9112), strict and without I/O.
+//!
+//! The switch reads the head of a request to choose a pool for it, and the framing to know where the next
+//! request begins. The node that gets the request reads both again with a parser of its own. If the two came
+//! to different results, one could be talked into taking a part of a request for a request, or a request for
+//! another pool: request smuggling. So this parser does not ask what a request probably means. It accepts
+//! only what every parser reads the same way, and refuses the rest with a reason that has a name
+//! ([`Reject`]). Where RFC 9112 lets a recipient choose between leniency and an error, this is always the
+//! error, and it goes further where implementations are known to differ:
+//!
+//! - An empty line before the request line is refused, though section 2.2 would have it ignored.
+//! - The only transfer coding is `chunked`, in lower case and alone. Chunk extensions are refused.
+//! - `Content-Length` is one field with one number, without leading zeros and below 2^63.
+//! - Field names that CGI's spelling makes equal to `Host`, `Content-Length` or `Transfer-Encoding` (an
+//!   underscore for a hyphen) are refused.
+//! - `Host` is a name or an address of known shape, not just any text that the grammar would let pass.
+//!
+//! [`parse_head`] starts anew at each call, so a caller that gets a head in pieces calls it again with what
+//! it has so far. The result does not depend on the pieces: what is refused is refused for the same reason
+//! from the first byte that shows it, and every beginning of an accepted head is [`Progress::Partial`].
+//! [`ChunkedDecoder`] is resumable instead, because bodies are not kept.
+//!
+//! Nothing here allocates.
+
+mod chunked;
+mod fields;
+mod head;
+mod host;
+mod reject;
+mod table;
+mod target;
+
+pub use chunked::ChunkedDecoder;
+pub use fields::Fields;
+pub use head::{Body, Head, Progress, Version, parse_head};
+pub use reject::Reject;
+pub use target::{Form, Target};
+
+/// How much a request may ask the switch to keep in mind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest head, in bytes, with the empty line at its end.
+    pub head_len: usize,
+    /// The most header fields in a head, and the most trailer fields after a chunked body.
+    pub fields: usize,
+    /// The longest trailer section of a chunked body, in bytes, with the empty line at its end.
+    pub trailer_len: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { head_len: 16_384, fields: 100, trailer_len: 4_096 }
+    }
+}

@@ -1,0 +1,94 @@
+//! What can go wrong while a lab is built, used or taken down.
+
+use std::fmt;
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a lab could not do what it was asked.
+#[derive(Debug)]
+pub enum Error {
+    /// A system call or file operation failed.
+    Io {
+        /// What the lab was doing, as "open /run/netns/x".
+        doing: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// A command ran and exited with another status than 0.
+    Command {
+        /// The program and its arguments, as a shell would show them.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it wrote to stderr, or to stdout when stderr is empty.
+        output: String,
+    },
+    /// Something awaited did not happen in time.
+    Timeout {
+        /// What was awaited.
+        waiting_for: String,
+        /// For how long.
+        after: Duration,
+        /// The last lines of the log of the process concerned.
+        log: String,
+    },
+    /// A process ended while something of it was awaited.
+    Exited {
+        /// The name it was spawned with.
+        process: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// A lab, host or thread that does not exist, or a name that fits more than one.
+    NotFound(String),
+    /// The asked-for lab cannot exist, as one with 200 switches.
+    Invalid(String),
+    /// The lab has been taken down already.
+    TornDown,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { doing, source } => write!(f, "{doing}: {source}"),
+            Error::Command { command, status, output } => {
+                write!(f, "`{command}`: {status}: {}", output.trim_end())
+            }
+            Error::Timeout { waiting_for, after, log } => {
+                write!(f, "no {waiting_for} within {after:?}")?;
+                if log.is_empty() { Ok(()) } else { write!(f, "; its log ends:\n{log}") }
+            }
+            Error::Exited { process, status, log } => {
+                write!(f, "{process} ended ({status}); its log ends:\n{log}")
+            }
+            Error::NotFound(what) | Error::Invalid(what) => f.write_str(what),
+            Error::TornDown => f.write_str("the lab has been taken down"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Adds to an I/O error what was being done.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::Io { doing: what(), source: source.into() })
+    }
+}

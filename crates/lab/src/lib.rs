@@ -1,0 +1,47 @@
+//! Clusters in network namespaces: clients, switches and nodes on one machine, made in a second and gone
+//! without a trace, for tests and for people.
+//!
+//! A host of a lab is a network namespace with an interface `eth0`, whose cable ends at a bridge in a
+//! namespace of its own; nothing appears in the machine's own network. Hosts share the machine's files and
+//! mounts, so BPF maps pinned by one process are visible to the next. Everything needs root.
+//!
+//! ```no_run
+//! use switchback_lab::{Lab, ServerOptions};
+//!
+//! # fn main() -> switchback_lab::Result<()> {
+//! let lab = Lab::builder().nodes(3).up()?;
+//! lab.node(0).nginx(&ServerOptions::default())?;
+//! let url = format!("http://{}/node", lab.node(0).ipv4());
+//! assert_eq!(lab.client(0).run(["curl", "-s", &url])?.success()?, "node0");
+//! # Ok(())
+//! # }
+//! ```
+
+mod cluster;
+mod command;
+mod document;
+mod error;
+mod host;
+mod lab;
+mod link;
+mod napi;
+mod netns;
+mod process;
+mod server;
+mod setup;
+mod state;
+mod teardown;
+mod topology;
+
+pub use cluster::{Cluster, Pool, Route};
+pub use command::{UpOptions, down, exec, up};
+pub use document::{ONE_MIB, ONE_MIB_SHA256, SMALL};
+pub use error::{Error, Result};
+pub use host::{Host, Output};
+pub use lab::Lab;
+pub use link::{DirectionCounters, InterfaceCounters, Traffic, TrafficCounter};
+pub use napi::NapiThread;
+pub use process::{Process, Signal};
+pub use server::{Server, ServerKind, ServerOptions};
+pub use state::{HostInfo, LabInfo, list, sweep};
+pub use topology::{Builder, Role, Topology};

@@ -1,0 +1,193 @@
+//! From a plan to namespaces, cables and addresses.
+//!
+//! Offloads decide what programs in the lab see. A sender on a veth leaves checksums to hardware that is not
+//! there, and packets of up to 64 KiB uncut. So clients send whole, checksummed packets of at most the MTU;
+//! so do the bridge's ports towards switches and nodes, because they merge what they receive (GRO) and must
+//! cut it again. Towards clients, where no program looks, merged packets are passed on as they are.
+//!
+//! With GRO on, every end of every cable has a NAPI instance; with `threaded`, that is a kernel thread whose
+//! CPU time is the receive work of this host and nobody else's. GRO on the port is also what lets a packet
+//! out that a program on `eth0` returns with `XDP_TX`.
+
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use crate::error::{Doing, Result};
+use crate::netns::{NetNs, run_tool};
+use crate::topology::{Builder, HostPlan, Link, Plan, Role, Topology};
+
+/// For all namespaces, before their first interface appears, which takes its settings from `default`.
+const SYSCTLS: &[(&str, &str)] = &[
+    ("ipv6/conf/all/accept_dad", "0"),
+    ("ipv6/conf/default/accept_dad", "0"),
+    ("ipv6/conf/default/dad_transmits", "0"),
+    ("ipv6/conf/default/accept_ra", "0"),
+    ("ipv6/conf/default/router_solicitations", "0"),
+    ("ipv4/conf/all/rp_filter", "0"),
+    ("ipv4/conf/default/rp_filter", "0"),
+    ("ipv4/conf/all/send_redirects", "0"),
+    ("ipv4/conf/default/send_redirects", "0"),
+];
+
+const ROUTER_SYSCTLS: &[(&str, &str)] = &[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
+
+/// The bridges have no addresses, and no packet filter of another layer looks at what they forward.
+const BRIDGE_SYSCTLS: &[(&str, &str)] = &[
+    ("ipv6/conf/default/disable_ipv6", "1"),
+    ("bridge/bridge-nf-call-iptables", "0"),
+    ("bridge/bridge-nf-call-ip6tables", "0"),
+    ("bridge/bridge-nf-call-arptables", "0"),
+];
+
+/// Makes the namespaces; the first is that of the bridges.
+pub(crate) fn namespaces(names: &[String]) -> Result<Vec<NetNs>> {
+    let script = names.iter().fold(String::new(), |script, name| script + &format!("netns add {name}\n"));
+    let mut command = Command::new("ip");
+    command.args(["-batch", "-"]);
+    run_tool(command, &script)?;
+    names.iter().map(|name| NetNs::open(name)).collect()
+}
+
+/// Connects the hosts of the plan: `hosts` are their namespaces, in the plan's order.
+pub(crate) fn connect(options: &Builder, plan: &Plan, net: &NetNs, hosts: &[NetNs]) -> Result<()> {
+    let pairs = || plan.hosts.iter().zip(hosts);
+    net.sysctl(SYSCTLS)?;
+    net.sysctl(BRIDGE_SYSCTLS)?;
+    for (host, namespace) in pairs() {
+        namespace.sysctl(SYSCTLS)?;
+        if host.role == Role::Router {
+            namespace.sysctl(ROUTER_SYSCTLS)?;
+        }
+    }
+    bridges_and_cables(options, plan, net, hosts)?;
+    thread::scope(|scope| {
+        let mut threads = vec![scope.spawn(|| ports(plan, net))];
+        threads.extend(
+            pairs().map(|(host, namespace)| scope.spawn(move || host_side(options, plan, host, namespace))),
+        );
+        // All are joined before the first error is returned.
+        let results: Vec<Result<()>> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        results.into_iter().collect()
+    })
+}
+
+fn bridges_and_cables(options: &Builder, plan: &Plan, net: &NetNs, hosts: &[NetNs]) -> Result<()> {
+    let mtu = options.mtu;
+    let mut script = String::new();
+    for bridge in &plan.bridges {
+        line(
+            &mut script,
+            format!("link add {bridge} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"),
+        );
+        line(&mut script, format!("link set dev {bridge} up"));
+    }
+    for (host, namespace) in plan.hosts.iter().zip(hosts) {
+        for Link { device, port, bridge, .. } in &host.links {
+            let peer = format!("peer name {device} mtu {mtu} netns {}", namespace.name());
+            line(&mut script, format!("link add {port} mtu {mtu} type veth {peer}"));
+            line(&mut script, format!("link set dev {port} master {bridge} up"));
+        }
+    }
+    net.ip(&script)
+}
+
+/// The bridges' side of all cables.
+fn ports(plan: &Plan, net: &NetNs) -> Result<()> {
+    for host in &plan.hosts {
+        let checksums = matches!(host.role, Role::Switch | Role::Node);
+        for link in &host.links {
+            let features: &[&str] = if checksums { &["gro", "on", "tx", "off"] } else { &["gro", "on"] };
+            ethtool(net, &link.port, features)?;
+        }
+    }
+    let links: Vec<&Link> = plan.hosts.iter().flat_map(|host| &host.links).collect();
+    threaded(net, links.iter().map(|link| link.port.as_str()))
+}
+
+/// The hosts' side of its cables.
+fn host_side(options: &Builder, plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
+    let mut script = "link set dev lo up\n".to_owned();
+    for link in &host.links {
+        let Link { interface, device, ipv4, ipv6, .. } = link;
+        if link.is_generic() {
+            // Without ARP, or it would answer for the addresses above it and draw their packets to itself.
+            line(&mut script, format!("link set dev {device} arp off addrgenmode none up"));
+            line(&mut script, format!("link add {interface} link {device} type macvlan mode private"));
+        }
+        line(&mut script, format!("link set dev {interface} up"));
+        line(&mut script, format!("addr add {ipv4}/24 dev {interface}"));
+        line(&mut script, format!("addr add {ipv6}/64 dev {interface} nodad"));
+        if let Some((gateway4, gateway6)) = link.gateway {
+            line(&mut script, format!("route add default via {gateway4}"));
+            line(&mut script, format!("route add default via {gateway6}"));
+        }
+    }
+    namespace.ip(&script)?;
+    for link in &host.links {
+        let features: &[&str] = match host.role {
+            Role::Client => &["tx", "off", "tso", "off", "gso", "off"],
+            Role::Switch | Role::Node => &["tx", "off"],
+            Role::Router => &[],
+        };
+        let gro = if link.is_generic() { "off" } else { "on" };
+        ethtool(namespace, &link.device, &[features, &["gro", gro]].concat())?;
+        if link.is_generic() {
+            ethtool(namespace, &link.interface, features)?;
+        }
+    }
+    let with_napi = host.links.iter().filter(|link| !link.is_generic());
+    threaded(namespace, with_napi.map(|link| link.device.as_str()))?;
+    match host.role {
+        Role::Switch if options.vips_on_switch && host.name == "switch0" => {
+            namespace.ip(&vip_script(options.topology, plan.vip4, plan.vip6, "add"))
+        }
+        Role::Router if options.vips_on_switch => {
+            let switch = plan.hosts.iter().find(|host| host.role == Role::Switch);
+            switch.map_or(Ok(()), |switch| namespace.ip(&vip_routes(plan.vip4, plan.vip6, &switch.links[0])))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `ip` lines that give the VIPs to a switch or take them away (`add`, `del`). In a flat lab they are on
+/// `eth0`, so that the kernel answers ARP; in a routed one on `lo`, as the router knows the way. The IPv6
+/// address is deprecated from the start: else the kernel would choose it as the source of the switch's own
+/// packets.
+pub(crate) fn vip_script(topology: Topology, vip4: impl ToString, vip6: impl ToString, verb: &str) -> String {
+    let device = if topology == Topology::Flat { "eth0" } else { "lo" };
+    let (vip4, vip6) = (vip4.to_string(), vip6.to_string());
+    let how = if verb == "add" { "nodad preferred_lft 0" } else { "" };
+    format!("addr {verb} {vip4}/32 dev {device}\naddr {verb} {vip6}/128 dev {device} {how}\n")
+}
+
+/// `ip` lines for the router: the VIPs are behind this switch.
+pub(crate) fn vip_routes(vip4: impl ToString, vip6: impl ToString, switch: &Link) -> String {
+    let (vip4, vip6) = (vip4.to_string(), vip6.to_string());
+    let Link { ipv4, ipv6, .. } = switch;
+    format!("route replace {vip4}/32 via {ipv4}\nroute replace {vip6}/128 via {ipv6}\n")
+}
+
+fn ethtool(namespace: &NetNs, device: &str, features: &[&str]) -> Result<()> {
+    namespace.tool(&[&["ethtool", "-K", device], features].concat(), "").map(drop)
+}
+
+/// Gives each NAPI instance of the devices a kernel thread of its own. The devices must be up: before, they
+/// have none.
+fn threaded<'a>(namespace: &NetNs, devices: impl Iterator<Item = &'a str> + Send) -> Result<()> {
+    namespace.enter_with_sysfs(|| {
+        for device in devices {
+            let path = format!("/sys/class/net/{device}/threaded");
+            fs::write(&path, "1").doing(|| format!("write 1 to {path} in {}", namespace.name()))?;
+        }
+        Ok(())
+    })?
+}
+
+fn line(script: &mut String, text: String) {
+    writeln!(script, "{text}").expect("writing to a string does not fail");
+}

@@ -1,0 +1,274 @@
+//! What the labs' networks do: reach, lose, delay, cut, count.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use switchback_lab::{Host, Lab, Result, Role, Topology, TrafficCounter};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const MIB: usize = 1 << 20;
+
+fn both(host: &Host) -> [IpAddr; 2] {
+    [host.ipv4().into(), host.ipv6().into()]
+}
+
+#[test]
+fn every_host_reaches_every_other_in_each_topology() -> Result<()> {
+    for topology in [Topology::Flat, Topology::Routed, Topology::TwoArmed] {
+        let lab = Lab::builder().topology(topology).clients(2).nodes(2).up()?;
+        for from in lab.hosts() {
+            for to in lab.hosts() {
+                both(to).into_iter().try_for_each(|address| from.ping(address))?;
+            }
+        }
+        for client in lab.clients() {
+            client.ping(lab.vip4())?;
+            client.ping(lab.vip6())?;
+        }
+        // The VIP is never the source of the switch's own packets.
+        for node in both(lab.node(0)).map(|address| address.to_string()) {
+            let route = lab.switch(0).run(["ip", "route", "get", &node])?.success()?;
+            assert!(!route.contains("::100") && !route.contains("192.0.2.100"), "{route}");
+        }
+        let forwarding = |host: &Host| host.run(["cat", "/proc/sys/net/ipv4/ip_forward"])?.success();
+        for host in lab.hosts() {
+            assert_eq!(forwarding(host)?.trim() == "1", host.role() == Role::Router, "{}", host.name());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_two_armed_switch_reaches_nodes_without_the_router() -> Result<()> {
+    let lab = Lab::builder().topology(Topology::TwoArmed).up()?;
+    let (_, address, _) = lab.switch(0).interfaces()[1];
+    assert_eq!(address.to_string(), "203.0.113.10");
+    lab.router().expect("a routed lab has a router").cut_link()?;
+    lab.switch(0).ping(lab.node(0).ipv4())?;
+    assert!(lab.client(0).ping(lab.node(0).ipv4()).is_err());
+    Ok(())
+}
+
+#[test]
+fn vips_move_to_another_switch() -> Result<()> {
+    for topology in [Topology::Flat, Topology::Routed] {
+        let lab = Lab::builder().topology(topology).switches(2).up()?;
+        let counters =
+            [lab.switch(0).count("icmp type echo-request")?, lab.switch(1).count("icmp type echo-request")?];
+        lab.client(0).ping(lab.vip4())?;
+        lab.move_vips(1)?;
+        lab.client(0).ping(lab.vip4())?;
+        lab.client(0).ping(lab.vip6())?;
+        for counter in counters {
+            assert_eq!(counter.to_host()?.packets, 1, "{topology:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_macvlan_host_is_reached_and_has_no_napi_thread() -> Result<()> {
+    let lab = Lab::builder().generic_xdp(Role::Switch).up()?;
+    let details = lab.switch(0).run(["ip", "-d", "link", "show", "dev", "eth0"])?.success()?;
+    assert!(details.contains("macvlan mode private"), "{details}");
+    both(lab.switch(0)).into_iter().try_for_each(|address| lab.client(0).ping(address))?;
+    lab.client(0).ping(lab.vip4())?;
+    assert_eq!(lab.switch(0).napi_threads("eth0")?, []);
+    transfer(lab.client(0), lab.switch(0), MIB)?;
+    assert_whole_packets(lab.switch(0))
+}
+
+#[test]
+fn switches_receive_packets_no_larger_than_the_mtu() -> Result<()> {
+    let lab = Lab::builder().up()?;
+    transfer(lab.client(0), lab.switch(0), MIB)?;
+    assert_whole_packets(lab.switch(0))
+}
+
+fn assert_whole_packets(host: &Host) -> Result<()> {
+    let rx = host.interface_counters("eth0")?.rx;
+    assert!(rx.bytes > MIB as u64 && rx.bytes <= rx.packets * 1514, "{rx:?}");
+    Ok(())
+}
+
+#[test]
+fn a_switch_with_a_rate_loses_packets_too() -> Result<()> {
+    let lab = Lab::builder().up()?;
+    let (client, switch) = (lab.client(0), lab.switch(0));
+    switch.set_rate(Some(100_000_000))?;
+    client.ping(switch.ipv4())?;
+    switch.set_loss(1000, 0)?;
+    assert!(client.ping(switch.ipv4()).is_err(), "an answer came through 100 % loss");
+    // Neighbour discovery is spared.
+    client.run(["ip", "neigh", "flush", "dev", "eth0"])?.success()?;
+    assert!(client.ping(switch.ipv6()).is_err(), "an answer came through 100 % loss");
+    let neighbours = client.run(["ip", "neigh", "show", "to", &switch.ipv6().to_string()])?.success()?;
+    assert!(neighbours.contains("lladdr"), "{neighbours}");
+    Ok(())
+}
+
+#[test]
+fn the_asked_for_share_of_packets_is_lost() -> Result<()> {
+    const SENT: u64 = 4000;
+    let lab = Lab::builder().up()?;
+    let (client, node) = (lab.client(0), lab.node(0));
+    let (left, arrived) = (client.count("udp dport 7000")?, node.count("udp dport 7000")?);
+
+    send_datagrams(client, node, SENT, &left)?;
+    let before = arrived.to_host()?.packets;
+    assert_eq!(before, SENT, "nothing is lost unless asked for");
+
+    client.set_loss(300, 0)?;
+    send_datagrams(client, node, SENT, &left)?;
+    let one_way = arrived.to_host()?.packets - before;
+    // Six standard deviations are 174.
+    assert!((2600..=3000).contains(&one_way), "{one_way} of {SENT} came through 30 % loss");
+
+    client.set_loss(0, 300)?;
+    node.set_loss(0, 500)?;
+    send_datagrams(client, node, SENT, &left)?;
+    let other_way = arrived.to_host()?.packets - before - one_way;
+    assert!((1800..=2200).contains(&other_way), "{other_way} of {SENT} came through 50 % loss");
+
+    client.set_loss(0, 0)?;
+    node.set_loss(0, 0)?;
+    send_datagrams(client, node, SENT, &left)?;
+    assert_eq!(arrived.to_host()?.packets - before - one_way - other_way, SENT);
+    Ok(())
+}
+
+/// Sends in small groups, each when the one before has left: the queue of a veth holds 256 packets.
+fn send_datagrams(from: &Host, to: &Host, count: u64, left: &TrafficCounter) -> Result<()> {
+    const GROUP: u64 = 200;
+    let socket = from.udp_bind(SocketAddr::from(([0, 0, 0, 0], 0)))?;
+    let start = left.from_host()?.packets;
+    for sent in (GROUP..=count).step_by(GROUP as usize) {
+        for _ in 0..GROUP {
+            socket.send_to(&[0; 32], (to.ipv4(), 7000)).expect("a datagram can be sent");
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while left.from_host()?.packets < start + sent {
+            assert!(Instant::now() < deadline, "datagrams got lost before they left the host");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cut_link_passes_nothing_until_it_is_mended() -> Result<()> {
+    let lab = Lab::builder().nodes(2).up()?;
+    let (client, node) = (lab.client(0), lab.node(0));
+    client.ping(node.ipv4())?;
+    node.cut_link()?;
+    assert!(client.ping(node.ipv4()).is_err(), "a ping passed the cut link");
+    assert!(node.ping(lab.node(1).ipv6()).is_err(), "a ping passed the cut link");
+    client.ping(lab.node(1).ipv4())?;
+    let addresses = node.run(["ip", "addr", "show", "dev", "eth0"])?.success()?;
+    assert!(addresses.contains("192.0.2.20/24") && addresses.contains("LOWER_UP"), "{addresses}");
+    node.mend_link()?;
+    both(node).into_iter().try_for_each(|address| client.ping(address))
+}
+
+#[test]
+fn a_rate_limits_both_directions() -> Result<()> {
+    const RATE: u64 = 40_000_000;
+    let lab = Lab::builder().up()?;
+    let client = lab.client(0);
+    for host in [lab.node(0), lab.switch(0)] {
+        for (from, to) in [(client, host), (host, client)] {
+            host.set_rate(Some(RATE))?;
+            let passed = from.count("tcp dport 7001")?;
+            let slow = transfer(from, to, 4 * MIB)?;
+            // 4 MiB at 40 Mbit/s are 0.84 s; headers make it more, the queue at the end and the burst less.
+            let name = host.name();
+            assert!((0.6..2.5).contains(&slow.as_secs_f64()), "{name}: {slow:?} at 40 Mbit/s");
+            // What waits in a queue is counted and lost like everything else.
+            let bytes = passed.from_host()?.bytes;
+            assert!(bytes >= 4 * MIB as u64, "{name}: {bytes} bytes counted");
+            host.set_rate(None)?;
+            let fast = transfer(from, to, 4 * MIB)?;
+            assert!(fast < slow / 2, "{name}: {fast:?} without limit, {slow:?} with");
+        }
+    }
+    Ok(())
+}
+
+/// Sends bytes over TCP; returns the time until the receiver has them all.
+fn transfer(from: &Host, to: &Host, bytes: usize) -> Result<Duration> {
+    let listener = to.tcp_listen((to.ipv4(), 7001).into())?;
+    let mut sender = from.tcp_connect((to.ipv4(), 7001).into(), PATIENCE)?;
+    let (mut receiver, _) = listener.accept().expect("the connection is there");
+    receiver.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(move || sender.write_all(&vec![7; bytes]).expect("the connection stands"));
+        let mut received = Vec::new();
+        receiver.read_to_end(&mut received).expect("the connection stands");
+        assert_eq!(received.len(), bytes);
+    });
+    Ok(start.elapsed())
+}
+
+#[test]
+fn packets_above_the_mtu_do_not_pass() -> Result<()> {
+    let lab = Lab::builder().nodes(2).up()?;
+    let ping = |size: &str, to: &Host| {
+        let to = to.ipv4().to_string();
+        lab.client(0).run(["ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", size, &to])?.success()
+    };
+    ping("1472", lab.node(0))?;
+    assert!(ping("1473", lab.node(0)).is_err());
+    lab.hosts().iter().filter(|host| host.name() != "node1").try_for_each(|host| host.set_mtu(1600))?;
+    ping("1572", lab.node(0))?;
+    assert!(ping("1572", lab.node(1)).is_err(), "the cable of node1 has an MTU of 1500");
+    Ok(())
+}
+
+#[test]
+fn counters_count_what_passes() -> Result<()> {
+    let lab = Lab::builder().up()?;
+    let counter = lab.node(0).count("icmp type echo-reply")?;
+    let before = lab.node(0).interface_counters("eth0")?;
+    for _ in 0..3 {
+        lab.client(0).ping(lab.node(0).ipv4())?;
+    }
+    assert_eq!(counter.from_host()?.packets, 3);
+    // IPv4 header, ICMP header and 56 bytes of payload each.
+    assert_eq!(counter.from_host()?.bytes, 3 * (20 + 8 + 56));
+    assert_eq!(counter.to_host()?.packets, 0);
+    let after = lab.node(0).interface_counters("eth0")?;
+    assert!(after.rx.packets >= before.rx.packets + 3, "{before:?} {after:?}");
+    assert!(after.tx.bytes >= before.tx.bytes + 3 * 84, "{before:?} {after:?}");
+    assert!(lab.node(0).interface_counters("eth7").is_err());
+    Ok(())
+}
+
+#[test]
+fn each_interface_has_a_napi_thread_that_does_its_receive_work() -> Result<()> {
+    let (busy, idle) = (Lab::builder().up()?, Lab::builder().up()?);
+    let mut pids = Vec::new();
+    for lab in [&busy, &idle] {
+        for host in lab.hosts() {
+            let [thread] = host.napi_threads("eth0")?[..] else {
+                panic!("{} has one receive queue", host.name())
+            };
+            let comm =
+                std::fs::read_to_string(format!("/proc/{}/comm", thread.pid)).expect("the thread runs");
+            assert_eq!(comm.trim(), format!("napi/eth0-{}", thread.napi_id));
+            let [port] = host.port_napi_threads("eth0")?[..] else { panic!("a port has one receive queue") };
+            pids.extend([thread.pid, port.pid]);
+        }
+    }
+    let count = pids.len();
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), count, "two interfaces share a thread");
+
+    let times = |lab: &Lab| -> Result<Duration> { lab.node(0).napi_threads("eth0")?[0].cpu_time() };
+    let (busy_before, idle_before) = (times(&busy)?, times(&idle)?);
+    transfer(busy.client(0), busy.node(0), 16 * MIB)?;
+    let (worked, idled) = (times(&busy)? - busy_before, times(&idle)? - idle_before);
+    assert!(worked > 10 * idled && worked > Duration::from_micros(500), "{worked:?} busy, {idled:?} idle");
+    Ok(())
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Adoption. An ADOPT comes in up to three times:
+ *
+ *   1. If the node still has a socket for the 4-tuple (the flow was here before, or the client reuses the port of a
+ *      connection in TIME_WAIT), a clone is queued behind the packet and the packet itself becomes the RST that
+ *      removes the socket.
+ *   2. The packet (or that clone) is given to the listener's kernel code with a clone queued behind it.
+ *   3. That clone sees what became of it and is the answer: ADOPTED, or REFUSED with the packet.
+ *
+ * skb->mark says how far a clone has come; packets from the wire have none.
+ */
+#ifndef NODE_ADOPT_H
+#define NODE_ADOPT_H
+
+#define MARK_CURED     0x5b000001
+#define MARK_CONFIRMED 0x5b000002
+
+static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct bpf_sock_tuple tuple = {};
+
+        if (h->inner_len == sizeof(struct iphdr)) {
+                tuple.ipv4.saddr = sb_v4_of(h->flow.client);
+                tuple.ipv4.daddr = sb_v4_of(h->flow.vip);
+                tuple.ipv4.sport = h->flow.client_port;
+                tuple.ipv4.dport = h->flow.vip_port;
+                return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+        }
+        sb_copy_v6(tuple.ipv6.saddr, h->flow.client);
+        sb_copy_v6(tuple.ipv6.daddr, h->flow.vip);
+        tuple.ipv6.sport = h->flow.client_port;
+        tuple.ipv6.dport = h->flow.vip_port;
+        return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* What the node knows of the socket that a handoff packet's flow has here. */
+enum socket_kind {
+        SOCKET_NONE,
+        SOCKET_LISTENER,
+        SOCKET_LIVE,    /* a full socket, in whatever state */
+        SOCKET_REQUEST, /* a handshake of the kernel's own */
+        SOCKET_TIME_WAIT,
+};
+
+struct socket_facts {
+        enum socket_kind kind;
+        __u32 state;
+        __u32 rcv_nxt;
+        __u32 copied_seq;
+        __u32 snd_nxt;
+        __u32 write_seq;
+        __u32 backlog;
+        __u32 backlog_limit;
+};
+
+static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)
+{
+        struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);
+        struct tcp_timewait_sock *waiting;
+        struct tcp_sock *tcp;
+
+        facts->kind = SOCKET_NONE;
+        if (!skc)
+                return 0;
+        facts->state = *(volatile __u32 *)&skc->state;
+        if (facts->state == TCP_TIME_WAIT) {
+                waiting = (void *)bpf_skc_to_tcp_timewait_sock(skc);
+                if (waiting) {
+                        facts->kind = SOCKET_TIME_WAIT;
+                        facts->rcv_nxt = waiting->tw_sk.__tw_common.skc_tw_rcv_nxt;
+                }
+        } else {
+                tcp = (void *)bpf_skc_to_tcp_sock(skc);
+                if (!tcp) {
+                        facts->kind = SOCKET_REQUEST;
+                } else if (facts->state == TCP_LISTEN) {
+                        facts->kind = SOCKET_LISTENER;
+                        facts->backlog = tcp->inet_conn.icsk_inet.sk.sk_ack_backlog;
+                        facts->backlog_limit = tcp->inet_conn.icsk_inet.sk.sk_max_ack_backlog;
+                } else {
+                        facts->kind = SOCKET_LIVE;
+                        facts->rcv_nxt = tcp->rcv_nxt;
+                        facts->copied_seq = tcp->copied_seq;
+                        facts->snd_nxt = tcp->snd_nxt;
+                        facts->write_seq = tcp->write_seq;
+                }
+        }
+        bpf_sk_release(skc);
+        return 0;
+}
+
+/* The timestamps of the client's packet, which the kernel continues from. */
+static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
+{
+        struct sb_option_walk walk = {};
+        __u32 len = (__u32)h->tcp_len - sizeof(struct tcphdr);
+        __u32 start = sizeof(struct ethhdr) + h->inner_len + sizeof(struct tcphdr);
+
+        if (len == 0 || len > SB_TCPOPT_SPACE || bpf_skb_load_bytes(skb, start, walk.space.bytes, len))
+                return;
+        walk.len = len;
+        sb_parse_tcp_options(&walk);
+        h->tsval = walk.found.tsval;
+        h->tsecr = walk.found.tsecr;
+}
+
+/* Gives the decapsulated packet to the listener: the kernel's bpf_sk_assign_tcp_reqsk(), Linux 6.9. */
+static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
+{
+        __u8 settled = h->option.flags;
+        struct bpf_tcp_req_attrs attrs = {
+            .rcv_tsval = h->tsval,
+            .rcv_tsecr = h->tsecr,
+            .mss = bpf_ntohs(h->option.mss),
+            .snd_wscale = h->option.wscale >> 4,
+            .rcv_wscale = h->option.wscale & 15,
+            .wscale_ok = !!(settled & SB_SYN_WSCALE),
+            .sack_ok = !!(settled & SB_SYN_SACK),
+            .tstamp_ok = !!(settled & SB_SYN_TSTAMP),
+            .ecn_ok = !!(settled & SB_SYN_ECN),
+        };
+        struct bpf_sock *skc;
+        struct sock *listener;
+        int err = -1;
+
+        skc = (struct bpf_sock *)lookup(skb, h);
+        if (!skc)
+                return -1;
+        if (*(volatile __u32 *)&skc->state == TCP_LISTEN) {
+                listener = (struct sock *)bpf_skc_to_tcp_sock(skc);
+                if (listener)
+                        err = bpf_sk_assign_tcp_reqsk(skb, listener, &attrs, sizeof(attrs));
+        }
+        bpf_sk_release(skc);
+        return err;
+}
+
+/*
+ * Queues a clone of the handoff packet behind it. Not inlined: the verifier allows no pointer arithmetic on the
+ * context, which the compiler would share between uses of one field.
+ */
+static __noinline int come_again(struct __sk_buff *skb, __u32 mark)
+{
+        int err;
+
+        skb->mark = mark;
+        err = bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+        skb->mark = 0;
+        return err;
+}
+
+static __always_inline __u16 saturated(__u32 value)
+{
+        return value > 0xffff ? 0xffff : value;
+}
+
+static __always_inline int is_owned(const struct sb_owned *flow, const struct handoff *h)
+{
+        return flow && flow->origin == bpf_ntohl(h->option.origin);
+}
+
+static __always_inline int answer_adopted(struct handoff *h, const struct sb_owned *flow)
+{
+        h->option.op = SB_OP_ADOPTED;
+        if (flow) {
+                h->option.queue_len = bpf_htons(flow->queue_len);
+                h->option.queue_limit = bpf_htons(flow->queue_limit);
+        }
+        return ANSWER;
+}
+
+static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h,
+                                 const struct socket_facts *listener)
+{
+        struct sb_owned flow = {
+            .origin = bpf_ntohl(h->option.origin),
+            .next = bpf_ntohl(h->option.next),
+            .answered = h->ack,
+            .mss = bpf_ntohs(h->option.mss),
+            .queue_len = saturated(listener->backlog + 1),
+            .queue_limit = saturated(listener->backlog_limit),
+            .options = h->option.flags,
+            .wscale = h->option.wscale,
+            .state = SB_OWN_ADOPTING,
+        };
+
+        /* sk_acceptq_is_full(), include/net/sock.h: full is more than the limit. */
+        if (listener->backlog > listener->backlog_limit)
+                return refuse(h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
+        sb_copy_v6(flow.switch_address, h->sender);
+        bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
+        if (come_again(skb, MARK_CONFIRMED))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (decapsulate(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (h->option.flags & SB_SYN_TSTAMP)
+                read_timestamps(skb, h);
+        if (assign(skb, h))
+                return drop(SB_NODE_REFUSED_FAILED);
+        return TCX_PASS;
+}
+
+static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
+{
+        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+        __u32 mark = *(volatile __u32 *)&skb->mark;
+        struct socket_facts facts = {};
+        int ours = is_owned(flow, h);
+
+        if (mark == MARK_CONFIRMED) {
+                if (ours && flow->state == SB_OWN_ADOPTING) {
+                        bpf_map_delete_elem(&owned, &h->flow);
+                        return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_FAILED);
+                }
+                /* No entry: the connection is over already, so there was one. */
+                count(SB_NODE_ADOPTED);
+                return answer_adopted(h, flow);
+        }
+        /* A copy that was delayed on its way: the flow was here, and has moved on since. */
+        if (ours && flow->state == SB_OWN_RELEASED && (__s32)(h->seq - flow->next) < 0)
+                return drop(SB_NODE_DROP_STALE);
+        read_socket(skb, h, &facts);
+        switch (facts.kind) {
+        case SOCKET_NONE:
+                return refuse(h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
+        case SOCKET_LISTENER:
+                return adopt(skb, h, &facts);
+        case SOCKET_LIVE:
+                /* Sent again, because the switch did not hear of the adoption. */
+                if (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0)
+                        return answer_adopted(h, flow);
+                break;
+        default:
+                break;
+        }
+        if (mark == MARK_CURED || facts.kind == SOCKET_REQUEST)
+                return drop(SB_NODE_DROP_STALE);
+        if (come_again(skb, MARK_CURED))
+                return drop(SB_NODE_DROP_MALFORMED);
+        count(SB_NODE_CURED);
+        return reset_locally(skb, h, facts.rcv_nxt);
+}
+
+/*
+ * One more packet of a flow that is here. Without a socket it is dropped, never answered by the kernel's RST: an
+ * adoption may be under way. Only where a request begins does the switch need to know.
+ */
+static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
+{
+        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+        struct socket_facts facts = {};
+
+        read_socket(skb, h, &facts);
+        if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
+            (flow && flow->state == SB_OWN_RELEASED)) {
+                if (h->option.flags & SB_FLAG_REQUEST)
+                        return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
+                return drop(SB_NODE_DROP_NO_SOCKET);
+        }
+        if (h->option.flags & SB_FLAG_REQUEST && is_owned(flow, h)) {
+                flow->answered = facts.write_seq;
+                flow->next = bpf_ntohl(h->option.next);
+                sb_copy_v6(flow->switch_address, h->sender);
+        }
+        count(SB_NODE_FORWARDED);
+        return deliver(skb, h);
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* The few kernel structures that are read, by name and relocated at load time (CO-RE); not their real layout. */
+#ifndef NODE_KERNEL_H
+#define NODE_KERNEL_H
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct net {
+        __u64 net_cookie;
+};
+
+typedef struct {
+        struct net *net;
+} possible_net_t;
+
+struct in6_addr___kernel {
+        union {
+                __u32 u6_addr32[4];
+        } in6_u;
+};
+
+struct sock_common {
+        __be32 skc_daddr;
+        __be32 skc_rcv_saddr;
+        __be16 skc_dport;
+        __u16 skc_num;
+        unsigned short skc_family;
+        volatile unsigned char skc_state;
+        struct in6_addr___kernel skc_v6_daddr;
+        struct in6_addr___kernel skc_v6_rcv_saddr;
+        possible_net_t skc_net;
+        __u32 skc_tw_rcv_nxt;
+};
+
+struct sock {
+        struct sock_common __sk_common;
+        __u32 sk_ack_backlog;
+        __u32 sk_max_ack_backlog;
+};
+
+struct inet_sock {
+        struct sock sk;
+        __be16 inet_sport;
+};
+
+struct inet_connection_sock {
+        struct inet_sock icsk_inet;
+};
+
+struct tcp_sock {
+        struct inet_connection_sock inet_conn;
+        __u32 rcv_nxt;
+        __u32 copied_seq;
+        __u32 snd_nxt;
+        __u32 snd_una;
+        __u32 write_seq;
+};
+
+struct tcp_timewait_sock {
+        struct {
+                struct sock_common __tw_common;
+        } tw_sk;
+};
+
+/* include/net/tcp.h; what a SYN cookie's owner tells the kernel of the handshake. */
+struct bpf_tcp_req_attrs {
+        __u32 rcv_tsval;
+        __u32 rcv_tsecr;
+        __u16 mss;
+        __u8 rcv_wscale;
+        __u8 snd_wscale;
+        __u8 ecn_ok;
+        __u8 wscale_ok;
+        __u8 sack_ok;
+        __u8 tstamp_ok;
+        __u8 usec_ts_ok;
+        __u8 reserved[3];
+};
+
+#pragma clang attribute pop
+
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
+                                   int attrs__sz) __ksym;
+
+#define TCP_ESTABLISHED 1
+#define TCP_TIME_WAIT   6
+#define TCP_CLOSE       7
+#define TCP_CLOSE_WAIT  8
+#define TCP_LISTEN      10
+
+#define AF_INET  2
+#define AF_INET6 10
+
+#endif

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The node's side of the handoff. Ingress takes handoff packets off their tunnel and gives them to the kernel: an
+ * ADOPT becomes an established socket of the listening server by bpf_sk_assign_tcp_reqsk(), anything else goes to
+ * the socket that is there. Egress keeps released flows mute. A tracepoint sees sockets come and go.
+ *
+ * Every answer to the switch is made of the packet that asked, turned around in place, so that it needs no user
+ * space. Where a packet must go to the kernel and be answered, a clone of it comes in again behind it.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+/* Newer than some distributions' linux/bpf.h. */
+#define TCX_NEXT (-1)
+#define TCX_PASS 0
+#define TCX_DROP 2
+
+#include "packet.h"
+#include "kernel.h"
+#include "maps.h"
+#include "decap.h"
+#include "adopt.h"
+#include "release.h"
+
+static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h)
+{
+        switch (h->option.op) {
+        case SB_OP_ADOPT:
+                return on_adopt(skb, h);
+        case SB_OP_FORWARD:
+                return on_forward(skb, h);
+        case SB_OP_RELEASE:
+                return on_release(skb, h);
+        case SB_OP_PROBE:
+                return on_probe(h);
+        default:
+                return drop(SB_NODE_DROP_MALFORMED);
+        }
+}
+
+SEC("tcx/ingress")
+int switchback_ingress(struct __sk_buff *skb)
+{
+        struct sb_node_settings *s;
+        struct handoff h = {};
+        __u32 zero = 0;
+        int handled;
+
+        s = bpf_map_lookup_elem(&settings, &zero);
+        if (!s)
+                return TCX_NEXT;
+        switch (read_handoff(skb, &h, s)) {
+        case READ_HANDOFF:
+                handled = on_handoff(skb, &h);
+                if (handled == ANSWER || handled == ANSWER_WHOLE)
+                        return answer(skb, &h, s, handled == ANSWER_WHOLE);
+                return handled;
+        case READ_OTHER:
+                return TCX_NEXT;
+        case READ_PLAIN:
+                return drop(SB_NODE_DROP_PLAIN);
+        case READ_ARP_FOR_VIP:
+                return drop(SB_NODE_ARP_IGNORED);
+        case READ_WRONG_TAG:
+                return drop(SB_NODE_DROP_TAG);
+        default:
+                return drop(SB_NODE_DROP_MALFORMED);
+        }
+}
+
+SEC("tcx/egress")
+int switchback_egress(struct __sk_buff *skb)
+{
+        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        struct ethhdr *eth = data;
+        struct sb_flow flow = {};
+        struct sb_node_settings *s;
+        struct sb_owned *owned_flow;
+        struct tcphdr *tcp;
+        __u32 zero = 0;
+
+        if ((void *)(eth + 1) > end)
+                return TCX_NEXT;
+        if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                if ((void *)(ip + 1) > end || ip->protocol != IPPROTO_TCP)
+                        return TCX_NEXT;
+                tcp = (void *)(ip + 1);
+                if (ip->ihl != 5 || (void *)(tcp + 1) > end)
+                        return TCX_NEXT;
+                sb_map_v4(flow.vip, ip->saddr);
+                sb_map_v4(flow.client, ip->daddr);
+        } else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                tcp = (void *)(ip + 1);
+                if ((void *)(tcp + 1) > end || ip->nexthdr != IPPROTO_TCP)
+                        return TCX_NEXT;
+                sb_copy_v6(flow.vip, &ip->saddr);
+                sb_copy_v6(flow.client, &ip->daddr);
+        } else if (eth->h_proto == bpf_htons(ETH_P_ARP)) {
+                s = bpf_map_lookup_elem(&settings, &zero);
+                return s ? on_arp_out(skb, s) : TCX_NEXT;
+        } else {
+                return TCX_NEXT;
+        }
+        flow.vip_port = tcp->source;
+        flow.client_port = tcp->dest;
+        owned_flow = bpf_map_lookup_elem(&owned, &flow);
+        if (owned_flow && owned_flow->state == SB_OWN_RELEASED)
+                return drop(SB_NODE_MUTED);
+        return TCX_NEXT;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_state)
+{
+        struct sb_node_settings *s;
+        struct sb_owned *owned_flow;
+        struct sb_closed *report;
+        struct sb_flow flow = {};
+        struct tcp_sock *tcp;
+        __u32 zero = 0;
+
+        if (new_state != TCP_ESTABLISHED && new_state != TCP_CLOSE)
+                return 0;
+        s = bpf_map_lookup_elem(&settings, &zero);
+        if (!s || sk->__sk_common.skc_net.net->net_cookie != s->netns_cookie)
+                return 0;
+        /* Not skc_num: tcp_set_state() has given the port back when a socket is seen to close. */
+        tcp = (void *)bpf_skc_to_tcp_sock(sk);
+        if (!tcp)
+                return 0;
+        flow.vip_port = tcp->inet_conn.icsk_inet.inet_sport;
+        flow.client_port = sk->__sk_common.skc_dport;
+        if (sk->__sk_common.skc_family == AF_INET) {
+                sb_map_v4(flow.client, sk->__sk_common.skc_daddr);
+                sb_map_v4(flow.vip, sk->__sk_common.skc_rcv_saddr);
+        } else {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                        ((__u32 *)flow.client)[i] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i];
+                        ((__u32 *)flow.vip)[i] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[i];
+                }
+        }
+        owned_flow = bpf_map_lookup_elem(&owned, &flow);
+        if (!owned_flow || owned_flow->state == SB_OWN_RELEASED)
+                return 0;
+        if (new_state == TCP_ESTABLISHED) {
+                owned_flow->state = SB_OWN_OPEN;
+                return 0;
+        }
+        if (owned_flow->state != SB_OWN_OPEN)
+                return 0;
+        report = bpf_ringbuf_reserve(&closed, sizeof(*report), 0);
+        if (report) {
+                report->flow = flow;
+                report->owned = *owned_flow;
+                bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
+        }
+        bpf_map_delete_elem(&owned, &flow);
+        return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Giving a flow up without a word to the client, and telling a switch that we own one. */
+#ifndef NODE_RELEASE_H
+#define NODE_RELEASE_H
+
+static __always_inline int answer_release(struct handoff *h, enum sb_op op, enum sb_reason reason)
+{
+        h->option.op = op;
+        h->option.reason = reason;
+        if (op == SB_OP_BUSY)
+                count(SB_NODE_BUSY);
+        return ANSWER;
+}
+
+/* Everything that the server was asked for has been read, answered, sent and acknowledged. */
+static __always_inline int is_idle(const struct socket_facts *facts, const struct handoff *h,
+                                   const struct sb_owned *flow)
+{
+        return facts->snd_nxt == h->ack && facts->write_seq == facts->snd_nxt && facts->rcv_nxt == h->seq &&
+               facts->copied_seq == facts->rcv_nxt && (!flow || flow->answered != facts->write_seq);
+}
+
+static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
+{
+        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+        struct socket_facts facts = {};
+        __u8 before;
+
+        if (is_owned(flow, h) && flow->state == SB_OWN_RELEASED)
+                return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
+        read_socket(skb, h, &facts);
+        if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
+                return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
+        if (!is_owned(flow, h) || facts.state != TCP_ESTABLISHED)
+                return answer_release(h, SB_OP_BUSY, SB_REASON_CLOSING);
+        if ((__s32)(facts.rcv_nxt - h->seq) > 0)
+                return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
+        /* Mute first, then look: what the server writes from here on does not leave. */
+        before = flow->state;
+        flow->state = SB_OWN_RELEASED;
+        read_socket(skb, h, &facts);
+        if (facts.kind != SOCKET_LIVE || facts.state != TCP_ESTABLISHED || !is_idle(&facts, h, flow)) {
+                flow->state = before;
+                return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
+        }
+        flow->next = h->seq;
+        count(SB_NODE_RELEASED);
+        if (come_again(skb, 0))
+                return drop(SB_NODE_DROP_MALFORMED);
+        return reset_locally(skb, h, facts.rcv_nxt);
+}
+
+static __noinline int on_probe(struct handoff *h)
+{
+        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+
+        if (!flow || flow->state != SB_OWN_OPEN)
+                return TCX_DROP;
+        sb_copy_v6(flow->switch_address, h->sender);
+        h->option.op = SB_OP_OWNED;
+        h->option.flags = flow->options & 0x0f;
+        h->option.wscale = flow->wscale;
+        h->option.origin = bpf_htonl(flow->origin);
+        h->option.mss = bpf_htons(flow->mss);
+        h->option.next = bpf_htonl(flow->next);
+        count(SB_NODE_OWNED);
+        return ANSWER_WHOLE;
+}
+
+#endif

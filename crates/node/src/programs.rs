@@ -1,0 +1,209 @@
+//! The BPF programs and their maps: loaded, pinned, attached, and taken over from an agent that was killed.
+//!
+//! What flows the node owns is in the map `owned`, so a new agent goes on with the old one's, as long as both agree on
+//! its layout. The maps that follow from the configuration are made anew and filled before the first program that
+//! uses them is attached. An attached program is replaced in place, so no packet passes without one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, OpenObject, Program};
+use switchback_runtime::pins::PinDir;
+use switchback_runtime::{Doing, Error, Result};
+use switchback_wire::{
+    NodeCounter, address_bytes, bytes_of, read_from, sb_node_settings, sb_owned, sb_ownership,
+};
+
+use crate::skeleton::{NodeSkel, NodeSkelBuilder};
+
+/// Entries that one system call reads.
+const BATCH: u32 = 4096;
+
+/// The loaded programs. Dropping them leaves what is pinned at work.
+pub(crate) struct Programs<'obj> {
+    skeleton: NodeSkel<'obj>,
+    links: Vec<Link>,
+}
+
+impl<'obj> Programs<'obj> {
+    /// Loads the programs, with the maps of an earlier agent where they fit, and fills the maps.
+    pub(crate) fn load(
+        storage: &'obj mut MaybeUninit<OpenObject>,
+        pins: &PinDir,
+        settings: &sb_node_settings,
+        vips: &[IpAddr],
+    ) -> Result<Programs<'obj>> {
+        libbpf_rs::set_print(None);
+        let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
+        let (owned, counters, closed) =
+            (pins.path("owned"), pins.path("counters"), pins.path("closed"));
+        reuse(&mut open.maps.owned, &owned)?;
+        reuse(&mut open.maps.counters, &counters)?;
+        reuse(&mut open.maps.closed, &closed)?;
+        let skeleton = open.load().doing(|| "load the node's BPF programs")?;
+        let mut programs = Programs { skeleton, links: Vec::new() };
+        programs.set_settings(settings)?;
+        for vip in vips {
+            programs.add_vip(*vip)?;
+        }
+        let maps = &mut programs.skeleton.maps;
+        pin(&mut maps.owned, &owned)?;
+        pin(&mut maps.counters, &counters)?;
+        pin(&mut maps.closed, &closed)?;
+        replace_pin(&mut maps.settings, &pins.path("settings"))?;
+        replace_pin(&mut maps.vip_addresses, &pins.path("vip_addresses"))?;
+        Ok(programs)
+    }
+
+    /// Attaches all programs, in place of those of an earlier agent.
+    pub(crate) fn attach(&mut self, pins: &PinDir, interface: &str, index: u32) -> Result<()> {
+        let programs = &self.skeleton.progs;
+        // Egress first: it keeps released flows mute, and there is no adoption without ingress.
+        for (program, name) in
+            [(&programs.switchback_egress, "egress"), (&programs.switchback_ingress, "ingress")]
+        {
+            let path = pins.link_path(name);
+            let link = match attached(&path, index) {
+                Some(mut link) => link.update_prog(program).map(|()| link),
+                None => attach_tcx(program, index).and_then(|link| pin_link(link, &path)),
+            };
+            let doing = || format!("attach the program switchback_{name} to {interface}");
+            self.links.push(link.doing(doing)?);
+        }
+        // A tracepoint's link cannot be given another program. For a moment both see the same events, which is
+        // harmless: the first of them takes the flow's entry away.
+        let link = programs.switchback_socket_state.attach();
+        let link = link.and_then(|link| pin_link(link, &pins.link_path("socket_state")));
+        self.links.push(link.doing(|| "attach the program switchback_socket_state to inet_sock_set_state")?);
+        Ok(())
+    }
+
+    /// Detaches everything and removes the pins.
+    pub(crate) fn remove(self, pins: PinDir) -> Result<()> {
+        for link in &self.links {
+            // At once, where the kernel can; the tracepoint goes with its last descriptor.
+            let _ = link.detach();
+        }
+        let removed = pins.remove_all();
+        drop(self);
+        removed
+    }
+
+    /// Replaces the settings.
+    pub(crate) fn set_settings(&self, settings: &sb_node_settings) -> Result<()> {
+        let map = &self.skeleton.maps.settings;
+        map.update(&0u32.to_ne_bytes(), bytes_of(settings), MapFlags::ANY).doing(|| "write the map settings")
+    }
+
+    /// From here on ARP for the VIP is left to the switch, and packets to it must come through one.
+    pub(crate) fn add_vip(&self, vip: IpAddr) -> Result<()> {
+        let map = &self.skeleton.maps.vip_addresses;
+        let doing = || format!("add {vip} to the map vip_addresses");
+        map.update(&address_bytes(vip), &1u32.to_ne_bytes(), MapFlags::ANY).doing(doing)
+    }
+
+    /// The opposite of [`add_vip`](Self::add_vip).
+    pub(crate) fn remove_vip(&self, vip: IpAddr) -> Result<()> {
+        let map = &self.skeleton.maps.vip_addresses;
+        map.delete(&address_bytes(vip)).doing(|| format!("remove {vip} from the map vip_addresses"))
+    }
+
+    /// The ring of flows that have ended.
+    pub(crate) fn closed(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.closed).doing(|| "open the map closed")
+    }
+
+    /// Flows that this node answers.
+    pub(crate) fn flows(&self) -> Result<usize> {
+        let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
+        let entries = entries.doing(|| "read the map owned")?;
+        let states = entries.filter_map(|(_, value)| read_from::<sb_owned>(&value)).map(|flow| flow.state);
+        Ok(states.filter(|&state| state != sb_ownership::SB_OWN_RELEASED as u8).count())
+    }
+
+    /// All counters by name, summed over the CPUs.
+    pub(crate) fn counters(&self) -> Result<BTreeMap<&'static str, u64>> {
+        let map = &self.skeleton.maps.counters;
+        let read = |counter: NodeCounter| {
+            let per_cpu = map.lookup_percpu(&(counter as u32).to_ne_bytes(), MapFlags::ANY);
+            let values = per_cpu.doing(|| "read the map counters")?.unwrap_or_default();
+            let sum = values.iter().filter_map(|value| value.as_slice().try_into().ok()).map(u64::from_ne_bytes).sum();
+            Ok((counter.name(), sum))
+        };
+        NodeCounter::ALL.into_iter().map(read).collect()
+    }
+}
+
+/// Makes the map the one that is pinned at `path`. A pinned map of another layout is given up.
+fn reuse(map: &mut OpenMapMut<'_>, path: &Path) -> Result<()> {
+    let Ok(pinned) = MapHandle::from_pinned_path(path) else { return Ok(()) };
+    let fits = pinned.map_type() == map.map_type()
+        && pinned.key_size() == map.key_size()
+        && pinned.value_size() == map.value_size()
+        && pinned.max_entries() == map.max_entries();
+    let doing = || format!("take over {}", path.display());
+    if fits {
+        return map.reuse_fd(std::os::fd::AsFd::as_fd(&pinned)).doing(doing);
+    }
+    fs::remove_file(path).doing(doing)
+}
+
+fn pin(map: &mut MapMut<'_>, path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    map.pin(path).doing(|| format!("pin {}", path.display()))
+}
+
+fn replace_pin(map: &mut MapMut<'_>, path: &Path) -> Result<()> {
+    // Mostly there is none.
+    let _ = fs::remove_file(path);
+    pin(map, path)
+}
+
+/// Pins a new link in place of an old one, which is detached by it.
+fn pin_link(mut link: Link, path: &Path) -> libbpf_rs::Result<Link> {
+    // Mostly there is none.
+    let _ = fs::remove_file(path);
+    link.pin(path)?;
+    Ok(link)
+}
+
+/// The pinned link, if it still is attached to this interface.
+fn attached(path: &Path, index: u32) -> Option<Link> {
+    let link = Link::open(path).ok()?;
+    match link.info().ok()?.info {
+        LinkTypeInfo::Tcx(tcx) if tcx.ifindex == index => Some(link),
+        _ => None,
+    }
+}
+
+/// libbpf-rs has no tcx yet.
+fn attach_tcx(program: &Program<'_>, index: u32) -> libbpf_rs::Result<Link> {
+    let options =
+        libbpf_sys::bpf_tcx_opts { sz: size_of::<libbpf_sys::bpf_tcx_opts>() as u64, ..Default::default() };
+    // SAFETY: the program is loaded, and `options` says its own size and outlives the call.
+    let link = unsafe {
+        libbpf_sys::bpf_program__attach_tcx(
+            program.as_libbpf_object().as_ptr(),
+            index.cast_signed(),
+            &raw const options,
+        )
+    };
+    match NonNull::new(link) {
+        // SAFETY: libbpf has just made this link, and nobody else has it.
+        Some(link) => Ok(unsafe { Link::from_ptr(link) }),
+        None => Err(std::io::Error::last_os_error().into()),
+    }
+}
+
+/// What a failed start says of the machine.
+pub(crate) fn cannot_load(error: Error) -> Error {
+    error.remedy("`switchback doctor` tells what this machine lacks")
+}

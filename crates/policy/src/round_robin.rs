@@ -1,0 +1,156 @@
+//! Smooth weighted round-robin, as nginx does it (`ngx_http_upstream_get_peer`).
+//!
+//! The plain way to honour weights 5, 1, 1 is to send five requests in a row to the first node, which is a
+//! burst at every cycle. The smooth way spreads them: a a b a c a a. Each node has a credit. At every request
+//! each node that can be chosen earns its weight, the richest is chosen and pays what all of them have earned
+//! together. Credits therefore sum to zero, return to where they were after one cycle, and in that cycle each
+//! node was chosen exactly as often as its weight says.
+//!
+//! A node that cannot be chosen earns and pays nothing: it comes back with the credit it left with, not with
+//! a claim to all the requests it missed.
+
+use std::time::Duration;
+
+use crate::{Candidate, Policy};
+
+/// Smooth weighted round-robin. Deterministic; among equals the first in the pool's order goes first.
+#[derive(Clone, Debug)]
+pub struct RoundRobin {
+    /// One for each node. Their sum is zero between two requests.
+    credits: Vec<i64>,
+}
+
+impl RoundRobin {
+    /// For a pool of `nodes` nodes.
+    pub fn new(nodes: usize) -> Self {
+        RoundRobin { credits: vec![0; nodes] }
+    }
+}
+
+impl Policy for RoundRobin {
+    fn pick(
+        &mut self,
+        candidates: &[Candidate],
+        _now: Duration,
+        _random: &mut dyn FnMut() -> u64,
+    ) -> Option<usize> {
+        debug_assert_eq!(candidates.len(), self.credits.len(), "one candidate for each node of the pool");
+        let mut earned = 0;
+        let mut richest: Option<(usize, i64)> = None;
+        for (node, (candidate, credit)) in candidates.iter().zip(&mut self.credits).enumerate() {
+            if !candidate.available || candidate.weight == 0 {
+                continue;
+            }
+            let weight = i64::from(candidate.weight);
+            earned += weight;
+            *credit += weight;
+            if richest.is_none_or(|(_, most)| *credit > most) {
+                richest = Some((node, *credit));
+            }
+        }
+        let (node, _) = richest?;
+        self.credits[node] -= earned;
+        Some(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all_available(weights: &[u32]) -> Vec<Candidate> {
+        weights.iter().map(|&weight| Candidate { weight, available: true }).collect()
+    }
+
+    fn pick(policy: &mut RoundRobin, candidates: &[Candidate]) -> Option<usize> {
+        policy.pick(candidates, Duration::ZERO, &mut || unreachable!("round-robin draws no random number"))
+    }
+
+    #[test]
+    fn equal_weights_take_turns() {
+        let candidates = all_available(&[1, 1, 1]);
+        let mut policy = RoundRobin::new(3);
+        let picks: Vec<_> = (0..6).filter_map(|_| pick(&mut policy, &candidates)).collect();
+        assert_eq!(picks, [0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn weights_interleave() {
+        let candidates = all_available(&[5, 1, 1]);
+        let mut policy = RoundRobin::new(3);
+        let picks: Vec<_> = (0..7).filter_map(|_| pick(&mut policy, &candidates)).collect();
+        assert_eq!(picks, [0, 0, 1, 0, 2, 0, 0]);
+    }
+
+    #[test]
+    fn none_to_choose_from() {
+        assert_eq!(pick(&mut RoundRobin::new(0), &[]), None);
+        let gone = Candidate { weight: 3, available: false };
+        let weightless = Candidate { weight: 0, available: true };
+        assert_eq!(pick(&mut RoundRobin::new(2), &[gone, weightless]), None);
+    }
+
+    #[test]
+    fn a_node_that_was_away_gets_no_burst_on_its_return() {
+        let mut candidates = all_available(&[1, 1]);
+        let mut policy = RoundRobin::new(2);
+        candidates[1].available = false;
+        for _ in 0..100 {
+            assert_eq!(pick(&mut policy, &candidates), Some(0));
+        }
+        candidates[1].available = true;
+        let picks: Vec<_> = (0..4).filter_map(|_| pick(&mut policy, &candidates)).collect();
+        assert_eq!(picks, [0, 1, 0, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_cycle_is_exact_and_repeats(weights in prop::collection::vec(0u32..40, 1..12)) {
+            let candidates = all_available(&weights);
+            let mut policy = RoundRobin::new(weights.len());
+            let cycle: u32 = weights.iter().sum();
+            let mut first = None;
+            for _ in 0..2 {
+                let picks: Vec<_> = (0..cycle).filter_map(|_| pick(&mut policy, &candidates)).collect();
+                for (node, &weight) in weights.iter().enumerate() {
+                    prop_assert_eq!(picks.iter().filter(|&&p| p == node).count(), weight as usize);
+                }
+                prop_assert_eq!(first.get_or_insert_with(|| picks.clone()), &picks);
+            }
+        }
+
+        #[test]
+        fn no_node_runs_ahead_of_its_share(weights in prop::collection::vec(1u32..40, 1..12)) {
+            let candidates = all_available(&weights);
+            let mut policy = RoundRobin::new(weights.len());
+            let cycle: u32 = weights.iter().sum();
+            let mut taken = vec![0f64; weights.len()];
+            for turn in 1..=cycle {
+                taken[pick(&mut policy, &candidates).unwrap()] += 1.0;
+                for (node, &weight) in weights.iter().enumerate() {
+                    let share = f64::from(turn) * f64::from(weight) / f64::from(cycle);
+                    // A wide bound, but one that sending a node's whole share in a row would break.
+                    prop_assert!((taken[node] - share).abs() <= weights.len() as f64);
+                }
+            }
+        }
+
+        #[test]
+        fn only_available_nodes_are_chosen(
+            rounds in prop::collection::vec(prop::collection::vec((any::<u32>(), any::<bool>()), 6), 1..60),
+        ) {
+            let mut policy = RoundRobin::new(6);
+            for round in rounds {
+                let candidates: Vec<_> =
+                    round.iter().map(|&(weight, available)| Candidate { weight, available }).collect();
+                match pick(&mut policy, &candidates) {
+                    Some(node) => prop_assert!(candidates[node].available && candidates[node].weight > 0),
+                    None => prop_assert!(candidates.iter().all(|c| !c.available || c.weight == 0)),
+                }
+                prop_assert_eq!(policy.credits.iter().sum::<i64>(), 0);
+            }
+        }
+    }
+}

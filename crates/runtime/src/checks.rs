@@ -1,0 +1,246 @@
+//! What a machine must have before anything is attached to it, and what it had better have. The daemons refuse to
+//! start on the first kind; `switchback doctor` shows all.
+
+use std::fmt;
+
+use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
+
+use crate::error::{Error, Result};
+use crate::facts::{Facts, LinkFacts};
+use crate::interface::missing_remedy;
+
+/// What is fine, in words, or what is not.
+pub type Check = std::result::Result<String, Finding>;
+
+/// Something that a machine lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong and what that does.
+    pub what: String,
+    /// The command or change that mends it.
+    pub remedy: String,
+    /// Whether Switchback cannot work at all.
+    pub fatal: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}
+
+fn fatal(what: impl Into<String>, remedy: impl Into<String>) -> Check {
+    Err(Finding { what: what.into(), remedy: remedy.into(), fatal: true })
+}
+
+fn warning(what: impl Into<String>, remedy: impl Into<String>) -> Check {
+    Err(Finding { what: what.into(), remedy: remedy.into(), fatal: false })
+}
+
+/// The error for the first fatal finding, if there is one.
+pub fn refuse_fatal(checks: &[Check]) -> Result<()> {
+    match checks.iter().filter_map(|check| check.as_ref().err()).find(|finding| finding.fatal) {
+        Some(finding) => Err(Error::new(finding.what.clone()).remedy(finding.remedy.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Everything a switch needs.
+pub fn check_switch(facts: &Facts) -> Vec<Check> {
+    let mut checks = capabilities(facts.capabilities);
+    checks.extend([btf(facts.btf), bpffs(facts.bpffs), interface(facts)]);
+    if let Some(link) = &facts.link {
+        checks.extend([mtu(&facts.interface, link.mtu), xdp_mode(&facts.interface, link)]);
+    }
+    checks
+}
+
+/// Everything a node needs. `ports` are those of the services.
+pub fn check_node(facts: &Facts, ports: &[u16]) -> Vec<Check> {
+    let mut checks = capabilities(facts.capabilities);
+    checks.extend([btf(facts.btf), kfunc(facts.adopts), bpffs(facts.bpffs), interface(facts)]);
+    if let Some(link) = &facts.link {
+        checks.push(mtu(&facts.interface, link.mtu));
+    }
+    checks.extend([
+        syncookies(facts.tcp_syncookies),
+        rfc1337(facts.tcp_rfc1337),
+        rp_filter(&facts.interface, facts.rp_filter),
+        mptcp(&facts.mptcp_ports, ports),
+    ]);
+    checks
+}
+
+/// Bit numbers of linux/capability.h.
+const NET_ADMIN: u32 = 12;
+const NET_RAW: u32 = 13;
+const SYS_ADMIN: u32 = 21;
+const PERFMON: u32 = 38;
+const BPF: u32 = 39;
+
+fn capabilities(effective: u64) -> Vec<Check> {
+    let has = |bit: u32| effective & 1 << bit != 0;
+    [
+        ("CAP_BPF", has(BPF) || has(SYS_ADMIN), "load BPF programs"),
+        ("CAP_PERFMON", has(PERFMON) || has(SYS_ADMIN), "load BPF programs that read kernel memory"),
+        ("CAP_NET_ADMIN", has(NET_ADMIN), "attach programs to interfaces"),
+        ("CAP_NET_RAW", has(NET_RAW), "send handoff packets"),
+    ]
+    .into_iter()
+    .map(|(name, present, purpose)| {
+        if present {
+            return Ok(format!("{name} is there"));
+        }
+        let unit = "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_NET_RAW in the \
+                    systemd unit";
+        fatal(format!("the capability {name} is missing, needed to {purpose}"), unit)
+    })
+    .collect()
+}
+
+fn btf(present: bool) -> Check {
+    if present {
+        return Ok("the kernel describes its types (BTF)".to_owned());
+    }
+    let what = "the kernel does not describe its types: /sys/kernel/btf/vmlinux is not there";
+    fatal(what, "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y, as those of the distributions are")
+}
+
+fn kfunc(present: bool) -> Check {
+    if present {
+        return Ok("the kernel can adopt connections (bpf_sk_assign_tcp_reqsk)".to_owned());
+    }
+    let what = "the kernel cannot adopt connections: it has no bpf_sk_assign_tcp_reqsk";
+    fatal(what, "run Linux 6.9 or later, built with CONFIG_SYN_COOKIES=y")
+}
+
+fn bpffs(mounted: bool) -> Check {
+    if mounted {
+        return Ok("the BPF file system is mounted".to_owned());
+    }
+    let what = "the BPF file system is not mounted at /sys/fs/bpf; switch and node mount it when they start";
+    warning(what, "mount -t bpf bpf /sys/fs/bpf")
+}
+
+fn interface(facts: &Facts) -> Check {
+    let name = &facts.interface;
+    match facts.link {
+        Some(_) => Ok(format!("the interface {name} is there")),
+        None => {
+            fatal(format!("there is no network interface {name}"), missing_remedy(&facts.interfaces))
+        }
+    }
+}
+
+/// A packet on Ethernet, which the addresses and headers of a handoff packet still leave room in.
+const USUAL_MTU: u32 = 1500;
+/// IP and TCP headers without options, inside a handoff packet.
+const INNER_V4: usize = 40;
+const INNER_V6: usize = 60;
+/// What the kernel accepts for an adopted IPv4 connection at least.
+const SMALLEST_MSS: u32 = 536;
+
+fn mtu(name: &str, mtu: u32) -> Check {
+    // Switch and node may speak IPv6 to each other whatever the client speaks.
+    let longest = |inner: usize| mtu.saturating_sub((OVERHEAD_V6 + inner) as u32);
+    let best = mtu.saturating_sub((OVERHEAD_V4 + INNER_V4) as u32);
+    let what = format!("the MTU of {name} is {mtu} bytes");
+    let remedy = format!("ip link set {name} mtu {USUAL_MTU}, here and on all that is between switch and node");
+    if longest(INNER_V4) < SMALLEST_MSS {
+        return fatal(format!("{what}: handoff packets of an MSS of {SMALLEST_MSS} do not fit"), remedy);
+    }
+    if mtu < USUAL_MTU {
+        let (v4, v6) = (longest(INNER_V4), longest(INNER_V6));
+        let effect = format!("clients are offered an MSS of {v4} (IPv6: {v6}) at most, or {best} over IPv4 only");
+        return warning(format!("{what}: {effect}"), remedy);
+    }
+    Ok(what)
+}
+
+/// Drivers with XDP of their own in Linux 6.9 (those that set `ndo_bpf`).
+const NATIVE_XDP: [&str; 37] = [
+    "aquantia", "atlantic", "bnxt_en", "bonding", "dpaa2-eth", "ena", "fec", "fsl_dpaa", "fsl_dpaa2_eth",
+    "fsl_enetc", "fsl_enetc_vf", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe", "ixgbevf", "lan966x-switch",
+    "mana", "mlx4_en", "mlx5_core", "mtk_soc_eth", "mvneta", "mvpp2", "netsec", "nfp", "qede", "sfc", "stmmac",
+    "tsnep", "tun", "veth", "virtio_net", "vmxnet3", "xen_netfront",
+];
+
+fn xdp_mode(name: &str, link: &LinkFacts) -> Check {
+    let driver = link.driver.as_deref().unwrap_or("unknown");
+    if NATIVE_XDP.contains(&driver) {
+        return Ok(format!("{name} can run XDP in its driver ({driver})"));
+    }
+    if let Some(Err(merges)) = link.gro.map(|gro| generic_gro(name, gro)) {
+        return Err(merges);
+    }
+    warning(
+        format!("{name} (driver {driver}) has no XDP of its own: the program runs in generic mode, which is slower"),
+        "use an interface whose driver has XDP where speed matters",
+    )
+}
+
+/// In generic XDP mode a program sees packets after GRO: merged ones, which cannot be forwarded one by one.
+pub fn generic_gro(name: &str, gro: bool) -> Check {
+    if !gro {
+        return Ok(format!("{name} does not merge packets (GRO is off)"));
+    }
+    fatal(
+        format!("{name} runs XDP in generic mode and merges packets (GRO) before XDP sees them"),
+        format!("ethtool -K {name} gro off"),
+    )
+}
+
+fn syncookies(value: Option<u32>) -> Check {
+    match value {
+        Some(0) => fatal(
+            "net.ipv4.tcp_syncookies is 0: the kernel answers every adoption with RST",
+            "sysctl -w net.ipv4.tcp_syncookies=1",
+        ),
+        Some(value) => Ok(format!("net.ipv4.tcp_syncookies is {value}")),
+        None => fatal(
+            "net.ipv4.tcp_syncookies is not there: the kernel cannot adopt connections",
+            "run a kernel that was built with CONFIG_SYN_COOKIES=y",
+        ),
+    }
+}
+
+fn rfc1337(value: Option<u32>) -> Check {
+    match value {
+        None | Some(0) => Ok("net.ipv4.tcp_rfc1337 is 0".to_owned()),
+        Some(_) => fatal(
+            "net.ipv4.tcp_rfc1337 is on: a client that uses its port again finds the old connection's TIME_WAIT in \
+             its way, which cannot be removed",
+            "sysctl -w net.ipv4.tcp_rfc1337=0",
+        ),
+    }
+}
+
+fn rp_filter(name: &str, value: Option<u32>) -> Check {
+    match value {
+        Some(1) => warning(
+            format!(
+                "rp_filter is strict on {name}: packets of clients that are not routed back through {name} are \
+                 dropped"
+            ),
+            format!("sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{name}.rp_filter=2"),
+        ),
+        _ => Ok(format!("rp_filter lets packets of all clients in on {name}")),
+    }
+}
+
+fn mptcp(listeners: &std::result::Result<Vec<u16>, String>, services: &[u16]) -> Check {
+    let cures = "start the server with GODEBUG=multipathtcp=0 (Go), or set net.mptcp.enabled=0 before it starts";
+    match listeners {
+        Ok(listeners) => {
+            let ports: Vec<String> =
+                services.iter().filter(|port| listeners.contains(port)).map(u16::to_string).collect();
+            if ports.is_empty() {
+                return Ok("no server listens with MPTCP".to_owned());
+            }
+            let ports = ports.join(", ");
+            let what = format!("the server on port {ports} listens with MPTCP: the kernel refuses adoptions");
+            warning(what, cures)
+        }
+        Err(error) => warning(format!("cannot tell whether a server listens with MPTCP: {error}"), cures),
+    }
+}

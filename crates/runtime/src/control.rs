@@ -1,0 +1,226 @@
+//! The UNIX socket over which `status`, `reload` and their like talk to a running switch or node: one line of JSON
+//! each way. The daemon serves it from the loop that also serves packets, so a client gets a fraction of a second.
+
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{getsockopt, sockopt};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Doing, Error, Result};
+use crate::netns_inode;
+
+const DIRECTORY: &str = "/run/switchback";
+/// How long one client may keep the daemon: half for its request, half for the response.
+const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
+/// How long the daemon may keep a client: a reload may reach other machines' address resolution.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST_REQUEST: usize = 1 << 16;
+/// How often another instance may remove the empty directory between our making it and our using it.
+const ATTEMPTS: usize = 8;
+
+/// What a running daemon is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase")]
+pub enum Request {
+    /// How is it doing?
+    Status,
+    /// Read the configuration again.
+    Reload {},
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Response {
+    /// The daemon's state; its shape depends on the role.
+    Status(serde_json::Value),
+    /// It has been done, and this is what changed.
+    Done {
+        /// One for each change.
+        lines: Vec<String>,
+    },
+    /// It has not been done.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+/// A daemon that can be talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// `switch` or `node`.
+    pub role: String,
+    /// The interface it serves.
+    pub interface: String,
+    /// Its socket.
+    pub path: PathBuf,
+}
+
+/// The daemon's end.
+#[derive(Debug)]
+pub struct ControlServer {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ControlServer {
+    /// Takes the socket of this role and interface in the calling thread's network namespace. One that a dead
+    /// process has left is replaced; a live process is an error with its pid.
+    pub fn bind(role: &str, interface: &str) -> Result<ControlServer> {
+        let path = Path::new(DIRECTORY).join(format!("{role}-{interface}-{}.sock", netns_inode()?));
+        let path = ControlServer::bind_to(path, &format!("{role} on {interface}"))?;
+        Ok(path)
+    }
+
+    fn bind_to(path: PathBuf, who: &str) -> Result<ControlServer> {
+        let doing = || format!("listen on {}", path.display());
+        match UnixStream::connect(&path) {
+            Ok(stream) => {
+                let owner = getsockopt(&stream, sockopt::PeerCredentials).doing(doing)?.pid();
+                return Err(Error::new(format!("a {who} is already running, pid {owner}"))
+                    .remedy(format!("stop it first: kill {owner}")));
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                fs::remove_file(&path).doing(|| format!("remove the stale {}", path.display()))?;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::cannot(doing(), error)),
+        }
+        let directory = path.parent().unwrap_or(Path::new(DIRECTORY));
+        let mut attempts = 0;
+        let listener = loop {
+            // Nobody else can reach the socket before its own mode is set.
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            made.doing(|| format!("create {}", directory.display()))?;
+            attempts += 1;
+            match UnixListener::bind(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound && attempts < ATTEMPTS => {}
+                bound => break bound.doing(doing)?,
+            }
+        };
+        let server = ControlServer { listener, path };
+        fs::set_permissions(&server.path, fs::Permissions::from_mode(0o600))
+            .and_then(|()| server.listener.set_nonblocking(true))
+            .doing(|| format!("prepare {}", server.path.display()))?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Serves all who are waiting. A client that sends nothing, or too much, or does not read is given up.
+    pub fn accept_and_serve(&mut self, mut handler: impl FnMut(Request) -> Response) -> Result<()> {
+        loop {
+            match self.listener.accept() {
+                // A client's misbehaviour is its own affair.
+                Ok((stream, _)) => drop(serve(stream, &mut handler)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::cannot(format!("accept on {}", self.path.display()), error)),
+            }
+        }
+    }
+}
+
+/// Readable when [`ControlServer::accept_and_serve`] has something to do.
+impl AsFd for ControlServer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        // It is useless either way; the next instance replaces it.
+        let _ = fs::remove_file(&self.path);
+        if let Some(directory) = self.path.parent() {
+            // Fails while other instances run.
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+fn serve(mut stream: UnixStream, handler: &mut impl FnMut(Request) -> Response) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(CLIENT_PATIENCE / 2))?;
+    let line = read_line(&mut stream, CLIENT_PATIENCE / 2, LONGEST_REQUEST)?;
+    let response = match serde_json::from_slice(&line) {
+        Ok(request) => handler(request),
+        Err(error) => Response::Failed { message: format!("not a request: {error}") },
+    };
+    write_line(&mut stream, &response)
+}
+
+/// The daemon's clients.
+pub struct ControlClient;
+
+impl ControlClient {
+    /// Asks the daemon behind the socket.
+    pub fn call(path: &Path, request: &Request) -> Result<Response> {
+        let doing = || format!("talk to the daemon at {}", path.display());
+        let mut stream = UnixStream::connect(path).doing(doing)?;
+        write_line(&mut stream, request).doing(doing)?;
+        let line = read_line(&mut stream, DAEMON_PATIENCE, usize::MAX).doing(doing)?;
+        serde_json::from_slice(&line).doing(doing)
+    }
+}
+
+/// The daemons of the calling thread's network namespace, in order of role and interface. Some may have died.
+pub fn find_sockets() -> Result<Vec<Instance>> {
+    let ending = format!("-{}.sock", netns_inode()?);
+    let entries = match fs::read_dir(DIRECTORY) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.doing(|| format!("read {DIRECTORY}"))?,
+    };
+    let mut found: Vec<Instance> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let (role, interface) = name.strip_suffix(&ending)?.split_once('-')?;
+            Some(Instance { role: role.to_owned(), interface: interface.to_owned(), path: entry.path() })
+        })
+        .collect();
+    found.sort_by(|a, b| (&a.role, &a.interface).cmp(&(&b.role, &b.interface)));
+    Ok(found)
+}
+
+fn write_line(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Reads up to the end of the line, within `patience` altogether.
+fn read_line(stream: &mut UnixStream, patience: Duration, longest: usize) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + patience;
+    let mut line = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => line.extend_from_slice(&part[..len]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if line.ends_with(b"\n") {
+            return Ok(line);
+        }
+        if line.len() > longest {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the checks look at, gathered in one go. The checks themselves are in [`crate::checks`] and touch nothing, so
+//! that a machine that nobody has at hand can be described in a test.
+
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::btf::{Btf, types::Func};
+
+use crate::interface;
+use crate::netlink::{Attributes, Request, Socket};
+use crate::pins;
+
+/// A machine as far as Switchback is concerned, seen from one network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The interface in question.
+    pub interface: String,
+    /// All interfaces there are.
+    pub interfaces: Vec<String>,
+    /// What is known of the interface, if it exists.
+    pub link: Option<LinkFacts>,
+    /// Whether the kernel describes its types (`/sys/kernel/btf/vmlinux`).
+    pub btf: bool,
+    /// Whether the kernel has `bpf_sk_assign_tcp_reqsk`.
+    pub adopts: bool,
+    /// The effective capabilities of this process, a bit for each.
+    pub capabilities: u64,
+    /// Whether the BPF file system is where it belongs.
+    pub bpffs: bool,
+    /// `net.ipv4.tcp_syncookies`; None where it cannot be read.
+    pub tcp_syncookies: Option<u32>,
+    /// `net.ipv4.tcp_rfc1337`.
+    pub tcp_rfc1337: Option<u32>,
+    /// The larger of `net.ipv4.conf.all.rp_filter` and the interface's own, as the kernel counts it.
+    pub rp_filter: Option<u32>,
+    /// Ports of listeners that speak MPTCP, or why they cannot be listed.
+    pub mptcp_ports: Result<Vec<u16>, String>,
+}
+
+/// What is known of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkFacts {
+    /// In bytes.
+    pub mtu: u32,
+    /// As `ethtool -i` names it; None for an interface that has none, such as `lo`.
+    pub driver: Option<String>,
+    /// Whether packets are merged before a generic XDP program sees them; None where that cannot be told.
+    pub gro: Option<bool>,
+}
+
+impl Facts {
+    /// Gathers the facts of the calling thread's network namespace. What cannot be found out is left open, and the
+    /// checks say so.
+    pub fn gather(name: &str) -> Facts {
+        let btf = Btf::from_vmlinux().ok();
+        Facts {
+            interface: name.to_owned(),
+            interfaces: interface::names().unwrap_or_default(),
+            link: interface::index(name).and_then(|_| interface::mtu(name)).ok().map(|mtu| LinkFacts {
+                mtu,
+                driver: interface::driver(name).ok(),
+                gro: interface::gro(name).ok(),
+            }),
+            adopts: btf.as_ref().is_some_and(|btf| btf.type_by_name::<Func<'_>>("bpf_sk_assign_tcp_reqsk").is_some()),
+            btf: btf.is_some(),
+            capabilities: capabilities().unwrap_or_default(),
+            bpffs: pins::is_bpffs(Path::new(pins::BPFFS)),
+            tcp_syncookies: sysctl("net/ipv4/tcp_syncookies"),
+            tcp_rfc1337: sysctl("net/ipv4/tcp_rfc1337"),
+            rp_filter: sysctl("net/ipv4/conf/all/rp_filter")
+                .max(sysctl(&format!("net/ipv4/conf/{name}/rp_filter"))),
+            mptcp_ports: mptcp_ports().map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// A number under `/proc/sys`, of the calling thread's network namespace.
+fn sysctl(path: &str) -> Option<u32> {
+    fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?.trim().parse().ok()
+}
+
+fn capabilities() -> Option<u64> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// Asks for the TCP listeners and keeps those whose upper-layer protocol is MPTCP. A listener that is opened with
+/// MPTCP has such a TCP socket inside, so this needs no diagnosis module for MPTCP itself.
+fn mptcp_ports() -> std::io::Result<Vec<u16>> {
+    /// linux/sock_diag.h, linux/inet_diag.h.
+    const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const INET_DIAG_ULP_INFO: u16 = 17;
+    const INET_ULP_INFO_NAME: u16 = 1;
+    /// A bit for each TCP state; the tenth is LISTEN.
+    const LISTENERS: u32 = 1 << 10;
+    const REQUEST_LEN: usize = 56;
+    const ANSWER_LEN: usize = 72;
+    let mut socket = Socket::sock_diag()?;
+    let mut ports = Vec::new();
+    for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
+        // struct inet_diag_req_v2: family, protocol, extensions, padding, states, an empty socket id.
+        let mut request = [0; REQUEST_LEN];
+        request[0] = family as u8;
+        request[1] = nix::libc::IPPROTO_TCP as u8;
+        request[4..8].copy_from_slice(&LISTENERS.to_ne_bytes());
+        for answer in socket.ask(Request::new(SOCK_DIAG_BY_FAMILY, &request).dump())? {
+            let protocol = Attributes::after(&answer, ANSWER_LEN).find(INET_DIAG_ULP_INFO);
+            let name = protocol.and_then(|info| Attributes::after(info.value, 0).find(INET_ULP_INFO_NAME));
+            if name.is_some_and(|name| name.value.starts_with(b"mptcp")) {
+                ports.push(u16::from_be_bytes([answer[4], answer[5]]));
+            }
+        }
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(ports)
+}

@@ -1,0 +1,152 @@
+//! Facts about a network interface, by ioctl.
+
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use crate::error::{Doing, Error, Result};
+use crate::netlink::{Attributes, Request, Socket};
+
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GGRO: u32 = 0x2b;
+/// RTM_GETLINK's attribute with the index of the interface below (include/uapi/linux/if_link.h).
+const IFLA_LINK: u16 = 5;
+
+/// Drivers whose interfaces are a layer over another one, which does the receive offload.
+const LAYERED: [&str; 3] = ["macvlan", "ipvlan", "802.1Q VLAN Support"];
+
+nix::ioctl_readwrite_bad!(
+    /// SIOCGIFMTU of netdevice(7).
+    get_mtu,
+    libc::SIOCGIFMTU,
+    libc::ifreq
+);
+nix::ioctl_readwrite_bad!(
+    /// SIOCETHTOOL: linux/ethtool.h.
+    ethtool,
+    libc::SIOCETHTOOL,
+    libc::ifreq
+);
+
+/// `struct ethtool_value` (include/uapi/linux/ethtool.h).
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// `struct ethtool_drvinfo`: the command, then texts of fixed length, of which the first is the driver's name.
+#[repr(C)]
+struct EthtoolDriver {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// The names of all interfaces.
+pub fn names() -> Result<Vec<String>> {
+    let all = nix::net::if_::if_nameindex().doing(|| "list the network interfaces")?;
+    Ok(all.iter().map(|interface| interface.name().to_string_lossy().into_owned()).collect())
+}
+
+/// The interface's index; an error that lists the interfaces if there is none of this name.
+pub fn index(name: &str) -> Result<u32> {
+    nix::net::if_::if_nametoindex(name).map_err(|_| missing(name, &names().unwrap_or_default()))
+}
+
+/// The error for an interface that does not exist.
+pub(crate) fn missing(name: &str, existing: &[String]) -> Error {
+    Error::new(format!("there is no network interface {name}")).remedy(missing_remedy(existing))
+}
+
+/// What to do about an interface that does not exist.
+pub(crate) fn missing_remedy(existing: &[String]) -> String {
+    format!("name one of {} with --interface", existing.join(", "))
+}
+
+/// Bytes of the longest IP packet that the interface sends.
+pub fn mtu(name: &str) -> Result<u32> {
+    let mut request = ifreq(name)?;
+    with_socket(|socket| {
+        // SAFETY: `request` is a whole ifreq with the name filled in, and outlives the call.
+        unsafe { get_mtu(socket, &mut request) }
+    })
+    .doing(|| format!("read the MTU of {name}"))?;
+    // SAFETY: SIOCGIFMTU has filled this member of the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(mtu.cast_unsigned())
+}
+
+/// The name of the interface's driver, as `ethtool -i` shows it.
+pub fn driver(name: &str) -> Result<String> {
+    let mut info = EthtoolDriver { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    ask_ethtool(name, &mut info).doing(|| format!("read the driver of {name}"))?;
+    let end = info.driver.iter().position(|&byte| byte == 0).unwrap_or(info.driver.len());
+    Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
+}
+
+/// Whether arriving packets may be merged into larger ones (GRO) before a program in generic XDP mode sees them.
+/// Interfaces that lie over another one, as macvlan does, get what that one has merged: then its state is told.
+pub fn gro(name: &str) -> Result<bool> {
+    let below = if LAYERED.contains(&driver(name)?.as_str()) { interface_below(name)? } else { None };
+    let name = below.as_deref().unwrap_or(name);
+    let mut value = EthtoolValue { command: ETHTOOL_GGRO, data: 0 };
+    ask_ethtool(name, &mut value).doing(|| format!("read whether {name} merges packets (GRO)"))?;
+    Ok(value.data != 0)
+}
+
+/// The name of the interface below, if it is in this namespace.
+fn interface_below(name: &str) -> Result<Option<String>> {
+    const RTM_GETLINK: u16 = 18;
+    // struct ifinfomsg: family, padding, type, index, flags, change.
+    let mut message = [0; 16];
+    message[4..8].copy_from_slice(&index(name)?.to_ne_bytes());
+    let answers =
+        Socket::route().and_then(|mut socket| socket.ask(Request::new(RTM_GETLINK, &message)));
+    let answers = answers.doing(|| format!("ask what is below {name}"))?;
+    let link = answers.iter().find_map(|answer| Attributes::after(answer, 16).find(IFLA_LINK)?.as_u32());
+    let below = link.and_then(|index| nix::net::if_::if_indextoname(index).ok());
+    Ok(below.map(|name| name.to_string_lossy().into_owned()))
+}
+
+/// The interface's addresses of both families, in the kernel's order: the primary IPv4 address is the first.
+pub fn addresses(name: &str) -> Result<Vec<IpAddr>> {
+    let all = nix::ifaddrs::getifaddrs().doing(|| format!("list the addresses of {name}"))?;
+    let own = all.filter(|entry| entry.interface_name == name).filter_map(|entry| entry.address);
+    Ok(own
+        .filter_map(|address| {
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+        })
+        .collect())
+}
+
+fn ask_ethtool<T>(name: &str, question: &mut T) -> Result<()> {
+    let mut request = ifreq(name)?;
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
+    with_socket(|socket| {
+        // SAFETY: `ifru_data` points to the structure that the command in its first word asks for, which outlives
+        // the call.
+        unsafe { ethtool(socket, &mut request) }
+    })
+    .map_err(|errno| Error::new(errno.desc()))
+}
+
+fn with_socket(ioctl: impl FnOnce(i32) -> nix::Result<i32>) -> nix::Result<()> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    ioctl(socket.as_raw_fd()).map(drop)
+}
+
+fn ifreq(name: &str) -> Result<libc::ifreq> {
+    // SAFETY: an ifreq of zeroes is valid: an empty name and a union of plain data.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(missing(name, &names()?));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    Ok(request)
+}

@@ -1,0 +1,54 @@
+//! What both daemons, the switch and the node agent, need from the machine they run on: [`checks`] before anything
+//! is attached, [`pins`] so that programs and state outlive a crash, a [`control`] socket, [`netlink`] for the few
+//! requests that no other interface of the kernel answers, and [`mod@interface`] for facts about network interfaces.
+//!
+//! Everything here belongs to the network namespace of the calling thread: several instances may run on one machine
+//! in several namespaces, and each finds its own. That rules `/sys/class/net` and `/proc/net` out as sources: the
+//! first shows the namespace in which sysfs was mounted, the second that of the process's first thread.
+
+pub mod checks;
+pub mod control;
+mod error;
+pub mod facts;
+pub mod interface;
+pub mod netlink;
+pub mod pins;
+
+pub use checks::{Check, Finding, check_node, check_switch};
+pub use error::{Doing, Error, Result};
+pub use facts::Facts;
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+/// The inode of the calling thread's network namespace: what tells instances on one machine apart.
+pub fn netns_inode() -> Result<u64> {
+    const PATH: &str = "/proc/thread-self/ns/net";
+    Ok(std::fs::metadata(PATH).doing(|| format!("read {PATH}"))?.ino())
+}
+
+/// The cookie of the calling thread's network namespace: unlike its inode, a number that BPF programs see and that no
+/// other namespace gets until the machine is booted again. Linux 5.14.
+pub fn netns_cookie() -> Result<u64> {
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let doing = || "read the cookie of the network namespace";
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).doing(doing)?;
+    let mut cookie = 0u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `cookie`, and both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    Errno::result(result).doing(doing)?;
+    Ok(cookie)
+}

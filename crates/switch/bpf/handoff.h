@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Handoff packets: forwarding a client's packet to its node, and receiving what nodes say. */
+#ifndef SWITCH_HANDOFF_H
+#define SWITCH_HANDOFF_H
+
+static __always_inline void *ring_of_this_cpu(void)
+{
+        __u32 cpu = bpf_get_smp_processor_id();
+
+        return bpf_map_lookup_elem(&rings, &cpu);
+}
+
+/* What a record says besides the packet; absent parts are NULL. */
+struct record_parts {
+        const struct sb_flow *flow;
+        const struct sb_flow_entry *entry;
+        const struct sb_option *option;
+        const __u8 *node;
+        __u32 kind;
+        __u32 start; /* of the IP packet in the frame */
+        __u32 len;
+};
+
+/* `size` is constant so that the verifier knows the reservation. */
+static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct record_parts *parts,
+                                  const __u32 size)
+{
+        struct sb_record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + size, 0);
+        __u32 len = parts->len;
+
+        if (!record)
+                return drop(SB_SWITCH_DROP_RING_FULL);
+        record->kind = parts->kind;
+        record->flow = *parts->flow;
+        record->len = len;
+        if (parts->entry)
+                record->entry = *parts->entry;
+        if (parts->option)
+                record->option = *parts->option;
+        if (parts->node)
+                sb_copy_v6(record->node, parts->node);
+        if (len == 0 || len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len)) {
+                bpf_ringbuf_discard(record, 0);
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        }
+        bpf_ringbuf_submit(record, 0);
+        return XDP_DROP;
+}
+
+/* Gives the IP packet to the L7 thread, which owns it from here on. */
+static __noinline int to_l7(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
+{
+        void *ring = ring_of_this_cpu();
+
+        if (!ring)
+                return drop(SB_SWITCH_DROP_RING_FULL);
+        count(counter);
+        if (parts->len <= SB_RECORD_SMALL)
+                return submit(ctx, ring, parts, SB_RECORD_SMALL);
+        if (parts->len <= SB_RECORD_LARGE)
+                return submit(ctx, ring, parts, SB_RECORD_LARGE);
+        return drop(SB_SWITCH_DROP_TOO_LONG);
+}
+
+/* Writes UDP, Geneve and our option to packet memory. */
+static __always_inline void write_shim(struct sb_shim *shim, const struct packet *p,
+                                       const struct sb_flow_entry *entry, const struct sb_node *node,
+                                       const struct sb_switch_settings *s)
+{
+        struct sb_tag_input input = {
+            .flow = p->flow,
+            .seq = bpf_htonl(p->seq),
+            .ack = bpf_htonl(p->ack),
+        };
+        struct sb_option *option = &shim->option;
+        __u64 tag;
+
+        shim->source = sb_source_port(&p->flow);
+        shim->dest = bpf_htons(SB_GENEVE_PORT);
+        shim->len = bpf_htons(sizeof(*shim) + p->ip_len);
+        shim->check = 0;
+        shim->geneve.ver_opt_len = sizeof(*option) / 4;
+        shim->geneve.flags = SB_GENEVE_CRITICAL;
+        shim->geneve.protocol =
+            p->l3_len == sizeof(struct iphdr) ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+        shim->geneve.vni = 0;
+        option->opt_class = bpf_htons(SB_OPTION_CLASS);
+        option->type = SB_OPTION_TYPE;
+        option->length = (sizeof(*option) - 4) / 4;
+        option->op = SB_OP_FORWARD;
+        option->flags = entry->options;
+        option->reason = SB_REASON_NONE;
+        option->wscale = entry->wscale;
+        option->origin = bpf_htonl(entry->origin);
+        option->mss = bpf_htons(entry->mss);
+        option->reserved = 0;
+        option->next = bpf_htonl(entry->next);
+        option->queue_len = 0;
+        option->queue_limit = 0;
+        sb_copy_v6(input.node, node->address);
+        __builtin_memcpy(input.option, &option->op, SB_TAGGED_LEN);
+        tag = sb_tag(&s->sign, &input);
+        __builtin_memcpy(option->tag, &tag, sizeof(tag));
+}
+
+/* Puts Ethernet, IP, UDP and Geneve in front of the client's IP packet and sends it to the node. */
+static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *p,
+                                       const struct sb_flow_entry *entry, const struct sb_node *node,
+                                       const struct sb_switch_settings *s, const __u32 outer_len)
+{
+        const __u32 grow = outer_len + sizeof(struct sb_shim);
+        void *data, *end;
+        struct ethhdr *eth;
+
+        if (bpf_xdp_adjust_head(ctx, -(int)grow))
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        data = (void *)(long)ctx->data;
+        end = (void *)(long)ctx->data_end;
+        eth = data;
+        if (data + sizeof(*eth) + grow > end)
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        __builtin_memcpy(eth->h_dest, node->next_hop, ETH_ALEN);
+        __builtin_memcpy(eth->h_source, node->our_mac, ETH_ALEN);
+        if (outer_len == sizeof(struct iphdr)) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                eth->h_proto = bpf_htons(ETH_P_IP);
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 4;
+                ip->ihl = 5;
+                ip->tos = p->traffic_class;
+                ip->tot_len = bpf_htons(grow + p->ip_len);
+                ip->frag_off = bpf_htons(SB_IP_DF);
+                ip->ttl = SB_TTL;
+                ip->protocol = IPPROTO_UDP;
+                ip->saddr = sb_v4_of(node->source);
+                ip->daddr = sb_v4_of(node->address);
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                eth->h_proto = bpf_htons(ETH_P_IPV6);
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 6;
+                ip->priority = p->traffic_class >> 4;
+                ip->flow_lbl[0] = p->traffic_class << 4;
+                ip->payload_len = bpf_htons(sizeof(struct sb_shim) + p->ip_len);
+                ip->nexthdr = IPPROTO_UDP;
+                ip->hop_limit = SB_TTL;
+                sb_copy_v6(&ip->saddr, node->source);
+                sb_copy_v6(&ip->daddr, node->address);
+        }
+        write_shim(data + sizeof(*eth) + outer_len, p, entry, node, s);
+        count(SB_SWITCH_FORWARDED);
+        if (node->ifindex == ctx->ingress_ifindex)
+                return XDP_TX;
+        return bpf_redirect(node->ifindex, 0);
+}
+
+static __noinline int forward(struct xdp_md *ctx, const struct packet *p, const struct sb_flow_entry *entry,
+                              const struct sb_switch_settings *s)
+{
+        __u32 index = entry->node;
+        struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
+
+        if (!node || *(__u32 *)(node->address + 12) == 0)
+                return drop(SB_SWITCH_DROP_NO_NODE);
+        if (node->ifindex == 0) {
+                struct record_parts parts = {.kind = SB_RECORD_FORWARD,
+                                             .flow = &p->flow,
+                                             .entry = entry,
+                                             .start = p->start,
+                                             .len = p->ip_len};
+
+                return to_l7(ctx, &parts, SB_SWITCH_FORWARDED_SLOWLY);
+        }
+        if (sb_is_v4(node->address))
+                return encapsulate(ctx, p, entry, node, s, sizeof(struct iphdr));
+        return encapsulate(ctx, p, entry, node, s, sizeof(struct ipv6hdr));
+}
+
+/*
+ * A UDP packet to the Geneve port. `outer` describes the outer IP header. Geneve traffic of others passes; what
+ * carries our option must carry a valid tag.
+ */
+static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
+                                 const struct sb_switch_settings *s)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        struct sb_shim *shim = sb_at(data, outer->start + outer->l3_len);
+        struct record_parts parts = {.kind = SB_RECORD_HANDOFF};
+        struct sb_option option;
+        struct sb_tag_input input = {};
+        struct sb_flow_entry *entry;
+        struct packet inner = {};
+        __u8 next_header = 0;
+        __be16 protocol;
+
+        if ((void *)(shim + 1) > end)
+                return XDP_PASS;
+        if (shim->dest != bpf_htons(SB_GENEVE_PORT) ||
+            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 ||
+            shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
+            shim->option.length != (sizeof(struct sb_option) - 4) / 4)
+                return XDP_PASS;
+        protocol = shim->geneve.protocol;
+        if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        option = shim->option;
+        if (parse_ip(ctx, outer->start + outer->l3_len + sizeof(*shim), protocol, &inner, &next_header) !=
+                PARSED_TCP ||
+            parse_tcp(ctx, &inner))
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        sb_copy_v6(input.node, outer->flow.client);
+        input.flow = inner.flow;
+        input.seq = bpf_htonl(inner.seq);
+        input.ack = bpf_htonl(inner.ack);
+        __builtin_memcpy(input.option, &option.op, SB_TAGGED_LEN);
+        if (!sb_tag_valid(&s->sign, &s->accept, &input, &option))
+                return drop(SB_SWITCH_DROP_TAG);
+        if (option.op == SB_OP_CLOSED) {
+                entry = bpf_map_lookup_elem(&flows, &inner.flow);
+                if (entry && entry->origin == bpf_ntohl(option.origin)) {
+                        bpf_map_delete_elem(&flows, &inner.flow);
+                        count(SB_SWITCH_CLOSED);
+                }
+                return XDP_DROP;
+        }
+        parts.flow = &inner.flow;
+        parts.option = &option;
+        parts.node = outer->flow.client;
+        parts.start = inner.start;
+        parts.len = inner.ip_len;
+        return to_l7(ctx, &parts, SB_SWITCH_HANDOFF_RECEIVED);
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What the switch says on a flow itself: the SYN-ACK, and a RST to a client that leaves before any request. */
+#ifndef SWITCH_HANDSHAKE_H
+#define SWITCH_HANDSHAKE_H
+
+#define OUR_WINDOW 64240
+
+/* MSS, SACK permitted and timestamps, window scale; the second form leaves the timestamps out. */
+#define SYNACK_OPTIONS_LONG  20
+#define SYNACK_OPTIONS_SHORT 12
+
+/*
+ * Turns the frame around: addresses and ports swapped, IP lengths set for `tcp_len` bytes of TCP header and no data.
+ * Returns the TCP header, or NULL. Its flags, numbers and checksum are the caller's.
+ */
+static __always_inline struct tcphdr *turn_around(struct xdp_md *ctx, const struct packet *p,
+                                                  const __u32 tcp_len)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        struct ethhdr *eth;
+        struct tcphdr *tcp;
+        __u8 mac[ETH_ALEN];
+        __u32 frame = p->start + p->l3_len + tcp_len;
+
+        if (bpf_xdp_adjust_tail(ctx, (int)(frame - (end - data))))
+                return NULL;
+        data = (void *)(long)ctx->data;
+        end = (void *)(long)ctx->data_end;
+        eth = data;
+        if ((void *)(eth + 1) > end)
+                return NULL;
+        __builtin_memcpy(mac, eth->h_source, ETH_ALEN);
+        __builtin_memcpy(eth->h_source, eth->h_dest, ETH_ALEN);
+        __builtin_memcpy(eth->h_dest, mac, ETH_ALEN);
+        if (p->l3_len == sizeof(struct iphdr)) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                tcp = (void *)(ip + 1);
+                if ((void *)tcp + tcp_len > end)
+                        return NULL;
+                ip->tos = 0;
+                ip->tot_len = bpf_htons(sizeof(*ip) + tcp_len);
+                ip->id = 0;
+                ip->frag_off = bpf_htons(SB_IP_DF);
+                ip->ttl = SB_TTL;
+                ip->saddr = sb_v4_of(p->flow.vip);
+                ip->daddr = sb_v4_of(p->flow.client);
+                ip->check = 0;
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                tcp = (void *)(ip + 1);
+                if ((void *)tcp + tcp_len > end)
+                        return NULL;
+                ip->priority = 0;
+                ip->flow_lbl[0] &= 0x0f;
+                ip->payload_len = bpf_htons(tcp_len);
+                ip->hop_limit = SB_TTL;
+                sb_copy_v6(&ip->saddr, p->flow.vip);
+                sb_copy_v6(&ip->daddr, p->flow.client);
+        }
+        __builtin_memset(tcp, 0, sizeof(*tcp));
+        tcp->source = p->flow.vip_port;
+        tcp->dest = p->flow.client_port;
+        tcp->doff = tcp_len / 4;
+        return tcp;
+}
+
+static __always_inline void set_tcp_checksum(struct tcphdr *tcp, const struct packet *p, const __u32 tcp_len)
+{
+        tcp->check = sb_fold(sb_pseudo_sum(&p->flow, IPPROTO_TCP, tcp_len) + sb_sum(tcp, tcp_len / 2));
+}
+
+/*
+ * A function of its own, verified once, for each length of options: the compiler would otherwise share pointer
+ * arithmetic between them in ways the verifier cannot follow.
+ */
+static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *p,
+                                       const struct cookie *cookie, const struct sb_tcp_options *syn,
+                                       __u16 our_mss, int ecn, const __u32 options_len)
+{
+        const __u32 tcp_len = sizeof(struct tcphdr) + options_len;
+        struct tcphdr *tcp = turn_around(ctx, p, tcp_len);
+        __be32 *words;
+        __u32 sack = syn->seen & SB_SYN_SACK ? 0x04020000 : 0x01010000;
+        __u32 wscale = syn->seen & SB_SYN_WSCALE ? 0x01030300 | OUR_WSCALE : 0x01010101;
+
+        if (!tcp)
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        tcp->seq = bpf_htonl(cookie->isn);
+        tcp->ack_seq = bpf_htonl(p->seq + 1);
+        ((__u8 *)tcp)[13] = SB_TCP_SYN | SB_TCP_ACK | (ecn ? SB_TCP_ECE : 0);
+        tcp->window = bpf_htons(OUR_WINDOW);
+        words = (__be32 *)(tcp + 1);
+        words[0] = bpf_htonl(SB_TCPOPT_MSS << 24 | 4 << 16 | our_mss);
+        if (options_len == SYNACK_OPTIONS_LONG) {
+                words[1] = bpf_htonl(sack | SB_TCPOPT_TSTAMP << 8 | 10);
+                words[2] = bpf_htonl(cookie->tsval);
+                words[3] = bpf_htonl(syn->tsval);
+                words[4] = bpf_htonl(wscale);
+        } else {
+                words[1] = bpf_htonl(sack | 0x0101);
+                words[2] = bpf_htonl(wscale);
+        }
+        set_tcp_checksum(tcp, p, tcp_len);
+        count(SB_SWITCH_SYN_ANSWERED);
+        return XDP_TX;
+}
+
+static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,
+                             const struct sb_switch_settings *s)
+{
+        int ecn = (p->flags & (SB_TCP_ECE | SB_TCP_CWR)) == (SB_TCP_ECE | SB_TCP_CWR);
+        struct sb_flow_entry *old = bpf_map_lookup_elem(&flows, &p->flow);
+        struct sb_tcp_options syn;
+        struct cookie cookie;
+
+        /* A repeated SYN of the same connection leaves its entry alone, any other one ends it. */
+        if (old && old->origin != p->seq + 1)
+                bpf_map_delete_elem(&flows, &p->flow);
+        read_options(ctx, p, &syn);
+        /* RFC 9293 section 3.7.1: 536 when the option is missing; the kernel adopts no less. */
+        if (syn.mss < 536)
+                syn.mss = 536;
+        cookie = cookie_make(s, &p->flow, p->seq, &syn, ecn);
+        if (syn.seen & SB_SYN_TSTAMP)
+                return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_LONG);
+        return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_SHORT);
+}
+
+/* RFC 9293 section 3.10.7.1: the sequence number of a reset is the acknowledgment that provoked it. */
+static __always_inline int send_reset(struct xdp_md *ctx, const struct packet *p)
+{
+        struct tcphdr *tcp = turn_around(ctx, p, sizeof(struct tcphdr));
+
+        if (!tcp)
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        tcp->seq = bpf_htonl(p->ack);
+        tcp->rst = 1;
+        set_tcp_checksum(tcp, p, sizeof(struct tcphdr));
+        count(SB_SWITCH_RESET_SENT);
+        return XDP_TX;
+}
+
+#endif

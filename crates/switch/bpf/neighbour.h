@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The VIPs are no addresses of the switch's kernel, which would answer their TCP packets with RST whenever the
+ * program is not there. So the program answers for them: ARP (RFC 826), neighbour discovery (RFC 4861) and ping.
+ */
+#ifndef SWITCH_NEIGHBOUR_H
+#define SWITCH_NEIGHBOUR_H
+
+#include <linux/icmpv6.h>
+
+/* linux/icmp.h and linux/if_arp.h need the C library's headers of the target, which BPF does not have. */
+struct echo {
+        __u8 type;
+        __u8 code;
+        __be16 checksum;
+        __be16 id;
+        __be16 sequence;
+};
+
+struct arp_ipv4 {
+        __be16 hardware;
+        __be16 protocol;
+        __u8 hardware_len;
+        __u8 protocol_len;
+        __be16 op;
+        __u8 sender_mac[ETH_ALEN];
+        __u8 sender_ip[4];
+        __u8 target_mac[ETH_ALEN];
+        __u8 target_ip[4];
+} __attribute__((packed));
+
+/* Neighbour solicitation or advertisement with one link-layer address option, RFC 4861 sections 4.3 and 4.4. */
+struct neighbour {
+        struct icmp6hdr icmp;
+        __u8 target[16];
+        __u8 option_type;
+        __u8 option_length; /* in units of 8 bytes */
+        __u8 mac[ETH_ALEN];
+} __attribute__((packed));
+
+#define ICMP_ECHO         8
+#define ICMP_ECHOREPLY    0
+#define ARP_REQUEST       1
+#define ARP_REPLY         2
+#define ND_SOLICIT        135
+#define ND_ADVERT         136
+#define ND_TARGET_LL      2
+#define ND_FLAG_SOLICITED 0x40000000
+#define ND_FLAG_OVERRIDE  0x20000000
+
+static __always_inline int is_vip(const __u8 address[16])
+{
+        return bpf_map_lookup_elem(&vip_addresses, address) != NULL;
+}
+
+/* Our hardware address on this interface, as user space found it. */
+static __always_inline const struct our_interface *this_interface(struct xdp_md *ctx)
+{
+        __u32 ifindex = ctx->ingress_ifindex;
+
+        return bpf_map_lookup_elem(&interfaces, &ifindex);
+}
+
+static __noinline int on_arp(struct xdp_md *ctx)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        const struct our_interface *interface = this_interface(ctx);
+        struct ethhdr *eth = data;
+        struct arp_ipv4 *arp = (void *)(eth + 1);
+        __u8 target[16], wanted[4];
+        __be32 ip;
+
+        if (!interface || (void *)(arp + 1) > end || arp->op != bpf_htons(ARP_REQUEST) ||
+            arp->protocol != bpf_htons(ETH_P_IP) || arp->hardware_len != ETH_ALEN || arp->protocol_len != 4)
+                return XDP_PASS;
+        __builtin_memcpy(&ip, arp->target_ip, sizeof(ip));
+        sb_map_v4(target, ip);
+        if (!is_vip(target))
+                return XDP_PASS;
+        __builtin_memcpy(wanted, arp->target_ip, sizeof(wanted));
+        __builtin_memcpy(arp->target_ip, arp->sender_ip, sizeof(wanted));
+        __builtin_memcpy(arp->target_mac, arp->sender_mac, ETH_ALEN);
+        __builtin_memcpy(arp->sender_ip, wanted, sizeof(wanted));
+        __builtin_memcpy(arp->sender_mac, interface->mac, ETH_ALEN);
+        arp->op = bpf_htons(ARP_REPLY);
+        __builtin_memcpy(eth->h_dest, arp->target_mac, ETH_ALEN);
+        __builtin_memcpy(eth->h_source, interface->mac, ETH_ALEN);
+        count(SB_SWITCH_ARP_ANSWERED);
+        return XDP_TX;
+}
+
+static __always_inline void turn_ethernet(struct ethhdr *eth, const struct our_interface *interface)
+{
+        __builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+        __builtin_memcpy(eth->h_source, interface->mac, ETH_ALEN);
+}
+
+/* Solicitations go to a multicast address, so the destination is no VIP: the target inside is. */
+static __noinline int on_icmp6(struct xdp_md *ctx, const struct packet *p)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        const struct our_interface *interface = this_interface(ctx);
+        struct ethhdr *eth = data;
+        struct ipv6hdr *ip = (void *)(eth + 1);
+        struct neighbour *nd = (void *)(ip + 1);
+        struct sb_flow reply = {};
+        __u8 target[16];
+
+        if (!interface || (void *)(nd + 1) > end || nd->icmp.icmp6_type != ND_SOLICIT ||
+            ip->hop_limit != 255 || p->ip_len != sizeof(*ip) + sizeof(*nd))
+                return XDP_PASS;
+        sb_copy_v6(target, nd->target);
+        if (!is_vip(target))
+                return XDP_PASS;
+        turn_ethernet(eth, interface);
+        sb_copy_v6(&ip->daddr, p->flow.client);
+        sb_copy_v6(&ip->saddr, target);
+        nd->icmp.icmp6_type = ND_ADVERT;
+        nd->icmp.icmp6_code = 0;
+        nd->icmp.icmp6_dataun.un_data32[0] = bpf_htonl(ND_FLAG_SOLICITED | ND_FLAG_OVERRIDE);
+        nd->option_type = ND_TARGET_LL;
+        nd->option_length = 1;
+        __builtin_memcpy(nd->mac, interface->mac, ETH_ALEN);
+        sb_copy_v6(reply.client, p->flow.client);
+        sb_copy_v6(reply.vip, target);
+        nd->icmp.icmp6_cksum = 0;
+        nd->icmp.icmp6_cksum =
+            sb_fold(sb_pseudo_sum(&reply, IPPROTO_ICMPV6, sizeof(*nd)) + sb_sum(nd, sizeof(*nd) / 2));
+        count(SB_SWITCH_ARP_ANSWERED);
+        return XDP_TX;
+}
+
+/* ICMP and ICMPv6 echo differ in type numbers only; both checksums follow from the change of type (RFC 1624). */
+static __noinline int on_ping(struct xdp_md *ctx, const struct packet *p)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        const struct our_interface *interface = this_interface(ctx);
+        int v4 = p->l3_len == sizeof(struct iphdr);
+        struct ethhdr *eth = data;
+        struct echo *icmp = sb_at(data, p->start + p->l3_len);
+        __u8 request = v4 ? ICMP_ECHO : ICMPV6_ECHO_REQUEST;
+        __u8 reply = v4 ? ICMP_ECHOREPLY : ICMPV6_ECHO_REPLY;
+
+        if (!interface || data + sizeof(*eth) + sizeof(struct iphdr) > end || (void *)(icmp + 1) > end ||
+            icmp->type != request || icmp->code != 0)
+                return XDP_PASS;
+        turn_ethernet(eth, interface);
+        if (v4) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                ip->saddr = sb_v4_of(p->flow.vip);
+                ip->daddr = sb_v4_of(p->flow.client);
+        } else {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                if ((void *)(ip + 1) > end)
+                        return XDP_PASS;
+                sb_copy_v6(&ip->saddr, p->flow.vip);
+                sb_copy_v6(&ip->daddr, p->flow.client);
+        }
+        icmp->type = reply;
+        icmp->checksum =
+            sb_fold((__u64)(__u16)~icmp->checksum + (__u16)~bpf_htons(request << 8) + bpf_htons(reply << 8));
+        count(SB_SWITCH_PING_ANSWERED);
+        return XDP_TX;
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+#ifndef SWITCH_PARSE_H
+#define SWITCH_PARSE_H
+
+/* A TCP packet to one of our VIPs, as far as the program needs it. */
+struct packet {
+        struct sb_flow flow;
+        __u32 seq;
+        __u32 ack;
+        __u16 start;   /* of the IP header in the frame */
+        __u16 l3_len;  /* IP header: 20 or 40 */
+        __u16 ip_len;  /* IP header to the end of the payload */
+        __u16 tcp_len; /* TCP header with options */
+        __u16 payload; /* bytes of data */
+        __u8 flags;
+        __u8 traffic_class;
+};
+
+enum parsed {
+        PARSED_TCP = 0,
+        PARSED_UDP,
+        PARSED_OTHER,
+        PARSED_MALFORMED,
+        PARSED_FRAGMENT,
+};
+
+/* The IP header at `start`: addresses into the flow, lengths, and what follows. */
+static __always_inline enum parsed parse_ip(struct xdp_md *ctx, __u32 start, __be16 protocol,
+                                            struct packet *p, __u8 *next_header)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+        p->start = start;
+        if (protocol == bpf_htons(ETH_P_IP)) {
+                struct iphdr *ip = sb_at(data, start);
+
+                if ((void *)(ip + 1) > end || ip->version != 4)
+                        return PARSED_MALFORMED;
+                sb_map_v4(p->flow.client, ip->saddr);
+                sb_map_v4(p->flow.vip, ip->daddr);
+                p->l3_len = sizeof(*ip);
+                p->ip_len = bpf_ntohs(ip->tot_len);
+                p->traffic_class = ip->tos;
+                *next_header = ip->protocol;
+                if (ip->ihl != 5 || ip->frag_off & bpf_htons(SB_IP_MF | SB_IP_OFFSET))
+                        return PARSED_FRAGMENT;
+        } else {
+                struct ipv6hdr *ip = sb_at(data, start);
+
+                if ((void *)(ip + 1) > end || ip->version != 6)
+                        return PARSED_MALFORMED;
+                sb_copy_v6(p->flow.client, &ip->saddr);
+                sb_copy_v6(p->flow.vip, &ip->daddr);
+                p->l3_len = sizeof(*ip);
+                p->ip_len = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+                p->traffic_class = (__u8)(ip->priority << 4 | ip->flow_lbl[0] >> 4);
+                *next_header = ip->nexthdr;
+                if (ip->nexthdr == IPPROTO_FRAGMENT)
+                        return PARSED_FRAGMENT;
+        }
+        if (start + p->ip_len > (__u64)(end - data))
+                return PARSED_MALFORMED;
+        if (*next_header == IPPROTO_TCP)
+                return PARSED_TCP;
+        return *next_header == IPPROTO_UDP ? PARSED_UDP : PARSED_OTHER;
+}
+
+static __always_inline int parse_tcp(struct xdp_md *ctx, struct packet *p)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        struct tcphdr *tcp = sb_at(data, p->start + p->l3_len);
+
+        if ((void *)(tcp + 1) > end)
+                return -1;
+        p->flow.client_port = tcp->source;
+        p->flow.vip_port = tcp->dest;
+        p->seq = bpf_ntohl(tcp->seq);
+        p->ack = bpf_ntohl(tcp->ack_seq);
+        p->tcp_len = tcp->doff * 4;
+        p->flags = sb_tcp_flags(tcp);
+        if (p->tcp_len < sizeof(*tcp) || p->l3_len + p->tcp_len > p->ip_len)
+                return -1;
+        p->payload = p->ip_len - p->l3_len - p->tcp_len;
+        return 0;
+}
+
+/* The options of a client's packet. Common stacks send timestamps alone, aligned as RFC 7323 appendix A has it. */
+static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, struct sb_tcp_options *out)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        __be32 *words = sb_at(data, p->start + p->l3_len + sizeof(struct tcphdr));
+        struct sb_option_walk walk = {};
+        __u32 len = (__u32)p->tcp_len - sizeof(struct tcphdr);
+
+        __builtin_memset(out, 0, sizeof(*out));
+        if (len == 12 && (void *)(words + 3) <= end && words[0] == bpf_htonl(0x0101080a)) {
+                out->tsval = bpf_ntohl(words[1]);
+                out->tsecr = bpf_ntohl(words[2]);
+                out->seen = SB_SYN_TSTAMP;
+                return;
+        }
+        if (len == 0 || len > SB_TCPOPT_SPACE)
+                return;
+        if (bpf_xdp_load_bytes(ctx, p->start + p->l3_len + sizeof(struct tcphdr), walk.space.bytes, len))
+                return;
+        walk.len = len;
+        sb_parse_tcp_options(&walk);
+        *out = walk.found;
+}
+
+#endif

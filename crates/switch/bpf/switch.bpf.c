@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * The switch's fast path. It keeps no state for a connection until a request comes (SYN cookies), forwards what
+ * belongs to a dispatched request by the flow map, and gives everything that may begin a request to the L7 thread.
+ * It never acknowledges data: until a node has a byte, the client still holds it.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "packet.h"
+#include "maps.h"
+#include "parse.h"
+#include "cookie.h"
+#include "handshake.h"
+#include "handoff.h"
+#include "neighbour.h"
+
+#define UNKNOWN_PERIOD_NS  10000000ULL
+#define UNKNOWN_PER_PERIOD 16
+
+static __always_inline int unknown_allowed(void)
+{
+        __u64 period = bpf_ktime_get_ns() / UNKNOWN_PERIOD_NS;
+        __u32 zero = 0;
+        struct allowance *allowance = bpf_map_lookup_elem(&unknown_allowance, &zero);
+
+        if (!allowance)
+                return 0;
+        if (allowance->period != period) {
+                allowance->period = period;
+                allowance->used = 0;
+        }
+        return allowance->used++ < UNKNOWN_PER_PERIOD;
+}
+
+static __always_inline int may_begin_request(struct xdp_md *ctx, const struct packet *p,
+                                             const struct sb_flow_entry *entry)
+{
+        struct record_parts parts = {
+            .kind = SB_RECORD_REQUEST, .flow = &p->flow, .entry = entry, .start = p->start, .len = p->ip_len};
+
+        return to_l7(ctx, &parts, SB_SWITCH_REQUEST);
+}
+
+/* No flow entry: the end of a handshake, a first request, or a flow that only its node knows. */
+static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p,
+                                      const struct sb_switch_settings *s)
+{
+        struct sb_flow_entry entry = {};
+        struct sb_tcp_options options;
+
+        if (p->flags & SB_TCP_RST || !(p->flags & SB_TCP_ACK))
+                return drop(SB_SWITCH_DROP_FLAGS);
+        read_options(ctx, p, &options);
+        if (cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &entry)) {
+                if (p->payload) {
+                        entry.origin = p->seq;
+                        entry.next = p->seq;
+                        entry.mode = SB_MODE_HELD;
+                        /* The rest of a long head follows at once and has no cookie that could be checked. */
+                        bpf_map_update_elem(&flows, &p->flow, &entry, BPF_NOEXIST);
+                        return may_begin_request(ctx, p, &entry);
+                }
+                if (p->flags & SB_TCP_FIN)
+                        return send_reset(ctx, p);
+                return drop(SB_SWITCH_HANDSHAKE_ACK);
+        }
+        if (unknown_allowed()) {
+                struct record_parts parts = {
+                    .kind = SB_RECORD_UNKNOWN, .flow = &p->flow, .start = p->start, .len = p->ip_len};
+
+                return to_l7(ctx, &parts, SB_SWITCH_DROP_COOKIE);
+        }
+        return drop(SB_SWITCH_DROP_COOKIE);
+}
+
+static __always_inline int on_client(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,
+                                     const struct sb_switch_settings *s)
+{
+        struct sb_flow_entry *entry;
+
+        if (p->flags & SB_TCP_SYN) {
+                if (p->flags & (SB_TCP_ACK | SB_TCP_RST | SB_TCP_FIN))
+                        return drop(SB_SWITCH_DROP_FLAGS);
+                return on_syn(ctx, p, vip, s);
+        }
+        entry = bpf_map_lookup_elem(&flows, &p->flow);
+        if (!entry)
+                return on_unknown_flow(ctx, p, s);
+        if (entry->mode == SB_MODE_HELD) {
+                if (p->payload || p->flags & (SB_TCP_FIN | SB_TCP_RST))
+                        return may_begin_request(ctx, p, entry);
+                return drop(SB_SWITCH_DROP_HELD);
+        }
+        if (p->payload && entry->mode == SB_MODE_REQUESTS && (__s32)(p->seq + p->payload - entry->next) > 0)
+                return may_begin_request(ctx, p, entry);
+        return forward(ctx, p, entry, s);
+}
+
+SEC("xdp")
+int switchback(struct xdp_md *ctx)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        struct ethhdr *eth = data;
+        struct sb_endpoint endpoint = {};
+        struct sb_switch_settings *s;
+        struct packet p = {};
+        struct sb_vip *vip;
+        __u8 next_header = 0;
+        enum parsed parsed;
+        __u32 zero = 0;
+
+        if ((void *)(eth + 1) > end)
+                return XDP_PASS;
+        if (eth->h_proto == bpf_htons(ETH_P_ARP))
+                return on_arp(ctx);
+        if (eth->h_proto != bpf_htons(ETH_P_IP) && eth->h_proto != bpf_htons(ETH_P_IPV6))
+                return XDP_PASS;
+        parsed = parse_ip(ctx, sizeof(*eth), eth->h_proto, &p, &next_header);
+        s = bpf_map_lookup_elem(&settings, &zero);
+        if (!s)
+                return XDP_PASS;
+        if (parsed == PARSED_UDP)
+                return on_handoff(ctx, &p, s);
+        if (parsed == PARSED_OTHER && next_header == IPPROTO_ICMPV6 && !is_vip(p.flow.vip))
+                return on_icmp6(ctx, &p);
+        if (!is_vip(p.flow.vip))
+                return XDP_PASS;
+        if (parsed == PARSED_MALFORMED)
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        if (parsed == PARSED_FRAGMENT)
+                return drop(SB_SWITCH_DROP_FRAGMENT);
+        if (parsed == PARSED_OTHER)
+                return next_header == IPPROTO_ICMP || next_header == IPPROTO_ICMPV6 ? on_ping(ctx, &p)
+                                                                                    : XDP_PASS;
+        if (parse_tcp(ctx, &p))
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        sb_copy_v6(endpoint.address, p.flow.vip);
+        endpoint.port = p.flow.vip_port;
+        vip = bpf_map_lookup_elem(&vips, &endpoint);
+        if (!vip)
+                return XDP_PASS;
+        return on_client(ctx, &p, vip, s);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

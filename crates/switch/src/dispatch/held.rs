@@ -1,0 +1,185 @@
+//! Packets that wait in the switch, unacknowledged, as a stretch of the client's byte stream.
+
+use switchback_wire::packet::{TcpView, cut};
+
+/// One packet of the client, from its IP header on.
+#[derive(Clone, Debug)]
+pub struct HeldPacket {
+    /// The packet's bytes.
+    pub bytes: Vec<u8>,
+    /// Where its parts are.
+    pub view: TcpView,
+}
+
+impl HeldPacket {
+    /// None when the bytes are not whole TCP over IP.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        Some(HeldPacket { bytes: bytes.to_vec(), view: TcpView::parse(bytes)? })
+    }
+
+    /// The client's data.
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[self.view.data..self.view.end]
+    }
+
+    /// The packet without the data before sequence number `from` and from `to` on; None if nothing is left.
+    fn part(&self, from: u32, to: u32) -> Option<HeldPacket> {
+        let len = self.view.len() as i32;
+        let start = (from.wrapping_sub(self.view.seq) as i32).clamp(0, len);
+        let end = (to.wrapping_sub(self.view.seq) as i32).clamp(0, len);
+        if start >= end {
+            return None;
+        }
+        if start == 0 && end == len {
+            return Some(self.clone());
+        }
+        HeldPacket::new(&cut(&self.bytes, &self.view, start as usize..end as usize))
+    }
+}
+
+/// Held packets in the order of their data, without overlap. Gaps are possible where packets were lost.
+#[derive(Debug, Default)]
+pub struct Held {
+    packets: Vec<HeldPacket>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Memory that the packets take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// The first packet.
+    pub fn first(&self) -> Option<&HeldPacket> {
+        self.packets.first()
+    }
+
+    /// Adds what the packet has at or after sequence number `from` and is not held yet.
+    pub fn insert(&mut self, packet: &HeldPacket, from: u32) {
+        let end = packet.view.seq.wrapping_add(packet.view.len() as u32);
+        let mut at = from;
+        let mut index = 0;
+        loop {
+            let next = self.packets.get(index).map(|held| (held.view.seq, held.view.len() as u32));
+            let limit = next.map_or(end, |(seq, _)| if before(seq, end) { seq } else { end });
+            if let Some(part) = packet.part(at, limit) {
+                self.bytes += part.bytes.len();
+                self.packets.insert(index, part);
+                index += 1;
+            }
+            let Some((seq, len)) = next else { return };
+            let held_end = seq.wrapping_add(len);
+            if !before(held_end, end) {
+                return;
+            }
+            if before(at, held_end) {
+                at = held_end;
+            }
+            index += 1;
+        }
+    }
+
+    /// The contiguous data from sequence number `from` on.
+    pub fn stream(&self, from: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut at = from;
+        for packet in &self.packets {
+            if packet.view.seq != at {
+                break;
+            }
+            out.extend_from_slice(packet.data());
+            at = at.wrapping_add(packet.view.len() as u32);
+        }
+        out
+    }
+
+    /// Takes out the packets, or parts of packets, with data before sequence number `to`.
+    pub fn take_until(&mut self, to: u32) -> Vec<HeldPacket> {
+        let mut taken = Vec::new();
+        let mut kept = Vec::new();
+        for packet in self.packets.drain(..) {
+            let start = packet.view.seq;
+            let end = start.wrapping_add(packet.view.len() as u32);
+            taken.extend(packet.part(start, to));
+            kept.extend(packet.part(if before(start, to) { to } else { start }, end));
+        }
+        self.bytes = kept.iter().map(|packet| packet.bytes.len()).sum();
+        self.packets = kept;
+        taken
+    }
+}
+
+/// Sequence number arithmetic, RFC 9293 section 3.4.
+pub fn before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switchback_wire::packet::{bare, flags};
+    use switchback_wire::{address_bytes, sb_flow};
+
+    fn packet(seq: u32, data: &[u8]) -> HeldPacket {
+        let flow = sb_flow {
+            client: address_bytes("192.0.2.1".parse().unwrap()),
+            vip: address_bytes("192.0.2.100".parse().unwrap()),
+            client_port: 40000u16.to_be(),
+            vip_port: 80u16.to_be(),
+        };
+        let mut bytes = bare(&flow, true, seq, 1, flags::ACK);
+        bytes.extend_from_slice(data);
+        let len = bytes.len() as u16;
+        bytes[2..4].copy_from_slice(&len.to_be_bytes());
+        HeldPacket::new(&bytes).unwrap()
+    }
+
+    #[test]
+    fn packets_in_any_order_make_one_stream() {
+        let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let start = u32::MAX - 5;
+        let parts = [(0, 6), (4, 12), (10, 20), (18, 27), (3, 25)];
+        for rotation in 0..parts.len() {
+            let mut held = Held::default();
+            for i in 0..parts.len() {
+                let (from, to) = parts[(i + rotation) % parts.len()];
+                held.insert(&packet(start.wrapping_add(from as u32), &text[from..to]), start);
+            }
+            assert_eq!(held.stream(start), text, "rotation {rotation}");
+        }
+    }
+
+    #[test]
+    fn a_gap_ends_the_stream() {
+        let mut held = Held::default();
+        held.insert(&packet(10, b"ab"), 10);
+        held.insert(&packet(14, b"ef"), 10);
+        assert_eq!(held.stream(10), b"ab");
+        held.insert(&packet(12, b"cd"), 10);
+        assert_eq!(held.stream(10), b"abcdef");
+    }
+
+    #[test]
+    fn taking_splits_a_packet_at_the_mark() {
+        let mut held = Held::default();
+        held.insert(&packet(10, b"abcdef"), 10);
+        let taken = held.take_until(14);
+        assert_eq!(taken.len(), 1);
+        assert_eq!((taken[0].view.seq, taken[0].data()), (10, &b"abcd"[..]));
+        assert_eq!(held.stream(14), b"ef");
+        assert_eq!(held.bytes(), 42);
+    }
+
+    #[test]
+    fn data_before_the_mark_is_not_held() {
+        let mut held = Held::default();
+        held.insert(&packet(10, b"abcdef"), 13);
+        assert_eq!(held.stream(13), b"def");
+    }
+}

@@ -1,0 +1,70 @@
+//! What the dispatcher wants done: changes of the flow map first, then packets.
+
+use std::net::IpAddr;
+
+use switchback_wire::packet::TcpView;
+use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_op, sb_reason};
+
+use crate::plan::PlanNode;
+
+/// The effects of a batch of records. Flow map changes go first, so that what the client sends in answer to a packet
+/// meets the new entry.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// New values in the flow map; a flow that was changed twice is here twice, in order.
+    pub updates: Vec<(sb_flow, sb_flow_entry)>,
+    /// Flows to forget.
+    pub deletes: Vec<sb_flow>,
+    packets: Vec<u8>,
+    ends: Vec<(usize, IpAddr)>,
+}
+
+impl Output {
+    /// The IP packets to send, with their destinations.
+    pub fn packets(&self) -> impl Iterator<Item = (&[u8], IpAddr)> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
+        std::iter::zip(starts, &self.ends).map(|(start, (end, dest))| (&self.packets[start..*end], *dest))
+    }
+
+    /// Nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.updates.is_empty() && self.deletes.is_empty() && self.ends.is_empty()
+    }
+
+    /// Empties all, keeping the memory.
+    pub fn clear(&mut self) {
+        self.updates.clear();
+        self.deletes.clear();
+        self.packets.clear();
+        self.ends.clear();
+    }
+
+    /// A handoff packet to a node. Without a route to the node it is lost, as on any network; whoever waits for an
+    /// answer tries again.
+    #[allow(clippy::too_many_arguments)]
+    pub fn handoff(
+        &mut self,
+        key: &sb_key,
+        node: &PlanNode,
+        op: sb_op,
+        extra_flags: u8,
+        flow: &sb_flow,
+        entry: &sb_flow_entry,
+        view: &TcpView,
+        packet: &[u8],
+    ) {
+        let Some(source) = node.source else { return };
+        let mut option = handoff::option(op, entry);
+        option.flags |= extra_flags;
+        option.reason = sb_reason::SB_REASON_NONE as u8;
+        let addresses = (source, node.address, node.address);
+        handoff::encode(&mut self.packets, key, addresses, flow, option, view, packet);
+        self.ends.push((self.packets.len(), node.address));
+    }
+
+    /// A packet to the flow's client.
+    pub fn to_client(&mut self, flow: &sb_flow, packet: &[u8]) {
+        self.packets.extend_from_slice(packet);
+        self.ends.push((self.packets.len(), flow.client().ip()));
+    }
+}

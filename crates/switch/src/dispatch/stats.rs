@@ -1,0 +1,76 @@
+//! What the dispatcher counts.
+
+use std::collections::BTreeMap;
+
+use crate::plan::NodeId;
+
+/// Counts of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Requests it was given.
+    pub requests: u64,
+    /// Flows it adopted.
+    pub adopted: u64,
+    /// Adoptions it refused.
+    pub refused: u64,
+    /// Flows it released.
+    pub released: u64,
+}
+
+/// Counts since the start.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// By node.
+    pub nodes: Vec<NodeStats>,
+    /// Requests by service.
+    pub services: Vec<u64>,
+    /// Requests that the switch answered itself, by status.
+    pub answered: BTreeMap<u16, u64>,
+    /// ADOPT and RELEASE packets sent again.
+    pub resent: u64,
+    /// Releases that had to wait for a response to end.
+    pub busy: u64,
+    /// Unknown flows that the nodes were asked about.
+    pub probed: u64,
+    /// Unknown flows that a node owned.
+    pub recovered: u64,
+    /// Unknown flows that no node owned.
+    pub reset_unowned: u64,
+    /// Packets dropped because too much is held already.
+    pub dropped_over_budget: u64,
+}
+
+impl Stats {
+    fn node(&mut self, node: NodeId) -> &mut NodeStats {
+        let index = node as usize;
+        if self.nodes.len() <= index {
+            self.nodes.resize(index + 1, NodeStats::default());
+        }
+        &mut self.nodes[index]
+    }
+
+    pub(super) fn request(&mut self, service: usize, node: NodeId) {
+        if self.services.len() <= service {
+            self.services.resize(service + 1, 0);
+        }
+        self.services[service] += 1;
+        self.node(node).requests += 1;
+    }
+
+    pub(super) fn adopted(&mut self, service: usize, node: NodeId) {
+        self.request(service, node);
+        self.node(node).adopted += 1;
+    }
+
+    pub(super) fn refused(&mut self, node: NodeId) {
+        self.node(node).refused += 1;
+    }
+
+    pub(super) fn released(&mut self, node: NodeId) {
+        self.node(node).released += 1;
+    }
+
+    pub(super) fn answered(&mut self, status: u16) {
+        *self.answered.entry(status).or_default() += 1;
+    }
+}

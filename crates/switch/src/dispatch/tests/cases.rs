@@ -1,0 +1,280 @@
+//! One behaviour each.
+
+use std::time::Duration;
+
+use switchback_wire::packet::{TcpView, bare, flags, timestamps};
+use switchback_wire::*;
+
+use super::model::*;
+use sb_op::*;
+use sb_reason::*;
+
+const REQUEST: u8 = SB_FLAG_REQUEST as u8;
+
+/// A world in which the flow has made one request, and the node that has it now.
+fn settled(path: &str) -> (World, ToNode, u32) {
+    let mut world = World::new();
+    let request = get(path);
+    let sent = world.client_packet(&data(0, 0, &request));
+    let [adopt] = &sent[..] else { panic!("one ADOPT, not {sent:?}") };
+    assert_eq!(adopt.op, SB_OP_ADOPT);
+    assert!(world.answer(adopt, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    (world, adopt.clone(), request.len() as u32)
+}
+
+#[test]
+fn a_first_request_is_adopted_and_asked_again_until_it_is() {
+    let mut world = World::new();
+    let request = get("/img/a");
+    let sent = world.client_packet(&data(0, 0, &request));
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_ADOPT, node(3), &request[..]));
+    assert_eq!(u32::from_be(sent[0].option.next), ORIGIN.wrapping_add(request.len() as u32));
+    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_REQUESTS as u8);
+    let again = world.pass();
+    assert_eq!((again.len(), again[0].op, again[0].data()), (1, SB_OP_ADOPT, &request[..]));
+    assert!(world.answer(&again[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    assert_eq!((world.dispatcher.pending(), world.dispatcher.deadline()), (0, None));
+    assert_eq!(world.dispatcher.stats.nodes[2].adopted, 1);
+}
+
+#[test]
+fn the_next_request_for_the_same_pool_is_forwarded_at_once() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let sent = world.client_packet(&data(len, 100, &get("/web/b")));
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].op, sent[0].node, sent[0].option.flags & REQUEST), (SB_OP_FORWARD, adopt.node, REQUEST));
+    assert_eq!(world.dispatcher.pending(), 0);
+}
+
+#[test]
+fn the_next_request_for_another_pool_releases_first() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let sent = world.client_packet(&data(len, 100, &get("/img/b")));
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
+    assert!(sent[0].data().is_empty(), "the old node has no use for the request");
+    assert_eq!(sent[0].view().ack, SERVER + 100);
+    let sent = world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
+    assert_eq!(sent[0].data(), get("/img/b"));
+}
+
+#[test]
+fn a_head_in_three_packets_waits_unacknowledged_in_any_order() {
+    let request = get("/img/long");
+    for order in [[0, 1, 2], [0, 2, 1]] {
+        let mut world = World::new();
+        let parts = [(0, 5), (5, 20), (20, request.len())];
+        let mut sent = Vec::new();
+        for part in order {
+            let (from, to) = parts[part];
+            assert!(sent.is_empty());
+            sent = world.client_packet(&data(from as u32, 0, &request[from..to]));
+        }
+        let ops: Vec<_> = sent.iter().map(|sent| sent.op).collect();
+        assert_eq!(ops, [SB_OP_ADOPT, SB_OP_FORWARD, SB_OP_FORWARD]);
+        let bytes: Vec<u8> = sent.iter().flat_map(|sent| sent.data()).copied().collect();
+        assert_eq!(bytes, request);
+    }
+}
+
+#[test]
+fn a_pipelined_request_for_another_pool_is_cut_off_and_waits() {
+    let mut world = World::new();
+    let (first, second) = (get("/web/a"), get("/img/b"));
+    let sent = world.client_packet(&data(0, 0, &[&first[..], &second].concat()));
+    assert_eq!((sent.len(), sent[0].data()), (1, &first[..]));
+    let sent = world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_RELEASE));
+    assert_eq!(sent[0].view().seq, ORIGIN.wrapping_add(first.len() as u32));
+    let busy = world.answer(&sent[0], SB_OP_BUSY, SB_REASON_NONE);
+    assert!(busy.is_empty(), "asks again later, not at once");
+    let sent = world.pass();
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_RELEASE));
+    let sent = world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
+    assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &second[..]));
+}
+
+#[test]
+fn a_full_node_is_passed_over_and_full_pools_end_in_503() {
+    let mut world = World::new();
+    let mut sent = world.client_packet(&data(0, 0, &get("/web/a")));
+    let first = sent[0].node;
+    sent = world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_QUEUE_FULL);
+    assert_eq!(sent[0].op, SB_OP_ADOPT);
+    assert_ne!(sent[0].node, first);
+    let start = world.now;
+    while world.to_client.is_empty() {
+        sent = match sent.first() {
+            Some(adopt) => world.answer(&adopt.clone(), SB_OP_REFUSED, SB_REASON_QUEUE_FULL),
+            None => world.pass(),
+        };
+    }
+    let waited = world.now - start;
+    assert!((Duration::from_secs(3)..Duration::from_secs(4)).contains(&waited), "{waited:?}");
+    let text = String::from_utf8_lossy(&world.to_client[0]).into_owned();
+    assert!(text.contains("HTTP/1.1 503 ") && text.contains("Retry-After: 1\r\n"), "{text}");
+}
+
+#[test]
+fn a_silent_node_is_given_up_after_some_attempts() {
+    let mut world = World::new();
+    let first = world.client_packet(&data(0, 0, &get("/web/a")))[0].node;
+    let start = world.now;
+    let second = loop {
+        let sent = world.pass();
+        if sent[0].node != first {
+            break sent[0].clone();
+        }
+    };
+    assert_eq!(second.op, SB_OP_ADOPT);
+    let waited = world.now - start;
+    assert!((Duration::from_millis(500)..Duration::from_secs(1)).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn a_refused_request_without_socket_is_adopted_anew() {
+    let (mut world, _, len) = settled("/web/a");
+    let request = get("/web/b");
+    let sent = world.client_packet(&data(len, 100, &request));
+    let sent = world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET);
+    assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_ADOPT, &request[..]));
+    assert_eq!(sent[0].option.mss, 1460u16.to_be());
+}
+
+#[test]
+fn a_server_that_closes_gets_the_request_and_says_so_itself() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let request = get("/img/b");
+    let sent = world.client_packet(&data(len, 100, &request));
+    let sent = world.answer(&sent[0], SB_OP_BUSY, SB_REASON_CLOSING);
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
+    assert_eq!(sent[0].data(), request);
+    assert_eq!(world.dispatcher.pending(), 0);
+}
+
+#[test]
+fn a_record_older_than_the_flow_map_is_understood() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let stale = world.map[&flow()];
+    let (b, c) = (get("/web/b"), get("/web/c"));
+    world.record(sb_record_kind::SB_RECORD_REQUEST, stale, &data(len, 100, &b));
+    let offset = len + b.len() as u32;
+    let sent = world.record(sb_record_kind::SB_RECORD_REQUEST, stale, &data(offset, 100, &c));
+    assert_eq!((sent.len(), sent[0].op, sent[0].node, sent[0].data()), (1, SB_OP_FORWARD, adopt.node, &c[..]));
+    assert_eq!(world.dispatcher.pending(), 0);
+}
+
+#[test]
+fn a_retransmission_across_the_mark_is_split() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let both = [get("/web/a"), get("/web/b")].concat();
+    let sent = world.client_packet(&data(10, 100, &both[10..]));
+    let parts: Vec<_> = sent.iter().map(|sent| (sent.node, sent.data().to_vec(), sent.option.flags & REQUEST)).collect();
+    let (old, new) = both[10..].split_at(len as usize - 10);
+    assert_eq!(parts, [(adopt.node, old.to_vec(), 0), (adopt.node, new.to_vec(), REQUEST)]);
+}
+
+#[test]
+fn a_body_moves_the_mark_without_being_seen() {
+    let mut world = World::new();
+    let head = b"POST /web/up HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+    let sent = world.client_packet(&data(0, 0, head));
+    world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+    assert_eq!(world.map[&flow()].next, ORIGIN.wrapping_add(head.len() as u32 + 100_000));
+    let sent = world.client_packet(&data(head.len() as u32 + 50_000, 0, &[b'x'; 1000]));
+    assert_eq!((sent.len(), sent[0].op, sent[0].option.flags & REQUEST), (1, SB_OP_FORWARD, 0));
+}
+
+#[test]
+fn chunked_bodies_and_upgrades_keep_the_flow_at_its_node() {
+    for field in ["Transfer-Encoding: chunked", "Connection: upgrade\r\nUpgrade: websocket"] {
+        let mut world = World::new();
+        let head = format!("POST /web/up HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\nmore");
+        let sent = world.client_packet(&data(0, 0, head.as_bytes()));
+        assert_eq!(sent[0].data(), head.as_bytes(), "{field}");
+        world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+        let sent = world.client_packet(&data(head.len() as u32, 0, &get("/img/x")));
+        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD), "{field}");
+    }
+}
+
+#[test]
+fn a_bad_head_is_answered_as_often_as_it_comes() {
+    let mut world = World::new();
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n";
+    assert!(world.client_packet(&data(0, 0, request)).is_empty());
+    assert!(world.client_packet(&data(0, 0, request)).is_empty());
+    let [first, second] = &world.to_client[..] else { panic!("two answers, not {}", world.to_client.len()) };
+    assert_eq!(first, second);
+    let view = TcpView::parse(first).unwrap();
+    assert_eq!((view.seq, view.ack), (SERVER, ORIGIN.wrapping_add(request.len() as u32)));
+    assert_eq!(view.flags, flags::FIN | flags::PSH | flags::ACK);
+    assert_eq!(timestamps(first, &view), Some((22, 11)));
+    assert!(String::from_utf8_lossy(&first[view.data..]).starts_with("HTTP/1.1 400 Bad Request\r\n"));
+    let fin = bare(&flow(), true, view.ack, view.seq.wrapping_add(view.len() as u32 + 1), flags::FIN | flags::ACK);
+    world.client_packet(&fin);
+    let last = TcpView::parse(&world.to_client[2]).unwrap();
+    assert_eq!((last.ack, last.flags), (view.ack.wrapping_add(1), flags::ACK));
+    world.pass();
+    assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
+}
+
+#[test]
+fn no_route_is_404_once_the_node_has_released_the_flow() {
+    let (mut world, _, len) = settled("/web/a");
+    let sent = world.client_packet(&data(len, 100, &get("/none")));
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_RELEASE));
+    assert!(world.to_client.is_empty());
+    world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
+    assert!(String::from_utf8_lossy(&world.to_client[0]).contains("HTTP/1.1 404 "));
+    assert_eq!(TcpView::parse(&world.to_client[0]).unwrap().seq, SERVER + 100);
+}
+
+#[test]
+fn a_slow_head_is_408() {
+    let mut world = World::new();
+    world.client_packet(&data(0, 0, b"GET / HT"));
+    let start = world.now;
+    world.pass();
+    assert_eq!(world.now - start, Duration::from_secs(10));
+    assert!(String::from_utf8_lossy(&world.to_client[0]).contains("HTTP/1.1 408 "));
+}
+
+#[test]
+fn an_unknown_flow_is_asked_for_and_taken_up_again() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let mut entry = world.map[&flow()];
+    world = World::new();
+    let request = data(len, 100, &get("/web/b"));
+    let sent = world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &request);
+    assert_eq!(sent.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
+    let option = handoff::option(SB_OP_OWNED, &entry);
+    let sent = world.handoff(adopt.node, option, &request);
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
+    entry.next = entry.next.wrapping_add(get("/web/b").len() as u32);
+    entry.mode = sb_mode::SB_MODE_REQUESTS as u8;
+    assert_eq!(world.map[&flow()], entry);
+}
+
+#[test]
+fn a_flow_that_nobody_owns_is_reset_after_a_while() {
+    let mut world = World::new();
+    let ack = bare(&flow(), true, 5, 6, flags::ACK);
+    let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
+    assert_eq!(world.record(unknown, sb_flow_entry::default(), &ack).len(), 3);
+    world.now += Duration::from_millis(600);
+    assert!(world.record(unknown, sb_flow_entry::default(), &ack).is_empty());
+    let view = TcpView::parse(&world.to_client[0]).unwrap();
+    assert_eq!((view.seq, view.flags), (6, flags::RST));
+}
+
+#[test]
+fn held_bytes_are_bounded() {
+    let mut world = World::new();
+    world.client_packet(&data(0, 0, b"GET /web/a HTTP/1.1\r\n"));
+    for i in 0..1000u32 {
+        world.client_packet(&data(100 + i * 200, 0, &[b'x'; 100]));
+    }
+    assert!(world.dispatcher.stats.dropped_over_budget > 0);
+}

@@ -1,0 +1,217 @@
+//! The world around a dispatcher, in memory.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use switchback_config::ClusterKey;
+use switchback_wire::packet::{TcpView, flags, segment};
+use switchback_wire::*;
+
+use crate::dispatch::Dispatcher;
+use crate::ids::NodeIds;
+use crate::plan::Plan;
+
+pub const CONFIG: &str = r#"
+[cluster]
+key_file = "key"
+[[node]]
+name = "n1"
+address = "192.0.2.21"
+[[node]]
+name = "n2"
+address = "192.0.2.22"
+[[node]]
+name = "n3"
+address = "192.0.2.23"
+[[pool]]
+name = "web"
+nodes = ["n1", "n2"]
+policy = "round-robin"
+[[pool]]
+name = "img"
+nodes = ["n3"]
+policy = "round-robin"
+[[service]]
+name = "shop"
+listen = ["192.0.2.100:80"]
+[[service.route]]
+path = "/img/"
+pool = "img"
+[[service.route]]
+path = "/web/"
+pool = "web"
+"#;
+
+/// The client's first sequence number; the numbers wrap soon after.
+pub const ORIGIN: u32 = u32::MAX - 20;
+/// The first sequence number of the server side, after the SYN-ACK.
+pub const SERVER: u32 = 7000;
+
+pub fn node(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, 20 + last])
+}
+
+pub fn flow() -> sb_flow {
+    sb_flow {
+        client: address_bytes("198.51.100.1".parse().unwrap()),
+        vip: address_bytes("192.0.2.100".parse().unwrap()),
+        client_port: 40000u16.to_be(),
+        vip_port: 80u16.to_be(),
+    }
+}
+
+/// A handoff packet on its way to a node.
+#[derive(Clone, Debug)]
+pub struct ToNode {
+    pub node: IpAddr,
+    pub op: sb_op,
+    pub option: sb_option,
+    pub packet: Vec<u8>,
+}
+
+impl ToNode {
+    pub fn view(&self) -> TcpView {
+        TcpView::parse(&self.packet).unwrap()
+    }
+
+    pub fn data(&self) -> &[u8] {
+        let view = self.view();
+        &self.packet[view.data..view.end]
+    }
+}
+
+/// A dispatcher and the flow map.
+pub struct World {
+    pub now: Duration,
+    pub dispatcher: Dispatcher,
+    pub map: HashMap<sb_flow, sb_flow_entry>,
+    pub to_client: Vec<Vec<u8>>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
+        let cluster = switchback_config::parse(CONFIG, Path::new("cluster.toml"), keys).unwrap();
+        let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
+        let ids = NodeIds::default().with(&addresses, 8).unwrap();
+        let mut plan = Plan::new(&cluster, keys::handoff_key(&[7; 32]), ids.all().clone());
+        for node in plan.nodes.iter_mut().flatten() {
+            node.source = Some("192.0.2.10".parse().unwrap());
+        }
+        let mut counter = 0;
+        let random = move || {
+            counter += 1;
+            counter
+        };
+        World {
+            now: Duration::from_secs(100),
+            dispatcher: Dispatcher::new(plan, Box::new(random)),
+            map: HashMap::new(),
+            to_client: Vec::new(),
+        }
+    }
+
+    /// Does what the dispatcher wants done; the handoff packets it sends.
+    pub fn flush(&mut self) -> Vec<ToNode> {
+        let output = &mut self.dispatcher.output;
+        self.map.retain(|flow, _| !output.deletes.contains(flow));
+        self.map.extend(output.updates.iter().copied());
+        let mut sent = Vec::new();
+        for (packet, to) in output.packets() {
+            if to == flow().client().ip() {
+                self.to_client.push(packet.to_vec());
+                continue;
+            }
+            let shim: sb_shim = read_from(&packet[20..]).unwrap();
+            let op = sb_op::from_number(shim.option.op).unwrap();
+            let packet = packet[20 + size_of::<sb_shim>()..].to_vec();
+            sent.push(ToNode { node: to, op, option: shim.option, packet });
+        }
+        output.clear();
+        sent
+    }
+
+    /// What the XDP program does with a client packet of a known connection: a forward, or a record for the
+    /// dispatcher.
+    pub fn client_packet(&mut self, packet: &[u8]) -> Vec<ToNode> {
+        let view = TcpView::parse(packet).unwrap();
+        let end = view.seq.wrapping_add(view.len() as u32);
+        let held = sb_flow_entry {
+            origin: ORIGIN,
+            next: ORIGIN,
+            mss: 1460,
+            mode: sb_mode::SB_MODE_HELD as u8,
+            ..Default::default()
+        };
+        let first = view.seq == ORIGIN && !view.is_empty();
+        let entry = match self.map.get(&flow()) {
+            Some(entry) => *entry,
+            None if first => *self.map.entry(flow()).or_insert(held),
+            None => return Vec::new(),
+        };
+        let beyond = end.wrapping_sub(entry.next) as i32 > 0;
+        let control = view.flags & (flags::FIN | flags::RST) != 0;
+        let to_l7 = match entry.mode {
+            mode if mode == sb_mode::SB_MODE_HELD as u8 => !view.is_empty() || control,
+            mode if mode == sb_mode::SB_MODE_REQUESTS as u8 => !view.is_empty() && beyond,
+            _ => false,
+        };
+        if to_l7 {
+            return self.record(sb_record_kind::SB_RECORD_REQUEST, entry, packet);
+        }
+        if entry.mode == sb_mode::SB_MODE_HELD as u8 {
+            return Vec::new();
+        }
+        let node = self.dispatcher.plan().node(entry.node).unwrap().address;
+        let option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
+        vec![ToNode { node, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
+    }
+
+    /// A record that the program writes.
+    pub fn record(&mut self, kind: sb_record_kind, entry: sb_flow_entry, packet: &[u8]) -> Vec<ToNode> {
+        let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
+        self.dispatcher.on_record(self.now, &record, packet);
+        self.flush()
+    }
+
+    /// What a node says about the handoff packet.
+    pub fn answer(&mut self, asked: &ToNode, op: sb_op, reason: sb_reason) -> Vec<ToNode> {
+        let mut option = asked.option;
+        option.op = op as u8;
+        option.reason = reason as u8;
+        self.handoff(asked.node, option, &asked.packet)
+    }
+
+    /// Any handoff packet of a node.
+    pub fn handoff(&mut self, node: IpAddr, option: sb_option, packet: &[u8]) -> Vec<ToNode> {
+        let record = sb_record {
+            kind: sb_record_kind::SB_RECORD_HANDOFF as u32,
+            flow: flow(),
+            option,
+            node: address_bytes(node),
+            ..Default::default()
+        };
+        self.dispatcher.on_record(self.now, &record, packet);
+        self.flush()
+    }
+
+    /// Lets time pass up to the dispatcher's next deadline.
+    pub fn pass(&mut self) -> Vec<ToNode> {
+        self.now = self.dispatcher.deadline().expect("something is pending").max(self.now);
+        self.dispatcher.on_time(self.now);
+        self.flush()
+    }
+}
+
+/// A client packet: data at an offset from the origin, acknowledging so many response bytes.
+pub fn data(offset: u32, acked: u32, bytes: &[u8]) -> Vec<u8> {
+    let numbers = (ORIGIN.wrapping_add(offset), SERVER.wrapping_add(acked));
+    segment(&flow(), true, numbers, flags::ACK | flags::PSH, Some((11, 22)), bytes)
+}
+
+/// A request head.
+pub fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
+}

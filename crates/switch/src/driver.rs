@@ -1,0 +1,341 @@
+//! Runs the dispatcher: feeds it records and the time, and does what it wants done.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, UdpSocket};
+use std::time::{Duration, Instant, SystemTime};
+
+use libbpf_rs::{MapCore, MapFlags};
+use serde_json::json;
+use switchback_config::Cluster;
+use switchback_runtime::netlink::Socket;
+use switchback_runtime::{Doing, Error, Result, interface};
+use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
+use switchback_wire::*;
+
+use crate::announce::Announcer;
+use crate::cookies::Keys;
+use crate::dispatch::Dispatcher;
+use crate::ids::NodeIds;
+use crate::nexthop::{self, Route};
+use crate::plan::Plan;
+use crate::program::Program;
+use crate::sender::Sender;
+
+/// Places in the node map.
+const NODES: usize = 1024;
+/// How often routes, neighbours and keys are looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// How often while a next hop is not resolved.
+const IMPATIENT_TICK: Duration = Duration::from_millis(20);
+/// Packets after which the output is sent although more records wait.
+const FLUSH_AT: usize = 64;
+/// The longest client packet that a switch asks for, so that a record can carry it.
+const LONGEST_PACKET: u32 = 1500;
+
+/// What is ready before the program is attached.
+pub struct Driver<'a> {
+    program: Option<&'a Program>,
+    cluster: Cluster,
+    ids: NodeIds,
+    keys: Keys,
+    dispatcher: Dispatcher,
+    sender: Sender,
+    netlink: Socket,
+    nudge: HashMap<bool, UdpSocket>,
+    routes: HashMap<IpAddr, Route>,
+    announcers: Vec<Announcer>,
+    batch: usize,
+    started: Instant,
+    ticked: Duration,
+    ending: Option<Instant>,
+}
+
+impl<'a> Driver<'a> {
+    /// Opens what needs opening. Nothing is attached yet.
+    pub fn new(cluster: Cluster, program: &Program) -> Result<Driver<'a>> {
+        let ids = new_ids(&NodeIds::restore(program.nodes()), &cluster)?;
+        let keys = Keys::new(&cluster.keys, since_1970());
+        let plan = Plan::new(&cluster, keys.sign(), ids.all().clone());
+        let mut nudge = HashMap::new();
+        for (v6, any) in [(false, "0.0.0.0"), (true, "[::]")] {
+            if !cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
+                continue;
+            }
+            let address = format!("{any}:{SB_GENEVE_PORT}");
+            let socket = UdpSocket::bind(&address).map_err(|error| {
+                Error::cannot(format!("take UDP port {SB_GENEVE_PORT}, which handoff packets use"), error)
+                    .remedy(format!("`ss -ulnp sport = {SB_GENEVE_PORT}` shows who has it"))
+            })?;
+            socket.set_nonblocking(true).doing(|| format!("prepare {address}"))?;
+            nudge.insert(v6, socket);
+        }
+        Ok(Driver {
+            program: None,
+            ids,
+            keys,
+            dispatcher: Dispatcher::new(plan, random()),
+            sender: Sender::new().doing(|| "open raw sockets")?,
+            netlink: Socket::route().doing(|| "open a netlink socket")?,
+            nudge,
+            routes: HashMap::new(),
+            announcers: Vec::new(),
+            batch: 0,
+            started: Instant::now(),
+            ticked: Duration::ZERO,
+            ending: None,
+            cluster,
+        })
+    }
+
+    /// Fills the maps and tells the network where the VIPs are.
+    pub fn start(mut self, program: &'a Program) -> Result<Driver<'a>> {
+        self.program = Some(program);
+        program.set_settings(&self.keys.settings())?;
+        self.resolve(program)?;
+        for attached in &program.attached {
+            let mac = nexthop::mac_of(&mut self.netlink, attached.ifindex);
+            let mac = mac.doing(|| format!("read the hardware address of {}", attached.name))?;
+            let Some(mac) = mac else {
+                return Err(Error::new(format!("{} is no Ethernet interface", attached.name)));
+            };
+            program.set_interface(attached.ifindex, mac)?;
+            let announcer = Announcer::new(attached.ifindex, mac);
+            self.announcers.push(announcer.doing(|| format!("open a packet socket on {}", attached.name))?);
+        }
+        self.set_vips(program)?;
+        Ok(self)
+    }
+
+    fn program(&self) -> &'a Program {
+        self.program.expect("start() comes before everything else")
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// One record of a ring.
+    pub fn on_record(&mut self, data: &[u8]) {
+        let Some(record) = read_from::<sb_record>(data) else { return };
+        let packet = &data[size_of::<sb_record>()..];
+        let len = (record.len as usize).min(packet.len());
+        self.dispatcher.on_record(self.now(), &record, &packet[..len]);
+        self.batch += 1;
+        if self.batch >= FLUSH_AT {
+            self.flush();
+        }
+    }
+
+    /// How long nothing needs to be done unless something comes.
+    pub fn timeout(&self) -> Duration {
+        let now = self.now();
+        let tick = (self.ticked + self.tick_length()).saturating_sub(now);
+        let deadline = self.dispatcher.deadline().map_or(tick, |deadline| deadline.saturating_sub(now));
+        tick.min(deadline)
+    }
+
+    fn tick_length(&self) -> Duration {
+        let unresolved = self.cluster.nodes.iter().any(|node| {
+            let route = self.routes.get(&node.address);
+            route.is_none_or(|route| route.macs.is_none())
+        });
+        if unresolved && self.now() < TICK * 2 { IMPATIENT_TICK } else { TICK }
+    }
+
+    /// Whatever is due.
+    pub fn on_time(&mut self) {
+        let now = self.now();
+        self.dispatcher.on_time(now);
+        self.flush();
+        if now < self.ticked + self.tick_length() {
+            return;
+        }
+        self.ticked = now;
+        let program = self.program();
+        let mut result = self.resolve(program);
+        if self.keys.turn(since_1970()) {
+            result = result.and(program.set_settings(&self.keys.settings()));
+        }
+        if let Err(error) = result {
+            eprintln!("switchback: {error}");
+        }
+    }
+
+    /// True when no handoff is in progress any more, or `patience` is over.
+    pub fn settle(&mut self, patience: Duration) -> bool {
+        let ending = *self.ending.get_or_insert_with(Instant::now);
+        self.dispatcher.pending() == 0 || ending.elapsed() > patience
+    }
+
+    /// Flow entries first, then packets: what clients send in answer must meet the new entries.
+    fn flush(&mut self) {
+        self.batch = 0;
+        let output = &mut self.dispatcher.output;
+        if output.is_empty() {
+            return;
+        }
+        let flows = self.program.expect("records come after start()").flows();
+        for flow in &output.deletes {
+            // Missing is as good as deleted.
+            let _ = flows.delete(bytes_of(flow));
+        }
+        if let [(flow, entry)] = &output.updates[..] {
+            let _ = flows.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY);
+        } else if !output.updates.is_empty() {
+            let keys: Vec<u8> = output.updates.iter().flat_map(|(flow, _)| bytes_of(flow)).copied().collect();
+            let values: Vec<u8> = output.updates.iter().flat_map(|(_, entry)| bytes_of(entry)).copied().collect();
+            let count = output.updates.len() as u32;
+            // Updates of an LRU map fail for want of memory only; the client's next packet is then asked about.
+            let _ = flows.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
+        }
+        self.sender.send(output.packets());
+        output.clear();
+    }
+
+    /// Asks the kernel for the way to every node and tells program and dispatcher.
+    fn resolve(&mut self, program: &Program) -> Result<()> {
+        let current: Vec<(IpAddr, u32)> = self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
+        for (address, id) in current {
+            let route = nexthop::route(&mut self.netlink, address);
+            let route = route.doing(|| format!("ask for the route to {address}"))?;
+            // Keeps the kernel's neighbour entry fresh: our own packets do not pass by it.
+            if let Some(socket) = self.nudge.get(&address.is_ipv6()) {
+                let _ = socket.send_to(&[], (address, SB_GENEVE_PORT as u16));
+            }
+            if route == self.routes.get(&address).copied() && self.ticked != Duration::ZERO {
+                continue;
+            }
+            let mut node = sb_node { address: address_bytes(address), ..Default::default() };
+            if let Some(route) = route {
+                node.source = address_bytes(route.source);
+                let attached = program.attached.iter().any(|attached| attached.ifindex == route.ifindex);
+                if let (Some((theirs, ours)), true) = (route.macs, attached) {
+                    (node.ifindex, node.next_hop, node.our_mac) = (route.ifindex, theirs, ours);
+                }
+                self.routes.insert(address, route);
+            } else {
+                self.routes.remove(&address);
+            }
+            program.set_node(id, &node)?;
+            if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
+                planned.source = route.map(|route| route.source);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_vips(&self, program: &Program) -> Result<()> {
+        let mut mtu = LONGEST_PACKET;
+        for attached in &program.attached {
+            mtu = mtu.min(interface::mtu(&attached.name)?);
+        }
+        let v6 = self.cluster.nodes.iter().any(|node| node.address.is_ipv6());
+        let overhead = if v6 { OVERHEAD_V6 } else { OVERHEAD_V4 } as u32;
+        let mut vips = HashMap::new();
+        for address in self.cluster.services.iter().flat_map(|service| &service.listen) {
+            let headers = if address.is_ipv4() { 40 } else { 60 };
+            let vip = sb_vip { mss: mtu.saturating_sub(overhead + headers) };
+            vips.insert(bytes_of(&endpoint(*address)).to_vec(), vip);
+        }
+        program.set_vips(&vips)?;
+        for address in self.cluster.services.iter().flat_map(|service| &service.listen) {
+            for announcer in &self.announcers {
+                announcer.announce(address.ip()).doing(|| format!("announce {}", address.ip()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies a changed configuration, all or nothing; the lines say what changed.
+    pub fn reload(&mut self, cluster: Cluster) -> Result<Vec<String>> {
+        let ids = new_ids(&self.ids, &cluster)?;
+        let lines = self.cluster.diff(&cluster);
+        let program = self.program();
+        self.keys.replace(&cluster.keys);
+        let mut plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone());
+        plan.retire(self.dispatcher.plan());
+        for node in plan.nodes.iter_mut().flatten() {
+            node.source = self.routes.get(&node.address).map(|route| route.source);
+        }
+        *self.dispatcher.plan() = plan;
+        self.ids = ids;
+        self.cluster = cluster;
+        program.set_settings(&self.keys.settings())?;
+        self.resolve(program)?;
+        self.set_vips(program)?;
+        Ok(if lines.is_empty() { vec!["nothing changed".to_string()] } else { lines })
+    }
+
+    /// For `switchback status`.
+    pub fn status(&self) -> serde_json::Value {
+        let program = self.program();
+        let stats = &self.dispatcher.stats;
+        let interfaces = program.attached.iter();
+        let interfaces = interfaces.map(|attached| json!({"name": attached.name, "mode": attached.mode.name()}));
+        let services = self.cluster.services.iter().enumerate().map(|(index, service)| {
+            json!({
+                "name": service.name,
+                "listen": service.listen,
+                "requests": stats.services.get(index).copied().unwrap_or(0),
+            })
+        });
+        let nodes = self.cluster.nodes.iter().map(|node| {
+            let id = self.ids.all()[&node.address] as usize;
+            let counts = stats.nodes.get(id).cloned().unwrap_or_default();
+            json!({
+                "name": node.name,
+                "address": node.address,
+                "resolved": self.routes.get(&node.address).is_some_and(|route| route.macs.is_some()),
+                "requests": counts.requests,
+                "adopted": counts.adopted,
+                "refused": counts.refused,
+                "released": counts.released,
+            })
+        });
+        let counters: serde_json::Map<_, _> = SwitchCounter::ALL
+            .iter()
+            .map(|counter| (counter.name().to_string(), json!(program.counter(*counter))))
+            .collect();
+        json!({
+            "role": "switch",
+            "interfaces": interfaces.collect::<Vec<_>>(),
+            "uptime_s": self.now().as_secs(),
+            "flows": program.flows().keys().count(),
+            "services": services.collect::<Vec<_>>(),
+            "nodes": nodes.collect::<Vec<_>>(),
+            "dispatch": {
+                "pending": self.dispatcher.pending(),
+                "answered": stats.answered,
+                "resent": stats.resent,
+                "busy": stats.busy,
+                "probed": stats.probed,
+                "recovered": stats.recovered,
+                "reset_unowned": stats.reset_unowned,
+                "dropped_over_budget": stats.dropped_over_budget,
+                "send_failed": self.sender.failed,
+            },
+            "counters": counters,
+        })
+    }
+}
+
+fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {
+    let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
+    old.with(&addresses, NODES).ok_or_else(|| Error::new(format!("there is no place for more than {NODES} nodes")))
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A stream of random numbers for policies: the standard library's per-map keys, which the kernel's generator seeds,
+/// under a counter.
+fn random() -> Box<dyn FnMut() -> u64 + Send> {
+    use std::hash::BuildHasher;
+    let state = std::hash::RandomState::new();
+    let mut counter = 0u64;
+    Box::new(move || {
+        counter += 1;
+        state.hash_one(counter)
+    })
+}

@@ -1,0 +1,79 @@
+//! Which node has which place in the BPF map `nodes`.
+//!
+//! Flow entries name a node by its place, and they outlive reloads and restarts. So a node keeps its place as long as
+//! its address is known, also after it has left the configuration: its flows end there in peace.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::plan::NodeId;
+
+/// Places by address.
+#[derive(Clone, Debug, Default)]
+pub struct NodeIds {
+    ids: HashMap<IpAddr, NodeId>,
+}
+
+impl NodeIds {
+    /// From what the map says.
+    pub fn restore(entries: impl IntoIterator<Item = (NodeId, IpAddr)>) -> Self {
+        NodeIds { ids: entries.into_iter().map(|(id, address)| (address, id)).collect() }
+    }
+
+    /// The ids with every address of `current` among them. New ones get free places; when there are none below
+    /// `capacity`, the places of nodes that are not current. None if even these do not suffice.
+    pub fn with(&self, current: &[IpAddr], capacity: usize) -> Option<NodeIds> {
+        let mut ids = self.ids.clone();
+        let mut taken = vec![false; capacity];
+        for id in ids.values() {
+            *taken.get_mut(*id as usize)? = true;
+        }
+        for address in current {
+            if ids.contains_key(address) {
+                continue;
+            }
+            let free = match taken.iter().position(|taken| !taken) {
+                Some(free) => free as NodeId,
+                None => {
+                    let retired = ids.keys().find(|address| !current.contains(address)).copied()?;
+                    ids.remove(&retired)?
+                }
+            };
+            taken[free as usize] = true;
+            ids.insert(*address, free);
+        }
+        Some(NodeIds { ids })
+    }
+
+    /// All places.
+    pub fn all(&self) -> &HashMap<IpAddr, NodeId> {
+        &self.ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    #[test]
+    fn a_node_keeps_its_place_whatever_comes_and_goes() {
+        let first = NodeIds::default().with(&[address(1), address(2)], 4).unwrap();
+        let second = first.with(&[address(3), address(2)], 4).unwrap();
+        assert_eq!(first.all()[&address(2)], second.all()[&address(2)]);
+        assert_eq!(first.all()[&address(1)], second.all()[&address(1)], "its flows may still run");
+        let places: std::collections::HashSet<_> = second.all().values().collect();
+        assert_eq!(places.len(), 3);
+    }
+
+    #[test]
+    fn retired_places_are_used_again_when_none_is_free() {
+        let full = NodeIds::default().with(&[address(1), address(2)], 2).unwrap();
+        let next = full.with(&[address(2), address(3)], 2).unwrap();
+        assert_eq!(next.all()[&address(3)], full.all()[&address(1)]);
+        assert!(full.with(&[address(3), address(4), address(5)], 2).is_none());
+    }
+}

@@ -1,0 +1,166 @@
+//! The switch: reads requests, chooses nodes, hands connections over, and forwards what clients send. Responses never
+//! come here.
+//!
+//! The XDP program (`bpf/`) does what needs no reading of requests. What may begin a request comes through a ring
+//! buffer for each CPU to the [`dispatch`] code, which [`driver`] runs in one thread.
+
+pub mod dispatch;
+pub mod plan;
+
+mod announce;
+mod cookies;
+mod driver;
+mod ids;
+mod nexthop;
+mod program;
+mod sender;
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use libbpf_rs::RingBufferBuilder;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use switchback_config::Cluster;
+use switchback_runtime::control::{ControlServer, Request, Response};
+use switchback_runtime::pins::PinDir;
+use switchback_runtime::{Doing, Error, Facts, Result, check_switch, checks};
+
+use driver::Driver;
+use program::Program;
+
+/// What `switchback switch` is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The cluster's configuration.
+    pub config: PathBuf,
+    /// Where clients come in, and where the nodes are.
+    pub interfaces: Vec<String>,
+}
+
+const RINGS: u64 = 0;
+const SIGNALS: u64 = 1;
+const CONTROL: u64 = 2;
+/// How long handoffs in progress may take when the switch ends.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Runs the switch until SIGTERM or SIGINT.
+pub fn run(options: Options) -> Result<()> {
+    let cluster = load(&options)?;
+    let Some(first) = options.interfaces.first() else {
+        return Err(Error::new("the switch needs an interface").remedy("name it with --interface"));
+    };
+    for name in &options.interfaces {
+        checks::refuse_fatal(&check_switch(&Facts::gather(name)))?;
+    }
+    let signals = block_signals()?;
+    let mut control = ControlServer::bind("switch", first)?;
+    let mut program = Program::load(PinDir::open("switch", first)?)?;
+    let result = start_and_serve(&options, &cluster, &mut program, &signals, &mut control);
+    let detached = program.detach();
+    result.and(detached)
+}
+
+fn load(options: &Options) -> Result<Cluster> {
+    switchback_config::load(&options.config)
+        .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))
+}
+
+fn block_signals() -> Result<SignalFd> {
+    let set: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+    set.thread_block().doing(|| "block signals")?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).doing(|| "wait for signals")
+}
+
+fn start_and_serve(
+    options: &Options,
+    cluster: &Cluster,
+    program: &mut Program,
+    signals: &SignalFd,
+    control: &mut ControlServer,
+) -> Result<()> {
+    let driver = Driver::new(cluster.clone(), program)?;
+    for name in &options.interfaces {
+        program.attach(name)?;
+    }
+    let rings: Vec<_> = program.rings.iter().collect();
+    let program: &Program = program;
+    let driver = Rc::new(RefCell::new(driver.start(program)?));
+    let mut builder = RingBufferBuilder::new();
+    for ring in rings {
+        let driver = Rc::clone(&driver);
+        let read = move |data: &[u8]| {
+            driver.borrow_mut().on_record(data);
+            0
+        };
+        builder.add(ring, read).doing(|| "read a ring")?;
+    }
+    let rings = builder.build().doing(|| "read the rings")?;
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).doing(|| "make an epoll instance")?;
+    // SAFETY: the descriptor belongs to `rings`, which lives as long as `epoll`.
+    let ring_fd = unsafe { BorrowedFd::borrow_raw(rings.epoll_fd()) };
+    for (fd, what) in [(ring_fd, RINGS), (signals.as_fd(), SIGNALS), (control.as_fd(), CONTROL)] {
+        epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, what)).doing(|| "watch descriptors")?;
+    }
+    for attached in &program.attached {
+        println!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
+    }
+    loop {
+        wait(&epoll, driver.borrow().timeout())?;
+        rings.consume().doing(|| "read the rings")?;
+        driver.borrow_mut().on_time();
+        let mut reload = false;
+        while let Some(signal) = signals.read_signal().doing(|| "read signals")? {
+            match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(Signal::SIGHUP) => reload = true,
+                _ => return settle(&driver, &rings, &epoll),
+            }
+        }
+        if reload {
+            report(reload_from(options, &mut driver.borrow_mut()));
+        }
+        control.accept_and_serve(|request| match request {
+            Request::Status => Response::Status(driver.borrow().status()),
+            Request::Reload {} => match reload_from(options, &mut driver.borrow_mut()) {
+                Ok(lines) => Response::Done { lines },
+                Err(error) => Response::Failed { message: error.to_string() },
+            },
+        })?;
+    }
+}
+
+fn wait(epoll: &Epoll, timeout: Duration) -> Result<()> {
+    // Rounded up, so that a deadline is not met with a spin before it.
+    let ms = u16::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
+    match epoll.wait(&mut [EpollEvent::empty(); 4], EpollTimeout::from(ms)) {
+        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Err(error) => Err(Error::cannot("wait for events", error)),
+    }
+}
+
+/// Takes in no more requests, but sees those through that are on their way to a node.
+fn settle(driver: &Rc<RefCell<Driver<'_>>>, rings: &libbpf_rs::RingBuffer<'_>, epoll: &Epoll) -> Result<()> {
+    let mut driver_is_settled = driver.borrow_mut().settle(SETTLE);
+    while !driver_is_settled {
+        wait(epoll, driver.borrow().timeout())?;
+        rings.consume().doing(|| "read the rings")?;
+        driver.borrow_mut().on_time();
+        driver_is_settled = driver.borrow_mut().settle(SETTLE);
+    }
+    Ok(())
+}
+
+fn reload_from(options: &Options, driver: &mut Driver<'_>) -> Result<Vec<String>> {
+    driver.reload(load(options)?)
+}
+
+fn report(reloaded: Result<Vec<String>>) {
+    match reloaded {
+        Ok(lines) => lines.iter().for_each(|line| println!("reload: {line}")),
+        Err(error) => eprintln!("switchback: reload refused, the old configuration goes on: {error}"),
+    }
+}

@@ -1,0 +1,144 @@
+//! What the dispatcher decides by: the configuration with nodes named by their place in the BPF map.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use switchback_config::{Cluster, Route};
+use switchback_http::Head;
+use switchback_policy::{Candidate, Policy};
+use switchback_wire::sb_key;
+
+/// A node's index in the BPF map `nodes`. It stays with the node's address across reloads and restarts, because flow
+/// entries refer to it.
+pub type NodeId = u32;
+
+/// A node as the switch sees it.
+#[derive(Clone, Debug)]
+pub struct PlanNode {
+    /// As in the configuration.
+    pub name: String,
+    /// Where handoff packets go.
+    pub address: IpAddr,
+    /// Ours towards it; None while there is no route.
+    pub source: Option<IpAddr>,
+}
+
+/// A pool and its policy's memory.
+pub struct PlanPool {
+    nodes: Vec<NodeId>,
+    weights: Vec<u32>,
+    policy: Box<dyn Policy>,
+}
+
+/// A service's routes.
+#[derive(Debug)]
+pub struct PlanService {
+    /// As in the configuration.
+    pub name: String,
+    routes: Vec<Route>,
+}
+
+/// Everything a dispatch decision depends on.
+pub struct Plan {
+    /// Signs handoff packets.
+    pub key: sb_key,
+    /// By id; an id whose node left the configuration is None.
+    pub nodes: Vec<Option<PlanNode>>,
+    /// In the configuration's order.
+    pub services: Vec<PlanService>,
+    pools: Vec<PlanPool>,
+    vips: HashMap<SocketAddr, usize>,
+    ids: HashMap<IpAddr, NodeId>,
+}
+
+impl Plan {
+    /// `ids` gives each of the cluster's nodes its place, by address.
+    pub fn new(cluster: &Cluster, key: sb_key, ids: HashMap<IpAddr, NodeId>) -> Self {
+        let id = |index: &usize| ids[&cluster.nodes[*index].address];
+        let len = ids.values().max().map_or(0, |max| *max as usize + 1);
+        let mut nodes = vec![None; len];
+        for node in &cluster.nodes {
+            nodes[ids[&node.address] as usize] =
+                Some(PlanNode { name: node.name.clone(), address: node.address, source: None });
+        }
+        let pools = cluster.pools.iter().map(|pool| PlanPool {
+            nodes: pool.nodes.iter().map(id).collect(),
+            weights: pool.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
+            policy: switchback_policy::build(pool.policy, pool.nodes.len()),
+        });
+        let services = cluster
+            .services
+            .iter()
+            .map(|service| PlanService { name: service.name.clone(), routes: service.routes.clone() });
+        let vips = cluster.services.iter().enumerate();
+        let vips = vips.flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)));
+        Plan { key, nodes, services: services.collect(), pools: pools.collect(), vips: vips.collect(), ids }
+    }
+
+    /// Keeps the nodes of the plan before this one that are in it no more: their flows go on, and can be released.
+    pub fn retire(&mut self, before: &Plan) {
+        for (index, node) in before.nodes.iter().enumerate() {
+            if self.nodes.len() <= index {
+                self.nodes.resize(index + 1, None);
+            }
+            if self.nodes[index].is_none() {
+                self.nodes[index].clone_from(node);
+            }
+        }
+    }
+
+    /// The service at a VIP.
+    pub fn service(&self, vip: SocketAddr) -> Option<usize> {
+        self.vips.get(&vip).copied()
+    }
+
+    /// The node with this address.
+    pub fn node_at(&self, address: IpAddr) -> Option<NodeId> {
+        self.ids.get(&address).copied()
+    }
+
+    /// The node with this id.
+    pub fn node(&self, id: NodeId) -> Option<&PlanNode> {
+        self.nodes.get(id as usize)?.as_ref()
+    }
+
+    /// The pool of the first route that takes the request.
+    pub fn route(&self, service: usize, head: &Head<'_>) -> Option<usize> {
+        let routes = &self.services.get(service)?.routes;
+        routes.iter().find(|route| takes(route, head)).map(|route| route.pool)
+    }
+
+    /// Whether a node belongs to a pool.
+    pub fn has(&self, pool: usize, node: NodeId) -> bool {
+        self.pools.get(pool).is_some_and(|pool| pool.nodes.contains(&node))
+    }
+
+    /// The policy's choice among the pool's nodes that are not in `tried`.
+    pub fn pick(
+        &mut self,
+        pool: usize,
+        tried: &[NodeId],
+        now: Duration,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<NodeId> {
+        let PlanPool { nodes, weights, policy } = self.pools.get_mut(pool)?;
+        let candidates: Vec<Candidate> = std::iter::zip(nodes.iter(), weights.iter())
+            .map(|(node, &weight)| Candidate { weight, available: !tried.contains(node) })
+            .collect();
+        policy.pick(&candidates, now, random).map(|index| nodes[index])
+    }
+}
+
+/// Whether all of the route's conditions hold.
+fn takes(route: &Route, head: &Head<'_>) -> bool {
+    let host = route.host.as_ref().is_none_or(|wanted| head.host.is_some_and(|host| wanted.matches(host)));
+    let path = route.path.as_ref().is_none_or(|prefix| head.path().starts_with(prefix));
+    let method = route.methods.is_empty() || route.methods.iter().any(|method| method == head.method);
+    host && path
+        && method
+        && route.header.as_ref().is_none_or(|wanted| {
+            head.header(&wanted.name)
+                .is_some_and(|value| wanted.value.as_ref().is_none_or(|text| text.as_bytes() == value))
+        })
+}

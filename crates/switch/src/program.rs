@@ -1,0 +1,247 @@
+//! The XDP program and its maps: loading, attaching, taking over from a previous process, leaving.
+//!
+//! Link, flow map and node map are pinned. A switch that is killed leaves the program at work: running responses go
+//! on, and SYNs are answered; requests wait for the next process, which takes over without a gap. A switch that ends
+//! in order leaves nothing behind; the next one learns of running flows from the nodes that own them (PROBE).
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject};
+use switchback_runtime::pins::PinDir;
+use switchback_runtime::{Doing, Error, Result, interface};
+use switchback_wire::*;
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/switch.skel.rs"));
+}
+use skeleton::{SwitchSkel, SwitchSkelBuilder};
+
+/// Bytes of one CPU's ring; a power of two.
+const RING_LEN: u32 = 4 << 20;
+const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
+
+/// How a program sits on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver.
+    Native,
+    /// In the kernel's generic code, for drivers that have no XDP.
+    Generic,
+}
+
+impl Mode {
+    /// As `ip link` calls it, nearly.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        }
+    }
+}
+
+/// An interface that the program is attached to.
+#[derive(Debug)]
+pub struct Attached {
+    /// As given.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// How.
+    pub mode: Mode,
+}
+
+/// The loaded program.
+pub struct Program {
+    skel: SwitchSkel<'static>,
+    pins: Option<PinDir>,
+    /// Rings by CPU.
+    pub rings: Vec<MapHandle>,
+    links: Vec<Link>,
+    /// Where it is attached.
+    pub attached: Vec<Attached>,
+}
+
+impl Program {
+    /// Loads the program, with the maps of the previous process where they fit.
+    pub fn load(pins: PinDir) -> Result<Self> {
+        // The skeleton borrows the object for as long as the process runs.
+        let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = SwitchSkelBuilder::default().open(object).doing(|| "open the XDP program")?;
+        let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
+        open.maps.rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
+        for mut map in open.open_object_mut().maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if PINNED_MAPS.contains(&name.as_str()) {
+                let path = pins.path(&name);
+                forget_if_different(&path, &map)?;
+                map.set_pin_path(&path).doing(|| format!("set {} as pin of map {name}", path.display()))?;
+            }
+        }
+        let skel = open.load().doing(|| "load the XDP program `switchback`").map_err(|error| {
+            error.remedy("`switchback doctor` tells what this machine lacks")
+        })?;
+        let rings = (0..cpus).map(|cpu| new_ring(&skel, cpu as u32)).collect::<Result<_>>()?;
+        Ok(Program { skel, pins: Some(pins), rings, links: Vec::new(), attached: Vec::new() })
+    }
+
+    /// Attaches to an interface, or takes the previous process's attachment over.
+    pub fn attach(&mut self, name: &str) -> Result<()> {
+        let ifindex = interface::index(name)?;
+        let pins = self.pins.as_ref().expect("pins are removed by detach() only, which is the end");
+        let pin = pins.link_path(&format!("xdp-{name}"));
+        let program = &self.skel.progs.switchback;
+        let link = match Link::open(&pin) {
+            Ok(mut link) if is_attached_to(&link, ifindex) => {
+                link.update_prog(program).doing(|| format!("replace the XDP program on {name}"))?;
+                link
+            }
+            _ => {
+                let _ = std::fs::remove_file(&pin);
+                let mut link = program.attach_xdp(ifindex as i32).map_err(|error| attach_error(name, &error))?;
+                link.pin(&pin).doing(|| format!("pin the XDP link of {name} at {}", pin.display()))?;
+                link
+            }
+        };
+        self.links.push(link);
+        let mode = mode_of(ifindex).doing(|| format!("ask how XDP is attached to {name}"))?;
+        self.attached.push(Attached { name: name.to_string(), ifindex, mode });
+        if mode == Mode::Generic && interface::gro(name)? {
+            return Err(Error::new(format!(
+                "{name} has no native XDP, and in generic mode packets arrive merged (GRO), longer than can be handed over"
+            ))
+            .remedy(format!("run `ethtool -K {name} gro off` and start again")));
+        }
+        Ok(())
+    }
+
+    /// Detaches from all interfaces and removes the pins; the maps stay while the process does.
+    pub fn detach(&mut self) -> Result<()> {
+        self.links.clear();
+        self.pins.take().map_or(Ok(()), PinDir::remove_all)
+    }
+
+    /// Flow entries, keyed by [`sb_flow`].
+    pub fn flows(&self) -> &impl MapCore {
+        &self.skel.maps.flows
+    }
+
+    /// Places and addresses in the node map.
+    pub fn nodes(&self) -> Vec<(u32, IpAddr)> {
+        let map = &self.skel.maps.nodes;
+        let entries = map.keys().filter_map(|key| {
+            let id = u32::from_ne_bytes(key.as_slice().try_into().ok()?);
+            let node: sb_node = read_from(&map.lookup(&key, MapFlags::ANY).ok()??)?;
+            (node.address != [0; 16]).then(|| (id, address_from(node.address)))
+        });
+        entries.collect()
+    }
+
+    /// Sets a node.
+    pub fn set_node(&self, id: u32, node: &sb_node) -> Result<()> {
+        let map = &self.skel.maps.nodes;
+        map.update(&id.to_ne_bytes(), bytes_of(node), MapFlags::ANY).doing(|| format!("set node {id}"))
+    }
+
+    /// Sets keys.
+    pub fn set_settings(&self, settings: &sb_switch_settings) -> Result<()> {
+        let map = &self.skel.maps.settings;
+        map.update(&0u32.to_ne_bytes(), bytes_of(settings), MapFlags::ANY).doing(|| "set the program's keys")
+    }
+
+    /// Sets our hardware address on an interface.
+    pub fn set_interface(&self, ifindex: u32, mac: [u8; 6]) -> Result<()> {
+        let map = &self.skel.maps.interfaces;
+        map.update(&ifindex.to_ne_bytes(), &mac, MapFlags::ANY).doing(|| "set the program's interfaces")
+    }
+
+    /// Sets the VIPs: those that are new are added first, those that are gone are removed last.
+    pub fn set_vips(&self, vips: &HashMap<Vec<u8>, sb_vip>) -> Result<()> {
+        let ports: HashMap<Vec<u8>, Vec<u8>> =
+            vips.iter().map(|(key, vip)| (key.clone(), bytes_of(vip).to_vec())).collect();
+        let addresses = vips.keys().map(|key| (key[..16].to_vec(), 1u32.to_ne_bytes().to_vec())).collect();
+        replace(&self.skel.maps.vips, &ports).doing(|| "set the VIPs")?;
+        replace(&self.skel.maps.vip_addresses, &addresses).doing(|| "set the VIPs' addresses")
+    }
+
+    /// A counter, summed over the CPUs.
+    pub fn counter(&self, counter: SwitchCounter) -> u64 {
+        let values = self.skel.maps.counters.lookup_percpu(&(counter as u32).to_ne_bytes(), MapFlags::ANY);
+        let values = values.ok().flatten().unwrap_or_default();
+        values.iter().filter_map(|value| Some(u64::from_ne_bytes(value.as_slice().try_into().ok()?))).sum()
+    }
+}
+
+fn replace(map: &impl MapCore, wanted: &HashMap<Vec<u8>, Vec<u8>>) -> libbpf_rs::Result<()> {
+    for (key, value) in wanted {
+        map.update(key, value, MapFlags::ANY)?;
+    }
+    let gone: Vec<Vec<u8>> = map.keys().filter(|key| !wanted.contains_key(key)).collect();
+    gone.iter().try_for_each(|key| map.delete(key))
+}
+
+/// A pinned map of another layout is of another version of the program; its flows cannot be carried over.
+fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) -> Result<()> {
+    let Ok(pinned) = MapHandle::from_pinned_path(path) else { return Ok(()) };
+    let same = pinned.map_type() == map.map_type()
+        && pinned.key_size() == map.key_size()
+        && pinned.value_size() == map.value_size()
+        && pinned.max_entries() == map.max_entries();
+    if same {
+        return Ok(());
+    }
+    std::fs::remove_file(path).doing(|| format!("remove the outdated {}", path.display()))
+}
+
+fn new_ring(skel: &SwitchSkel<'static>, cpu: u32) -> Result<MapHandle> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let ring = MapHandle::create(MapType::RingBuf, Some("ring"), 0, 0, RING_LEN, &options)
+        .doing(|| format!("make the ring of CPU {cpu}"))?;
+    let fd = ring.as_fd().as_raw_fd() as u32;
+    let map = &skel.maps.rings;
+    map.update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+        .doing(|| format!("set the ring of CPU {cpu}"))?;
+    Ok(ring)
+}
+
+fn is_attached_to(link: &Link, ifindex: u32) -> bool {
+    match link.info().map(|info| info.info) {
+        Ok(libbpf_rs::query::LinkTypeInfo::Xdp(xdp)) => xdp.ifindex == ifindex,
+        _ => false,
+    }
+}
+
+fn attach_error(name: &str, error: &libbpf_rs::Error) -> Error {
+    let doing = format!("attach XDP to {name}");
+    // libbpf-rs has no kind for EBUSY; errno is that of the system call, which came last.
+    match nix::Error::last() {
+        nix::Error::EBUSY | nix::Error::EEXIST => {
+            Error::cannot(doing, "another XDP program is there")
+                .remedy(format!("see `ip link show {name}`; `ip link set {name} xdp off` removes one that is not needed"))
+        }
+        _ => Error::cannot(doing, format_args!("{error:#}"))
+            .remedy(format!("see `dmesg`; drivers limit the MTU and the offloads that XDP goes with, try `ethtool -K {name} lro off` and an MTU of 1500")),
+    }
+}
+
+fn mode_of(ifindex: u32) -> std::io::Result<Mode> {
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: the options' size is set, and they live until the call returns.
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut options) };
+    if result != 0 {
+        return Err(std::io::Error::from_raw_os_error(-result));
+    }
+    const XDP_ATTACHED_SKB: u8 = 2;
+    Ok(if options.attach_mode == XDP_ATTACHED_SKB { Mode::Generic } else { Mode::Native })
+}
+

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What both programs read in packets: addresses, TCP options, checksums, the tag of handoff packets.
+ * Included after the kernel's UAPI headers and bpf_helpers.h.
+ */
+#ifndef SWITCHBACK_PACKET_H
+#define SWITCHBACK_PACKET_H
+
+#include <stddef.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+
+#include "siphash.h"
+
+#define SB_IP_MF     0x2000
+#define SB_IP_OFFSET 0x1fff
+#define SB_IP_DF     0x4000
+
+#define SB_TCP_FIN 0x01
+#define SB_TCP_SYN 0x02
+#define SB_TCP_RST 0x04
+#define SB_TCP_PSH 0x08
+#define SB_TCP_ACK 0x10
+#define SB_TCP_ECE 0x40
+#define SB_TCP_CWR 0x80
+
+#define SB_TCPOPT_MSS    2
+#define SB_TCPOPT_WSCALE 3
+#define SB_TCPOPT_SACKOK 4
+#define SB_TCPOPT_TSTAMP 8
+
+/*
+ * A pointer into the packet, `offset` below 256. The verifier must see the bound and one pointer only: the compiler
+ * may take neither the mask away nor the sum apart.
+ */
+static __always_inline void *sb_at(void *data, __u32 offset)
+{
+        void *at;
+
+        asm volatile("%0 &= 0xff" : "+r"(offset));
+        at = data + offset;
+        asm volatile("" : "+r"(at));
+        return at;
+}
+
+static __always_inline __u8 sb_tcp_flags(const struct tcphdr *tcp)
+{
+        return ((const __u8 *)tcp)[13];
+}
+
+static __always_inline void sb_map_v4(__u8 to[16], __be32 addr)
+{
+        __u32 *words = (__u32 *)to;
+
+        words[0] = 0;
+        words[1] = 0;
+        words[2] = bpf_htonl(0xffff);
+        words[3] = addr;
+}
+
+static __always_inline void sb_copy_v6(void *to, const void *from)
+{
+        __builtin_memcpy(to, from, 16);
+}
+
+static __always_inline int sb_is_v4(const __u8 addr[16])
+{
+        const __u32 *words = (const __u32 *)addr;
+
+        return words[0] == 0 && words[1] == 0 && words[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline __be32 sb_v4_of(const __u8 addr[16])
+{
+        return ((const __u32 *)addr)[3];
+}
+
+static __always_inline __u16 sb_fold(__u64 sum)
+{
+        sum = (sum & 0xffffffff) + (sum >> 32);
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        return (__u16)~sum;
+}
+
+static __always_inline __u64 sb_sum(const void *data, const int halfwords)
+{
+        const __u16 *at = data;
+        __u64 sum = 0;
+
+#pragma unroll
+        for (int i = 0; i < halfwords; i++)
+                sum += at[i];
+        return sum;
+}
+
+/* Pseudo-header of RFC 9293 section 3.1 (IPv4) and RFC 8200 section 8.1 (IPv6), the same sum for both. */
+static __always_inline __u64 sb_pseudo_sum(const struct sb_flow *flow, __u8 protocol, __u32 len)
+{
+        __u64 sum = 0;
+
+        if (sb_is_v4(flow->vip))
+                sum = sb_sum(flow->client + 12, 2) + sb_sum(flow->vip + 12, 2);
+        else
+                sum = sb_sum(flow->client, 8) + sb_sum(flow->vip, 8);
+        return sum + bpf_htons(protocol) + bpf_htons(len);
+}
+
+/* What a client's SYN offers, and the timestamps of any packet. */
+struct sb_tcp_options {
+        __u32 tsval;
+        __u32 tsecr;
+        __u16 mss;
+        __u8 wscale;
+        __u8 seen; /* SB_SYN_WSCALE, SB_SYN_SACK, SB_SYN_TSTAMP */
+};
+
+#define SB_TCPOPT_SPACE 40
+
+/* The longest option list, and slack so that reading past a truncated last option stays inside. */
+struct sb_tcp_space {
+        __u8 bytes[SB_TCPOPT_SPACE + 16];
+};
+
+struct sb_option_walk {
+        struct sb_tcp_space space;
+        struct sb_tcp_options found;
+        __u32 len;
+        __u32 at;
+};
+
+static __always_inline __u32 sb_be32_at(const __u8 *bytes)
+{
+        return (__u32)bytes[0] << 24 | (__u32)bytes[1] << 16 | (__u32)bytes[2] << 8 | bytes[3];
+}
+
+static long sb_next_tcp_option(__u32 index, struct sb_option_walk *walk)
+{
+        const __u8 *bytes = walk->space.bytes;
+        __u32 at = walk->at;
+        __u8 kind, size;
+
+        if (at >= walk->len || at >= SB_TCPOPT_SPACE)
+                return 1;
+        kind = bytes[at];
+        if (kind == 0)
+                return 1;
+        if (kind == 1) {
+                walk->at = at + 1;
+                return 0;
+        }
+        size = bytes[at + 1];
+        if (size < 2 || at + size > walk->len)
+                return 1;
+        if (kind == SB_TCPOPT_MSS && size == 4) {
+                walk->found.mss = (__u16)bytes[at + 2] << 8 | bytes[at + 3];
+        } else if (kind == SB_TCPOPT_WSCALE && size == 3) {
+                walk->found.wscale = bytes[at + 2] > 14 ? 14 : bytes[at + 2];
+                walk->found.seen |= SB_SYN_WSCALE;
+        } else if (kind == SB_TCPOPT_SACKOK && size == 2) {
+                walk->found.seen |= SB_SYN_SACK;
+        } else if (kind == SB_TCPOPT_TSTAMP && size == 10) {
+                walk->found.tsval = sb_be32_at(bytes + at + 2);
+                walk->found.tsecr = sb_be32_at(bytes + at + 6);
+                walk->found.seen |= SB_SYN_TSTAMP;
+        }
+        walk->at = at + size;
+        return 0;
+}
+
+/*
+ * RFC 9293 section 3.1: kind 0 ends the list, kind 1 is one byte, the others carry their length. A list that makes
+ * no sense ends where it stops to; what came before counts. The caller has filled in `space` and `len`.
+ */
+static __always_inline void sb_parse_tcp_options(struct sb_option_walk *walk)
+{
+        bpf_loop(SB_TCPOPT_SPACE, sb_next_tcp_option, walk, 0);
+}
+
+__noinline __u64 sb_tag(const struct sb_key *key, const struct sb_tag_input *input)
+{
+        if (!key || !input)
+                return 0;
+        return sb_siphash(key, (const __u32 *)input, sizeof(*input) / 4);
+}
+
+/* Outer UDP source port: spreads flows over receive queues and equal-cost paths (RFC 8926 section 3.3). */
+static __always_inline __be16 sb_source_port(const struct sb_flow *flow)
+{
+        const __u32 *words = (const __u32 *)flow;
+        __u32 hash = 0;
+
+#pragma unroll
+        for (int i = 0; i < (int)(sizeof(*flow) / 4); i++)
+                hash = (hash ^ words[i]) * 0x9e3779b1u;
+        return bpf_htons(0xc000 | hash >> 18);
+}
+
+/* One of the two keys made the option's tag. A key of zeroes is none. */
+static __always_inline int sb_tag_valid(const struct sb_key *sign, const struct sb_key *accept,
+                                        const struct sb_tag_input *input, const struct sb_option *option)
+{
+        __u64 tag;
+
+        __builtin_memcpy(&tag, option->tag, sizeof(tag));
+        if (sb_tag(sign, input) == tag)
+                return 1;
+        return (accept->k0 | accept->k1) != 0 && sb_tag(accept, input) == tag;
+}
+
+#endif

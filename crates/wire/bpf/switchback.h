@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What crosses a boundary: the handoff packets between switch and nodes, and the BPF maps between a program and
+ * its user-space half. This is the only definition; src/generated.rs is made from it (see CONTRIBUTING.md).
+ *
+ * Network byte order is spelled __be16 and __be32. Addresses are 16 bytes; IPv4 is written as ::ffff:a.b.c.d
+ * (RFC 4291 section 2.5.5.2).
+ */
+#ifndef SWITCHBACK_H
+#define SWITCHBACK_H
+
+#include <linux/types.h>
+
+/* --- handoff packets: Geneve (RFC 8926) over UDP, one option ------------------------------------------------- */
+
+#define SB_GENEVE_PORT 6081
+/* Experimental range, RFC 8926 section 7. */
+#define SB_OPTION_CLASS 0xff5b
+/* The high bit makes the option critical: a receiver that does not know it drops the packet. */
+#define SB_OPTION_TYPE 0x81
+#define SB_TTL         64
+
+enum sb_op {
+        /* Switch to node. */
+        SB_OP_ADOPT = 1,   /* become the owner of the flow; the inner packet begins a request */
+        SB_OP_FORWARD = 2, /* one more packet of a flow that the node owns */
+        SB_OP_RELEASE = 3, /* give the flow up, if the last response is complete and acknowledged */
+        SB_OP_PROBE = 4,   /* who owns this flow? */
+        /* Node to switch. */
+        SB_OP_ADOPTED = 16,
+        SB_OP_REFUSED = 17, /* carries the refused packet and a reason */
+        SB_OP_RELEASED = 18,
+        SB_OP_BUSY = 19,   /* not released: the response is not complete and acknowledged yet */
+        SB_OP_CLOSED = 20, /* the flow's socket is gone */
+        SB_OP_OWNED = 21,  /* the answer to PROBE, with what a flow entry needs */
+};
+
+enum sb_reason {
+        SB_REASON_NONE = 0,
+        SB_REASON_QUEUE_FULL = 1,
+        SB_REASON_NO_LISTENER = 2,
+        SB_REASON_DRAINING = 3,
+        SB_REASON_NO_SOCKET = 4, /* a request was forwarded to a node that has no socket for its flow */
+        SB_REASON_FAILED = 5,    /* the kernel refused the adoption */
+        SB_REASON_CLOSING = 6,   /* not released: the server is closing the connection */
+        SB_REASON_DUPLICATE = 7, /* not released: the node has this request already */
+};
+
+/* What the client and the switch agreed on in the handshake; bits of sb_flow_entry.options and sb_option.flags. */
+#define SB_SYN_WSCALE 0x01
+#define SB_SYN_SACK   0x02
+#define SB_SYN_TSTAMP 0x04
+#define SB_SYN_ECN    0x08
+/* In sb_option.flags only. */
+#define SB_FLAG_REQUEST 0x10 /* FORWARD: a request begins here; without a socket, REFUSED is due */
+
+/* Geneve base header, RFC 8926 section 3.4. */
+struct sb_geneve {
+        __u8 ver_opt_len; /* option length in 4-byte words */
+        __u8 flags;
+        __be16 protocol; /* EtherType of the inner packet: 0x0800 or 0x86dd */
+        __be32 vni;
+};
+
+#define SB_GENEVE_OAM      0x80
+#define SB_GENEVE_CRITICAL 0x40
+
+struct sb_option {
+        __be16 opt_class;
+        __u8 type;
+        __u8 length; /* of what follows, in 4-byte words */
+        __u8 op;     /* enum sb_op */
+        __u8 flags;  /* SB_SYN_*, SB_FLAG_* */
+        __u8 reason; /* enum sb_reason */
+        __u8 wscale; /* high nibble: the client's; low nibble: ours */
+        /* Sequence number of the client's first byte: tells connections of one 4-tuple apart. */
+        __be32 origin;
+        __be16 mss; /* the client's */
+        __be16 reserved;
+        __be32 next;      /* sequence number at which the client's next request begins */
+        __be16 queue_len; /* the listener's accept queue, saturated at 65535 */
+        __be16 queue_limit;
+        __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
+};
+
+/* A flow is one client connection. */
+struct sb_flow {
+        __u8 client[16];
+        __u8 vip[16];
+        __be16 client_port;
+        __be16 vip_port;
+} __attribute__((aligned(4)));
+
+#define SB_TAGGED_LEN 20
+
+/* The message under an option's tag: binds it to a node, a flow and a position in it. */
+struct sb_tag_input {
+        __u8 node[16];
+        struct sb_flow flow;
+        __be32 seq; /* of the inner TCP header, as is the next */
+        __be32 ack;
+        __u8 option[SB_TAGGED_LEN]; /* struct sb_option from op up to the tag */
+};
+
+/* What every handoff packet puts in front of the inner IP packet, after the outer IP header. */
+struct sb_shim {
+        __be16 source; /* UDP */
+        __be16 dest;
+        __be16 len;
+        __be16 check;
+        struct sb_geneve geneve;
+        struct sb_option option;
+};
+
+/* --- SYN cookies ------------------------------------------------------------------------------------------------ */
+
+struct sb_key {
+        __u64 k0;
+        __u64 k1;
+};
+
+/* The message under a cookie: what the client's first packets repeat, plus what the handshake settled. */
+struct sb_cookie_input {
+        struct sb_flow flow;
+        __be32 client_isn;
+        __u32 settled; /* with timestamps: the TSval of our SYN-ACK; without: the data bits of the cookie */
+        __u32 with_timestamps;
+};
+
+/* --- maps of the switch ----------------------------------------------------------------------------------------- */
+
+struct sb_endpoint {
+        __u8 address[16];
+        __be16 port;
+        __u16 reserved;
+} __attribute__((aligned(4)));
+
+struct sb_vip {
+        __u32 mss; /* what we advertise; leaves room for the handoff headers */
+};
+
+struct sb_switch_settings {
+        struct sb_key cookie_keys[2]; /* by the lowest bit of their epoch */
+        struct sb_key sign;           /* handoff packets */
+        struct sb_key accept;         /* also accepted on handoff packets, while keys rotate */
+        __u32 cookie_slot;            /* which of cookie_keys makes new cookies */
+        __u32 reserved;
+};
+
+enum sb_mode {
+        SB_MODE_HELD = 0,     /* no node yet: every packet with data goes to the L7 thread */
+        SB_MODE_REQUESTS = 1, /* data below `next` goes to the node, the rest to the L7 thread */
+        SB_MODE_TUNNEL = 2,   /* everything goes to the node */
+};
+
+struct sb_flow_entry {
+        __u32 node;   /* index into `nodes` */
+        __u32 origin; /* sequence number of the client's first byte */
+        __u32 next;   /* sequence number at which the client's next request begins */
+        __u16 mss;    /* of the client */
+        __u8 options; /* SB_SYN_* */
+        __u8 wscale;  /* high nibble: the client's; low nibble: ours */
+        __u8 mode;    /* enum sb_mode */
+        __u8 reserved[3];
+};
+
+struct sb_node {
+        __u8 address[16]; /* where handoff packets go; all zero: no such node */
+        __u8 source[16];  /* our address towards it */
+        __u32 ifindex;    /* of the next hop; 0: not resolved, user space sends */
+        __u8 next_hop[6];
+        __u8 our_mac[6];
+};
+
+enum sb_record_kind {
+        SB_RECORD_REQUEST = 1, /* data that may begin a request; entry says what is known of the flow */
+        SB_RECORD_HANDOFF = 2, /* a verified packet from a node */
+        SB_RECORD_FORWARD = 3, /* the route to the node needs the kernel: send it from user space */
+        SB_RECORD_UNKNOWN = 4, /* neither a flow entry nor a valid cookie: ask the nodes */
+};
+
+/* Packet bytes a record can carry; longer packets are dropped and counted. */
+#define SB_RECORD_SMALL 448
+#define SB_RECORD_LARGE 1984
+
+struct sb_record {
+        __u32 kind; /* enum sb_record_kind */
+        struct sb_flow flow;
+        struct sb_flow_entry entry;
+        struct sb_option option; /* HANDOFF only */
+        __u8 node[16];           /* HANDOFF only: who sent it */
+        __u32 len;               /* of the IP packet that follows */
+};
+
+/* --- maps of a node --------------------------------------------------------------------------------------------- */
+
+struct sb_node_settings {
+        __u8 address[16]; /* the node's own, under every tag */
+        struct sb_key sign;
+        struct sb_key accept;
+        __u64 netns_cookie; /* only sockets of this network namespace are ours */
+        __be32 arp_sender;  /* the interface's own IPv4 address; 0: it has none */
+        __u32 reserved;
+};
+
+enum sb_ownership {
+        SB_OWN_ADOPTING = 0, /* given to the kernel, no socket seen yet */
+        SB_OWN_OPEN = 1,     /* the kernel has an established socket */
+        SB_OWN_RELEASED = 2, /* another node may speak: this one is mute */
+};
+
+struct sb_owned {
+        __u8 switch_address[16]; /* who handed the flow over, for CLOSED */
+        __u32 origin;
+        __u32 next;
+        __u32 answered; /* the socket's write_seq when the last request arrived */
+        __u16 mss;
+        __u16 queue_len;
+        __u16 queue_limit;
+        __u8 options;
+        __u8 wscale;
+        __u8 state; /* enum sb_ownership */
+        __u8 reserved[3];
+};
+
+/* One flow whose socket is gone, from the node's program to its agent. */
+struct sb_closed {
+        struct sb_flow flow;
+        struct sb_owned owned;
+};
+
+/* --- counters: one list each; C, Rust, the CLI and the docs iterate it -------------------------------------------- */
+
+#define SB_SWITCH_COUNTERS(X)                                                                                \
+        X(SYN_ANSWERED, "SYNs answered with a cookie")                                                       \
+        X(ARP_ANSWERED, "ARP requests and neighbour solicitations for a VIP answered")                       \
+        X(PING_ANSWERED, "ICMP echo requests to a VIP answered")                                             \
+        X(REQUEST, "packets that may begin a request, given to the L7 thread")                               \
+        X(FORWARDED, "packets sent to the node of their flow")                                               \
+        X(FORWARDED_SLOWLY, "packets left to the L7 thread to forward: the next hop is not resolved")        \
+        X(HANDOFF_RECEIVED, "verified packets from nodes")                                                   \
+        X(CLOSED, "flow entries removed because the node reported the end")                                  \
+        X(HANDSHAKE_ACK, "ACKs that completed a handshake; nothing is stored for them")                      \
+        X(RESET_SENT, "RSTs sent to clients that closed before any request")                                 \
+        X(DROP_COOKIE, "dropped: neither a flow entry nor a valid cookie")                                   \
+        X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
+        X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
+        X(DROP_FRAGMENT, "dropped: IP fragments and IP options")                                             \
+        X(DROP_FLAGS, "dropped: TCP flags that begin nothing")                                               \
+        X(DROP_HELD, "dropped: packets without data of a flow that has no node yet")                         \
+        X(DROP_NO_NODE, "dropped: the flow's node is not in the configuration")                              \
+        X(DROP_TOO_LONG, "dropped: longer than the L7 thread accepts")                                       \
+        X(DROP_RING_FULL, "dropped: the L7 thread does not keep up")
+
+#define SB_NODE_COUNTERS(X)                                                                                  \
+        X(ADOPTED, "flows adopted")                                                                          \
+        X(FORWARDED, "packets handed to the socket of their flow")                                           \
+        X(RELEASED, "flows released")                                                                        \
+        X(BUSY, "releases refused because a response was not complete and acknowledged")                     \
+        X(OWNED, "probes answered")                                                                          \
+        X(CURED, "stale sockets removed before an adoption")                                                 \
+        X(REFUSED_QUEUE_FULL, "adoptions refused: accept queue full")                                        \
+        X(REFUSED_NO_LISTENER, "adoptions refused: nobody listens")                                          \
+        X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
+        X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \
+        X(MUTED, "packets of released flows kept back")                                                      \
+        X(ARP_IGNORED, "ARP requests for a VIP left to the switch")                                          \
+        X(ARP_ANNOUNCE, "ARP packets of ours kept from announcing a VIP")                                    \
+        X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
+        X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
+        X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
+        X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \
+        X(DROP_STALE, "dropped: a delayed adoption, or a stale socket that would not go")
+
+#define SB_ENUM_SWITCH(name, help) SB_SWITCH_##name,
+#define SB_ENUM_NODE(name, help)   SB_NODE_##name,
+enum sb_switch_counter { SB_SWITCH_COUNTERS(SB_ENUM_SWITCH) SB_SWITCH_COUNTERS_LEN };
+enum sb_node_counter { SB_NODE_COUNTERS(SB_ENUM_NODE) SB_NODE_COUNTERS_LEN };
+
+#endif

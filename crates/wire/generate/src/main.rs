@@ -1,0 +1,82 @@
+//! Makes `crates/wire/src/generated.rs` from `crates/wire/bpf/switchback.h`: `cargo run -p switchback-wire-generate`.
+//! The test fails when the committed file is another. A package of its own, so that it still builds when the formats
+//! and the code that uses them do not agree.
+
+use std::fmt::Write;
+use std::fs;
+
+const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/switchback.h");
+const GENERATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/generated.rs");
+
+/// `X(NAME, "help")` lines of a counter list become an enum that can be iterated.
+fn counters(header: &str, list: &str, name: &str) -> String {
+    let start = header.find(&format!("#define {list}(X)")).expect("the list is in the header");
+    let body = &header[start..];
+    let body = &body[..body.find("\n\n").expect("a blank line ends the list")];
+    let entries: Vec<(&str, &str)> = body
+        .split(" X(")
+        .skip(1)
+        .map(|entry| {
+            let (name, rest) = entry.split_once(", \"").expect("name, then help");
+            (name, rest.split_once("\")").expect("help ends").0)
+        })
+        .collect();
+    let mut out = String::new();
+    writeln!(out, "\n#[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(u32)]\npub enum {name} {{").unwrap();
+    for (entry, help) in &entries {
+        writeln!(out, "    #[doc = \"{help}\"]\n    {},", camel(entry)).unwrap();
+    }
+    writeln!(out, "}}\n\nimpl {name} {{\n    pub const ALL: [{name}; {}] = [", entries.len()).unwrap();
+    for (entry, _) in &entries {
+        writeln!(out, "        {name}::{},", camel(entry)).unwrap();
+    }
+    writeln!(out, "    ];\n\n    pub fn name(self) -> &'static str {{\n        match self {{").unwrap();
+    for (entry, _) in &entries {
+        writeln!(out, "            {name}::{} => \"{}\",", camel(entry), entry.to_lowercase()).unwrap();
+    }
+    writeln!(out, "        }}\n    }}\n\n    pub fn help(self) -> &'static str {{\n        match self {{").unwrap();
+    for (entry, help) in &entries {
+        writeln!(out, "            {name}::{} => \"{help}\",", camel(entry)).unwrap();
+    }
+    writeln!(out, "        }}\n    }}\n}}").unwrap();
+    out
+}
+
+fn camel(name: &str) -> String {
+    name.split('_').map(|word| word[..1].to_string() + &word[1..].to_lowercase()).collect()
+}
+
+fn generate() -> String {
+    let header = fs::read_to_string(HEADER).expect("the header is there");
+    let bindings = bindgen::Builder::default()
+        .header(HEADER)
+        .clang_arg("--target=x86_64-linux-gnu")
+        .allowlist_item("(sb|SB)_.*")
+        .blocklist_item("SB_(SWITCH|NODE)_(COUNTERS_LEN)?.*")
+        .blocklist_type("sb_(switch|node)_counter")
+        .rustified_enum("sb_(op|reason|mode|record_kind|ownership)")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_eq(true)
+        .derive_hash(true)
+        .layout_tests(false)
+        .generate_comments(false)
+        .disable_header_comment()
+        .generate()
+        .expect("libclang reads the header");
+    let mut made = String::from("// Made from bpf/switchback.h by crates/wire/generate; edit the header.\n");
+    made.push_str(&bindings.to_string());
+    made.push_str(&counters(&header, "SB_SWITCH_COUNTERS", "SwitchCounter"));
+    made.push_str(&counters(&header, "SB_NODE_COUNTERS", "NodeCounter"));
+    made
+}
+
+fn main() {
+    fs::write(GENERATED, generate()).expect("the file can be written");
+}
+
+#[test]
+fn generated_rs_is_made_from_the_header() {
+    let committed = fs::read_to_string(GENERATED).expect("the file is committed");
+    assert!(committed == generate(), "generated.rs is stale: run `cargo run -p switchback-wire-generate`");
+}

@@ -1,0 +1,446 @@
+// Made from bpf/switchback.h by crates/wire/generate; edit the header.
+pub const SB_GENEVE_PORT: u32 = 6081;
+pub const SB_OPTION_CLASS: u32 = 65371;
+pub const SB_OPTION_TYPE: u32 = 129;
+pub const SB_TTL: u32 = 64;
+pub const SB_SYN_WSCALE: u32 = 1;
+pub const SB_SYN_SACK: u32 = 2;
+pub const SB_SYN_TSTAMP: u32 = 4;
+pub const SB_SYN_ECN: u32 = 8;
+pub const SB_FLAG_REQUEST: u32 = 16;
+pub const SB_GENEVE_OAM: u32 = 128;
+pub const SB_GENEVE_CRITICAL: u32 = 64;
+pub const SB_TAGGED_LEN: u32 = 20;
+pub const SB_RECORD_SMALL: u32 = 448;
+pub const SB_RECORD_LARGE: u32 = 1984;
+pub type __u8 = ::std::os::raw::c_uchar;
+pub type __u16 = ::std::os::raw::c_ushort;
+pub type __u32 = ::std::os::raw::c_uint;
+pub type __u64 = ::std::os::raw::c_ulonglong;
+pub type __be16 = __u16;
+pub type __be32 = __u32;
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_op {
+    SB_OP_ADOPT = 1,
+    SB_OP_FORWARD = 2,
+    SB_OP_RELEASE = 3,
+    SB_OP_PROBE = 4,
+    SB_OP_ADOPTED = 16,
+    SB_OP_REFUSED = 17,
+    SB_OP_RELEASED = 18,
+    SB_OP_BUSY = 19,
+    SB_OP_CLOSED = 20,
+    SB_OP_OWNED = 21,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_reason {
+    SB_REASON_NONE = 0,
+    SB_REASON_QUEUE_FULL = 1,
+    SB_REASON_NO_LISTENER = 2,
+    SB_REASON_DRAINING = 3,
+    SB_REASON_NO_SOCKET = 4,
+    SB_REASON_FAILED = 5,
+    SB_REASON_CLOSING = 6,
+    SB_REASON_DUPLICATE = 7,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_geneve {
+    pub ver_opt_len: __u8,
+    pub flags: __u8,
+    pub protocol: __be16,
+    pub vni: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_option {
+    pub opt_class: __be16,
+    pub type_: __u8,
+    pub length: __u8,
+    pub op: __u8,
+    pub flags: __u8,
+    pub reason: __u8,
+    pub wscale: __u8,
+    pub origin: __be32,
+    pub mss: __be16,
+    pub reserved: __be16,
+    pub next: __be32,
+    pub queue_len: __be16,
+    pub queue_limit: __be16,
+    pub tag: [__u8; 8usize],
+}
+#[repr(C)]
+#[repr(align(4))]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_flow {
+    pub client: [__u8; 16usize],
+    pub vip: [__u8; 16usize],
+    pub client_port: __be16,
+    pub vip_port: __be16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_tag_input {
+    pub node: [__u8; 16usize],
+    pub flow: sb_flow,
+    pub seq: __be32,
+    pub ack: __be32,
+    pub option: [__u8; 20usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_shim {
+    pub source: __be16,
+    pub dest: __be16,
+    pub len: __be16,
+    pub check: __be16,
+    pub geneve: sb_geneve,
+    pub option: sb_option,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_key {
+    pub k0: __u64,
+    pub k1: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_cookie_input {
+    pub flow: sb_flow,
+    pub client_isn: __be32,
+    pub settled: __u32,
+    pub with_timestamps: __u32,
+}
+#[repr(C)]
+#[repr(align(4))]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_endpoint {
+    pub address: [__u8; 16usize],
+    pub port: __be16,
+    pub reserved: __u16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_vip {
+    pub mss: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_switch_settings {
+    pub cookie_keys: [sb_key; 2usize],
+    pub sign: sb_key,
+    pub accept: sb_key,
+    pub cookie_slot: __u32,
+    pub reserved: __u32,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_mode {
+    SB_MODE_HELD = 0,
+    SB_MODE_REQUESTS = 1,
+    SB_MODE_TUNNEL = 2,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_flow_entry {
+    pub node: __u32,
+    pub origin: __u32,
+    pub next: __u32,
+    pub mss: __u16,
+    pub options: __u8,
+    pub wscale: __u8,
+    pub mode: __u8,
+    pub reserved: [__u8; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_node {
+    pub address: [__u8; 16usize],
+    pub source: [__u8; 16usize],
+    pub ifindex: __u32,
+    pub next_hop: [__u8; 6usize],
+    pub our_mac: [__u8; 6usize],
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_record_kind {
+    SB_RECORD_REQUEST = 1,
+    SB_RECORD_HANDOFF = 2,
+    SB_RECORD_FORWARD = 3,
+    SB_RECORD_UNKNOWN = 4,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_record {
+    pub kind: __u32,
+    pub flow: sb_flow,
+    pub entry: sb_flow_entry,
+    pub option: sb_option,
+    pub node: [__u8; 16usize],
+    pub len: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_node_settings {
+    pub address: [__u8; 16usize],
+    pub sign: sb_key,
+    pub accept: sb_key,
+    pub netns_cookie: __u64,
+    pub arp_sender: __be32,
+    pub reserved: __u32,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_ownership {
+    SB_OWN_ADOPTING = 0,
+    SB_OWN_OPEN = 1,
+    SB_OWN_RELEASED = 2,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_owned {
+    pub switch_address: [__u8; 16usize],
+    pub origin: __u32,
+    pub next: __u32,
+    pub answered: __u32,
+    pub mss: __u16,
+    pub queue_len: __u16,
+    pub queue_limit: __u16,
+    pub options: __u8,
+    pub wscale: __u8,
+    pub state: __u8,
+    pub reserved: [__u8; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_closed {
+    pub flow: sb_flow,
+    pub owned: sb_owned,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SwitchCounter {
+    #[doc = "SYNs answered with a cookie"]
+    SynAnswered,
+    #[doc = "ARP requests and neighbour solicitations for a VIP answered"]
+    ArpAnswered,
+    #[doc = "ICMP echo requests to a VIP answered"]
+    PingAnswered,
+    #[doc = "packets that may begin a request, given to the L7 thread"]
+    Request,
+    #[doc = "packets sent to the node of their flow"]
+    Forwarded,
+    #[doc = "packets left to the L7 thread to forward: the next hop is not resolved"]
+    ForwardedSlowly,
+    #[doc = "verified packets from nodes"]
+    HandoffReceived,
+    #[doc = "flow entries removed because the node reported the end"]
+    Closed,
+    #[doc = "ACKs that completed a handshake; nothing is stored for them"]
+    HandshakeAck,
+    #[doc = "RSTs sent to clients that closed before any request"]
+    ResetSent,
+    #[doc = "dropped: neither a flow entry nor a valid cookie"]
+    DropCookie,
+    #[doc = "dropped: handoff packet with a wrong tag"]
+    DropTag,
+    #[doc = "dropped: truncated or inconsistent headers"]
+    DropMalformed,
+    #[doc = "dropped: IP fragments and IP options"]
+    DropFragment,
+    #[doc = "dropped: TCP flags that begin nothing"]
+    DropFlags,
+    #[doc = "dropped: packets without data of a flow that has no node yet"]
+    DropHeld,
+    #[doc = "dropped: the flow's node is not in the configuration"]
+    DropNoNode,
+    #[doc = "dropped: longer than the L7 thread accepts"]
+    DropTooLong,
+    #[doc = "dropped: the L7 thread does not keep up"]
+    DropRingFull,
+}
+
+impl SwitchCounter {
+    pub const ALL: [SwitchCounter; 19] = [
+        SwitchCounter::SynAnswered,
+        SwitchCounter::ArpAnswered,
+        SwitchCounter::PingAnswered,
+        SwitchCounter::Request,
+        SwitchCounter::Forwarded,
+        SwitchCounter::ForwardedSlowly,
+        SwitchCounter::HandoffReceived,
+        SwitchCounter::Closed,
+        SwitchCounter::HandshakeAck,
+        SwitchCounter::ResetSent,
+        SwitchCounter::DropCookie,
+        SwitchCounter::DropTag,
+        SwitchCounter::DropMalformed,
+        SwitchCounter::DropFragment,
+        SwitchCounter::DropFlags,
+        SwitchCounter::DropHeld,
+        SwitchCounter::DropNoNode,
+        SwitchCounter::DropTooLong,
+        SwitchCounter::DropRingFull,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            SwitchCounter::SynAnswered => "syn_answered",
+            SwitchCounter::ArpAnswered => "arp_answered",
+            SwitchCounter::PingAnswered => "ping_answered",
+            SwitchCounter::Request => "request",
+            SwitchCounter::Forwarded => "forwarded",
+            SwitchCounter::ForwardedSlowly => "forwarded_slowly",
+            SwitchCounter::HandoffReceived => "handoff_received",
+            SwitchCounter::Closed => "closed",
+            SwitchCounter::HandshakeAck => "handshake_ack",
+            SwitchCounter::ResetSent => "reset_sent",
+            SwitchCounter::DropCookie => "drop_cookie",
+            SwitchCounter::DropTag => "drop_tag",
+            SwitchCounter::DropMalformed => "drop_malformed",
+            SwitchCounter::DropFragment => "drop_fragment",
+            SwitchCounter::DropFlags => "drop_flags",
+            SwitchCounter::DropHeld => "drop_held",
+            SwitchCounter::DropNoNode => "drop_no_node",
+            SwitchCounter::DropTooLong => "drop_too_long",
+            SwitchCounter::DropRingFull => "drop_ring_full",
+        }
+    }
+
+    pub fn help(self) -> &'static str {
+        match self {
+            SwitchCounter::SynAnswered => "SYNs answered with a cookie",
+            SwitchCounter::ArpAnswered => "ARP requests and neighbour solicitations for a VIP answered",
+            SwitchCounter::PingAnswered => "ICMP echo requests to a VIP answered",
+            SwitchCounter::Request => "packets that may begin a request, given to the L7 thread",
+            SwitchCounter::Forwarded => "packets sent to the node of their flow",
+            SwitchCounter::ForwardedSlowly => "packets left to the L7 thread to forward: the next hop is not resolved",
+            SwitchCounter::HandoffReceived => "verified packets from nodes",
+            SwitchCounter::Closed => "flow entries removed because the node reported the end",
+            SwitchCounter::HandshakeAck => "ACKs that completed a handshake; nothing is stored for them",
+            SwitchCounter::ResetSent => "RSTs sent to clients that closed before any request",
+            SwitchCounter::DropCookie => "dropped: neither a flow entry nor a valid cookie",
+            SwitchCounter::DropTag => "dropped: handoff packet with a wrong tag",
+            SwitchCounter::DropMalformed => "dropped: truncated or inconsistent headers",
+            SwitchCounter::DropFragment => "dropped: IP fragments and IP options",
+            SwitchCounter::DropFlags => "dropped: TCP flags that begin nothing",
+            SwitchCounter::DropHeld => "dropped: packets without data of a flow that has no node yet",
+            SwitchCounter::DropNoNode => "dropped: the flow's node is not in the configuration",
+            SwitchCounter::DropTooLong => "dropped: longer than the L7 thread accepts",
+            SwitchCounter::DropRingFull => "dropped: the L7 thread does not keep up",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum NodeCounter {
+    #[doc = "flows adopted"]
+    Adopted,
+    #[doc = "packets handed to the socket of their flow"]
+    Forwarded,
+    #[doc = "flows released"]
+    Released,
+    #[doc = "releases refused because a response was not complete and acknowledged"]
+    Busy,
+    #[doc = "probes answered"]
+    Owned,
+    #[doc = "stale sockets removed before an adoption"]
+    Cured,
+    #[doc = "adoptions refused: accept queue full"]
+    RefusedQueueFull,
+    #[doc = "adoptions refused: nobody listens"]
+    RefusedNoListener,
+    #[doc = "requests refused: the flow has no socket here"]
+    RefusedNoSocket,
+    #[doc = "adoptions refused: the kernel would not"]
+    RefusedFailed,
+    #[doc = "packets of released flows kept back"]
+    Muted,
+    #[doc = "ARP requests for a VIP left to the switch"]
+    ArpIgnored,
+    #[doc = "ARP packets of ours kept from announcing a VIP"]
+    ArpAnnounce,
+    #[doc = "dropped: handoff packet with a wrong tag"]
+    DropTag,
+    #[doc = "dropped: truncated or inconsistent headers"]
+    DropMalformed,
+    #[doc = "dropped: packet to a VIP that did not come through a switch"]
+    DropPlain,
+    #[doc = "dropped: no socket for a forwarded packet"]
+    DropNoSocket,
+    #[doc = "dropped: a delayed adoption, or a stale socket that would not go"]
+    DropStale,
+}
+
+impl NodeCounter {
+    pub const ALL: [NodeCounter; 18] = [
+        NodeCounter::Adopted,
+        NodeCounter::Forwarded,
+        NodeCounter::Released,
+        NodeCounter::Busy,
+        NodeCounter::Owned,
+        NodeCounter::Cured,
+        NodeCounter::RefusedQueueFull,
+        NodeCounter::RefusedNoListener,
+        NodeCounter::RefusedNoSocket,
+        NodeCounter::RefusedFailed,
+        NodeCounter::Muted,
+        NodeCounter::ArpIgnored,
+        NodeCounter::ArpAnnounce,
+        NodeCounter::DropTag,
+        NodeCounter::DropMalformed,
+        NodeCounter::DropPlain,
+        NodeCounter::DropNoSocket,
+        NodeCounter::DropStale,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            NodeCounter::Adopted => "adopted",
+            NodeCounter::Forwarded => "forwarded",
+            NodeCounter::Released => "released",
+            NodeCounter::Busy => "busy",
+            NodeCounter::Owned => "owned",
+            NodeCounter::Cured => "cured",
+            NodeCounter::RefusedQueueFull => "refused_queue_full",
+            NodeCounter::RefusedNoListener => "refused_no_listener",
+            NodeCounter::RefusedNoSocket => "refused_no_socket",
+            NodeCounter::RefusedFailed => "refused_failed",
+            NodeCounter::Muted => "muted",
+            NodeCounter::ArpIgnored => "arp_ignored",
+            NodeCounter::ArpAnnounce => "arp_announce",
+            NodeCounter::DropTag => "drop_tag",
+            NodeCounter::DropMalformed => "drop_malformed",
+            NodeCounter::DropPlain => "drop_plain",
+            NodeCounter::DropNoSocket => "drop_no_socket",
+            NodeCounter::DropStale => "drop_stale",
+        }
+    }
+
+    pub fn help(self) -> &'static str {
+        match self {
+            NodeCounter::Adopted => "flows adopted",
+            NodeCounter::Forwarded => "packets handed to the socket of their flow",
+            NodeCounter::Released => "flows released",
+            NodeCounter::Busy => "releases refused because a response was not complete and acknowledged",
+            NodeCounter::Owned => "probes answered",
+            NodeCounter::Cured => "stale sockets removed before an adoption",
+            NodeCounter::RefusedQueueFull => "adoptions refused: accept queue full",
+            NodeCounter::RefusedNoListener => "adoptions refused: nobody listens",
+            NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
+            NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
+            NodeCounter::Muted => "packets of released flows kept back",
+            NodeCounter::ArpIgnored => "ARP requests for a VIP left to the switch",
+            NodeCounter::ArpAnnounce => "ARP packets of ours kept from announcing a VIP",
+            NodeCounter::DropTag => "dropped: handoff packet with a wrong tag",
+            NodeCounter::DropMalformed => "dropped: truncated or inconsistent headers",
+            NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
+            NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",
+            NodeCounter::DropStale => "dropped: a delayed adoption, or a stale socket that would not go",
+        }
+    }
+}

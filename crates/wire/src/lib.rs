@@ -1,0 +1,51 @@
+//! What crosses a boundary: handoff packets between switch and nodes, and the BPF maps between a program and its
+//! user-space half. The formats are defined once, in `bpf/switchback.h`; [`generated`] is made from it.
+//!
+//! `docs/wire-format.md` draws the packets and gives the receiver's rules.
+
+#[allow(missing_docs, non_camel_case_types, clippy::all)]
+#[rustfmt::skip]
+pub mod generated;
+pub mod handoff;
+pub mod keys;
+pub mod packet;
+mod plain;
+
+pub use generated::*;
+pub use plain::{Plain, bytes_of, read_from};
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Where the headers that the BPF programs include are; for their build scripts.
+pub const BPF_INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+
+/// The 16 bytes that stand for an address in maps and tags: IPv4 as `::ffff:a.b.c.d` (RFC 4291 section 2.5.5.2).
+pub fn address_bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// The inverse of [`address_bytes`].
+pub fn address_from(bytes: [u8; 16]) -> IpAddr {
+    let v6 = Ipv6Addr::from(bytes);
+    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), |v4: Ipv4Addr| IpAddr::V4(v4))
+}
+
+/// The key of a VIP in the switch's map.
+pub fn endpoint(address: SocketAddr) -> sb_endpoint {
+    sb_endpoint { address: address_bytes(address.ip()), port: address.port().to_be(), reserved: 0 }
+}
+
+impl sb_flow {
+    /// The client's address and port.
+    pub fn client(&self) -> SocketAddr {
+        SocketAddr::new(address_from(self.client), u16::from_be(self.client_port))
+    }
+
+    /// The VIP and its port.
+    pub fn vip(&self) -> SocketAddr {
+        SocketAddr::new(address_from(self.vip), u16::from_be(self.vip_port))
+    }
+}

@@ -1,0 +1,272 @@
+//! The IP packets inside records and handoff packets: reading them, cutting them, making small ones.
+
+use crate::generated::{sb_flow, sb_op};
+
+/// TCP flags (RFC 9293 section 3.1).
+pub mod flags {
+    #![allow(missing_docs)]
+    pub const FIN: u8 = 0x01;
+    pub const SYN: u8 = 0x02;
+    pub const RST: u8 = 0x04;
+    pub const PSH: u8 = 0x08;
+    pub const ACK: u8 = 0x10;
+}
+
+/// Where the parts of an IPv4 or IPv6 packet with TCP are. IP options and extension headers are not expected: the
+/// programs drop such packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpView {
+    /// Offset of the TCP header: 20 or 40.
+    pub tcp: usize,
+    /// Offset of the data.
+    pub data: usize,
+    /// End of the packet.
+    pub end: usize,
+    /// Sequence number of the first byte of data.
+    pub seq: u32,
+    /// Acknowledgment number.
+    pub ack: u32,
+    /// See [`flags`].
+    pub flags: u8,
+}
+
+impl TcpView {
+    /// None when the packet is not whole TCP over IP.
+    pub fn parse(packet: &[u8]) -> Option<Self> {
+        let (tcp, end) = match packet.first()? >> 4 {
+            4 => (20, usize::from(be16(packet, 2)?)),
+            6 => (40, 40 + usize::from(be16(packet, 4)?)),
+            _ => return None,
+        };
+        let header = packet.get(tcp..)?;
+        let data = tcp + usize::from(header.get(12)? >> 4) * 4;
+        if header.len() < 20 || data < tcp + 20 || data > end || end > packet.len() {
+            return None;
+        }
+        let flags = header[13];
+        Some(TcpView { tcp, data, end, seq: be32(header, 4), ack: be32(header, 8), flags })
+    }
+
+    /// Bytes of data.
+    pub fn len(&self) -> usize {
+        self.end - self.data
+    }
+
+    /// A packet without data.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// (TSval, TSecr) of a packet that has the option.
+pub fn timestamps(packet: &[u8], view: &TcpView) -> Option<(u32, u32)> {
+    let mut options = packet.get(view.tcp + 20..view.data)?;
+    loop {
+        match *options {
+            [0, ..] | [] => return None,
+            [1, ref rest @ ..] => options = rest,
+            [8, 10, ..] if options.len() >= 10 => return Some((be32(options, 2), be32(options, 6))),
+            [_, len @ 2..=255, ..] => options = options.get(usize::from(len)..)?,
+            _ => return None,
+        }
+    }
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("the caller has checked the length"))
+}
+
+/// A copy of a TCP packet that carries `range` of its data only, with sequence number, lengths and checksums to
+/// match. FIN stays with the part that ends the data, PSH goes to every part.
+pub fn cut(packet: &[u8], view: &TcpView, range: std::ops::Range<usize>) -> Vec<u8> {
+    let last = range.end == view.len();
+    let mut out = Vec::with_capacity(view.data + range.len());
+    out.extend_from_slice(&packet[..view.data]);
+    out.extend_from_slice(&packet[view.data + range.start..view.data + range.end]);
+    let seq = view.seq.wrapping_add(range.start as u32);
+    out[view.tcp + 4..view.tcp + 8].copy_from_slice(&seq.to_be_bytes());
+    out[view.tcp + 13] = (view.flags & if last { 0xff } else { !flags::FIN }) | flags::PSH;
+    seal(&mut out, view.tcp);
+    out
+}
+
+/// A TCP packet without data or options from the flow's client (`from_client`) or its VIP.
+pub fn bare(flow: &sb_flow, from_client: bool, seq: u32, ack: u32, tcp_flags: u8) -> Vec<u8> {
+    segment(flow, from_client, (seq, ack), tcp_flags, None, &[])
+}
+
+/// A TCP packet with data, and with (TSval, TSecr) where the connection has timestamps (RFC 7323 section 3.2).
+pub fn segment(
+    flow: &sb_flow,
+    from_client: bool,
+    (seq, ack): (u32, u32),
+    tcp_flags: u8,
+    timestamps: Option<(u32, u32)>,
+    data: &[u8],
+) -> Vec<u8> {
+    let (source, dest) = if from_client { (flow.client(), flow.vip()) } else { (flow.vip(), flow.client()) };
+    let mut out = Vec::with_capacity(72 + data.len());
+    match (source.ip(), dest.ip()) {
+        (std::net::IpAddr::V4(s), std::net::IpAddr::V4(d)) => {
+            out.extend_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+            out.extend_from_slice(&s.octets());
+            out.extend_from_slice(&d.octets());
+        }
+        _ => {
+            out.extend_from_slice(&[0x60, 0, 0, 0, 0, 0, 6, 64]);
+            out.extend_from_slice(&crate::address_bytes(source.ip()));
+            out.extend_from_slice(&crate::address_bytes(dest.ip()));
+        }
+    }
+    let tcp = out.len();
+    out.extend_from_slice(&source.port().to_be_bytes());
+    out.extend_from_slice(&dest.port().to_be_bytes());
+    out.extend_from_slice(&seq.to_be_bytes());
+    out.extend_from_slice(&ack.to_be_bytes());
+    let words = if timestamps.is_some() { 8 } else { 5 };
+    out.extend_from_slice(&[words << 4, tcp_flags, 0xff, 0xff, 0, 0, 0, 0]);
+    if let Some((value, echo)) = timestamps {
+        out.extend_from_slice(&[1, 1, 8, 10]);
+        out.extend_from_slice(&value.to_be_bytes());
+        out.extend_from_slice(&echo.to_be_bytes());
+    }
+    out.extend_from_slice(data);
+    seal(&mut out, tcp);
+    out
+}
+
+/// Sets the IP length and both checksums.
+fn seal(packet: &mut [u8], tcp: usize) {
+    let len = packet.len();
+    packet[tcp + 16..tcp + 18].fill(0);
+    let addresses = if tcp == 20 {
+        packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        packet[10..12].fill(0);
+        let check = fold(sum(&packet[..20]));
+        packet[10..12].copy_from_slice(&check.to_be_bytes());
+        12..20
+    } else {
+        packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+        8..40
+    };
+    let pseudo = sum(&packet[addresses]) + 6 + (len - tcp) as u64;
+    let check = fold(pseudo + sum(&packet[tcp..]));
+    packet[tcp + 16..tcp + 18].copy_from_slice(&check.to_be_bytes());
+}
+
+/// RFC 1071, unfolded.
+pub fn sum(bytes: &[u8]) -> u64 {
+    let mut pairs = bytes.chunks_exact(2);
+    let mut total: u64 = pairs.by_ref().map(|p| u64::from(u16::from_be_bytes([p[0], p[1]]))).sum();
+    if let [odd] = pairs.remainder() {
+        total += u64::from(*odd) << 8;
+    }
+    total
+}
+
+/// RFC 1071: the one's complement of the folded sum.
+pub fn fold(mut total: u64) -> u16 {
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    !(total as u16)
+}
+
+impl sb_op {
+    /// The operation with this number.
+    pub fn from_number(number: u8) -> Option<sb_op> {
+        use sb_op::*;
+        [
+            SB_OP_ADOPT,
+            SB_OP_FORWARD,
+            SB_OP_RELEASE,
+            SB_OP_PROBE,
+            SB_OP_ADOPTED,
+            SB_OP_REFUSED,
+            SB_OP_RELEASED,
+            SB_OP_BUSY,
+            SB_OP_CLOSED,
+            SB_OP_OWNED,
+        ]
+        .into_iter()
+        .find(|op| *op as u8 == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(v6: bool) -> sb_flow {
+        let (client, vip) = if v6 { ("2001:db8::1", "2001:db8::100") } else { ("192.0.2.1", "192.0.2.100") };
+        sb_flow {
+            client: crate::address_bytes(client.parse().unwrap()),
+            vip: crate::address_bytes(vip.parse().unwrap()),
+            client_port: 40000u16.to_be(),
+            vip_port: 80u16.to_be(),
+        }
+    }
+
+    /// A packet whose checksums are right sums up to zero, pseudo-header included.
+    fn assert_sealed(packet: &[u8], view: &TcpView) {
+        let addresses = if view.tcp == 20 { 12..20 } else { 8..40 };
+        if view.tcp == 20 {
+            assert_eq!(fold(sum(&packet[..20])), 0);
+        }
+        let pseudo = sum(&packet[addresses]) + 6 + (view.end - view.tcp) as u64;
+        assert_eq!(fold(pseudo + sum(&packet[view.tcp..view.end])), 0);
+    }
+
+    #[test]
+    fn a_bare_packet_reads_back() {
+        for v6 in [false, true] {
+            let packet = bare(&flow(v6), true, 7, 9, flags::RST | flags::ACK);
+            let view = TcpView::parse(&packet).unwrap();
+            assert_eq!((view.seq, view.ack, view.flags), (7, 9, flags::RST | flags::ACK));
+            assert!(view.is_empty());
+            assert_sealed(&packet, &view);
+        }
+    }
+
+    #[test]
+    fn timestamps_are_found_behind_other_options() {
+        let packet = segment(&flow(true), false, (1, 2), flags::ACK, Some((3, 4)), b"odd");
+        let view = TcpView::parse(&packet).unwrap();
+        assert_eq!(timestamps(&packet, &view), Some((3, 4)));
+        assert_eq!(&packet[view.data..view.end], b"odd");
+        assert_sealed(&packet, &view);
+        let bare = bare(&flow(true), false, 1, 2, flags::ACK);
+        assert_eq!(timestamps(&bare, &TcpView::parse(&bare).unwrap()), None);
+    }
+
+    #[test]
+    fn cutting_keeps_every_byte_once() {
+        for v6 in [false, true] {
+            let mut packet = bare(&flow(v6), true, u32::MAX - 2, 9, flags::ACK | flags::FIN);
+            packet.extend_from_slice(b"0123456789");
+            let tcp = if v6 { 40 } else { 20 };
+            seal(&mut packet, tcp);
+            let view = TcpView::parse(&packet).unwrap();
+            let (head, tail) = (cut(&packet, &view, 0..4), cut(&packet, &view, 4..10));
+            let (h, t) = (TcpView::parse(&head).unwrap(), TcpView::parse(&tail).unwrap());
+            assert_eq!(&head[h.data..h.end], b"0123");
+            assert_eq!(&tail[t.data..t.end], b"456789");
+            assert_eq!(t.seq, h.seq.wrapping_add(4));
+            assert_eq!((h.flags & flags::FIN, t.flags & flags::FIN), (0, flags::FIN));
+            assert_sealed(&head, &h);
+            assert_sealed(&tail, &t);
+        }
+    }
+
+    #[test]
+    fn truncated_packets_are_none() {
+        let packet = bare(&flow(false), true, 7, 9, flags::ACK);
+        for len in 0..packet.len() {
+            assert_eq!(TcpView::parse(&packet[..len]), None, "{len} bytes");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Map formats as bytes and back.
+
+use crate::generated::*;
+
+/// Types without padding, pointers or invalid bit patterns: any bytes of the right number are a value.
+///
+/// # Safety
+///
+/// The implementor must be `repr(C)`, have no padding, and accept every bit pattern.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($name:ty),+) => {
+        $(
+            // SAFETY: made by bindgen as repr(C) of integers and arrays of them; the header pads by named fields, and
+            // the test `formats_have_no_padding` adds the fields up.
+            unsafe impl Plain for $name {}
+        )+
+    };
+}
+
+plain!(
+    sb_shim,
+    sb_option,
+    sb_flow,
+    sb_tag_input,
+    sb_endpoint,
+    sb_vip,
+    sb_switch_settings,
+    sb_flow_entry,
+    sb_node,
+    sb_record,
+    sb_node_settings,
+    sb_owned,
+    sb_closed
+);
+
+/// The value's memory.
+pub fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` has no padding, so every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// A value from the start of `bytes`; None when they are too few.
+pub fn read_from<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: enough bytes, any pattern is a value, and the read does not assume alignment.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
