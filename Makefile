@@ -78,4 +78,5 @@ root:
 	@[ "$$(id -u)" = 0 ] || { echo "make: network namespaces and BPF need root; run it as root" >&2; exit 2; }
 
 rust:
-	@command -v cargo > /dev/null || { echo "make: cargo is not in root's PATH; install Rust 1.88 or later" >&2; exit 2; }
+	@command -v cargo > /dev/null || { \
+		echo "make: cargo is not in root's PATH; install Rust 1.88 or later" >&2; exit 2; }

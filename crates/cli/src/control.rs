@@ -52,7 +52,7 @@ impl Reload {
                 return Err(Failure::system("the process answered something else than was asked"));
             };
             if lines.is_empty() {
-                println!("nothing has changed");
+                println!("nothing changed");
             }
             lines.iter().for_each(|line| println!("{line}"));
             Ok(())
@@ -81,7 +81,8 @@ impl Target {
         };
         if sockets.is_empty() {
             return Err(Failure::system(
-                "no switch or node runs in this network namespace; start one, or name its socket with --socket",
+                "no switch or node runs in this network namespace; start one, or name its socket with \
+                 --socket",
             ));
         }
         let mut result = Ok(());

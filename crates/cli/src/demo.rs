@@ -30,7 +30,8 @@ const TOOLS: [(&str, &str); 6] = [
 #[derive(Args)]
 pub struct Demo {
     /// How long the load of small requests lasts, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=20))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=20))]
     load: u32,
 }
 

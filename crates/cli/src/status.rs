@@ -76,8 +76,8 @@ fn node(status: &Value) -> String {
     text
 }
 
-/// Those that are not zero, in the process's order, under a title. Counts by kind, as of answers by status, come
-/// as an object of their own.
+/// Those that are not zero, in the process's order, under a title. Counts by kind, as of answers by status,
+/// come as an object of their own.
 fn counters(title: &str, counters: &Value, help: impl Fn(&str) -> &'static str) -> String {
     let mut table = Table::new(&[("", Align::Right), ("", Align::Left), ("", Align::Left)]);
     let mut any = false;
@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn a_node_shows_itself() {
         let text = render(&json!({
-            "role": "node", "name": "n1", "address": "192.0.2.21", "interface": "eth0", "vips": ["192.0.2.100"], "flows": 1,
+            "role": "node", "name": "n1", "address": "192.0.2.21", "interface": "eth0",
+            "vips": ["192.0.2.100"], "flows": 1,
             "counters": {"adopted": 7},
         }));
         assert_eq!(

@@ -45,8 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     loopback.remove_ours(|vip| plan.vips.contains(&vip))?;
     let mut storage = MaybeUninit::<OpenObject>::uninit();
     let settings = settings(&plan, &options.interface)?;
-    let mut programs =
-        Programs::load(&mut storage, &pins, &settings, &plan.vips).map_err(cannot_load)?;
+    let mut programs = Programs::load(&mut storage, &pins, &settings, &plan.vips).map_err(cannot_load)?;
     let started = programs
         .attach(&pins, &options.interface, index)
         .map_err(cannot_load)
@@ -172,10 +171,11 @@ impl Agent<'_, '_> {
 fn settings(plan: &Plan, name: &str) -> Result<sb_node_settings> {
     let own: Vec<IpAddr> = interface::addresses(name)?;
     let is_own = |address: &&IpAddr| address.is_ipv4() && !plan.vips.contains(address);
-    let arp_sender = match own.iter().filter(is_own).find(|own| **own == plan.address).or(own.iter().find(is_own)) {
-        Some(IpAddr::V4(v4)) => u32::from_ne_bytes(v4.octets()),
-        _ => 0,
-    };
+    let arp_sender =
+        match own.iter().filter(is_own).find(|own| **own == plan.address).or(own.iter().find(is_own)) {
+            Some(IpAddr::V4(v4)) => u32::from_ne_bytes(v4.octets()),
+            _ => 0,
+        };
     Ok(sb_node_settings {
         address: address_bytes(plan.address),
         sign: plan.sign,
@@ -195,10 +195,10 @@ fn hold_port(address: &IpAddr) -> Result<UdpSocket> {
             Error::new(format!("UDP port {port} on {address} is taken; Switchback's handoff packets use it"))
                 .remedy(format!("find the other program with: ss -lunp sport = :{port}"))
         }
-        std::io::ErrorKind::AddrNotAvailable => {
-            Error::new(format!("{address} is not an address of this machine, but the node's in the configuration"))
-                .remedy("correct the node's address, or name the node that this machine is with --name")
-        }
+        std::io::ErrorKind::AddrNotAvailable => Error::new(format!(
+            "{address} is not an address of this machine, but the node's in the configuration"
+        ))
+        .remedy("correct the node's address, or name the node that this machine is with --name"),
         _ => Error::cannot(format!("bind UDP port {port} on {address}"), error),
     })
 }

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType, SockaddrStorage, sendmmsg, socket,
+    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType, SockaddrStorage, sendmmsg,
+    socket,
 };
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::packet::{TcpView, bare, flags};

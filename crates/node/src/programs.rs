@@ -41,8 +41,7 @@ impl<'obj> Programs<'obj> {
     ) -> Result<Programs<'obj>> {
         libbpf_rs::set_print(None);
         let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
-        let (owned, counters, closed) =
-            (pins.path("owned"), pins.path("counters"), pins.path("closed"));
+        let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
         reuse(&mut open.maps.closed, &closed)?;
@@ -133,7 +132,11 @@ impl<'obj> Programs<'obj> {
         let read = |counter: NodeCounter| {
             let per_cpu = map.lookup_percpu(&(counter as u32).to_ne_bytes(), MapFlags::ANY);
             let values = per_cpu.doing(|| "read the map counters")?.unwrap_or_default();
-            let sum = values.iter().filter_map(|value| value.as_slice().try_into().ok()).map(u64::from_ne_bytes).sum();
+            let sum = values
+                .iter()
+                .filter_map(|value| value.as_slice().try_into().ok())
+                .map(u64::from_ne_bytes)
+                .sum();
             Ok((counter.name(), sum))
         };
         NodeCounter::ALL.into_iter().map(read).collect()

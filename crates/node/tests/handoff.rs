@@ -5,7 +5,8 @@ mod common;
 use std::net::{IpAddr, SocketAddr};
 
 use common::{
-    Handoff, Result, Sniffer, answer, config, counter, data_from, listen, send_raw, start, status, wait_for_counter,
+    Handoff, Result, Sniffer, answer, config, counter, data_from, listen, send_raw, start, status,
+    wait_for_counter,
 };
 use switchback_lab::{Lab, ServerOptions};
 use switchback_wire::packet::{TcpView, flags};
@@ -47,7 +48,8 @@ fn adopts(lab: &Lab, client: IpAddr, vip: IpAddr) -> Result<()> {
     assert!(head[view.data..view.end].starts_with(b"HTTP/1.1 200 OK\r\n"));
     assert_eq!((view.seq, view.ack), (handoff.ack, handoff.seq.wrapping_add(REQUEST.len() as u32)));
     if let IpAddr::V4(vip) = vip {
-        let announced = seen.iter().any(|packet| packet.starts_with(&[0, 1, 8, 0]) && packet[14..18] == vip.octets());
+        let announced =
+            seen.iter().any(|packet| packet.starts_with(&[0, 1, 8, 0]) && packet[14..18] == vip.octets());
         assert!(!announced, "the node asked for the client under the VIP");
         assert!(counter(node, "arp_announce")? > 0, "it did not have to ask");
     }
@@ -133,5 +135,71 @@ fn what_no_switch_has_sent_is_dropped_and_counted() -> Result<()> {
     assert!(connected.is_err());
     assert!(wait_for_counter(node, "drop_plain", 1)? >= 1);
     assert_eq!((counter(node, "adopted")?, status(node)?["flows"].as_u64()), (0, Some(0)));
+    Ok(())
+}
+
+#[test]
+fn a_flow_is_released_between_requests_and_can_come_back() -> Result<()> {
+    let lab = Lab::builder().vips_on_switch(false).up()?;
+    let config = config(&lab)?;
+    let (node, switch) = (lab.node(0), lab.switch(0));
+    node.nginx(&ServerOptions::default())?;
+    start(node, &config)?;
+    let ear = listen(switch)?;
+    let sniffer = Sniffer::open(lab.client(0))?;
+    let vip = IpAddr::V4(lab.vip4());
+    let client = SocketAddr::new(lab.client(0).ipv4().into(), CLIENT_PORT);
+    let mut handoff = Handoff::new(&config, client, SocketAddr::new(vip, 80))?;
+    let (from, to) = (IpAddr::V4(switch.ipv4()), IpAddr::V4(node.ipv4()));
+    let request = |handoff: &Handoff| handoff.packet(flags::ACK | flags::PSH, REQUEST);
+    let send =
+        |handoff: &Handoff, op, inner: &[u8]| send_raw(switch, to, &handoff.encode(op, from, to, inner));
+    // Where the client is when it has the whole response.
+    let after_response = |handoff: &mut Handoff| {
+        let seen =
+            sniffer.until(|packet| data_from(packet, vip).is_some_and(|data| data.ends_with(b"node0")));
+        let last = seen.last().and_then(|packet| TcpView::parse(packet)).expect("it has data");
+        handoff.seq = handoff.seq.wrapping_add(REQUEST.len() as u32);
+        handoff.ack = last.seq.wrapping_add(last.len() as u32);
+    };
+
+    send(&handoff, sb_op::SB_OP_ADOPT, &request(&handoff))?;
+    assert!(is(answer(&ear)?.0.op, sb_op::SB_OP_ADOPTED));
+    after_response(&mut handoff);
+    let ack = |handoff: &Handoff| handoff.packet(flags::ACK, &[]);
+
+    // Somebody who has lost the entry asks.
+    send(&handoff, sb_op::SB_OP_PROBE, &ack(&handoff))?;
+    let (option, _) = answer(&ear)?;
+    assert!(is(option.op, sb_op::SB_OP_OWNED), "{option:?}");
+    assert_eq!((u32::from_be(option.origin), u32::from_be(option.next)), (u32::MAX - 10, handoff.seq));
+
+    // The client has acknowledged all of the response but its last byte.
+    let nearly = Handoff { ack: handoff.ack.wrapping_sub(1), ..handoff };
+    send(&nearly, sb_op::SB_OP_RELEASE, &ack(&nearly))?;
+    let (option, _) = answer(&ear)?;
+    assert!(is(option.op, sb_op::SB_OP_BUSY), "{option:?}");
+    send(&handoff, sb_op::SB_OP_RELEASE, &ack(&handoff))?;
+    let (option, _) = answer(&ear)?;
+    assert!(is(option.op, sb_op::SB_OP_RELEASED), "{option:?}");
+    assert_eq!((counter(node, "released")?, counter(node, "busy")?, counter(node, "owned")?), (1, 1, 1));
+    assert_eq!(status(node)?["flows"].as_u64(), Some(0));
+
+    // What comes for it now is kept from the kernel, which would answer with RST.
+    send(&handoff, sb_op::SB_OP_FORWARD, &ack(&handoff))?;
+    assert_eq!(wait_for_counter(node, "drop_no_socket", 1)?, 1);
+
+    send(&handoff, sb_op::SB_OP_ADOPT, &request(&handoff))?;
+    assert!(is(answer(&ear)?.0.op, sb_op::SB_OP_ADOPTED));
+    after_response(&mut handoff);
+    assert_eq!(counter(node, "adopted")?, 2);
+
+    // A new connection from the same port finds the old one's socket in its way.
+    handoff.seq = handoff.seq.wrapping_add(1 << 30);
+    handoff.ack = handoff.ack.wrapping_add(1 << 30);
+    send(&handoff, sb_op::SB_OP_ADOPT, &request(&handoff))?;
+    assert!(is(answer(&ear)?.0.op, sb_op::SB_OP_ADOPTED));
+    after_response(&mut handoff);
+    assert_eq!((counter(node, "adopted")?, counter(node, "cured")?), (3, 1));
     Ok(())
 }

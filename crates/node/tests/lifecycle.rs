@@ -15,7 +15,8 @@ fn agent_process() {
 
 fn has_vips(lab: &Lab, host: &Host) -> Result<bool> {
     let shown = host.run(["ip", "addr", "show", "dev", "lo"])?.success()?;
-    let (v4, v6) = (shown.contains(&format!("{}/32", lab.vip4())), shown.contains(&format!("{}/128", lab.vip6())));
+    let (v4, v6) =
+        (shown.contains(&format!("{}/32", lab.vip4())), shown.contains(&format!("{}/128", lab.vip6())));
     assert_eq!(v4, v6, "{shown}");
     Ok(v4)
 }
@@ -29,7 +30,8 @@ fn attached(host: &Host) -> Result<u32> {
         };
         let index = switchback_runtime::interface::index("eth0").expect("every host has it");
         // SAFETY: the options say their own size and outlive the call.
-        let result = unsafe { libbpf_sys::bpf_prog_query_opts(index.cast_signed(), direction, &raw mut query) };
+        let result =
+            unsafe { libbpf_sys::bpf_prog_query_opts(index.cast_signed(), direction, &raw mut query) };
         assert_eq!(result, 0);
         // SAFETY: the kernel has filled this member of the union.
         unsafe { query.__bindgen_anon_1.count }
@@ -141,7 +143,9 @@ fn a_reload_applies_all_or_nothing() -> Result<()> {
     let (node, config) = (lab.node(0), config(&lab)?);
     let agent = start(node, &config)?;
     let mut cluster = Cluster::with_policy("round-robin");
-    cluster.extra = "[[service]]\nname = \"more\"\nlisten = [\"192.0.2.101:80\"]\n\n[[service.route]]\npool = \"web\"\n".to_owned();
+    cluster.extra =
+        "[[service]]\nname = \"more\"\nlisten = [\"192.0.2.101:80\"]\n\n[[service.route]]\npool = \"web\"\n"
+            .to_owned();
     lab.write_config(&cluster)?;
     let done = call(node, Request::Reload {})?;
     assert!(matches!(&done, Response::Done { lines } if lines == &["service more added"]), "{done:?}");

@@ -126,9 +126,7 @@ fn interface(facts: &Facts) -> Check {
     let name = &facts.interface;
     match facts.link {
         Some(_) => Ok(format!("the interface {name} is there")),
-        None => {
-            fatal(format!("there is no network interface {name}"), missing_remedy(&facts.interfaces))
-        }
+        None => fatal(format!("there is no network interface {name}"), missing_remedy(&facts.interfaces)),
     }
 }
 
@@ -145,13 +143,15 @@ fn mtu(name: &str, mtu: u32) -> Check {
     let longest = |inner: usize| mtu.saturating_sub((OVERHEAD_V6 + inner) as u32);
     let best = mtu.saturating_sub((OVERHEAD_V4 + INNER_V4) as u32);
     let what = format!("the MTU of {name} is {mtu} bytes");
-    let remedy = format!("ip link set {name} mtu {USUAL_MTU}, here and on all that is between switch and node");
+    let remedy =
+        format!("ip link set {name} mtu {USUAL_MTU}, here and on all that is between switch and node");
     if longest(INNER_V4) < SMALLEST_MSS {
         return fatal(format!("{what}: handoff packets of an MSS of {SMALLEST_MSS} do not fit"), remedy);
     }
     if mtu < USUAL_MTU {
         let (v4, v6) = (longest(INNER_V4), longest(INNER_V6));
-        let effect = format!("clients are offered an MSS of {v4} (IPv6: {v6}) at most, or {best} over IPv4 only");
+        let effect =
+            format!("clients are offered an MSS of {v4} (IPv6: {v6}) at most, or {best} over IPv4 only");
         return warning(format!("{what}: {effect}"), remedy);
     }
     Ok(what)
@@ -159,10 +159,43 @@ fn mtu(name: &str, mtu: u32) -> Check {
 
 /// Drivers with XDP of their own in Linux 6.9 (those that set `ndo_bpf`).
 const NATIVE_XDP: [&str; 37] = [
-    "aquantia", "atlantic", "bnxt_en", "bonding", "dpaa2-eth", "ena", "fec", "fsl_dpaa", "fsl_dpaa2_eth",
-    "fsl_enetc", "fsl_enetc_vf", "gve", "hv_netvsc", "i40e", "ice", "igb", "igc", "ixgbe", "ixgbevf", "lan966x-switch",
-    "mana", "mlx4_en", "mlx5_core", "mtk_soc_eth", "mvneta", "mvpp2", "netsec", "nfp", "qede", "sfc", "stmmac",
-    "tsnep", "tun", "veth", "virtio_net", "vmxnet3", "xen_netfront",
+    "aquantia",
+    "atlantic",
+    "bnxt_en",
+    "bonding",
+    "dpaa2-eth",
+    "ena",
+    "fec",
+    "fsl_dpaa",
+    "fsl_dpaa2_eth",
+    "fsl_enetc",
+    "fsl_enetc_vf",
+    "gve",
+    "hv_netvsc",
+    "i40e",
+    "ice",
+    "igb",
+    "igc",
+    "ixgbe",
+    "ixgbevf",
+    "lan966x-switch",
+    "mana",
+    "mlx4_en",
+    "mlx5_core",
+    "mtk_soc_eth",
+    "mvneta",
+    "mvpp2",
+    "netsec",
+    "nfp",
+    "qede",
+    "sfc",
+    "stmmac",
+    "tsnep",
+    "tun",
+    "veth",
+    "virtio_net",
+    "vmxnet3",
+    "xen_netfront",
 ];
 
 fn xdp_mode(name: &str, link: &LinkFacts) -> Check {
@@ -174,7 +207,9 @@ fn xdp_mode(name: &str, link: &LinkFacts) -> Check {
         return Err(merges);
     }
     warning(
-        format!("{name} (driver {driver}) has no XDP of its own: the program runs in generic mode, which is slower"),
+        format!(
+            "{name} (driver {driver}) has no XDP of its own: the program runs in generic mode, which is slower"
+        ),
         "use an interface whose driver has XDP where speed matters",
     )
 }
@@ -229,7 +264,8 @@ fn rp_filter(name: &str, value: Option<u32>) -> Check {
 }
 
 fn mptcp(listeners: &std::result::Result<Vec<u16>, String>, services: &[u16]) -> Check {
-    let cures = "start the server with GODEBUG=multipathtcp=0 (Go), or set net.mptcp.enabled=0 before it starts";
+    let cures =
+        "start the server with GODEBUG=multipathtcp=0 (Go), or set net.mptcp.enabled=0 before it starts";
     match listeners {
         Ok(listeners) => {
             let ports: Vec<String> =

@@ -61,7 +61,9 @@ impl Facts {
                 driver: interface::driver(name).ok(),
                 gro: interface::gro(name).ok(),
             }),
-            adopts: btf.as_ref().is_some_and(|btf| btf.type_by_name::<Func<'_>>("bpf_sk_assign_tcp_reqsk").is_some()),
+            adopts: btf
+                .as_ref()
+                .is_some_and(|btf| btf.type_by_name::<Func<'_>>("bpf_sk_assign_tcp_reqsk").is_some()),
             btf: btf.is_some(),
             capabilities: capabilities().unwrap_or_default(),
             bpffs: pins::is_bpffs(Path::new(pins::BPFFS)),
@@ -90,7 +92,9 @@ fn capabilities() -> Option<u64> {
 fn mptcp_ports() -> std::io::Result<Vec<u16>> {
     /// linux/sock_diag.h, linux/inet_diag.h.
     const SOCK_DIAG_BY_FAMILY: u16 = 20;
-    const INET_DIAG_ULP_INFO: u16 = 17;
+    /// Asking for this brings the upper-layer protocol along.
+    const INET_DIAG_INFO: u8 = 2;
+    const INET_DIAG_ULP_INFO: u16 = 19;
     const INET_ULP_INFO_NAME: u16 = 1;
     /// A bit for each TCP state; the tenth is LISTEN.
     const LISTENERS: u32 = 1 << 10;
@@ -103,6 +107,7 @@ fn mptcp_ports() -> std::io::Result<Vec<u16>> {
         let mut request = [0; REQUEST_LEN];
         request[0] = family as u8;
         request[1] = nix::libc::IPPROTO_TCP as u8;
+        request[2] = 1 << (INET_DIAG_INFO - 1);
         request[4..8].copy_from_slice(&LISTENERS.to_ne_bytes());
         for answer in socket.ask(Request::new(SOCK_DIAG_BY_FAMILY, &request).dump())? {
             let protocol = Attributes::after(&answer, ANSWER_LEN).find(INET_DIAG_ULP_INFO);

@@ -103,8 +103,7 @@ fn interface_below(name: &str) -> Result<Option<String>> {
     // struct ifinfomsg: family, padding, type, index, flags, change.
     let mut message = [0; 16];
     message[4..8].copy_from_slice(&index(name)?.to_ne_bytes());
-    let answers =
-        Socket::route().and_then(|mut socket| socket.ask(Request::new(RTM_GETLINK, &message)));
+    let answers = Socket::route().and_then(|mut socket| socket.ask(Request::new(RTM_GETLINK, &message)));
     let answers = answers.doing(|| format!("ask what is below {name}"))?;
     let link = answers.iter().find_map(|answer| Attributes::after(answer, 16).find(IFLA_LINK)?.as_u32());
     let below = link.and_then(|index| nix::net::if_::if_indextoname(index).ok());

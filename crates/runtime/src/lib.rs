@@ -36,7 +36,8 @@ pub fn netns_inode() -> Result<u64> {
 pub fn netns_cookie() -> Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let doing = || "read the cookie of the network namespace";
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).doing(doing)?;
+    let socket =
+        socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).doing(doing)?;
     let mut cookie = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `cookie`, and both outlive the call.

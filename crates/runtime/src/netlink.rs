@@ -110,7 +110,8 @@ impl Socket {
                 match kind {
                     NLMSG_DONE => return Ok(answers),
                     NLMSG_ERROR => {
-                        let errno = body.get(..4).and_then(|code| code.try_into().ok()).map(i32::from_ne_bytes);
+                        let errno =
+                            body.get(..4).and_then(|code| code.try_into().ok()).map(i32::from_ne_bytes);
                         return match errno {
                             Some(0) => Ok(answers),
                             Some(errno) => Err(io::Error::from_raw_os_error(-errno)),

@@ -84,16 +84,18 @@ pub fn sweep() -> Result<Vec<PathBuf>> {
 /// Whether a link in the directory was attached to an interface that no longer exists.
 fn is_orphan(directory: &Path) -> bool {
     let Ok(entries) = fs::read_dir(directory) else { return false };
-    entries.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(LINK_SUFFIX)).any(
-        |path| {
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with(LINK_SUFFIX))
+        .any(|path| {
             let info = libbpf_rs::Link::open(path).and_then(|link| link.info());
             match info.map(|info| info.info) {
                 Ok(LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == 0,
                 Ok(LinkTypeInfo::Xdp(xdp)) => xdp.ifindex == 0,
                 _ => false,
             }
-        },
-    )
+        })
 }
 
 fn remove(directory: &Path) -> Result<()> {

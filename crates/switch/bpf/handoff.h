@@ -39,12 +39,17 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
                 record->option = *parts->option;
         if (parts->node)
                 sb_copy_v6(record->node, parts->node);
-        if (len == 0 || len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len)) {
-                bpf_ringbuf_discard(record, 0);
-                return drop(SB_SWITCH_DROP_MALFORMED);
-        }
+        if (len == 0)
+                goto malformed;
+        /* Keeps the compiler from making one comparison of the two, which the verifier does not understand. */
+        asm volatile("" : "+r"(len));
+        if (len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len))
+                goto malformed;
         bpf_ringbuf_submit(record, 0);
         return XDP_DROP;
+malformed:
+        bpf_ringbuf_discard(record, 0);
+        return drop(SB_SWITCH_DROP_MALFORMED);
 }
 
 /* Gives the IP packet to the L7 thread, which owns it from here on. */

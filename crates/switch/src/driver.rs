@@ -1,10 +1,12 @@
 //! Runs the dispatcher: feeds it records and the time, and does what it wants done.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::{MapCore, MapFlags};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt};
 use serde_json::json;
 use switchback_config::Cluster;
 use switchback_runtime::netlink::Socket;
@@ -57,17 +59,10 @@ impl<'a> Driver<'a> {
         let keys = Keys::new(&cluster.keys, since_1970());
         let plan = Plan::new(&cluster, keys.sign(), ids.all().clone());
         let mut nudge = HashMap::new();
-        for (v6, any) in [(false, "0.0.0.0"), (true, "[::]")] {
-            if !cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
-                continue;
+        for v6 in [false, true] {
+            if cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
+                nudge.insert(v6, take_port(v6)?);
             }
-            let address = format!("{any}:{SB_GENEVE_PORT}");
-            let socket = UdpSocket::bind(&address).map_err(|error| {
-                Error::cannot(format!("take UDP port {SB_GENEVE_PORT}, which handoff packets use"), error)
-                    .remedy(format!("`ss -ulnp sport = {SB_GENEVE_PORT}` shows who has it"))
-            })?;
-            socket.set_nonblocking(true).doing(|| format!("prepare {address}"))?;
-            nudge.insert(v6, socket);
         }
         Ok(Driver {
             program: None,
@@ -322,6 +317,28 @@ impl<'a> Driver<'a> {
 fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
     old.with(&addresses, NODES).ok_or_else(|| Error::new(format!("there is no place for more than {NODES} nodes")))
+}
+
+/// Takes the handoff packets' port for one family, so that nobody else's traffic is mixed up with them.
+fn take_port(v6: bool) -> Result<UdpSocket> {
+    let (family, any) = if v6 {
+        (AddressFamily::Inet6, IpAddr::from(Ipv6Addr::UNSPECIFIED))
+    } else {
+        (AddressFamily::Inet, IpAddr::from(Ipv4Addr::UNSPECIFIED))
+    };
+    let address = SockaddrStorage::from(SocketAddr::new(any, SB_GENEVE_PORT as u16));
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let bound = socket(family, SockType::Datagram, flags, None).and_then(|socket| {
+        if v6 {
+            setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+        }
+        bind(socket.as_raw_fd(), &address)?;
+        Ok(UdpSocket::from(socket))
+    });
+    bound.map_err(|error| {
+        Error::cannot(format!("take UDP port {SB_GENEVE_PORT}, which handoff packets use"), error)
+            .remedy(format!("`ss -ulnp sport = {SB_GENEVE_PORT}` shows who has it"))
+    })
 }
 
 fn since_1970() -> Duration {

@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_curl_prints_it() {
-        let text = "1 40312 200 node0 100 http://192.0.2.100/small\n0 40312 200 node2 2048 http://192.0.2.100/img/\n";
+        let text = "1 40312 200 node0 100 http://192.0.2.100/small\n\
+                    0 40312 200 node2 2048 http://192.0.2.100/img/\n";
         let requests = parse_requests(text).expect("two lines");
         assert_eq!(requests[0].node, "node0");
         assert!(connection(&requests).ends_with("2 requests, answered by 2 nodes, on 1 TCP connection.\n"));

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recv, sendto, setsockopt, socket,
-    sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recv, sendto, setsockopt,
+    socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 use serde_json::Value;
@@ -21,8 +21,8 @@ use switchback_node::Options;
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
 use switchback_wire::packet::{TcpView, bare, cut, flags};
 use switchback_wire::{
-    SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_flow_entry, sb_geneve, sb_key, sb_op,
-    sb_option,
+    SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_flow_entry, sb_geneve, sb_key,
+    sb_op, sb_option,
 };
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -107,7 +107,8 @@ pub fn netns_inode(host: &Host) -> Result<u64> {
 /// Pins and sockets of the host's namespace.
 pub fn leftovers(host: &Host) -> Result<Vec<PathBuf>> {
     let inode = netns_inode(host)?.to_string();
-    let entries = |path: &str| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries =
+        |path: &str| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let ours = entries("/sys/fs/bpf/switchback").chain(entries("/run/switchback"));
     Ok(ours.filter(|path| path.display().to_string().contains(&inode)).collect())
 }
@@ -168,7 +169,8 @@ impl Handoff {
 
 /// Sends a whole IPv4 packet from a host.
 pub fn send_raw(from: &Host, to: IpAddr, packet: &[u8]) -> Result<()> {
-    let raw = from.enter(|| socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw))??;
+    let raw = from
+        .enter(|| socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw))??;
     let to: SockaddrStorage = SocketAddr::new(to, 0).into();
     sendto(raw.as_raw_fd(), packet, &to, MsgFlags::empty())?;
     Ok(())
