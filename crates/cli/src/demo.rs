@@ -23,6 +23,9 @@ const TOOLS: [(&str, &str); 6] = [
     ("ethtool", "ethtool"),
 ];
 
+/// The exit status after ^C, as shells have it.
+const INTERRUPTED: u8 = 130;
+
 /// Show one client, one switch and three nodes at work
 ///
 /// Makes a lab, starts nginx on the nodes, sends requests and measures. Removes everything at its end. Needs
@@ -39,11 +42,14 @@ impl Demo {
     pub fn run(self) -> Result<(), Failure> {
         check_machine()?;
         let scene = Scene::set_up()?;
-        let shown = self.show(&scene);
-        if shown.is_err() {
+        if let Err(failure) = self.show(&scene) {
+            // ^C takes the lab down under us; what fails because of that is no news.
+            if scene.is_gone() {
+                return Err(Failure::silent(INTERRUPTED));
+            }
             eprint!("{}", scene.logs());
+            return Err(failure);
         }
-        shown?;
         Ok(scene.end()?)
     }
 

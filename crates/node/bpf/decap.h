@@ -74,9 +74,10 @@ static __noinline int asks_for_vip(struct __sk_buff *skb)
 }
 
 /*
- * The kernel takes the source of the packet that waits for an ARP request's sender address (arp_announce=0), which
- * here is often a VIP: the request would draw the VIP's traffic to this node. But without an answer to it the client
- * is never reached, so it goes out under the node's own address. What else would announce a VIP is dropped.
+ * The kernel takes the source of the packet that waits for an ARP request's sender address (arp_announce=0),
+ * which here is often a VIP: the request would draw the VIP's traffic to this node. But without an answer to it
+ * the client is never reached, so it goes out under the node's own address. What else would announce a VIP is
+ * dropped.
  */
 static __noinline int on_arp_out(struct __sk_buff *skb, const struct sb_node_settings *s)
 {

@@ -1,8 +1,9 @@
 //! The VIPs as addresses of `lo`: the server's socket must be able to answer from them, and nothing else.
 //!
-//! They carry a protocol number of ours (IFA_PROTO, Linux 5.18), so that those of an agent that was killed are told
-//! apart from those that somebody else has added, which are never removed. Neither family may choose a VIP as the
-//! source of the node's own connections: IPv4 addresses have host scope, IPv6 addresses are deprecated.
+//! They carry a protocol number of ours (IFA_PROTO, Linux 5.18), so that those of an agent that was killed
+//! are told apart from those that somebody else has added, which are never removed. Neither family may choose
+//! a VIP as the source of the node's own connections: IPv4 addresses have host scope, IPv6 addresses are
+//! deprecated.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -22,7 +22,8 @@ use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
 use crate::{Options, ROLE};
 
-/// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry longer.
+/// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
+/// longer.
 const TICK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -45,7 +46,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     loopback.remove_ours(|vip| plan.vips.contains(&vip))?;
     let mut storage = MaybeUninit::<OpenObject>::uninit();
     let settings = settings(&plan, &options.interface)?;
-    let mut programs = Programs::load(&mut storage, &pins, &settings, &plan.vips).map_err(cannot_load)?;
+    let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan.vips) {
+        Ok(programs) => programs,
+        Err(error) => {
+            // Those of an earlier agent go on; otherwise nothing stays.
+            if !pins.link_path("ingress").exists() {
+                pins.remove_all()?;
+            }
+            return Err(cannot_load(error));
+        }
+    };
     let started = programs
         .attach(&pins, &options.interface, index)
         .map_err(cannot_load)
@@ -186,8 +196,8 @@ fn settings(plan: &Plan, name: &str) -> Result<sb_node_settings> {
     })
 }
 
-/// Keeps the handoff port from others and the kernel from refusing what arrives there. Nothing is read from it: the
-/// programs take handoff packets before they reach a socket.
+/// Keeps the handoff port from others and the kernel from refusing what arrives there. Nothing is read from
+/// it: the programs take handoff packets before they reach a socket.
 fn hold_port(address: &IpAddr) -> Result<UdpSocket> {
     let port = SB_GENEVE_PORT as u16;
     UdpSocket::bind(SocketAddr::new(*address, port)).map_err(|error| match error.kind() {

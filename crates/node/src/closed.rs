@@ -1,5 +1,5 @@
-//! Telling switches which flows have ended, so that their flow maps hold live flows only. Nothing depends on a report
-//! that is lost: a flow entry without a flow ages out.
+//! Telling switches which flows have ended, so that their flow maps hold live flows only. Nothing depends on
+//! a report that is lost: a flow entry without a flow ages out.
 
 use std::io::IoSlice;
 use std::net::IpAddr;
@@ -31,8 +31,8 @@ impl Sender {
         Ok(Sender { v4, v6: raw_socket(AddressFamily::Inet6).ok() })
     }
 
-    /// Sends a packet for each flow from `node`, the address in this node's tags, to the switch that handed the flow
-    /// over last.
+    /// Sends a packet for each flow from `node`, the address in this node's tags, to the switch that handed
+    /// the flow over last.
     pub(crate) fn send(&self, key: &sb_key, node: IpAddr, reports: &[sb_closed]) -> Result<()> {
         let packets: Vec<(IpAddr, Vec<u8>)> =
             reports.iter().filter_map(|report| packet(key, node, report)).collect();

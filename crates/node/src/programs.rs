@@ -1,8 +1,9 @@
 //! The BPF programs and their maps: loaded, pinned, attached, and taken over from an agent that was killed.
 //!
-//! What flows the node owns is in the map `owned`, so a new agent goes on with the old one's, as long as both agree on
-//! its layout. The maps that follow from the configuration are made anew and filled before the first program that
-//! uses them is attached. An attached program is replaced in place, so no packet passes without one.
+//! What flows the node owns is in the map `owned`, so a new agent goes on with the old one's, as long as both
+//! agree on its layout. The maps that follow from the configuration are made anew and filled before the first
+//! program that uses them is attached. An attached program is replaced in place, so no packet passes without
+//! one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -75,8 +76,8 @@ impl<'obj> Programs<'obj> {
             let doing = || format!("attach the program switchback_{name} to {interface}");
             self.links.push(link.doing(doing)?);
         }
-        // A tracepoint's link cannot be given another program. For a moment both see the same events, which is
-        // harmless: the first of them takes the flow's entry away.
+        // A tracepoint's link cannot be given another program. For a moment both see the same events, which
+        // is harmless: the first of them takes the flow's entry away.
         let link = programs.switchback_socket_state.attach();
         let link = link.and_then(|link| pin_link(link, &pins.link_path("socket_state")));
         self.links.push(link.doing(|| "attach the program switchback_socket_state to inet_sock_set_state")?);

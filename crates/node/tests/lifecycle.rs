@@ -166,3 +166,17 @@ fn a_reload_applies_all_or_nothing() -> Result<()> {
     assert!(agent.stop()?.success());
     assert_as_found(&lab, node)
 }
+
+#[test]
+fn what_a_deleted_namespace_has_left_is_swept() -> Result<()> {
+    let lab = Lab::builder().nodes(2).up()?;
+    let config = config(&lab)?;
+    start(lab.node(0), &config)?.kill()?;
+    let left = leftovers(lab.node(0))?;
+    let pins = left.iter().find(|path| path.starts_with("/sys/fs/bpf")).ok_or("nothing is pinned")?;
+    lab.down()?;
+    let other = Lab::builder().up()?;
+    start(other.node(0), &common::config(&other)?)?;
+    assert!(!pins.exists(), "{}", pins.display());
+    Ok(())
+}

@@ -1,5 +1,5 @@
-//! What a machine must have before anything is attached to it, and what it had better have. The daemons refuse to
-//! start on the first kind; `switchback doctor` shows all.
+//! What a machine must have before anything is attached to it, and what it had better have. The daemons
+//! refuse to start on the first kind; `switchback doctor` shows all.
 
 use std::fmt;
 
@@ -91,8 +91,8 @@ fn capabilities(effective: u64) -> Vec<Check> {
         if present {
             return Ok(format!("{name} is there"));
         }
-        let unit = "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_NET_RAW in the \
-                    systemd unit";
+        let unit = "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON CAP_NET_ADMIN \
+                    CAP_NET_RAW in the systemd unit";
         fatal(format!("the capability {name} is missing, needed to {purpose}"), unit)
     })
     .collect()
@@ -207,9 +207,7 @@ fn xdp_mode(name: &str, link: &LinkFacts) -> Check {
         return Err(merges);
     }
     warning(
-        format!(
-            "{name} (driver {driver}) has no XDP of its own: the program runs in generic mode, which is slower"
-        ),
+        format!("{name} (driver {driver}) has no XDP of its own: it runs in generic mode, which is slower"),
         "use an interface whose driver has XDP where speed matters",
     )
 }
@@ -243,8 +241,8 @@ fn rfc1337(value: Option<u32>) -> Check {
     match value {
         None | Some(0) => Ok("net.ipv4.tcp_rfc1337 is 0".to_owned()),
         Some(_) => fatal(
-            "net.ipv4.tcp_rfc1337 is on: a client that uses its port again finds the old connection's TIME_WAIT in \
-             its way, which cannot be removed",
+            "net.ipv4.tcp_rfc1337 is on: a client that uses its port again finds the old connection's \
+             TIME_WAIT in its way, which cannot be removed",
             "sysctl -w net.ipv4.tcp_rfc1337=0",
         ),
     }
@@ -254,8 +252,8 @@ fn rp_filter(name: &str, value: Option<u32>) -> Check {
     match value {
         Some(1) => warning(
             format!(
-                "rp_filter is strict on {name}: packets of clients that are not routed back through {name} are \
-                 dropped"
+                "rp_filter is strict on {name}: packets of clients that are not routed back through {name} \
+                 are dropped"
             ),
             format!("sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{name}.rp_filter=2"),
         ),

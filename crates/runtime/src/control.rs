@@ -1,5 +1,6 @@
-//! The UNIX socket over which `status`, `reload` and their like talk to a running switch or node: one line of JSON
-//! each way. The daemon serves it from the loop that also serves packets, so a client gets a fraction of a second.
+//! The UNIX socket over which `status`, `reload` and their like talk to a running switch or node: one line of
+//! JSON each way. The daemon serves it from the loop that also serves packets, so a client gets a fraction of
+//! a second.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,7 +19,7 @@ use crate::netns_inode;
 const DIRECTORY: &str = "/run/switchback";
 /// How long one client may keep the daemon: half for its request, half for the response.
 const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
-/// How long the daemon may keep a client: a reload may reach other machines' address resolution.
+/// How long the daemon may keep a client: a reload has to read and apply a configuration.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_REQUEST: usize = 1 << 16;
 /// How often another instance may remove the empty directory between our making it and our using it.
@@ -75,8 +76,7 @@ impl ControlServer {
     /// process has left is replaced; a live process is an error with its pid.
     pub fn bind(role: &str, interface: &str) -> Result<ControlServer> {
         let path = Path::new(DIRECTORY).join(format!("{role}-{interface}-{}.sock", netns_inode()?));
-        let path = ControlServer::bind_to(path, &format!("{role} on {interface}"))?;
-        Ok(path)
+        ControlServer::bind_to(path, &format!("{role} on {interface}"))
     }
 
     fn bind_to(path: PathBuf, who: &str) -> Result<ControlServer> {

@@ -1,5 +1,5 @@
-//! What the checks look at, gathered in one go. The checks themselves are in [`crate::checks`] and touch nothing, so
-//! that a machine that nobody has at hand can be described in a test.
+//! What the checks look at, gathered in one go. The checks themselves are in [`crate::checks`] and touch
+//! nothing, so that a machine that nobody has at hand can be described in a test.
 
 use std::fs;
 use std::path::Path;
@@ -49,8 +49,8 @@ pub struct LinkFacts {
 }
 
 impl Facts {
-    /// Gathers the facts of the calling thread's network namespace. What cannot be found out is left open, and the
-    /// checks say so.
+    /// Gathers the facts of the calling thread's network namespace. What cannot be found out is left open,
+    /// and the checks say so.
     pub fn gather(name: &str) -> Facts {
         let btf = Btf::from_vmlinux().ok();
         Facts {
@@ -87,8 +87,8 @@ fn capabilities() -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Asks for the TCP listeners and keeps those whose upper-layer protocol is MPTCP. A listener that is opened with
-/// MPTCP has such a TCP socket inside, so this needs no diagnosis module for MPTCP itself.
+/// Asks for the TCP listeners and keeps those whose upper-layer protocol is MPTCP. A listener that is opened
+/// with MPTCP has such a TCP socket inside, so this needs no diagnosis module for MPTCP itself.
 fn mptcp_ports() -> std::io::Result<Vec<u16>> {
     /// linux/sock_diag.h, linux/inet_diag.h.
     const SOCK_DIAG_BY_FAMILY: u16 = 20;

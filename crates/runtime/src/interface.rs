@@ -37,7 +37,8 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// `struct ethtool_drvinfo`: the command, then texts of fixed length, of which the first is the driver's name.
+/// `struct ethtool_drvinfo`: the command, then texts of fixed length, of which the first is the driver's
+/// name.
 #[repr(C)]
 struct EthtoolDriver {
     command: u32,
@@ -87,8 +88,9 @@ pub fn driver(name: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// Whether arriving packets may be merged into larger ones (GRO) before a program in generic XDP mode sees them.
-/// Interfaces that lie over another one, as macvlan does, get what that one has merged: then its state is told.
+/// Whether arriving packets may be merged into larger ones (GRO) before a program in generic XDP mode sees
+/// them. Interfaces that lie over another one, as macvlan does, get what that one has merged: then its state
+/// is told.
 pub fn gro(name: &str) -> Result<bool> {
     let below = if LAYERED.contains(&driver(name)?.as_str()) { interface_below(name)? } else { None };
     let name = below.as_deref().unwrap_or(name);
@@ -126,8 +128,8 @@ fn ask_ethtool<T>(name: &str, question: &mut T) -> Result<()> {
     let mut request = ifreq(name)?;
     request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
     with_socket(|socket| {
-        // SAFETY: `ifru_data` points to the structure that the command in its first word asks for, which outlives
-        // the call.
+        // SAFETY: `ifru_data` points to the structure that the command in its first word asks for, which
+        // outlives the call.
         unsafe { ethtool(socket, &mut request) }
     })
     .map_err(|errno| Error::new(errno.desc()))

@@ -1,10 +1,12 @@
-//! What both daemons, the switch and the node agent, need from the machine they run on: [`checks`] before anything
-//! is attached, [`pins`] so that programs and state outlive a crash, a [`control`] socket, [`netlink`] for the few
-//! requests that no other interface of the kernel answers, and [`mod@interface`] for facts about network interfaces.
+//! What both daemons, the switch and the node agent, need from the machine they run on: [`checks`] before
+//! anything is attached, [`pins`] so that programs and state outlive a crash, a [`control`] socket,
+//! [`netlink`] for the few requests that no other interface of the kernel answers, and [`mod@interface`] for
+//! facts about network interfaces.
 //!
-//! Everything here belongs to the network namespace of the calling thread: several instances may run on one machine
-//! in several namespaces, and each finds its own. That rules `/sys/class/net` and `/proc/net` out as sources: the
-//! first shows the namespace in which sysfs was mounted, the second that of the process's first thread.
+//! Everything here belongs to the network namespace of the calling thread: several instances may run on one
+//! machine in several namespaces, and each finds its own. That rules `/sys/class/net` and `/proc/net` out as
+//! sources: the first shows the namespace in which sysfs was mounted, the second that of the process's first
+//! thread.
 
 pub mod checks;
 pub mod control;
@@ -31,8 +33,8 @@ pub fn netns_inode() -> Result<u64> {
     Ok(std::fs::metadata(PATH).doing(|| format!("read {PATH}"))?.ino())
 }
 
-/// The cookie of the calling thread's network namespace: unlike its inode, a number that BPF programs see and that no
-/// other namespace gets until the machine is booted again. Linux 5.14.
+/// The cookie of the calling thread's network namespace: unlike its inode, a number that BPF programs see and
+/// that no other namespace gets until the machine is booted again. Linux 5.14.
 pub fn netns_cookie() -> Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
     let doing = || "read the cookie of the network namespace";

@@ -1,9 +1,10 @@
-//! Pinned BPF objects: what processes packets must outlive the process that loaded it. A killed node agent would
-//! otherwise leave VIPs on a machine that answers ARP for them, and draw the service's traffic away from the switch.
+//! Pinned BPF objects: what processes packets must outlive the process that loaded it. A killed node agent
+//! would otherwise leave VIPs on a machine that answers ARP for them, and draw the service's traffic away
+//! from the switch.
 //!
-//! Each instance has a directory of its own, `<role>-<interface>-<netns inode>`. When its network namespace is
-//! deleted nobody is left to clean up, and the inode may be given to another namespace: so directories whose links
-//! have lost their interface are removed whenever one is opened.
+//! Each instance has a directory of its own, `<role>-<interface>-<netns inode>`. When its network namespace
+//! is deleted nobody is left to clean up, and the inode may be given to another namespace: so directories
+//! whose links have lost their interface are removed whenever one is opened.
 
 use std::fs;
 use std::io;

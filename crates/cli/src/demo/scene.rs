@@ -141,6 +141,11 @@ impl Scene {
         self.daemons.iter().map(tail).collect()
     }
 
+    /// The lab has been taken down, by a signal. Waits until that is done.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.client().run(["true"]), Err(Error::TornDown))
+    }
+
     /// Takes the lab down.
     pub fn end(self) -> Result<()> {
         self.lab.down()

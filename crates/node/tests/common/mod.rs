@@ -30,8 +30,8 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 const AGENT: &str = "SWITCHBACK_TEST_AGENT";
 
-/// The body of a test called `agent_process`: in a process made by [`start`] it is the agent, in the others nothing.
-/// There is no program of its own for the agent, so a test program starts itself again.
+/// The body of a test called `agent_process`: in a process made by [`start`] it is the agent, in the others
+/// nothing. There is no program of its own for the agent, so a test program starts itself again.
 pub fn agent_process() {
     let Ok(arguments) = std::env::var(AGENT) else { return };
     let (config, name) = arguments.split_once('|').expect("config and name");
