@@ -83,9 +83,6 @@ impl Up {
             .clients(self.clients)
             .nodes(self.nodes)
             .topology(topology)
-            // On one bridge nobody but the switch's program should answer for the VIPs; a router needs the
-            // routes that come with the addresses.
-            .vips_on_switch(topology != Topology::Flat)
             .up()?;
         if let Some(kind) = server {
             lab.nodes().try_for_each(|node| node.server(kind, &ServerOptions::default()).map(drop))?;

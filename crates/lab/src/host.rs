@@ -184,6 +184,13 @@ impl Host {
     }
 
     /// The namespace of the bridges.
+    /// Whether the bridge's port has an XDP program, without which `XDP_TX` from the host is held up. Switches have
+    /// it from the start; where another program is measured it is better away, because it takes segmentation
+    /// offload from the host.
+    pub fn set_xdp_port(&self, attached: bool) -> Result<()> {
+        self.links().iter().try_for_each(|link| crate::xdp::set(self.net(), &link.port, attached))
+    }
+
     pub(crate) fn net(&self) -> &NetNs {
         &self.net
     }

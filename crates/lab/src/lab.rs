@@ -12,14 +12,13 @@ use crate::host::Host;
 use crate::setup;
 use crate::state::{self, HostInfo, LabInfo};
 use crate::teardown::{self, Shared};
-use crate::topology::{Builder, Plan, Role, Topology};
+use crate::topology::{Builder, Plan, Role};
 
 /// A cluster in network namespaces. It is taken down when dropped, also by a panic, and on SIGINT and
 /// SIGTERM.
 #[derive(Debug)]
 pub struct Lab {
     shared: Arc<Shared>,
-    topology: Topology,
     hosts: Vec<Host>,
     /// False once the lab has been left to itself.
     owned: bool,
@@ -102,19 +101,15 @@ impl Lab {
         self.hosts.iter().find(|host| host.name() == name).ok_or(Error::TornDown)
     }
 
-    /// Gives the VIPs to this switch and takes them from the others. The other hosts forget who had them, as
-    /// after a gratuitous ARP.
+    /// Sends the VIPs' packets to this switch: the router's routes lead there, or, in a flat lab, all hosts
+    /// forget who answered for them. A VIP is never an address of a switch's kernel, which would answer with
+    /// RST when the switch's program is away.
     pub fn move_vips(&self, switch: usize) -> Result<()> {
         let (vip4, vip6) = (self.vip4(), self.vip6());
-        let script = |verb| setup::vip_script(self.topology, vip4, vip6, verb);
-        for other in self.switches() {
-            // Most switches do not have them.
-            let _ = other.namespace().tool(&["ip", "-force", "-batch", "-"], &script("del"));
-        }
-        let switch = self.switch(switch);
-        switch.namespace().ip(&script("add"))?;
         match self.router() {
-            Some(router) => router.namespace().ip(&setup::vip_routes(vip4, vip6, &switch.links()[0])),
+            Some(router) => {
+                router.namespace().ip(&setup::vip_routes(vip4, vip6, &self.switch(switch).links()[0]))
+            }
             None => self.hosts.iter().try_for_each(|host| {
                 host.namespace().ip(&format!("neigh flush to {vip4}/32\nneigh flush to {vip6}/128\n"))
             }),
@@ -165,7 +160,7 @@ impl Builder {
             }
         };
         // From here on dropping the lab removes what has been made of it.
-        let mut lab = Lab { shared, topology: self.topology, hosts: Vec::new(), owned: true };
+        let mut lab = Lab { shared, hosts: Vec::new(), owned: true };
         document::create(lab.directory())?;
         let mut namespaces = setup::namespaces(&info.namespaces)?;
         let net = namespaces.remove(0);

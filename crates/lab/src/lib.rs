@@ -32,6 +32,7 @@ mod setup;
 mod state;
 mod teardown;
 mod topology;
+mod xdp;
 
 pub use cluster::{Cluster, Pool, Route};
 pub use command::{UpOptions, down, exec, up};

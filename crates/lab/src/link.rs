@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::netns::NetNs;
+use crate::setup;
 use crate::topology::{Link, Role};
 
 /// A token bucket holds what flows in this time, so that timer ticks do not cost rate.
@@ -269,9 +270,7 @@ impl Host {
 
 fn shape(namespace: &NetNs, device: &str, bits_per_second: Option<u64>) -> Result<()> {
     let Some(rate) = bits_per_second else {
-        // An error if there is no limit, which is what was asked for.
-        let _ = namespace.tool(&["tc", "qdisc", "del", "dev", device, "root"], "");
-        return Ok(());
+        return namespace.tool(&["tc", "-batch", "-"], &setup::plain_queue(device)).map(drop);
     };
     let burst = (rate * BURST_MS / BITS_PER_BYTE_MS).max(BURST_MIN_BYTES);
     let (rate, burst) = (format!("{rate}bit"), format!("{burst}b"));

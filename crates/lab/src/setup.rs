@@ -6,8 +6,11 @@
 //! cut it again. Towards clients, where no program looks, merged packets are passed on as they are.
 //!
 //! With GRO on, every end of every cable has a NAPI instance; with `threaded`, that is a kernel thread whose
-//! CPU time is the receive work of this host and nobody else's. GRO on the port is also what lets a packet
-//! out that a program on `eth0` returns with `XDP_TX`.
+//! CPU time is the receive work of this host and nobody else's.
+//!
+//! What a switch's program returns with `XDP_TX` is delivered at once only if the port has a program too
+//! (`veth_xdp_flush()` in the kernel's drivers/net/veth.c looks for one before it wakes the receiver). So the ports
+//! of switches have one that passes everything.
 
 use std::fmt::Write;
 use std::fs;
@@ -16,7 +19,7 @@ use std::thread;
 
 use crate::error::{Doing, Result};
 use crate::netns::{NetNs, run_tool};
-use crate::topology::{Builder, HostPlan, Link, Plan, Role, Topology};
+use crate::topology::{Builder, HostPlan, Link, Plan, Role};
 
 /// For all namespaces, before their first interface appears, which takes its settings from `default`.
 const SYSCTLS: &[(&str, &str)] = &[
@@ -40,6 +43,9 @@ const BRIDGE_SYSCTLS: &[(&str, &str)] = &[
     ("bridge/bridge-nf-call-ip6tables", "0"),
     ("bridge/bridge-nf-call-arptables", "0"),
 ];
+
+/// Of a queue on a cable's end, as of most interfaces.
+const QUEUE_PACKETS: u32 = 1000;
 
 /// Makes the namespaces; the first is that of the bridges.
 pub(crate) fn namespaces(names: &[String]) -> Result<Vec<NetNs>> {
@@ -65,7 +71,7 @@ pub(crate) fn connect(options: &Builder, plan: &Plan, net: &NetNs, hosts: &[NetN
     thread::scope(|scope| {
         let mut threads = vec![scope.spawn(|| ports(plan, net))];
         threads.extend(
-            pairs().map(|(host, namespace)| scope.spawn(move || host_side(options, plan, host, namespace))),
+            pairs().map(|(host, namespace)| scope.spawn(move || host_side(plan, host, namespace))),
         );
         // All are joined before the first error is returned.
         let results: Vec<Result<()>> = threads
@@ -103,14 +109,18 @@ fn ports(plan: &Plan, net: &NetNs) -> Result<()> {
         for link in &host.links {
             let features: &[&str] = if checksums { &["gro", "on", "tx", "off"] } else { &["gro", "on"] };
             ethtool(net, &link.port, features)?;
+            if host.role == Role::Switch {
+                crate::xdp::set(net, &link.port, true)?;
+            }
         }
     }
     let links: Vec<&Link> = plan.hosts.iter().flat_map(|host| &host.links).collect();
+    queues(net, links.iter().map(|link| link.port.as_str()))?;
     threaded(net, links.iter().map(|link| link.port.as_str()))
 }
 
 /// The hosts' side of its cables.
-fn host_side(options: &Builder, plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
+fn host_side(plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
     let mut script = "link set dev lo up\n".to_owned();
     for link in &host.links {
         let Link { interface, device, ipv4, ipv6, .. } = link;
@@ -128,6 +138,7 @@ fn host_side(options: &Builder, plan: &Plan, host: &HostPlan, namespace: &NetNs)
         }
     }
     namespace.ip(&script)?;
+    queues(namespace, host.links.iter().map(|link| link.device.as_str()))?;
     for link in &host.links {
         let features: &[&str] = match host.role {
             Role::Client => &["tx", "off", "tso", "off", "gso", "off"],
@@ -142,27 +153,13 @@ fn host_side(options: &Builder, plan: &Plan, host: &HostPlan, namespace: &NetNs)
     }
     let with_napi = host.links.iter().filter(|link| !link.is_generic());
     threaded(namespace, with_napi.map(|link| link.device.as_str()))?;
-    match host.role {
-        Role::Switch if options.vips_on_switch && host.name == "switch0" => {
-            namespace.ip(&vip_script(options.topology, plan.vip4, plan.vip6, "add"))
-        }
-        Role::Router if options.vips_on_switch => {
-            let switch = plan.hosts.iter().find(|host| host.role == Role::Switch);
-            switch.map_or(Ok(()), |switch| namespace.ip(&vip_routes(plan.vip4, plan.vip6, &switch.links[0])))
+    let switch = plan.hosts.iter().find(|host| host.role == Role::Switch);
+    match (host.role, switch) {
+        (Role::Router, Some(switch)) => {
+            namespace.ip(&vip_routes(plan.vip4, plan.vip6, &switch.links[0]))
         }
         _ => Ok(()),
     }
-}
-
-/// `ip` lines that give the VIPs to a switch or take them away (`add`, `del`). In a flat lab they are on
-/// `eth0`, so that the kernel answers ARP; in a routed one on `lo`, as the router knows the way. The IPv6
-/// address is deprecated from the start: else the kernel would choose it as the source of the switch's own
-/// packets.
-pub(crate) fn vip_script(topology: Topology, vip4: impl ToString, vip6: impl ToString, verb: &str) -> String {
-    let device = if topology == Topology::Flat { "eth0" } else { "lo" };
-    let (vip4, vip6) = (vip4.to_string(), vip6.to_string());
-    let how = if verb == "add" { "nodad preferred_lft 0" } else { "" };
-    format!("addr {verb} {vip4}/32 dev {device}\naddr {verb} {vip6}/128 dev {device} {how}\n")
 }
 
 /// `ip` lines for the router: the VIPs are behind this switch.
@@ -170,6 +167,15 @@ pub(crate) fn vip_routes(vip4: impl ToString, vip6: impl ToString, switch: &Link
     let (vip4, vip6) = (vip4.to_string(), vip6.to_string());
     let Link { ipv4, ipv6, .. } = switch;
     format!("route replace {vip4}/32 via {ipv4}\nroute replace {vip6}/128 via {ipv6}\n")
+}
+
+/// The queue of a cable's end that has no rate.
+pub(crate) fn plain_queue(device: &str) -> String {
+    format!("qdisc replace dev {device} root pfifo limit {QUEUE_PACKETS}\n")
+}
+
+fn queues<'a>(namespace: &NetNs, devices: impl Iterator<Item = &'a str>) -> Result<()> {
+    namespace.tool(&["tc", "-batch", "-"], &devices.map(plain_queue).collect::<String>()).map(drop)
 }
 
 fn ethtool(namespace: &NetNs, device: &str, features: &[&str]) -> Result<()> {

@@ -48,13 +48,12 @@ pub enum Role {
 /// What lab to make. Start with [`Lab::builder`](crate::Lab::builder), end with [`up`](Self::up).
 #[derive(Clone, Debug)]
 pub struct Builder {
-    pub(crate) topology: Topology,
+    topology: Topology,
     clients: usize,
     switches: usize,
     nodes: usize,
     pub(crate) mtu: u32,
     generic_xdp: Vec<Role>,
-    pub(crate) vips_on_switch: bool,
 }
 
 impl Default for Builder {
@@ -66,7 +65,6 @@ impl Default for Builder {
             nodes: 1,
             mtu: DEFAULT_MTU,
             generic_xdp: Vec::new(),
-            vips_on_switch: true,
         }
     }
 }
@@ -108,13 +106,6 @@ impl Builder {
     /// merged packets. Such a host has no NAPI thread.
     pub fn generic_xdp(mut self, role: Role) -> Self {
         self.generic_xdp.push(role);
-        self
-    }
-
-    /// Whether the first switch has the VIPs as addresses; true unless told. Without, nobody answers ARP for
-    /// them until [`Lab::move_vips`](crate::Lab::move_vips) is called.
-    pub fn vips_on_switch(mut self, yes: bool) -> Self {
-        self.vips_on_switch = yes;
         self
     }
 

@@ -81,13 +81,13 @@ fn adopts(lab: &Lab, client: IpAddr, vip: IpAddr) -> Result<()> {
 
 #[test]
 fn a_flow_is_adopted_from_one_packet() -> Result<()> {
-    let lab = Lab::builder().nodes(2).vips_on_switch(false).up()?;
+    let lab = Lab::builder().nodes(2).up()?;
     adopts(&lab, lab.client(0).ipv4().into(), lab.vip4().into())
 }
 
 #[test]
 fn an_ipv6_flow_is_adopted_through_ipv4() -> Result<()> {
-    let lab = Lab::builder().nodes(2).vips_on_switch(false).up()?;
+    let lab = Lab::builder().nodes(2).up()?;
     adopts(&lab, lab.client(0).ipv6().into(), lab.vip6().into())
 }
 
@@ -140,7 +140,7 @@ fn what_no_switch_has_sent_is_dropped_and_counted() -> Result<()> {
 
 #[test]
 fn a_flow_is_released_between_requests_and_can_come_back() -> Result<()> {
-    let lab = Lab::builder().vips_on_switch(false).up()?;
+    let lab = Lab::builder().up()?;
     let config = config(&lab)?;
     let (node, switch) = (lab.node(0), lab.switch(0));
     node.nginx(&ServerOptions::default())?;

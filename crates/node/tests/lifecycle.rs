@@ -70,7 +70,7 @@ fn the_machine_is_left_as_it_was_found() -> Result<()> {
 
 #[test]
 fn a_killed_agent_is_taken_over() -> Result<()> {
-    let lab = Lab::builder().vips_on_switch(false).up()?;
+    let lab = Lab::builder().up()?;
     let (node, config) = (lab.node(0), config(&lab)?);
     let agent = start(node, &config)?;
     assert!(!vip_is_answered(&lab)?);

@@ -30,8 +30,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn set_up() -> Result<Scene> {
-        // The VIPs are no addresses of the switch: its program answers for them.
-        let lab = Lab::builder().nodes(NODES).vips_on_switch(false).up()?;
+        let lab = Lab::builder().nodes(NODES).up()?;
         let one_mib = fs::read(one_mib(&lab))
             .map_err(|source| Error::Io { doing: "read the document of 1 MiB".to_owned(), source })?;
         lab.add_document("img/logo", &[b'#'; 2048])?;

@@ -1,0 +1,98 @@
+//! What a measurement was made with.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::error::{Doing, Error, Result};
+
+/// The machine and the programs; each value is one line.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Name and value.
+    pub facts: Vec<(String, String)>,
+}
+
+impl Machine {
+    /// Looks. An error if one of the programs is not installed; each is asked for its version with its argument.
+    pub(super) fn look(programs: &[(&str, &str)]) -> Result<Machine> {
+        let missing: Vec<&str> =
+            programs.iter().map(|(program, _)| *program).filter(|program| !installed(program)).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            return Err(Error::NotFound(format!("the measurement needs programs that are missing: {missing}")));
+        }
+        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+        let mut facts = vec![
+            ("Kernel".to_owned(), kernel()?),
+            ("CPU".to_owned(), format!("{cpus} × {}", cpu_model()?)),
+            ("switchback".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ];
+        for (program, argument) in programs {
+            facts.push(((*program).to_owned(), version(program, argument)?));
+        }
+        Ok(Machine { facts })
+    }
+}
+
+fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+fn kernel() -> Result<String> {
+    let path = "/proc/sys/kernel/osrelease";
+    let release = fs::read_to_string(path).doing(|| format!("read {path}"))?;
+    Ok(format!("Linux {} {}", release.trim(), std::env::consts::ARCH))
+}
+
+/// Some architectures name none.
+fn cpu_model() -> Result<String> {
+    let path = "/proc/cpuinfo";
+    let text = fs::read_to_string(path).doing(|| format!("read {path}"))?;
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    let mut models = fields.filter(|(name, _)| name.trim() == "model name");
+    Ok(models.next().map_or("unnamed model".to_owned(), |(_, model)| model.trim().to_owned()))
+}
+
+/// The first line that the program prints about itself. Some print it to stderr, some exit with 1 after it.
+fn version(program: &str, argument: &str) -> Result<String> {
+    let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
+    let output = output.doing(|| format!("start `{program} {argument}`"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    Ok(first_sentence(program, &text))
+}
+
+/// Without the program's name, copyright and address.
+fn first_sentence(program: &str, text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let line = line.strip_prefix("nginx version: nginx/").unwrap_or(line);
+    let line = line.strip_prefix("HAProxy version ").unwrap_or(line);
+    let line = line.strip_prefix(program).unwrap_or(line).trim();
+    let end = line.find(" [").or_else(|| line.find(" - http")).unwrap_or(line.len());
+    line[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_what_is_left_of_the_first_line() {
+        let cases = [
+            ("nginx", "nginx version: nginx/1.22.1\n", "1.22.1"),
+            ("wrk", "wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Will Glozer\n", "debian/4.1.0-3+b2"),
+            ("haproxy", "HAProxy version 2.6.12-1 2025/10/03 - https://haproxy.org/\nStatus:", "2.6.12-1 2025/10/03"),
+            ("other", "", ""),
+        ];
+        for (program, text, expected) in cases {
+            assert_eq!(first_sentence(program, text), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_installed_is_named() {
+        let error = Machine::look(&[("sh", "-c"), ("no-such-program", "-v")]).expect_err("it cannot be there");
+        assert!(error.to_string().ends_with(": no-such-program"), "{error}");
+    }
+}

@@ -1,0 +1,19 @@
+//! Measurements on a lab: what `switchback lab run` does.
+//!
+//! An experiment makes a lab, puts load on it, and returns every single measurement; how they are summed up and
+//! shown is separate, so that it can be tested without a lab. Numbers of one run compare with each other, not
+//! with those of another machine or day: all hosts share this machine's CPUs.
+
+mod cpu;
+mod machine;
+pub mod proxies;
+mod report;
+mod statistics;
+mod systems;
+mod wrk;
+
+pub use cpu::CpuTimes;
+pub use machine::Machine;
+pub use statistics::Spread;
+pub use systems::System;
+pub use wrk::{Errors, LoadResult};

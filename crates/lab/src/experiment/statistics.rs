@@ -1,0 +1,38 @@
+//! The middle and the extremes of repeated measurements.
+
+/// What repetitions of one measurement gave. The median stands for them; minimum and maximum say how far to
+/// trust it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The one in the middle; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// None without values.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Some(Spread { min, median: f64::midpoint(low, high), max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_of_the_order_not_of_the_range() {
+        let spread = |values: &[f64]| Spread::of(values.iter().copied());
+        assert_eq!(spread(&[9.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 9.0 }));
+        assert_eq!(spread(&[4.0, 1.0, 100.0, 2.0]), Some(Spread { min: 1.0, median: 3.0, max: 100.0 }));
+        assert_eq!(spread(&[7.5]), Some(Spread { min: 7.5, median: 7.5, max: 7.5 }));
+        assert_eq!(spread(&[]), None);
+    }
+}
