@@ -1,5 +1,7 @@
 //! `lab`: clusters in network namespaces.
 
+mod run;
+
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,6 +19,8 @@ pub enum Lab {
     Down(Down),
     List(List),
     Demo(Demo),
+    #[command(subcommand)]
+    Run(run::Run),
 }
 
 impl Lab {
@@ -27,6 +31,7 @@ impl Lab {
             Lab::Down(command) => command.run(),
             Lab::List(command) => command.run(),
             Lab::Demo(command) => command.run(),
+            Lab::Run(command) => command.run(),
         }
     }
 }

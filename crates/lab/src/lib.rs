@@ -21,6 +21,7 @@ mod cluster;
 mod command;
 mod document;
 mod error;
+pub mod experiment;
 mod host;
 mod lab;
 mod link;

@@ -258,10 +258,14 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
                 return drop(SB_NODE_DROP_NO_SOCKET);
         }
-        if (h->option.flags & SB_FLAG_REQUEST && is_owned(flow, h)) {
-                flow->answered = facts.write_seq;
-                flow->next = bpf_ntohl(h->option.next);
-                sb_copy_v6(flow->switch_address, h->sender);
+        if (is_owned(flow, h)) {
+                if (h->option.flags & SB_FLAG_REQUEST) {
+                        flow->answered = facts.write_seq;
+                        sb_copy_v6(flow->switch_address, h->sender);
+                }
+                /* Every packet says where the next request begins; a switch may have to ask for it. */
+                if ((__s32)(bpf_ntohl(h->option.next) - flow->next) > 0)
+                        flow->next = bpf_ntohl(h->option.next);
         }
         count(SB_NODE_FORWARDED);
         return deliver(skb, h);

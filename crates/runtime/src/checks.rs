@@ -203,7 +203,7 @@ fn xdp_mode(name: &str, link: &LinkFacts) -> Check {
     if NATIVE_XDP.contains(&driver) {
         return Ok(format!("{name} can run XDP in its driver ({driver})"));
     }
-    if let Some(Err(merges)) = link.gro.map(|gro| generic_gro(name, gro)) {
+    if let Some(Err(merges)) = link.gro.map(|gro| generic_gro(name, link.below.as_deref(), gro)) {
         return Err(merges);
     }
     warning(
@@ -213,13 +213,14 @@ fn xdp_mode(name: &str, link: &LinkFacts) -> Check {
 }
 
 /// In generic XDP mode a program sees packets after GRO: merged ones, which cannot be forwarded one by one.
-pub fn generic_gro(name: &str, gro: bool) -> Check {
+/// `below` is the interface that merges, if it is another one.
+fn generic_gro(name: &str, below: Option<&str>, gro: bool) -> Check {
     if !gro {
         return Ok(format!("{name} does not merge packets (GRO is off)"));
     }
     fatal(
         format!("{name} runs XDP in generic mode and merges packets (GRO) before XDP sees them"),
-        format!("ethtool -K {name} gro off"),
+        format!("ethtool -K {} gro off", below.unwrap_or(name)),
     )
 }
 

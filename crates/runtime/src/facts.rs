@@ -46,6 +46,8 @@ pub struct LinkFacts {
     pub driver: Option<String>,
     /// Whether packets are merged before a generic XDP program sees them; None where that cannot be told.
     pub gro: Option<bool>,
+    /// Where they are merged, if that is not the interface itself but the one below.
+    pub below: Option<String>,
 }
 
 impl Facts {
@@ -60,6 +62,7 @@ impl Facts {
                 mtu,
                 driver: interface::driver(name).ok(),
                 gro: interface::gro(name).ok(),
+                below: interface::merging(name).ok().filter(|below| below != name),
             }),
             adopts: btf
                 .as_ref()

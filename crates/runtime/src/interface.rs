@@ -88,12 +88,17 @@ pub fn driver(name: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
+/// The interface whose receive offload merges what arrives on this one: itself, or the one that it lies over.
+pub fn merging(name: &str) -> Result<String> {
+    let below = if LAYERED.contains(&driver(name)?.as_str()) { interface_below(name)? } else { None };
+    Ok(below.unwrap_or_else(|| name.to_owned()))
+}
+
 /// Whether arriving packets may be merged into larger ones (GRO) before a program in generic XDP mode sees
 /// them. Interfaces that lie over another one, as macvlan does, get what that one has merged: then its state
 /// is told.
 pub fn gro(name: &str) -> Result<bool> {
-    let below = if LAYERED.contains(&driver(name)?.as_str()) { interface_below(name)? } else { None };
-    let name = below.as_deref().unwrap_or(name);
+    let name = &merging(name)?;
     let mut value = EthtoolValue { command: ETHTOOL_GGRO, data: 0 };
     ask_ethtool(name, &mut value).doing(|| format!("read whether {name} merges packets (GRO)"))?;
     Ok(value.data != 0)

@@ -9,7 +9,7 @@ fn healthy() -> Facts {
     Facts {
         interface: "eth0".to_owned(),
         interfaces: vec!["lo".to_owned(), "eth0".to_owned()],
-        link: Some(LinkFacts { mtu: 1500, driver: Some("veth".to_owned()), gro: Some(true) }),
+        link: Some(LinkFacts { mtu: 1500, driver: Some("veth".to_owned()), gro: Some(true), below: None }),
         btf: true,
         adopts: true,
         capabilities: u64::MAX,
@@ -113,12 +113,17 @@ fn mptcp_listeners_on_our_ports_come_with_the_cures() {
 #[test]
 fn generic_xdp_and_gro_do_not_go_together() {
     let with = |gro| Facts {
-        link: Some(LinkFacts { mtu: 1500, driver: Some("macvlan".to_owned()), gro: Some(gro) }),
+        link: Some(LinkFacts {
+            mtu: 1500,
+            driver: Some("macvlan".to_owned()),
+            gro: Some(gro),
+            below: Some("eth0low".to_owned()),
+        }),
         ..healthy()
     };
     let merging = found(&check_switch(&with(true)));
     assert_eq!(merging.len(), 1);
-    assert_parts(&merging[0], &["fatal: ", "ethtool -K eth0 gro off"]);
+    assert_parts(&merging[0], &["fatal: ", "ethtool -K eth0low gro off"]);
     let slow = found(&check_switch(&with(false)));
     assert_eq!(slow.len(), 1);
     assert_parts(&slow[0], &["warning: ", "macvlan", "generic"]);

@@ -93,7 +93,7 @@ static __always_inline void write_shim(struct sb_shim *shim, const struct packet
         option->type = SB_OPTION_TYPE;
         option->length = (sizeof(*option) - 4) / 4;
         option->op = SB_OP_FORWARD;
-        option->flags = entry->options;
+        option->flags = entry->options | p->handoff_flags;
         option->reason = SB_REASON_NONE;
         option->wscale = entry->wscale;
         option->origin = bpf_htonl(entry->origin);

@@ -5,9 +5,14 @@
 
 #define OUR_WINDOW 64240
 
-/* MSS, SACK permitted and timestamps, window scale; the second form leaves the timestamps out. */
+/*
+ * MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. So the answer is no
+ * longer than a usual SYN: where the frame has been copied (veth), there is not always room to grow.
+ */
 #define SYNACK_OPTIONS_LONG  20
 #define SYNACK_OPTIONS_SHORT 12
+#define SYNACK_OPTIONS_ONE   8
+#define SYNACK_OPTIONS_MSS   4
 
 /*
  * Turns the frame around: addresses and ports swapped, IP lengths set for `tcp_len` bytes of TCP header and no data.
@@ -99,9 +104,11 @@ static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *
                 words[2] = bpf_htonl(cookie->tsval);
                 words[3] = bpf_htonl(syn->tsval);
                 words[4] = bpf_htonl(wscale);
-        } else {
+        } else if (options_len == SYNACK_OPTIONS_SHORT) {
                 words[1] = bpf_htonl(sack | 0x0101);
                 words[2] = bpf_htonl(wscale);
+        } else if (options_len == SYNACK_OPTIONS_ONE) {
+                words[1] = bpf_htonl(syn->seen & SB_SYN_SACK ? sack | 0x0101 : wscale);
         }
         set_tcp_checksum(tcp, p, tcp_len);
         count(SB_SWITCH_SYN_ANSWERED);
@@ -126,7 +133,14 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
         cookie = cookie_make(s, &p->flow, p->seq, &syn, ecn);
         if (syn.seen & SB_SYN_TSTAMP)
                 return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_LONG);
-        return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_SHORT);
+        switch (syn.seen & (SB_SYN_SACK | SB_SYN_WSCALE)) {
+        case 0:
+                return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_MSS);
+        case SB_SYN_SACK | SB_SYN_WSCALE:
+                return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_SHORT);
+        default:
+                return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_ONE);
+        }
 }
 
 /* RFC 9293 section 3.10.7.1: the sequence number of a reset is the acknowledgment that provoked it. */

@@ -14,6 +14,7 @@ struct packet {
         __u16 payload; /* bytes of data */
         __u8 flags;
         __u8 traffic_class;
+        __u8 handoff_flags; /* SB_FLAG_*, for when it is forwarded */
 };
 
 enum parsed {

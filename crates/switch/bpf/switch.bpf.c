@@ -14,6 +14,7 @@
 #include "handshake.h"
 #include "handoff.h"
 #include "neighbour.h"
+#include "express.h"
 
 #define UNKNOWN_PERIOD_NS  10000000ULL
 #define UNKNOWN_PER_PERIOD 16
@@ -74,7 +75,7 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         return drop(SB_SWITCH_DROP_COOKIE);
 }
 
-static __always_inline int on_client(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,
+static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const struct sb_vip *vip,
                                      const struct sb_switch_settings *s)
 {
         struct sb_flow_entry *entry;
@@ -92,8 +93,17 @@ static __always_inline int on_client(struct xdp_md *ctx, const struct packet *p,
                         return may_begin_request(ctx, p, entry);
                 return drop(SB_SWITCH_DROP_HELD);
         }
-        if (p->payload && entry->mode == SB_MODE_REQUESTS && (__s32)(p->seq + p->payload - entry->next) > 0)
-                return may_begin_request(ctx, p, entry);
+        if (p->payload && entry->mode == SB_MODE_REQUESTS && (__s32)(p->seq + p->payload - entry->next) > 0) {
+                if (p->seq != entry->next || entry->asked || !is_express(ctx, p, entry, vip)) {
+                        entry->asked = 1;
+                        return may_begin_request(ctx, p, entry);
+                }
+                entry->next = p->seq + p->payload;
+                p->handoff_flags = SB_FLAG_REQUEST;
+                count(SB_SWITCH_EXPRESS);
+                add_one(&express_by_node, entry->node);
+                add_one(&express_by_service, vip->service);
+        }
         return forward(ctx, p, entry, s);
 }
 

@@ -46,6 +46,7 @@ pub struct Driver<'a> {
     nudge: HashMap<bool, UdpSocket>,
     routes: HashMap<IpAddr, Route>,
     announcers: Vec<Announcer>,
+    bank: usize,
     batch: usize,
     started: Instant,
     ticked: Duration,
@@ -74,6 +75,7 @@ impl<'a> Driver<'a> {
             nudge,
             routes: HashMap::new(),
             announcers: Vec::new(),
+            bank: 0,
             batch: 0,
             started: Instant::now(),
             ticked: Duration::ZERO,
@@ -114,7 +116,8 @@ impl<'a> Driver<'a> {
         let Some(record) = read_from::<sb_record>(data) else { return };
         let packet = &data[size_of::<sb_record>()..];
         let len = (record.len as usize).min(packet.len());
-        self.dispatcher.on_record(self.now(), &record, &packet[..len]);
+        let program = self.program();
+        self.dispatcher.on_record(self.now(), &record, &packet[..len], &|flow| program.flow(flow));
         self.batch += 1;
         if self.batch >= FLUSH_AT {
             self.flush();
@@ -219,18 +222,23 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn set_vips(&self, program: &Program) -> Result<()> {
+    fn set_vips(&mut self, program: &Program) -> Result<()> {
         let mut mtu = LONGEST_PACKET;
         for attached in &program.attached {
             mtu = mtu.min(interface::mtu(&attached.name)?);
         }
         let v6 = self.cluster.nodes.iter().any(|node| node.address.is_ipv6());
         let overhead = if v6 { OVERHEAD_V6 } else { OVERHEAD_V4 } as u32;
+        self.bank = 1 - self.bank;
+        let id = |index: usize| self.ids.all()[&self.cluster.nodes[index].address];
+        let express = program.with_tables(|tables| tables.write(self.bank, &self.cluster, id));
         let mut vips = HashMap::new();
-        for address in self.cluster.services.iter().flat_map(|service| &service.listen) {
-            let headers = if address.is_ipv4() { 40 } else { 60 };
-            let vip = sb_vip { mss: mtu.saturating_sub(overhead + headers) };
-            vips.insert(bytes_of(&endpoint(*address)).to_vec(), vip);
+        for (service, vip) in std::iter::zip(&self.cluster.services, express) {
+            for address in &service.listen {
+                let headers = if address.is_ipv4() { 40 } else { 60 };
+                let vip = sb_vip { mss: mtu.saturating_sub(overhead + headers), ..vip };
+                vips.insert(bytes_of(&endpoint(*address)).to_vec(), vip);
+            }
         }
         program.set_vips(&vips)?;
         for address in self.cluster.services.iter().flat_map(|service| &service.listen) {
@@ -271,7 +279,7 @@ impl<'a> Driver<'a> {
             json!({
                 "name": service.name,
                 "listen": service.listen,
-                "requests": stats.services.get(index).copied().unwrap_or(0),
+                "requests": stats.services.get(index).copied().unwrap_or(0) + program.express_by_service(index as u32),
             })
         });
         let nodes = self.cluster.nodes.iter().map(|node| {
@@ -281,7 +289,7 @@ impl<'a> Driver<'a> {
                 "name": node.name,
                 "address": node.address,
                 "resolved": self.routes.get(&node.address).is_some_and(|route| route.macs.is_some()),
-                "requests": counts.requests,
+                "requests": counts.requests + program.express_by_node(id as u32),
                 "adopted": counts.adopted,
                 "refused": counts.refused,
                 "released": counts.released,

@@ -8,8 +8,10 @@ pub mod dispatch;
 pub mod plan;
 
 mod announce;
+mod automaton;
 mod cookies;
 mod driver;
+mod express;
 mod ids;
 mod nexthop;
 mod program;

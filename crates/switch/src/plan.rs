@@ -131,7 +131,7 @@ impl Plan {
 }
 
 /// Whether all of the route's conditions hold.
-fn takes(route: &Route, head: &Head<'_>) -> bool {
+pub fn takes(route: &Route, head: &Head<'_>) -> bool {
     let host = route.host.as_ref().is_none_or(|wanted| head.host.is_some_and(|host| wanted.matches(host)));
     let path = route.path.as_ref().is_none_or(|prefix| head.path().starts_with(prefix));
     let method = route.methods.is_empty() || route.methods.iter().any(|method| method == head.method);

@@ -4,6 +4,7 @@
 //! on, and SYNs are answered; requests wait for the next process, which takes over without a gap. A switch that ends
 //! in order leaves nothing behind; the next one learns of running flows from the nodes that own them (PROBE).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
@@ -14,6 +15,8 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::*;
+
+use crate::express::Tables;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
@@ -62,6 +65,7 @@ pub struct Program {
     /// Rings by CPU.
     pub rings: Vec<MapHandle>,
     links: Vec<Link>,
+    memory: RefCell<&'static mut skeleton::types::bss>,
     /// Where it is attached.
     pub attached: Vec<Attached>,
 }
@@ -82,11 +86,12 @@ impl Program {
                 map.set_pin_path(&path).doing(|| format!("set {} as pin of map {name}", path.display()))?;
             }
         }
-        let skel = open.load().doing(|| "load the XDP program `switchback`").map_err(|error| {
+        let mut skel = open.load().doing(|| "load the XDP program `switchback`").map_err(|error| {
             error.remedy("`switchback doctor` tells what this machine lacks")
         })?;
         let rings = (0..cpus).map(|cpu| new_ring(&skel, cpu as u32)).collect::<Result<_>>()?;
-        Ok(Program { skel, pins: Some(pins), rings, links: Vec::new(), attached: Vec::new() })
+        let memory = skel.maps.bss_data.take().expect("the program has tables in its .bss");
+        Ok(Program { skel, memory: RefCell::new(memory), pins: Some(pins), rings, links: Vec::new(), attached: Vec::new() })
     }
 
     /// Attaches to an interface, or takes the previous process's attachment over.
@@ -95,8 +100,9 @@ impl Program {
         let pins = self.pins.as_ref().expect("pins are removed by detach() only, which is the end");
         let pin = pins.link_path(&format!("xdp-{name}"));
         let program = &self.skel.progs.switchback;
-        let link = match Link::open(&pin) {
-            Ok(mut link) if is_attached_to(&link, ifindex) => {
+        let previous = if pin.exists() { Link::open(&pin).ok() } else { None };
+        let link = match previous {
+            Some(mut link) if is_attached_to(&link, ifindex) => {
                 link.update_prog(program).doing(|| format!("replace the XDP program on {name}"))?;
                 link
             }
@@ -168,12 +174,42 @@ impl Program {
         replace(&self.skel.maps.vip_addresses, &addresses).doing(|| "set the VIPs' addresses")
     }
 
+    /// Gives access to the automaton's tables.
+    pub fn with_tables<T>(&self, work: impl FnOnce(&mut Tables<'_>) -> T) -> T {
+        let memory = &mut **self.memory.borrow_mut();
+        work(&mut Tables {
+            transitions: &mut memory.transitions,
+            classes: &mut memory.classes,
+            verdicts: &mut memory.verdicts,
+            members: &mut memory.members,
+        })
+    }
+
     /// A counter, summed over the CPUs.
     pub fn counter(&self, counter: SwitchCounter) -> u64 {
-        let values = self.skel.maps.counters.lookup_percpu(&(counter as u32).to_ne_bytes(), MapFlags::ANY);
-        let values = values.ok().flatten().unwrap_or_default();
-        values.iter().filter_map(|value| Some(u64::from_ne_bytes(value.as_slice().try_into().ok()?))).sum()
+        sum(&self.skel.maps.counters, counter as u32)
     }
+
+    /// Requests that the program dispatched to a node itself.
+    pub fn express_by_node(&self, node: u32) -> u64 {
+        sum(&self.skel.maps.express_by_node, node)
+    }
+
+    /// Likewise, of a service.
+    pub fn express_by_service(&self, service: u32) -> u64 {
+        sum(&self.skel.maps.express_by_service, service)
+    }
+
+    /// A flow's entry.
+    pub fn flow(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
+        read_from(&self.flows().lookup(bytes_of(flow), MapFlags::ANY).ok()??)
+    }
+}
+
+/// A value of a per-CPU array of numbers, summed.
+fn sum(map: &impl MapCore, key: u32) -> u64 {
+    let values = map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
+    values.iter().filter_map(|value| Some(u64::from_ne_bytes(value.as_slice().try_into().ok()?))).sum()
 }
 
 fn replace(map: &impl MapCore, wanted: &HashMap<Vec<u8>, Vec<u8>>) -> libbpf_rs::Result<()> {

@@ -136,7 +136,12 @@ struct sb_endpoint {
 } __attribute__((aligned(4)));
 
 struct sb_vip {
-        __u32 mss; /* what we advertise; leaves room for the handoff headers */
+        __u32 mss;      /* what we advertise; leaves room for the handoff headers */
+        __u32 verdicts; /* where this service's verdicts begin in `verdicts` */
+        __u16 start;    /* the state in which a head begins; 0: every request goes to the L7 thread */
+        __u16 hosts;    /* host classes: columns of its verdicts */
+        __u16 bank;     /* which half of the tables holds this configuration */
+        __u16 service;  /* for counting */
 };
 
 struct sb_switch_settings {
@@ -161,7 +166,9 @@ struct sb_flow_entry {
         __u8 options; /* SB_SYN_* */
         __u8 wscale;  /* high nibble: the client's; low nibble: ours */
         __u8 mode;    /* enum sb_mode */
-        __u8 reserved[3];
+        __u8
+            asked; /* the L7 thread has a packet of the flow: it alone moves the mark until it writes the entry */
+        __u8 reserved[2];
 };
 
 struct sb_node {
@@ -178,6 +185,23 @@ enum sb_record_kind {
         SB_RECORD_FORWARD = 3, /* the route to the node needs the kernel: send it from user space */
         SB_RECORD_UNKNOWN = 4, /* neither a flow entry nor a valid cookie: ask the nodes */
 };
+
+/*
+ * The automaton that recognises plain heads, see crates/switch/src/automaton.rs. There are two banks of everything,
+ * so that a new configuration is written beside the one in use.
+ */
+#define SB_EXPRESS_HEAD_MAX      600 /* longer heads go to the L7 thread; also bounds the number of fields */
+#define SB_EXPRESS_STATES        4096
+#define SB_EXPRESS_COLUMNS       128
+#define SB_EXPRESS_VERDICTS      65536
+#define SB_EXPRESS_POOLS         512
+#define SB_EXPRESS_NODES         1024
+#define SB_EXPRESS_SERVICES      256
+#define SB_EXPRESS_STATE         0x0fff
+#define SB_EXPRESS_END_OF_TARGET 0x1000
+#define SB_EXPRESS_END_OF_HOST   0x2000
+#define SB_EXPRESS_ACCEPT        0x4000
+#define SB_EXPRESS_NO_POOL       0xffff
 
 /* Packet bytes a record can carry; longer packets are dropped and counted. */
 #define SB_RECORD_SMALL 448
@@ -236,6 +260,7 @@ struct sb_closed {
         X(ARP_ANSWERED, "ARP requests and neighbour solicitations for a VIP answered")                       \
         X(PING_ANSWERED, "ICMP echo requests to a VIP answered")                                             \
         X(REQUEST, "packets that may begin a request, given to the L7 thread")                               \
+        X(EXPRESS, "requests forwarded by the automaton, without the L7 thread")                             \
         X(FORWARDED, "packets sent to the node of their flow")                                               \
         X(FORWARDED_SLOWLY, "packets left to the L7 thread to forward: the next hop is not resolved")        \
         X(HANDOFF_RECEIVED, "verified packets from nodes")                                                   \

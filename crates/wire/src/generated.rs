@@ -11,6 +11,18 @@ pub const SB_FLAG_REQUEST: u32 = 16;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_TAGGED_LEN: u32 = 20;
+pub const SB_EXPRESS_HEAD_MAX: u32 = 600;
+pub const SB_EXPRESS_STATES: u32 = 4096;
+pub const SB_EXPRESS_COLUMNS: u32 = 128;
+pub const SB_EXPRESS_VERDICTS: u32 = 65536;
+pub const SB_EXPRESS_POOLS: u32 = 512;
+pub const SB_EXPRESS_NODES: u32 = 1024;
+pub const SB_EXPRESS_SERVICES: u32 = 256;
+pub const SB_EXPRESS_STATE: u32 = 4095;
+pub const SB_EXPRESS_END_OF_TARGET: u32 = 4096;
+pub const SB_EXPRESS_END_OF_HOST: u32 = 8192;
+pub const SB_EXPRESS_ACCEPT: u32 = 16384;
+pub const SB_EXPRESS_NO_POOL: u32 = 65535;
 pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
 pub type __u8 = ::std::os::raw::c_uchar;
@@ -125,6 +137,11 @@ pub struct sb_endpoint {
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_vip {
     pub mss: __u32,
+    pub verdicts: __u32,
+    pub start: __u16,
+    pub hosts: __u16,
+    pub bank: __u16,
+    pub service: __u16,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -152,7 +169,8 @@ pub struct sb_flow_entry {
     pub options: __u8,
     pub wscale: __u8,
     pub mode: __u8,
-    pub reserved: [__u8; 3usize],
+    pub asked: __u8,
+    pub reserved: [__u8; 2usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -231,6 +249,8 @@ pub enum SwitchCounter {
     PingAnswered,
     #[doc = "packets that may begin a request, given to the L7 thread"]
     Request,
+    #[doc = "requests forwarded by the automaton, without the L7 thread"]
+    Express,
     #[doc = "packets sent to the node of their flow"]
     Forwarded,
     #[doc = "packets left to the L7 thread to forward: the next hop is not resolved"]
@@ -264,11 +284,12 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 19] = [
+    pub const ALL: [SwitchCounter; 20] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
         SwitchCounter::Request,
+        SwitchCounter::Express,
         SwitchCounter::Forwarded,
         SwitchCounter::ForwardedSlowly,
         SwitchCounter::HandoffReceived,
@@ -292,6 +313,7 @@ impl SwitchCounter {
             SwitchCounter::ArpAnswered => "arp_answered",
             SwitchCounter::PingAnswered => "ping_answered",
             SwitchCounter::Request => "request",
+            SwitchCounter::Express => "express",
             SwitchCounter::Forwarded => "forwarded",
             SwitchCounter::ForwardedSlowly => "forwarded_slowly",
             SwitchCounter::HandoffReceived => "handoff_received",
@@ -316,6 +338,7 @@ impl SwitchCounter {
             SwitchCounter::ArpAnswered => "ARP requests and neighbour solicitations for a VIP answered",
             SwitchCounter::PingAnswered => "ICMP echo requests to a VIP answered",
             SwitchCounter::Request => "packets that may begin a request, given to the L7 thread",
+            SwitchCounter::Express => "requests forwarded by the automaton, without the L7 thread",
             SwitchCounter::Forwarded => "packets sent to the node of their flow",
             SwitchCounter::ForwardedSlowly => "packets left to the L7 thread to forward: the next hop is not resolved",
             SwitchCounter::HandoffReceived => "verified packets from nodes",

@@ -5,8 +5,8 @@
 //! `utime` and `stime` would be guesses from clock ticks.
 
 use std::fs;
+use std::io;
 use std::ops::Sub;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Doing, Error, Result};
@@ -87,8 +87,15 @@ fn children(pid: u32) -> Result<Vec<u32>> {
 fn process_time(pid: u32) -> Result<Duration> {
     let time = |thread: &String| {
         let path = format!("{thread}/schedstat");
-        let text = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
-        parse_schedstat(&text).ok_or_else(|| Error::Invalid(format!("{path} is not as expected: {text:?}")))
+        match fs::read_to_string(&path) {
+            // It has ended meanwhile. What is measured here starts its threads at the beginning and keeps them.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Duration::ZERO),
+            text => {
+                let text = text.doing(|| format!("read {path}"))?;
+                let unexpected = || Error::Invalid(format!("{path} is not as expected: {text:?}"));
+                parse_schedstat(&text).ok_or_else(unexpected)
+            }
+        }
     };
     threads(pid)?.iter().map(time).sum()
 }
@@ -97,7 +104,7 @@ fn process_time(pid: u32) -> Result<Duration> {
 fn threads(pid: u32) -> Result<Vec<String>> {
     let tasks = format!("/proc/{pid}/task");
     let path = |entry: fs::DirEntry| entry.path().display().to_string();
-    let list = || fs::read_dir(Path::new(&tasks))?.map(|entry| entry.map(path)).collect();
+    let list = || fs::read_dir(&tasks)?.map(|entry| entry.map(path)).collect::<io::Result<_>>();
     list().doing(|| format!("list the threads in {tasks}"))
 }
 
@@ -108,6 +115,8 @@ fn parse_schedstat(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -117,12 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn all_threads_of_a_process_count() {
-        let pid = std::process::id();
-        let before = process_time(pid).expect("our own times");
-        let spin = || while process_time(pid).expect("our own times") - before < Duration::from_millis(5) {};
-        let thread = std::thread::spawn(spin);
-        thread.join().expect("the thread spins until it has used its share");
-        assert!(children(pid).is_ok());
+    fn a_meter_reads_child_processes_too() {
+        let mut child = Command::new("sleep").arg("10").spawn().expect("sleep is everywhere");
+        let found = children(std::process::id()).expect("our own children");
+        let time = process_time(child.id()).expect("a process that runs");
+        child.kill().and_then(|()| child.wait()).expect("our own child");
+        assert!(found.contains(&child.id()), "{found:?}");
+        assert!(time > Duration::ZERO, "starting has cost something");
+        assert!(process_time(child.id()).is_err(), "it has ended");
     }
 }

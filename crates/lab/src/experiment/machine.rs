@@ -19,7 +19,9 @@ impl Machine {
             programs.iter().map(|(program, _)| *program).filter(|program| !installed(program)).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            return Err(Error::NotFound(format!("the measurement needs programs that are missing: {missing}")));
+            return Err(Error::NotFound(format!(
+                "the measurement needs programs that are missing: {missing}"
+            )));
         }
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
         let mut facts = vec![
@@ -82,7 +84,11 @@ mod tests {
         let cases = [
             ("nginx", "nginx version: nginx/1.22.1\n", "1.22.1"),
             ("wrk", "wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Will Glozer\n", "debian/4.1.0-3+b2"),
-            ("haproxy", "HAProxy version 2.6.12-1 2025/10/03 - https://haproxy.org/\nStatus:", "2.6.12-1 2025/10/03"),
+            (
+                "haproxy",
+                "HAProxy version 2.6.12-1 2025/10/03 - https://haproxy.org/\nStatus:",
+                "2.6.12-1 2025/10/03",
+            ),
             ("other", "", ""),
         ];
         for (program, text, expected) in cases {
@@ -92,7 +98,8 @@ mod tests {
 
     #[test]
     fn what_is_not_installed_is_named() {
-        let error = Machine::look(&[("sh", "-c"), ("no-such-program", "-v")]).expect_err("it cannot be there");
+        let error =
+            Machine::look(&[("sh", "-c"), ("no-such-program", "-v")]).expect_err("it cannot be there");
         assert!(error.to_string().ends_with(": no-such-program"), "{error}");
     }
 }

@@ -210,7 +210,8 @@ Transfer/sec:       0.00B
 
     #[test]
     fn other_output_is_an_error_that_shows_it() {
-        for text in ["", "unable to connect to 192.0.2.1:80 Connection refused\n", &GOOD.replace("MB", "XB")] {
+        for text in ["", "unable to connect to 192.0.2.1:80 Connection refused\n", &GOOD.replace("MB", "XB")]
+        {
             assert!(parse(text).is_err_and(|error| error.to_string().contains("unexpected output of wrk")));
         }
     }

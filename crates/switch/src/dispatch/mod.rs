@@ -109,7 +109,14 @@ impl Dispatcher {
     }
 
     /// A record of the XDP program. `now` is the time since a fixed start.
-    pub fn on_record(&mut self, now: Duration, record: &sb_record, packet: &[u8]) {
+    /// `lookup` reads the flow map, for the rare record that does not say what is in it.
+    pub fn on_record(
+        &mut self,
+        now: Duration,
+        record: &sb_record,
+        packet: &[u8],
+        lookup: &dyn Fn(&sb_flow) -> Option<sb_flow_entry>,
+    ) {
         self.recent.turn(now);
         self.probed.turn(now);
         let Some(view) = TcpView::parse(packet) else { return };
@@ -125,7 +132,7 @@ impl Dispatcher {
                 self.on_unknown(now, &record.flow, packet, view);
             }
             kind if kind == sb_record_kind::SB_RECORD_HANDOFF as u32 => {
-                self.on_handoff(now, record, packet, view);
+                self.on_handoff(now, record, packet, view, lookup);
             }
             _ => {}
         }
@@ -139,10 +146,11 @@ impl Dispatcher {
         }
     }
 
-    /// A record's entry may be older than what was decided since it was written.
+    /// A record's entry may be older than what was decided since it was written, or newer, because the program has
+    /// forwarded requests since. The later mark is the newer one; while a mark moves back, the flow is pending.
     fn entry_of(&self, flow: &sb_flow, recorded: sb_flow_entry) -> sb_flow_entry {
         match self.recent.get(flow) {
-            Some(recent) if recent.origin == recorded.origin => *recent,
+            Some(recent) if recent.origin == recorded.origin && !before(recent.next, recorded.next) => *recent,
             _ => recorded,
         }
     }
@@ -153,9 +161,14 @@ impl Dispatcher {
         }
     }
 
+    /// Writes the entry, and with it lets the program move the mark again.
     fn set_entry(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
-        self.output.updates.push((*flow, *entry));
-        self.recent.insert(*flow, *entry);
+        self.write_entry(flow, sb_flow_entry { asked: 0, ..*entry });
+    }
+
+    fn write_entry(&mut self, flow: &sb_flow, entry: sb_flow_entry) {
+        self.output.updates.push((*flow, entry));
+        self.recent.insert(*flow, entry);
     }
 
     fn forget(&mut self, flow: &sb_flow) {
@@ -188,7 +201,7 @@ impl Dispatcher {
         let entry = self.entry_of(flow, recorded);
         let pending = self.pending.take(flow).filter(|pending| pending.entry.origin == entry.origin);
         if let Some(mut pending) = pending {
-            self.on_pending(now, flow, &mut pending, packet, view);
+            self.on_pending(now, flow, &mut pending, &entry, packet, view);
             self.keep(*flow, pending);
             return;
         }
@@ -274,7 +287,10 @@ impl Dispatcher {
             }
             match self.judge(flow, &data, pending.entry.next) {
                 Verdict::Incomplete => {
-                    pending.wait_for_head(now);
+                    if pending.wait_for_head(now) && pending.has_node() {
+                        // The program must not take a later copy of the head while we hold a part of it.
+                        self.write_entry(flow, sb_flow_entry { asked: 1, ..pending.entry });
+                    }
                     return;
                 }
                 Verdict::Answer(status) => {
@@ -378,7 +394,15 @@ impl Dispatcher {
     }
 
     /// A packet of a flow that waits for something.
-    fn on_pending(&mut self, now: Duration, flow: &sb_flow, pending: &mut Pending, packet: &[u8], view: TcpView) {
+    fn on_pending(
+        &mut self,
+        now: Duration,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        recorded: &sb_flow_entry,
+        packet: &[u8],
+        view: TcpView,
+    ) {
         if let Phase::Answered(answer) = &pending.phase {
             if view.flags & flags::FIN != 0 {
                 let fin = view.seq.wrapping_add(view.len() as u32);
@@ -400,6 +424,9 @@ impl Dispatcher {
             self.stats.dropped_over_budget += 1;
             return;
         }
+        if pending.phase == Phase::Assembling && before(pending.entry.next, recorded.next) {
+            pending.correct_mark(recorded.next);
+        }
         self.forward_old_data(flow, &pending.entry, &held);
         pending.held.insert(&held, pending.held_from());
         if pending.phase == Phase::Assembling {
@@ -410,8 +437,12 @@ impl Dispatcher {
     fn on_deadline(&mut self, now: Duration, flow: &sb_flow, pending: &mut Pending) {
         match pending.phase {
             Phase::Assembling => {
-                self.stats.answered(408);
-                self.refuse(now, flow, pending, 408);
+                if pending.doubts_mark(now) {
+                    self.ask_owner(flow, pending);
+                } else if pending.is_too_slow(now) {
+                    self.stats.answered(408);
+                    self.refuse(now, flow, pending, 408);
+                }
             }
             Phase::Releasing => {
                 if pending.try_again(now) {
@@ -439,6 +470,12 @@ impl Dispatcher {
         }
     }
 
+    fn ask_owner(&mut self, flow: &sb_flow, pending: &Pending) {
+        if let Some((view, bytes)) = pending.release_packet() {
+            self.send(sb_op::SB_OP_PROBE, pending.entry.node, flow, &pending.entry, &view, &bytes, 0);
+        }
+    }
+
     /// The node that was chosen cannot: the request goes to another one.
     fn try_another(&mut self, now: Duration, flow: &sb_flow, pending: &mut Pending) {
         pending.tried.push(pending.entry.node);
@@ -456,7 +493,14 @@ impl Dispatcher {
     }
 
     /// What a node says.
-    fn on_handoff(&mut self, now: Duration, record: &sb_record, packet: &[u8], view: TcpView) {
+    fn on_handoff(
+        &mut self,
+        now: Duration,
+        record: &sb_record,
+        packet: &[u8],
+        view: TcpView,
+        lookup: &dyn Fn(&sb_flow) -> Option<sb_flow_entry>,
+    ) {
         let option = &record.option;
         let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
         let Some(op) = sb_op::from_number(option.op) else { return };
@@ -469,7 +513,9 @@ impl Dispatcher {
         let taken = self.pending.take(flow);
         let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
             if op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8 {
-                self.on_no_socket(now, record, packet, view);
+                if let Some(entry) = lookup(flow) {
+                    self.on_no_socket(now, record, entry, packet, view);
+                }
             }
             return;
         };
@@ -526,13 +572,18 @@ impl Dispatcher {
 
     /// A request was forwarded to a node that has no socket for its flow, because its server or the node itself was
     /// restarted. Any node can take it from here.
-    fn on_no_socket(&mut self, now: Duration, record: &sb_record, packet: &[u8], view: TcpView) {
+    fn on_no_socket(
+        &mut self,
+        now: Duration,
+        record: &sb_record,
+        recorded: sb_flow_entry,
+        packet: &[u8],
+        view: TcpView,
+    ) {
         let option = &record.option;
         // Only the flow's latest request counts: a late copy of an earlier one finds no socket where the flow was.
-        let is_latest = self.recent.get(&record.flow).is_some_and(|recent| {
-            recent.origin == u32::from_be(option.origin) && recent.next == u32::from_be(option.next)
-        });
-        if !is_latest {
+        let latest = self.entry_of(&record.flow, recorded);
+        if latest.origin != u32::from_be(option.origin) || latest.next != u32::from_be(option.next) {
             return;
         }
         let entry = sb_flow_entry {
@@ -543,7 +594,7 @@ impl Dispatcher {
             options: option.flags & SYN_OPTIONS,
             wscale: option.wscale,
             mode: sb_mode::SB_MODE_HELD as u8,
-            reserved: [0; 3],
+            ..Default::default()
         };
         let Some(held) = HeldPacket::new(packet) else { return };
         let mut pending = Pending::new(entry, now);
@@ -575,18 +626,27 @@ impl Dispatcher {
     fn on_owned(&mut self, now: Duration, record: &sb_record, node: NodeId, packet: &[u8], view: TcpView) {
         let option = &record.option;
         let flow = &record.flow;
-        if self.pending.contains(flow) || self.recent.get(flow).is_some() {
+        let origin = u32::from_be(option.origin);
+        if let Some(mut pending) = self.pending.take(flow) {
+            if pending.phase == Phase::Assembling && pending.entry.node == node && pending.entry.origin == origin {
+                pending.correct_mark(u32::from_be(option.next));
+                self.advance(now, flow, &mut pending);
+            }
+            self.keep(*flow, pending);
+            return;
+        }
+        if self.recent.get(flow).is_some() {
             return;
         }
         let entry = sb_flow_entry {
             node,
-            origin: u32::from_be(option.origin),
+            origin,
             next: u32::from_be(option.next),
             mss: u16::from_be(option.mss),
             options: option.flags & SYN_OPTIONS,
             wscale: option.wscale,
             mode: sb_mode::SB_MODE_REQUESTS as u8,
-            reserved: [0; 3],
+            ..Default::default()
         };
         self.stats.recovered += 1;
         self.probed.remove(flow);

@@ -7,7 +7,7 @@ use switchback_wire::packet::TcpView;
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::Answer;
-use super::held::{Held, HeldPacket};
+use super::held::{Held, HeldPacket, before};
 use crate::plan::NodeId;
 
 /// Held bytes of one flow: a head of the greatest length in small packets.
@@ -18,6 +18,9 @@ pub const HELD_TOTAL_MAX: usize = 64 << 20;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an answer of the switch is repeated on demand.
 pub const LINGER: Duration = Duration::from_secs(5);
+/// When the node is first asked whether the mark is right, and then how often.
+const FIRST_DOUBT: Duration = Duration::from_millis(50);
+const NEXT_DOUBT: Duration = Duration::from_secs(1);
 /// First wait for a node's word; doubles at each attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// Attempts before a silent node is taken for dead: 10 + 20 + 40 + 80 + 160 + 320 ms.
@@ -30,7 +33,7 @@ const CROWDED_MAX: Duration = Duration::from_secs(3);
 /// What a flow waits for.
 #[derive(Clone, Debug)]
 pub enum Phase {
-    /// The rest of a head.
+    /// The rest of a head, or what is missing before it.
     Assembling,
     /// RELEASED from the old node.
     Releasing,
@@ -77,6 +80,8 @@ pub struct Pending {
     born: Duration,
     /// The mark at which a head is incomplete, and since when.
     head_since: Option<(u32, Duration)>,
+    /// The node has said that the mark is right.
+    confirmed: bool,
     attempts: u32,
     timer: u64,
 }
@@ -99,6 +104,7 @@ impl Pending {
             tunnel: false,
             born: now,
             head_since: None,
+            confirmed: false,
             attempts: 0,
             timer: 0,
         }
@@ -114,13 +120,40 @@ impl Pending {
         self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8
     }
 
-    /// The head at the mark is not complete. The time that it may take begins with its first packet.
-    pub fn wait_for_head(&mut self, now: Duration) {
+    /// The head at the mark is not complete. The time that it may take begins with its first packet; true when that
+    /// was the first.
+    pub fn wait_for_head(&mut self, now: Duration) -> bool {
         self.phase = Phase::Assembling;
-        if self.head_since.is_none_or(|(mark, _)| mark != self.entry.next) {
+        let first = self.head_since.is_none_or(|(mark, _)| mark != self.entry.next);
+        if first {
             self.head_since = Some((self.entry.next, now));
+            self.confirmed = !self.has_node();
+            self.due = now + if self.confirmed { HEAD_TIMEOUT } else { FIRST_DOUBT };
         }
-        self.due = self.head_since.map_or(now, |(_, since)| since) + HEAD_TIMEOUT;
+        first
+    }
+
+    /// Whether to ask the node where the next request begins. Without an answer a mark that has moved on behind our
+    /// back, because the program forwarded requests meanwhile, would look like a head that does not arrive.
+    pub fn doubts_mark(&mut self, now: Duration) -> bool {
+        self.due = now + NEXT_DOUBT;
+        !self.confirmed
+    }
+
+    /// The head has been incomplete for too long.
+    pub fn is_too_slow(&self, now: Duration) -> bool {
+        self.head_since.is_none_or(|(_, since)| now >= since + HEAD_TIMEOUT)
+    }
+
+    /// The node says, or the program has written, where the next request begins.
+    pub fn correct_mark(&mut self, next: u32) {
+        if before(self.entry.next, next) {
+            self.entry.next = next;
+            self.held.take_until(next);
+        } else {
+            self.confirmed = true;
+            self.due = self.head_since.map_or(self.due, |(_, since)| since + HEAD_TIMEOUT);
+        }
     }
 
     /// The held data begins with a request that ends before `end`.
@@ -235,11 +268,6 @@ impl PendingFlows {
     /// Memory of all held packets.
     pub fn held_bytes(&self) -> usize {
         self.held
-    }
-
-    /// The flow is pending.
-    pub fn contains(&self, flow: &sb_flow) -> bool {
-        self.flows.contains_key(flow)
     }
 
     /// The next deadline.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use switchback_config::ClusterKey;
+use switchback_http::{Body, Limits, Progress, parse_head};
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
@@ -87,6 +88,11 @@ pub struct World {
     pub now: Duration,
     pub dispatcher: Dispatcher,
     pub map: HashMap<sb_flow, sb_flow_entry>,
+    /// The program forwards plain requests itself, as its automaton allows it to.
+    pub express: bool,
+    /// Records stay in the ring until the next packet that comes while this is false.
+    pub lagging: bool,
+    ring: Vec<(sb_flow_entry, Vec<u8>)>,
     pub to_client: Vec<Vec<u8>>,
 }
 
@@ -109,6 +115,9 @@ impl World {
             now: Duration::from_secs(100),
             dispatcher: Dispatcher::new(plan, Box::new(random)),
             map: HashMap::new(),
+            express: false,
+            lagging: false,
+            ring: Vec::new(),
             to_client: Vec::new(),
         }
     }
@@ -158,21 +167,52 @@ impl World {
             mode if mode == sb_mode::SB_MODE_REQUESTS as u8 => !view.is_empty() && beyond,
             _ => false,
         };
-        if to_l7 {
-            return self.record(sb_record_kind::SB_RECORD_REQUEST, entry, packet);
+        if to_l7 && !self.forwards_itself(&entry, &view, packet) {
+            self.map.get_mut(&flow()).unwrap().asked = 1;
+            self.ring.push((entry, packet.to_vec()));
+            return if self.lagging { Vec::new() } else { self.drain() };
         }
+        let entry = self.map[&flow()];
         if entry.mode == sb_mode::SB_MODE_HELD as u8 {
             return Vec::new();
         }
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
-        let option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
+        let mut option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
+        if to_l7 {
+            option.flags |= SB_FLAG_REQUEST as u8;
+        }
         vec![ToNode { node, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
+    }
+
+    /// Whether the program's automaton takes the packet; if so, the mark has moved.
+    fn forwards_itself(&mut self, entry: &sb_flow_entry, view: &TcpView, packet: &[u8]) -> bool {
+        let requests = entry.mode == sb_mode::SB_MODE_REQUESTS as u8;
+        if !self.express || !requests || entry.asked != 0 || view.seq != entry.next {
+            return false;
+        }
+        let Ok(Progress::Complete(head)) = parse_head(&packet[view.data..view.end], &Limits::default()) else {
+            return false;
+        };
+        let plan = self.dispatcher.plan();
+        let pool = plan.service(flow().vip()).and_then(|service| plan.route(service, &head));
+        if head.len != view.len() || head.body != Body::None || !pool.is_some_and(|pool| plan.has(pool, entry.node)) {
+            return false;
+        }
+        self.map.get_mut(&flow()).unwrap().next = view.seq.wrapping_add(view.len() as u32);
+        true
+    }
+
+    /// The L7 thread reads the ring.
+    pub fn drain(&mut self) -> Vec<ToNode> {
+        let records = std::mem::take(&mut self.ring);
+        let request = sb_record_kind::SB_RECORD_REQUEST;
+        records.into_iter().flat_map(|(entry, packet)| self.record(request, entry, &packet)).collect()
     }
 
     /// A record that the program writes.
     pub fn record(&mut self, kind: sb_record_kind, entry: sb_flow_entry, packet: &[u8]) -> Vec<ToNode> {
         let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
-        self.dispatcher.on_record(self.now, &record, packet);
+        self.dispatcher.on_record(self.now, &record, packet, &|flow| self.map.get(flow).copied());
         self.flush()
     }
 
@@ -193,7 +233,7 @@ impl World {
             node: address_bytes(node),
             ..Default::default()
         };
-        self.dispatcher.on_record(self.now, &record, packet);
+        self.dispatcher.on_record(self.now, &record, packet, &|flow| self.map.get(flow).copied());
         self.flush()
     }
 

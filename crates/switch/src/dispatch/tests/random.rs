@@ -33,6 +33,7 @@ impl Random {
 struct Node {
     owns: bool,
     released_at: u32,
+    next: u32,
     origin_of_ownership: u32,
     received: Vec<u8>,
     ahead: HashMap<u32, Vec<u8>>,
@@ -66,6 +67,13 @@ impl Net {
                 queue.push(packet.clone());
             }
             let Some((op, reason)) = self.at_node(&packet) else { continue };
+            if op == SB_OP_OWNED {
+                let mut option = packet.option;
+                option.op = SB_OP_OWNED as u8;
+                option.next = self.nodes[&packet.node].next.to_be();
+                queue.extend(self.world.handoff(packet.node, option, &packet.packet));
+                continue;
+            }
             if self.random.chance(5) {
                 continue;
             }
@@ -79,13 +87,19 @@ impl Net {
         let seed = self.seed;
         let acked = self.acked;
         let node = self.nodes.get_mut(&packet.node).unwrap();
+        let next = u32::from_be(packet.option.next);
+        let forwarded = packet.op == SB_OP_FORWARD;
+        if node.owns && forwarded && Net::offset(next) > Net::offset(node.next) {
+            node.next = next;
+        }
         match packet.op {
+            SB_OP_PROBE => node.owns.then_some((SB_OP_OWNED, SB_REASON_NONE)),
             // A late copy from before the release.
             SB_OP_ADOPT if !node.owns && offset < node.released_at => None,
             SB_OP_ADOPT => {
                 if !node.owns {
                     assert_eq!(owners, 0, "seed {seed}: a second owner");
-                    *node = Node { owns: true, origin_of_ownership: offset, ..Node::default() };
+                    *node = Node { owns: true, origin_of_ownership: offset, next, ..Node::default() };
                 }
                 node.take(offset, packet.data());
                 self.acked = self.acked.max(self.nodes[&packet.node].end());
@@ -190,10 +204,14 @@ fn run(seed: u64) {
             if net.random.chance(5) {
                 continue;
             }
+            net.world.express = net.random.chance(50);
+            net.world.lagging = net.random.chance(30);
             let bytes = net.stream[at as usize..(at + size) as usize].to_vec();
             let sent = net.world.client_packet(&data(at, 0, &bytes));
             net.deliver(sent);
         }
+        let sent = net.world.drain();
+        net.deliver(sent);
         net.world.now += Duration::from_millis(net.random.below(60));
         while net.world.dispatcher.deadline().is_some_and(|deadline| deadline <= net.world.now) {
             let sent = net.world.pass();

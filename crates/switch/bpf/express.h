@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Plain requests of a flow that has a node: an automaton that user space compiles from the routes reads the head.
+ * If it accepts, and the flow's node belongs to the pool that it names, the packet is forwarded at once and the mark
+ * moves behind it. Everything else is for the L7 thread.
+ */
+#ifndef SWITCH_EXPRESS_H
+#define SWITCH_EXPRESS_H
+
+/* Written by user space through shared memory, read here. */
+__u16 transitions[SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS];
+__u16 classes[SB_EXPRESS_STATES];
+__u16 verdicts[SB_EXPRESS_VERDICTS];
+/* A bit for each node, by bank and pool. */
+__u64 members[SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64];
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, SB_EXPRESS_NODES);
+        __type(key, __u32);
+        __type(value, __u64);
+} express_by_node SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, SB_EXPRESS_SERVICES);
+        __type(key, __u32);
+        __type(value, __u64);
+} express_by_service SEC(".maps");
+
+/* A power of two that holds the longest head. */
+struct head_copy {
+        __u8 bytes[1024];
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct head_copy);
+} head_copies SEC(".maps");
+
+#define EXPRESS_STEP 16
+
+struct express_walk {
+        __u32 at;
+        __u32 len;
+        __u16 next; /* the last transition */
+        __u16 path_class;
+        __u16 host_class;
+};
+
+static long express_step(__u32 index, struct express_walk *walk)
+{
+        __u32 zero = 0, at = walk->at, len = walk->len;
+        struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
+        __u32 next = walk->next;
+
+        if (!head)
+                return 1;
+#pragma unroll
+        for (int i = 0; i < EXPRESS_STEP; i++) {
+                __u32 state = next & SB_EXPRESS_STATE;
+                __u32 byte;
+
+                if (at >= len || state == 0)
+                        break;
+                byte = head->bytes[at & (sizeof(head->bytes) - 1)];
+                next = byte & 0x80
+                           ? 0
+                           : transitions[(state << 7 | byte) & (SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS - 1)];
+                if (next & SB_EXPRESS_END_OF_TARGET)
+                        walk->path_class = classes[state];
+                if (next & SB_EXPRESS_END_OF_HOST)
+                        walk->host_class = classes[state];
+                at++;
+        }
+        walk->at = at;
+        walk->next = next;
+        return at >= len || (next & SB_EXPRESS_STATE) == 0;
+}
+
+static __always_inline void add_one(void *map, __u32 key)
+{
+        __u64 *value = bpf_map_lookup_elem(map, &key);
+
+        if (value)
+                (*value)++;
+}
+
+/* Whether the packet is one plain head for a pool that the flow's node belongs to. */
+static __noinline int is_express(struct xdp_md *ctx, const struct packet *p,
+                                 const struct sb_flow_entry *entry, const struct sb_vip *vip)
+{
+        struct express_walk walk = {.len = p->payload, .next = vip->start};
+        __u32 zero = 0, len = p->payload, node = entry->node, pool, word;
+        struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
+
+        if (!head || vip->start == 0 || len == 0 || len > SB_EXPRESS_HEAD_MAX)
+                return 0;
+        if (bpf_xdp_load_bytes(ctx, (__u32)p->start + p->l3_len + p->tcp_len, head->bytes, len))
+                return 0;
+        bpf_loop(SB_EXPRESS_HEAD_MAX / EXPRESS_STEP + 1, express_step, &walk, 0);
+        if (!(walk.next & SB_EXPRESS_ACCEPT) || walk.at != walk.len)
+                return 0;
+        pool = vip->verdicts + (__u32)walk.path_class * vip->hosts + walk.host_class;
+        pool = verdicts[pool & (SB_EXPRESS_VERDICTS - 1)];
+        if (pool >= SB_EXPRESS_POOLS / 2 || node >= SB_EXPRESS_NODES)
+                return 0;
+        pool += (vip->bank & 1) * (SB_EXPRESS_POOLS / 2);
+        word = (pool * SB_EXPRESS_NODES + node) / 64 & (SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64 - 1);
+        return members[word] >> (node & 63) & 1;
+}
+
+#endif

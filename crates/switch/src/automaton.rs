@@ -1,0 +1,393 @@
+//! Routes compiled to an automaton that the XDP program runs, so that plain requests need no user space.
+//!
+//! Most requests look alike to a parser: GET or HEAD, a path, `Host`, fields that say nothing about framing. Their
+//! heads are a regular language, and so is what a route asks of method, path and host. The automaton accepts heads
+//! of that kind and says which routes match. Whatever it does not accept, the program gives to the L7 thread, where
+//! the strict parser decides; so the automaton may know too little, but must never accept what the parser refuses or
+//! routes elsewhere. A property test holds the two against each other.
+//!
+//! Two *classes* are collected on the way, at the end of the target and at the end of the host: which routes the
+//! method and path allow, and which the host allows. A table gives the pool for each pair.
+
+use std::collections::{BTreeMap, HashMap};
+
+use switchback_config::{HostMatch, Route};
+use switchback_wire::{
+    SB_EXPRESS_ACCEPT, SB_EXPRESS_COLUMNS, SB_EXPRESS_END_OF_HOST, SB_EXPRESS_END_OF_TARGET, SB_EXPRESS_NO_POOL,
+    SB_EXPRESS_STATE,
+};
+
+/// Columns of the transition table: ASCII.
+pub const COLUMNS: usize = SB_EXPRESS_COLUMNS as usize;
+/// The state that accepts nothing more.
+pub const DEAD: u16 = 0;
+/// In a transition, beside the state: the target ends before this byte.
+pub const END_OF_TARGET: u16 = SB_EXPRESS_END_OF_TARGET as u16;
+/// The host ends before this byte.
+pub const END_OF_HOST: u16 = SB_EXPRESS_END_OF_HOST as u16;
+/// This byte ends the head; nothing may follow.
+pub const ACCEPT: u16 = SB_EXPRESS_ACCEPT as u16;
+/// The state's bits in a transition.
+pub const STATE: u16 = SB_EXPRESS_STATE as u16;
+/// In a verdict: ask the L7 thread.
+pub const NO_POOL: u16 = SB_EXPRESS_NO_POOL as u16;
+
+/// One service's automaton. States are numbered from 1 on; a program with several adds an offset.
+#[derive(Clone, Debug)]
+pub struct Automaton {
+    /// By state and byte.
+    pub transitions: Vec<[u16; COLUMNS]>,
+    /// By state: the class that ends there.
+    pub classes: Vec<u16>,
+    /// Where the head begins.
+    pub start: u16,
+    /// Pools by path class and host class.
+    pub verdicts: Vec<u16>,
+    /// Number of host classes: columns of `verdicts`.
+    pub hosts: u16,
+}
+
+/// A set of routes, by index.
+type Routes = Vec<bool>;
+
+struct Builder<'a> {
+    routes: &'a [Route],
+    transitions: Vec<[u16; COLUMNS]>,
+    classes: Vec<u16>,
+    path_classes: Vec<Routes>,
+    host_classes: Vec<Routes>,
+}
+
+/// What is known of the host so far, in lower case.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct HostState {
+    /// All of it, while it is the beginning of a host that a route names.
+    exact: Option<String>,
+    /// Its longest end that is the beginning of a suffix that a route names.
+    tail: String,
+    after_dot: bool,
+}
+
+/// Fields whose meaning matters to framing: the parser's business. `Connection: keep-alive` alone is known.
+const FRAMING: [&str; 5] = ["content-length", "transfer-encoding", "expect", "upgrade", "trailer"];
+
+impl Automaton {
+    /// None when the routes need more than `capacity` states.
+    pub fn compile(routes: &[Route], capacity: usize) -> Option<Automaton> {
+        let mut builder = Builder {
+            routes,
+            transitions: vec![[DEAD; COLUMNS]],
+            classes: vec![0],
+            path_classes: Vec::new(),
+            host_classes: Vec::new(),
+        };
+        let fields = builder.fields();
+        let version = builder.literal("HTTP/1.1\r\n", fields);
+        let start = builder.state();
+        for method in ["GET", "HEAD"] {
+            let path = builder.path(method, version);
+            let rest = builder.literal(&format!("{} ", &method[1..]), path);
+            builder.go(start, method.as_bytes()[0], rest);
+        }
+        if builder.transitions.len() > capacity.min(usize::from(STATE)) {
+            return None;
+        }
+        let verdicts = builder.verdicts();
+        let hosts = builder.host_classes.len() as u16;
+        Some(Automaton {
+            transitions: builder.transitions,
+            classes: builder.classes,
+            start,
+            verdicts,
+            hosts,
+        })
+    }
+}
+
+impl Builder<'_> {
+    fn state(&mut self) -> u16 {
+        self.transitions.push([DEAD; COLUMNS]);
+        self.classes.push(0);
+        // Beyond the capacity nothing is used; the numbers must only not collide with the flags.
+        (self.transitions.len() - 1).min(usize::from(STATE)) as u16
+    }
+
+    fn go(&mut self, from: u16, byte: u8, to: u16) {
+        self.transitions[usize::from(from)][usize::from(byte)] = to;
+    }
+
+    /// Letters in either case.
+    fn go_letter(&mut self, from: u16, byte: u8, to: u16) {
+        self.go(from, byte.to_ascii_lowercase(), to);
+        self.go(from, byte.to_ascii_uppercase(), to);
+    }
+
+    /// A state from which exactly `text` leads to `to`.
+    fn literal(&mut self, text: &str, to: u16) -> u16 {
+        text.bytes().rev().fold(to, |to, byte| {
+            let from = self.state();
+            self.go(from, byte, to);
+            from
+        })
+    }
+
+    fn class(classes: &mut Vec<Routes>, routes: Routes) -> u16 {
+        let known = classes.iter().position(|class| *class == routes);
+        known.unwrap_or_else(|| {
+            classes.push(routes);
+            classes.len() - 1
+        }) as u16
+    }
+
+    /// The target of a request with this method, up to the space behind it, which leads to `version`.
+    fn path(&mut self, method: &str, version: u16) -> u16 {
+        let takes_method = |route: &Route| route.methods.is_empty() || route.methods.iter().any(|m| m == method);
+        // The prefixes as a trie: text so far, and its state.
+        let mut trie: BTreeMap<String, u16> = BTreeMap::new();
+        trie.insert("/".to_string(), 0);
+        for prefix in self.routes.iter().filter(|route| takes_method(route)).filter_map(|r| r.path.as_ref()) {
+            for end in 1..=prefix.len() {
+                if let Some(text) = prefix.get(..end) {
+                    trie.insert(text.to_string(), 0);
+                }
+            }
+        }
+        for state in trie.values_mut() {
+            *state = self.state();
+        }
+        // Off the trie, and in the query, only the class counts.
+        let mut off: HashMap<u16, (u16, u16)> = HashMap::new();
+        for (text, state) in &trie {
+            let allowed: Routes = self
+                .routes
+                .iter()
+                .map(|route| {
+                    takes_method(route) && route.path.as_ref().is_none_or(|prefix| text.starts_with(prefix))
+                })
+                .collect();
+            let class = Self::class(&mut self.path_classes, allowed);
+            let (loose, query) = match off.get(&class) {
+                Some(states) => *states,
+                None => {
+                    let states = (self.state(), self.state());
+                    off.insert(class, states);
+                    states
+                }
+            };
+            for from in [*state, loose, query] {
+                self.classes[usize::from(from)] = class;
+                self.go(from, b' ', version | END_OF_TARGET);
+                for byte in (0x21..0x7f).filter(|byte| !b"\"#<>\\?".contains(byte)) {
+                    self.go(from, byte, if from == query { query } else { loose });
+                }
+                self.go(from, b'?', query);
+            }
+            for (longer, child) in trie.range(text.clone()..).skip(1) {
+                if longer.len() == text.len() + 1 && longer.starts_with(text.as_str()) {
+                    self.go(*state, longer.as_bytes()[text.len()], *child);
+                }
+            }
+        }
+        let first = self.state();
+        self.go(first, b'/', trie["/"]);
+        first
+    }
+
+    /// All fields; `Host` exactly once. Leads from the first line's end to the head's end.
+    fn fields(&mut self) -> u16 {
+        let after_host = self.state();
+        let before_host = self.state();
+        let end = self.state();
+        self.go(after_host, b'\r', end);
+        self.go(end, b'\n', ACCEPT);
+        let host = self.host(after_host);
+        self.names(after_host, None);
+        self.names(before_host, Some(host));
+        before_host
+    }
+
+    /// Fields from the start of a line on. `Host` leads to `host`, or nowhere.
+    fn names(&mut self, line: u16, host: Option<u16>) {
+        let line_feed = self.literal("\n", line);
+        let value = self.state();
+        for byte in 0x20..0x7f {
+            self.go(value, byte, value);
+        }
+        self.go(value, b'\r', line_feed);
+        let first_of_value = self.state();
+        for byte in 0x20..0x7f {
+            self.go(first_of_value, byte, value);
+        }
+        let keep_alive = self.keep_alive(line_feed);
+        // Names of two characters and more, so that the length of a head bounds the number of its fields.
+        let name = self.state();
+        for byte in name_bytes() {
+            self.go(name, byte, name);
+        }
+        self.go(name, b':', first_of_value);
+        let mut words: BTreeMap<String, u16> = BTreeMap::new();
+        for word in FRAMING.into_iter().chain(["host", "connection"]) {
+            for end in 1..=word.len() {
+                words.insert(word[..end].to_string(), 0);
+            }
+        }
+        for byte in name_bytes() {
+            words.entry(char::from(byte.to_ascii_lowercase()).to_string()).or_insert(0);
+        }
+        for state in words.values_mut() {
+            *state = self.state();
+        }
+        for (word, state) in &words {
+            for byte in name_bytes() {
+                self.go(*state, byte, name);
+            }
+            for (longer, child) in words.range(word.clone()..).skip(1) {
+                if longer.len() == word.len() + 1 && longer.starts_with(word.as_str()) {
+                    self.go_letter(*state, longer.as_bytes()[word.len()], *child);
+                }
+            }
+            let colon = match word.as_str() {
+                "host" => host.unwrap_or(DEAD),
+                "connection" => keep_alive,
+                word if word.len() == 1 || FRAMING.contains(&word) => DEAD,
+                _ => first_of_value,
+            };
+            self.go(*state, b':', colon);
+            if word.len() == 1 {
+                self.go_letter(line, word.as_bytes()[0], *state);
+            }
+        }
+    }
+
+    fn keep_alive(&mut self, line_feed: u16) -> u16 {
+        let mut to = self.state();
+        self.go(to, b'\r', line_feed);
+        for byte in "keep-alive".bytes().rev() {
+            let from = self.state();
+            self.go_letter(from, byte, to);
+            to = from;
+        }
+        let start = self.state();
+        self.go(start, b' ', to);
+        self.go_letter(start, b'k', self.transitions[usize::from(to)][usize::from(b'k')]);
+        start
+    }
+
+    /// The value of `Host`, from the colon on; leads to the next line.
+    fn host(&mut self, next_line: u16) -> u16 {
+        let line_feed = self.literal("\n", next_line);
+        let mut states: HashMap<HostState, u16> = HashMap::new();
+        let mut ports: HashMap<u16, u16> = HashMap::new();
+        let nothing = HostState { exact: Some(String::new()), tail: String::new(), after_dot: true };
+        let first = self.state();
+        states.insert(nothing.clone(), first);
+        let mut open = vec![nothing];
+        while let Some(at) = open.pop() {
+            let from = states[&at];
+            if !at.after_dot {
+                let class = self.host_class(&at);
+                self.classes[usize::from(from)] = class;
+                self.go(from, b'\r', line_feed | END_OF_HOST);
+                let port = match ports.get(&class) {
+                    Some(port) => *port,
+                    None => {
+                        let port = self.port(class, line_feed);
+                        ports.insert(class, port);
+                        port
+                    }
+                };
+                self.go(from, b':', port);
+            }
+            for byte in (0..128u8).filter(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(byte)) {
+                if byte == b'.' && at.after_dot {
+                    continue;
+                }
+                let next = self.host_step(&at, char::from(byte));
+                let to = match states.get(&next) {
+                    Some(to) => *to,
+                    None => {
+                        let to = self.state();
+                        states.insert(next.clone(), to);
+                        open.push(next);
+                        to
+                    }
+                };
+                self.go_letter(from, byte, to);
+            }
+        }
+        let start = self.state();
+        self.transitions[usize::from(start)] = self.transitions[usize::from(first)];
+        self.go(start, b' ', first);
+        start
+    }
+
+    fn host_step(&self, at: &HostState, next: char) -> HostState {
+        let exact = at.exact.as_ref().map(|text| format!("{text}{next}"));
+        let exact = exact.filter(|text| {
+            self.hosts().any(|host| matches!(host, HostMatch::Exact(name) if name.starts_with(text.as_str())))
+        });
+        let mut tail = format!("{}{next}", at.tail);
+        while !tail.is_empty()
+            && !self.hosts().any(|host| matches!(host, HostMatch::Suffix(end) if end.starts_with(tail.as_str())))
+        {
+            tail.remove(0);
+        }
+        HostState { exact, tail, after_dot: next == '.' }
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &HostMatch> {
+        self.routes.iter().filter_map(|route| route.host.as_ref())
+    }
+
+    fn host_class(&mut self, at: &HostState) -> u16 {
+        let allowed = self.routes.iter().map(|route| match &route.host {
+            None => true,
+            Some(HostMatch::Exact(name)) => at.exact.as_ref() == Some(name),
+            // A longer tail hides a shorter suffix that it ends in.
+            Some(HostMatch::Suffix(end)) => at.tail.ends_with(end.as_str()),
+        });
+        let allowed = allowed.collect();
+        Self::class(&mut self.host_classes, allowed)
+    }
+
+    /// A port of one to four digits, from the colon on.
+    fn port(&mut self, class: u16, line_feed: u16) -> u16 {
+        let mut next = None;
+        for _ in 0..4 {
+            let digit = self.state();
+            self.classes[usize::from(digit)] = class;
+            self.go(digit, b'\r', line_feed | END_OF_HOST);
+            for byte in b'0'..=b'9' {
+                self.go(digit, byte, next.unwrap_or(DEAD));
+            }
+            next = Some(digit);
+        }
+        let start = self.state();
+        for byte in b'1'..=b'9' {
+            self.go(start, byte, next.unwrap_or(DEAD));
+        }
+        start
+    }
+
+    /// The first route that both classes allow. One that asks for a header field is the L7 thread's to judge.
+    fn verdicts(&self) -> Vec<u16> {
+        let pairs = self.path_classes.iter().flat_map(|path| self.host_classes.iter().map(move |host| (path, host)));
+        pairs
+            .map(|(path, host)| {
+                let first = (0..self.routes.len()).find(|&index| path[index] && host[index]);
+                match first.map(|index| &self.routes[index]) {
+                    Some(route) if route.header.is_none() => u16::try_from(route.pool).unwrap_or(NO_POOL),
+                    _ => NO_POOL,
+                }
+            })
+            .collect()
+    }
+}
+
+/// Characters of a field's name, without the underscore, which some servers take for a hyphen.
+fn name_bytes() -> impl Iterator<Item = u8> {
+    (0..128u8).filter(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^`|~".contains(byte))
+}
+
+#[cfg(test)]
+mod tests;

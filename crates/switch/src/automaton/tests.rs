@@ -1,0 +1,186 @@
+//! The automaton against the strict parser and the plan's routes.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use switchback_config::ClusterKey;
+use switchback_http::{Body, Limits, Progress, parse_head};
+
+use super::*;
+use crate::plan::takes;
+
+const ROUTES: &str = r#"
+[cluster]
+key_file = "key"
+[[node]]
+name = "n1"
+address = "192.0.2.21"
+[[pool]]
+name = "a"
+nodes = ["n1"]
+policy = "round-robin"
+[[pool]]
+name = "b"
+nodes = ["n1"]
+policy = "round-robin"
+[[pool]]
+name = "c"
+nodes = ["n1"]
+policy = "round-robin"
+[[service]]
+name = "s"
+listen = ["192.0.2.100:80"]
+[[service.route]]
+host = "img.example.com"
+path = "/img/"
+pool = "a"
+[[service.route]]
+host = "*.example.com"
+method = "GET"
+path = "/im"
+pool = "b"
+[[service.route]]
+host = "*.m.example.com"
+pool = "c"
+[[service.route]]
+path = "/beta"
+header = { name = "x-beta" }
+pool = "b"
+[[service.route]]
+method = ["HEAD", "POST"]
+path = "/img/"
+pool = "c"
+[[service.route]]
+path = "/"
+host = "example.com"
+pool = "a"
+[[service.route]]
+path = "/static"
+pool = "b"
+"#;
+
+fn routes() -> Vec<Route> {
+    let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
+    let cluster = switchback_config::parse(ROUTES, Path::new("cluster.toml"), keys).unwrap();
+    cluster.services[0].routes.clone()
+}
+
+/// What the XDP program does: the pool, if the bytes are a head and nothing else.
+fn run(automaton: &Automaton, bytes: &[u8]) -> Option<u16> {
+    let (mut state, mut path, mut host, mut accepted) = (automaton.start, 0, 0, false);
+    for &byte in bytes {
+        let next = if byte < 128 { automaton.transitions[usize::from(state)][usize::from(byte)] } else { DEAD };
+        if next & END_OF_TARGET != 0 {
+            path = automaton.classes[usize::from(state)];
+        }
+        if next & END_OF_HOST != 0 {
+            host = automaton.classes[usize::from(state)];
+        }
+        accepted = next & ACCEPT != 0;
+        state = next & STATE;
+    }
+    let pool = automaton.verdicts[usize::from(path * automaton.hosts + host)];
+    (accepted && pool != NO_POOL).then_some(pool)
+}
+
+/// What the L7 thread does.
+fn judge(routes: &[Route], bytes: &[u8]) -> Option<u16> {
+    let Ok(Progress::Complete(head)) = parse_head(bytes, &Limits::default()) else { return None };
+    if head.len != bytes.len() || head.body != Body::None || head.upgrade || head.expect_continue {
+        return None;
+    }
+    routes.iter().find(|route| takes(route, &head)).map(|route| route.pool as u16)
+}
+
+#[test]
+fn plain_requests_are_accepted_with_their_pool() {
+    let routes = routes();
+    let automaton = Automaton::compile(&routes, 4000).unwrap();
+    let rows = [
+        ("GET /img/a.png HTTP/1.1\r\nHost: img.example.com\r\n\r\n", Some(0)),
+        ("GET /img HTTP/1.1\r\nhost:IMG.example.com:8080\r\nAccept: */*\r\n\r\n", Some(1)),
+        ("HEAD /img/x HTTP/1.1\r\nHost: www.example.com\r\n\r\n", Some(2)),
+        ("GET / HTTP/1.1\r\nUser-Agent: curl/8\r\nHost: a.m.example.com\r\n\r\n", Some(2)),
+        ("GET /?q=/img/ HTTP/1.1\r\nHost: example.com\r\nConnection: Keep-Alive\r\n\r\n", Some(0)),
+        ("GET /static/x?y HTTP/1.1\r\nHost: 192.0.2.100\r\nCookie: a=b; c=d\r\n\r\n", Some(1)),
+        ("GET /beta HTTP/1.1\r\nHost: b\r\n\r\n", None),
+        ("GET /none HTTP/1.1\r\nHost: b\r\n\r\n", None),
+        ("POST /static/x HTTP/1.1\r\nHost: b\r\n\r\n", None),
+        ("GET /static/ HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\n\r\n", None),
+        ("GET /static/ HTTP/1.1\r\nHost: b\r\nHost: b\r\n\r\n", None),
+        ("GET /static/ HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n", None),
+        ("GET /static/ HTTP/1.1\r\nAccept: b\r\n\r\n", None),
+        ("GET /static/ HTTP/1.1\r\nHost: b\r\n\r\nG", None),
+    ];
+    for (text, pool) in rows {
+        assert_eq!(run(&automaton, text.as_bytes()), pool, "{text:?}");
+        if pool.is_some() {
+            assert_eq!(judge(&routes, text.as_bytes()), pool, "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn every_prefix_and_every_changed_byte_is_the_parsers_or_nobodys() {
+    let routes = routes();
+    let automaton = Automaton::compile(&routes, 4000).unwrap();
+    let text = b"GET /img/a?b HTTP/1.1\r\nHost: img.example.com:80\r\nConnection: keep-alive\r\nExpect-X: y\r\n\r\n";
+    assert_eq!(run(&automaton, text), Some(0));
+    for at in 0..text.len() {
+        assert_eq!(run(&automaton, &text[..at]), None, "{at} bytes");
+        for byte in 0..=255 {
+            let mut changed = text.to_vec();
+            changed[at] = byte;
+            if let Some(pool) = run(&automaton, &changed) {
+                assert_eq!(judge(&routes, &changed), Some(pool), "{:?}", String::from_utf8_lossy(&changed));
+            }
+        }
+    }
+}
+
+#[test]
+fn too_many_states_are_none() {
+    assert!(Automaton::compile(&routes(), 10).is_none());
+}
+
+fn part() -> impl Strategy<Value = String> {
+    const FIELDS: &[&str] = &[
+        "Host: example.com\r\n", "Host:img.example.com\r\n", "host: x.m.example.com:99\r\n", "Host: m.example.com.\r\n",
+        "Host: a..b\r\n", "Host: [2001:db8::1]\r\n", "Host: .example.com\r\n", "HOST: my_host\r\n", "Host: \r\n",
+        "Host: b:0\r\n", "Host: b:65536\r\n", "Host: b:9999\r\n", "Connection: keep-alive\r\n", "Connection: close\r\n",
+        "Connection: upgrade\r\nUpgrade: h2c\r\n", "Content-Length: 5\r\n", "content_length: 5\r\n", "Transfer-Encoding: chunked\r\n",
+        "Expect: 100-continue\r\n", "TE: trailers\r\n", "Trailer: x\r\n", "Accept:*/*\r\n", "A: b\r\n", "Ab:\r\n", "Ab: \t\r\n",
+        "Cookie: \u{e9}\r\n", " folded\r\n", "Bad Name: x\r\n", "x-beta: 1\r\n", "\r\n", "\n", "\r", "Ab : c\r\n", "Ab: c \r\n",
+    ];
+    prop_oneof![
+        8 => prop::sample::select(FIELDS).prop_map(str::to_string),
+        1 => "[ -~]{0,6}",
+        1 => "[A-Za-z-]{1,8}: ?[ -~]{0,10}\r\n",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn what_is_accepted_the_parser_routes_alike(
+        method in prop::sample::select(&["GET", "HEAD", "POST", "get", "GETT"][..]),
+        path in prop::sample::select(&["/", "/im", "/img", "/img/", "/img/x?/y#", "/beta", "/static", "/stati", "*", "//x", "/a\\b",
+            "/%zz", "http://example.com/", "/static?a=\"", "/img/?\\", "/img/../static"][..]),
+        version in prop::sample::select(&["HTTP/1.1\r\n", "HTTP/1.0\r\n", "HTTP/1.1\n", "HTTP/2\r\n"][..]),
+        parts in prop::collection::vec(part(), 0..6),
+        end in prop::sample::select(&["\r\n", "", "\r\n\r\n", "\r\nGET "][..]),
+    ) {
+        static COMPILED: LazyLock<(Vec<Route>, Automaton)> = LazyLock::new(|| {
+            let routes = routes();
+            let automaton = Automaton::compile(&routes, 4000).unwrap();
+            (routes, automaton)
+        });
+        let (routes, automaton) = &*COMPILED;
+        let text = format!("{method} {path} {version}{}{end}", parts.concat());
+        if let Some(pool) = run(automaton, text.as_bytes()) {
+            prop_assert_eq!(judge(routes, text.as_bytes()), Some(pool), "{:?}", text);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The tables of the automaton in the program's memory.
+//!
+//! A configuration is written to the bank that is not in use; the VIPs, which are replaced after it, say which bank
+//! holds theirs.
+
+use switchback_config::Cluster;
+use switchback_wire::{
+    SB_EXPRESS_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip,
+};
+
+use crate::automaton::{Automaton, COLUMNS, DEAD, STATE};
+use crate::plan::NodeId;
+
+const BANK_STATES: usize = SB_EXPRESS_STATES as usize / 2;
+const BANK_VERDICTS: usize = SB_EXPRESS_VERDICTS as usize / 2;
+const BANK_POOLS: usize = SB_EXPRESS_POOLS as usize / 2;
+const NODE_WORDS: usize = SB_EXPRESS_NODES as usize / 64;
+
+/// The program's memory.
+pub struct Tables<'a> {
+    /// Next state and flags by state and byte.
+    pub transitions: &'a mut [u16],
+    /// Classes by state.
+    pub classes: &'a mut [u16],
+    /// Pools by service and classes.
+    pub verdicts: &'a mut [u16],
+    /// A bit for each node by pool.
+    pub members: &'a mut [u64],
+}
+
+impl Tables<'_> {
+    /// Writes a configuration to a bank. The result has, for each service, what its VIPs must say; a service whose
+    /// routes do not fit, or whose configuration has too many pools, is left to the L7 thread.
+    pub fn write(&mut self, bank: usize, cluster: &Cluster, id: impl Fn(usize) -> NodeId) -> Vec<sb_vip> {
+        let left_alone = |service| sb_vip { service, ..Default::default() };
+        if cluster.pools.len() > BANK_POOLS {
+            return (0..cluster.services.len() as u16).map(left_alone).collect();
+        }
+        self.write_members(bank, cluster, id);
+        // State 0 is shared: it is dead in both banks.
+        let (mut next_state, mut next_verdict) = (bank * BANK_STATES + 1, bank * BANK_VERDICTS);
+        let (last_state, last_verdict) = ((bank + 1) * BANK_STATES, (bank + 1) * BANK_VERDICTS);
+        let mut vips = Vec::new();
+        for (index, service) in cluster.services.iter().enumerate() {
+            let automaton = Automaton::compile(&service.routes, last_state - next_state)
+                .filter(|automaton| automaton.verdicts.len() <= last_verdict - next_verdict);
+            let Some(automaton) = automaton else {
+                vips.push(left_alone(index as u16));
+                continue;
+            };
+            vips.push(sb_vip {
+                start: self.write_states(&automaton, next_state),
+                hosts: automaton.hosts,
+                verdicts: next_verdict as u32,
+                bank: bank as u16,
+                service: index as u16,
+                mss: 0,
+            });
+            self.verdicts[next_verdict..][..automaton.verdicts.len()].copy_from_slice(&automaton.verdicts);
+            next_state += automaton.transitions.len() - 1;
+            next_verdict += automaton.verdicts.len();
+        }
+        vips
+    }
+
+    /// Writes the states from place `base` on, except the dead one; the place of the first one's start.
+    fn write_states(&mut self, automaton: &Automaton, base: usize) -> u16 {
+        let place = |state: u16| if state == DEAD { DEAD } else { (base + usize::from(state) - 1) as u16 };
+        for (state, row) in automaton.transitions.iter().enumerate().skip(1) {
+            let at = base + state - 1;
+            for (cell, next) in std::iter::zip(&mut self.transitions[at * COLUMNS..][..COLUMNS], row) {
+                *cell = place(next & STATE) | (next & !STATE);
+            }
+            self.classes[at] = automaton.classes[state];
+        }
+        place(automaton.start)
+    }
+
+    fn write_members(&mut self, bank: usize, cluster: &Cluster, id: impl Fn(usize) -> NodeId) {
+        let words = &mut self.members[bank * BANK_POOLS * NODE_WORDS..][..BANK_POOLS * NODE_WORDS];
+        words.fill(0);
+        for (index, pool) in cluster.pools.iter().enumerate() {
+            for node in pool.nodes.iter().map(|node| id(*node) as usize) {
+                words[index * NODE_WORDS + node / 64] |= 1 << (node % 64);
+            }
+        }
+    }
+}

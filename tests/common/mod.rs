@@ -1,0 +1,333 @@
+//! A whole cluster for tests: a lab with servers, a node agent beside each of them, and a switch, all run by
+//! the `switchback` binary as a person would run it.
+//!
+//! A test that gets as far as [`Cluster::down`] has also shown that both kinds of processes end with status 0
+//! and leave nothing behind.
+
+#![allow(dead_code)] // each test file uses its part
+
+pub mod http;
+pub mod packets;
+pub mod traces;
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use switchback_lab::{Host, Lab, Process, Role, ServerKind, ServerOptions, Signal, Topology};
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub type Result<T = ()> = std::result::Result<T, Error>;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_switchback");
+/// How long anything may take that has no load to do.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a state is looked at that nobody announces.
+const POLL: Duration = Duration::from_millis(10);
+
+/// How long a load lasts.
+pub fn load_seconds() -> u64 {
+    if std::env::var_os("SWITCHBACK_LONG").is_some_and(|value| value == "1") { 10 } else { 3 }
+}
+
+/// Tests that measure time, or fill the machine with packets, have it for themselves. Test programs run one
+/// after the other anyway.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until `state` is what is wanted; an error tells the last state otherwise.
+pub fn wait_until<T: std::fmt::Debug>(
+    what: &str,
+    patience: Duration,
+    mut state: impl FnMut() -> Result<T>,
+    wanted: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let now = state()?;
+        if wanted(&now) {
+            return Ok(now);
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{what}: still {now:?} after {patience:?}").into());
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// What cluster to make.
+#[derive(Clone)]
+pub struct Plan {
+    pub topology: Topology,
+    /// One node for each.
+    pub servers: Vec<ServerKind>,
+    /// Names of the pools and indices of their nodes; `/img/` is for the pool `img`, all else for the first.
+    pub pools: Vec<(&'static str, Vec<usize>)>,
+    /// Which nodes are given by their IPv6 address.
+    pub ipv6_nodes: Vec<usize>,
+    pub generic_xdp: bool,
+    /// Lines for every server.
+    pub server_extra: &'static str,
+}
+
+impl Default for Plan {
+    /// nginx on two nodes, each of them a pool.
+    fn default() -> Self {
+        Plan {
+            topology: Topology::Flat,
+            servers: vec![ServerKind::Nginx; 2],
+            pools: vec![("web", vec![0]), ("img", vec![1])],
+            ipv6_nodes: Vec::new(),
+            generic_xdp: false,
+            server_extra: "",
+        }
+    }
+}
+
+impl Plan {
+    /// The cluster.toml; for a reload with changes too.
+    pub fn config(&self, lab: &Lab) -> String {
+        let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n".to_owned();
+        let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
+        let used = |index: &usize| self.pools.iter().any(|(_, nodes)| nodes.contains(index));
+        for index in (0..self.servers.len()).filter(used) {
+            let (name, address) = (lab.node(index).name(), self.address(lab, index));
+            add(format!("[[node]]\nname = \"{name}\"\naddress = \"{address}\"\n\n"));
+        }
+        for (name, nodes) in &self.pools {
+            let nodes: Vec<String> = nodes.iter().map(|index| format!("\"node{index}\"")).collect();
+            let nodes = nodes.join(", ");
+            add(format!("[[pool]]\nname = \"{name}\"\nnodes = [{nodes}]\npolicy = \"round-robin\"\n\n"));
+        }
+        add("[[service]]\nname = \"shop\"\nlisten = [\"{vip4}:80\", \"[{vip6}]:80\"]\n\n".to_owned());
+        if self.pools.iter().any(|(name, _)| *name == "img") {
+            add("[[service.route]]\npath = \"/img/\"\npool = \"img\"\n\n".to_owned());
+        }
+        add(format!("[[service.route]]\npool = \"{}\"\n", self.pools[0].0));
+        text
+    }
+
+    /// A node's address, as the configuration gives it.
+    pub fn address(&self, lab: &Lab, node: usize) -> IpAddr {
+        let host = lab.node(node);
+        if self.ipv6_nodes.contains(&node) { host.ipv6().into() } else { host.ipv4().into() }
+    }
+}
+
+/// A running cluster. Dropping it takes everything down; [`down`](Self::down) also checks how it ends.
+pub struct Cluster {
+    pub lab: Lab,
+    pub plan: Plan,
+    pub config: PathBuf,
+    switch: Option<Process>,
+    agents: Vec<Option<Process>>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    /// nginx on two nodes, each of them a pool.
+    pub fn start() -> Result<Cluster> {
+        Cluster::start_with(Plan::default())
+    }
+
+    /// Everything, running.
+    pub fn start_with(plan: Plan) -> Result<Cluster> {
+        let mut cluster = Cluster::prepare(plan)?;
+        for node in 0..cluster.plan.servers.len() {
+            if cluster.plan.pools.iter().any(|(_, nodes)| nodes.contains(&node)) {
+                cluster.start_node(node)?;
+            }
+        }
+        cluster.start_switch()?;
+        Ok(cluster)
+    }
+
+    /// The lab, its servers and the configuration, but none of our processes.
+    pub fn prepare(plan: Plan) -> Result<Cluster> {
+        let alone = alone();
+        let mut lab = Lab::builder().topology(plan.topology).nodes(plan.servers.len());
+        if plan.generic_xdp {
+            lab = lab.generic_xdp(Role::Switch);
+        }
+        let lab = lab.up()?;
+        lab.add_document("img/small", &[b'#'; 200])?;
+        lab.add_document("img/1m", &http::block(1))?;
+        for (index, &kind) in plan.servers.iter().enumerate() {
+            let options = ServerOptions { extra: plan.server_extra.to_owned(), ..ServerOptions::default() };
+            lab.node(index).server(kind, &options)?;
+        }
+        let config = lab.write_config_text(&plan.config(&lab))?;
+        let agents = plan.servers.iter().map(|_| None).collect();
+        Ok(Cluster { lab, plan, config, switch: None, agents, _alone: alone })
+    }
+
+    /// Writes a changed configuration; nobody reads it until told.
+    pub fn write_config(&self, plan: &Plan) -> Result {
+        self.lab.write_config_text(&plan.config(&self.lab))?;
+        Ok(())
+    }
+
+    /// `switchback switch`, whatever comes of it.
+    pub fn spawn_switch(&self) -> Result<Process> {
+        let mut command = Command::new(PROGRAM);
+        command.arg("switch").arg("--config").arg(&self.config);
+        for (name, ..) in self.lab.switch(0).interfaces() {
+            command.args(["--interface", name]);
+        }
+        Ok(self.lab.switch(0).spawn("switch", command)?)
+    }
+
+    /// `switchback node`, whatever comes of it.
+    pub fn spawn_node(&self, node: usize) -> Result<Process> {
+        let host = self.lab.node(node);
+        let mut command = Command::new(PROGRAM);
+        command.args(["node", "--interface", "eth0", "--name", host.name(), "--config"]).arg(&self.config);
+        Ok(host.spawn("agent", command)?)
+    }
+
+    /// Starts the switch and waits until it is ready.
+    pub fn start_switch(&mut self) -> Result {
+        let switch = self.spawn_switch()?;
+        switch.wait_for_log("ready", PATIENCE)?;
+        self.switch = Some(switch);
+        Ok(())
+    }
+
+    /// Starts a node's agent and waits until it is ready.
+    pub fn start_node(&mut self, node: usize) -> Result {
+        let agent = self.spawn_node(node)?;
+        agent.wait_for_log("ready", PATIENCE)?;
+        self.agents[node] = Some(agent);
+        Ok(())
+    }
+
+    /// The process of the switch.
+    pub fn switch(&self) -> &Process {
+        self.switch.as_ref().expect("the switch runs")
+    }
+
+    /// The process of a node's agent.
+    pub fn agent(&self, node: usize) -> &Process {
+        self.agents[node].as_ref().expect("the agent runs")
+    }
+
+    pub fn kill_switch(&mut self) -> Result {
+        self.switch.take().expect("the switch runs").kill()?;
+        Ok(())
+    }
+
+    pub fn kill_node(&mut self, node: usize) -> Result {
+        self.agents[node].take().expect("the agent runs").kill()?;
+        Ok(())
+    }
+
+    /// SIGTERM, and status 0 within two seconds.
+    pub fn stop_switch(&mut self) -> Result {
+        stop(&self.switch.take().expect("the switch runs"))
+    }
+
+    /// SIGTERM, and status 0 within two seconds.
+    pub fn stop_node(&mut self, node: usize) -> Result {
+        stop(&self.agents[node].take().expect("the agent runs"))
+    }
+
+    /// Stops everything that runs, checks that nothing is left of it, and takes the lab down.
+    pub fn down(mut self) -> Result {
+        self.stop_all()?;
+        self.assert_no_trace()?;
+        self.lab.down()?;
+        Ok(())
+    }
+
+    pub fn stop_all(&mut self) -> Result {
+        if self.switch.is_some() {
+            self.stop_switch()?;
+        }
+        for node in 0..self.agents.len() {
+            if self.agents[node].is_some() {
+                self.stop_node(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of ours on the switch and the nodes.
+    pub fn assert_no_trace(&self) -> Result {
+        for host in self.lab.switches().chain(self.lab.nodes()) {
+            let traces = traces::of(host)?;
+            assert!(traces.is_empty(), "left on {}: {traces:#?}", host.name());
+        }
+        Ok(())
+    }
+
+    pub fn client(&self) -> &Host {
+        self.lab.client(0)
+    }
+
+    pub fn url4(&self, path: &str) -> String {
+        format!("http://{}{path}", self.lab.vip4())
+    }
+
+    pub fn url6(&self, path: &str) -> String {
+        format!("http://[{}]{path}", self.lab.vip6())
+    }
+
+    pub fn switch_status(&self) -> Result<Value> {
+        status(self.lab.switch(0))
+    }
+
+    pub fn node_status(&self, node: usize) -> Result<Value> {
+        status(self.lab.node(node))
+    }
+
+    /// A counter of the switch's program.
+    pub fn switch_counter(&self, name: &str) -> Result<u64> {
+        counter(&self.switch_status()?, name)
+    }
+
+    /// A counter of a node's programs.
+    pub fn node_counter(&self, node: usize, name: &str) -> Result<u64> {
+        counter(&self.node_status(node)?, name)
+    }
+
+    /// Flow entries of the switch.
+    pub fn flows(&self) -> Result<u64> {
+        Ok(self.switch_status()?["flows"].as_u64().ok_or("no number of flows")?)
+    }
+
+    /// Runs `switchback` on a host to its end.
+    pub fn run(&self, host: &Host, arguments: &[&str]) -> Result<switchback_lab::Output> {
+        Ok(host.run([&[PROGRAM], arguments].concat())?)
+    }
+}
+
+fn stop(process: &Process) -> Result {
+    process.signal(Signal::SIGTERM)?;
+    let ended: Option<ExitStatus> = process.wait_timeout(Duration::from_secs(2))?;
+    let log = process.log();
+    let status = ended.ok_or_else(|| format!("{} ignores SIGTERM:\n{log}", process.name()))?;
+    assert!(status.success(), "{} ends with {status}:\n{log}", process.name());
+    Ok(())
+}
+
+/// What `switchback status --json` says on a host.
+pub fn status(host: &Host) -> Result<Value> {
+    let shown = host.run([PROGRAM, "status", "--json"])?.success()?;
+    Ok(serde_json::from_str(&shown)?)
+}
+
+fn counter(status: &Value, name: &str) -> Result<u64> {
+    let value = status["counters"][name].as_u64();
+    value.ok_or_else(|| format!("no counter {name} in {}", status["counters"]).into())
+}
+
+/// The file's name in the lab, for messages.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("the lab's paths are UTF-8")
+}

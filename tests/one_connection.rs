@@ -1,0 +1,62 @@
+//! One TCP connection of an unmodified client goes back and forth between two pools, request by request, and
+//! the client notices nothing: the bytes are right, the connection stays, and no request waits.
+
+mod common;
+
+use std::time::Duration;
+
+use common::http::{Documents, alternating, fetch};
+use common::{Cluster, Plan, Result};
+use switchback_lab::ServerKind;
+
+const REQUESTS: usize = 1000;
+/// A lost packet costs at least 200 ms (TCP_RTO_MIN).
+const SLOWEST: Duration = Duration::from_millis(100);
+
+fn alternate(servers: [ServerKind; 2], v6: bool) -> Result {
+    let cluster = Cluster::start_with(Plan { servers: servers.to_vec(), ..Plan::default() })?;
+    let documents = Documents::of(&cluster.lab)?;
+    let gets =
+        alternating(&documents, REQUESTS, |path| if v6 { cluster.url6(path) } else { cluster.url4(path) });
+    let responses = fetch(cluster.client(), &gets, &[], Duration::from_secs(60))?;
+    assert_eq!(responses.len(), REQUESTS);
+    for (index, response) in responses.iter().enumerate() {
+        assert_eq!(response.node, format!("node{}", index % 2), "request {index}");
+    }
+    assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
+    let slowest = responses.iter().map(|response| response.time).max().expect("there are responses");
+    println!("slowest request {slowest:?}");
+    assert!(slowest < SLOWEST, "a request took {slowest:?}");
+
+    // All but the first request moved the flow.
+    let status = cluster.switch_status()?;
+    let released: u64 = (0..2).filter_map(|node| status["nodes"][node]["released"].as_u64()).sum();
+    assert_eq!(released, REQUESTS as u64 - 1, "{status:#}");
+    assert_eq!(status["dispatch"]["answered"], serde_json::json!({}), "{status:#}");
+    cluster.down()
+}
+
+#[test]
+fn nginx_and_nginx_over_ipv4() -> Result {
+    alternate([ServerKind::Nginx, ServerKind::Nginx], false)
+}
+
+#[test]
+fn nginx_and_nginx_over_ipv6() -> Result {
+    alternate([ServerKind::Nginx, ServerKind::Nginx], true)
+}
+
+#[test]
+fn nginx_and_apache_over_ipv4() -> Result {
+    alternate([ServerKind::Nginx, ServerKind::Apache], false)
+}
+
+#[test]
+fn apache_and_nginx_over_ipv6() -> Result {
+    alternate([ServerKind::Apache, ServerKind::Nginx], true)
+}
+
+#[test]
+fn nginx_and_caddy_over_ipv4() -> Result {
+    alternate([ServerKind::Nginx, ServerKind::Caddy], false)
+}
