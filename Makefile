@@ -1,6 +1,6 @@
 # make demo    builds, and shows a cluster on this machine
 # make test    formatting, lints, all tests; the last line is "N passed, N failed"
-# make bench   the demonstration with a longer load
+# make bench   measures beside HAProxy and nginx: seven minutes on a quiet machine; docs/benchmarks.md
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
 # make fmt     formats Rust and C
 # make deps    installs what is missing (Debian and Ubuntu); the others begin with it
@@ -22,9 +22,10 @@ demo: deps
 	cargo build --release --package switchback-cli
 	@$(SWITCHBACK) lab demo
 
+bench: COMMANDS += haproxy:haproxy
 bench: deps
 	cargo build --release --package switchback-cli
-	@$(SWITCHBACK) lab demo --load 20
+	@$(SWITCHBACK) lab run proxies
 
 lab: deps
 	cargo build --release --package switchback-cli

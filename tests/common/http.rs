@@ -76,6 +76,17 @@ pub fn fetch(
     options: &[&str],
     timeout: Duration,
 ) -> Result<Vec<Response>> {
+    start_fetch(host, gets.to_vec(), options, timeout)?()
+}
+
+/// Likewise, but the comparison is left to the returned function, so that something else can be done
+/// meanwhile: in a thread, or it will not go on when the pipe is full.
+pub fn start_fetch(
+    host: &Host,
+    gets: Vec<(String, Document)>,
+    options: &[&str],
+    timeout: Duration,
+) -> Result<impl FnOnce() -> Result<Vec<Response>> + Send + use<>> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = host.directory().join(format!("curl-{number}.conf"));
@@ -87,22 +98,26 @@ pub fn fetch(
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (mut stdout, mut stderr) =
         (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-    let said = thread::spawn(move || {
-        let mut text = String::new();
-        stderr.read_to_string(&mut text).map(|_| text)
-    });
-    let compared = compare(&mut stdout, gets);
-    if compared.is_err() {
-        child.kill()?;
-    }
-    drop(stdout);
-    let status = child.wait()?;
-    let said = said.join().expect("the reader does not panic")?;
-    compared.map_err(|error| format!("{error}; curl ended with {status} and said {}", tail(&said)))?;
-    if !status.success() {
-        return Err(format!("curl ended with {status}: {}", tail(&said)).into());
-    }
-    said.lines().filter_map(|line| line.strip_prefix("curl: ")).filter(|line| !line.starts_with('(')).map(parse).collect()
+    Ok(move || {
+        let said = thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).map(|_| text)
+        });
+        let compared = compare(&mut stdout, &gets);
+        if compared.is_err() {
+            child.kill()?;
+        }
+        drop(stdout);
+        let status = child.wait()?;
+        let said = said.join().expect("the reader does not panic")?;
+        compared.map_err(|error| format!("{error}; curl ended with {status} and said {}", tail(&said)))?;
+        if !status.success() {
+            return Err(format!("curl ended with {status}: {}", tail(&said)).into());
+        }
+        // curl's own words begin with `curl: (`.
+        let lines = said.lines().filter_map(|line| line.strip_prefix("curl: "));
+        lines.filter(|line| !line.starts_with('(')).map(parse).collect()
+    })
 }
 
 fn tail(text: &str) -> String {

@@ -82,7 +82,7 @@ pub fn attach_foreign_xdp(host: &Host, interface: &str) -> Result {
     fs::write(
         &source,
         "__attribute__((section(\"xdp\"), used)) int pass(void *ctx) { return 2; }\n\
-         char license[] __attribute__((section(\"license\"), used)) = \"GPL\";\n",
+         char _license[] __attribute__((section(\"license\"), used)) = \"GPL\";\n",
     )?;
     let (source, object) = (super::text(&source).to_owned(), super::text(&object).to_owned());
     host.run(["clang", "-O2", "-g", "-target", "bpf", "-c", &source, "-o", &object])?.success()?;

@@ -120,7 +120,7 @@ impl Program {
             return Err(Error::new(format!(
                 "{name} has no native XDP, and in generic mode packets arrive merged (GRO), longer than can be handed over"
             ))
-            .remedy(format!("run `ethtool -K {name} gro off` and start again")));
+            .remedy(format!("run `ethtool -K {} gro off` and start again", interface::merging(name)?)));
         }
         Ok(())
     }

@@ -25,8 +25,13 @@ impl Machine {
         }
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
         let mut facts = vec![
-            ("Kernel".to_owned(), kernel()?),
+            (
+                "Kernel".to_owned(),
+                format!("Linux {} {}", setting("kernel/osrelease")?, std::env::consts::ARCH),
+            ),
             ("CPU".to_owned(), format!("{cpus} × {}", cpu_model()?)),
+            // New network namespaces have the machine's, and large responses feel which it is.
+            ("TCP congestion control".to_owned(), setting("net/ipv4/tcp_congestion_control")?),
             ("switchback".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ];
         for (program, argument) in programs {
@@ -41,10 +46,10 @@ fn installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-fn kernel() -> Result<String> {
-    let path = "/proc/sys/kernel/osrelease";
-    let release = fs::read_to_string(path).doing(|| format!("read {path}"))?;
-    Ok(format!("Linux {} {}", release.trim(), std::env::consts::ARCH))
+fn setting(name: &str) -> Result<String> {
+    let path = format!("/proc/sys/{name}");
+    let value = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
+    Ok(value.trim().to_owned())
 }
 
 /// Some architectures name none.
