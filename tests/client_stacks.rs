@@ -15,7 +15,8 @@ fn assert_served(cluster: &Cluster) -> Result {
         assert!(response.time < Duration::from_secs(2), "{url} took {:?}", response.time);
     }
     for v6 in [false, true] {
-        let gets = alternating(&documents, 16, |path| if v6 { cluster.url6(path) } else { cluster.url4(path) });
+        let gets =
+            alternating(&documents, 16, |path| if v6 { cluster.url6(path) } else { cluster.url4(path) });
         let responses = fetch(cluster.client(), &gets, &[], Duration::from_secs(20))?;
         assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
     }

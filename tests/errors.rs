@@ -48,7 +48,8 @@ fn an_interface_that_does_not_exist() -> Result {
     // The first one is there, and left alone again.
     let words = ["switch", "--interface", "eth0", "--interface", "eth7"];
     refused(&cluster, &spawn(&cluster, cluster.lab.switch(0), &[], &words)?, 2, &parts)?;
-    let node = spawn(&cluster, cluster.lab.node(0), &[], &["node", "--name", "node0", "--interface", "eth7"])?;
+    let node =
+        spawn(&cluster, cluster.lab.node(0), &[], &["node", "--name", "node0", "--interface", "eth7"])?;
     refused(&cluster, &node, 2, &parts)
 }
 
@@ -167,7 +168,12 @@ fn a_key_file_that_is_missing_or_open_to_all() -> Result {
     }
     fs::remove_file(&key)?;
     for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
-        refused(&cluster, &spawn(&cluster, host, &[], words)?, 2, &["cannot read", text(&key), "switchback keygen"])?;
+        refused(
+            &cluster,
+            &spawn(&cluster, host, &[], words)?,
+            2,
+            &["cannot read", text(&key), "switchback keygen"],
+        )?;
     }
     Ok(())
 }

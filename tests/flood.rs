@@ -49,9 +49,12 @@ fn flood(cluster: &Cluster, tcp_flags: u8, seed: u64) -> Result {
         let forged = flow(SocketAddr::new(IpAddr::V4(source), port), vip);
         raw.send(vip.ip(), &bare(&forged, true, random.next(), random.next(), tcp_flags))?;
         if sent % GROUP == 0 {
-            wait_until("forged packets on their way", PATIENCE, || Ok(arrived.to_host()?.packets), |count| {
-                *count >= sent
-            })?;
+            wait_until(
+                "forged packets on their way",
+                PATIENCE,
+                || Ok(arrived.to_host()?.packets),
+                |count| *count >= sent,
+            )?;
         }
     }
     Ok(())

@@ -51,7 +51,10 @@ fn a_node_takes_only_its_own_handoffs() -> Result {
     let raw = Raw::open(cluster.lab.switch(0))?;
 
     let wrong = sb_key { k0: key.k0 ^ 1, k1: key.k1 };
-    raw.send(nodes[0], &handoff_packet(&wrong, sb_op::SB_OP_ADOPT, (switch, nodes[0], nodes[0]), &flow, REQUEST))?;
+    raw.send(
+        nodes[0],
+        &handoff_packet(&wrong, sb_op::SB_OP_ADOPT, (switch, nodes[0], nodes[0]), &flow, REQUEST),
+    )?;
     wait_for_node(&cluster, 0, "drop_tag", 1)?;
     assert_eq!(cluster.node_counter(0, "adopted")?, 0);
 
@@ -68,7 +71,9 @@ fn a_node_takes_only_its_own_handoffs() -> Result {
     // Each bit that the tag covers: another operation, another flow, another byte of the request's position.
     let valid = || handoff_packet(&key, sb_op::SB_OP_RELEASE, (switch, nodes[0], nodes[0]), &flow, REQUEST);
     let (option, inner) = (20 + 8 + 8, valid().len() - REQUEST.len() - 40);
-    for (index, at) in [option + 4, option + 5, option + 8, inner + 12, inner + 20, inner + 24].into_iter().enumerate() {
+    for (index, at) in
+        [option + 4, option + 5, option + 8, inner + 12, inner + 20, inner + 24].into_iter().enumerate()
+    {
         let mut changed = valid();
         changed[at] ^= 1;
         raw.send(nodes[0], &changed)?;
@@ -85,7 +90,8 @@ fn the_switch_takes_only_handoffs_of_its_cluster() -> Result {
     let (key, flow) = (handoff_key(&cluster)?, flow(client, vip));
     let raw = Raw::open(cluster.lab.node(0))?;
     let wrong = sb_key { k0: key.k0, k1: key.k1 ^ 1 };
-    let packet = |key: &sb_key| handoff_packet(key, sb_op::SB_OP_OWNED, (nodes[0], switch, nodes[0]), &flow, REQUEST);
+    let packet =
+        |key: &sb_key| handoff_packet(key, sb_op::SB_OP_OWNED, (nodes[0], switch, nodes[0]), &flow, REQUEST);
     let flows = cluster.flows()?;
     raw.send(switch, &packet(&wrong))?;
     wait_for_switch(&cluster, "drop_tag", 1)?;

@@ -22,7 +22,8 @@ fn download(cluster: &Cluster) -> Result {
                 scope.spawn(move || -> Result {
                     let choose = |index: usize| {
                         let large = [&documents.large, &documents.img_large][(index + connection) % 2];
-                        let url = [cluster.url4(large.path), cluster.url6(large.path)][connection % 2].clone();
+                        let url =
+                            [cluster.url4(large.path), cluster.url6(large.path)][connection % 2].clone();
                         (url, large.clone())
                     };
                     let gets: Vec<_> = (0..DOWNLOADS).map(choose).collect();

@@ -47,7 +47,11 @@ fn after_sigkill_restart_and_sigterm() -> Result {
         cluster.kill_node(0)?;
         cluster.kill_node(1)?;
         for host in cluster.lab.switches().chain(cluster.lab.nodes()) {
-            assert!(!traces::of(host)?.is_empty(), "what is attached on {} is gone with the process", host.name());
+            assert!(
+                !traces::of(host)?.is_empty(),
+                "what is attached on {} is gone with the process",
+                host.name()
+            );
         }
         cluster.start_node(1)?;
         cluster.start_switch()?;
@@ -66,7 +70,12 @@ fn download_while(disturb: impl FnOnce(&mut Cluster) -> Result) -> Result {
     let received = |cluster: &Cluster| Ok(cluster.client().interface_counters("eth0")?.rx.bytes);
     let start = received(&cluster)?;
     let download = thread::spawn(start_fetch(cluster.client(), vec![(url, long)], &[], TIMEOUT)?);
-    wait_until("the download has begun", PATIENCE, || received(&cluster), |bytes| *bytes > start + (50 << 20))?;
+    wait_until(
+        "the download has begun",
+        PATIENCE,
+        || received(&cluster),
+        |bytes| *bytes > start + (50 << 20),
+    )?;
     disturb(&mut cluster)?;
     let so_far = received(&cluster)? - start;
     assert!(so_far < (MEBIBYTES as u64 - 50) << 20, "the download was over too early: {so_far} bytes");
@@ -94,9 +103,12 @@ fn a_download_goes_on_over_a_restarted_switch() -> Result {
         let switch = traces::of(cluster.lab.switch(0))?;
         assert!(switch.is_empty(), "{switch:#?}");
         cluster.start_switch()?;
-        wait_until("flows found again", PATIENCE, || Ok(cluster.switch_status()?["dispatch"]["recovered"].as_u64()), |n| {
-            *n > Some(0)
-        })?;
+        wait_until(
+            "flows found again",
+            PATIENCE,
+            || Ok(cluster.switch_status()?["dispatch"]["recovered"].as_u64()),
+            |n| *n > Some(0),
+        )?;
         Ok(())
     })
 }

@@ -19,7 +19,8 @@ enum Told {
 
 /// Three machines, of which the first two are nodes of one pool.
 fn start() -> Result<(Cluster, Plan)> {
-    let plan = Plan { servers: vec![ServerKind::Nginx; 3], pools: vec![("web", vec![0, 1])], ..Plan::default() };
+    let plan =
+        Plan { servers: vec![ServerKind::Nginx; 3], pools: vec![("web", vec![0, 1])], ..Plan::default() };
     Ok((Cluster::start_with(plan.clone())?, plan))
 }
 
@@ -83,7 +84,8 @@ fn a_node_leaves_during_a_download() -> Result {
     let documents = Documents::of(&cluster.lab)?;
     // Round robin: one of two downloads that begin together is node1's. Each is followed by a small request on
     // the same connection.
-    let gets = || vec![(cluster.url4("/long"), long.clone()), (cluster.url4("/small"), documents.small.clone())];
+    let gets =
+        || vec![(cluster.url4("/long"), long.clone()), (cluster.url4("/small"), documents.small.clone())];
     let timeout = Duration::from_secs(60);
     let downloads = [0, 1].map(|_| start_fetch(cluster.client(), gets(), &[], timeout));
     let downloads = downloads.into_iter().map(|download| Ok(thread::spawn(download?)));
@@ -120,7 +122,9 @@ fn a_broken_file_changes_nothing(told: Told) -> Result {
     fs::write(&cluster.config, &broken)?;
     let line = broken.lines().position(|line| line.contains("node9")).expect("it is there") + 1;
     let place = format!("{}:{line}:", common::text(&cluster.config));
-    for (host, process) in [(cluster.lab.switch(0), cluster.switch()), (cluster.lab.node(0), cluster.agent(0))] {
+    for (host, process) in
+        [(cluster.lab.switch(0), cluster.switch()), (cluster.lab.node(0), cluster.agent(0))]
+    {
         match told {
             Told::Signal => {
                 process.signal(Signal::SIGHUP)?;
@@ -130,7 +134,11 @@ fn a_broken_file_changes_nothing(told: Told) -> Result {
             Told::Command => {
                 let output = cluster.run(host, &["reload"])?;
                 assert_eq!(output.status.code(), Some(1));
-                assert!(output.stderr.contains(&place) && output.stderr.contains("node9"), "{}", output.stderr);
+                assert!(
+                    output.stderr.contains(&place) && output.stderr.contains("node9"),
+                    "{}",
+                    output.stderr
+                );
             }
         }
     }

@@ -93,11 +93,17 @@ pub fn start_fetch(
     let lines: String = gets.iter().map(|(url, _)| format!("url = \"{url}\"\noutput = \"-\"\n")).collect();
     fs::write(&path, lines)?;
     let mut command = host.command("timeout");
-    command.args(["--signal=KILL", &timeout.as_secs_f64().to_string(), "curl", "-sS", "--fail-early", "--fail"]);
+    command.args([
+        "--signal=KILL",
+        &timeout.as_secs_f64().to_string(),
+        "curl",
+        "-sS",
+        "--fail-early",
+        "--fail",
+    ]);
     command.args(["--write-out", WRITE_OUT, "-K"]).arg(&path).args(options);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (mut stdout, mut stderr) =
-        (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let (mut stdout, mut stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
     Ok(move || {
         let said = thread::spawn(move || {
             let mut text = String::new();
@@ -161,7 +167,11 @@ fn parse(line: &str) -> Result<Response> {
 }
 
 /// `count` requests that change the pool each time, every fourth for a mebibyte.
-pub fn alternating(documents: &Documents, count: usize, url: impl Fn(&str) -> String) -> Vec<(String, Document)> {
+pub fn alternating(
+    documents: &Documents,
+    count: usize,
+    url: impl Fn(&str) -> String,
+) -> Vec<(String, Document)> {
     let choose = |index: usize| {
         // Both pools have large documents: of eight requests, the last two.
         let document = match (index % 2, index % 8 >= 6) {

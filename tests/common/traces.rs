@@ -24,7 +24,8 @@ pub fn of(host: &Host) -> Result<Vec<String>> {
         }
     }
     let addresses = host.run(["ip", "-o", "addr", "show"])?.success()?;
-    let ours = |line: &&str| line.contains("proto 0x5b") || line.contains("192.0.2.100/") || line.contains("::100/");
+    let ours =
+        |line: &&str| line.contains("proto 0x5b") || line.contains("192.0.2.100/") || line.contains("::100/");
     traces.extend(addresses.lines().filter(ours).map(str::to_owned));
     let inode = fs::metadata(format!("/run/netns/{}", host.namespace_name()))?.ino().to_string();
     for directory in ["/sys/fs/bpf/switchback", "/run/switchback"] {

@@ -84,11 +84,7 @@ impl Up {
             ServerName::Apache => ServerKind::Apache,
             ServerName::Caddy => ServerKind::Caddy,
         });
-        let lab = Builder::default()
-            .clients(self.clients)
-            .nodes(self.nodes)
-            .topology(topology)
-            .up()?;
+        let lab = Builder::default().clients(self.clients).nodes(self.nodes).topology(topology).up()?;
         if let Some(kind) = server {
             lab.nodes().try_for_each(|node| node.server(kind, &ServerOptions::default()).map(drop))?;
         }

@@ -70,9 +70,8 @@ pub(crate) fn connect(options: &Builder, plan: &Plan, net: &NetNs, hosts: &[NetN
     bridges_and_cables(options, plan, net, hosts)?;
     thread::scope(|scope| {
         let mut threads = vec![scope.spawn(|| ports(plan, net))];
-        threads.extend(
-            pairs().map(|(host, namespace)| scope.spawn(move || host_side(plan, host, namespace))),
-        );
+        threads
+            .extend(pairs().map(|(host, namespace)| scope.spawn(move || host_side(plan, host, namespace))));
         // All are joined before the first error is returned.
         let results: Vec<Result<()>> = threads
             .into_iter()
@@ -155,9 +154,7 @@ fn host_side(plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
     threaded(namespace, with_napi.map(|link| link.device.as_str()))?;
     let switch = plan.hosts.iter().find(|host| host.role == Role::Switch);
     match (host.role, switch) {
-        (Role::Router, Some(switch)) => {
-            namespace.ip(&vip_routes(plan.vip4, plan.vip6, &switch.links[0]))
-        }
+        (Role::Router, Some(switch)) => namespace.ip(&vip_routes(plan.vip4, plan.vip6, &switch.links[0])),
         _ => Ok(()),
     }
 }

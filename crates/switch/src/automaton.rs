@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use switchback_config::{HostMatch, Route};
 use switchback_wire::{
-    SB_EXPRESS_ACCEPT, SB_EXPRESS_COLUMNS, SB_EXPRESS_END_OF_HOST, SB_EXPRESS_END_OF_TARGET, SB_EXPRESS_NO_POOL,
-    SB_EXPRESS_STATE,
+    SB_EXPRESS_ACCEPT, SB_EXPRESS_COLUMNS, SB_EXPRESS_END_OF_HOST, SB_EXPRESS_END_OF_TARGET,
+    SB_EXPRESS_NO_POOL, SB_EXPRESS_STATE,
 };
 
 /// Columns of the transition table: ASCII.
@@ -94,13 +94,7 @@ impl Automaton {
         }
         let verdicts = builder.verdicts();
         let hosts = builder.host_classes.len() as u16;
-        Some(Automaton {
-            transitions: builder.transitions,
-            classes: builder.classes,
-            start,
-            verdicts,
-            hosts,
-        })
+        Some(Automaton { transitions: builder.transitions, classes: builder.classes, start, verdicts, hosts })
     }
 }
 
@@ -141,7 +135,8 @@ impl Builder<'_> {
 
     /// The target of a request with this method, up to the space behind it, which leads to `version`.
     fn path(&mut self, method: &str, version: u16) -> u16 {
-        let takes_method = |route: &Route| route.methods.is_empty() || route.methods.iter().any(|m| m == method);
+        let takes_method =
+            |route: &Route| route.methods.is_empty() || route.methods.iter().any(|m| m == method);
         // The prefixes as a trie: text so far, and its state.
         let mut trie: BTreeMap<String, u16> = BTreeMap::new();
         trie.insert("/".to_string(), 0);
@@ -298,7 +293,9 @@ impl Builder<'_> {
                 };
                 self.go(from, b':', port);
             }
-            for byte in (0..128u8).filter(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(byte)) {
+            for byte in (0..128u8)
+                .filter(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(byte))
+            {
                 if byte == b'.' && at.after_dot {
                     continue;
                 }
@@ -328,7 +325,9 @@ impl Builder<'_> {
         });
         let mut tail = format!("{}{next}", at.tail);
         while !tail.is_empty()
-            && !self.hosts().any(|host| matches!(host, HostMatch::Suffix(end) if end.starts_with(tail.as_str())))
+            && !self
+                .hosts()
+                .any(|host| matches!(host, HostMatch::Suffix(end) if end.starts_with(tail.as_str())))
         {
             tail.remove(0);
         }
@@ -371,7 +370,8 @@ impl Builder<'_> {
 
     /// The first route that both classes allow. One that asks for a header field is the L7 thread's to judge.
     fn verdicts(&self) -> Vec<u16> {
-        let pairs = self.path_classes.iter().flat_map(|path| self.host_classes.iter().map(move |host| (path, host)));
+        let pairs =
+            self.path_classes.iter().flat_map(|path| self.host_classes.iter().map(move |host| (path, host)));
         pairs
             .map(|(path, host)| {
                 let first = (0..self.routes.len()).find(|&index| path[index] && host[index]);

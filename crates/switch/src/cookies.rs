@@ -20,7 +20,8 @@ impl Keys {
     /// `now` is the time since 1970.
     pub fn new(keys: &[ClusterKey], now: Duration) -> Self {
         let epoch = cookie_epoch(now);
-        let mut made = Keys { sign: keys[0].clone(), accept: keys.get(1).cloned(), epoch, slots: Default::default() };
+        let mut made =
+            Keys { sign: keys[0].clone(), accept: keys.get(1).cloned(), epoch, slots: Default::default() };
         made.fill(epoch.wrapping_sub(1));
         made.fill(epoch);
         made

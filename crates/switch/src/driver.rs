@@ -6,7 +6,9 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::{MapCore, MapFlags};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
+};
 use serde_json::json;
 use switchback_config::Cluster;
 use switchback_runtime::netlink::Socket;
@@ -181,7 +183,8 @@ impl<'a> Driver<'a> {
             let _ = flows.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY);
         } else if !output.updates.is_empty() {
             let keys: Vec<u8> = output.updates.iter().flat_map(|(flow, _)| bytes_of(flow)).copied().collect();
-            let values: Vec<u8> = output.updates.iter().flat_map(|(_, entry)| bytes_of(entry)).copied().collect();
+            let values: Vec<u8> =
+                output.updates.iter().flat_map(|(_, entry)| bytes_of(entry)).copied().collect();
             let count = output.updates.len() as u32;
             // Updates of an LRU map fail for want of memory only; the client's next packet is then asked about.
             let _ = flows.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
@@ -192,7 +195,8 @@ impl<'a> Driver<'a> {
 
     /// Asks the kernel for the way to every node and tells program and dispatcher.
     fn resolve(&mut self, program: &Program) -> Result<()> {
-        let current: Vec<(IpAddr, u32)> = self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
+        let current: Vec<(IpAddr, u32)> =
+            self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
         for (address, id) in current {
             let route = nexthop::route(&mut self.netlink, address);
             let route = route.doing(|| format!("ask for the route to {address}"))?;
@@ -274,7 +278,8 @@ impl<'a> Driver<'a> {
         let program = self.program();
         let stats = &self.dispatcher.stats;
         let interfaces = program.attached.iter();
-        let interfaces = interfaces.map(|attached| json!({"name": attached.name, "mode": attached.mode.name()}));
+        let interfaces =
+            interfaces.map(|attached| json!({"name": attached.name, "mode": attached.mode.name()}));
         let services = self.cluster.services.iter().enumerate().map(|(index, service)| {
             json!({
                 "name": service.name,
@@ -324,7 +329,8 @@ impl<'a> Driver<'a> {
 
 fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
-    old.with(&addresses, NODES).ok_or_else(|| Error::new(format!("there is no place for more than {NODES} nodes")))
+    old.with(&addresses, NODES)
+        .ok_or_else(|| Error::new(format!("there is no place for more than {NODES} nodes")))
 }
 
 /// Takes the handoff packets' port for one family, so that nobody else's traffic is mixed up with them.

@@ -4,9 +4,7 @@
 //! holds theirs.
 
 use switchback_config::Cluster;
-use switchback_wire::{
-    SB_EXPRESS_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip,
-};
+use switchback_wire::{SB_EXPRESS_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip};
 
 use crate::automaton::{Automaton, COLUMNS, DEAD, STATE};
 use crate::plan::NodeId;

@@ -71,7 +71,8 @@ pub fn mac_of(socket: &mut Socket, ifindex: u32) -> io::Result<Option<[u8; 6]>> 
     message[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     let answers = socket.ask(Request::new(RTM_GETLINK, &message))?;
     Ok(answers.iter().find_map(|answer| {
-        let mac: [u8; 6] = Attributes::after(answer, LINK_FIXED_LEN).find(IFLA_ADDRESS)?.value.try_into().ok()?;
+        let mac: [u8; 6] =
+            Attributes::after(answer, LINK_FIXED_LEN).find(IFLA_ADDRESS)?.value.try_into().ok()?;
         (mac != [0; 6]).then_some(mac)
     }))
 }

@@ -86,12 +86,20 @@ impl Program {
                 map.set_pin_path(&path).doing(|| format!("set {} as pin of map {name}", path.display()))?;
             }
         }
-        let mut skel = open.load().doing(|| "load the XDP program `switchback`").map_err(|error| {
-            error.remedy("`switchback doctor` tells what this machine lacks")
-        })?;
+        let mut skel = open
+            .load()
+            .doing(|| "load the XDP program `switchback`")
+            .map_err(|error| error.remedy("`switchback doctor` tells what this machine lacks"))?;
         let rings = (0..cpus).map(|cpu| new_ring(&skel, cpu as u32)).collect::<Result<_>>()?;
         let memory = skel.maps.bss_data.take().expect("the program has tables in its .bss");
-        Ok(Program { skel, memory: RefCell::new(memory), pins: Some(pins), rings, links: Vec::new(), attached: Vec::new() })
+        Ok(Program {
+            skel,
+            memory: RefCell::new(memory),
+            pins: Some(pins),
+            rings,
+            links: Vec::new(),
+            attached: Vec::new(),
+        })
     }
 
     /// Attaches to an interface, or takes the previous process's attachment over.
@@ -108,7 +116,8 @@ impl Program {
             }
             _ => {
                 let _ = std::fs::remove_file(&pin);
-                let mut link = program.attach_xdp(ifindex as i32).map_err(|error| attach_error(name, &error))?;
+                let mut link =
+                    program.attach_xdp(ifindex as i32).map_err(|error| attach_error(name, &error))?;
                 link.pin(&pin).doing(|| format!("pin the XDP link of {name} at {}", pin.display()))?;
                 link
             }
@@ -280,4 +289,3 @@ fn mode_of(ifindex: u32) -> std::io::Result<Mode> {
     const XDP_ATTACHED_SKB: u8 = 2;
     Ok(if options.attach_mode == XDP_ATTACHED_SKB { Mode::Generic } else { Mode::Native })
 }
-

@@ -5,7 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::libc;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, SockaddrLike, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrLike, SockaddrStorage, setsockopt, socket,
+    sockopt,
+};
 
 /// Packets in one call of sendmmsg(2).
 const BATCH: usize = 64;

@@ -47,7 +47,8 @@ mod tests {
     #[test]
     fn purposes_epochs_and_cluster_keys_give_different_subkeys() {
         let (a, b) = ([1; 32], [2; 32]);
-        let keys = [handoff_key(&a), handoff_key(&b), cookie_key(&a, 0), cookie_key(&a, 1), cookie_key(&b, 0)];
+        let keys =
+            [handoff_key(&a), handoff_key(&b), cookie_key(&a, 0), cookie_key(&a, 1), cookie_key(&b, 0)];
         for (i, x) in keys.iter().enumerate() {
             for y in &keys[i + 1..] {
                 assert_ne!((x.k0, x.k1), (y.k0, y.k1));

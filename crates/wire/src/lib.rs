@@ -6,6 +6,8 @@
 #[allow(missing_docs, non_camel_case_types, clippy::all)]
 #[rustfmt::skip]
 pub mod generated;
+#[cfg(test)]
+mod golden;
 pub mod handoff;
 pub mod keys;
 pub mod packet;

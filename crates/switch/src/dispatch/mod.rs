@@ -20,7 +20,8 @@ use std::time::Duration;
 use switchback_http::{Body, Head, Limits, Progress, parse_head};
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{
-    SB_FLAG_REQUEST, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason, sb_record, sb_record_kind,
+    SB_FLAG_REQUEST, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason, sb_record,
+    sb_record_kind,
 };
 
 use crate::plan::{NodeId, Plan};
@@ -51,7 +52,9 @@ impl Extent {
             _ if head.upgrade => Extent { end: head_end, tunnel: true },
             Body::None => Extent { end: head_end, tunnel: false },
             // A mark half the sequence space away could not be told from one in the past.
-            Body::Length(len) if len < 1 << 30 => Extent { end: head_end.wrapping_add(len as u32), tunnel: false },
+            Body::Length(len) if len < 1 << 30 => {
+                Extent { end: head_end.wrapping_add(len as u32), tunnel: false }
+            }
             Body::Length(_) | Body::Chunked => Extent { end: head_end, tunnel: true },
         }
     }
@@ -150,7 +153,9 @@ impl Dispatcher {
     /// forwarded requests since. The later mark is the newer one; while a mark moves back, the flow is pending.
     fn entry_of(&self, flow: &sb_flow, recorded: sb_flow_entry) -> sb_flow_entry {
         match self.recent.get(flow) {
-            Some(recent) if recent.origin == recorded.origin && !before(recent.next, recorded.next) => *recent,
+            Some(recent) if recent.origin == recorded.origin && !before(recent.next, recorded.next) => {
+                *recent
+            }
             _ => recorded,
         }
     }
@@ -197,7 +202,14 @@ impl Dispatcher {
     }
 
     /// Data that may begin a request, or a FIN or RST of a flow without a node.
-    fn on_client(&mut self, now: Duration, flow: &sb_flow, recorded: sb_flow_entry, packet: &[u8], view: TcpView) {
+    fn on_client(
+        &mut self,
+        now: Duration,
+        flow: &sb_flow,
+        recorded: sb_flow_entry,
+        packet: &[u8],
+        view: TcpView,
+    ) {
         let entry = self.entry_of(flow, recorded);
         let pending = self.pending.take(flow).filter(|pending| pending.entry.origin == entry.origin);
         if let Some(mut pending) = pending {
@@ -228,7 +240,13 @@ impl Dispatcher {
     }
 
     /// The common case: one packet with one whole head, for the node that the flow has.
-    fn forward_at_once(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &[u8], view: TcpView) -> bool {
+    fn forward_at_once(
+        &mut self,
+        flow: &sb_flow,
+        entry: &sb_flow_entry,
+        packet: &[u8],
+        view: TcpView,
+    ) -> bool {
         if entry.mode != sb_mode::SB_MODE_REQUESTS as u8 || view.seq != entry.next {
             return false;
         }
@@ -525,7 +543,14 @@ impl Dispatcher {
         self.keep(*flow, pending);
     }
 
-    fn on_answer_of_node(&mut self, now: Duration, flow: &sb_flow, pending: &mut Pending, op: sb_op, reason: u8) {
+    fn on_answer_of_node(
+        &mut self,
+        now: Duration,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        op: sb_op,
+        reason: u8,
+    ) {
         let node = pending.entry.node;
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
@@ -628,7 +653,10 @@ impl Dispatcher {
         let flow = &record.flow;
         let origin = u32::from_be(option.origin);
         if let Some(mut pending) = self.pending.take(flow) {
-            if pending.phase == Phase::Assembling && pending.entry.node == node && pending.entry.origin == origin {
+            if pending.phase == Phase::Assembling
+                && pending.entry.node == node
+                && pending.entry.origin == origin
+            {
                 pending.correct_mark(u32::from_be(option.next));
                 self.advance(now, flow, &mut pending);
             }

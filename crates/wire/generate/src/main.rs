@@ -22,7 +22,8 @@ fn counters(header: &str, list: &str, name: &str) -> String {
         })
         .collect();
     let mut out = String::new();
-    writeln!(out, "\n#[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(u32)]\npub enum {name} {{").unwrap();
+    writeln!(out, "\n#[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(u32)]\npub enum {name} {{")
+        .unwrap();
     for (entry, help) in &entries {
         writeln!(out, "    #[doc = \"{help}\"]\n    {},", camel(entry)).unwrap();
     }
@@ -34,7 +35,8 @@ fn counters(header: &str, list: &str, name: &str) -> String {
     for (entry, _) in &entries {
         writeln!(out, "            {name}::{} => \"{}\",", camel(entry), entry.to_lowercase()).unwrap();
     }
-    writeln!(out, "        }}\n    }}\n\n    pub fn help(self) -> &'static str {{\n        match self {{").unwrap();
+    writeln!(out, "        }}\n    }}\n\n    pub fn help(self) -> &'static str {{\n        match self {{")
+        .unwrap();
     for (entry, help) in &entries {
         writeln!(out, "            {name}::{} => \"{help}\",", camel(entry)).unwrap();
     }

@@ -43,7 +43,10 @@ fn the_next_request_for_the_same_pool_is_forwarded_at_once() {
     let (mut world, adopt, len) = settled("/web/a");
     let sent = world.client_packet(&data(len, 100, &get("/web/b")));
     assert_eq!(sent.len(), 1);
-    assert_eq!((sent[0].op, sent[0].node, sent[0].option.flags & REQUEST), (SB_OP_FORWARD, adopt.node, REQUEST));
+    assert_eq!(
+        (sent[0].op, sent[0].node, sent[0].option.flags & REQUEST),
+        (SB_OP_FORWARD, adopt.node, REQUEST)
+    );
     assert_eq!(world.dispatcher.pending(), 0);
 }
 
@@ -161,7 +164,10 @@ fn a_record_older_than_the_flow_map_is_understood() {
     world.record(sb_record_kind::SB_RECORD_REQUEST, stale, &data(len, 100, &b));
     let offset = len + b.len() as u32;
     let sent = world.record(sb_record_kind::SB_RECORD_REQUEST, stale, &data(offset, 100, &c));
-    assert_eq!((sent.len(), sent[0].op, sent[0].node, sent[0].data()), (1, SB_OP_FORWARD, adopt.node, &c[..]));
+    assert_eq!(
+        (sent.len(), sent[0].op, sent[0].node, sent[0].data()),
+        (1, SB_OP_FORWARD, adopt.node, &c[..])
+    );
     assert_eq!(world.dispatcher.pending(), 0);
 }
 
@@ -170,7 +176,8 @@ fn a_retransmission_across_the_mark_is_split() {
     let (mut world, adopt, len) = settled("/web/a");
     let both = [get("/web/a"), get("/web/b")].concat();
     let sent = world.client_packet(&data(10, 100, &both[10..]));
-    let parts: Vec<_> = sent.iter().map(|sent| (sent.node, sent.data().to_vec(), sent.option.flags & REQUEST)).collect();
+    let parts: Vec<_> =
+        sent.iter().map(|sent| (sent.node, sent.data().to_vec(), sent.option.flags & REQUEST)).collect();
     let (old, new) = both[10..].split_at(len as usize - 10);
     assert_eq!(parts, [(adopt.node, old.to_vec(), 0), (adopt.node, new.to_vec(), REQUEST)]);
 }
@@ -212,7 +219,8 @@ fn a_bad_head_is_answered_as_often_as_it_comes() {
     assert_eq!(view.flags, flags::FIN | flags::PSH | flags::ACK);
     assert_eq!(timestamps(first, &view), Some((22, 11)));
     assert!(String::from_utf8_lossy(&first[view.data..]).starts_with("HTTP/1.1 400 Bad Request\r\n"));
-    let fin = bare(&flow(), true, view.ack, view.seq.wrapping_add(view.len() as u32 + 1), flags::FIN | flags::ACK);
+    let fin =
+        bare(&flow(), true, view.ack, view.seq.wrapping_add(view.len() as u32 + 1), flags::FIN | flags::ACK);
     world.client_packet(&fin);
     let last = TcpView::parse(&world.to_client[2]).unwrap();
     assert_eq!((last.ack, last.flags), (view.ack.wrapping_add(1), flags::ACK));

@@ -190,12 +190,16 @@ impl World {
         if !self.express || !requests || entry.asked != 0 || view.seq != entry.next {
             return false;
         }
-        let Ok(Progress::Complete(head)) = parse_head(&packet[view.data..view.end], &Limits::default()) else {
+        let Ok(Progress::Complete(head)) = parse_head(&packet[view.data..view.end], &Limits::default())
+        else {
             return false;
         };
         let plan = self.dispatcher.plan();
         let pool = plan.service(flow().vip()).and_then(|service| plan.route(service, &head));
-        if head.len != view.len() || head.body != Body::None || !pool.is_some_and(|pool| plan.has(pool, entry.node)) {
+        if head.len != view.len()
+            || head.body != Body::None
+            || !pool.is_some_and(|pool| plan.has(pool, entry.node))
+        {
             return false;
         }
         self.map.get_mut(&flow()).unwrap().next = view.seq.wrapping_add(view.len() as u32);

@@ -58,7 +58,8 @@ impl Net {
     fn deliver(&mut self, sent: Vec<ToNode>) {
         let mut queue = sent;
         while !queue.is_empty() {
-            let index = if self.random.chance(10) { self.random.below(queue.len() as u64) as usize } else { 0 };
+            let index =
+                if self.random.chance(10) { self.random.below(queue.len() as u64) as usize } else { 0 };
             let packet = queue.remove(index);
             if self.random.chance(5) {
                 continue;
@@ -117,7 +118,9 @@ impl Net {
             SB_OP_FORWARD => None,
             SB_OP_RELEASE if !node.owns => Some((SB_OP_RELEASED, SB_REASON_NONE)),
             SB_OP_RELEASE if node.end() > offset => Some((SB_OP_BUSY, SB_REASON_DUPLICATE)),
-            SB_OP_RELEASE if node.end() < offset || self.random.chance(30) => Some((SB_OP_BUSY, SB_REASON_NONE)),
+            SB_OP_RELEASE if node.end() < offset || self.random.chance(30) => {
+                Some((SB_OP_BUSY, SB_REASON_NONE))
+            }
             SB_OP_RELEASE => {
                 assert_eq!(acked, node.end(), "seed {seed}");
                 (node.owns, node.released_at) = (false, offset);
@@ -170,7 +173,8 @@ fn run(seed: u64) {
         let pool = ["web", "img"][random.below(2) as usize];
         if random.chance(25) {
             let body = vec![b'x'; random.below(3000) as usize];
-            let head = format!("POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+            let head =
+                format!("POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
             stream.extend_from_slice(head.as_bytes());
             stream.extend_from_slice(&body);
         } else {

@@ -1,0 +1,131 @@
+//! Golden bytes: formats are seen by other versions on the wire and by the programs in maps, so that a change of any
+//! byte must be a decision.
+
+use crate::handoff::{encode, option, tag};
+use crate::packet::{TcpView, bare, flags};
+use crate::*;
+
+fn flow(v6: bool) -> sb_flow {
+    let (client, vip) = if v6 { ("2001:db8::1", "2001:db8::100") } else { ("198.51.100.1", "192.0.2.100") };
+    sb_flow {
+        client: address_bytes(client.parse().unwrap()),
+        vip: address_bytes(vip.parse().unwrap()),
+        client_port: 40000u16.to_be(),
+        vip_port: 80u16.to_be(),
+    }
+}
+
+fn entry() -> sb_flow_entry {
+    sb_flow_entry {
+        node: 1,
+        origin: 0x0102_0304,
+        next: 0x0a0b_0c0d,
+        mss: 1460,
+        options: (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
+        wscale: 0x97,
+        ..Default::default()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn packet(outer_v6: bool, inner_v6: bool, op: sb_op) -> String {
+    let flow = flow(inner_v6);
+    let inner = bare(&flow, true, 0x1122_3344, 0x5566_7788, flags::ACK);
+    let view = TcpView::parse(&inner).unwrap();
+    let (source, node) =
+        if outer_v6 { ("2001:db8::10", "2001:db8::21") } else { ("192.0.2.10", "192.0.2.21") };
+    let node = node.parse().unwrap();
+    let mut out = Vec::new();
+    let key = keys::handoff_key(&[0x42; 32]);
+    encode(&mut out, &key, (source.parse().unwrap(), node, node), &flow, option(op, &entry()), &view, &inner);
+    hex(&out)
+}
+
+#[test]
+fn an_adoption_of_an_ipv4_flow_over_ipv4() {
+    let golden = [
+        "4500006c000040004011b661c000020ac0000215", // outer IPv4: 108 bytes, DF, TTL 64, UDP
+        "facc17c100580000",                         // UDP to port 6081, no checksum
+        "0840080000000000",                         // Geneve: 8 words of options, critical, inner IPv4
+        "ff5b8107",                                 // option class, type with the critical bit, 7 words
+        "01070097", // ADOPT; wscale, SACK, timestamps; no reason; scales 9 and 7
+        "0102030405b400000a0b0c0d00000000", // origin, MSS 1460, next, queue
+        "0c5627eab9d490e6", // tag
+        "450000280000400040064e37c6336401c0000264", // the client's packet
+        "9c40005011223344556677885010ffff15560000",
+    ];
+    assert_eq!(packet(false, false, sb_op::SB_OP_ADOPT), golden.concat());
+}
+
+#[test]
+fn a_forward_of_an_ipv6_flow_over_ipv6() {
+    let golden = [
+        "60000000006c114020010db800000000000000000000001020010db8000000000000000000000021",
+        "c03017c1006c0000",
+        "084086dd00000000",
+        "ff5b8107",
+        "020700970102030405b400000a0b0c0d00000000",
+        "73b5528b092f42a1",
+        "600000000014064020010db800000000000000000000000120010db8000000000000000000000100",
+        "9c40005011223344556677885010ffffa57c0000",
+    ];
+    assert_eq!(packet(true, true, sb_op::SB_OP_FORWARD), golden.concat());
+}
+
+#[test]
+fn subkeys() {
+    let (handoff, cookie) = (keys::handoff_key(&[0x42; 32]), keys::cookie_key(&[0x42; 32], 7));
+    assert_eq!((handoff.k0, handoff.k1), (10_073_482_354_175_239_313, 8_654_608_291_962_919_434));
+    assert_eq!((cookie.k0, cookie.k1), (16_729_728_489_537_767_525, 9_684_775_225_124_154_233));
+}
+
+#[test]
+fn formats_have_no_padding() {
+    assert_eq!(size_of::<sb_flow>(), 16 + 16 + 2 + 2);
+    assert_eq!(size_of::<sb_option>(), 32);
+    assert_eq!(size_of::<sb_geneve>(), 8);
+    assert_eq!(size_of::<sb_shim>(), 8 + 8 + 32);
+    assert_eq!(size_of::<sb_tag_input>(), 16 + 36 + 4 + 4 + 20);
+    assert_eq!(size_of::<sb_endpoint>(), 16 + 2 + 2);
+    assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
+    assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 4 + 4);
+    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2);
+    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6);
+    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 32 + 16 + 4);
+    assert_eq!(size_of::<sb_owned>(), 16 + 3 * 4 + 3 * 2 + 3 + 3);
+    assert_eq!(size_of::<sb_closed>(), 36 + size_of::<sb_owned>());
+}
+
+#[test]
+fn a_tag_binds_node_flow_position_and_option() {
+    let key = keys::handoff_key(&[0x42; 32]);
+    let (flow, node) = (flow(false), address_bytes("192.0.2.21".parse().unwrap()));
+    let inner = bare(&flow, true, 1, 2, flags::ACK);
+    let view = TcpView::parse(&inner).unwrap();
+    let plain = option(sb_op::SB_OP_ADOPT, &entry());
+    let reference = tag(&key, node, &flow, &view, &plain);
+    let other_node = address_bytes("192.0.2.22".parse().unwrap());
+    let other_flow = sb_flow { client_port: 1, ..flow };
+    let changed = [
+        tag(&keys::handoff_key(&[0x43; 32]), node, &flow, &view, &plain),
+        tag(&key, other_node, &flow, &view, &plain),
+        tag(&key, node, &other_flow, &view, &plain),
+        tag(&key, node, &flow, &TcpView { seq: 9, ..view }, &plain),
+        tag(&key, node, &flow, &TcpView { ack: 9, ..view }, &plain),
+        tag(&key, node, &flow, &view, &sb_option { op: sb_op::SB_OP_RELEASE as u8, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { flags: 0, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { reason: 1, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { wscale: 0, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { origin: 0, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { mss: 0, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { next: 0, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { queue_len: 1, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { queue_limit: 1, ..plain }),
+    ];
+    for (index, tag) in changed.iter().enumerate() {
+        assert_ne!(*tag, reference, "change {index}");
+    }
+}
