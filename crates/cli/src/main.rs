@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use nix::sys::signal::{SigHandler, Signal};
+
 use failure::Failure;
 
 /// A layer-7 load balancer whose responses do not pass through it.
@@ -42,7 +44,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !matches!(command, Command::Switch(_) | Command::Node(_) | Command::Lab(_)) {
+        end_with_the_reader();
+    }
+    let result = match command {
         Command::Switch(command) => command.run(),
         Command::Node(command) => command.run(),
         Command::Check(command) => command.run(),
@@ -53,4 +59,12 @@ fn main() -> ExitCode {
         Command::Lab(command) => command.run(),
     };
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// Lets `switchback status | head` end in silence, as other commands do: Rust ignores SIGPIPE, and printing would
+/// panic. The daemons keep it ignored, or a client of their socket that goes away would end them; so does the lab,
+/// which has to be taken down.
+fn end_with_the_reader() {
+    // SAFETY: the default action involves no code of ours.
+    let _ = unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigDfl) };
 }

@@ -116,23 +116,23 @@ impl Results {
 
     /// What is to be reached, and whether it is.
     fn targets(&self) -> Vec<String> {
-        let reached = |yes: bool| if yes { "reached" } else { "**not reached**" };
         let mut lines = Vec::new();
         for (workload, part, at_most) in CPU_TARGETS {
             let cpu = |system| self.group(workload, system).cpu_us()[2];
-            if let Some(ratio) = ratio(cpu(System::Switchback), cpu(System::Haproxy)) {
-                let name = workload.name;
-                let reached = reached(ratio <= at_most);
-                lines.push(format!(
-                    "CPU for each request, {name}, at most {part} of HAProxy's: {ratio:.3}, {reached}."
-                ));
+            if let (Some(ours), Some(theirs)) = (cpu(System::Switchback), cpu(System::Haproxy)) {
+                let Workload { name, .. } = workload;
+                let ratio = ours.median / theirs.median;
+                let reached = reached(ratio <= at_most, ours.max <= at_most * theirs.min);
+                let target = format!("CPU for each request, {name}, at most {part} of HAProxy's");
+                lines.push(format!("{target}: {ratio:.3}, {reached}."));
             }
         }
         for workload in WORKLOADS {
             let rate = |system| self.group(workload, system).requests_per_s();
-            if let Some(ratio) = ratio(rate(System::Switchback), rate(System::Haproxy)) {
-                let name = workload.name;
-                let reached = reached(ratio > 1.0);
+            if let (Some(ours), Some(theirs)) = (rate(System::Switchback), rate(System::Haproxy)) {
+                let Workload { name, .. } = workload;
+                let ratio = ours.median / theirs.median;
+                let reached = reached(ratio > 1.0, ours.min > theirs.max);
                 lines.push(format!("Requests/s, {name}, above HAProxy's: {ratio:.2} times, {reached}."));
             }
         }
@@ -142,6 +142,15 @@ impl Results {
     fn group(&self, workload: Workload, system: System) -> Group<'_> {
         let wanted = |sample: &&Sample| sample.workload == workload && sample.system == system;
         Group { workload, system, samples: self.samples.iter().filter(wanted).collect() }
+    }
+}
+
+/// A target that the worst repetition misses beside the other's best is not reached beyond doubt.
+fn reached(by_medians: bool, by_extremes: bool) -> &'static str {
+    match (by_medians, by_extremes) {
+        (true, true) => "reached",
+        (true, false) => "reached by the medians, not by the extremes",
+        (false, _) => "**not reached**",
     }
 }
 
@@ -281,6 +290,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| Kernel | Linux 6.18 |"), "{text}");
+        let mut shaky = results();
+        shaky.samples[1].load.requests_per_s = 15_001.0;
+        assert!(shaky.markdown().contains("reached by the medians, not by the extremes."));
         let mut slow = results();
         slow.samples.retain(|sample| sample.system != System::Switchback);
         assert!(!slow.markdown().contains("reached"), "nothing measured, nothing claimed");

@@ -530,10 +530,10 @@ impl Dispatcher {
         let origin = u32::from_be(option.origin);
         let taken = self.pending.take(flow);
         let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
-            if op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8 {
-                if let Some(entry) = lookup(flow) {
-                    self.on_no_socket(now, record, entry, packet, view);
-                }
+            let no_socket =
+                op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8;
+            if let Some(entry) = no_socket.then(|| lookup(flow)).flatten() {
+                self.on_no_socket(now, record, entry, packet, view);
             }
             return;
         };
