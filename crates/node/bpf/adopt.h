@@ -49,7 +49,9 @@ struct socket_facts {
         __u32 rcv_nxt;
         __u32 copied_seq;
         __u32 snd_nxt;
+        __u32 snd_una;
         __u32 write_seq;
+        __u32 tsoffset;
         __u32 backlog;
         __u32 backlog_limit;
 };
@@ -83,7 +85,9 @@ static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h
                         facts->rcv_nxt = tcp->rcv_nxt;
                         facts->copied_seq = tcp->copied_seq;
                         facts->snd_nxt = tcp->snd_nxt;
+                        facts->snd_una = tcp->snd_una;
                         facts->write_seq = tcp->write_seq;
+                        facts->tsoffset = tcp->tsoffset;
                 }
         }
         bpf_sk_release(skc);

@@ -12,8 +12,8 @@ struct handoff {
         struct sb_option option;
         __u32 seq;
         __u32 ack;
-        __u32 tsval; /* of the client's packet, read when it is adopted */
-        __u32 tsecr;
+        __u32 tsval;     /* of the client's packet, read when it is adopted */
+        __u32 tsecr;     /* likewise; in a RELEASED, what the next owner goes on from */
         __u16 outer_len; /* outer IP header: 20 or 40 */
         __u16 inner_len; /* inner IP header, likewise */
         __u16 tcp_len;   /* TCP header with options */
@@ -241,6 +241,27 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct handoff *
         return TCX_PASS;
 }
 
+/* Timestamps as RFC 7323 appendix A aligns them, behind the fixed header. */
+struct tcp_with_timestamps {
+        struct tcphdr tcp;
+        __be32 mark; /* NOP, NOP, kind 8, length 10 */
+        __be32 tsval;
+        __be32 tsecr;
+};
+
+/* Sets the numbers from which the flow's next owner goes on. */
+static __always_inline int write_continuation(void *data, void *end, __u32 offset, const struct handoff *h)
+{
+        struct tcp_with_timestamps *header = sb_at(data, offset);
+
+        if ((void *)(&header->tcp + 1) > end)
+                return -1;
+        header->tcp.ack_seq = bpf_htonl(h->ack);
+        if (h->tsecr && (void *)(header + 1) <= end && header->mark == bpf_htonl(0x0101080a))
+                header->tsecr = bpf_htonl(h->tsecr);
+        return 0;
+}
+
 /*
  * Makes the handoff packet the answer to itself: `h->option` says what is answered. Without `whole`, the client's
  * data is cut off. The frame goes back to whoever delivered it, which on a routed path is the router.
@@ -310,6 +331,8 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
                         return drop(SB_NODE_DROP_MALFORMED);
                 ip->payload_len = bpf_htons(inner_ip_len - sizeof(*ip));
         }
+        if (h->option.op == SB_OP_RELEASED && write_continuation(data, end, start + h->inner_len, h))
+                return drop(SB_NODE_DROP_MALFORMED);
         return bpf_redirect(skb->ifindex, 0);
 }
 

@@ -16,8 +16,10 @@ static __always_inline int answer_release(struct handoff *h, enum sb_op op, enum
 static __always_inline int is_idle(const struct socket_facts *facts, const struct handoff *h,
                                    const struct sb_owned *flow)
 {
-        return facts->snd_nxt == h->ack && facts->write_seq == facts->snd_nxt && facts->rcv_nxt == h->seq &&
-               facts->copied_seq == facts->rcv_nxt && (!flow || flow->answered != facts->write_seq);
+        int acknowledged = facts->snd_una == facts->snd_nxt || h->ack == facts->snd_nxt;
+
+        return acknowledged && facts->write_seq == facts->snd_nxt && facts->rcv_nxt == h->seq &&
+               facts->copied_seq == facts->rcv_nxt && flow->answered != facts->write_seq;
 }
 
 static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
@@ -26,8 +28,12 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         struct socket_facts facts = {};
         __u8 before;
 
-        if (is_owned(flow, h) && flow->state == SB_OWN_RELEASED)
+        if (is_owned(flow, h) && flow->state == SB_OWN_RELEASED) {
+                /* The request may have been sent before the response was complete: its own numbers are too old. */
+                h->ack = flow->answered;
+                h->tsecr = flow->tsval;
                 return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
+        }
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
                 return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
@@ -44,6 +50,9 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
         }
         flow->next = h->seq;
+        flow->answered = facts.write_seq;
+        /* tcp_time_stamp_ms() and the socket's offset, include/net/tcp.h. */
+        flow->tsval = (__u32)(bpf_ktime_get_ns() / 1000000) + facts.tsoffset;
         count(SB_NODE_RELEASED);
         if (come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);

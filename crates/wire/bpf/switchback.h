@@ -28,11 +28,11 @@ enum sb_op {
         SB_OP_PROBE = 4,   /* who owns this flow? */
         /* Node to switch. */
         SB_OP_ADOPTED = 16,
-        SB_OP_REFUSED = 17, /* carries the refused packet and a reason */
-        SB_OP_RELEASED = 18,
-        SB_OP_BUSY = 19,   /* not released: the response is not complete and acknowledged yet */
-        SB_OP_CLOSED = 20, /* the flow's socket is gone */
-        SB_OP_OWNED = 21,  /* the answer to PROBE, with what a flow entry needs */
+        SB_OP_REFUSED = 17,  /* carries the refused packet and a reason */
+        SB_OP_RELEASED = 18, /* the inner header says from where the next owner goes on: ACK number, TSecr */
+        SB_OP_BUSY = 19,     /* not released: the response is not complete and acknowledged yet */
+        SB_OP_CLOSED = 20,   /* the flow's socket is gone */
+        SB_OP_OWNED = 21,    /* the answer to PROBE, with what a flow entry needs */
 };
 
 enum sb_reason {
@@ -237,7 +237,9 @@ struct sb_owned {
         __u8 switch_address[16]; /* who handed the flow over, for CLOSED */
         __u32 origin;
         __u32 next;
-        __u32 answered; /* the socket's write_seq when the last request arrived */
+        __u32
+            answered; /* the socket's write_seq when the last request arrived; of a released flow, when it was released */
+        __u32 tsval; /* of a released flow: the timestamp from which the next owner must go on */
         __u16 mss;
         __u16 queue_len;
         __u16 queue_limit;

@@ -223,6 +223,7 @@ pub struct sb_owned {
     pub origin: __u32,
     pub next: __u32,
     pub answered: __u32,
+    pub tsval: __u32,
     pub mss: __u16,
     pub queue_len: __u16,
     pub queue_limit: __u16,

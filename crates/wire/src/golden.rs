@@ -95,7 +95,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2);
     assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6);
     assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 32 + 16 + 4);
-    assert_eq!(size_of::<sb_owned>(), 16 + 3 * 4 + 3 * 2 + 3 + 3);
+    assert_eq!(size_of::<sb_owned>(), 16 + 4 * 4 + 3 * 2 + 3 + 3);
     assert_eq!(size_of::<sb_closed>(), 36 + size_of::<sb_owned>());
 }
 

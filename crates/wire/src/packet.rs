@@ -72,6 +72,25 @@ pub fn timestamps(packet: &[u8], view: &TcpView) -> Option<(u32, u32)> {
     }
 }
 
+/// Makes the packet one that acknowledges up to `ack` and echoes `echo`, where these are later than its own.
+pub fn bring_up_to_date(packet: &mut [u8], view: &mut TcpView, ack: u32, echo: Option<u32>) {
+    let later = |new: u32, old: u32| (new.wrapping_sub(old) as i32) > 0;
+    if later(ack, view.ack) {
+        view.ack = ack;
+        packet[view.tcp + 8..view.tcp + 12].copy_from_slice(&ack.to_be_bytes());
+    }
+    if let (Some(echo), Some((value, old))) = (echo, timestamps(packet, view))
+        && later(echo, old)
+    {
+        // The option's place is found by its content, which timestamps() has just read.
+        let option = [&[8, 10][..], &value.to_be_bytes(), &old.to_be_bytes()].concat();
+        if let Some(at) = packet[view.tcp + 20..view.data].windows(10).position(|window| window == option) {
+            packet[view.tcp + 26 + at..view.tcp + 30 + at].copy_from_slice(&echo.to_be_bytes());
+        }
+    }
+    seal(&mut packet[..view.end], view.tcp);
+}
+
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
@@ -259,6 +278,21 @@ mod tests {
             assert_eq!((h.flags & flags::FIN, t.flags & flags::FIN), (0, flags::FIN));
             assert_sealed(&head, &h);
             assert_sealed(&tail, &t);
+        }
+    }
+
+    #[test]
+    fn numbers_are_brought_up_to_date_but_never_back() {
+        for v6 in [false, true] {
+            let mut packet = segment(&flow(v6), true, (1, u32::MAX), flags::ACK, Some((3, 4)), b"GET");
+            let mut view = TcpView::parse(&packet).unwrap();
+            bring_up_to_date(&mut packet, &mut view, 10, Some(9));
+            assert_eq!(TcpView::parse(&packet), Some(view));
+            assert_eq!((view.ack, timestamps(&packet, &view)), (10, Some((3, 9))));
+            assert_sealed(&packet, &view);
+            bring_up_to_date(&mut packet, &mut view, 8, Some(5));
+            assert_eq!((view.ack, timestamps(&packet, &view)), (10, Some((3, 9))));
+            assert_sealed(&packet, &view);
         }
     }
 

@@ -13,7 +13,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks. An error if one of the programs is not installed; each is asked for its version with its argument.
+    /// Looks. An error if one of the programs, each with the argument that asks for its version, is not
+    /// installed.
     pub(super) fn look(programs: &[(&str, &str)]) -> Result<Machine> {
         let missing: Vec<&str> =
             programs.iter().map(|(program, _)| *program).filter(|program| !installed(program)).collect();

@@ -6,8 +6,8 @@ use super::proxies::{Results, Sample, WORKLOADS, Workload, micros};
 use super::statistics::Spread;
 use super::systems::System;
 
-/// The most CPU time that Switchback is to use for a request, as a part of HAProxy's: for small responses and for
-/// large ones, on connections that are kept.
+/// The most CPU time that Switchback is to use for a request, as a part of HAProxy's: for small responses and
+/// for large ones, on connections that are kept.
 const CPU_TARGETS: [(Workload, &str, f64); 2] =
     [(WORKLOADS[0], "1/4", 1.0 / 4.0), (WORKLOADS[2], "1/20", 1.0 / 20.0)];
 

@@ -85,6 +85,11 @@ impl Held {
         }
     }
 
+    /// All packets, in order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut HeldPacket> {
+        self.packets.iter_mut()
+    }
+
     /// The contiguous data from sequence number `from` on.
     pub fn stream(&self, from: u32) -> Vec<u8> {
         let mut out = Vec::new();

@@ -18,7 +18,7 @@ mod tests;
 use std::time::Duration;
 
 use switchback_http::{Body, Head, Limits, Progress, parse_head};
-use switchback_wire::packet::{TcpView, bare, flags};
+use switchback_wire::packet::{TcpView, bare, flags, timestamps};
 use switchback_wire::{
     SB_FLAG_REQUEST, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason, sb_record,
     sb_record_kind,
@@ -356,7 +356,7 @@ impl Dispatcher {
     }
 
     fn send_release(&mut self, node: NodeId, flow: &sb_flow, pending: &Pending) {
-        let Some((view, bytes)) = pending.release_packet() else { return };
+        let Some((view, bytes)) = pending.question(flow) else { return };
         self.send(sb_op::SB_OP_RELEASE, node, flow, &pending.entry, &view, &bytes, 0);
     }
 
@@ -489,7 +489,7 @@ impl Dispatcher {
     }
 
     fn ask_owner(&mut self, flow: &sb_flow, pending: &Pending) {
-        if let Some((view, bytes)) = pending.release_packet() {
+        if let Some((view, bytes)) = pending.question(flow) {
             self.send(sb_op::SB_OP_PROBE, pending.entry.node, flow, &pending.entry, &view, &bytes, 0);
         }
     }
@@ -537,7 +537,11 @@ impl Dispatcher {
             }
             return;
         };
-        if pending.entry.node == node {
+        // A late answer to an earlier question says nothing about this one.
+        if pending.entry.node == node && view.seq == pending.asked_at() {
+            if op == sb_op::SB_OP_RELEASED {
+                pending.go_on_from(view.ack, timestamps(packet, &view).map(|(_, echo)| echo));
+            }
             self.on_answer_of_node(now, flow, &mut pending, op, option.reason);
         }
         self.keep(*flow, pending);

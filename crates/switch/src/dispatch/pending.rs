@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use switchback_wire::packet::TcpView;
+use switchback_wire::packet::{TcpView, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::Answer;
@@ -185,6 +185,11 @@ impl Pending {
         if self.sent.is_empty() { self.entry.next } else { self.end }
     }
 
+    /// Sequence number of the packet that the node was last asked with.
+    pub fn asked_at(&self) -> u32 {
+        if self.phase == Phase::Adopting { self.start } else { self.entry.next }
+    }
+
     /// The request in progress has no node again.
     pub fn leave_request(&mut self) {
         self.entry.next = self.start;
@@ -224,11 +229,21 @@ impl Pending {
         now.saturating_sub(self.born) > CROWDED_MAX
     }
 
-    /// The header of the first packet after the last response: its numbers say what the client has.
-    pub fn release_packet(&self) -> Option<(TcpView, Vec<u8>)> {
+    /// A packet without data at the mark, with the numbers of the first packet behind it: what a node is asked with
+    /// that does not need the request.
+    pub fn question(&self, flow: &sb_flow) -> Option<(TcpView, Vec<u8>)> {
         let packet = self.sent.first().or_else(|| self.held.first())?;
-        let bytes = switchback_wire::packet::cut(&packet.bytes, &packet.view, 0..0);
+        let numbers = (self.entry.next, packet.view.ack);
+        let times = timestamps(&packet.bytes, &packet.view);
+        let bytes = segment(flow, true, numbers, flags::ACK, times, &[]);
         Some((TcpView::parse(&bytes)?, bytes))
+    }
+
+    /// The last owner has sent up to `ack` and its clock stood at `echo`: the next one goes on from there.
+    pub fn go_on_from(&mut self, ack: u32, echo: Option<u32>) {
+        for packet in self.sent.iter_mut().chain(self.held.iter_mut()) {
+            bring_up_to_date(&mut packet.bytes, &mut packet.view, ack, echo);
+        }
     }
 
     /// All packets, in order.

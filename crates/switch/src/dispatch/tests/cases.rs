@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_wire::packet::{TcpView, bare, flags, timestamps};
+use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
 use super::model::*;
@@ -96,6 +96,32 @@ fn a_pipelined_request_for_another_pool_is_cut_off_and_waits() {
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_RELEASE));
     let sent = world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
     assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &second[..]));
+}
+
+#[test]
+fn a_request_sent_too_early_goes_on_where_the_response_ended() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let sent = world.client_packet(&data(len, 100, &get("/img/b")));
+    let numbers = (sent[0].view().seq, SERVER + 5000);
+    let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
+    let option = handoff::option(SB_OP_RELEASED, &world.map[&flow()]);
+    let sent = world.handoff(adopt.node, option, &released);
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
+    assert_eq!((sent[0].view().ack, sent[0].data()), (SERVER + 5000, &get("/img/b")[..]));
+    assert_eq!(timestamps(&sent[0].packet, &sent[0].view()), Some((11, 99)));
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_question_is_ignored() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let old = world.client_packet(&data(len, 100, &get("/img/b")));
+    world.answer(&old[0], SB_OP_BUSY, SB_REASON_CLOSING);
+    let offset = len + get("/img/b").len() as u32;
+    world.map.get_mut(&flow()).unwrap().next = ORIGIN.wrapping_add(offset);
+    let sent = world.client_packet(&data(offset, 200, &get("/img/c")));
+    assert_eq!((sent[0].op, sent[0].node), (SB_OP_RELEASE, adopt.node));
+    assert!(world.answer(&old[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
+    assert_eq!(world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE)[0].op, SB_OP_ADOPT);
 }
 
 #[test]
