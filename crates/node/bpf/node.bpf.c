@@ -33,7 +33,7 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h)
         case SB_OP_RELEASE:
                 return on_release(skb, h);
         case SB_OP_PROBE:
-                return on_probe(h);
+                return on_probe(skb, h);
         default:
                 return drop(SB_NODE_DROP_MALFORMED);
         }

@@ -59,11 +59,25 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         return reset_locally(skb, h, facts.rcv_nxt);
 }
 
-static __noinline int on_probe(struct handoff *h)
+/*
+ * What is left of a connection that this node closed answers for itself: a FIN that is sent again gets its ACK, a
+ * request that comes too late its RST.
+ */
+static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct handoff *h)
+{
+        struct socket_facts facts = {};
+
+        read_socket(skb, h, &facts);
+        return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : TCX_DROP;
+}
+
+static __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
 
-        if (!flow || flow->state != SB_OWN_OPEN)
+        if (!flow)
+                return answer_from_time_wait(skb, h);
+        if (flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
         sb_copy_v6(flow->switch_address, h->sender);
         h->option.op = SB_OP_OWNED;

@@ -45,7 +45,7 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
         asm volatile("" : "+r"(len));
         if (len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len))
                 goto malformed;
-        bpf_ringbuf_submit(record, 0);
+        bpf_ringbuf_submit(record, l7_awake ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
         return XDP_DROP;
 malformed:
         bpf_ringbuf_discard(record, 0);

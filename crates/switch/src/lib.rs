@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use libbpf_rs::RingBufferBuilder;
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -112,46 +112,65 @@ fn start_and_serve(
         println!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
     }
     loop {
-        wait(&epoll, driver.borrow().timeout())?;
-        rings.consume().doing(|| "read the rings")?;
-        driver.borrow_mut().on_time();
-        let mut reload = false;
-        while let Some(signal) = signals.read_signal().doing(|| "read signals")? {
-            match Signal::try_from(signal.ssi_signo as i32) {
-                Ok(Signal::SIGHUP) => reload = true,
-                _ => return settle(&driver, &rings, &epoll),
+        let events = sleep(&epoll, &rings, program, &driver)?;
+        if events.contains(&SIGNALS) {
+            let mut reload = false;
+            while let Some(signal) = signals.read_signal().doing(|| "read signals")? {
+                match Signal::try_from(signal.ssi_signo as i32) {
+                    Ok(Signal::SIGHUP) => reload = true,
+                    _ => return settle(&driver, &rings, program, &epoll),
+                }
+            }
+            if reload {
+                report(reload_from(options, &mut driver.borrow_mut()));
             }
         }
-        if reload {
-            report(reload_from(options, &mut driver.borrow_mut()));
+        if events.contains(&CONTROL) {
+            control.accept_and_serve(|request| match request {
+                Request::Status => Response::Status(driver.borrow().status()),
+                Request::Reload {} => match reload_from(options, &mut driver.borrow_mut()) {
+                    Ok(lines) => Response::Done { lines },
+                    Err(error) => Response::Failed { message: error.to_string() },
+                },
+            })?;
         }
-        control.accept_and_serve(|request| match request {
-            Request::Status => Response::Status(driver.borrow().status()),
-            Request::Reload {} => match reload_from(options, &mut driver.borrow_mut()) {
-                Ok(lines) => Response::Done { lines },
-                Err(error) => Response::Failed { message: error.to_string() },
-            },
-        })?;
     }
 }
 
-fn wait(epoll: &Epoll, timeout: Duration) -> Result<()> {
+/// Deals with everything in the rings, sleeps until there is more, and says what else has happened.
+fn sleep(
+    epoll: &Epoll,
+    rings: &RingBuffer<'_>,
+    program: &Program,
+    driver: &Rc<RefCell<Driver<'_>>>,
+) -> Result<Vec<u64>> {
+    let read = || rings.consume().doing(|| "read the rings");
+    program.set_awake(false);
+    read()?;
+    driver.borrow_mut().on_time();
     // Rounded up, so that a deadline is not met with a spin before it.
-    let ms = u16::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
-    match epoll.wait(&mut [EpollEvent::empty(); 4], EpollTimeout::from(ms)) {
-        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
-        Err(error) => Err(Error::cannot("wait for events", error)),
-    }
+    let ms = u16::try_from(driver.borrow().timeout().as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
+    let mut events = [EpollEvent::empty(); 4];
+    let count = match epoll.wait(&mut events, EpollTimeout::from(ms)) {
+        Ok(count) => count,
+        Err(nix::Error::EINTR) => 0,
+        Err(error) => return Err(Error::cannot("wait for events", error)),
+    };
+    program.set_awake(true);
+    read()?;
+    driver.borrow_mut().on_time();
+    Ok(events[..count].iter().map(EpollEvent::data).collect())
 }
 
 /// Takes in no more requests, but sees those through that are on their way to a node.
-fn settle(driver: &Rc<RefCell<Driver<'_>>>, rings: &libbpf_rs::RingBuffer<'_>, epoll: &Epoll) -> Result<()> {
-    let mut driver_is_settled = driver.borrow_mut().settle(SETTLE);
-    while !driver_is_settled {
-        wait(epoll, driver.borrow().timeout())?;
-        rings.consume().doing(|| "read the rings")?;
-        driver.borrow_mut().on_time();
-        driver_is_settled = driver.borrow_mut().settle(SETTLE);
+fn settle(
+    driver: &Rc<RefCell<Driver<'_>>>,
+    rings: &RingBuffer<'_>,
+    program: &Program,
+    epoll: &Epoll,
+) -> Result<()> {
+    while !driver.borrow_mut().settle(SETTLE) {
+        sleep(epoll, rings, program, driver)?;
     }
     Ok(())
 }

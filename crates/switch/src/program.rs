@@ -194,6 +194,15 @@ impl Program {
         })
     }
 
+    /// Tells the program whether the L7 thread looks at the rings by itself. Whoever is about to sleep says so first
+    /// and then looks once more.
+    pub fn set_awake(&self, awake: bool) {
+        let memory = &mut **self.memory.borrow_mut();
+        // SAFETY: the reference is valid, and the program reads the word at any time.
+        unsafe { std::ptr::write_volatile(&raw mut memory.l7_awake, u32::from(awake)) };
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
     /// A counter, summed over the CPUs.
     pub fn counter(&self, counter: SwitchCounter) -> u64 {
         sum(&self.skel.maps.counters, counter as u32)
