@@ -24,12 +24,17 @@ fn alternate(servers: [ServerKind; 2], v6: bool) -> Result {
         assert_eq!(response.node, format!("node{}", index % 2), "request {index}");
     }
     assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
+    let slow: Vec<_> =
+        responses.iter().enumerate().filter(|(_, response)| response.time >= SLOWEST).collect();
+    let status = cluster.switch_status()?;
     let slowest = responses.iter().map(|response| response.time).max().expect("there are responses");
     println!("slowest request {slowest:?}");
-    assert!(slowest < SLOWEST, "a request took {slowest:?}");
+    if !slow.is_empty() {
+        let nodes = [cluster.node_status(0)?, cluster.node_status(1)?].map(|node| node["counters"].clone());
+        panic!("slow requests: {slow:#?}\nswitch {status:#}\nnodes {nodes:#?}");
+    }
 
     // All but the first request moved the flow.
-    let status = cluster.switch_status()?;
     let released: u64 = (0..2).filter_map(|node| status["nodes"][node]["released"].as_u64()).sum();
     assert_eq!(released, REQUESTS as u64 - 1, "{status:#}");
     assert_eq!(status["dispatch"]["answered"], serde_json::json!({}), "{status:#}");

@@ -6,8 +6,15 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("switch.skel.rs");
     libbpf_cargo::SkeletonBuilder::new()
         .source("bpf/switch.bpf.c")
-        .clang_args(["-O2", "-mcpu=v3", "-Wall", "-Werror", "-fno-strict-aliasing"])
-        .clang_args(["-I/usr/include/x86_64-linux-gnu", "-I", switchback_wire::BPF_INCLUDE])
+        .clang_args([
+            "-mcpu=v3",
+            "-Wall",
+            "-Werror",
+            "-fno-strict-aliasing",
+            "-I/usr/include/x86_64-linux-gnu",
+            "-I",
+            switchback_wire::BPF_INCLUDE,
+        ])
         .build_and_generate(&out)
         .expect("clang compiles bpf/switch.bpf.c (Debian package clang)");
     println!("cargo:rerun-if-changed=bpf");

@@ -21,6 +21,24 @@ struct record_parts {
         __u32 len;
 };
 
+/*
+ * Wakes the L7 thread if it sleeps. An interrupt for each record would cost more than all the rest. The record is in
+ * the ring before the flag is looked at, and the exchange is a barrier: the thread, which clears the flag and then
+ * looks at the rings once more, either sees the record or is woken.
+ */
+static __always_inline void wake_l7(void *ring)
+{
+        void *nothing;
+
+        if (__sync_lock_test_and_set(&l7_awake, 1))
+                return;
+        nothing = bpf_ringbuf_reserve(ring, 8, 0);
+        if (nothing)
+                bpf_ringbuf_discard(nothing, BPF_RB_FORCE_WAKEUP);
+        else
+                l7_awake = 0;
+}
+
 /* `size` is constant so that the verifier knows the reservation. */
 static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct record_parts *parts,
                                   const __u32 size)
@@ -45,7 +63,8 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
         asm volatile("" : "+r"(len));
         if (len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len))
                 goto malformed;
-        bpf_ringbuf_submit(record, l7_awake ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
+        bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+        wake_l7(ring);
         return XDP_DROP;
 malformed:
         bpf_ringbuf_discard(record, 0);
@@ -162,13 +181,20 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
         return bpf_redirect(node->ifindex, 0);
 }
 
+static __always_inline int is_unset(const __u8 address[16])
+{
+        const __u64 *halves = (const __u64 *)address;
+
+        return (halves[0] | halves[1]) == 0;
+}
+
 static __noinline int forward(struct xdp_md *ctx, const struct packet *p, const struct sb_flow_entry *entry,
                               const struct sb_switch_settings *s)
 {
         __u32 index = entry->node;
         struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
 
-        if (!node || *(__u32 *)(node->address + 12) == 0)
+        if (!node || is_unset(node->address))
                 return drop(SB_SWITCH_DROP_NO_NODE);
         if (node->ifindex == 0) {
                 struct record_parts parts = {.kind = SB_RECORD_FORWARD,

@@ -70,8 +70,8 @@ struct {
         __array(values, struct ring);
 } rings SEC(".maps");
 
-/* Set by the L7 thread while it looks at the rings by itself and need not be woken. */
-volatile __u32 l7_awake;
+/* The L7 thread looks at the rings by itself, or has been told to; it clears this before it sleeps. */
+__u32 l7_awake;
 
 /* Allowance for SB_RECORD_UNKNOWN, so that a flood of forged packets cannot crowd out requests. */
 struct allowance {

@@ -95,7 +95,10 @@ static __always_inline void turn_ethernet(struct ethhdr *eth, const struct our_i
         __builtin_memcpy(eth->h_source, interface->mac, ETH_ALEN);
 }
 
-/* Solicitations go to a multicast address, so the destination is no VIP: the target inside is. */
+/*
+ * Solicitations go to a multicast address, or to the VIP itself from a neighbour that knows us already (RFC 4861
+ * section 7.3.3); either way the target inside counts.
+ */
 static __noinline int on_icmp6(struct xdp_md *ctx, const struct packet *p)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -148,13 +151,17 @@ static __noinline int on_ping(struct xdp_md *ctx, const struct packet *p)
         if (v4) {
                 struct iphdr *ip = (void *)(eth + 1);
 
+                ip->ttl = SB_TTL;
                 ip->saddr = sb_v4_of(p->flow.vip);
                 ip->daddr = sb_v4_of(p->flow.client);
+                ip->check = 0;
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
         } else {
                 struct ipv6hdr *ip = (void *)(eth + 1);
 
                 if ((void *)(ip + 1) > end)
                         return XDP_PASS;
+                ip->hop_limit = SB_TTL;
                 sb_copy_v6(&ip->saddr, p->flow.vip);
                 sb_copy_v6(&ip->daddr, p->flow.client);
         }

@@ -132,8 +132,8 @@ int switchback(struct xdp_md *ctx)
                 return XDP_PASS;
         if (parsed == PARSED_UDP)
                 return on_handoff(ctx, &p, s);
-        if (parsed == PARSED_OTHER && next_header == IPPROTO_ICMPV6 && !is_vip(p.flow.vip))
-                return on_icmp6(ctx, &p);
+        if (parsed == PARSED_OTHER && next_header == IPPROTO_ICMPV6 && on_icmp6(ctx, &p) == XDP_TX)
+                return XDP_TX;
         if (!is_vip(p.flow.vip))
                 return XDP_PASS;
         if (parsed == PARSED_MALFORMED)

@@ -73,6 +73,11 @@ pub struct Program {
 impl Program {
     /// Loads the program, with the maps of the previous process where they fit.
     pub fn load(pins: PinDir) -> Result<Self> {
+        Self::load_with(Some(pins))
+    }
+
+    /// Without pins nothing outlives the process.
+    fn load_with(pins: Option<PinDir>) -> Result<Self> {
         // The skeleton borrows the object for as long as the process runs.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = SwitchSkelBuilder::default().open(object).doing(|| "open the XDP program")?;
@@ -80,7 +85,9 @@ impl Program {
         open.maps.rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
         for mut map in open.open_object_mut().maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            if PINNED_MAPS.contains(&name.as_str()) {
+            if let Some(pins) = &pins
+                && PINNED_MAPS.contains(&name.as_str())
+            {
                 let path = pins.path(&name);
                 forget_if_different(&path, &map)?;
                 map.set_pin_path(&path).doing(|| format!("set {} as pin of map {name}", path.display()))?;
@@ -95,7 +102,7 @@ impl Program {
         Ok(Program {
             skel,
             memory: RefCell::new(memory),
-            pins: Some(pins),
+            pins,
             rings,
             links: Vec::new(),
             attached: Vec::new(),
@@ -298,3 +305,6 @@ fn mode_of(ifindex: u32) -> std::io::Result<Mode> {
     const XDP_ATTACHED_SKB: u8 = 2;
     Ok(if options.attach_mode == XDP_ATTACHED_SKB { Mode::Generic } else { Mode::Native })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Packets through the real program, as rows: what it is, the packet, the verdict, and all that must come of it. A row
+//! says exactly which counters move, what is sent, what the L7 thread gets and what the flow's entry is afterwards.
+//! The rows need the rights to load a program, and no network.
+
+mod bench;
+mod forged;
+mod forward;
+mod frames;
+mod handshake;
+mod malformed;
+mod neighbour;
+mod node;
+
+use switchback_wire::*;
+
+use bench::{Bench, Verdict};
+use frames::flows;
+
+/// One packet and what must come of it.
+struct Row {
+    what: String,
+    frame: Vec<u8>,
+    verdict: Verdict,
+    /// Each of these by one, no others.
+    moves: Vec<SwitchCounter>,
+    flow: sb_flow,
+    before: Option<sb_flow_entry>,
+    after: Option<sb_flow_entry>,
+    sent: Option<Vec<u8>>,
+    record: Option<sb_record_kind>,
+    /// The record's packet; without it, the IP packet of the frame.
+    inner: Option<Vec<u8>>,
+    /// From which node a record is, and what it says.
+    said: Option<(u32, sb_option)>,
+}
+
+impl Row {
+    /// A packet of a flow that has no entry, neither before nor after.
+    fn new(
+        what: &str,
+        flow: &sb_flow,
+        frame: Vec<u8>,
+        verdict: Verdict,
+        moves: impl Into<Vec<SwitchCounter>>,
+    ) -> Self {
+        Row {
+            what: what.to_string(),
+            frame,
+            verdict,
+            moves: moves.into(),
+            flow: *flow,
+            before: None,
+            after: None,
+            sent: None,
+            record: None,
+            inner: None,
+            said: None,
+        }
+    }
+
+    /// The flow has this entry, and keeps it.
+    fn with(mut self, entry: &sb_flow_entry) -> Self {
+        self.before = Some(*entry);
+        self.leaves(Some(*entry))
+    }
+
+    fn leaves(mut self, entry: Option<sb_flow_entry>) -> Self {
+        self.after = entry;
+        self
+    }
+
+    fn sends(mut self, frame: Vec<u8>) -> Self {
+        self.sent = Some(frame);
+        self
+    }
+
+    fn records(mut self, kind: sb_record_kind) -> Self {
+        self.record = Some(kind);
+        self
+    }
+
+    fn run(&self, bench: &Bench) {
+        let what = format!("{} [{}]", self.what, self.flow.client());
+        bench.forget(&self.flow);
+        if let Some(entry) = &self.before {
+            bench.put(&self.flow, entry);
+        }
+        bench.allow_unknown();
+        let outcome = bench.send(&self.frame);
+        assert_eq!(outcome.verdict, self.verdict, "{what}: verdict; moved {:?}", outcome.moved);
+        let mut moves: Vec<_> = self.moves.iter().map(|counter| (*counter, 1)).collect();
+        moves.sort_by_key(|(counter, _)| *counter as u32);
+        assert_eq!(outcome.moved, moves, "{what}: counters");
+        match &self.sent {
+            Some(sent) => assert_eq!(hex(&outcome.frame), hex(sent), "{what}: frame out"),
+            None => assert_eq!(hex(&outcome.frame), hex(&self.frame), "{what}: the frame is left alone"),
+        }
+        assert_eq!(bench.program.flow(&self.flow), self.after, "{what}: entry");
+        let kinds: Vec<u32> = outcome.records.iter().map(|record| record.head.kind).collect();
+        assert_eq!(kinds, Vec::from_iter(self.record.map(|kind| kind as u32)), "{what}: records");
+        for record in &outcome.records {
+            assert_eq!(record.head.flow, self.flow, "{what}: flow of the record");
+            let inner = self.inner.as_ref().map_or(&self.frame[14..], |inner| inner);
+            assert_eq!(hex(&record.packet), hex(inner), "{what}: packet of the record");
+            match self.said {
+                Some((node, option)) => {
+                    let said = (address_from(record.head.node), record.head.option);
+                    assert_eq!(said, (bench.node_address(node), option), "{what}: who says what");
+                }
+                None if self.record != Some(sb_record_kind::SB_RECORD_UNKNOWN) => {
+                    assert_eq!(Some(record.head.entry), self.after, "{what}: entry of the record");
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// For messages: bytes in groups of four.
+fn hex(bytes: &[u8]) -> String {
+    let words: Vec<String> =
+        bytes.chunks(4).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    words.join(" ")
+}
+
+fn run_all(bench: &Bench, rows: Vec<Row>) {
+    assert!(!rows.is_empty());
+    for row in rows {
+        row.run(bench);
+    }
+}
+
+/// All rows that need no more than an entry beforehand.
+fn all_rows(bench: &Bench) -> Vec<Row> {
+    [
+        handshake::rows(bench),
+        forward::rows(bench),
+        forward::express_rows(bench),
+        node::rows(bench),
+        neighbour::rows(),
+        malformed::rows(bench),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[test]
+fn every_counter_is_moved_by_some_row() {
+    let bench = Bench::new();
+    run_all(&bench, all_rows(&bench));
+    for flow in flows() {
+        malformed::fill_the_ring(&bench, &flow);
+    }
+    let still: Vec<&str> = SwitchCounter::ALL
+        .into_iter()
+        .filter(|counter| bench.program.counter(*counter) == 0)
+        .map(SwitchCounter::name)
+        .collect();
+    assert!(still.is_empty(), "nothing moves {still:?}");
+}

@@ -1,0 +1,324 @@
+//! The program in its own maps, without an interface: packets go in by `BPF_PROG_TEST_RUN`, which gives them the
+//! loopback interface's index.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
+use switchback_config::{Cluster, ClusterKey};
+use switchback_wire::handoff::{OVERHEAD_V6, encode, option};
+use switchback_wire::keys::{COOKIE_EPOCH, handoff_key};
+use switchback_wire::packet::TcpView;
+use switchback_wire::*;
+
+use super::frames::*;
+use crate::cookies::Keys;
+use crate::program::Program;
+
+/// Where packets come in.
+const LOOPBACK: u32 = 1;
+const ELSEWHERE: u32 = 4000;
+const MTU: u32 = 1500;
+const FIRST_EPOCH: u32 = 10;
+
+const CONFIG: &str = r#"
+[cluster]
+key_file = "key"
+[[node]]
+name = "v4"
+address = "192.0.2.21"
+[[node]]
+name = "v6"
+address = "2001:db8::21"
+[[node]]
+name = "unresolved"
+address = "192.0.2.23"
+[[node]]
+name = "on-another-interface"
+address = "192.0.2.24"
+[[node]]
+name = "ends-in-zeros"
+address = "2001:db8::1:0:0"
+[[pool]]
+name = "web"
+nodes = ["v4", "v6", "on-another-interface", "ends-in-zeros"]
+policy = "round-robin"
+[[pool]]
+name = "img"
+nodes = ["unresolved"]
+policy = "round-robin"
+[[service]]
+name = "shop"
+listen = ["192.0.2.100:80", "[2001:db8::100]:80"]
+[[service.route]]
+path = "/img/"
+pool = "img"
+[[service.route]]
+pool = "web"
+"#;
+
+/// Places of the nodes, as in the configuration.
+pub const V4: u32 = 0;
+pub const V6: u32 = 1;
+pub const UNRESOLVED: u32 = 2;
+pub const ON_ANOTHER_INTERFACE: u32 = 3;
+pub const ENDS_IN_ZEROS: u32 = 4;
+/// Not in the node map.
+pub const UNKNOWN: u32 = 9;
+
+/// The second one is only accepted.
+pub const CLUSTER_KEYS: [u8; 2] = [7, 8];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Drop,
+    Pass,
+    Tx,
+    Redirect,
+}
+
+impl Verdict {
+    fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            1 => Verdict::Drop,
+            2 => Verdict::Pass,
+            3 => Verdict::Tx,
+            4 => Verdict::Redirect,
+            _ => return None,
+        })
+    }
+}
+
+/// What the L7 thread would read.
+#[derive(Clone)]
+pub struct Record {
+    pub head: sb_record,
+    pub packet: Vec<u8>,
+}
+
+/// What one packet did.
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// The frame afterwards.
+    pub frame: Vec<u8>,
+    pub records: Vec<Record>,
+    /// Counters that changed, and by how much.
+    pub moved: Vec<(SwitchCounter, u64)>,
+}
+
+pub struct Bench {
+    pub program: Program,
+    pub cluster: Cluster,
+    keys: RefCell<Keys>,
+    epoch: Cell<u32>,
+    rings: RingBuffer<'static>,
+    records: Rc<RefCell<Vec<Record>>>,
+    counters: RefCell<[u64; SwitchCounter::ALL.len()]>,
+}
+
+impl Bench {
+    /// The program with nodes, VIPs, routes and keys.
+    pub fn new() -> Self {
+        let program = Program::load_with(None).unwrap();
+        let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
+        let keys = Keys::new(&cluster_keys, COOKIE_EPOCH * FIRST_EPOCH);
+        program.set_settings(&keys.settings()).unwrap();
+        program.set_interface(LOOPBACK, OURS).unwrap();
+        let cluster =
+            switchback_config::parse(CONFIG, Path::new("cluster.toml"), |_| Ok(cluster_keys.to_vec()))
+                .unwrap();
+        for (id, node) in cluster.nodes.iter().enumerate() {
+            program.set_node(id as u32, &Self::node(id as u32, node.address)).unwrap();
+        }
+        let records = Rc::new(RefCell::new(Vec::new()));
+        let mut builder = RingBufferBuilder::new();
+        for ring in &program.rings {
+            let records = records.clone();
+            let keep = move |bytes: &[u8]| {
+                let head: sb_record = read_from(bytes).expect("a record's head");
+                let packet = bytes[size_of::<sb_record>()..][..head.len as usize].to_vec();
+                records.borrow_mut().push(Record { head, packet });
+                0
+            };
+            builder.add(ring, keep).unwrap();
+        }
+        let rings = builder.build().unwrap();
+        let bench = Bench {
+            program,
+            cluster,
+            keys: RefCell::new(keys),
+            epoch: Cell::new(FIRST_EPOCH),
+            rings,
+            records,
+            counters: Default::default(),
+        };
+        bench.configure(0);
+        bench
+    }
+
+    /// Writes the routes to one of the banks and lets the VIPs use it.
+    pub fn configure(&self, bank: usize) {
+        let services =
+            self.program.with_tables(|tables| tables.write(bank, &self.cluster, |index| index as u32));
+        let mut vips = HashMap::new();
+        for vip in &self.cluster.services[0].listen {
+            let mss = Self::our_mss(vip.is_ipv6());
+            vips.insert(bytes_of(&endpoint(*vip)).to_vec(), sb_vip { mss: mss.into(), ..services[0] });
+        }
+        self.program.set_vips(&vips).unwrap();
+    }
+
+    /// What SYN-ACKs advertise.
+    pub fn our_mss(v6: bool) -> u16 {
+        (MTU - OVERHEAD_V6 as u32 - if v6 { 60 } else { 40 }) as u16
+    }
+
+    fn node(id: u32, node: IpAddr) -> sb_node {
+        sb_node {
+            address: address_bytes(node),
+            source: address_bytes(Self::source(node)),
+            ifindex: match id {
+                UNRESOLVED => 0,
+                ON_ANOTHER_INTERFACE => ELSEWHERE,
+                _ => LOOPBACK,
+            },
+            next_hop: Self::next_hop(id),
+            our_mac: OURS,
+        }
+    }
+
+    /// Our address towards a node.
+    fn source(node: IpAddr) -> IpAddr {
+        address(if node.is_ipv4() { "192.0.2.10" } else { "2001:db8::10" })
+    }
+
+    fn next_hop(id: u32) -> [u8; 6] {
+        [2, 0, 0, 0, 1, id as u8]
+    }
+
+    pub fn node_address(&self, id: u32) -> IpAddr {
+        self.cluster.nodes[id as usize].address
+    }
+
+    /// The key under the tags of this switch.
+    pub fn sign() -> sb_key {
+        handoff_key(&[CLUSTER_KEYS[0]; 32])
+    }
+
+    /// The frame in which the program must forward a client's packet, as user space would make it. The outer header
+    /// has the inner one's traffic class (RFC 6040 section 4.1), which user space leaves out.
+    pub fn forwarded(&self, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], flags: u32) -> Vec<u8> {
+        let node = self.node_address(entry.node);
+        let mut option = option(sb_op::SB_OP_FORWARD, entry);
+        option.flags |= flags as u8;
+        let view = TcpView::parse(packet).expect("a TCP packet");
+        let mut out = Vec::new();
+        encode(&mut out, &Self::sign(), (Self::source(node), node, node), flow, option, &view, packet);
+        let class = (u16::from_be_bytes([packet[0], packet[1]]) >> 4) as u8;
+        let class = if packet[0] >> 4 == 4 { packet[1] } else { class };
+        if node.is_ipv4() {
+            out[1] = class;
+            seal_ipv4(&mut out);
+        } else {
+            out[0] |= class >> 4;
+            out[1] |= class << 4;
+        }
+        ethernet(Self::next_hop(entry.node), OURS, &out)
+    }
+
+    /// A frame with what a node says: `option` about the flow of the inner packet, signed with `key`.
+    pub fn said(&self, node: u32, key: &sb_key, flow: &sb_flow, option: sb_option, inner: &[u8]) -> Vec<u8> {
+        let node = self.node_address(node);
+        let view = TcpView::parse(inner).expect("a TCP packet");
+        let mut out = Vec::new();
+        encode(&mut out, key, (node, Self::source(node), node), flow, option, &view, inner);
+        to_us(&out)
+    }
+
+    /// As time goes by: later epochs have other cookie keys.
+    pub fn turn(&self) {
+        self.epoch.set(self.epoch.get() + 1);
+        let mut keys = self.keys.borrow_mut();
+        assert!(keys.turn(COOKIE_EPOCH * self.epoch.get()));
+        self.program.set_settings(&keys.settings()).unwrap();
+    }
+
+    pub fn put(&self, flow: &sb_flow, entry: &sb_flow_entry) {
+        self.program.flows().update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
+    }
+
+    pub fn forget(&self, flow: &sb_flow) {
+        // Missing is as good.
+        let _ = self.program.flows().delete(bytes_of(flow));
+    }
+
+    /// Number of flow entries.
+    pub fn entries(&self) -> usize {
+        self.program.flows().keys().count()
+    }
+
+    /// Fills up the allowance for flows that nobody knows.
+    pub fn allow_unknown(&self) {
+        let map = &self.program.skel.maps.unknown_allowance;
+        let unused = vec![vec![0; map.value_size() as usize]; self.program.rings.len()];
+        map.update_percpu(&0u32.to_ne_bytes(), &unused, MapFlags::ANY).unwrap();
+    }
+
+    /// Runs the program so many times on the same frame: verdict and frame of the last time, and how long all took.
+    pub fn run(&self, frame: &[u8], times: u32) -> (Verdict, Vec<u8>, Duration) {
+        let mut out = vec![0; 4096];
+        let input = ProgramInput {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            repeat: times,
+            ..Default::default()
+        };
+        let start = Instant::now();
+        let output = self.program.skel.progs.switchback.test_run(input).expect("the program runs");
+        let took = start.elapsed();
+        let len = output.data.map_or(0, |data| data.len());
+        let verdict = Verdict::from_number(output.return_value);
+        out.truncate(len);
+        (verdict.unwrap_or_else(|| panic!("no verdict for {frame:02x?}")), out, took)
+    }
+
+    /// What came into the rings since the last call.
+    pub fn records(&self) -> Vec<Record> {
+        self.rings.consume().unwrap();
+        self.records.take()
+    }
+
+    /// Which counters changed since the last call.
+    pub fn moved(&self) -> Vec<(SwitchCounter, u64)> {
+        let mut counters = self.counters.borrow_mut();
+        let mut moved = Vec::new();
+        for (before, counter) in std::iter::zip(counters.iter_mut(), SwitchCounter::ALL) {
+            let now = self.program.counter(counter);
+            if now != *before {
+                moved.push((counter, now - *before));
+            }
+            *before = now;
+        }
+        moved
+    }
+
+    /// One packet, and all that it did.
+    pub fn send(&self, frame: &[u8]) -> Outcome {
+        let _ = (self.records(), self.moved());
+        let (verdict, frame, _) = self.run(frame, 1);
+        Outcome { verdict, frame, records: self.records(), moved: self.moved() }
+    }
+
+    /// Answers a SYN: cookie, and TSval if there is one.
+    pub fn cookie(&self, syn: &Tcp) -> (u32, u32) {
+        let (verdict, frame, _) = self.run(&syn.frame(), 1);
+        assert_eq!(verdict, Verdict::Tx);
+        let packet = &frame[14..];
+        let view = TcpView::parse(packet).expect("a SYN-ACK");
+        (view.seq, packet::timestamps(packet, &view).map_or(0, |(value, _)| value))
+    }
+}

@@ -1,0 +1,108 @@
+//! Packets that claim to end a handshake that never was.
+
+use std::time::Duration;
+
+use switchback_wire::packet::flags;
+use switchback_wire::*;
+
+use super::bench::{Bench, Verdict};
+use super::frames::*;
+use super::handshake::{ISN, REQUEST};
+
+const FORGERIES: usize = 200_000;
+const SEED: u64 = 0x5b;
+const UNKNOWN_PER_PERIOD: u64 = 16;
+const UNKNOWN_PERIOD: Duration = Duration::from_millis(10);
+
+/// Keys, packets and therefore the outcome are the same in every run, but for the clock, which no forgery contains.
+#[test]
+fn no_random_packet_passes_for_the_end_of_a_handshake() {
+    let bench = Bench::new();
+    let mut random = Random(SEED);
+    let [v4, v6] = flows();
+    for number in 0..FORGERIES {
+        let mut flow = if number % 8 == 0 { v6 } else { v4 };
+        let client = random.next().to_be_bytes();
+        flow.client[12..].copy_from_slice(&client[..4]);
+        flow.client_port = random.next() as u16;
+        let numbers = random.next();
+        let mut tcp = Tcp::data(&flow, numbers as u32, (numbers >> 32) as u32, b"GET");
+        if number % 2 == 0 {
+            tcp = tcp.stamped(1, random.next() as u32);
+        }
+        let (verdict, _, _) = bench.run(&tcp.frame(), 1);
+        assert_eq!(verdict, Verdict::Drop, "number {number}, seed {SEED:#x}");
+    }
+    assert_eq!(bench.program.counter(SwitchCounter::DropCookie), FORGERIES as u64);
+    assert_eq!(bench.entries(), 0);
+    let unknown = sb_record_kind::SB_RECORD_UNKNOWN as u32;
+    assert!(bench.records().iter().all(|record| record.head.kind == unknown));
+}
+
+/// Every bit of what a cookie stands for matters. The clock is in the TSval, so its bits do, too.
+#[test]
+fn no_changed_bit_of_a_handshake_is_accepted() {
+    let bench = Bench::new();
+    for flow in &flows() {
+        for stamp in [None, Some(9)] {
+            let offer = Offer { stamp, ..Offer::USUAL };
+            let (cookie, echo) = bench.cookie(&offer.syn(flow, ISN));
+            let good = |flow: &sb_flow, isn: u32, cookie: u32, echo: u32| {
+                let tcp = Tcp::data(flow, isn.wrapping_add(1), cookie.wrapping_add(1), REQUEST);
+                let stamped = stamp.is_some();
+                (if stamped { tcp.stamped(10, echo) } else { tcp }).frame()
+            };
+            let mut changed = Vec::new();
+            for bit in 0..32 {
+                changed.push(good(flow, ISN ^ 1 << bit, cookie, echo));
+                changed.push(good(flow, ISN, cookie ^ 1 << bit, echo));
+                if stamp.is_some() {
+                    changed.push(good(flow, ISN, cookie, echo ^ 1 << bit));
+                }
+            }
+            for bit in 0..16 {
+                changed.push(good(
+                    &sb_flow { client_port: flow.client_port ^ 1 << bit, ..*flow },
+                    ISN,
+                    cookie,
+                    echo,
+                ));
+            }
+            let first = if flow.client().is_ipv4() { 12 * 8 } else { 0 };
+            for bit in first..128 {
+                let mut other = *flow;
+                other.client[bit / 8] ^= 1 << (bit % 8);
+                changed.push(good(&other, ISN, cookie, echo));
+            }
+            let before = bench.program.counter(SwitchCounter::DropCookie);
+            for (number, frame) in changed.iter().enumerate() {
+                assert_eq!(bench.run(frame, 1).0, Verdict::Drop, "change {number}, {stamp:?}");
+            }
+            let dropped = bench.program.counter(SwitchCounter::DropCookie) - before;
+            assert_eq!((dropped, bench.entries()), (changed.len() as u64, 0));
+            bench.run(&good(flow, ISN, cookie, echo), 1);
+            assert_eq!(bench.entries(), 1, "unchanged, it is accepted");
+            bench.forget(flow);
+        }
+    }
+}
+
+#[test]
+fn few_packets_of_unknown_flows_reach_the_l7_thread() {
+    const TIMES: u32 = 20_000;
+    let bench = Bench::new();
+    for flow in &flows() {
+        let frame = Tcp::new(flow, 1, 2, flags::ACK).frame();
+        let _ = (bench.records(), bench.moved());
+        bench.allow_unknown();
+        let (verdict, _, took) = bench.run(&frame, TIMES);
+        assert_eq!(verdict, Verdict::Drop);
+        assert_eq!(bench.moved(), [(SwitchCounter::DropCookie, u64::from(TIMES))]);
+        let records = bench.records().len() as u64;
+        // The last period may just have begun, and each CPU that we came to has its own allowance.
+        let periods = took.as_nanos().div_ceil(UNKNOWN_PERIOD.as_nanos()) as u64 + 1;
+        let most = UNKNOWN_PER_PERIOD * periods * bench.program.rings.len() as u64;
+        assert!(records >= UNKNOWN_PER_PERIOD, "{records} records");
+        assert!(records <= most, "{records} records in {took:?}");
+    }
+}

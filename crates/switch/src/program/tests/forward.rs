@@ -1,0 +1,249 @@
+//! Flows that have an entry: what goes to the node at once, and what to the L7 thread.
+
+use SwitchCounter::*;
+use sb_mode::*;
+use sb_record_kind::*;
+use switchback_wire::packet::flags;
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::{Row, run_all};
+
+const ORIGIN: u32 = 0xffff_ff00;
+/// Where the next request begins: behind a wrap of the sequence numbers.
+const MARK: u32 = 0x40;
+const ACK: u32 = 0x5566_7788;
+const PLAIN: &str = "GET /a?b HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n";
+
+fn entry(node: u32) -> sb_flow_entry {
+    sb_flow_entry {
+        node,
+        origin: ORIGIN,
+        next: MARK,
+        mss: 1400,
+        options: (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
+        wscale: 0x97,
+        mode: SB_MODE_REQUESTS as u8,
+        ..Default::default()
+    }
+}
+
+fn mode(mode: sb_mode) -> sb_flow_entry {
+    sb_flow_entry { mode: mode as u8, ..entry(V4) }
+}
+
+pub fn rows(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for flow in &flows() {
+        for node in [V4, V6, ENDS_IN_ZEROS] {
+            rows.extend(forwarded_rows(bench, flow, &entry(node), Verdict::Tx));
+        }
+        rows.extend(forwarded_rows(bench, flow, &entry(ON_ANOTHER_INTERFACE), Verdict::Redirect));
+        rows.extend(tunnel_rows(bench, flow));
+        rows.extend(held_rows(flow));
+        rows.extend(nowhere_rows(flow));
+    }
+    rows
+}
+
+/// Packets that belong to the node, by the flow map alone.
+fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict: Verdict) -> Vec<Row> {
+    let body = |seq: u32, len: usize| Tcp::data(flow, seq, ACK, &vec![b'x'; len]);
+    let bare = |more| Tcp::new(flow, MARK, ACK, flags::ACK | more);
+    let below = MARK - 1;
+    let packets = [
+        ("data up to the mark", body(0, MARK as usize)),
+        ("a byte below the mark", body(below, 1)),
+        ("data across the wrap", body(ORIGIN, 256)),
+        ("the longest data", body(MARK.wrapping_sub(1400), 1400)),
+        ("data with timestamps", body(0, 10).stamped(5, 6)),
+        ("data with FIN", Tcp { flags: flags::ACK | flags::FIN, ..body(0, 64) }),
+        ("an ACK", bare(0)),
+        ("an ACK with timestamps", bare(0).stamped(1, 2)),
+        ("an ACK of no ECN", bare(0).class(0b1011_1000)),
+        ("an ACK from a congested path", bare(0).class(0b1011_1011)),
+        ("FIN", bare(flags::FIN)),
+        ("RST", bare(flags::RST)),
+        ("RST without ACK", Tcp { flags: flags::RST, ..bare(0) }),
+        ("an ACK beyond the mark", Tcp { seq: MARK + 999, ..bare(0) }),
+    ];
+    let row = |what: &str, tcp: &Tcp| {
+        let packet = tcp.packet();
+        let sent = bench.forwarded(entry, flow, &packet, 0);
+        let what = format!("{what} to node {}", entry.node);
+        Row::new(&what, flow, to_us(&packet), verdict, [Forwarded]).with(entry).sends(sent)
+    };
+    let mut rows: Vec<Row> = packets.iter().map(|(what, tcp)| row(what, tcp)).collect();
+    let mut padded = row("an ACK with padding, which stays behind it", &bare(0));
+    padded.frame.extend_from_slice(&[0; 6]);
+    padded.sent.as_mut().unwrap().extend_from_slice(&[0; 6]);
+    rows.push(padded);
+    rows
+}
+
+fn tunnel_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
+    let entry = mode(SB_MODE_TUNNEL);
+    let packets = [
+        ("data at the mark", Tcp::data(flow, MARK, ACK, PLAIN.as_bytes())),
+        ("data beyond it", Tcp::data(flow, MARK + 5000, ACK, b"x")),
+        ("an ACK", Tcp::new(flow, MARK, ACK, flags::ACK)),
+        ("FIN", Tcp::new(flow, MARK, ACK, flags::ACK | flags::FIN)),
+        ("RST", Tcp::new(flow, MARK, ACK, flags::RST)),
+    ];
+    let rows = packets.into_iter().map(|(what, tcp)| {
+        let packet = tcp.packet();
+        let sent = bench.forwarded(&entry, flow, &packet, 0);
+        let what = format!("tunnel: {what}");
+        Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Forwarded]).with(&entry).sends(sent)
+    });
+    rows.collect()
+}
+
+fn held_rows(flow: &sb_flow) -> Vec<Row> {
+    let entry = mode(SB_MODE_HELD);
+    let bare = |more| Tcp::new(flow, MARK, ACK, flags::ACK | more);
+    let given = [
+        ("data", Tcp::data(flow, MARK, ACK, PLAIN.as_bytes())),
+        ("data elsewhere", Tcp::data(flow, 1, ACK, b"x")),
+        ("FIN", bare(flags::FIN)),
+        ("RST", bare(flags::RST)),
+    ];
+    let mut rows: Vec<Row> = given
+        .into_iter()
+        .map(|(what, tcp)| {
+            let what = format!("held: {what}");
+            Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request])
+                .with(&entry)
+                .records(SB_RECORD_REQUEST)
+        })
+        .collect();
+    let ack = bare(0).frame();
+    rows.push(Row::new("held: an ACK", flow, ack, Verdict::Drop, [DropHeld]).with(&entry));
+    rows
+}
+
+/// Nodes that cannot be reached from the program.
+fn nowhere_rows(flow: &sb_flow) -> Vec<Row> {
+    let ack = Tcp::new(flow, MARK, ACK, flags::ACK).frame();
+    let mut rows = vec![
+        Row::new("the next hop is not resolved", flow, ack.clone(), Verdict::Drop, [ForwardedSlowly])
+            .with(&entry(UNRESOLVED))
+            .records(SB_RECORD_FORWARD),
+    ];
+    for node in [UNKNOWN, 1023, 1024, u32::MAX] {
+        let what = format!("there is no node {node}");
+        rows.push(Row::new(&what, flow, ack.clone(), Verdict::Drop, [DropNoNode]).with(&entry(node)));
+    }
+    rows
+}
+
+pub fn express_rows(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let padding = "x".repeat(SB_EXPRESS_HEAD_MAX as usize);
+    let of_length = |len: usize| {
+        let (start, end) = ("GET / HTTP/1.1\r\nHost: a\r\nCookie: ", "\r\n\r\n");
+        format!("{start}{}{end}", &padding[..len - start.len() - end.len()])
+    };
+    let longest = of_length(SB_EXPRESS_HEAD_MAX as usize);
+    let too_long = of_length(SB_EXPRESS_HEAD_MAX as usize + 1);
+    let plain = [
+        PLAIN,
+        "HEAD / HTTP/1.1\r\nhost:a:8080\r\n\r\n",
+        "GET /img HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
+        &longest,
+    ];
+    let two = [PLAIN, PLAIN].concat();
+    let judged = [
+        ("a body", "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"),
+        ("another pool", "GET /img/x HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ("POST", "POST / HTTP/1.1\r\nHost: a\r\n\r\n"),
+        ("no host", "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n"),
+        ("HTTP/1.0", "GET / HTTP/1.0\r\nHost: a\r\n\r\n"),
+        ("two heads", &two),
+        ("part of a head", &PLAIN[..PLAIN.len() - 1]),
+        ("a head and a byte more", &two[..PLAIN.len() + 1]),
+        ("one byte", "G"),
+        ("a long head", &too_long),
+        ("no text", "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ];
+    for flow in &flows() {
+        for node in [V4, V6] {
+            for head in plain {
+                rows.push(express_row(bench, flow, node, head));
+            }
+        }
+        for (what, head) in judged {
+            rows.push(judged_row(what, flow, &entry(V4), Tcp::data(flow, MARK, ACK, head.as_bytes())));
+        }
+        let plain = |seq: u32| Tcp::data(flow, seq, ACK, PLAIN.as_bytes());
+        let asked = sb_flow_entry { asked: 1, ..entry(V4) };
+        rows.push(judged_row("the L7 thread is asked already", flow, &asked, plain(MARK)));
+        rows.push(judged_row("a gap before it", flow, &entry(V4), plain(MARK + 1)));
+        rows.push(judged_row("it begins below the mark", flow, &entry(V4), plain(MARK - 1)));
+        rows.push(judged_row("a node that is not in the pool", flow, &entry(UNRESOLVED), plain(MARK)));
+        rows.push(judged_row("a node that is not known", flow, &entry(UNKNOWN), plain(MARK)));
+        rows.push(judged_row("a node beyond the tables", flow, &entry(5000), plain(MARK)));
+    }
+    rows
+}
+
+/// The head goes to the node at once, marked as a request, and the mark moves behind it.
+fn express_row(bench: &Bench, flow: &sb_flow, node: u32, head: &str) -> Row {
+    let packet = Tcp::data(flow, MARK, ACK, head.as_bytes()).packet();
+    let after = sb_flow_entry { next: MARK + head.len() as u32, ..entry(node) };
+    let sent = bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST);
+    let what = format!("a plain head of {} bytes to node {node}", head.len());
+    Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
+        .with(&entry(node))
+        .leaves(Some(after))
+        .sends(sent)
+}
+
+/// The packet goes to the L7 thread, which alone moves the mark from then on.
+fn judged_row(what: &str, flow: &sb_flow, entry: &sb_flow_entry, tcp: Tcp) -> Row {
+    let what = format!("no plain request: {what}");
+    Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request])
+        .with(entry)
+        .leaves(Some(sb_flow_entry { asked: 1, ..*entry }))
+        .records(SB_RECORD_REQUEST)
+}
+
+#[test]
+fn flows_with_a_node_are_forwarded() {
+    let bench = Bench::new();
+    run_all(&bench, rows(&bench));
+}
+
+#[test]
+fn plain_requests_go_to_the_node_at_once() {
+    let bench = Bench::new();
+    for bank in [0, 1, 0] {
+        bench.configure(bank);
+        run_all(&bench, express_rows(&bench));
+    }
+    let express = bench.program.counter(Express);
+    let by_node: u64 = (0..5).map(|node| bench.program.express_by_node(node)).sum();
+    assert_eq!((by_node, bench.program.express_by_service(0)), (express, express));
+    assert_eq!(bench.program.express_by_node(V4), express / 2);
+}
+
+#[test]
+fn requests_one_after_another_move_the_mark() {
+    let bench = Bench::new();
+    for flow in &flows() {
+        bench.put(flow, &entry(V4));
+        let mut after = entry(V4);
+        for _ in 0..1000 {
+            let packet = Tcp::data(flow, after.next, ACK, PLAIN.as_bytes()).packet();
+            after.next = after.next.wrapping_add(PLAIN.len() as u32);
+            let (verdict, frame, _) = bench.run(&to_us(&packet), 1);
+            assert_eq!(verdict, Verdict::Tx);
+            assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST));
+            // Sent again, it is below the mark, and no request any more.
+            let (_, frame, _) = bench.run(&to_us(&packet), 1);
+            assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));
+        }
+        assert_eq!(bench.program.flow(flow), Some(after));
+    }
+}

@@ -1,0 +1,266 @@
+//! Packets that lie about themselves, or are too much.
+
+use SwitchCounter::*;
+use sb_record_kind::*;
+use switchback_wire::handoff::option;
+use switchback_wire::packet::{flags, fold, sum};
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::handshake::{ISN, REQUEST};
+use super::{Row, run_all};
+
+/// More than the test's frame can carry is refused by the kernel.
+const LONGEST_FRAME: usize = 3000;
+
+fn held() -> sb_flow_entry {
+    sb_flow_entry { origin: ISN, next: ISN, mode: sb_mode::SB_MODE_HELD as u8, ..Default::default() }
+}
+
+pub fn rows(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for flow in &flows() {
+        rows.extend(length_rows(flow));
+        rows.extend(if flow.client().is_ipv4() { ipv4_rows(flow) } else { ipv6_rows(flow) });
+        rows.extend(long_rows(bench, flow));
+    }
+    rows
+}
+
+/// Truncated frames, and lengths that do not agree.
+fn length_rows(flow: &sb_flow) -> Vec<Row> {
+    let syn = Offer::USUAL.syn(flow, ISN).frame();
+    let ip = if flow.client().is_ipv4() { 20 } else { 40 };
+    let malformed = |what: &str, frame: Vec<u8>| Row::new(what, flow, frame, Verdict::Drop, [DropMalformed]);
+    let mut rows = Vec::new();
+    for len in 14..syn.len() {
+        let what = format!("{len} bytes of a SYN");
+        let frame = syn[..len].to_vec();
+        // The VIP is not known before the IP header is whole.
+        rows.push(if len < 14 + ip {
+            Row::new(&what, flow, frame, Verdict::Pass, [])
+        } else {
+            malformed(&what, frame)
+        });
+    }
+    let doff = 14 + ip + 12;
+    for words in (0..5).chain(11..16) {
+        let mut frame = syn.clone();
+        frame[doff] = words << 4;
+        rows.push(malformed(&format!("a TCP header of {words} words"), frame));
+    }
+    rows
+}
+
+/// With a right checksum, so that a router would have let it through.
+fn resealed(mut frame: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    change(&mut frame[14..]);
+    seal_ipv4(&mut frame[14..]);
+    frame
+}
+
+fn ipv4_rows(flow: &sb_flow) -> Vec<Row> {
+    let syn = Offer::USUAL.syn(flow, ISN).frame();
+    let row = |what: &str, moves: SwitchCounter, change: fn(&mut [u8])| {
+        Row::new(what, flow, resealed(syn.clone(), change), Verdict::Drop, [moves])
+    };
+    let mut rows = vec![
+        row("a total length of zero", DropMalformed, |ip| ip[2..4].fill(0)),
+        row("a total length of the header", DropMalformed, |ip| ip[2..4].copy_from_slice(&[0, 20])),
+        row("a total length up to the options", DropMalformed, |ip| ip[2..4].copy_from_slice(&[0, 40])),
+        row("a total length one too long", DropMalformed, |ip| ip[3] += 1),
+        row("the longest total length", DropMalformed, |ip| ip[2..4].fill(0xff)),
+        row("IP options", DropFragment, |ip| ip[0] = 0x46),
+        row("the longest IP options", DropFragment, |ip| ip[0] = 0x4f),
+        row("a header too short", DropFragment, |ip| ip[0] = 0x44),
+        row("the first fragment", DropFragment, |ip| ip[6] = 0x20),
+        row("a fragment in the middle", DropFragment, |ip| (ip[6], ip[7]) = (0x20, 1)),
+        row("the last fragment", DropFragment, |ip| (ip[6], ip[7]) = (0, 0xb9)),
+        row("a fragment of UDP", DropFragment, |ip| (ip[6], ip[9]) = (0x20, 17)),
+    ];
+    for version in [0, 5, 6, 15] {
+        let mut frame = syn.clone();
+        frame[14] = version << 4 | 5;
+        rows.push(Row::new(&format!("version {version}"), flow, frame, Verdict::Pass, []));
+    }
+    // Nobody's business here: RFC 791's two other flags.
+    let mut allowed = Tcp::new(flow, ISN, 0, flags::RST).frame();
+    allowed = resealed(allowed, |ip| ip[6] = 0x80);
+    rows.push(Row::new("the reserved flag, without DF", flow, allowed, Verdict::Drop, [DropFlags]));
+    rows
+}
+
+fn ipv6_rows(flow: &sb_flow) -> Vec<Row> {
+    let syn = Offer::USUAL.syn(flow, ISN);
+    let frame = syn.frame();
+    let row = |what: &str, frame: Vec<u8>, verdict, moves: &[SwitchCounter]| {
+        Row::new(what, flow, frame, verdict, moves.to_vec())
+    };
+    let mut rows = Vec::new();
+    // With 65,496 and more, header and payload together are beyond 16 bits.
+    for len in [0u16, 19, 20, 39, 41, 1500, 65495, 65496, 65515, 65516, 65535] {
+        let mut frame = frame.clone();
+        frame[18..20].copy_from_slice(&len.to_be_bytes());
+        rows.push(row(&format!("a payload length of {len}"), frame, Verdict::Drop, &[DropMalformed]));
+    }
+    for version in [0, 4, 5, 15] {
+        let mut frame = frame.clone();
+        frame[14] = version << 4;
+        rows.push(row(&format!("version {version}"), frame, Verdict::Pass, &[]));
+    }
+    let segment = &frame[54..];
+    for (what, kind, verdict, moves) in [
+        ("a fragment", 44, Verdict::Drop, &[DropFragment][..]),
+        ("hop-by-hop options", 0, Verdict::Pass, &[]),
+        ("a routing header", 43, Verdict::Pass, &[]),
+        ("destination options", 60, Verdict::Pass, &[]),
+        ("no next header", 59, Verdict::Pass, &[]),
+    ] {
+        let extended = [&[6, 0, 1, 4, 0, 0, 0, 0][..], segment].concat();
+        let packet = syn.ip.carry(kind, &extended, None);
+        rows.push(row(what, to_us(&packet), verdict, moves));
+    }
+    rows
+}
+
+/// Around the two lengths of records.
+fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
+    let header = if flow.client().is_ipv4() { 40 } else { 60 };
+    let (small, large) = (SB_RECORD_SMALL as usize, SB_RECORD_LARGE as usize);
+    let of_length = |len: usize| Tcp::data(flow, ISN, 1, &vec![b'x'; len - header]);
+    let mut rows = Vec::new();
+    for len in [header + 1, small - 1, small, small + 1, large - 1, large] {
+        let what = format!("a packet of {len} bytes");
+        rows.push(
+            Row::new(&what, flow, of_length(len).frame(), Verdict::Drop, [Request])
+                .with(&held())
+                .records(SB_RECORD_REQUEST),
+        );
+    }
+    for len in [large + 1, LONGEST_FRAME] {
+        let frame = of_length(len).frame();
+        let moves = [Request, DropTooLong];
+        let what = format!("a packet of {len} bytes is too long");
+        rows.push(Row::new(&what, flow, frame, Verdict::Drop, moves).with(&held()));
+        let inner = of_length(len).packet();
+        let said = option(sb_op::SB_OP_REFUSED, &held());
+        let frame = bench.said(V4, &Bench::sign(), flow, said, &inner);
+        let what = format!("a node's packet of {len} bytes is too long");
+        rows.push(Row::new(&what, flow, frame, Verdict::Drop, [HandoffReceived, DropTooLong]));
+    }
+    rows
+}
+
+/// Requests that nobody reads fill the ring; after they are read, there is room again.
+pub fn fill_the_ring(bench: &Bench, flow: &sb_flow) {
+    // Between two runs the kernel may take us to another CPU, which has a ring of its own.
+    let times = 3000 * bench.program.rings.len() as u32;
+    bench.put(flow, &held());
+    let _ = (bench.records(), bench.moved());
+    let frame = Tcp::data(flow, ISN, 1, &[b'x'; 1400]).frame();
+    let (verdict, _, _) = bench.run(&frame, times);
+    assert_eq!(verdict, Verdict::Drop);
+    let records = bench.records().len() as u64;
+    let lost = u64::from(times) - records;
+    assert!(records > 1000 && lost > 1000, "{records} records");
+    assert_eq!(bench.moved(), [(Request, u64::from(times)), (DropRingFull, lost)]);
+    assert_eq!(bench.send(&frame).records.len(), 1);
+    bench.forget(flow);
+}
+
+#[test]
+fn malformed_packets_are_counted_as_what_they_are() {
+    let bench = Bench::new();
+    run_all(&bench, rows(&bench));
+}
+
+#[test]
+fn a_full_ring_is_counted() {
+    let bench = Bench::new();
+    for flow in &flows() {
+        fill_the_ring(&bench, flow);
+    }
+}
+
+/// One packet of every kind that the program knows, to be changed at random.
+fn valid(bench: &Bench) -> Vec<Vec<u8>> {
+    let frames = super::all_rows(bench).into_iter().map(|row| row.frame);
+    frames.filter(|frame| frame.len() < 300).collect()
+}
+
+/// What is sent must be whole: of a known kind, as long as it says, with a right header checksum.
+fn assert_whole(frame: &[u8], context: &str) {
+    let packet = &frame[14..];
+    match [frame[12], frame[13]] {
+        [0x08, 0x00] => {
+            let len = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+            assert!(packet[0] == 0x45 && len <= packet.len(), "{context}: IPv4 length");
+            assert_eq!(fold(sum(&packet[..20])), 0, "{context}: IPv4 checksum");
+        }
+        [0x86, 0xdd] => {
+            let len = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
+            assert!(packet[0] >> 4 == 6 && len <= packet.len(), "{context}: IPv6 length");
+        }
+        kind => assert_eq!(kind, [0x08, 0x06], "{context}: EtherType"),
+    }
+}
+
+fn assert_harmless(bench: &Bench, frame: &[u8], context: &str) -> Verdict {
+    let (verdict, out, _) = bench.run(frame, 1);
+    match verdict {
+        Verdict::Tx | Verdict::Redirect => assert_whole(&out, context),
+        Verdict::Pass | Verdict::Drop => assert_eq!(out, frame, "{context}: left alone"),
+    }
+    verdict
+}
+
+const SEED: u64 = 0x0005_1ac2;
+
+#[test]
+fn random_bytes_do_no_harm() {
+    let bench = Bench::new();
+    let mut random = Random(SEED);
+    for number in 0..30_000 {
+        let len = 14 + random.below(if number % 16 == 0 { LONGEST_FRAME } else { 150 });
+        let mut frame: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        // Most get past the first comparisons.
+        let kind = [[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06], [frame[12], frame[13]]][random.below(4)];
+        frame[12..14].copy_from_slice(&kind);
+        if len > 60 && number % 2 == 0 {
+            let flow = &flows()[usize::from(kind == [0x86, 0xdd])];
+            let real = Tcp::new(flow, ISN, 0, 0).frame();
+            frame[14..54].copy_from_slice(&real[14..54]);
+        }
+        assert_harmless(&bench, &frame, &format!("number {number}, seed {SEED:#x}"));
+    }
+}
+
+#[test]
+fn changed_packets_do_no_harm() {
+    let bench = Bench::new();
+    let frames = valid(&bench);
+    let mut random = Random(SEED);
+    let mut verdicts = [0; 4];
+    for flow in &flows() {
+        let entry = sb_flow_entry { mode: sb_mode::SB_MODE_REQUESTS as u8, ..held() };
+        for number in 0..50_000 {
+            if number % 100 == 0 {
+                bench.put(flow, &entry);
+            }
+            let mut frame = frames[random.below(frames.len())].clone();
+            for _ in 0..random.below(4) {
+                let at = random.below(frame.len().min(140));
+                frame[at] = if random.below(2) == 0 { random.next() as u8 } else { 0xff };
+            }
+            match random.below(8) {
+                0 => frame.truncate(14 + random.below(frame.len() - 13)),
+                1 => frame.extend_from_slice(&REQUEST[..random.below(REQUEST.len())]),
+                _ => {}
+            }
+            let verdict = assert_harmless(&bench, &frame, &format!("number {number}, seed {SEED:#x}"));
+            verdicts[verdict as usize] += 1;
+        }
+    }
+    assert!(verdicts.iter().take(3).all(|count| *count > 5000), "all ways are gone: {verdicts:?}");
+}

@@ -1,0 +1,231 @@
+//! What nodes say.
+
+use SwitchCounter::*;
+use sb_op::*;
+use sb_record_kind::*;
+use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, option};
+use switchback_wire::keys::handoff_key;
+use switchback_wire::packet::flags;
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::{Row, run_all};
+
+const SAYS: [sb_op; 6] = [SB_OP_ADOPTED, SB_OP_REFUSED, SB_OP_RELEASED, SB_OP_BUSY, SB_OP_OWNED, SB_OP_ADOPT];
+
+fn entry() -> sb_flow_entry {
+    sb_flow_entry {
+        node: V4,
+        origin: 1000,
+        next: 2000,
+        mss: 1460,
+        options: 7,
+        wscale: 0x77,
+        mode: sb_mode::SB_MODE_REQUESTS as u8,
+        ..Default::default()
+    }
+}
+
+/// A frame of a node, and where its Geneve header begins.
+struct Said {
+    frame: Vec<u8>,
+    option: sb_option,
+    shim: usize,
+}
+
+fn said(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> Said {
+    let mut said = option(op, &entry());
+    (said.queue_len, said.queue_limit) = (3u16.to_be(), 511u16.to_be());
+    said.reason = sb_reason::SB_REASON_DRAINING as u8;
+    let frame = bench.said(node, key, flow, said, inner);
+    let overhead = if bench.node_address(node).is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
+    let shim = 14 + overhead - size_of::<sb_shim>();
+    let sent: sb_shim = read_from(&frame[shim..]).expect("a whole shim");
+    Said { frame, option: sent.option, shim }
+}
+
+pub fn rows(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for flow in &flows() {
+        for node in [V4, V6] {
+            rows.extend(said_rows(bench, flow, node));
+            rows.extend(closed_rows(bench, flow, node));
+            rows.extend(tag_rows(bench, flow, node));
+            rows.extend(foreign_rows(bench, flow, node));
+            rows.extend(garbage_rows(bench, flow, node));
+        }
+    }
+    rows
+}
+
+fn inner(flow: &sb_flow) -> Vec<u8> {
+    Tcp::data(flow, 1500, 77, b"GET / HTTP/1.1\r\n").stamped(1, 2).packet()
+}
+
+fn said_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+    let long = Tcp::data(flow, 1500, 77, &[b'x'; 1400]).packet();
+    let bare = Tcp::new(flow, 1500, 77, flags::ACK).packet();
+    let mut rows = Vec::new();
+    for op in SAYS {
+        for inner in [&inner(flow), &long, &bare] {
+            // The second key is accepted while keys rotate.
+            for key in CLUSTER_KEYS {
+                let Said { mut frame, option, .. } =
+                    said(bench, node, &handoff_key(&[key; 32]), op, flow, inner);
+                frame.extend_from_slice(&[0xee; 3]);
+                let what = format!("{op:?} from node {node}, {} bytes, key {key}", inner.len());
+                let mut row = Row::new(&what, flow, frame, Verdict::Drop, [HandoffReceived])
+                    .with(&entry())
+                    .records(SB_RECORD_HANDOFF);
+                (row.inner, row.said) = (Some(inner.clone()), Some((node, option)));
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+fn closed_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+    let frame = said(bench, node, &Bench::sign(), SB_OP_CLOSED, flow, &inner(flow)).frame;
+    let row = |what: &str, moves: &[SwitchCounter]| {
+        Row::new(what, flow, frame.clone(), Verdict::Drop, moves.to_vec())
+    };
+    let later = sb_flow_entry { origin: 1001, ..entry() };
+    vec![
+        row("CLOSED removes the entry", &[Closed]).with(&entry()).leaves(None),
+        row("CLOSED of an earlier connection", &[]).with(&later),
+        row("CLOSED of a flow that is gone", &[]),
+    ]
+}
+
+/// One bit of whatever is under the tag, and the tag.
+fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+    let key = Bench::sign();
+    let Said { frame, shim, .. } = said(bench, node, &key, SB_OP_ADOPTED, flow, &inner(flow));
+    let row = |what: &str, flow: &sb_flow, frame| Row::new(what, flow, frame, Verdict::Drop, [DropTag]);
+    let option = shim + 16;
+    let inside = shim + size_of::<sb_shim>();
+    let tcp = inside + if flow.client().is_ipv4() { 20 } else { 40 };
+    let addresses = if flow.client().is_ipv4() { inside + 12 } else { inside + 8 };
+    let node_address = if bench.node_address(node).is_ipv4() { 14 + 12 } else { 14 + 8 };
+    let places = [
+        ("operation", option + 4),
+        ("flags", option + 5),
+        ("reason", option + 6),
+        ("scales", option + 7),
+        ("origin", option + 8),
+        ("mss", option + 12),
+        ("reserved", option + 14),
+        ("next", option + 16),
+        ("queue", option + 20),
+        ("queue's limit", option + 22),
+        ("first byte of the tag", option + 24),
+        ("last byte of the tag", option + 31),
+        ("node", node_address),
+        ("client's address", addresses),
+        ("VIP", tcp - 1),
+        ("client's port", tcp),
+        ("VIP's port", tcp + 2),
+        ("seq", tcp + 4),
+        ("ack", tcp + 8),
+    ];
+    let mut rows: Vec<Row> = places
+        .iter()
+        .map(|(what, at)| {
+            let mut frame = frame.clone();
+            frame[*at] ^= 1;
+            row(&format!("tag: the {what} is another one"), flow, frame)
+        })
+        .collect();
+    let stranger = said(bench, node, &handoff_key(&[9; 32]), SB_OP_ADOPTED, flow, &inner(flow)).frame;
+    rows.push(row("tag: an unknown key", flow, stranger));
+    let none = said(bench, node, &sb_key::default(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
+    rows.push(row("tag: a key of zeros", flow, none));
+    rows
+}
+
+/// Geneve that is not ours, and UDP that is no Geneve.
+fn foreign_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+    let Said { frame, shim, .. } = said(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
+    let row = |what: &str, frame: Vec<u8>| Row::new(what, flow, frame, Verdict::Pass, []);
+    let places = [
+        ("port", shim + 2),
+        ("version or length of options", shim + 8),
+        ("option class", shim + 16),
+        ("option type", shim + 18),
+        ("option length", shim + 19),
+    ];
+    let mut rows: Vec<Row> = places
+        .iter()
+        .map(|(what, at)| {
+            let mut frame = frame.clone();
+            frame[*at] ^= 1;
+            row(&format!("another {what}"), frame)
+        })
+        .collect();
+    // Shorter than our headers; the outer lengths are right.
+    for len in [0, 8, 16, 47] {
+        let ip = Ip::new(bench.node_address(node), flow.vip().ip());
+        let ip = if ip.source.is_ipv4() == ip.dest.is_ipv4() { ip } else { Ip { dest: ip.source, ..ip } };
+        let packet = ip.carry(17, &frame[shim..shim + len], None);
+        rows.push(row(&format!("{len} bytes of UDP"), to_us(&packet)));
+    }
+    rows
+}
+
+/// Ours by the option, but the packet inside is none, or cut.
+fn garbage_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+    let Said { frame, shim, .. } = said(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
+    let row = |what: &str, frame| Row::new(what, flow, frame, Verdict::Drop, [DropMalformed]);
+    let inside = shim + size_of::<sb_shim>();
+    let (protocol, tcp) = if flow.client().is_ipv4() { (9, 20) } else { (6, 40) };
+    let change = |what: &str, at: usize, to: u8| {
+        let mut frame = frame.clone();
+        frame[at] = to;
+        row(&format!("inside: {what}"), frame)
+    };
+    let mut rows = vec![
+        change("neither IPv4 nor IPv6 by its EtherType", shim + 10, 0x11),
+        change("another version", inside, 0x55),
+        change("UDP", inside + protocol, 17),
+        change("a TCP header of no length", inside + tcp + 12, 0),
+        change("a TCP header longer than the packet", inside + tcp + 12, 0xf0),
+    ];
+    if flow.client().is_ipv4() {
+        rows.push(change("IP options", inside, 0x46));
+        rows.push(change("a fragment", inside + 6, 0x20));
+    } else {
+        rows.push(change("a fragment header", inside + 6, 44));
+    }
+    // The outer lengths shrink with it, so that only the inner ones are wrong.
+    for cut in [1, 16, 28, 48, 49, 64] {
+        let mut frame = frame[..frame.len() - cut].to_vec();
+        let at = if shim == 34 { 16 } else { 18 };
+        let len = u16::from_be_bytes([frame[at], frame[at + 1]]) - cut as u16;
+        frame[at..at + 2].copy_from_slice(&len.to_be_bytes());
+        rows.push(row(&format!("inside: {cut} bytes are missing"), frame));
+    }
+    rows
+}
+
+#[test]
+fn what_nodes_say() {
+    let bench = Bench::new();
+    run_all(&bench, rows(&bench));
+}
+
+/// A second key of zeros is none: it must not be a key that anyone can sign with.
+#[test]
+fn without_a_second_key_only_the_first_counts() {
+    let bench = Bench::new();
+    let mut settings = sb_switch_settings { sign: Bench::sign(), ..Default::default() };
+    for (accept, moved) in [(sb_key::default(), DropTag), (handoff_key(&[9; 32]), HandoffReceived)] {
+        settings.accept = accept;
+        bench.program.set_settings(&settings).unwrap();
+        for flow in &flows() {
+            let frame = said(&bench, V4, &accept, SB_OP_ADOPTED, flow, &inner(flow)).frame;
+            assert_eq!(bench.send(&frame).moved, [(moved, 1)]);
+        }
+    }
+}
