@@ -14,6 +14,8 @@ use switchback_wire::packet::{bare, flags};
 const PACKETS: u64 = 100_000;
 /// So many are sent before the switch must have them; fewer than wait in any queue on the way.
 const GROUP: u64 = 500;
+/// So many may be lost on the way, while the kernel refreshes what it knows of its neighbour.
+const LOST: u64 = 8;
 /// Flows of the requests beside that may be there at a time: the nodes report their ends every 50 ms.
 const RECENT: u64 = 500;
 
@@ -40,11 +42,15 @@ fn serve_beside(cluster: &Cluster, work: impl FnOnce() -> Result) -> Result<usiz
 /// Sends packets with these flags, from random addresses and with random numbers.
 fn flood(cluster: &Cluster, tcp_flags: u8, seed: u64) -> Result {
     let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
-    let arrived = cluster.lab.switch(0).count("ip saddr 10.0.0.0/8 tcp dport 80")?;
+    let rule = "ip saddr { 198.51.100.0/24, 203.0.113.0/24 } tcp dport 80";
+    let arrived = cluster.lab.switch(0).count(rule)?;
     let raw = Raw::open(cluster.client())?;
     let mut random = Random(seed);
     for sent in 1..=PACKETS {
-        let source = Ipv4Addr::from_bits(0x0a00_0000 | random.next() >> 8);
+        let [network, host] = [random.next() % 2, random.next() % 256];
+        let source =
+            if network == 0 { Ipv4Addr::new(198, 51, 100, 0) } else { Ipv4Addr::new(203, 0, 113, 0) };
+        let source = Ipv4Addr::from_bits(source.to_bits() | host);
         let port = 1024 + (random.next() % 60_000) as u16;
         let forged = flow(SocketAddr::new(IpAddr::V4(source), port), vip);
         raw.send(vip.ip(), &bare(&forged, true, random.next(), random.next(), tcp_flags))?;
@@ -53,7 +59,7 @@ fn flood(cluster: &Cluster, tcp_flags: u8, seed: u64) -> Result {
                 "forged packets on their way",
                 PATIENCE,
                 || Ok(arrived.to_host()?.packets),
-                |count| *count >= sent,
+                |count| *count + LOST >= sent,
             )?;
         }
     }
@@ -71,7 +77,10 @@ fn spoofed_syns_leave_no_state() -> Result {
     })?;
     let answered = cluster.switch_counter("syn_answered")? - answered;
     println!("{answered} SYNs answered, {served} requests served beside");
-    assert!((PACKETS..=PACKETS + 2 * served as u64).contains(&answered), "{answered}, {served} of them real");
+    assert!(
+        (PACKETS - LOST..=PACKETS + 2 * served as u64).contains(&answered),
+        "{answered}, {served} of them real"
+    );
     assert!(served > 20, "{served} requests served");
     wait_until("flows", PATIENCE, || cluster.flows(), |now| *now == flows)?;
     cluster.down()
@@ -89,7 +98,7 @@ fn forged_acks_pass_no_cookie() -> Result {
     let dropped = cluster.switch_counter("drop_cookie")? - dropped;
     println!("{dropped} ACKs dropped, {served} requests served beside");
     // The probability that even one of them passes is 100,000 / 2^23. Late ACKs of closed connections add some.
-    assert!((PACKETS - 1..=PACKETS + 4 * served as u64).contains(&dropped), "{dropped}");
+    assert!((PACKETS - LOST - 1..=PACKETS + 4 * served as u64).contains(&dropped), "{dropped}");
     assert!(served > 20, "{served} requests served");
     wait_until("flows", PATIENCE, || cluster.flows(), |now| *now == flows)?;
     // What is asked of the nodes, and answered to nobody, is limited.

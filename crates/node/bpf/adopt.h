@@ -210,7 +210,7 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
         __u32 mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts facts = {};
-        int ours = is_owned(flow, h);
+        int ours = is_owned(flow, h), copy;
 
         if (mark == MARK_CONFIRMED) {
                 if (ours && flow->state == SB_OWN_ADOPTING) {
@@ -224,15 +224,23 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         /* A copy that was delayed on its way: the flow was here, and has moved on since. */
         if (ours && flow->state == SB_OWN_RELEASED && (__s32)(h->seq - flow->next) < 0)
                 return drop(SB_NODE_DROP_STALE);
+        /*
+         * Sent again, because the switch did not hear of the adoption. Packets that arrive together all pass here
+         * before the first of them reaches its socket: then what becomes of the adoption shows behind this copy.
+         */
+        copy = ours && flow->state != SB_OWN_RELEASED && flow->next == bpf_ntohl(h->option.next);
         read_socket(skb, h, &facts);
+        if (copy && flow->state == SB_OWN_ADOPTING)
+                return come_again(skb, MARK_CONFIRMED) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         switch (facts.kind) {
         case SOCKET_NONE:
                 return refuse(h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
         case SOCKET_LISTENER:
                 return adopt(skb, h, &facts);
         case SOCKET_LIVE:
-                /* Sent again, because the switch did not hear of the adoption. */
-                if (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0)
+                /* A server that is reading may keep the data from counting for a moment, but not for a copy. */
+                if (copy ||
+                    (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0))
                         return answer_adopted(h, flow);
                 break;
         default:
@@ -240,6 +248,11 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         }
         if (mark == MARK_CURED || facts.kind == SOCKET_REQUEST)
                 return drop(SB_NODE_DROP_STALE);
+        /* The end of the old socket is not the end of the flow. */
+        if (ours) {
+                flow->state = SB_OWN_RELEASED;
+                flow->next = h->seq;
+        }
         if (come_again(skb, MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);

@@ -203,3 +203,38 @@ fn a_flow_is_released_between_requests_and_can_come_back() -> Result<()> {
     assert_eq!((counter(node, "adopted")?, counter(node, "cured")?), (3, 1));
     Ok(())
 }
+
+/// A switch that waits for an answer sends again, and a busy node finds both in one go.
+#[test]
+fn copies_that_arrive_together_are_adopted_once() -> Result<()> {
+    const FLOWS: u16 = 300;
+    let lab = Lab::builder().up()?;
+    let config = config(&lab)?;
+    let (node, switch) = (lab.node(0), lab.switch(0));
+    node.nginx(&ServerOptions::default())?;
+    start(node, &config)?;
+    let (from, to) = (IpAddr::V4(switch.ipv4()), IpAddr::V4(node.ipv4()));
+    let mut packets = Vec::new();
+    for port in CLIENT_PORT..CLIENT_PORT + FLOWS {
+        // Nobody's address, so that no kernel has a word in it.
+        let client = SocketAddr::new("192.0.2.250".parse()?, port);
+        let handoff = Handoff::new(&config, client, SocketAddr::new(lab.vip4().into(), 80))?;
+        let request = handoff.packet(flags::ACK | flags::PSH, REQUEST);
+        packets.push(handoff.encode(sb_op::SB_OP_ADOPT, from, to, &request));
+    }
+    for packet in &packets {
+        for _ in 0..3 {
+            send_raw(switch, to, packet)?;
+        }
+    }
+    assert!(wait_for_counter(node, "adopted", u64::from(FLOWS))? >= u64::from(FLOWS));
+    // Once more, now that all is quiet: whatever the others have left behind them has been dealt with.
+    let ear = listen(switch)?;
+    for packet in &packets {
+        send_raw(switch, to, packet)?;
+        assert!(is(answer(&ear)?.0.op, sb_op::SB_OP_ADOPTED));
+    }
+    assert_eq!((counter(node, "cured")?, counter(node, "refused_failed")?), (0, 0));
+    assert_eq!(status(node)?["flows"].as_u64(), Some(u64::from(FLOWS)));
+    Ok(())
+}

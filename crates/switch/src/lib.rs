@@ -145,9 +145,15 @@ fn sleep(
     driver: &Rc<RefCell<Driver<'_>>>,
 ) -> Result<Vec<u64>> {
     let read = || rings.consume().doing(|| "read the rings");
-    program.set_awake(false);
-    read()?;
-    driver.borrow_mut().on_time();
+    // What wakes us may come before we sleep, and be read here with the rest: then the program takes us for awake.
+    loop {
+        program.set_awake(false);
+        read()?;
+        driver.borrow_mut().on_time();
+        if !program.is_awake() {
+            break;
+        }
+    }
     // Rounded up, so that a deadline is not met with a spin before it.
     let ms = u16::try_from(driver.borrow().timeout().as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
     let mut events = [EpollEvent::empty(); 4];

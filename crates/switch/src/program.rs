@@ -210,6 +210,13 @@ impl Program {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
+    /// Whether the program has woken the L7 thread since it said that it would sleep.
+    pub fn is_awake(&self) -> bool {
+        let memory = &**self.memory.borrow();
+        // SAFETY: the reference is valid, and the program writes the word at any time.
+        unsafe { std::ptr::read_volatile(&raw const memory.l7_awake) != 0 }
+    }
+
     /// A counter, summed over the CPUs.
     pub fn counter(&self, counter: SwitchCounter) -> u64 {
         sum(&self.skel.maps.counters, counter as u32)

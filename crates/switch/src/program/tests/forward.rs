@@ -55,7 +55,9 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict:
     let packets = [
         ("data up to the mark", body(0, MARK as usize)),
         ("a byte below the mark", body(below, 1)),
-        ("data across the wrap", body(ORIGIN, 256)),
+        ("data before the wrap", body(ORIGIN, 16)),
+        ("data up to the wrap", body(ORIGIN, 256)),
+        ("data across the wrap", body(ORIGIN, 300)),
         ("the longest data", body(MARK.wrapping_sub(1400), 1400)),
         ("data with timestamps", body(0, 10).stamped(5, 6)),
         ("data with FIN", Tcp { flags: flags::ACK | flags::FIN, ..body(0, 64) }),
@@ -232,8 +234,9 @@ fn plain_requests_go_to_the_node_at_once() {
 fn requests_one_after_another_move_the_mark() {
     let bench = Bench::new();
     for flow in &flows() {
-        bench.put(flow, &entry(V4));
-        let mut after = entry(V4);
+        // The numbers wrap on the way.
+        let mut after = sb_flow_entry { next: 0xffff_8000, ..entry(V4) };
+        bench.put(flow, &after);
         for _ in 0..1000 {
             let packet = Tcp::data(flow, after.next, ACK, PLAIN.as_bytes()).packet();
             after.next = after.next.wrapping_add(PLAIN.len() as u32);
