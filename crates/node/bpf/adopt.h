@@ -15,6 +15,7 @@
 
 #define MARK_CURED     0x5b000001
 #define MARK_CONFIRMED 0x5b000002
+#define MARK_BEHIND    0x5b000003
 
 static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const struct handoff *h)
 {
@@ -174,8 +175,8 @@ static __always_inline int answer_adopted(struct handoff *h, const struct sb_own
         return ANSWER;
 }
 
-static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h,
-                                 const struct socket_facts *listener)
+/* From here on the flow is this node's, if the kernel takes it. */
+static __always_inline void own(const struct handoff *h, const struct socket_facts *listener)
 {
         struct sb_owned flow = {
             .origin = bpf_ntohl(h->option.origin),
@@ -189,11 +190,17 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h,
             .state = SB_OWN_ADOPTING,
         };
 
+        sb_copy_v6(flow.switch_address, h->sender);
+        bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
+}
+
+static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h,
+                                 const struct socket_facts *listener)
+{
         /* sk_acceptq_is_full(), include/net/sock.h: full is more than the limit. */
         if (listener->backlog > listener->backlog_limit)
                 return refuse(h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
-        sb_copy_v6(flow.switch_address, h->sender);
-        bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
+        own(h, listener);
         if (come_again(skb, MARK_CONFIRMED))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (decapsulate(skb, h))
@@ -228,7 +235,8 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
          * Sent again, because the switch did not hear of the adoption. Packets that arrive together all pass here
          * before the first of them reaches its socket: then what becomes of the adoption shows behind this copy.
          */
-        copy = ours && flow->state != SB_OWN_RELEASED && flow->next == bpf_ntohl(h->option.next);
+        copy = ours && mark != MARK_CURED && flow->state != SB_OWN_RELEASED &&
+               flow->next == bpf_ntohl(h->option.next);
         read_socket(skb, h, &facts);
         if (copy && flow->state == SB_OWN_ADOPTING)
                 return come_again(skb, MARK_CONFIRMED) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
@@ -248,11 +256,8 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         }
         if (mark == MARK_CURED || facts.kind == SOCKET_REQUEST)
                 return drop(SB_NODE_DROP_STALE);
-        /* The end of the old socket is not the end of the flow. */
-        if (ours) {
-                flow->state = SB_OWN_RELEASED;
-                flow->next = h->seq;
-        }
+        /* The end of the old socket is not the end of the flow, and what follows has to wait for the new one. */
+        own(h, &facts);
         if (come_again(skb, MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);
@@ -266,8 +271,12 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
 static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+        __u32 mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts facts = {};
 
+        /* The rest of a request that arrived together with its beginning, which is not with its socket yet. */
+        if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING && mark != MARK_BEHIND)
+                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
             (flow && flow->state == SB_OWN_RELEASED)) {

@@ -100,9 +100,9 @@ fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
     let wrapping = offer.syn(flow, u32::MAX);
     let with_data = Tcp { data: b"early".to_vec(), ..plain.clone() };
     // Lists that stop making sense: length zero, length one, beyond the end; what came before counts.
-    let [zero, one, beyond] = [[99, 0, 3, 3], [99, 1, 3, 3], [99, 40, 3, 3]].map(|garbage| {
+    let [zero, one, beyond] = [0, 1, 40].map(|len| {
         let mut syn = plain.clone();
-        syn.options = [&[2, 4, 5, 180, 4, 2, 3, 3, 7, 1, 1, 1][..], &garbage].concat();
+        syn.options = [&[2, 4, 5, 180, 4, 2, 3, 3, 7, 1, 1, 1][..], &[99, len, 3, 3, 9, 1, 1, 1]].concat();
         syn
     });
     let odd = {
