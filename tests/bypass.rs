@@ -9,8 +9,8 @@ use common::{Cluster, Plan, Result};
 fn the_switch_carries_no_response_byte() -> Result {
     let cluster = Cluster::start_with(Plan { pools: vec![("web", vec![0, 1])], ..Plan::default() })?;
     let (client, switch) = (cluster.client(), cluster.lab.switch(0));
-    // What comes from the service but is no SYN-ACK of the switch, nor its RST to a connection that ends before
-    // any request: wrk makes one to see whether there is a server.
+    // What comes from the service but is no SYN-ACK of the switch, nor its RST to a connection that ends
+    // before any request: wrk makes one to see whether there is a server.
     let responses = switch.count("tcp sport 80 tcp flags & (syn|rst) == 0")?;
     let to_client = client.count("tcp sport 80 tcp flags & (syn|rst) == 0")?;
     let requests_before = cluster.switch_status()?["services"][0]["requests"].as_u64();

@@ -97,7 +97,8 @@ fn forged_acks_pass_no_cookie() -> Result {
     })?;
     let dropped = cluster.switch_counter("drop_cookie")? - dropped;
     println!("{dropped} ACKs dropped, {served} requests served beside");
-    // The probability that even one of them passes is 100,000 / 2^23. Late ACKs of closed connections add some.
+    // The probability that even one of them passes is 100,000 / 2^23. Late ACKs of closed connections add
+    // some.
     assert!((PACKETS - LOST - 1..=PACKETS + 4 * served as u64).contains(&dropped), "{dropped}");
     assert!(served > 20, "{served} requests served");
     wait_until("flows", PATIENCE, || cluster.flows(), |now| *now == flows)?;

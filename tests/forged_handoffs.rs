@@ -1,5 +1,5 @@
-//! Only handoff packets with a valid tag are acted on, and a tag is good for one node. All else that claims to
-//! be for a VIP is dropped, and counted.
+//! Only handoff packets with a valid tag are acted on, and a tag is good for one node. All else that claims
+//! to be for a VIP is dropped, and counted.
 
 mod common;
 

@@ -17,8 +17,10 @@ fn served(servers: [ServerKind; 2], head: usize) -> Result {
     let documents = Documents::of(&cluster.lab)?;
     let header = format!("Cookie: long={}", "x".repeat(head));
     for (close, v6) in [(false, false), (true, false), (false, true), (true, true)] {
-        let gets = alternating(&documents, 50, |path| if v6 { cluster.url6(path) } else { cluster.url4(path) });
-        let options = if close { vec!["-H", &header, "-H", "Connection: close"] } else { vec!["-H", &header] };
+        let gets =
+            alternating(&documents, 50, |path| if v6 { cluster.url6(path) } else { cluster.url4(path) });
+        let options =
+            if close { vec!["-H", &header, "-H", "Connection: close"] } else { vec!["-H", &header] };
         let responses = fetch(cluster.client(), &gets, &options, Duration::from_secs(60))?;
         for (index, response) in responses.iter().enumerate() {
             assert_eq!(response.node, format!("node{}", index % 2), "request {index}");

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use common::http::{Documents, alternating, fetch};
@@ -64,4 +66,34 @@ fn apache_and_nginx_over_ipv6() -> Result {
 #[test]
 fn nginx_and_caddy_over_ipv4() -> Result {
     alternate([ServerKind::Nginx, ServerKind::Caddy], false)
+}
+
+/// Where every packet may wait for a processor, answers are late, much is sent again, and copies arrive
+/// together. That may take time, but no request goes astray.
+#[test]
+fn nothing_goes_astray_on_a_busy_machine() -> Result {
+    let servers = vec![ServerKind::Nginx, ServerKind::Caddy];
+    let cluster = Cluster::start_with(Plan { servers, ..Plan::default() })?;
+    let documents = Documents::of(&cluster.lab)?;
+    let gets = alternating(&documents, 400, |path| cluster.url4(path));
+    let ended = AtomicBool::new(false);
+    let responses = thread::scope(|scope| {
+        let busy = thread::available_parallelism().map_or(2, usize::from);
+        for _ in 0..busy {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let responses = fetch(cluster.client(), &gets, &[], Duration::from_secs(60));
+        ended.store(true, Ordering::Relaxed);
+        responses
+    })?;
+    for (index, response) in responses.iter().enumerate() {
+        assert_eq!(response.node, format!("node{}", index % 2), "request {index}");
+    }
+    assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
+    println!("sent again: {}", cluster.switch_status()?["dispatch"]["resent"]);
+    cluster.down()
 }

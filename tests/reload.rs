@@ -82,8 +82,8 @@ fn a_node_leaves_during_a_download() -> Result {
     let long = add_long_document(&cluster, "/long", 100)?;
     cluster.client().set_rate(Some(200_000_000))?;
     let documents = Documents::of(&cluster.lab)?;
-    // Round robin: one of two downloads that begin together is node1's. Each is followed by a small request on
-    // the same connection.
+    // Round robin: one of two downloads that begin together is node1's. Each is followed by a small request
+    // on the same connection.
     let gets =
         || vec![(cluster.url4("/long"), long.clone()), (cluster.url4("/small"), documents.small.clone())];
     let timeout = Duration::from_secs(60);

@@ -8,6 +8,9 @@
  *   2. The packet (or that clone) is given to the listener's kernel code with a clone queued behind it.
  *   3. That clone sees what became of it and is the answer: ADOPTED, or REFUSED with the packet.
  *
+ * Packets that arrive together all pass here before the first of them reaches its socket (the kernel takes them
+ * through TC as a list). So copies of the ADOPT, and the rest of its request, are queued behind it as clones, too.
+ *
  * skb->mark says how far a clone has come; packets from the wire have none.
  */
 #ifndef NODE_ADOPT_H
@@ -219,13 +222,17 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         struct socket_facts facts = {};
         int ours = is_owned(flow, h), copy;
 
-        if (mark == MARK_CONFIRMED) {
+        if (mark == MARK_CONFIRMED || mark == MARK_BEHIND) {
+                /* A copy: the first has been refused, and said so. */
+                if (mark == MARK_BEHIND && !ours)
+                        return TCX_DROP;
                 if (ours && flow->state == SB_OWN_ADOPTING) {
                         bpf_map_delete_elem(&owned, &h->flow);
                         return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_FAILED);
                 }
                 /* No entry: the connection is over already, so there was one. */
-                count(SB_NODE_ADOPTED);
+                if (mark == MARK_CONFIRMED)
+                        count(SB_NODE_ADOPTED);
                 return answer_adopted(h, flow);
         }
         /* A copy that was delayed on its way: the flow was here, and has moved on since. */
@@ -239,7 +246,7 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
                flow->next == bpf_ntohl(h->option.next);
         read_socket(skb, h, &facts);
         if (copy && flow->state == SB_OWN_ADOPTING)
-                return come_again(skb, MARK_CONFIRMED) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         switch (facts.kind) {
         case SOCKET_NONE:
                 return refuse(h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
@@ -247,8 +254,7 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
                 return adopt(skb, h, &facts);
         case SOCKET_LIVE:
                 /* A server that is reading may keep the data from counting for a moment, but not for a copy. */
-                if (copy ||
-                    (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0))
+                if (copy || (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0))
                         return answer_adopted(h, flow);
                 break;
         default:

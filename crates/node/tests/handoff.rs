@@ -227,7 +227,7 @@ fn copies_that_arrive_together_are_adopted_once() -> Result<()> {
             send_raw(switch, to, packet)?;
         }
     }
-    assert!(wait_for_counter(node, "adopted", u64::from(FLOWS))? >= u64::from(FLOWS));
+    assert_eq!(wait_for_counter(node, "adopted", u64::from(FLOWS))?, u64::from(FLOWS));
     // Once more, now that all is quiet: whatever the others have left behind them has been dealt with.
     let ear = listen(switch)?;
     for packet in &packets {
@@ -235,6 +235,7 @@ fn copies_that_arrive_together_are_adopted_once() -> Result<()> {
         assert!(is(answer(&ear)?.0.op, sb_op::SB_OP_ADOPTED));
     }
     assert_eq!((counter(node, "cured")?, counter(node, "refused_failed")?), (0, 0));
+    assert_eq!(counter(node, "adopted")?, u64::from(FLOWS));
     assert_eq!(status(node)?["flows"].as_u64(), Some(u64::from(FLOWS)));
     Ok(())
 }
