@@ -21,6 +21,8 @@ const DIRECTORY: &str = "/run/switchback";
 const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
 /// How long the daemon may keep a client: a reload has to read and apply a configuration.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a socket may be there before somebody listens on it.
+const LISTENS_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_REQUEST: usize = 1 << 16;
 /// How often another instance may remove the empty directory between our making it and our using it.
 const ATTEMPTS: usize = 8;
@@ -94,6 +96,7 @@ impl ControlServer {
             Err(error) => return Err(Error::cannot(doing(), error)),
         }
         let directory = path.parent().unwrap_or(Path::new(DIRECTORY));
+        sweep(directory);
         let mut attempts = 0;
         let listener = loop {
             // Nobody else can reach the socket before its own mode is set.
@@ -127,6 +130,21 @@ impl ControlServer {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::cannot(format!("accept on {}", self.path.display()), error)),
             }
+        }
+    }
+}
+
+/// Removes the sockets of processes that were killed. When their network namespace is deleted nobody is left to
+/// do so, and its inode may be given to another one, which would then seem to have a daemon.
+fn sweep(directory: &Path) {
+    for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let age = fs::metadata(&path).and_then(|data| data.modified()).map(|made| made.elapsed());
+        let is_old = matches!(age, Ok(Ok(age)) if age > LISTENS_AFTER);
+        let refused =
+            || UnixStream::connect(&path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        if is_old && refused() {
+            // If that fails, it is no worse than before.
+            let _ = fs::remove_file(&path);
         }
     }
 }
