@@ -80,14 +80,6 @@ static long express_step(__u32 index, struct express_walk *walk)
         return at >= len || (next & SB_EXPRESS_STATE) == 0;
 }
 
-static __always_inline void add_one(void *map, __u32 key)
-{
-        __u64 *value = bpf_map_lookup_elem(map, &key);
-
-        if (value)
-                (*value)++;
-}
-
 /* Whether the packet is one plain head for a pool that the flow's node belongs to. */
 static __noinline int is_express(struct xdp_md *ctx, const struct packet *p,
                                  const struct sb_flow_entry *entry, const struct sb_vip *vip)

@@ -36,7 +36,7 @@ const FLUSH_AT: usize = 64;
 /// The longest client packet that a switch asks for, so that a record can carry it.
 const LONGEST_PACKET: u32 = 1500;
 
-/// What is ready before the program is attached.
+/// The dispatcher with all it needs of the machine.
 pub struct Driver<'a> {
     program: Option<&'a Program>,
     cluster: Cluster,
@@ -52,6 +52,7 @@ pub struct Driver<'a> {
     batch: usize,
     started: Instant,
     ticked: Duration,
+    tick: Duration,
     ending: Option<Instant>,
 }
 
@@ -81,6 +82,7 @@ impl<'a> Driver<'a> {
             batch: 0,
             started: Instant::now(),
             ticked: Duration::ZERO,
+            tick: TICK,
             ending: None,
             cluster,
         })
@@ -129,7 +131,7 @@ impl<'a> Driver<'a> {
     /// How long nothing needs to be done unless something comes.
     pub fn timeout(&self) -> Duration {
         let now = self.now();
-        let tick = (self.ticked + self.tick_length()).saturating_sub(now);
+        let tick = (self.ticked + self.tick).saturating_sub(now);
         let deadline = self.dispatcher.deadline().map_or(tick, |deadline| deadline.saturating_sub(now));
         tick.min(deadline)
     }
@@ -147,7 +149,7 @@ impl<'a> Driver<'a> {
         let now = self.now();
         self.dispatcher.on_time(now);
         self.flush();
-        if now < self.ticked + self.tick_length() {
+        if now < self.ticked + self.tick {
             return;
         }
         self.ticked = now;
@@ -223,6 +225,7 @@ impl<'a> Driver<'a> {
                 planned.source = route.map(|route| route.source);
             }
         }
+        self.tick = self.tick_length();
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use switchback_http::{Body, Head, Limits, Progress, parse_head};
 use switchback_wire::packet::{TcpView, bare, flags, timestamps};
 use switchback_wire::{
-    SB_FLAG_REQUEST, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason, sb_record,
+    SB_FLAG_REQUEST, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_reason, sb_record,
     sb_record_kind,
 };
 
@@ -65,6 +65,20 @@ enum Verdict {
     To { pool: usize, extent: Extent, service: usize },
     Answer(u16),
     Incomplete,
+}
+
+/// A flow's entry from what its node says of it.
+fn entry_from(option: &sb_option, node: NodeId, next: u32, mode: sb_mode) -> sb_flow_entry {
+    sb_flow_entry {
+        node,
+        origin: u32::from_be(option.origin),
+        next,
+        mss: u16::from_be(option.mss),
+        options: option.flags & SYN_OPTIONS,
+        wscale: option.wscale,
+        mode: mode as u8,
+        ..Default::default()
+    }
 }
 
 /// The L7 state of a switch.
@@ -350,14 +364,14 @@ impl Dispatcher {
 
     /// Asks the flow's node to give it up.
     fn release(&mut self, now: Duration, flow: &sb_flow, pending: &mut Pending) {
-        let node = pending.entry.node;
         pending.wait(now, Phase::Releasing);
-        self.send_release(node, flow, pending);
+        self.ask_owner(sb_op::SB_OP_RELEASE, flow, pending);
     }
 
-    fn send_release(&mut self, node: NodeId, flow: &sb_flow, pending: &Pending) {
+    /// Sends the flow's node a question that needs no data: RELEASE or PROBE.
+    fn ask_owner(&mut self, op: sb_op, flow: &sb_flow, pending: &Pending) {
         let Some((view, bytes)) = pending.question(flow) else { return };
-        self.send(sb_op::SB_OP_RELEASE, node, flow, &pending.entry, &view, &bytes, 0);
+        self.send(op, pending.entry.node, flow, &pending.entry, &view, &bytes, 0);
     }
 
     /// Chooses a node and gives it the flow.
@@ -456,7 +470,7 @@ impl Dispatcher {
         match pending.phase {
             Phase::Assembling => {
                 if pending.doubts_mark(now) {
-                    self.ask_owner(flow, pending);
+                    self.ask_owner(sb_op::SB_OP_PROBE, flow, pending);
                 } else if pending.is_too_slow(now) {
                     self.stats.answered(408);
                     self.refuse(now, flow, pending, 408);
@@ -465,7 +479,7 @@ impl Dispatcher {
             Phase::Releasing => {
                 if pending.try_again(now) {
                     self.stats.resent += 1;
-                    self.send_release(pending.entry.node, flow, pending);
+                    self.ask_owner(sb_op::SB_OP_RELEASE, flow, pending);
                 } else {
                     // The node is silent for so long that it is taken for dead.
                     self.released(now, flow, pending);
@@ -485,12 +499,6 @@ impl Dispatcher {
                 pending.phase = Phase::Done;
             }
             Phase::Done => {}
-        }
-    }
-
-    fn ask_owner(&mut self, flow: &sb_flow, pending: &Pending) {
-        if let Some((view, bytes)) = pending.question(flow) {
-            self.send(sb_op::SB_OP_PROBE, pending.entry.node, flow, &pending.entry, &view, &bytes, 0);
         }
     }
 
@@ -615,16 +623,7 @@ impl Dispatcher {
         if latest.origin != u32::from_be(option.origin) || latest.next != u32::from_be(option.next) {
             return;
         }
-        let entry = sb_flow_entry {
-            node: 0,
-            origin: u32::from_be(option.origin),
-            next: view.seq,
-            mss: u16::from_be(option.mss),
-            options: option.flags & SYN_OPTIONS,
-            wscale: option.wscale,
-            mode: sb_mode::SB_MODE_HELD as u8,
-            ..Default::default()
-        };
+        let entry = entry_from(option, 0, view.seq, sb_mode::SB_MODE_HELD);
         let Some(held) = HeldPacket::new(packet) else { return };
         let mut pending = Pending::new(entry, now);
         pending.held.insert(&held, entry.next);
@@ -670,16 +669,7 @@ impl Dispatcher {
         if self.recent.get(flow).is_some() {
             return;
         }
-        let entry = sb_flow_entry {
-            node,
-            origin,
-            next: u32::from_be(option.next),
-            mss: u16::from_be(option.mss),
-            options: option.flags & SYN_OPTIONS,
-            wscale: option.wscale,
-            mode: sb_mode::SB_MODE_REQUESTS as u8,
-            ..Default::default()
-        };
+        let entry = entry_from(option, node, u32::from_be(option.next), sb_mode::SB_MODE_REQUESTS);
         self.stats.recovered += 1;
         self.probed.remove(flow);
         self.set_entry(flow, &entry);
