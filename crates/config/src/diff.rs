@@ -1,15 +1,18 @@
 //! What changed between two clusters, in words: what a reload logs.
 
-use crate::{Cluster, Route, Service};
+use crate::{Action, Cluster, Route, Service};
 
 impl Cluster {
-    /// What is different in `new`, a line for each change, in the order keys, nodes, pools, services. Empty
-    /// if nothing is. Things are told apart by their names, so their order in the file is no change, except
-    /// that of routes.
+    /// What is different in `new`, a line for each change, in the order keys, limits, nodes, pools, services.
+    /// Empty if nothing is. Things are told apart by their names, so their order in the file is no change,
+    /// except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
         let mut lines = Vec::new();
         if self.keys != new.keys {
             lines.push("cluster key changed".to_owned());
+        }
+        for ((key, old), (_, new)) in self.limits.in_words().into_iter().zip(new.limits.in_words()) {
+            changed("limits", key, old, new, &mut lines);
         }
 
         named(
@@ -76,7 +79,11 @@ impl Cluster {
         if conditions.is_empty() {
             conditions.push("any".to_owned());
         }
-        format!("{} -> {}", conditions.join(", "), self.pools[route.pool].name)
+        let action = match &route.action {
+            Action::Pool(pool) => self.pools[*pool].name.clone(),
+            Action::Redirect(redirect) => format!("redirect {redirect}"),
+        };
+        format!("{} -> {action}", conditions.join(", "))
     }
 }
 

@@ -12,7 +12,9 @@
 mod diff;
 mod error;
 mod key;
+mod limits;
 mod raw;
+mod redirect;
 mod syntax;
 mod validate;
 
@@ -22,6 +24,8 @@ use std::path::Path;
 
 pub use error::{Diagnostic, Error};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key};
+pub use limits::Limits;
+pub use redirect::{Redirect, Scheme};
 pub use switchback_policy::PolicyKind;
 
 /// The most nodes that a cluster can have.
@@ -36,6 +40,8 @@ pub const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1000;
 pub struct Cluster {
     /// One key, or two while the key rotates. The first one signs, every one is accepted.
     pub keys: Vec<ClusterKey>,
+    /// What clients may ask of the switch.
+    pub limits: Limits,
     /// At least one; addresses are unique.
     pub nodes: Vec<Node>,
     /// In the file's order.
@@ -73,12 +79,12 @@ pub struct Service {
     pub name: String,
     /// The VIPs; at least one.
     pub listen: Vec<SocketAddr>,
-    /// The first route that matches a request takes it; at least one. A request that none matches has no
-    /// pool.
+    /// The first route that matches a request takes it; at least one. A request that none matches is
+    /// answered 404.
     pub routes: Vec<Route>,
 }
 
-/// Which requests go to which pool. All conditions must hold; one that is absent always holds.
+/// What happens to which requests. All conditions must hold; one that is absent always holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Compared with the host that the request names, without its port.
@@ -90,8 +96,17 @@ pub struct Route {
     pub methods: Vec<String>,
     /// A header field that the request must have.
     pub header: Option<HeaderMatch>,
-    /// Index into [`Cluster::pools`].
-    pub pool: usize,
+    /// What happens to the request.
+    pub action: Action,
+}
+
+/// What a route does with the requests it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A node of this pool answers; an index into [`Cluster::pools`].
+    Pool(usize),
+    /// The switch sends the client elsewhere.
+    Redirect(Redirect),
 }
 
 impl Route {

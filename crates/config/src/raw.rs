@@ -15,6 +15,8 @@ use crate::error::Mistake;
 pub(crate) struct File {
     pub cluster: ClusterTable,
     #[serde(default)]
+    pub limits: Limits,
+    #[serde(default)]
     pub node: Vec<Node>,
     #[serde(default)]
     pub pool: Vec<Pool>,
@@ -26,6 +28,19 @@ pub(crate) struct File {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterTable {
     pub key_file: Spanned<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Limits {
+    pub head: Option<Spanned<String>>,
+    pub fields: Option<Spanned<i64>>,
+    pub body: Option<Spanned<String>>,
+    pub head_timeout: Option<Spanned<String>>,
+    pub wait_timeout: Option<Spanned<String>>,
+    pub held_per_flow: Option<Spanned<String>>,
+    pub held_per_source: Option<Spanned<String>>,
+    pub held: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -60,7 +75,18 @@ pub(crate) struct Route {
     pub path: Option<Spanned<String>>,
     pub method: Option<Spanned<Methods>>,
     pub header: Option<Header>,
-    pub pool: Spanned<String>,
+    pub pool: Option<Spanned<String>>,
+    pub redirect: Option<Spanned<Redirect>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Redirect {
+    pub scheme: Option<Spanned<String>>,
+    pub host: Option<Spanned<String>>,
+    pub port: Option<Spanned<i64>>,
+    pub path: Option<Spanned<String>>,
+    pub status: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]

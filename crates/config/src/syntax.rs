@@ -1,11 +1,15 @@
 //! What single values in `cluster.toml` may look like. Each function takes the text and returns what it
 //! means, or what is wrong with it and what is allowed.
 
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use switchback_policy::PolicyKind;
 
-use crate::HostMatch;
+use crate::{HostMatch, Scheme, limits};
 
 /// How long a name may be; a label of a host name, too.
 const MAX_NAME: usize = 63;
@@ -18,6 +22,8 @@ const MAX_SLIPS: usize = 2;
 
 /// Methods that everyone writes in upper case, from RFC 9110 and RFC 5789.
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
+/// Statuses that send a client to the URL in `Location`, from RFC 9110 section 15.4.
+const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 pub(crate) fn name(kind: &str, text: &str) -> Result<(), String> {
     let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -25,6 +31,33 @@ pub(crate) fn name(kind: &str, text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("bad {kind} name {text:?}, allowed are 1 to {MAX_NAME} of a-z, 0-9 and '-'"))
+}
+
+pub(crate) fn number<T: TryFrom<i64> + PartialOrd + Display>(
+    key: &str,
+    value: i64,
+    allowed: RangeInclusive<T>,
+) -> Result<T, String> {
+    let in_range = T::try_from(value).ok().filter(|value| allowed.contains(value));
+    in_range.ok_or_else(|| format!("{key} {value}, allowed are {} to {}", allowed.start(), allowed.end()))
+}
+
+/// A size in bytes, with its unit.
+pub(crate) fn size(key: &str, text: &str, allowed: RangeInclusive<u64>) -> Result<u64, String> {
+    let config = parse_size::Config::new().with_byte_suffix(parse_size::ByteSuffix::Require);
+    config.parse_size(text).ok().filter(|bytes| allowed.contains(bytes)).ok_or_else(|| {
+        let [low, high] = [allowed.start(), allowed.end()].map(|&bytes| limits::size(bytes));
+        format!("bad {key} {text:?}, allowed is a size from {low} to {high} such as \"16KiB\"")
+    })
+}
+
+/// A duration, with its unit.
+pub(crate) fn time(key: &str, text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
+    let time = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    time.filter(|time| allowed.contains(time)).ok_or_else(|| {
+        let [low, high] = [allowed.start(), allowed.end()].map(|&time| limits::time(time));
+        format!("bad {key} {text:?}, allowed is a time from {low} to {high} such as \"10s\"")
+    })
 }
 
 pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
@@ -88,23 +121,25 @@ fn unfit(address: IpAddr) -> Option<&'static str> {
 
 pub(crate) fn host(text: &str) -> Result<HostMatch, String> {
     let lower = text.to_ascii_lowercase();
-    let literal = lower.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    if literal.is_some_and(|literal| literal.parse::<Ipv6Addr>().is_ok()) {
-        return Ok(HostMatch::Exact(lower));
+    match lower.strip_prefix("*.") {
+        Some(suffix) if is_host_name(suffix) => Ok(HostMatch::Suffix(format!(".{suffix}"))),
+        None if is_host_name(&lower) || is_ipv6_literal(&lower) => Ok(HostMatch::Exact(lower)),
+        _ => Err(format!(
+            "bad host {text:?}, allowed is a name or address without port, or \"*.\" and the end of a name"
+        )),
     }
-    let suffix = lower.strip_prefix("*.");
-    let name = suffix.unwrap_or(&lower);
+}
+
+/// A name or an IPv4 address.
+fn is_host_name(text: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     let label = |label: &str| (1..=MAX_NAME).contains(&label.len()) && label.bytes().all(allowed);
-    if name.len() > MAX_HOST || !name.split('.').all(label) {
-        return Err(format!(
-            "bad host {text:?}, allowed is a name or address without port, or \"*.\" and the end of a name"
-        ));
-    }
-    Ok(match suffix {
-        Some(suffix) => HostMatch::Suffix(format!(".{suffix}")),
-        None => HostMatch::Exact(lower),
-    })
+    text.len() <= MAX_HOST && text.split('.').all(label)
+}
+
+fn is_ipv6_literal(text: &str) -> bool {
+    let address = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
 pub(crate) fn path(text: &str) -> Result<String, String> {
@@ -143,6 +178,39 @@ pub(crate) fn header_value(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
+}
+
+pub(crate) fn scheme(text: &str) -> Result<Scheme, String> {
+    Scheme::ALL.into_iter().find(|scheme| scheme.name() == text).ok_or_else(|| {
+        let allowed = Scheme::ALL.map(Scheme::name).join(", ");
+        format!("unknown scheme {text:?}, allowed: {allowed}")
+    })
+}
+
+pub(crate) fn redirect_host(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    if is_host_name(&lower) || is_ipv6_literal(&lower) {
+        return Ok(lower);
+    }
+    Err(format!("bad host {text:?}, allowed is a name or address, and port = for the port"))
+}
+
+/// RFC 3986 section 3.3: what is sent must be a URL, so this is stricter than [`path`].
+pub(crate) fn redirect_path(text: &str) -> Result<String, String> {
+    const MARKS: &str = "-._~!$&'()*+,;=:@%/";
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || MARKS.as_bytes().contains(&c);
+    if text.starts_with('/') && text.bytes().all(allowed) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("bad path {text:?}, allowed is '/' and then letters, digits and {MARKS}"))
+}
+
+pub(crate) fn redirect_status(status: i64) -> Result<u16, String> {
+    let known = REDIRECT_STATUSES.into_iter().find(|&known| i64::from(known) == status);
+    known.ok_or_else(|| {
+        let allowed = REDIRECT_STATUSES.map(|status| status.to_string()).join(", ");
+        format!("status {status}, allowed: {allowed}")
+    })
 }
 
 /// RFC 9110 section 5.6.2.

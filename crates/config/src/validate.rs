@@ -4,14 +4,19 @@
 //! A value that is wrong is reported and left out, and the check goes on without it. So the result has holes
 //! until the last line, which gives it out only if nothing was reported.
 
+mod limits;
+mod redirect;
+
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use toml::Spanned;
 
 use crate::error::Mistake;
 use crate::syntax;
-use crate::{Cluster, MAX_LISTEN, MAX_NODES, Node, Pool, Route, Service, WEIGHTS, raw};
+use crate::{Action, Cluster, MAX_LISTEN, MAX_NODES, Node, Pool, Route, Service, WEIGHTS, raw};
 
 /// Names and the index of the first thing that has each.
 type Names<'a> = HashMap<&'a str, usize>;
@@ -23,6 +28,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     if key_file.get_ref().is_empty() {
         mistakes.at(key_file, "empty key_file, allowed is a path such as \"cluster.key\"");
     }
+    let limits = mistakes.limits(&file.limits);
 
     let node_names = mistakes.names("node", file.node.iter().map(|node| &node.name));
     let pool_names = mistakes.names("pool", file.pool.iter().map(|pool| &pool.name));
@@ -48,7 +54,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     if !mistakes.0.is_empty() {
         return Err(mistakes.0);
     }
-    Ok((key_file.get_ref(), Cluster { keys: Vec::new(), nodes, pools, services }))
+    Ok((key_file.get_ref(), Cluster { keys: Vec::new(), limits, nodes, pools, services }))
 }
 
 /// What the listen addresses seen so far have to be compared with.
@@ -74,6 +80,15 @@ impl Mistakes {
         meaning.map_err(|what| self.at(value, what)).ok()
     }
 
+    fn number<T: TryFrom<i64> + PartialOrd + Display>(
+        &mut self,
+        key: &str,
+        value: &Spanned<i64>,
+        allowed: RangeInclusive<T>,
+    ) -> Option<T> {
+        self.take(value, syntax::number(key, *value.get_ref(), allowed))
+    }
+
     fn names<'a>(&mut self, kind: &str, names: impl Iterator<Item = &'a Spanned<String>>) -> Names<'a> {
         let mut seen = Names::new();
         for (index, name) in names.enumerate() {
@@ -95,12 +110,7 @@ impl Mistakes {
         for node in nodes {
             let weight = match &node.weight {
                 None => Some(1),
-                Some(weight) => {
-                    let in_range = u32::try_from(*weight.get_ref()).ok().filter(|n| WEIGHTS.contains(n));
-                    let (low, high) = (WEIGHTS.start(), WEIGHTS.end());
-                    let wrong = || format!("weight {}, allowed are {low} to {high}", weight.get_ref());
-                    self.take(weight, in_range.ok_or_else(wrong))
-                }
+                Some(weight) => self.number("weight", weight, WEIGHTS),
             };
             let address = self.take(&node.address, syntax::node_address(node.address.get_ref()));
             if let Some(address) = address {
@@ -196,14 +206,24 @@ impl Mistakes {
             }
             // A route with a mistake in it is no catch-all even if nothing valid is left of its conditions.
             let mistakes_before = self.0.len();
-            let route = self.route(text.get_ref(), pool_names);
-            reachable &= !(self.0.len() == mistakes_before && route.is_catch_all());
+            let route = self.route(text, pool_names);
+            let valid = self.0.len() == mistakes_before;
+            if valid
+                && let (Action::Redirect(redirect), Some(place)) = (&route.action, &text.get_ref().redirect)
+                && redirect::changes_nothing(&route, redirect, &listen)
+            {
+                let what = "this redirect sends a request back to where it came from, at least one of \
+                            scheme, host, port, path has to differ";
+                self.at(place, what);
+            }
+            reachable &= !(valid && route.is_catch_all());
             routes.push(route);
         }
         Service { name: name.clone(), listen, routes }
     }
 
-    fn route(&mut self, route: &raw::Route, pool_names: &Names<'_>) -> Route {
+    fn route(&mut self, place: &Spanned<raw::Route>, pool_names: &Names<'_>) -> Route {
+        let route = place.get_ref();
         let host = route.host.as_ref().and_then(|host| self.take(host, syntax::host(host.get_ref())));
         let path = route.path.as_ref().and_then(|path| self.take(path, syntax::path(path.get_ref())));
         let mut methods = Vec::new();
@@ -226,8 +246,24 @@ impl Mistakes {
             let value = value.and_then(|value| self.take(value, syntax::header_value(value.get_ref())));
             name.map(|name| crate::HeaderMatch { name, value })
         });
-        let pool = self.resolve("pool", &route.pool, pool_names).unwrap_or_default();
-        Route { host, path: path.filter(|path| path != "/"), methods, header, pool }
+        let action = self.action(place, pool_names);
+        Route { host, path: path.filter(|path| path != "/"), methods, header, action }
+    }
+
+    fn action(&mut self, place: &Spanned<raw::Route>, pool_names: &Names<'_>) -> Action {
+        let raw::Route { pool, redirect, .. } = place.get_ref();
+        match (pool, redirect) {
+            (None, None) => self.at(place, "this route leads nowhere, allowed is one of pool and redirect"),
+            (Some(_), Some(redirect)) => {
+                self.at(redirect, "this route has a pool already, allowed is one of pool and redirect");
+            }
+            _ => {}
+        }
+        let pool = pool.as_ref().and_then(|pool| self.resolve("pool", pool, pool_names));
+        match redirect {
+            Some(redirect) => Action::Redirect(self.redirect(redirect)),
+            None => Action::Pool(pool.unwrap_or_default()),
+        }
     }
 
     fn resolve(&mut self, kind: &str, name: &Spanned<String>, known: &Names<'_>) -> Option<usize> {

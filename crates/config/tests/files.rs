@@ -3,15 +3,20 @@
 mod common;
 
 use std::path::Path;
+use std::time::Duration;
 
 use common::{GOOD, changed, good, read};
 use proptest::prelude::*;
-use switchback_config::{ClusterKey, Error, HeaderMatch, HostMatch, Node, PolicyKind, Pool, Route, parse};
+use switchback_config::{
+    Action, ClusterKey, Error, HeaderMatch, HostMatch, Limits, Node, PolicyKind, Pool, Redirect, Route,
+    Scheme, parse,
+};
 
 #[test]
 fn what_the_good_file_means() {
     let cluster = good(GOOD);
     assert_eq!(cluster.keys, [ClusterKey::from_bytes([7; 32])]);
+    assert_eq!(cluster.limits, Limits::default());
     assert_eq!(
         cluster.nodes,
         [
@@ -35,9 +40,9 @@ fn what_the_good_file_means() {
                 path: Some("/img/".into()),
                 methods: vec!["GET".into(), "HEAD".into()],
                 header: Some(HeaderMatch { name: "x-beta".into(), value: Some("1".into()) }),
-                pool: 0,
+                action: Action::Pool(0),
             },
-            Route { host: None, path: None, methods: vec![], header: None, pool: 0 },
+            Route { host: None, path: None, methods: vec![], header: None, action: Action::Pool(0) },
         ]
     );
     assert!(!service.routes[0].is_catch_all() && service.routes[1].is_catch_all());
@@ -57,6 +62,104 @@ fn other_ways_to_write_it() {
     assert_eq!(literal.services[0].routes[0].host, Some(HostMatch::Exact("[2001:db8::100]".into())));
     let no_catch_all = good(&changed("path = \"/\"", "path = \"/a\""));
     assert!(!no_catch_all.services[0].routes[1].is_catch_all());
+}
+
+/// The good file with `lines` in `[limits]`.
+fn limited(lines: &str) -> String {
+    format!("{GOOD}[limits]\n{lines}\n")
+}
+
+#[test]
+fn limits_and_their_defaults() {
+    let defaults = Limits {
+        head: 16 * 1024,
+        fields: 100,
+        body: None,
+        head_timeout: Duration::from_secs(10),
+        wait_timeout: Duration::from_secs(3),
+        held_per_flow: 64 * 1024,
+        held_per_source: 1024 * 1024,
+        held: 64 * 1024 * 1024,
+    };
+    assert_eq!(good(&limited("")).limits, defaults);
+    let all = good(&limited(
+        "head = \"32 KiB\"\nfields = 1000\nbody = \"10GiB\"\nhead_timeout = \"500ms\"\n\
+         wait_timeout = \"2min\"\n\
+         held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"",
+    ));
+    assert_eq!(
+        all.limits,
+        Limits {
+            head: 32 * 1024,
+            fields: 1000,
+            body: Some(10 * 1024 * 1024 * 1024),
+            head_timeout: Duration::from_millis(500),
+            wait_timeout: Duration::from_secs(120),
+            held_per_flow: 100_000,
+            held_per_source: 3 * 512 * 1024,
+            held: 1_000_000_000,
+        }
+    );
+    // The first and the last value allowed, and those beside them.
+    let rows = [
+        ("head", "1KiB", "1023B"),
+        ("head", "64KiB", "65537B"),
+        ("fields", "1", "0"),
+        ("fields", "1000", "1001"),
+        ("body", "0B", "-1B"),
+        ("body", "1EiB", "1152921504606846977B"),
+        ("head_timeout", "100ms", "99.9ms"),
+        ("head_timeout", "10min", "10m 1ms"),
+        ("wait_timeout", "0s", "-1ns"),
+        ("wait_timeout", "10m", "600s 1ns"),
+        ("held", "1TiB", "1099511627777B"),
+        ("held", "1MiB", "1048575B"),
+        ("held_per_flow", "16KiB", "16383B"),
+        ("held_per_flow", "1MiB", "1048577B"),
+        ("held_per_source", "64KiB", "65535B"),
+        ("held_per_source", "64MiB", "67108865B"),
+    ];
+    for (key, last, beyond) in rows {
+        let line = |value: &str| match key {
+            "fields" => limited(&format!("{key} = {value}")),
+            _ => limited(&format!("{key} = \"{value}\"")),
+        };
+        good(&line(last));
+        assert!(matches!(read(&line(beyond)), Err(Error::Invalid(_))), "{key} {beyond}");
+    }
+}
+
+#[test]
+fn redirects() {
+    let action = |redirect: &str| {
+        let text = changed("path = \"/\"\npool = \"web\"", &format!("redirect = {{ {redirect} }}"));
+        good(&text).services[0].routes[1].action.clone()
+    };
+    assert_eq!(
+        action(r#"scheme = "https", host = "WWW.example.com", port = 8443, path = "/new/", status = 308"#),
+        Action::Redirect(Redirect {
+            scheme: Some(Scheme::Https),
+            host: Some("www.example.com".into()),
+            port: Some(8443),
+            path: Some("/new/".into()),
+            status: 308,
+        })
+    );
+    let nothing = Redirect { scheme: None, host: None, port: None, path: None, status: 301 };
+    let https = Redirect { scheme: Some(Scheme::Https), ..nothing.clone() };
+    assert_eq!(action("scheme = \"https\""), Action::Redirect(https));
+    let literal = Redirect { host: Some("[2001:db8::1]".into()), ..nothing };
+    assert_eq!(action("host = \"[2001:DB8::1]\""), Action::Redirect(literal));
+    for status in [301, 302, 303, 307, 308] {
+        let Action::Redirect(redirect) = action(&format!("port = 81, status = {status}")) else { panic!() };
+        assert_eq!(redirect.status, status);
+    }
+
+    // A cluster that only redirects needs no pool.
+    let all = "[cluster]\nkey_file = \"k\"\n[[node]]\nname = \"n\"\naddress = \"192.0.2.1\"\n[[service]]\n\
+               name = \"s\"\nlisten = [\"192.0.2.100:80\"]\n[[service.route]]\n[service.route.redirect]\n\
+               scheme = \"https\"\n";
+    assert_eq!(good(all).check_line(), "ok: 1 node, 0 pools, 1 service, 1 route");
 }
 
 #[test]
@@ -148,6 +251,49 @@ fn changes_in_words() {
 }
 
 #[test]
+fn changed_limits_and_redirects_in_words() {
+    let old = good(GOOD);
+    let new = limited(
+        "head = \"32KiB\"\nfields = 50\nbody = \"10GiB\"\nhead_timeout = \"500ms\"\nwait_timeout = \"0s\"\n\
+         held_per_flow = \"65537B\"\nheld_per_source = \"2MB\"\nheld = \"2.5GiB\"",
+    );
+    assert_eq!(
+        old.diff(&good(&new)),
+        [
+            "limits: head 16KiB -> 32KiB",
+            "limits: fields 100 -> 50",
+            "limits: body any -> 10GiB",
+            "limits: head_timeout 10s -> 500ms",
+            "limits: wait_timeout 3s -> 0s",
+            "limits: held_per_flow 64KiB -> 65537B",
+            "limits: held_per_source 1MiB -> 2000000B",
+            "limits: held 64MiB -> 2560MiB",
+        ]
+    );
+    assert_eq!(old.diff(&good(&limited("head = \"16384B\"\nhead_timeout = \"10000ms\""))), [""; 0]);
+
+    let redirect = |parts: &str| good(&changed("pool = \"web\"", &format!("redirect = {{ {parts} }}")));
+    let conditions = "host static.example.com, path /img/, method GET|HEAD, header x-beta: 1";
+    let https = redirect("scheme = \"https\"");
+    assert_eq!(
+        old.diff(&https),
+        [
+            format!("service shop: route removed: {conditions} -> web"),
+            format!("service shop: route added: {conditions} -> redirect 301 https://{{host}}{{path}}"),
+        ]
+    );
+    assert_eq!(
+        https.diff(&redirect("host = \"a.example\", port = 8080, path = \"/new/\", status = 302")),
+        [
+            format!("service shop: route removed: {conditions} -> redirect 301 https://{{host}}{{path}}"),
+            format!(
+                "service shop: route added: {conditions} -> redirect 302 {{scheme}}://a.example:8080/new/"
+            ),
+        ]
+    );
+}
+
+#[test]
 fn a_key_is_not_shown() {
     let shown = format!("{:?}", good(GOOD));
     assert!(shown.contains("keys: [ClusterKey(..)]"), "{shown}");
@@ -184,6 +330,19 @@ proptest! {
         let start = at.index(GOOD.len());
         let end = (start + len).min(GOOD.len());
         check(&format!("{}{text}{}", &GOOD[..start], &GOOD[end..]))?;
+    }
+
+    #[test]
+    fn any_limit(value in "[0-9.]{0,24} ?[a-zA-Z]{0,3}[0-9 ]{0,8}[a-z]{0,2}", row in 0usize..7) {
+        let key = ["head", "body", "head_timeout", "wait_timeout",
+                   "held_per_flow", "held_per_source", "held"][row];
+        check(&limited(&format!("{key} = {value:?}")))?;
+    }
+
+    #[test]
+    fn any_redirect(value in "\\PC{0,20}", row in 0usize..3) {
+        let key = ["scheme", "host", "path"][row];
+        check(&changed("pool = \"web\"", &format!("redirect = {{ {key} = {value:?} }}")))?;
     }
 
     #[test]

@@ -14,7 +14,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "[[pool]]",
         "[[pol]]",
-        &["13:3: unknown field `pol`, expected one of `cluster`, `node`, `pool`, `service`"],
+        &["13:3: unknown field `pol`, expected one of `cluster`, `limits`, `node`, `pool`, `service`"],
     ),
     ("key_file = \"cluster.key\"", "", &["1:1: missing field `key_file`"]),
     (
@@ -25,6 +25,56 @@ const BAD: &[(&str, &str, &[&str])] = &[
     ("value = \"1\"", "valeu = \"1\"", &["26:29: unknown field `valeu`, expected `name` or `value`"]),
     // Cluster.
     ("\"cluster.key\"", "\"\"", &["2:12: empty key_file, allowed is a path such as \"cluster.key\""]),
+    // Limits.
+    (
+        "[[node]]",
+        "[limits]\nheads = \"16KiB\"\n[[node]]",
+        &["5:1: unknown field `heads`, expected one of `head`, `fields`, `body`, `head_timeout`, \
+             `wait_timeout`, `held_per_flow`, `held_per_source`, `held`"],
+    ),
+    (
+        "[[node]]",
+        "[limits]\nhead = 16384\n[[node]]",
+        &["5:8: invalid type: integer `16384`, expected a string"],
+    ),
+    (
+        "[[node]]",
+        "[limits]\nhead = \"16384\"\nfields = 0\nbody = \"1e30GiB\"\nhead_timeout = \"10\"\n\
+         wait_timeout = \"-1s\"\nheld_per_flow = \"64KIB!\"\nheld_per_source = \"\"\n\
+         held = \"2TiB\"\n[[node]]",
+        &[
+            "5:8: bad head \"16384\", allowed is a size from 1KiB to 64KiB such as \"16KiB\"",
+            "6:10: fields 0, allowed are 1 to 1000",
+            "7:8: bad body \"1e30GiB\", allowed is a size from 0B to 1EiB such as \"16KiB\"",
+            "8:16: bad head_timeout \"10\", allowed is a time from 100ms to 10m such as \"10s\"",
+            "9:16: bad wait_timeout \"-1s\", allowed is a time from 0s to 10m such as \"10s\"",
+            "10:17: bad held_per_flow \"64KIB!\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
+            "11:19: bad held_per_source \"\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
+            "12:8: bad held \"2TiB\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
+        ],
+    ),
+    // With a wrong value among them, the others are not compared.
+    (
+        "[[node]]",
+        "[limits]\nhead = \"1MiB\"\nheld_per_flow = \"2KiB\"\n[[node]]",
+        &["5:8: bad head \"1MiB\", allowed is a size from 1KiB to 64KiB such as \"16KiB\""],
+    ),
+    (
+        "[[node]]",
+        "[limits]\nhead = \"32KiB\"\nheld_per_flow = \"31KiB\"\n[[node]]",
+        &["6:17: held_per_flow 31KiB is less than head 32KiB, \
+             allowed is head <= held_per_flow <= held_per_source <= held"],
+    ),
+    (
+        "[[node]]",
+        "[limits]\nheld_per_flow = \"2MiB\"\nheld = \"1048575B\"\n[[node]]",
+        &[
+            "5:17: held_per_source 1MiB (the default) is less than held_per_flow 2MiB, \
+             allowed is head <= held_per_flow <= held_per_source <= held",
+            "6:8: held 1048575B is less than held_per_source 1MiB (the default), \
+             allowed is head <= held_per_flow <= held_per_source <= held",
+        ],
+    ),
     // Nodes.
     (
         "\"n2\"",
@@ -141,6 +191,38 @@ const BAD: &[(&str, &str, &[&str])] = &[
             "34:1: this route can never match, a route without conditions stands before it",
         ],
     ),
+    // Redirects.
+    (
+        "path = \"/\"\npool = \"web\"",
+        "path = \"/\"",
+        &["29:1: this route leads nowhere, allowed is one of pool and redirect"],
+    ),
+    (
+        "path = \"/\"\n",
+        "path = \"/\"\nredirect = { scheme = \"https\" }\n",
+        &["31:12: this route has a pool already, allowed is one of pool and redirect"],
+    ),
+    (
+        "path = \"/\"\npool = \"web\"",
+        "redirect = { schema = \"https\" }",
+        &["30:14: unknown field `schema`, expected one of `scheme`, `host`, `port`, `path`, `status`"],
+    ),
+    (
+        "path = \"/\"\npool = \"web\"",
+        "redirect = { status = 302 }",
+        &["30:12: this redirect has no target, at least one of scheme, host, port, path is needed"],
+    ),
+    (
+        "path = \"/\"\npool = \"web\"",
+        "redirect = { scheme = \"HTTPS\", host = \"*.example.com\", port = 0, path = \"new\", status = 304 }",
+        &[
+            "30:23: unknown scheme \"HTTPS\", allowed: http, https",
+            "30:39: bad host \"*.example.com\", allowed is a name or address, and port = for the port",
+            "30:63: port 0, allowed are 1 to 65535",
+            "30:73: bad path \"new\", allowed is '/' and then letters, digits and -._~!$&'()*+,;=:@%/",
+            "30:89: status 304, allowed: 301, 302, 303, 307, 308",
+        ],
+    ),
     // Everything at once, in the order of the file, and columns are characters.
     (
         "n1\"\naddress = \"192.0.2.21\"",
@@ -176,6 +258,67 @@ fn bad_files() {
         let expected: Vec<_> = expected.iter().map(|line| format!("etc/cluster.toml:{line}")).collect();
         assert_eq!(lines(read(&changed(old, new))), expected, "{new}");
     }
+}
+
+/// The good file with `conditions` and `redirect` for its last route.
+fn redirect(conditions: &str, redirect: &str) -> String {
+    changed("path = \"/\"\npool = \"web\"", &format!("{conditions}\nredirect = {{ {redirect} }}"))
+}
+
+#[test]
+fn no_redirect_puts_more_into_a_location_than_a_url() {
+    for bad in
+        ["\\r\\nX: y", "a b", "\\t", "\\u0000", "\u{e9}", "a\\\"b", "a?b", "a#b", "<a>", "a\\\\b", "a^b"]
+    {
+        for key in ["host = \"", "path = \"/"] {
+            let lines = lines(read(&redirect("", &format!("{key}{bad}\""))));
+            assert!(lines[0].contains(": bad ") && lines.len() == 1, "{lines:?}");
+        }
+    }
+    for host in ["", "www.example.com:80", "user@example.com", "a..b", "::1", "[::1", "[a]", "*.[::1]"] {
+        assert!(
+            lines(read(&redirect("", &format!("host = \"{host}\""))))[0].contains(": bad host"),
+            "{host}"
+        );
+    }
+}
+
+#[test]
+fn a_redirect_has_to_lead_elsewhere() {
+    let host = "host = \"Example.com\"";
+    let both = "host = \"example.com\"\npath = \"/a\"";
+    let rows = [
+        ("", "scheme = \"http\"", true),
+        ("", "scheme = \"https\"", false),
+        ("", "port = 80", true),
+        ("", "port = 8080", false),
+        ("", "scheme = \"https\", port = 80", false),
+        ("", "path = \"/\"", true),
+        ("path = \"/\"", "path = \"/\"", true),
+        ("", "path = \"/a\"", false),
+        ("path = \"/a\"", "path = \"/a\"", true),
+        ("path = \"/a\"", "path = \"/a\", status = 307", true),
+        ("path = \"/a\"", "path = \"/a\", status = 303", false),
+        ("path = \"/a\"", "path = \"/a/\"", false),
+        ("", "host = \"example.com\"", false),
+        (host, "host = \"EXAMPLE.com\"", true),
+        (host, "host = \"www.example.com\"", false),
+        ("host = \"*.example.com\"", "host = \"www.example.com\"", false),
+        (both, "scheme = \"http\", host = \"example.com\", port = 80, path = \"/a\", status = 308", true),
+        (both, "scheme = \"http\", host = \"example.com\", port = 80, path = \"/b\"", false),
+    ];
+    for (conditions, parts, back) in rows {
+        let result = read(&redirect(conditions, parts));
+        assert_eq!(result.is_err(), back, "{conditions} {parts}");
+        if back {
+            let line = 30 + conditions.lines().count().max(1);
+            let what = "this redirect sends a request back to where it came from, at least one of \
+                        scheme, host, port, path has to differ";
+            assert_eq!(lines(result), [format!("etc/cluster.toml:{line}:12: {what}")]);
+        }
+    }
+    good(&redirect("", "port = 80").replace(":80\"", ":8080\""));
+    assert!(read(&redirect("", "port = 8080").replacen(":80\"", ":8080\"", 1)).is_err());
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Head<'a> {
     /// The client's version.
     pub version: Version,
     /// The host from `Host`, without port and as sent in upper or lower case; an authority in the target is
-    /// the same. IPv6 addresses are in brackets. Only HTTP/1.0 can leave it out.
+    /// the same. IPv6 addresses are in brackets. HTTP/1.0 can leave it out, and HTTP/2's preface has none.
     pub host: Option<&'a str>,
     /// How many bytes the head has, with the empty line at its end. The body begins here.
     pub len: usize,
@@ -37,9 +37,9 @@ pub struct Head<'a> {
     pub keep_alive: bool,
     /// Whether the client may wait for a response of status 100 before it sends the body. It need not.
     pub expect_continue: bool,
-    /// Whether the client asks for another protocol (RFC 9110 section 7.8). If the response has status 101,
-    /// what the client sends after this request is no HTTP.
-    pub upgrade: bool,
+    /// Whether what the client sends after this request may be no HTTP/1: it asks for another protocol (RFC
+    /// 9110 section 7.8), which a response of status 101 grants, or it speaks HTTP/2 from the start.
+    pub tunnel: bool,
     fields: Fields<'a>,
 }
 
@@ -50,6 +50,9 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2 with prior knowledge (RFC 9113 section 3.4). Its preface of 24 bytes reads like a head with the
+    /// method `PRI` and the target `*`. It has no fields.
+    Http2,
 }
 
 /// How the end of a request's body is found (RFC 9112 section 6.3).
@@ -59,7 +62,7 @@ pub enum Body {
     None,
     /// It has so many bytes, perhaps 0; below 2^63.
     Length(u64),
-    /// [`ChunkedDecoder`](crate::ChunkedDecoder) finds it.
+    /// [`framing::requests`](crate::framing::requests) finds it.
     Chunked,
 }
 
@@ -95,6 +98,9 @@ pub fn parse_head<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Progress<'a>, 
 
 /// As [`parse_head`]; `None` if `bytes` end before the head does.
 fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Reject> {
+    if bytes.starts_with(b"PRI * ") {
+        return preface(bytes);
+    }
     let Some((line, fields_start)) = request_line(bytes)? else { return Ok(None) };
     let mut seen = Seen::default();
     let mut at = fields_start;
@@ -118,7 +124,7 @@ fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Rejec
         let value_end = table::span_value(bytes, name_end + 1);
         let next = fields::line_end(bytes, value_end, Reject::InvalidFieldValue)?;
         let Some(next) = next else { return Ok(None) };
-        seen.field(&bytes[at..name_end], fields::trim(&bytes[name_end + 1..value_end]), &line)?;
+        seen.field(&bytes[at..name_end], fields::trim(&bytes[name_end + 1..value_end]), &line, limits)?;
         at = next;
     }
     let Some(len) = fields::line_end(bytes, at, Reject::InvalidFieldName)? else { return Ok(None) };
@@ -126,6 +132,29 @@ fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Rejec
         return Err(Reject::MissingHost);
     }
     Ok(Some(seen.head(line, Fields::of_checked(&bytes[fields_start..at]), len)))
+}
+
+/// The preface of HTTP/2, of which the beginning has been seen.
+fn preface(bytes: &[u8]) -> Result<Option<Head<'_>>, Reject> {
+    const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    if !bytes.iter().zip(PREFACE.as_bytes()).all(|(c, expected)| c == expected) {
+        return Err(Reject::Http2Preface);
+    }
+    if bytes.len() < PREFACE.len() {
+        return Ok(None);
+    }
+    Ok(Some(Head {
+        method: "PRI",
+        target: Target { raw: "*", form: Form::Asterisk, path: "*" },
+        version: Version::Http2,
+        host: None,
+        len: PREFACE.len(),
+        body: Body::None,
+        keep_alive: false,
+        expect_continue: false,
+        tunnel: true,
+        fields: Fields::of_checked(&[]),
+    }))
 }
 
 struct RequestLine<'a> {
@@ -151,7 +180,7 @@ fn request_line(bytes: &[u8]) -> Result<Option<(RequestLine<'_>, usize)>, Reject
     let text = std::str::from_utf8(&bytes[..parts.end()]).expect("a method and a target are ASCII");
     let method = &text[..method_end];
     if parts.is_asterisk(text) && method != "OPTIONS" {
-        return Err(if method == "PRI" { Reject::Http2Preface } else { Reject::AsteriskTarget });
+        return Err(Reject::AsteriskTarget);
     }
     let Some((version, end)) = version(bytes, parts.end() + 1)? else { return Ok(None) };
     Ok(Some((RequestLine { method, target: parts.target(text), version }, end)))
@@ -197,10 +226,16 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     #[inline]
-    fn field(&mut self, name: &[u8], value: &'a [u8], line: &RequestLine<'a>) -> Result<(), Reject> {
+    fn field(
+        &mut self,
+        name: &[u8],
+        value: &'a [u8],
+        line: &RequestLine<'a>,
+        limits: &Limits,
+    ) -> Result<(), Reject> {
         match fields::framing(name)? {
             Some(Framing::Host) => self.host(value, line),
-            Some(Framing::ContentLength) => self.content_length(value),
+            Some(Framing::ContentLength) => self.content_length(value, limits),
             Some(Framing::TransferEncoding) => self.transfer_encoding(value, line.version),
             None => {
                 match name.len() {
@@ -229,7 +264,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
+    fn content_length(&mut self, value: &[u8], limits: &Limits) -> Result<(), Reject> {
         if self.length.is_some() {
             return Err(Reject::DuplicateContentLength);
         }
@@ -248,7 +283,11 @@ impl<'a> Seen<'a> {
             let longer = length.checked_mul(10).and_then(|length| length.checked_add(i64::from(c - b'0')));
             length = longer.ok_or(Reject::InvalidContentLength)?;
         }
-        self.length = Some(length.unsigned_abs());
+        let length = length.unsigned_abs();
+        if length > limits.body_len {
+            return Err(Reject::BodyTooLong);
+        }
+        self.length = Some(length);
         Ok(())
     }
 
@@ -295,7 +334,7 @@ impl<'a> Seen<'a> {
             keep_alive: !self.close && (http11 || self.keep_alive),
             // A 1.0 client's expectation and upgrade are to be ignored (RFC 9110 sections 10.1.1 and 7.8).
             expect_continue: http11 && self.expect_continue,
-            upgrade: http11 && self.upgrade_option && self.upgrade_field,
+            tunnel: http11 && self.upgrade_option && self.upgrade_field,
             fields,
         }
     }

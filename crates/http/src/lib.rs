@@ -1,4 +1,4 @@
-//! HTTP/1 request heads and the framing of request bodies (RFC 9110, RFC 9112), strict and without I/O.
+//! HTTP/1 request heads and the framing of messages (RFC 9110, RFC 9112), strict and without I/O.
 //!
 //! The switch reads the head of a request to choose a pool for it, and the framing to know where the next
 //! request begins. The node that gets the request reads both again with a parser of its own. If the two came
@@ -18,37 +18,37 @@
 //! [`parse_head`] starts anew at each call, so a caller that gets a head in pieces calls it again with what
 //! it has so far. The result does not depend on the pieces: what is refused is refused for the same reason
 //! from the first byte that shows it, and every beginning of an accepted head is [`Progress::Partial`].
-//! [`ChunkedDecoder`] is resumable instead, because bodies are not kept.
+//! [`framing`] is resumable instead, because bodies are not kept. It also follows responses, so that a node
+//! knows how many of its requests are answered.
 //!
-//! Nothing here allocates.
+//! Nothing here allocates, but for the tables of [`framing`], once.
 
-mod chunked;
 mod fields;
+pub mod framing;
 mod head;
 mod host;
 mod reject;
 mod table;
 mod target;
 
-pub use chunked::ChunkedDecoder;
 pub use fields::Fields;
 pub use head::{Body, Head, Progress, Version, parse_head};
 pub use reject::Reject;
 pub use target::{Form, Target};
 
-/// How much a request may ask the switch to keep in mind.
+/// How long a request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest head, in bytes, with the empty line at its end.
     pub head_len: usize,
-    /// The most header fields in a head, and the most trailer fields after a chunked body.
+    /// The most header fields in a head.
     pub fields: usize,
-    /// The longest trailer section of a chunked body, in bytes, with the empty line at its end.
-    pub trailer_len: usize,
+    /// The longest body, in bytes of data; `u64::MAX`: any.
+    pub body_len: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { head_len: 16_384, fields: 100, trailer_len: 4_096 }
+        Limits { head_len: 16_384, fields: 100, body_len: u64::MAX }
     }
 }

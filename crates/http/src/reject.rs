@@ -39,8 +39,8 @@ rejects! {
     /// The method is CONNECT. It asks for a tunnel to anywhere, and a balancer is no proxy: 501, because no
     /// target would make it work, which 405 would say.
     Connect = "connect", 501;
-    /// The client speaks HTTP/2 with prior knowledge (RFC 9113 section 3.4).
-    Http2Preface = "http2_preface", 505;
+    /// `PRI *` that does not go on as the preface of HTTP/2 (RFC 9113 section 3.4).
+    Http2Preface = "http2_preface", 400;
     /// Something other than one space between the parts of the request line, or a space around them.
     RequestLineSpace = "request_line_space", 400;
     /// A character that a target cannot have, or a target that is neither a path, nor an `http` or `https`
@@ -67,7 +67,7 @@ rejects! {
     SpaceBeforeColon = "space_before_colon", 400;
     /// A control character in the value of a field.
     InvalidFieldValue = "invalid_field_value", 400;
-    /// More header or trailer fields than allowed.
+    /// More header fields than allowed.
     TooManyFields = "too_many_fields", 431;
     /// The head is longer than allowed.
     HeadTooLong = "head_too_long", 431;
@@ -100,8 +100,10 @@ rejects! {
     InvalidChunkEnd = "invalid_chunk_end", 400;
     /// A trailer has a field that belongs into the head: `Host`, `Content-Length` or `Transfer-Encoding`.
     ForbiddenTrailer = "forbidden_trailer", 400;
-    /// The trailer section is longer than allowed.
+    /// The trailer section is longer than `SB_FRAMING_TRAILER_MAX`.
     TrailerTooLong = "trailer_too_long", 431;
+    /// `Content-Length`, or the sizes of the chunks so far, exceed the length allowed for a body.
+    BodyTooLong = "body_too_long", 413;
 }
 
 impl Reject {

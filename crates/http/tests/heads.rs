@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use switchback_http::{Body, ChunkedDecoder, Form, Head, Limits, Progress, Reject, Version, parse_head};
+use switchback_http::framing::{self, Followed};
+use switchback_http::{Body, Form, Head, Limits, Progress, Reject, Version, parse_head};
 
 fn parse(text: &[u8]) -> Result<Option<Head<'_>>, Reject> {
     Ok(match parse_head(text, &Limits::default())? {
@@ -36,7 +37,7 @@ fn what_curl_sends() {
     assert_eq!(head.host, Some("Static.example.com"));
     assert_eq!(head.len, text.len() - 3);
     assert_eq!(head.body, Body::None);
-    assert!(head.keep_alive && !head.expect_continue && !head.upgrade);
+    assert!(head.keep_alive && !head.expect_continue && !head.tunnel);
     assert_eq!(head.header("user-AGENT"), Some(b"curl/8.5.0".as_slice()));
     assert_eq!(head.header("Cookie"), None);
     let names: Vec<_> = head.headers().map(|(name, _)| name).collect();
@@ -106,11 +107,25 @@ fn expectations_and_upgrades_are_those_of_http11_only() {
         let lines = "Expect: 100-Continue\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
         let text = format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
         let head = accepted(&text);
-        assert_eq!((head.expect_continue, head.upgrade), (yes, yes), "{version}");
+        assert_eq!((head.expect_continue, head.tunnel), (yes, yes), "{version}");
     }
-    assert!(!accepted(&with_fields("Upgrade: h2c\r\n")).upgrade);
-    assert!(!accepted(&with_fields("Connection: upgrade\r\n")).upgrade);
+    assert!(!accepted(&with_fields("Upgrade: h2c\r\n")).tunnel);
+    assert!(!accepted(&with_fields("Connection: upgrade\r\n")).tunnel);
     assert!(!accepted(&with_fields("Expect: 200-ok\r\n")).expect_continue);
+}
+
+#[test]
+fn the_preface_of_http2_is_a_head_of_its_own() {
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let text = format!("{preface}\0\0\0\x04");
+    let head = accepted(&text);
+    assert_eq!((head.method, head.target.raw, head.path()), ("PRI", "*", "*"));
+    assert_eq!((head.target.form, head.version, head.host), (Form::Asterisk, Version::Http2, None));
+    assert_eq!((head.len, head.body, head.tunnel), (24, Body::None, true));
+    assert_eq!(head.headers().count(), 0);
+    for end in 0..preface.len() {
+        assert!(parse(&preface.as_bytes()[..end]).unwrap().is_none(), "{:?}", &preface[..end]);
+    }
 }
 
 #[test]
@@ -130,7 +145,11 @@ const REFUSED: &[(Reject, &str)] = &[
     (Reject::InvalidMethod, "\x16\x03\x01"),
     (Reject::InvalidMethod, "GET\0"),
     (Reject::Connect, "CONNECT "),
-    (Reject::Http2Preface, "PRI * "),
+    (Reject::Http2Preface, "PRI * h"),
+    (Reject::Http2Preface, "PRI * HTTP/1"),
+    (Reject::Http2Preface, "PRI * HTTP/2.0\n"),
+    (Reject::Http2Preface, "PRI * HTTP/2.0\r\nH"),
+    (Reject::Http2Preface, "PRI * HTTP/2.0\r\n\r\nSM\r\n\n"),
     (Reject::RequestLineSpace, " GET"),
     (Reject::RequestLineSpace, "GET\t/"),
     (Reject::RequestLineSpace, "GET  /"),
@@ -240,6 +259,7 @@ fn no_reason_is_without_a_test() {
         Reject::InvalidChunkEnd,
         Reject::ForbiddenTrailer,
         Reject::TrailerTooLong,
+        Reject::BodyTooLong,
     ];
     let tested: HashSet<_> = rows.chain(bodies).collect();
     for reason in Reject::ALL {
@@ -249,7 +269,7 @@ fn no_reason_is_without_a_test() {
 
 #[test]
 fn limits_are_the_last_value_allowed() {
-    let limits = Limits { head_len: 60, fields: 2, ..Limits::default() };
+    let limits = Limits { head_len: 60, fields: 2, body_len: 12 };
     let head = |extra: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "x".repeat(extra));
     let fits = head(60 - head(0).len());
     assert!(matches!(parse_head(fits.as_bytes(), &limits), Ok(Progress::Complete(head)) if head.len == 60));
@@ -260,6 +280,10 @@ fn limits_are_the_last_value_allowed() {
     let two = "GET / HTTP/1.1\r\nHost: a\r\nA: b\r\n";
     assert!(matches!(parse_head(format!("{two}\r\n").as_bytes(), &limits), Ok(Progress::Complete(_))));
     assert_eq!(parse_head(format!("{two}C").as_bytes(), &limits).map(|_| ()), Err(Reject::TooManyFields));
+
+    let length = |len: u64| format!("GET / HTTP/1.1\r\nContent-Length: {len}\r\nHost: a\r\n\r\n");
+    assert!(matches!(parse_head(length(12).as_bytes(), &limits), Ok(Progress::Complete(_))));
+    assert_eq!(parse_head(length(13).as_bytes(), &limits).map(|_| ()), Err(Reject::BodyTooLong));
 }
 
 #[test]
@@ -269,7 +293,8 @@ fn statuses() {
         (Reject::Connect, 501),
         (Reject::UnsupportedEncoding, 501),
         (Reject::UnsupportedVersion, 505),
-        (Reject::Http2Preface, 505),
+        (Reject::Http2Preface, 400),
+        (Reject::BodyTooLong, 413),
         (Reject::HeadTooLong, 431),
         (Reject::TooManyFields, 431),
     ];
@@ -283,6 +308,7 @@ fn a_request_with_a_chunked_body_is_followed_by_the_next_request() {
     let text =
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nGET /\r\n0\r\n\r\nGET /b";
     let head = accepted(text);
-    let body = ChunkedDecoder::new(&Limits::default()).feed(&text.as_bytes()[head.len..]);
-    assert_eq!(&text[head.len + body.unwrap().unwrap()..], "GET /b");
+    let mut framing = head.body.framing(&Limits::default());
+    let body = framing::requests().follow(&mut framing, &text.as_bytes()[head.len..], false);
+    assert_eq!(body, Followed::Ends(text.len() - head.len - "GET /b".len()));
 }

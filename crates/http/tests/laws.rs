@@ -1,10 +1,12 @@
 //! What holds for any bytes.
 
 use proptest::prelude::*;
-use switchback_http::{ChunkedDecoder, Limits, Progress, Reject, parse_head};
+use switchback_http::framing::{self, Followed, Table};
+use switchback_http::{Body, Limits, Progress, Reject, parse_head};
+use switchback_wire::{SB_FRAMING_HEAD, sb_framing};
 
 /// Limits small enough that random texts reach them.
-const LIMITS: Limits = Limits { head_len: 160, fields: 6, trailer_len: 40 };
+const LIMITS: Limits = Limits { head_len: 160, fields: 6, body_len: 8 };
 
 /// The length of the head, or that there is none yet.
 fn head_len(bytes: &[u8]) -> Result<Option<usize>, Reject> {
@@ -28,6 +30,7 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
         b"HTTP/1.1",
         b"HTTP/1.0",
         b"HTTP/2.0",
+        b"\r\n\r\nSM",
         b"\r\n",
         b"\r",
         b"\n",
@@ -84,6 +87,67 @@ fn chunked_bodies() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop::sample::select(pieces), 0..10).prop_map(|pieces| pieces.concat())
 }
 
+/// Responses of which most begin well.
+fn responses() -> impl Strategy<Value = Vec<u8>> {
+    let pieces: &[&[u8]] = &[
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 100\r\n\r\n",
+        b"HTTP/1.0 304 \r\n",
+        b"Content-Length: 12\r\n",
+        b"content-length:0 \r\n",
+        b"Transfer-encoding: Chunked\r\n",
+        b"Contents: x\r\n",
+        b"\r\n",
+        b"1",
+        b"0\r\n\r\n",
+        b"3;x=y\r\nabc\r\n",
+        b"data",
+        b"\n",
+    ];
+    let beginning = prop::sample::select(&pieces[..3]);
+    let rest = prop::collection::vec(prop::sample::select(pieces), 0..10);
+    (beginning, rest).prop_map(|(beginning, rest)| [beginning, &rest.concat()].concat())
+}
+
+fn response() -> sb_framing {
+    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
+}
+
+/// What becomes of the message that begins with `framing` and arrives in `pieces`, and what is known then.
+/// Positions count from the start of the first piece.
+fn follow(table: &Table, mut framing: sb_framing, pieces: &[&[u8]]) -> (Followed, sb_framing) {
+    let mut start = 0;
+    for piece in pieces {
+        let followed = match table.follow(&mut framing, piece, false) {
+            Followed::More => Followed::More,
+            Followed::Ends(at) => Followed::Ends(start + at),
+            Followed::Rejected(reason, at) => Followed::Rejected(reason, start + at),
+            Followed::Lost => Followed::Lost,
+        };
+        if followed != Followed::More {
+            return (followed, framing);
+        }
+        start += piece.len();
+    }
+    (Followed::More, framing)
+}
+
+fn cuts() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0usize..9, 0..30)
+}
+
+/// `bytes` in pieces of these lengths, as far as they go, and a last one.
+fn cut<'a>(mut bytes: &'a [u8], lens: &[usize]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    for &len in lens {
+        let (piece, rest) = bytes.split_at(len.min(bytes.len()));
+        pieces.push(piece);
+        bytes = rest;
+    }
+    pieces.push(bytes);
+    pieces
+}
+
 /// The head of `whole` does not depend on how much of `whole` has arrived.
 fn check_beginnings(whole: &[u8]) -> Result<(), TestCaseError> {
     let result = head_len(whole);
@@ -128,7 +192,8 @@ proptest! {
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check_beginnings(&bytes)?;
-        let _ = ChunkedDecoder::new(&LIMITS).feed(&bytes);
+        follow(framing::requests(), Body::Chunked.framing(&LIMITS), &[&bytes]);
+        follow(framing::responses(), response(), &[&bytes]);
     }
 
     #[test]
@@ -155,22 +220,15 @@ proptest! {
     }
 
     #[test]
-    fn bodies_arrive_in_any_way(
-        bytes in chunked_bodies(),
-        splits in prop::collection::vec(0usize..9, 0..30),
-    ) {
-        let whole = ChunkedDecoder::new(&LIMITS).feed(&bytes);
-        let mut decoder = ChunkedDecoder::new(&LIMITS);
-        let mut at = 0;
-        let mut result = Ok(None);
-        for len in splits.into_iter().chain([bytes.len()]) {
-            let end = (at + len).min(bytes.len());
-            result = decoder.feed(&bytes[at..end]).map(|n| n.map(|n| at + n));
-            if result != Ok(None) {
-                break;
-            }
-            at = end;
-        }
-        prop_assert_eq!(result, whole);
+    fn bodies_arrive_in_any_way(bytes in chunked_bodies(), cuts in cuts()) {
+        let begin = Body::Chunked.framing(&LIMITS);
+        let whole = follow(framing::requests(), begin, &[&bytes]);
+        prop_assert_eq!(follow(framing::requests(), begin, &cut(&bytes, &cuts)), whole);
+    }
+
+    #[test]
+    fn responses_arrive_in_any_way(bytes in responses(), cuts in cuts()) {
+        let whole = follow(framing::responses(), response(), &[&bytes]);
+        prop_assert_eq!(follow(framing::responses(), response(), &cut(&bytes, &cuts)), whole);
     }
 }

@@ -171,10 +171,9 @@ static __always_inline int is_owned(const struct sb_owned *flow, const struct ha
 static __always_inline int answer_adopted(struct handoff *h, const struct sb_owned *flow)
 {
         h->option.op = SB_OP_ADOPTED;
-        if (flow) {
-                h->option.queue_len = bpf_htons(flow->queue_len);
-                h->option.queue_limit = bpf_htons(flow->queue_limit);
-        }
+        h->option.detail = 0;
+        if (flow)
+                h->option.detail = bpf_htonl((__u32)flow->queue_len << 16 | flow->queue_limit);
         return ANSWER;
 }
 
@@ -185,14 +184,21 @@ static __always_inline void own(const struct handoff *h, const struct socket_fac
             .origin = bpf_ntohl(h->option.origin),
             .next = bpf_ntohl(h->option.next),
             .answered = h->ack,
+            .followed = h->ack,
+            /* One less, so that note_requests() finds news. */
+            .requests = bpf_ntohs(h->option.requests) - 1,
+            .responses = bpf_ntohs(h->option.requests) - 1,
+            .framing.allowed = ~0ULL,
+            .body = !!(h->option.flags & SB_FLAG_BODY),
             .mss = bpf_ntohs(h->option.mss),
             .queue_len = saturated(listener->backlog + 1),
             .queue_limit = saturated(listener->backlog_limit),
-            .options = h->option.flags,
+            .options = h->option.flags & SB_SYN_ALL,
             .wscale = h->option.wscale,
             .state = SB_OWN_ADOPTING,
         };
 
+        note_requests(&flow, h);
         sb_copy_v6(flow.switch_address, h->sender);
         bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
 }
@@ -295,9 +301,12 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         flow->answered = facts.write_seq;
                         sb_copy_v6(flow->switch_address, h->sender);
                 }
+                note_requests(flow, h);
                 /* Every packet says where the next request begins; a switch may have to ask for it. */
-                if ((__s32)(bpf_ntohl(h->option.next) - flow->next) > 0)
+                if ((__s32)(bpf_ntohl(h->option.next) - flow->next) > 0) {
                         flow->next = bpf_ntohl(h->option.next);
+                        flow->body = !!(h->option.flags & SB_FLAG_BODY);
+                }
         }
         count(SB_NODE_FORWARDED);
         return deliver(skb, h);

@@ -19,6 +19,7 @@ struct handoff {
         __u16 tcp_len;   /* TCP header with options */
         __u16 payload;
         __u8 tcp_flags;
+        __u8 icmp;      /* the inner packet is an ICMP error about a packet of the flow */
         __u8 congested; /* the outer header says so; RFC 6040 */
 };
 
@@ -94,34 +95,79 @@ static __noinline int on_arp_out(struct __sk_buff *skb, const struct sb_node_set
         return TCX_NEXT;
 }
 
+/* The packet that an ICMP error behind the shim is about, which this node's server has sent. */
+static __always_inline int read_icmp(struct __sk_buff *skb, struct handoff *h, __u32 start)
+{
+        const __u32 about = start + h->inner_len + 8;
+        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        struct tcp_start {
+                __be16 source;
+                __be16 dest;
+                __be32 seq;
+        } * tcp;
+
+        if (h->inner_len == sizeof(struct iphdr)) {
+                struct iphdr *ip = sb_at(data, about);
+
+                if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_TCP)
+                        return -1;
+                sb_map_v4(h->flow.vip, ip->saddr);
+                sb_map_v4(h->flow.client, ip->daddr);
+        } else {
+                struct ipv6hdr *ip = sb_at(data, about);
+
+                if ((void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
+                        return -1;
+                sb_copy_v6(h->flow.vip, &ip->saddr);
+                sb_copy_v6(h->flow.client, &ip->daddr);
+        }
+        tcp = sb_at(data, about + h->inner_len);
+        if ((void *)(tcp + 1) > end)
+                return -1;
+        h->flow.vip_port = tcp->source;
+        h->flow.client_port = tcp->dest;
+        h->seq = bpf_ntohl(tcp->seq);
+        h->icmp = 1;
+        return 0;
+}
+
 /* The inner IP and TCP headers behind the shim. */
 static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, __u32 start, __be16 protocol)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
         struct tcphdr *tcp;
+        __u8 next_header;
         __u32 ip_len;
 
         if (protocol == bpf_htons(ETH_P_IP)) {
                 struct iphdr *ip = sb_at(data, start);
 
-                if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_TCP)
+                if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5)
                         return -1;
                 sb_map_v4(h->flow.client, ip->saddr);
                 sb_map_v4(h->flow.vip, ip->daddr);
                 h->inner_len = sizeof(*ip);
                 ip_len = bpf_ntohs(ip->tot_len);
+                next_header = ip->protocol;
         } else if (protocol == bpf_htons(ETH_P_IPV6)) {
                 struct ipv6hdr *ip = sb_at(data, start);
 
-                if ((void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
+                if ((void *)(ip + 1) > end || ip->version != 6)
                         return -1;
                 sb_copy_v6(h->flow.client, &ip->saddr);
                 sb_copy_v6(h->flow.vip, &ip->daddr);
                 h->inner_len = sizeof(*ip);
                 ip_len = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+                next_header = ip->nexthdr;
         } else {
                 return -1;
         }
+        if (start + ip_len > skb->len)
+                return -1;
+        if (next_header == (h->inner_len == sizeof(struct iphdr) ? IPPROTO_ICMP : IPPROTO_ICMPV6))
+                return read_icmp(skb, h, start);
+        if (next_header != IPPROTO_TCP)
+                return -1;
         tcp = sb_at(data, start + h->inner_len);
         if ((void *)(tcp + 1) > end)
                 return -1;
@@ -131,8 +177,7 @@ static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, 
         h->ack = bpf_ntohl(tcp->ack_seq);
         h->tcp_len = tcp->doff * 4;
         h->tcp_flags = sb_tcp_flags(tcp);
-        if (h->tcp_len < sizeof(*tcp) || (__u32)h->inner_len + h->tcp_len > ip_len ||
-            start + ip_len > skb->len)
+        if (h->tcp_len < sizeof(*tcp) || (__u32)h->inner_len + h->tcp_len > ip_len)
                 return -1;
         h->payload = ip_len - h->inner_len - h->tcp_len;
         return 0;

@@ -20,11 +20,14 @@
 #include "kernel.h"
 #include "maps.h"
 #include "decap.h"
+#include "follow.h"
 #include "adopt.h"
 #include "release.h"
 
 static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h)
 {
+        if ((h->option.op == SB_OP_ICMP) != h->icmp)
+                return drop(SB_NODE_DROP_MALFORMED);
         switch (h->option.op) {
         case SB_OP_ADOPT:
                 return on_adopt(skb, h);
@@ -34,6 +37,9 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h)
                 return on_release(skb, h);
         case SB_OP_PROBE:
                 return on_probe(skb, h);
+        case SB_OP_ICMP:
+                count(SB_NODE_ICMP);
+                return deliver(skb, h);
         default:
                 return drop(SB_NODE_DROP_MALFORMED);
         }
@@ -78,7 +84,7 @@ int switchback_egress(struct __sk_buff *skb)
         struct sb_node_settings *s;
         struct sb_owned *owned_flow;
         struct tcphdr *tcp;
-        __u32 zero = 0;
+        __u32 zero = 0, start, seq;
 
         if ((void *)(eth + 1) > end)
                 return TCX_NEXT;
@@ -108,9 +114,14 @@ int switchback_egress(struct __sk_buff *skb)
         }
         flow.vip_port = tcp->source;
         flow.client_port = tcp->dest;
+        seq = bpf_ntohl(tcp->seq);
+        start = (void *)tcp - data + tcp->doff * 4;
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
-        if (owned_flow && owned_flow->state == SB_OWN_RELEASED)
+        if (!owned_flow)
+                return TCX_NEXT;
+        if (owned_flow->state == SB_OWN_RELEASED)
                 return drop(SB_NODE_MUTED);
+        follow_responses(skb, owned_flow, start, seq);
         return TCX_NEXT;
 }
 

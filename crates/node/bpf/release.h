@@ -3,7 +3,7 @@
 #ifndef NODE_RELEASE_H
 #define NODE_RELEASE_H
 
-static __always_inline int answer_release(struct handoff *h, enum sb_op op, enum sb_reason reason)
+static __always_inline int answer_release(struct handoff *h, enum sb_op op, __u8 reason)
 {
         h->option.op = op;
         h->option.reason = reason;
@@ -12,19 +12,46 @@ static __always_inline int answer_release(struct handoff *h, enum sb_op op, enum
         return ANSWER;
 }
 
-/* Everything that the server was asked for has been read, answered, sent and acknowledged. */
-static __always_inline int is_idle(const struct socket_facts *facts, const struct handoff *h,
-                                   const struct sb_owned *flow)
+/* All that the server has written has been sent and acknowledged. */
+static __always_inline int is_quiet(const struct socket_facts *facts, const struct handoff *h)
 {
         int acknowledged = facts->snd_una == facts->snd_nxt || h->ack == facts->snd_nxt;
 
-        return acknowledged && facts->write_seq == facts->snd_nxt && facts->rcv_nxt == h->seq &&
-               facts->copied_seq == facts->rcv_nxt && flow->answered != facts->write_seq;
+        return acknowledged && facts->write_seq == facts->snd_nxt;
+}
+
+/*
+ * Everything that the server was asked for has been read and answered. Where its responses cannot be followed, one
+ * that has begun is taken for complete.
+ */
+static __always_inline int is_done(const struct socket_facts *facts, const struct handoff *h,
+                                   const struct sb_owned *flow)
+{
+        if (facts->rcv_nxt != h->seq || facts->copied_seq != facts->rcv_nxt)
+                return 0;
+        if (flow->framing.state == SB_FRAMING_LOST)
+                return flow->answered != facts->write_seq;
+        return flow->framing.state == SB_FRAMING_NONE && flow->responses == flow->requests &&
+               flow->followed == facts->snd_nxt;
+}
+
+/* Whether only the last request, which is not complete, is without a response. */
+static __always_inline int is_last(const struct sb_owned *flow)
+{
+        return flow->framing.state == SB_FRAMING_LOST || (__u16)(flow->requests - flow->responses) <= 1;
+}
+
+/* Nothing of the last request's response has been sent, but perhaps interim ones. */
+static __always_inline int is_unanswered(const struct sb_owned *flow)
+{
+        return flow->requests != flow->responses &&
+               (flow->framing.state == SB_FRAMING_NONE || flow->framing.state == SB_FRAMING_HEAD);
 }
 
 static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+        int abort = h->option.flags & SB_FLAG_ABORT, ready;
         struct socket_facts facts = {};
         __u8 before;
 
@@ -32,28 +59,35 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 /* The request may have been sent before the response was complete: its own numbers are too old. */
                 h->ack = flow->answered;
                 h->tsecr = flow->tsval;
-                return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
+                return answer_release(h, SB_OP_RELEASED, flow->reason);
         }
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
                 return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
-        if (!is_owned(flow, h) || facts.state != TCP_ESTABLISHED)
+        if (!is_owned(flow, h) || (facts.state != TCP_ESTABLISHED && !abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_CLOSING);
         if ((__s32)(facts.rcv_nxt - h->seq) > 0)
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
+        note_requests(flow, h);
         /* Mute first, then look: what the server writes from here on does not leave. */
         before = flow->state;
         flow->state = SB_OWN_RELEASED;
         read_socket(skb, h, &facts);
-        if (facts.kind != SOCKET_LIVE || facts.state != TCP_ESTABLISHED || !is_idle(&facts, h, flow)) {
+        ready = facts.kind == SOCKET_LIVE && is_quiet(&facts, h);
+        if (abort)
+                ready = ready && is_last(flow);
+        else
+                ready = ready && facts.state == TCP_ESTABLISHED && is_done(&facts, h, flow);
+        if (!ready) {
                 flow->state = before;
                 return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
         }
         flow->next = h->seq;
         flow->answered = facts.write_seq;
+        flow->reason = abort && !is_unanswered(flow) ? SB_REASON_RESPONDING : SB_REASON_NONE;
         /* tcp_time_stamp_ms() and the socket's offset, include/net/tcp.h. */
         flow->tsval = (__u32)(bpf_ktime_get_ns() / 1000000) + facts.tsoffset;
-        count(SB_NODE_RELEASED);
+        count(abort ? SB_NODE_ABORTED : SB_NODE_RELEASED);
         if (come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);
         return reset_locally(skb, h, facts.rcv_nxt);
@@ -71,6 +105,19 @@ static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct h
         return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : TCX_DROP;
 }
 
+/* Which of the last 32 requests were HEAD, as a switch says it. */
+static __always_inline __u32 latest_heads(struct sb_owned *flow)
+{
+        __u32 heads = 0;
+
+        for (int i = 0; i < 32; i++) {
+                __u16 number = flow->requests - i;
+
+                heads |= (__u32)(*heads_of(flow, number) >> (number & 63) & 1) << i;
+        }
+        return heads;
+}
+
 static __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
@@ -81,11 +128,13 @@ static __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         sb_copy_v6(flow->switch_address, h->sender);
         h->option.op = SB_OP_OWNED;
-        h->option.flags = flow->options & 0x0f;
+        h->option.flags = flow->options | (flow->body ? SB_FLAG_BODY : 0);
         h->option.wscale = flow->wscale;
         h->option.origin = bpf_htonl(flow->origin);
         h->option.mss = bpf_htons(flow->mss);
         h->option.next = bpf_htonl(flow->next);
+        h->option.requests = bpf_htons(flow->requests);
+        h->option.detail = bpf_htonl(latest_heads(flow));
         count(SB_NODE_OWNED);
         return ANSWER_WHOLE;
 }

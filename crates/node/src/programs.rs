@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, OpenObject, Program};
+use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{
@@ -42,6 +43,8 @@ impl<'obj> Programs<'obj> {
     ) -> Result<Programs<'obj>> {
         libbpf_rs::set_print(None);
         let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
+        let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
+        constants.framing_cells.copy_from_slice(framing::responses().cells());
         let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;

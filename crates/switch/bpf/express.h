@@ -80,28 +80,36 @@ static long express_step(__u32 index, struct express_walk *walk)
         return at >= len || (next & SB_EXPRESS_STATE) == 0;
 }
 
-/* Whether the packet is one plain head for a pool that the flow's node belongs to. */
-static __noinline int is_express(struct xdp_md *ctx, const struct packet *p,
-                                 const struct sb_flow_entry *entry, const struct sb_vip *vip)
+enum express {
+        EXPRESS_NOT,
+        EXPRESS_GET,
+        EXPRESS_HEAD,
+};
+
+/* Whether the packet is one plain head for a pool that the flow's node belongs to, and of which method. */
+static __noinline enum express is_express(struct xdp_md *ctx, const struct packet *p,
+                                          const struct sb_flow_entry *entry, const struct sb_vip *vip)
 {
         struct express_walk walk = {.len = p->payload, .next = vip->start};
         __u32 zero = 0, len = p->payload, node = entry->node, pool, word;
         struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
 
         if (!head || vip->start == 0 || len == 0 || len > SB_EXPRESS_HEAD_MAX)
-                return 0;
+                return EXPRESS_NOT;
         if (bpf_xdp_load_bytes(ctx, (__u32)p->start + p->l3_len + p->tcp_len, head->bytes, len))
-                return 0;
+                return EXPRESS_NOT;
         bpf_loop(SB_EXPRESS_HEAD_MAX / EXPRESS_STEP + 1, express_step, &walk, 0);
         if (!(walk.next & SB_EXPRESS_ACCEPT) || walk.at != walk.len)
-                return 0;
+                return EXPRESS_NOT;
         pool = vip->verdicts + (__u32)walk.path_class * vip->hosts + walk.host_class;
         pool = verdicts[pool & (SB_EXPRESS_VERDICTS - 1)];
         if (pool >= SB_EXPRESS_POOLS / 2 || node >= SB_EXPRESS_NODES)
-                return 0;
+                return EXPRESS_NOT;
         pool += (vip->bank & 1) * (SB_EXPRESS_POOLS / 2);
         word = (pool * SB_EXPRESS_NODES + node) / 64 & (SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64 - 1);
-        return members[word] >> (node & 63) & 1;
+        if (!(members[word] >> (node & 63) & 1))
+                return EXPRESS_NOT;
+        return head->bytes[0] == 'H' ? EXPRESS_HEAD : EXPRESS_GET;
 }
 
 #endif

@@ -111,16 +111,17 @@ static __always_inline void write_shim(struct sb_shim *shim, const struct packet
         option->opt_class = bpf_htons(SB_OPTION_CLASS);
         option->type = SB_OPTION_TYPE;
         option->length = (sizeof(*option) - 4) / 4;
-        option->op = SB_OP_FORWARD;
+        option->op = p->handoff_op;
         option->flags = entry->options | p->handoff_flags;
+        if (entry->framing.state != SB_FRAMING_NONE)
+                option->flags |= SB_FLAG_BODY;
         option->reason = SB_REASON_NONE;
         option->wscale = entry->wscale;
         option->origin = bpf_htonl(entry->origin);
         option->mss = bpf_htons(entry->mss);
-        option->reserved = 0;
+        option->requests = bpf_htons(entry->requests);
         option->next = bpf_htonl(entry->next);
-        option->queue_len = 0;
-        option->queue_limit = 0;
+        option->detail = bpf_htonl(entry->heads);
         sb_copy_v6(input.node, node->address);
         __builtin_memcpy(input.option, &option->op, SB_TAGGED_LEN);
         tag = sb_tag(&s->sign, &input);

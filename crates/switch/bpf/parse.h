@@ -14,7 +14,8 @@ struct packet {
         __u16 payload; /* bytes of data */
         __u8 flags;
         __u8 traffic_class;
-        __u8 handoff_flags; /* SB_FLAG_*, for when it is forwarded */
+        __u8 handoff_op;    /* SB_OP_FORWARD or SB_OP_ICMP, for when it is forwarded */
+        __u8 handoff_flags; /* SB_FLAG_*, likewise */
 };
 
 enum parsed {
@@ -22,7 +23,7 @@ enum parsed {
         PARSED_UDP,
         PARSED_OTHER,
         PARSED_MALFORMED,
-        PARSED_FRAGMENT,
+        PARSED_FRAGMENT, /* or with IP options or extension headers */
 };
 
 /* The IP header at `start`: addresses into the flow, lengths, and what follows. */
@@ -56,7 +57,8 @@ static __always_inline enum parsed parse_ip(struct xdp_md *ctx, __u32 start, __b
                 p->ip_len = sizeof(*ip) + bpf_ntohs(ip->payload_len);
                 p->traffic_class = (__u8)(ip->priority << 4 | ip->flow_lbl[0] >> 4);
                 *next_header = ip->nexthdr;
-                if (ip->nexthdr == IPPROTO_FRAGMENT)
+                if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_HOPOPTS ||
+                    ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
                         return PARSED_FRAGMENT;
         }
         if (start + p->ip_len > (__u64)(end - data))
@@ -83,6 +85,80 @@ static __always_inline int parse_tcp(struct xdp_md *ctx, struct packet *p)
                 return -1;
         p->payload = p->ip_len - p->l3_len - p->tcp_len;
         return 0;
+}
+
+/*
+ * Urgent data leaves the byte stream of a server that does not ask for it in line, so server and switch would read
+ * different requests. Here it becomes ordinary data (RFC 6093 section 3.4 has middleboxes that do so).
+ */
+static __always_inline void forget_urgency(struct xdp_md *ctx, struct packet *p)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        struct tcphdr *tcp = sb_at(data, p->start + p->l3_len);
+        __u64 sum;
+
+        if ((void *)(tcp + 1) > end)
+                return;
+        /* RFC 1624: the flag and the pointer leave the sum. */
+        sum = (__u64)(__u16)~tcp->check + (__u16)~bpf_htons(SB_TCP_URG) + (__u16)~tcp->urg_ptr;
+        tcp->check = sb_fold(sum);
+        tcp->urg = 0;
+        tcp->urg_ptr = 0;
+        p->flags &= ~SB_TCP_URG;
+        count(SB_SWITCH_URGENT);
+}
+
+#define CHECKSUM_BLOCK 512
+
+struct checksum_block {
+        __u8 bytes[CHECKSUM_BLOCK + 4];
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct checksum_block);
+} checksum_blocks SEC(".maps");
+
+/*
+ * Whether the node's kernel will find a checksum wrong. It drops such a packet, and if its request had been read
+ * here, the client could send another in its place.
+ */
+static __noinline int is_damaged(struct xdp_md *ctx, const struct packet *p)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        __u32 zero = 0, len = p->ip_len - p->l3_len, at = p->start + p->l3_len;
+        struct checksum_block *block = bpf_map_lookup_elem(&checksum_blocks, &zero);
+        struct iphdr *ip = sb_at(data, p->start);
+        __u64 sum = sb_pseudo_sum(&p->flow, IPPROTO_TCP, len);
+
+        /* Longer than the L7 thread takes: nobody reads it. */
+        if (p->ip_len > SB_RECORD_LARGE)
+                return 0;
+        if (!block || (void *)(ip + 1) > end)
+                return 1;
+        if (p->l3_len == sizeof(*ip) && sb_fold(sb_sum(ip, sizeof(*ip) / 2)) != 0)
+                return 1;
+        for (int i = 0; i < SB_RECORD_LARGE / CHECKSUM_BLOCK + 1 && len != 0; i++) {
+                __u32 part = len < CHECKSUM_BLOCK ? len : CHECKSUM_BLOCK;
+                __s64 folded;
+
+                asm volatile("" : "+r"(part));
+                if (part == 0 || part > CHECKSUM_BLOCK || bpf_xdp_load_bytes(ctx, at, block->bytes, part))
+                        return 1;
+                /* Whole words are summed; the last one is filled up. */
+                block->bytes[part] = 0;
+                block->bytes[part + 1] = 0;
+                block->bytes[part + 2] = 0;
+                folded = bpf_csum_diff(NULL, 0, (void *)block->bytes, (part + 3) & ~3u, 0);
+                if (folded < 0)
+                        return 1;
+                sum += (__u32)folded;
+                at += part;
+                len -= part;
+        }
+        return len != 0 || sb_fold(sum) != 0;
 }
 
 /* The options of a client's packet. Common stacks send timestamps alone, aligned as RFC 7323 appendix A has it. */

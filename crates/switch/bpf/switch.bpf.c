@@ -15,6 +15,8 @@
 #include "handoff.h"
 #include "neighbour.h"
 #include "express.h"
+#include "body.h"
+#include "icmp.h"
 
 #define UNKNOWN_PERIOD_NS  10000000ULL
 #define UNKNOWN_PER_PERIOD 16
@@ -55,6 +57,8 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         read_options(ctx, p, &options);
         if (cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &entry)) {
                 if (p->payload) {
+                        if (is_damaged(ctx, p))
+                                return drop(SB_SWITCH_DROP_CHECKSUM);
                         entry.origin = p->seq;
                         entry.next = p->seq;
                         entry.mode = SB_MODE_HELD;
@@ -66,6 +70,9 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                         return send_reset(ctx, p);
                 return drop(SB_SWITCH_HANDSHAKE_ACK);
         }
+        if (p->payload <= 1 && p->flags == SB_TCP_ACK &&
+            cookie_check(s, &p->flow, p->seq, p->ack - 1, &options, &entry))
+                return answer_probe(ctx, p, &options);
         if (unknown_allowed()) {
                 struct record_parts parts = {
                     .kind = SB_RECORD_UNKNOWN, .flow = &p->flow, .start = p->start, .len = p->ip_len};
@@ -75,9 +82,45 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         return drop(SB_SWITCH_DROP_COOKIE);
 }
 
+/* What becomes of data that reaches beyond the mark of a flow that has a node. */
+enum beyond {
+        BEYOND_FORWARD,
+        BEYOND_ASK,
+        BEYOND_DAMAGED,
+};
+
+static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet *p,
+                                               struct sb_flow_entry *entry, const struct sb_vip *vip)
+{
+        __s32 before = (__s32)(entry->next - p->seq);
+        enum express express;
+
+        if (is_damaged(ctx, p))
+                return BEYOND_DAMAGED;
+        /* A gap before the data, or L7 has what is in the gap. */
+        if (before < 0 || entry->asked || p->ip_len > SB_RECORD_LARGE)
+                return BEYOND_ASK;
+        if (entry->framing.state != SB_FRAMING_NONE)
+                return follow_body(ctx, p, entry) ? BEYOND_FORWARD : BEYOND_ASK;
+        if (before != 0)
+                return BEYOND_ASK;
+        express = is_express(ctx, p, entry, vip);
+        if (express == EXPRESS_NOT)
+                return BEYOND_ASK;
+        entry->next = p->seq + p->payload;
+        entry->requests++;
+        entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
+        p->handoff_flags = SB_FLAG_REQUEST;
+        count(SB_SWITCH_EXPRESS);
+        add_one(&express_by_node, entry->node);
+        add_one(&express_by_service, vip->service);
+        return BEYOND_FORWARD;
+}
+
 static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const struct sb_vip *vip,
                                      const struct sb_switch_settings *s)
 {
+        __u32 end = p->seq + p->payload;
         struct sb_flow_entry *entry;
 
         if (p->flags & SB_TCP_SYN) {
@@ -85,24 +128,38 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                         return drop(SB_SWITCH_DROP_FLAGS);
                 return on_syn(ctx, p, vip, s);
         }
+        if (p->flags & SB_TCP_URG)
+                forget_urgency(ctx, p);
         entry = bpf_map_lookup_elem(&flows, &p->flow);
         if (!entry)
                 return on_unknown_flow(ctx, p, s);
-        if (entry->mode == SB_MODE_HELD) {
-                if (p->payload || p->flags & (SB_TCP_FIN | SB_TCP_RST))
+        switch (entry->mode) {
+        case SB_MODE_HELD:
+                if (!p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)))
+                        return drop(SB_SWITCH_DROP_HELD);
+                return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
+        case SB_MODE_ANSWERED:
+                return may_begin_request(ctx, p, entry);
+        case SB_MODE_REQUESTS:
+                if (!p->payload)
+                        break;
+                /* The client has nearly come to a mark in the middle of a long body. */
+                if (entry->framing.state & SB_FRAMING_SKIP && !entry->asked &&
+                    (__s32)(entry->next - end) < (__s32)(SB_MARK_STEP / 2))
+                        settle(entry);
+                if ((__s32)(end - entry->next) <= 0)
+                        break;
+                switch (read_beyond(ctx, p, entry, vip)) {
+                case BEYOND_FORWARD:
+                        break;
+                case BEYOND_ASK:
+                        if (!entry->asked)
+                                entry->asked = 1;
                         return may_begin_request(ctx, p, entry);
-                return drop(SB_SWITCH_DROP_HELD);
-        }
-        if (p->payload && entry->mode == SB_MODE_REQUESTS && (__s32)(p->seq + p->payload - entry->next) > 0) {
-                if (p->seq != entry->next || entry->asked || !is_express(ctx, p, entry, vip)) {
-                        entry->asked = 1;
-                        return may_begin_request(ctx, p, entry);
+                case BEYOND_DAMAGED:
+                        return drop(SB_SWITCH_DROP_CHECKSUM);
                 }
-                entry->next = p->seq + p->payload;
-                p->handoff_flags = SB_FLAG_REQUEST;
-                count(SB_SWITCH_EXPRESS);
-                add_one(&express_by_node, entry->node);
-                add_one(&express_by_service, vip->service);
+                break;
         }
         return forward(ctx, p, entry, s);
 }
@@ -114,7 +171,7 @@ int switchback(struct xdp_md *ctx)
         struct ethhdr *eth = data;
         struct sb_endpoint endpoint = {};
         struct sb_switch_settings *s;
-        struct packet p = {};
+        struct packet p = {.handoff_op = SB_OP_FORWARD};
         struct sb_vip *vip;
         __u8 next_header = 0;
         enum parsed parsed;
@@ -140,9 +197,11 @@ int switchback(struct xdp_md *ctx)
                 return drop(SB_SWITCH_DROP_MALFORMED);
         if (parsed == PARSED_FRAGMENT)
                 return drop(SB_SWITCH_DROP_FRAGMENT);
-        if (parsed == PARSED_OTHER)
-                return next_header == IPPROTO_ICMP || next_header == IPPROTO_ICMPV6 ? on_ping(ctx, &p)
-                                                                                    : XDP_PASS;
+        if (parsed == PARSED_OTHER) {
+                if (next_header != IPPROTO_ICMP && next_header != IPPROTO_ICMPV6)
+                        return XDP_PASS;
+                return on_ping(ctx, &p) == XDP_TX ? XDP_TX : on_icmp(ctx, &p, s);
+        }
         if (parse_tcp(ctx, &p))
                 return drop(SB_SWITCH_DROP_MALFORMED);
         sb_copy_v6(endpoint.address, p.flow.vip);

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use switchback_config::{HostMatch, Route};
+use switchback_config::{Action, HostMatch, Route};
 use switchback_wire::{
     SB_EXPRESS_ACCEPT, SB_EXPRESS_COLUMNS, SB_EXPRESS_END_OF_HOST, SB_EXPRESS_END_OF_TARGET,
     SB_EXPRESS_NO_POOL, SB_EXPRESS_STATE,
@@ -368,7 +368,7 @@ impl Builder<'_> {
         start
     }
 
-    /// The first route that both classes allow. One that asks for a header field is the L7 thread's to judge.
+    /// The first route that both classes allow. One that asks for a header field, or redirects, is the L7 thread's.
     fn verdicts(&self) -> Vec<u16> {
         let pairs =
             self.path_classes.iter().flat_map(|path| self.host_classes.iter().map(move |host| (path, host)));
@@ -376,7 +376,9 @@ impl Builder<'_> {
             .map(|(path, host)| {
                 let first = (0..self.routes.len()).find(|&index| path[index] && host[index]);
                 match first.map(|index| &self.routes[index]) {
-                    Some(route) if route.header.is_none() => u16::try_from(route.pool).unwrap_or(NO_POOL),
+                    Some(Route { header: None, action: Action::Pool(pool), .. }) => {
+                        u16::try_from(*pool).unwrap_or(NO_POOL)
+                    }
                     _ => NO_POOL,
                 }
             })

@@ -18,7 +18,7 @@ use switchback_wire::*;
 
 use crate::announce::Announcer;
 use crate::cookies::Keys;
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
 use crate::plan::Plan;
@@ -121,7 +121,8 @@ impl<'a> Driver<'a> {
         let packet = &data[size_of::<sb_record>()..];
         let len = (record.len as usize).min(packet.len());
         let program = self.program();
-        self.dispatcher.on_record(self.now(), &record, &packet[..len], &|flow| program.flow(flow));
+        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+        self.dispatcher.on_record(at, &record, &packet[..len]);
         self.batch += 1;
         if self.batch >= FLUSH_AT {
             self.flush();
@@ -147,13 +148,13 @@ impl<'a> Driver<'a> {
     /// Whatever is due.
     pub fn on_time(&mut self) {
         let now = self.now();
-        self.dispatcher.on_time(now);
+        let program = self.program();
+        self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
         self.flush();
         if now < self.ticked + self.tick {
             return;
         }
         self.ticked = now;
-        let program = self.program();
         let mut result = self.resolve(program);
         if self.keys.turn(since_1970()) {
             result = result.and(program.set_settings(&self.keys.settings()));
@@ -322,7 +323,12 @@ impl<'a> Driver<'a> {
                 "probed": stats.probed,
                 "recovered": stats.recovered,
                 "reset_unowned": stats.reset_unowned,
-                "dropped_over_budget": stats.dropped_over_budget,
+                "refused_requests": stats.refused_requests,
+                "held_bytes": self.dispatcher.held(),
+                "dropped_flow_full": stats.dropped_flow_full,
+                "dropped_source_full": stats.dropped_source_full,
+                "dropped_switch_full": stats.dropped_switch_full,
+                "evicted": stats.evicted,
                 "send_failed": self.sender.failed,
             },
             "counters": counters,

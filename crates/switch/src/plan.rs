@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use switchback_config::{Cluster, Route};
+use switchback_config::{Action, Cluster, Limits, Redirect, Route};
 use switchback_http::Head;
 use switchback_policy::{Candidate, Policy};
 use switchback_wire::sb_key;
@@ -39,8 +39,19 @@ pub struct PlanService {
     routes: Vec<Route>,
 }
 
+/// What a route does with the requests that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice<'a> {
+    /// A node of this pool gets them.
+    Pool(usize),
+    /// The client is sent elsewhere.
+    Redirect(&'a Redirect),
+}
+
 /// Everything a dispatch decision depends on.
 pub struct Plan {
+    /// How much clients may ask for.
+    pub limits: Limits,
     /// Signs handoff packets.
     pub key: sb_key,
     /// By id; an id whose node left the configuration is None.
@@ -73,7 +84,15 @@ impl Plan {
             .map(|service| PlanService { name: service.name.clone(), routes: service.routes.clone() });
         let vips = cluster.services.iter().enumerate();
         let vips = vips.flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)));
-        Plan { key, nodes, services: services.collect(), pools: pools.collect(), vips: vips.collect(), ids }
+        Plan {
+            limits: cluster.limits.clone(),
+            key,
+            nodes,
+            services: services.collect(),
+            pools: pools.collect(),
+            vips: vips.collect(),
+            ids,
+        }
     }
 
     /// Keeps the nodes of the plan before this one that are in it no more: their flows go on, and can be released.
@@ -103,10 +122,22 @@ impl Plan {
         self.nodes.get(id as usize)?.as_ref()
     }
 
-    /// The pool of the first route that takes the request.
-    pub fn route(&self, service: usize, head: &Head<'_>) -> Option<usize> {
+    /// What becomes of the request: what the first route does that takes it.
+    pub fn choose(&self, service: usize, head: &Head<'_>) -> Option<Choice<'_>> {
         let routes = &self.services.get(service)?.routes;
-        routes.iter().find(|route| takes(route, head)).map(|route| route.pool)
+        routes.iter().find(|route| takes(route, head)).map(|route| match &route.action {
+            Action::Pool(pool) => Choice::Pool(*pool),
+            Action::Redirect(redirect) => Choice::Redirect(redirect),
+        })
+    }
+
+    /// What the head parser is to allow.
+    pub fn http_limits(&self) -> switchback_http::Limits {
+        switchback_http::Limits {
+            head_len: self.limits.head,
+            fields: self.limits.fields,
+            body_len: self.limits.body.unwrap_or(u64::MAX),
+        }
     }
 
     /// Whether a node belongs to a pool.

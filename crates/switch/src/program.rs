@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject};
+use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::*;
@@ -83,6 +84,8 @@ impl Program {
         let mut open = SwitchSkelBuilder::default().open(object).doing(|| "open the XDP program")?;
         let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
         open.maps.rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
+        let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
+        constants.framing_cells.copy_from_slice(framing::requests().cells());
         for mut map in open.open_object_mut().maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if let Some(pins) = &pins

@@ -26,6 +26,7 @@
 #define SB_TCP_RST 0x04
 #define SB_TCP_PSH 0x08
 #define SB_TCP_ACK 0x10
+#define SB_TCP_URG 0x20
 #define SB_TCP_ECE 0x40
 #define SB_TCP_CWR 0x80
 

@@ -26,6 +26,7 @@ enum sb_op {
         SB_OP_FORWARD = 2, /* one more packet of a flow that the node owns */
         SB_OP_RELEASE = 3, /* give the flow up, if the last response is complete and acknowledged */
         SB_OP_PROBE = 4,   /* who owns this flow? */
+        SB_OP_ICMP = 5,    /* the inner packet is an ICMP error about a packet of the flow's server */
         /* Node to switch. */
         SB_OP_ADOPTED = 16,
         SB_OP_REFUSED = 17,  /* carries the refused packet and a reason */
@@ -40,10 +41,11 @@ enum sb_reason {
         SB_REASON_QUEUE_FULL = 1,
         SB_REASON_NO_LISTENER = 2,
         SB_REASON_DRAINING = 3,
-        SB_REASON_NO_SOCKET = 4, /* a request was forwarded to a node that has no socket for its flow */
-        SB_REASON_FAILED = 5,    /* the kernel refused the adoption */
-        SB_REASON_CLOSING = 6,   /* not released: the server is closing the connection */
-        SB_REASON_DUPLICATE = 7, /* not released: the node has this request already */
+        SB_REASON_NO_SOCKET = 4,  /* a request was forwarded to a node that has no socket for its flow */
+        SB_REASON_FAILED = 5,     /* the kernel refused the adoption */
+        SB_REASON_CLOSING = 6,    /* not released: the server is closing the connection */
+        SB_REASON_DUPLICATE = 7,  /* not released: the node has this request already */
+        SB_REASON_RESPONDING = 8, /* released on demand, in the middle of a response */
 };
 
 /* What the client and the switch agreed on in the handshake; bits of sb_flow_entry.options and sb_option.flags. */
@@ -51,8 +53,12 @@ enum sb_reason {
 #define SB_SYN_SACK   0x02
 #define SB_SYN_TSTAMP 0x04
 #define SB_SYN_ECN    0x08
+#define SB_SYN_ALL    0x0f
 /* In sb_option.flags only. */
 #define SB_FLAG_REQUEST 0x10 /* FORWARD: a request begins here; without a socket, REFUSED is due */
+#define SB_FLAG_ABORT   0x20 /* RELEASE: although the request is not complete */
+#define SB_FLAG_BODY                                                                                         \
+        0x40 /* `next` is inside a request's body: where the next request begins is not known yet */
 
 /* Geneve base header, RFC 8926 section 3.4. */
 struct sb_geneve {
@@ -75,11 +81,14 @@ struct sb_option {
         __u8 wscale; /* high nibble: the client's; low nibble: ours */
         /* Sequence number of the client's first byte: tells connections of one 4-tuple apart. */
         __be32 origin;
-        __be16 mss; /* the client's */
-        __be16 reserved;
-        __be32 next;      /* sequence number at which the client's next request begins */
-        __be16 queue_len; /* the listener's accept queue, saturated at 65535 */
-        __be16 queue_limit;
+        __be16 mss;      /* the client's */
+        __be16 requests; /* how many the node has been given on this flow since it adopted it, modulo 2^16 */
+        __be32 next;     /* sequence number at which the client's next request begins */
+        /*
+         * ADOPTED: length (high half) and limit of the listener's accept queue, each saturated at 65535. Everywhere
+         * else: which of the last 32 requests were HEAD, the latest in the lowest bit.
+         */
+        __be32 detail;
         __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
 };
 
@@ -127,6 +136,51 @@ struct sb_cookie_input {
         __u32 with_timestamps;
 };
 
+/* --- where messages end ------------------------------------------------------------------------------------------- */
+
+/*
+ * Both programs follow messages byte by byte, with automata that crates/http/src/framing.rs makes: the switch the
+ * chunked bodies of requests, a node the responses. A cell has the next state in its low byte and an action in its
+ * high byte. States that the walker itself has to know:
+ */
+#define SB_FRAMING_NONE    0      /* nothing to follow */
+#define SB_FRAMING_HEAD    1      /* a response begins */
+#define SB_FRAMING_CHUNK   2      /* the size of a chunk begins */
+#define SB_FRAMING_TRAILER 3      /* the line after the last chunk begins */
+#define SB_FRAMING_BODY    4      /* with SB_FRAMING_SKIP: a body of known length, and then the end */
+#define SB_FRAMING_LOST    5      /* where this response ends cannot be told */
+#define SB_FRAMING_SKIP    0x8000 /* with a state: `left` bytes of data come before it */
+
+#define SB_FRAMING_STATES      128
+#define SB_FRAMING_TRAILER_MAX 4096
+
+enum sb_framing_action {
+        SB_FRAMING_GO = 0,           /* to the next state */
+        SB_FRAMING_REJECT = 1,       /* not to be followed; the low byte is the reason's number */
+        SB_FRAMING_HEX = 2,          /* a digit of a chunk's size, into `left`; below 2^63 */
+        SB_FRAMING_DECIMAL = 3,      /* a digit of Content-Length, likewise */
+        SB_FRAMING_STATUS = 4,       /* a digit of the status */
+        SB_FRAMING_LENGTH = 5,       /* there is a Content-Length; a second one is a reject */
+        SB_FRAMING_CHUNKED = 6,      /* there is Transfer-Encoding: chunked; likewise */
+        SB_FRAMING_CHUNK_BEGINS = 7, /* `left` bytes of data and the next state; none: SB_FRAMING_TRAILER */
+        SB_FRAMING_COUNT = 8,     /* a byte of a trailer section, of which there are SB_FRAMING_TRAILER_MAX */
+        SB_FRAMING_HEAD_ENDS = 9, /* RFC 9112 section 6.3 says what follows */
+        SB_FRAMING_ENDS = 10,     /* the message is complete */
+};
+
+#define SB_FRAMING_HAS_LENGTH  0x01
+#define SB_FRAMING_HAS_CHUNKED 0x02
+
+/* How far a message has been followed. */
+struct sb_framing {
+        __u64 left;    /* bytes of data to skip, or the number that is being read */
+        __u64 allowed; /* bytes of data that a request's body may still have */
+        __u16 state;   /* SB_FRAMING_NONE: between messages */
+        __u16 status;  /* of the response */
+        __u8 flags;    /* SB_FRAMING_HAS_* */
+        __u8 reserved[3];
+};
+
 /* --- maps of the switch ----------------------------------------------------------------------------------------- */
 
 struct sb_endpoint {
@@ -156,19 +210,29 @@ enum sb_mode {
         SB_MODE_HELD = 0,     /* no node yet: every packet with data goes to the L7 thread */
         SB_MODE_REQUESTS = 1, /* data below `next` goes to the node, the rest to the L7 thread */
         SB_MODE_TUNNEL = 2,   /* everything goes to the node */
+        SB_MODE_ANSWERED = 3, /* the switch answers itself: everything goes to the L7 thread */
 };
+
+/*
+ * The mark, `next`, is where what has been read of the client's stream ends: data before it goes to the node
+ * unread. `framing` says what comes at the mark: a request, or more of a body. Sequence numbers tell past from future
+ * up to 2^31, so a long body moves the mark in steps.
+ */
+#define SB_MARK_STEP (1u << 29)
 
 struct sb_flow_entry {
         __u32 node;   /* index into `nodes` */
         __u32 origin; /* sequence number of the client's first byte */
-        __u32 next;   /* sequence number at which the client's next request begins */
+        __u32 next;   /* the mark */
         __u16 mss;    /* of the client */
         __u8 options; /* SB_SYN_* */
         __u8 wscale;  /* high nibble: the client's; low nibble: ours */
         __u8 mode;    /* enum sb_mode */
         __u8
             asked; /* the L7 thread has a packet of the flow: it alone moves the mark until it writes the entry */
-        __u8 reserved[2];
+        __u16 requests;            /* given to the node since it adopted the flow */
+        __u32 heads;               /* which of the last 32 were HEAD, the latest in the lowest bit */
+        struct sb_framing framing; /* at the mark */
 };
 
 struct sb_node {
@@ -214,6 +278,7 @@ struct sb_record {
         struct sb_option option; /* HANDOFF only */
         __u8 node[16];           /* HANDOFF only: who sent it */
         __u32 len;               /* of the IP packet that follows */
+        __u32 reserved;
 };
 
 /* --- maps of a node --------------------------------------------------------------------------------------------- */
@@ -233,25 +298,36 @@ enum sb_ownership {
         SB_OWN_RELEASED = 2, /* another node may speak: this one is mute */
 };
 
+/* Requests without a whole response that a node can tell HEAD from others for. */
+#define SB_HEADS 256
+
 struct sb_owned {
         __u8 switch_address[16]; /* who handed the flow over, for CLOSED */
         __u32 origin;
         __u32 next;
         __u32
-            answered; /* the socket's write_seq when the last request arrived; of a released flow, when it was released */
-        __u32 tsval; /* of a released flow: the timestamp from which the next owner must go on */
+            answered; /* the socket's write_seq when the last request arrived; or when the flow was released */
+        __u32 tsval;  /* of a released flow: the timestamp from which the next owner must go on */
+        __u32 followed;             /* sequence number up to which the responses have been followed */
+        __u16 requests;             /* that this node was given since it adopted the flow */
+        __u16 responses;            /* that it has sent whole */
+        struct sb_framing framing;  /* of the response at `followed` */
+        __u64 heads[SB_HEADS / 64]; /* a bit for each request by number: it is HEAD */
         __u16 mss;
         __u16 queue_len;
         __u16 queue_limit;
         __u8 options;
         __u8 wscale;
-        __u8 state; /* enum sb_ownership */
-        __u8 reserved[3];
+        __u8 state;  /* enum sb_ownership */
+        __u8 body;   /* `next` is inside a request's body */
+        __u8 reason; /* enum sb_reason, of a released flow */
+        __u8 reserved[5];
 };
 
 /* One flow whose socket is gone, from the node's program to its agent. */
 struct sb_closed {
         struct sb_flow flow;
+        __u32 reserved;
         struct sb_owned owned;
 };
 
@@ -261,8 +337,12 @@ struct sb_closed {
         X(SYN_ANSWERED, "SYNs answered with a cookie")                                                       \
         X(ARP_ANSWERED, "ARP requests and neighbour solicitations for a VIP answered")                       \
         X(PING_ANSWERED, "ICMP echo requests to a VIP answered")                                             \
+        X(PROBE_ANSWERED, "keep-alive probes answered on connections without a request")                     \
         X(REQUEST, "packets that may begin a request, given to the L7 thread")                               \
         X(EXPRESS, "requests forwarded by the automaton, without the L7 thread")                             \
+        X(CHUNKS, "packets with the size of a chunk, forwarded without the L7 thread")                       \
+        X(URGENT, "packets whose urgent data became ordinary data")                                          \
+        X(ICMP_FORWARDED, "path MTU messages sent to the node of their flow")                                \
         X(FORWARDED, "packets sent to the node of their flow")                                               \
         X(FORWARDED_SLOWLY, "packets left to the L7 thread to forward: the next hop is not resolved")        \
         X(HANDOFF_RECEIVED, "verified packets from nodes")                                                   \
@@ -272,7 +352,9 @@ struct sb_closed {
         X(DROP_COOKIE, "dropped: neither a flow entry nor a valid cookie")                                   \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
-        X(DROP_FRAGMENT, "dropped: IP fragments and IP options")                                             \
+        X(DROP_FRAGMENT, "dropped: IP fragments, IP options and extension headers")                          \
+        X(DROP_CHECKSUM, "dropped: wrong checksum where a request is read")                                  \
+        X(DROP_ICMP, "dropped: ICMP that is about no flow of ours, or of no use to a node")                  \
         X(DROP_FLAGS, "dropped: TCP flags that begin nothing")                                               \
         X(DROP_HELD, "dropped: packets without data of a flow that has no node yet")                         \
         X(DROP_NO_NODE, "dropped: the flow's node is not in the configuration")                              \
@@ -291,6 +373,10 @@ struct sb_closed {
         X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
         X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \
         X(MUTED, "packets of released flows kept back")                                                      \
+        X(ABORTED, "flows released before their request was complete")                                       \
+        X(RESPONSES, "responses followed to their end")                                                      \
+        X(LOST_TRACK, "responses whose end cannot be told")                                                  \
+        X(ICMP, "path MTU messages given to the kernel")                                                     \
         X(ARP_IGNORED, "ARP requests for a VIP left to the switch")                                          \
         X(ARP_ANNOUNCE, "ARP packets of ours kept from announcing a VIP")                                    \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \

@@ -7,10 +7,25 @@ pub const SB_SYN_WSCALE: u32 = 1;
 pub const SB_SYN_SACK: u32 = 2;
 pub const SB_SYN_TSTAMP: u32 = 4;
 pub const SB_SYN_ECN: u32 = 8;
+pub const SB_SYN_ALL: u32 = 15;
 pub const SB_FLAG_REQUEST: u32 = 16;
+pub const SB_FLAG_ABORT: u32 = 32;
+pub const SB_FLAG_BODY: u32 = 64;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_TAGGED_LEN: u32 = 20;
+pub const SB_FRAMING_NONE: u32 = 0;
+pub const SB_FRAMING_HEAD: u32 = 1;
+pub const SB_FRAMING_CHUNK: u32 = 2;
+pub const SB_FRAMING_TRAILER: u32 = 3;
+pub const SB_FRAMING_BODY: u32 = 4;
+pub const SB_FRAMING_LOST: u32 = 5;
+pub const SB_FRAMING_SKIP: u32 = 32768;
+pub const SB_FRAMING_STATES: u32 = 128;
+pub const SB_FRAMING_TRAILER_MAX: u32 = 4096;
+pub const SB_FRAMING_HAS_LENGTH: u32 = 1;
+pub const SB_FRAMING_HAS_CHUNKED: u32 = 2;
+pub const SB_MARK_STEP: u32 = 536870912;
 pub const SB_EXPRESS_HEAD_MAX: u32 = 600;
 pub const SB_EXPRESS_STATES: u32 = 4096;
 pub const SB_EXPRESS_COLUMNS: u32 = 128;
@@ -25,6 +40,7 @@ pub const SB_EXPRESS_ACCEPT: u32 = 16384;
 pub const SB_EXPRESS_NO_POOL: u32 = 65535;
 pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
+pub const SB_HEADS: u32 = 256;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
@@ -38,6 +54,7 @@ pub enum sb_op {
     SB_OP_FORWARD = 2,
     SB_OP_RELEASE = 3,
     SB_OP_PROBE = 4,
+    SB_OP_ICMP = 5,
     SB_OP_ADOPTED = 16,
     SB_OP_REFUSED = 17,
     SB_OP_RELEASED = 18,
@@ -56,6 +73,7 @@ pub enum sb_reason {
     SB_REASON_FAILED = 5,
     SB_REASON_CLOSING = 6,
     SB_REASON_DUPLICATE = 7,
+    SB_REASON_RESPONDING = 8,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -77,10 +95,9 @@ pub struct sb_option {
     pub wscale: __u8,
     pub origin: __be32,
     pub mss: __be16,
-    pub reserved: __be16,
+    pub requests: __be16,
     pub next: __be32,
-    pub queue_len: __be16,
-    pub queue_limit: __be16,
+    pub detail: __be32,
     pub tag: [__u8; 8usize],
 }
 #[repr(C)]
@@ -125,6 +142,31 @@ pub struct sb_cookie_input {
     pub settled: __u32,
     pub with_timestamps: __u32,
 }
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_framing_action {
+    SB_FRAMING_GO = 0,
+    SB_FRAMING_REJECT = 1,
+    SB_FRAMING_HEX = 2,
+    SB_FRAMING_DECIMAL = 3,
+    SB_FRAMING_STATUS = 4,
+    SB_FRAMING_LENGTH = 5,
+    SB_FRAMING_CHUNKED = 6,
+    SB_FRAMING_CHUNK_BEGINS = 7,
+    SB_FRAMING_COUNT = 8,
+    SB_FRAMING_HEAD_ENDS = 9,
+    SB_FRAMING_ENDS = 10,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_framing {
+    pub left: __u64,
+    pub allowed: __u64,
+    pub state: __u16,
+    pub status: __u16,
+    pub flags: __u8,
+    pub reserved: [__u8; 3usize],
+}
 #[repr(C)]
 #[repr(align(4))]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -158,6 +200,7 @@ pub enum sb_mode {
     SB_MODE_HELD = 0,
     SB_MODE_REQUESTS = 1,
     SB_MODE_TUNNEL = 2,
+    SB_MODE_ANSWERED = 3,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -170,7 +213,9 @@ pub struct sb_flow_entry {
     pub wscale: __u8,
     pub mode: __u8,
     pub asked: __u8,
-    pub reserved: [__u8; 2usize],
+    pub requests: __u16,
+    pub heads: __u32,
+    pub framing: sb_framing,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -198,6 +243,7 @@ pub struct sb_record {
     pub option: sb_option,
     pub node: [__u8; 16usize],
     pub len: __u32,
+    pub reserved: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -224,18 +270,26 @@ pub struct sb_owned {
     pub next: __u32,
     pub answered: __u32,
     pub tsval: __u32,
+    pub followed: __u32,
+    pub requests: __u16,
+    pub responses: __u16,
+    pub framing: sb_framing,
+    pub heads: [__u64; 4usize],
     pub mss: __u16,
     pub queue_len: __u16,
     pub queue_limit: __u16,
     pub options: __u8,
     pub wscale: __u8,
     pub state: __u8,
-    pub reserved: [__u8; 3usize],
+    pub body: __u8,
+    pub reason: __u8,
+    pub reserved: [__u8; 5usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_closed {
     pub flow: sb_flow,
+    pub reserved: __u32,
     pub owned: sb_owned,
 }
 
@@ -248,10 +302,18 @@ pub enum SwitchCounter {
     ArpAnswered,
     #[doc = "ICMP echo requests to a VIP answered"]
     PingAnswered,
+    #[doc = "keep-alive probes answered on connections without a request"]
+    ProbeAnswered,
     #[doc = "packets that may begin a request, given to the L7 thread"]
     Request,
     #[doc = "requests forwarded by the automaton, without the L7 thread"]
     Express,
+    #[doc = "packets with the size of a chunk, forwarded without the L7 thread"]
+    Chunks,
+    #[doc = "packets whose urgent data became ordinary data"]
+    Urgent,
+    #[doc = "path MTU messages sent to the node of their flow"]
+    IcmpForwarded,
     #[doc = "packets sent to the node of their flow"]
     Forwarded,
     #[doc = "packets left to the L7 thread to forward: the next hop is not resolved"]
@@ -270,8 +332,12 @@ pub enum SwitchCounter {
     DropTag,
     #[doc = "dropped: truncated or inconsistent headers"]
     DropMalformed,
-    #[doc = "dropped: IP fragments and IP options"]
+    #[doc = "dropped: IP fragments, IP options and extension headers"]
     DropFragment,
+    #[doc = "dropped: wrong checksum where a request is read"]
+    DropChecksum,
+    #[doc = "dropped: ICMP that is about no flow of ours, or of no use to a node"]
+    DropIcmp,
     #[doc = "dropped: TCP flags that begin nothing"]
     DropFlags,
     #[doc = "dropped: packets without data of a flow that has no node yet"]
@@ -285,12 +351,16 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 20] = [
+    pub const ALL: [SwitchCounter; 26] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
+        SwitchCounter::ProbeAnswered,
         SwitchCounter::Request,
         SwitchCounter::Express,
+        SwitchCounter::Chunks,
+        SwitchCounter::Urgent,
+        SwitchCounter::IcmpForwarded,
         SwitchCounter::Forwarded,
         SwitchCounter::ForwardedSlowly,
         SwitchCounter::HandoffReceived,
@@ -301,6 +371,8 @@ impl SwitchCounter {
         SwitchCounter::DropTag,
         SwitchCounter::DropMalformed,
         SwitchCounter::DropFragment,
+        SwitchCounter::DropChecksum,
+        SwitchCounter::DropIcmp,
         SwitchCounter::DropFlags,
         SwitchCounter::DropHeld,
         SwitchCounter::DropNoNode,
@@ -313,8 +385,12 @@ impl SwitchCounter {
             SwitchCounter::SynAnswered => "syn_answered",
             SwitchCounter::ArpAnswered => "arp_answered",
             SwitchCounter::PingAnswered => "ping_answered",
+            SwitchCounter::ProbeAnswered => "probe_answered",
             SwitchCounter::Request => "request",
             SwitchCounter::Express => "express",
+            SwitchCounter::Chunks => "chunks",
+            SwitchCounter::Urgent => "urgent",
+            SwitchCounter::IcmpForwarded => "icmp_forwarded",
             SwitchCounter::Forwarded => "forwarded",
             SwitchCounter::ForwardedSlowly => "forwarded_slowly",
             SwitchCounter::HandoffReceived => "handoff_received",
@@ -325,6 +401,8 @@ impl SwitchCounter {
             SwitchCounter::DropTag => "drop_tag",
             SwitchCounter::DropMalformed => "drop_malformed",
             SwitchCounter::DropFragment => "drop_fragment",
+            SwitchCounter::DropChecksum => "drop_checksum",
+            SwitchCounter::DropIcmp => "drop_icmp",
             SwitchCounter::DropFlags => "drop_flags",
             SwitchCounter::DropHeld => "drop_held",
             SwitchCounter::DropNoNode => "drop_no_node",
@@ -338,8 +416,12 @@ impl SwitchCounter {
             SwitchCounter::SynAnswered => "SYNs answered with a cookie",
             SwitchCounter::ArpAnswered => "ARP requests and neighbour solicitations for a VIP answered",
             SwitchCounter::PingAnswered => "ICMP echo requests to a VIP answered",
+            SwitchCounter::ProbeAnswered => "keep-alive probes answered on connections without a request",
             SwitchCounter::Request => "packets that may begin a request, given to the L7 thread",
             SwitchCounter::Express => "requests forwarded by the automaton, without the L7 thread",
+            SwitchCounter::Chunks => "packets with the size of a chunk, forwarded without the L7 thread",
+            SwitchCounter::Urgent => "packets whose urgent data became ordinary data",
+            SwitchCounter::IcmpForwarded => "path MTU messages sent to the node of their flow",
             SwitchCounter::Forwarded => "packets sent to the node of their flow",
             SwitchCounter::ForwardedSlowly => "packets left to the L7 thread to forward: the next hop is not resolved",
             SwitchCounter::HandoffReceived => "verified packets from nodes",
@@ -349,7 +431,9 @@ impl SwitchCounter {
             SwitchCounter::DropCookie => "dropped: neither a flow entry nor a valid cookie",
             SwitchCounter::DropTag => "dropped: handoff packet with a wrong tag",
             SwitchCounter::DropMalformed => "dropped: truncated or inconsistent headers",
-            SwitchCounter::DropFragment => "dropped: IP fragments and IP options",
+            SwitchCounter::DropFragment => "dropped: IP fragments, IP options and extension headers",
+            SwitchCounter::DropChecksum => "dropped: wrong checksum where a request is read",
+            SwitchCounter::DropIcmp => "dropped: ICMP that is about no flow of ours, or of no use to a node",
             SwitchCounter::DropFlags => "dropped: TCP flags that begin nothing",
             SwitchCounter::DropHeld => "dropped: packets without data of a flow that has no node yet",
             SwitchCounter::DropNoNode => "dropped: the flow's node is not in the configuration",
@@ -384,6 +468,14 @@ pub enum NodeCounter {
     RefusedFailed,
     #[doc = "packets of released flows kept back"]
     Muted,
+    #[doc = "flows released before their request was complete"]
+    Aborted,
+    #[doc = "responses followed to their end"]
+    Responses,
+    #[doc = "responses whose end cannot be told"]
+    LostTrack,
+    #[doc = "path MTU messages given to the kernel"]
+    Icmp,
     #[doc = "ARP requests for a VIP left to the switch"]
     ArpIgnored,
     #[doc = "ARP packets of ours kept from announcing a VIP"]
@@ -401,7 +493,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 18] = [
+    pub const ALL: [NodeCounter; 22] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -413,6 +505,10 @@ impl NodeCounter {
         NodeCounter::RefusedNoSocket,
         NodeCounter::RefusedFailed,
         NodeCounter::Muted,
+        NodeCounter::Aborted,
+        NodeCounter::Responses,
+        NodeCounter::LostTrack,
+        NodeCounter::Icmp,
         NodeCounter::ArpIgnored,
         NodeCounter::ArpAnnounce,
         NodeCounter::DropTag,
@@ -435,6 +531,10 @@ impl NodeCounter {
             NodeCounter::RefusedNoSocket => "refused_no_socket",
             NodeCounter::RefusedFailed => "refused_failed",
             NodeCounter::Muted => "muted",
+            NodeCounter::Aborted => "aborted",
+            NodeCounter::Responses => "responses",
+            NodeCounter::LostTrack => "lost_track",
+            NodeCounter::Icmp => "icmp",
             NodeCounter::ArpIgnored => "arp_ignored",
             NodeCounter::ArpAnnounce => "arp_announce",
             NodeCounter::DropTag => "drop_tag",
@@ -458,6 +558,10 @@ impl NodeCounter {
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
             NodeCounter::Muted => "packets of released flows kept back",
+            NodeCounter::Aborted => "flows released before their request was complete",
+            NodeCounter::Responses => "responses followed to their end",
+            NodeCounter::LostTrack => "responses whose end cannot be told",
+            NodeCounter::Icmp => "path MTU messages given to the kernel",
             NodeCounter::ArpIgnored => "ARP requests for a VIP left to the switch",
             NodeCounter::ArpAnnounce => "ARP packets of ours kept from announcing a VIP",
             NodeCounter::DropTag => "dropped: handoff packet with a wrong tag",

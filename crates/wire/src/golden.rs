@@ -92,11 +92,13 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_endpoint>(), 16 + 2 + 2);
     assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
     assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 4 + 4);
-    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2);
+    assert_eq!(size_of::<sb_framing>(), 8 + 8 + 2 + 2 + 1 + 3);
+    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>());
     assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6);
-    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 32 + 16 + 4);
-    assert_eq!(size_of::<sb_owned>(), 16 + 4 * 4 + 3 * 2 + 3 + 3);
-    assert_eq!(size_of::<sb_closed>(), 36 + size_of::<sb_owned>());
+    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 32 + 16 + 4 + 4);
+    let owned = 16 + 5 * 4 + 2 * 2 + size_of::<sb_framing>() + 256 / 8 + 3 * 2 + 5 + 5;
+    assert_eq!(size_of::<sb_owned>(), owned);
+    assert_eq!(size_of::<sb_closed>(), 36 + 4 + size_of::<sb_owned>());
 }
 
 #[test]
@@ -122,8 +124,8 @@ fn a_tag_binds_node_flow_position_and_option() {
         tag(&key, node, &flow, &view, &sb_option { origin: 0, ..plain }),
         tag(&key, node, &flow, &view, &sb_option { mss: 0, ..plain }),
         tag(&key, node, &flow, &view, &sb_option { next: 0, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { queue_len: 1, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { queue_limit: 1, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { requests: 9, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { detail: 1, ..plain }),
     ];
     for (index, tag) in changed.iter().enumerate() {
         assert_ne!(*tag, reference, "change {index}");

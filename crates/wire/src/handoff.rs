@@ -26,22 +26,22 @@ pub fn tag(key: &sb_key, node: [u8; 16], flow: &sb_flow, view: &TcpView, option:
     SipHasher24::new_with_keys(key.k0, key.k1).hash(bytes_of(&input)).to_le_bytes()
 }
 
-/// An option of the operation with what is known of the flow; tag and queue are empty.
+/// An option of the operation with what is known of the flow; the tag is empty.
 pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
+    let body = if u32::from(entry.framing.state) == SB_FRAMING_NONE { 0 } else { SB_FLAG_BODY as u8 };
     sb_option {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
         type_: SB_OPTION_TYPE as u8,
         length: (size_of::<sb_option>() / 4 - 1) as u8,
         op: op as u8,
-        flags: entry.options,
+        flags: entry.options | body,
         reason: 0,
         wscale: entry.wscale,
         origin: entry.origin.to_be(),
         mss: entry.mss.to_be(),
-        reserved: 0,
+        requests: entry.requests.to_be(),
         next: entry.next.to_be(),
-        queue_len: 0,
-        queue_limit: 0,
+        detail: entry.heads.to_be(),
         tag: [0; 8],
     }
 }

@@ -113,6 +113,17 @@ pub fn cut(packet: &[u8], view: &TcpView, range: std::ops::Range<usize>) -> Vec<
     out
 }
 
+/// Appends the data of `next`, which follows that of `packet`, with FIN if it has one. Acknowledgment and options
+/// stay as they are.
+pub fn append(packet: &mut Vec<u8>, view: &mut TcpView, next: &[u8], next_view: &TcpView) {
+    packet.truncate(view.end);
+    packet.extend_from_slice(&next[next_view.data..next_view.end]);
+    packet[view.tcp + 13] |= (next_view.flags & flags::FIN) | flags::PSH;
+    seal(packet, view.tcp);
+    view.end = packet.len();
+    view.flags = packet[view.tcp + 13];
+}
+
 /// A TCP packet without data or options from the flow's client (`from_client`) or its VIP.
 pub fn bare(flow: &sb_flow, from_client: bool, seq: u32, ack: u32, tcp_flags: u8) -> Vec<u8> {
     segment(flow, from_client, (seq, ack), tcp_flags, None, &[])

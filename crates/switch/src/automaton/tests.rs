@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use switchback_config::ClusterKey;
+use switchback_config::{Action, ClusterKey};
 use switchback_http::{Body, Limits, Progress, parse_head};
 
 use super::*;
@@ -88,10 +88,13 @@ fn run(automaton: &Automaton, bytes: &[u8]) -> Option<u16> {
 /// What the L7 thread does.
 fn judge(routes: &[Route], bytes: &[u8]) -> Option<u16> {
     let Ok(Progress::Complete(head)) = parse_head(bytes, &Limits::default()) else { return None };
-    if head.len != bytes.len() || head.body != Body::None || head.upgrade || head.expect_continue {
+    if head.len != bytes.len() || head.body != Body::None || head.tunnel || head.expect_continue {
         return None;
     }
-    routes.iter().find(|route| takes(route, &head)).map(|route| route.pool as u16)
+    routes.iter().find(|route| takes(route, &head)).and_then(|route| match route.action {
+        Action::Pool(pool) => Some(pool as u16),
+        Action::Redirect(_) => None,
+    })
 }
 
 #[test]

@@ -1,55 +1,331 @@
-//! What the switch answers itself, when no node can.
+//! What the switch answers itself, when no node can or none is wanted: a small response, and a TCP that closes.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use switchback_config::{Redirect, Scheme};
+use switchback_http::{Head, Reject};
 use switchback_wire::packet::{TcpView, flags, segment, timestamps};
 use switchback_wire::sb_flow;
 
-/// A response and the end of the connection in one packet. The client sends its request again until it has seen
-/// this, and each time gets it again, so that its loss does no harm.
+/// First wait before what the client has not acknowledged is sent again (RFC 6298 section 2 has one second for a path
+/// of which nothing is known; this response is one round trip old already). It doubles.
+const FIRST_RESEND: Duration = Duration::from_millis(300);
+/// How long the switch stays with a client that does not close.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// An error of this status.
+    Status(u16),
+    /// What is wrong with the request.
+    Refused(Reject),
+    /// The request is to be made elsewhere (RFC 9110 section 15.4).
+    Redirect {
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+        /// An absolute URI.
+        location: String,
+    },
+}
+
+impl Reply {
+    /// Where a request to this VIP is redirected.
+    pub fn redirect(redirect: &Redirect, head: &Head<'_>, vip: SocketAddr) -> Self {
+        let scheme = redirect.scheme.unwrap_or(Scheme::Http);
+        let address = if vip.is_ipv6() { format!("[{}]", vip.ip()) } else { vip.ip().to_string() };
+        let host = redirect.host.as_deref().or(head.host).unwrap_or(&address);
+        let port = redirect.port.or(redirect.scheme.is_none().then_some(vip.port()));
+        let port = port.filter(|port| *port != scheme.default_port()).map_or(String::new(), |port| format!(":{port}"));
+        let path = redirect.path.as_deref().unwrap_or(if head.path() == "*" { "/" } else { head.path() });
+        let query = head.target.raw.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
+        let location = format!("{}://{host}{port}{path}{query}", scheme.name());
+        Reply::Redirect { status: redirect.status, location }
+    }
+
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        match self {
+            Reply::Refused(reject) => reject.status(),
+            Reply::Status(status) | Reply::Redirect { status, .. } => *status,
+        }
+    }
+
+    /// The whole response. One to HEAD has no content (RFC 9110 section 9.3.2).
+    fn text(&self, head: bool) -> String {
+        let status = self.status();
+        let (reason, help) = explain(status);
+        let mut body = format!("{status} {reason}\n{help}");
+        let mut extra = String::new();
+        match self {
+            Reply::Status(503) => extra.push_str("Retry-After: 1\r\n"),
+            Reply::Status(_) => {}
+            Reply::Refused(reject) => body += &format!(" Reason: {reject}."),
+            Reply::Redirect { location, .. } => {
+                body += location;
+                extra = format!("Location: {location}\r\n");
+            }
+        }
+        body.push('\n');
+        let len = body.len();
+        if head {
+            body.clear();
+        }
+        format!(
+            "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len}\r\n{extra}Connection: close\r\n\r\n{body}"
+        )
+    }
+}
+
+/// The server's side of a connection from the response to the end (RFC 9293 section 3.6): it is sent until it is
+/// acknowledged, and what the client still sends is acknowledged and thrown away.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    seq: u32,
-    ack: u32,
+    /// The response, and its first byte's sequence number. FIN follows it.
+    text: Vec<u8>,
+    start: u32,
+    /// The first sequence number that the client has not acknowledged.
+    una: u32,
+    /// What we expect from the client.
+    rcv_nxt: u32,
+    client_closed: bool,
     timestamps: Option<(u32, u32)>,
-    text: String,
+    mss: usize,
+    resend_at: Duration,
+    wait: Duration,
+    give_up_at: Duration,
 }
 
 impl Answer {
-    /// Answers the request whose first packet is given; `ack` is the sequence number after all that was received.
-    pub fn new(status: u16, packet: &[u8], view: &TcpView, ack: u32) -> Self {
-        let (reason, help) = explain(status);
-        let body = format!("{status} {reason}\n{help}\n");
-        let retry = if status == 503 { "Retry-After: 1\r\n" } else { "" };
-        let text = format!(
-            "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n{retry}Connection: close\r\n\r\n{body}",
-            body.len()
-        );
+    /// Answers the request whose first packet is given. `rcv_nxt` is the sequence number after all that was received,
+    /// `mss` the client's. The response is still to be sent: see [`Self::unacknowledged`].
+    pub fn new(
+        reply: &Reply,
+        head: bool,
+        packet: &[u8],
+        view: &TcpView,
+        rcv_nxt: u32,
+        mss: u16,
+        now: Duration,
+    ) -> Self {
         let timestamps = timestamps(packet, view).map(|(value, echo)| (echo, value));
-        Answer { seq: view.ack, ack, timestamps, text }
+        let options = if timestamps.is_some() { 12 } else { 0 };
+        Answer {
+            text: reply.text(head).into_bytes(),
+            start: view.ack,
+            una: view.ack,
+            rcv_nxt,
+            client_closed: false,
+            timestamps,
+            mss: usize::from(mss.max(536)) - options,
+            resend_at: now + FIRST_RESEND,
+            wait: FIRST_RESEND,
+            give_up_at: now + LINGER,
+        }
     }
 
-    /// The response, with FIN.
-    pub fn packet(&self, flow: &sb_flow) -> Vec<u8> {
-        let flags = flags::ACK | flags::PSH | flags::FIN;
-        segment(flow, false, (self.seq, self.ack), flags, self.timestamps, self.text.as_bytes())
+    /// When [`Self::on_time`] wants to be called.
+    pub fn due(&self) -> Duration {
+        if self.is_acknowledged() { self.give_up_at } else { self.resend_at.min(self.give_up_at) }
     }
 
-    /// Acknowledges the client's FIN, whose sequence number is given.
-    pub fn last_ack(&self, flow: &sb_flow, fin: u32) -> Vec<u8> {
-        let seq = self.seq.wrapping_add(self.text.len() as u32 + 1);
-        segment(flow, false, (seq, fin.wrapping_add(1)), flags::ACK, self.timestamps, &[])
+    /// Both sides have closed.
+    pub fn is_over(&self) -> bool {
+        self.client_closed && self.is_acknowledged()
+    }
+
+    /// What is to be sent now that [`Self::due`] has come; None when the client has had its time.
+    pub fn on_time(&mut self, flow: &sb_flow, now: Duration) -> Option<Vec<Vec<u8>>> {
+        if now >= self.give_up_at {
+            return None;
+        }
+        self.wait *= 2;
+        self.resend_at = now + self.wait;
+        Some(self.unacknowledged(flow))
+    }
+
+    /// A packet of the client; what is to be said to it.
+    pub fn on_packet(&mut self, flow: &sb_flow, packet: &[u8], view: &TcpView) -> Vec<Vec<u8>> {
+        if let (Some((value, _)), Some((_, echo))) = (timestamps(packet, view), &mut self.timestamps) {
+            *echo = value;
+        }
+        let acked = view.ack.wrapping_sub(self.una);
+        if view.flags & flags::ACK != 0 && acked <= self.end().wrapping_sub(self.una) {
+            self.una = view.ack;
+        }
+        let fin = view.flags & flags::FIN != 0;
+        let end = view.seq.wrapping_add(view.len() as u32);
+        let in_order = self.rcv_nxt.wrapping_sub(view.seq) as i32 >= 0;
+        let news = end.wrapping_sub(self.rcv_nxt) as i32;
+        if in_order && !self.client_closed && news >= 0 {
+            self.rcv_nxt = end.wrapping_add(u32::from(fin));
+            self.client_closed = fin;
+        }
+        if view.is_empty() && !fin {
+            return Vec::new();
+        }
+        // The client sends again what it has sent before: it has not seen the response.
+        if news <= 0 && !self.is_acknowledged() { self.unacknowledged(flow) } else { vec![self.ack(flow)] }
+    }
+
+    /// What the client has not acknowledged yet, in packets that it can take.
+    pub fn unacknowledged(&self, flow: &sb_flow) -> Vec<Vec<u8>> {
+        let from = (self.una.wrapping_sub(self.start) as usize).min(self.text.len());
+        let parts = self.text[from..].chunks(self.mss).collect::<Vec<_>>();
+        let parts = if parts.is_empty() { vec![&[][..]] } else { parts };
+        let mut seq = self.start.wrapping_add(from as u32);
+        let last = parts.len() - 1;
+        let mut packets = Vec::with_capacity(parts.len());
+        for (index, part) in parts.into_iter().enumerate() {
+            let fin = if index == last { flags::FIN | flags::PSH } else { 0 };
+            let numbers = (seq, self.rcv_nxt);
+            packets.push(segment(flow, false, numbers, flags::ACK | fin, self.timestamps, part));
+            seq = seq.wrapping_add(part.len() as u32);
+        }
+        packets
+    }
+
+    fn ack(&self, flow: &sb_flow) -> Vec<u8> {
+        segment(flow, false, (self.end(), self.rcv_nxt), flags::ACK, self.timestamps, &[])
+    }
+
+    /// Sequence number after FIN.
+    fn end(&self) -> u32 {
+        self.start.wrapping_add(self.text.len() as u32 + 1)
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.una == self.end()
     }
 }
 
-/// The reason phrase (RFC 9110 section 15) and what the client can do.
+/// The reason phrase (RFC 9110 section 15, RFC 6585) and what the client can do.
 fn explain(status: u16) -> (&'static str, &'static str) {
     match status {
+        301 => ("Moved Permanently", ""),
+        302 => ("Found", ""),
+        303 => ("See Other", ""),
+        307 => ("Temporary Redirect", ""),
+        308 => ("Permanent Redirect", ""),
         404 => ("Not Found", "No route of this service takes the request."),
         408 => ("Request Timeout", "The request's head did not arrive in time."),
         413 => ("Content Too Large", "The request's body is longer than is accepted."),
         431 => ("Request Header Fields Too Large", "The request's head is longer than is accepted."),
         501 => ("Not Implemented", "The request uses a method or transfer coding that is not supported."),
+        502 => ("Bad Gateway", "The server that had the connection is gone."),
         503 => ("Service Unavailable", "No server can take the request now."),
         505 => ("HTTP Version Not Supported", "Speak HTTP/1.1 or HTTP/1.0."),
         _ => ("Bad Request", "The request does not follow RFC 9112, or can be read in two ways."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switchback_wire::address_bytes;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn flow() -> sb_flow {
+        sb_flow {
+            client: address_bytes("192.0.2.1".parse().unwrap()),
+            vip: address_bytes("192.0.2.100".parse().unwrap()),
+            client_port: 40000u16.to_be(),
+            vip_port: 80u16.to_be(),
+        }
+    }
+
+    fn client(seq: u32, ack: u32, tcp_flags: u8, data: &[u8]) -> (Vec<u8>, TcpView) {
+        let packet = segment(&flow(), true, (seq, ack), tcp_flags | flags::ACK, Some((50, 60)), data);
+        let view = TcpView::parse(&packet).unwrap();
+        (packet, view)
+    }
+
+    fn answer(reply: Reply, head: bool) -> Answer {
+        let (packet, view) = client(100, u32::MAX, 0, b"GET");
+        Answer::new(&reply, head, &packet, &view, 103, 1460, Duration::ZERO)
+    }
+
+    fn text(packets: &[Vec<u8>]) -> String {
+        let parts = packets.iter().map(|packet| {
+            let view = TcpView::parse(packet).unwrap();
+            packet[view.data..view.end].to_vec()
+        });
+        String::from_utf8(parts.collect::<Vec<_>>().concat()).unwrap()
+    }
+
+    #[test]
+    fn a_response_says_what_is_wrong_and_ends_the_connection() {
+        let packets = answer(Reply::Status(503), false).unacknowledged(&flow());
+        let [packet] = &packets[..] else { panic!("one packet") };
+        let view = TcpView::parse(packet).unwrap();
+        assert_eq!((view.seq, view.ack, view.flags & flags::FIN), (u32::MAX, 103, flags::FIN));
+        let text = text(&packets);
+        assert!(text.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{text}");
+        assert!(text.contains("\r\nRetry-After: 1\r\n") && text.contains("\r\nConnection: close\r\n"), "{text}");
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{text}");
+    }
+
+    #[test]
+    fn head_has_no_content() {
+        let text = text(&answer(Reply::Status(404), true).unacknowledged(&flow()));
+        assert!(text.ends_with("\r\n\r\n") && !text.contains("Content-Length: 0"), "{text}");
+    }
+
+    #[test]
+    fn a_long_redirect_is_split_and_sent_until_acknowledged() {
+        let location = format!("https://example.com/{}", "x".repeat(4000));
+        let mut answer = answer(Reply::Redirect { status: 308, location: location.clone() }, false);
+        let packets = answer.unacknowledged(&flow());
+        assert!(packets.len() > 4 && packets.iter().all(|packet| packet.len() <= 1500));
+        assert!(text(&packets).contains(&format!("\r\nLocation: {location}\r\n")));
+        // The first two arrive.
+        let second = TcpView::parse(&packets[2]).unwrap().seq;
+        let (packet, view) = client(103, second, 0, b"");
+        assert!(answer.on_packet(&flow(), &packet, &view).is_empty());
+        assert_eq!(answer.due(), FIRST_RESEND);
+        let again = answer.on_time(&flow(), answer.due()).unwrap();
+        assert_eq!(TcpView::parse(&again[0]).unwrap().seq, second);
+        assert_eq!(again.len(), packets.len() - 2);
+        assert_eq!(answer.due(), FIRST_RESEND * 3);
+    }
+
+    #[test]
+    fn the_request_again_gets_the_response_again() {
+        let mut answer = answer(Reply::Status(400), false);
+        let (packet, view) = client(100, u32::MAX, 0, b"GET");
+        assert_eq!(answer.on_packet(&flow(), &packet, &view), answer.unacknowledged(&flow()));
+    }
+
+    #[test]
+    fn both_sides_close_and_the_rest_of_the_body_is_acknowledged() {
+        let mut answer = answer(Reply::Status(413), false);
+        let end = answer.end();
+        let (packet, view) = client(103, end, 0, b"body");
+        let [ack] = &answer.on_packet(&flow(), &packet, &view)[..] else { panic!("an ACK") };
+        let ack = TcpView::parse(ack).unwrap();
+        assert_eq!((ack.seq, ack.ack, ack.is_empty()), (end, 107, true));
+        assert!(!answer.is_over());
+        // A gap: what is behind it is not acknowledged.
+        let (packet, view) = client(200, end, flags::FIN, b"");
+        let acks = answer.on_packet(&flow(), &packet, &view);
+        assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (107, false));
+        let (packet, view) = client(107, end, flags::FIN, b"");
+        let acks = answer.on_packet(&flow(), &packet, &view);
+        assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (108, true));
+    }
+
+    #[test]
+    fn a_client_that_never_closes_is_given_up() {
+        let mut answer = answer(Reply::Status(400), false);
+        let mut sent = 0;
+        while answer.on_time(&flow(), answer.due()).is_some() {
+            sent += 1;
+            assert!(sent < 10);
+        }
+        assert_eq!((sent, answer.due() >= LINGER), (4, true));
+        assert!(answer.on_time(&flow(), LINGER + MS).is_none());
     }
 }

@@ -1,6 +1,9 @@
 //! Packets that wait in the switch, unacknowledged, as a stretch of the client's byte stream.
 
-use switchback_wire::packet::{TcpView, cut};
+use switchback_wire::packet::{TcpView, append, cut, flags};
+
+/// Packets of less data than this are joined: a client that sends byte by byte would cost fifty times its data.
+const JOINED: usize = 1024;
 
 /// One packet of the client, from its IP header on.
 #[derive(Clone, Debug)]
@@ -20,6 +23,22 @@ impl HeldPacket {
     /// The client's data.
     pub fn data(&self) -> &[u8] {
         &self.bytes[self.view.data..self.view.end]
+    }
+
+    /// Sequence number after the data.
+    pub fn end(&self) -> u32 {
+        self.view.seq.wrapping_add(self.view.len() as u32)
+    }
+
+    /// Takes the other packet's data in, if it follows this one's and both are small; true if so.
+    fn join(&mut self, other: &HeldPacket) -> bool {
+        let joins = self.end() == other.view.seq
+            && self.view.len() + other.view.len() <= JOINED
+            && self.view.flags & flags::FIN == 0;
+        if joins {
+            append(&mut self.bytes, &mut self.view, &other.bytes, &other.view);
+        }
+        joins
     }
 
     /// The packet without the data before sequence number `from` and from `to` on; None if nothing is left.
@@ -62,16 +81,21 @@ impl Held {
 
     /// Adds what the packet has at or after sequence number `from` and is not held yet.
     pub fn insert(&mut self, packet: &HeldPacket, from: u32) {
-        let end = packet.view.seq.wrapping_add(packet.view.len() as u32);
+        let end = packet.end();
         let mut at = from;
         let mut index = 0;
         loop {
             let next = self.packets.get(index).map(|held| (held.view.seq, held.view.len() as u32));
             let limit = next.map_or(end, |(seq, _)| if before(seq, end) { seq } else { end });
             if let Some(part) = packet.part(at, limit) {
-                self.bytes += part.bytes.len();
-                self.packets.insert(index, part);
-                index += 1;
+                let before = index.checked_sub(1).map(|before| &mut self.packets[before]);
+                if before.is_some_and(|before| before.join(&part)) {
+                    self.bytes += part.view.len();
+                } else {
+                    self.bytes += part.bytes.len();
+                    self.packets.insert(index, part);
+                    index += 1;
+                }
             }
             let Some((seq, len)) = next else { return };
             let held_end = seq.wrapping_add(len);
@@ -88,6 +112,12 @@ impl Held {
     /// All packets, in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut HeldPacket> {
         self.packets.iter_mut()
+    }
+
+    /// Takes all packets out, in order.
+    pub fn take_all(&mut self) -> Vec<HeldPacket> {
+        self.bytes = 0;
+        std::mem::take(&mut self.packets)
     }
 
     /// The contiguous data from sequence number `from` on.
@@ -109,8 +139,7 @@ impl Held {
         let mut taken = Vec::new();
         let mut kept = Vec::new();
         for packet in self.packets.drain(..) {
-            let start = packet.view.seq;
-            let end = start.wrapping_add(packet.view.len() as u32);
+            let (start, end) = (packet.view.seq, packet.end());
             taken.extend(packet.part(start, to));
             kept.extend(packet.part(if before(start, to) { to } else { start }, end));
         }
@@ -158,6 +187,16 @@ mod tests {
             }
             assert_eq!(held.stream(start), text, "rotation {rotation}");
         }
+    }
+
+    #[test]
+    fn single_bytes_are_joined() {
+        let mut held = Held::default();
+        for i in 0..3000u32 {
+            held.insert(&packet(10 + i, &[i as u8]), 10);
+        }
+        assert_eq!(held.stream(10), (0..3000u32).map(|i| i as u8).collect::<Vec<_>>());
+        assert_eq!((held.take_all().len(), held.bytes()), (3, 0));
     }
 
     #[test]

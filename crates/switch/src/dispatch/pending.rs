@@ -1,23 +1,17 @@
-//! Flows whose request waits for something.
+//! One flow's request while it waits for something.
 
-use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
-use super::answer::Answer;
+use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
+use super::mark;
 use crate::plan::NodeId;
 
-/// Held bytes of one flow: a head of the greatest length in small packets.
-pub const HELD_MAX: usize = 64 << 10;
-/// Held bytes of all flows.
-pub const HELD_TOTAL_MAX: usize = 64 << 20;
-/// How long an incomplete head may take.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an answer of the switch is repeated on demand.
-pub const LINGER: Duration = Duration::from_secs(5);
+/// What a pending flow costs besides the packets that it holds, in bytes.
+const OWN_COST: usize = 512;
 /// When the node is first asked whether the mark is right, and then how often.
 const FIRST_DOUBT: Duration = Duration::from_millis(50);
 const NEXT_DOUBT: Duration = Duration::from_secs(1);
@@ -27,13 +21,11 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 const ATTEMPTS: u32 = 6;
 /// The longest wait between two questions whether a response is complete.
 const BUSY_MAX: Duration = Duration::from_millis(100);
-/// How long a request waits for a node that can take it.
-const CROWDED_MAX: Duration = Duration::from_secs(3);
 
 /// What a flow waits for.
 #[derive(Clone, Debug)]
 pub enum Phase {
-    /// The rest of a head, or what is missing before it.
+    /// The rest of a head, or what is missing before the data that is held.
     Assembling,
     /// RELEASED from the old node.
     Releasing,
@@ -53,6 +45,17 @@ impl PartialEq for Phase {
     }
 }
 
+/// The request that the held data begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Where it goes.
+    pub pool: usize,
+    /// Whose it is.
+    pub service: usize,
+    /// The flow's entry when the node that it has now gets the request.
+    pub after: sb_flow_entry,
+}
+
 /// One flow's request in progress.
 #[derive(Debug)]
 pub struct Pending {
@@ -66,24 +69,30 @@ pub struct Pending {
     pub held: Held,
     /// Packets of the request in progress.
     pub sent: Vec<HeldPacket>,
-    /// Where the request in progress goes.
-    pub pool: usize,
-    /// Whose it is.
-    pub service: usize,
+    /// The request in progress.
+    pub request: Request,
     /// Nodes that could not take it.
     pub tried: Vec<NodeId>,
     /// Set when the switch answers itself as soon as no node speaks on the flow.
-    pub answer_with: Option<u16>,
-    start: u32,
-    end: u32,
-    tunnel: bool,
+    pub reply: Option<Reply>,
+    /// The node is to give the flow up although its request is not complete.
+    pub abort: bool,
+    /// The last node that could not take it has a kernel that would not, rather than no room.
+    pub failed: bool,
+    /// Sequence number of the client's FIN, if it has come.
+    pub fin: Option<u32>,
+    /// What the client has acknowledged last.
+    pub last_ack: u32,
+    /// How much of the data at the mark has been looked at.
+    pub looked_at: usize,
+    /// The entry before the request in progress.
+    start: sb_flow_entry,
     born: Duration,
-    /// The mark at which a head is incomplete, and since when.
-    head_since: Option<(u32, Duration)>,
+    /// The mark at which something is missing, and since when.
+    missing_since: Option<(u32, Duration)>,
     /// The node has said that the mark is right.
     confirmed: bool,
     attempts: u32,
-    timer: u64,
 }
 
 impl Pending {
@@ -92,22 +101,28 @@ impl Pending {
         Pending {
             entry,
             phase: Phase::Assembling,
-            due: now + HEAD_TIMEOUT,
+            due: now,
             held: Held::default(),
             sent: Vec::new(),
-            pool: 0,
-            service: 0,
+            request: Request { pool: 0, service: 0, after: entry },
             tried: Vec::new(),
-            answer_with: None,
-            start: entry.next,
-            end: entry.next,
-            tunnel: false,
+            reply: None,
+            abort: false,
+            failed: false,
+            fin: None,
+            last_ack: 0,
+            looked_at: 0,
+            start: entry,
             born: now,
-            head_since: None,
+            missing_since: None,
             confirmed: false,
             attempts: 0,
-            timer: 0,
         }
+    }
+
+    /// Memory that it takes, in bytes.
+    pub fn cost(&self) -> usize {
+        OWN_COST + self.held.bytes() + self.sent.iter().map(|packet| packet.bytes.len()).sum::<usize>()
     }
 
     /// A node has the flow.
@@ -120,80 +135,101 @@ impl Pending {
         self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8
     }
 
-    /// The head at the mark is not complete. The time that it may take begins with its first packet; true when that
-    /// was the first.
-    pub fn wait_for_head(&mut self, now: Duration) -> bool {
+    /// A packet of the client: what is new in it is held.
+    pub fn hold(&mut self, packet: &HeldPacket) {
+        self.last_ack = packet.view.ack;
+        if packet.view.flags & flags::FIN != 0 {
+            self.fin = Some(packet.end());
+        }
+        let after = self.request.after.next;
+        let from = if !self.sent.is_empty() && before(self.entry.next, after) { after } else { self.entry.next };
+        self.held.insert(packet, from);
+    }
+
+    /// The client has closed, and nothing is missing before its FIN.
+    pub fn is_all(&self, data: &[u8]) -> bool {
+        self.fin == Some(self.entry.next.wrapping_add(data.len() as u32))
+    }
+
+    /// Something is missing at the mark. The time that it may take begins with the first packet; true when that was
+    /// the first.
+    pub fn wait_for_data(&mut self, now: Duration, timeout: Duration) -> bool {
         self.phase = Phase::Assembling;
-        let first = self.head_since.is_none_or(|(mark, _)| mark != self.entry.next);
+        let first = self.missing_since.is_none_or(|(mark, _)| mark != self.entry.next);
         if first {
-            self.head_since = Some((self.entry.next, now));
+            self.missing_since = Some((self.entry.next, now));
             self.confirmed = !self.has_node();
-            self.due = now + if self.confirmed { HEAD_TIMEOUT } else { FIRST_DOUBT };
+            self.due = now + if self.confirmed { timeout } else { FIRST_DOUBT.min(timeout) };
         }
         first
     }
 
+    /// Since when something of the client's has been missing.
+    pub fn waits_since(&self) -> Option<Duration> {
+        let (_, since) = self.missing_since?;
+        (self.phase == Phase::Assembling).then_some(since)
+    }
+
     /// Whether to ask the node where the next request begins. Without an answer a mark that has moved on behind our
-    /// back, because the program forwarded requests meanwhile, would look like a head that does not arrive.
+    /// back, because the program forwarded packets meanwhile, would look like data that does not arrive.
     pub fn doubts_mark(&mut self, now: Duration) -> bool {
         self.due = now + NEXT_DOUBT;
         !self.confirmed
     }
 
-    /// The head has been incomplete for too long.
-    pub fn is_too_slow(&self, now: Duration) -> bool {
-        self.head_since.is_none_or(|(_, since)| now >= since + HEAD_TIMEOUT)
+    /// The data at the mark has been missing for too long.
+    pub fn is_too_slow(&self, now: Duration, timeout: Duration) -> bool {
+        self.missing_since.is_none_or(|(_, since)| now >= since + timeout)
     }
 
-    /// The node says, or the program has written, where the next request begins.
-    pub fn correct_mark(&mut self, next: u32) {
-        if before(self.entry.next, next) {
-            self.entry.next = next;
-            self.held.take_until(next);
-        } else {
-            self.confirmed = true;
-            self.due = self.head_since.map_or(self.due, |(_, since)| since + HEAD_TIMEOUT);
+    /// The mark has been moved by the program.
+    pub fn catch_up(&mut self, entry: &sb_flow_entry) {
+        let moves = matches!(self.phase, Phase::Assembling | Phase::Adopting);
+        if moves && entry.node == self.entry.node && before(self.entry.next, entry.next) {
+            self.entry = *entry;
+            self.held.take_until(entry.next);
+            self.looked_at = 0;
         }
     }
 
-    /// The held data begins with a request that ends before `end`.
-    pub fn begin(&mut self, pool: usize, service: usize, end: u32, tunnel: bool) {
-        self.pool = pool;
-        self.service = service;
-        self.start = self.entry.next;
-        self.end = end;
-        self.tunnel = tunnel;
+    /// The node says where the next request begins.
+    pub fn confirm_mark(&mut self, entry: &sb_flow_entry, timeout: Duration) {
+        if before(self.entry.next, entry.next) {
+            self.catch_up(entry);
+        } else {
+            self.confirmed = true;
+            self.due = self.missing_since.map_or(self.due, |(_, since)| since + timeout);
+        }
+    }
+
+    /// The held data begins with this request.
+    pub fn begin(&mut self, request: Request) {
+        self.request = request;
+        self.start = self.entry;
         self.tried.clear();
-        let taken_until = if tunnel { end.wrapping_add(1 << 30) } else { end };
-        self.sent = self.held.take_until(taken_until);
+        self.looked_at = 0;
+        self.sent = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
+            self.held.take_all()
+        } else {
+            self.held.take_until(request.after.next)
+        };
     }
 
     /// The mark moves behind the request in progress.
     pub fn enter_request(&mut self) {
-        self.entry.next = self.end;
-        self.entry.mode = if self.tunnel { sb_mode::SB_MODE_TUNNEL } else { sb_mode::SB_MODE_REQUESTS } as u8;
+        self.entry = self.request.after;
     }
 
-    /// Likewise, at a new node.
+    /// Likewise, at a new node, for which it is the first.
     pub fn enter_request_at(&mut self, node: NodeId) {
-        self.entry.node = node;
+        let heads = self.request.after.heads & 1;
+        self.request.after = sb_flow_entry { node, requests: 1, heads, ..self.request.after };
         self.enter_request();
-    }
-
-    /// Data before this sequence number is the node's or in `sent`.
-    pub fn held_from(&self) -> u32 {
-        if self.sent.is_empty() { self.entry.next } else { self.end }
-    }
-
-    /// Sequence number of the packet that the node was last asked with.
-    pub fn asked_at(&self) -> u32 {
-        if self.phase == Phase::Adopting { self.start } else { self.entry.next }
     }
 
     /// The request in progress has no node again.
     pub fn leave_request(&mut self) {
-        self.entry.next = self.start;
-        self.entry.mode = sb_mode::SB_MODE_HELD as u8;
+        self.entry = sb_flow_entry { mode: sb_mode::SB_MODE_HELD as u8, ..self.start };
     }
 
     /// The request in progress is the node's.
@@ -201,6 +237,11 @@ impl Pending {
         self.sent.clear();
         self.tried.clear();
         self.phase = Phase::Assembling;
+    }
+
+    /// Sequence number of the packet that the node was last asked with.
+    pub fn asked_at(&self) -> u32 {
+        if self.phase == Phase::Adopting { self.start.next } else { self.entry.next }
     }
 
     /// Waits for a node's word.
@@ -225,8 +266,8 @@ impl Pending {
     }
 
     /// The request has waited for a node for too long.
-    pub fn is_too_old(&self, now: Duration) -> bool {
-        now.saturating_sub(self.born) > CROWDED_MAX
+    pub fn is_too_old(&self, now: Duration, timeout: Duration) -> bool {
+        now.saturating_sub(self.born) > timeout
     }
 
     /// A packet without data at the mark, with the numbers of the first packet behind it: what a node is asked with
@@ -249,71 +290,21 @@ impl Pending {
     /// All packets, in order.
     pub fn take_all(&mut self) -> Vec<HeldPacket> {
         let mut all = std::mem::take(&mut self.sent);
-        all.extend(self.held.take_until(self.end.wrapping_add(1 << 30)));
+        all.extend(self.held.take_all());
         all
     }
 
-    /// Answers, and with it acknowledges, all the data that is there without a gap.
-    pub fn make_answer(&mut self, status: u16) -> Option<Answer> {
+    /// Answers, and with it acknowledges, all the data that is there without a gap. None of it is held any more.
+    pub fn make_answer(&mut self, reply: &Reply, now: Duration) -> Option<Answer> {
         let start = self.entry.next;
         for packet in std::mem::take(&mut self.sent) {
             self.held.insert(&packet, start);
         }
         let received = self.held.stream(start).len() as u32;
-        let first = self.held.first()?;
-        Some(Answer::new(status, &first.bytes, &first.view, start.wrapping_add(received)))
-    }
-}
-
-/// All pending flows, with their deadlines in order.
-#[derive(Debug, Default)]
-pub struct PendingFlows {
-    flows: HashMap<sb_flow, Pending>,
-    timers: BTreeMap<(Duration, u64), sb_flow>,
-    last_timer: u64,
-    held: usize,
-}
-
-impl PendingFlows {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.flows.len()
-    }
-
-    /// Memory of all held packets.
-    pub fn held_bytes(&self) -> usize {
-        self.held
-    }
-
-    /// The next deadline.
-    pub fn deadline(&self) -> Option<Duration> {
-        self.timers.first_key_value().map(|((due, _), _)| *due)
-    }
-
-    /// Adds a flow.
-    pub fn put(&mut self, flow: sb_flow, mut pending: Pending) {
-        self.last_timer += 1;
-        pending.timer = self.last_timer;
-        self.held += pending.held.bytes();
-        self.timers.insert((pending.due, pending.timer), flow);
-        self.flows.insert(flow, pending);
-    }
-
-    /// Takes a flow out.
-    pub fn take(&mut self, flow: &sb_flow) -> Option<Pending> {
-        let pending = self.flows.remove(flow)?;
-        self.timers.remove(&(pending.due, pending.timer));
-        self.held -= pending.held.bytes();
-        Some(pending)
-    }
-
-    /// Takes out a flow whose deadline has come.
-    pub fn take_due(&mut self, now: Duration) -> Option<(sb_flow, Pending)> {
-        let ((due, _), flow) = self.timers.first_key_value()?;
-        if *due > now {
-            return None;
-        }
-        let flow = *flow;
-        Some((flow, self.take(&flow)?))
+        let packets = self.held.take_all();
+        let HeldPacket { bytes, view } = packets.first()?;
+        let head = self.request.after.heads & 1 == 1 && !mark::in_body(&self.entry);
+        let rcv_nxt = start.wrapping_add(received);
+        Some(Answer::new(reply, head, bytes, view, rcv_nxt, self.entry.mss, now))
     }
 }

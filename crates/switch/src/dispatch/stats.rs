@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::answer::Reply;
+use super::flows::Full;
 use crate::plan::NodeId;
 
 /// Counts of one node.
@@ -36,8 +38,16 @@ pub struct Stats {
     pub recovered: u64,
     /// Unknown flows that no node owned.
     pub reset_unowned: u64,
-    /// Packets dropped because too much is held already.
-    pub dropped_over_budget: u64,
+    /// Requests refused because of what they are, by reason.
+    pub refused_requests: BTreeMap<&'static str, u64>,
+    /// Packets dropped because their flow holds too much already.
+    pub dropped_flow_full: u64,
+    /// Likewise, their source address.
+    pub dropped_source_full: u64,
+    /// Likewise, the whole switch.
+    pub dropped_switch_full: u64,
+    /// Flows whose held packets were forgotten, so that others could be held.
+    pub evicted: u64,
 }
 
 impl Stats {
@@ -68,6 +78,20 @@ impl Stats {
 
     pub(super) fn released(&mut self, node: NodeId) {
         self.node(node).released += 1;
+    }
+
+    pub(super) fn refused_request(&mut self, reply: &Reply) {
+        if let Reply::Refused(reject) = reply {
+            *self.refused_requests.entry(reject.name()).or_default() += 1;
+        }
+    }
+
+    pub(super) fn dropped(&mut self, full: Full) {
+        match full {
+            Full::Flow => self.dropped_flow_full += 1,
+            Full::Source => self.dropped_source_full += 1,
+            Full::Switch => self.dropped_switch_full += 1,
+        }
     }
 
     pub(super) fn answered(&mut self, status: u16) {

@@ -56,7 +56,7 @@ fn generate() -> String {
         .allowlist_item("(sb|SB)_.*")
         .blocklist_item("SB_(SWITCH|NODE)_(COUNTERS_LEN)?.*")
         .blocklist_type("sb_(switch|node)_counter")
-        .rustified_enum("sb_(op|reason|mode|record_kind|ownership)")
+        .rustified_enum("sb_(op|reason|mode|record_kind|ownership|framing_action)")
         .prepend_enum_name(false)
         .derive_default(true)
         .derive_eq(true)

@@ -12,7 +12,7 @@ use sb_reason::*;
 const REQUEST: u8 = SB_FLAG_REQUEST as u8;
 
 /// A world in which the flow has made one request, and the node that has it now.
-fn settled(path: &str) -> (World, ToNode, u32) {
+pub fn settled(path: &str) -> (World, ToNode, u32) {
     let mut world = World::new();
     let request = get(path);
     let sent = world.client_packet(&data(0, 0, &request));
@@ -75,7 +75,8 @@ fn a_head_in_three_packets_waits_unacknowledged_in_any_order() {
             sent = world.client_packet(&data(from as u32, 0, &request[from..to]));
         }
         let ops: Vec<_> = sent.iter().map(|sent| sent.op).collect();
-        assert_eq!(ops, [SB_OP_ADOPT, SB_OP_FORWARD, SB_OP_FORWARD]);
+        let joined = if order == [0, 1, 2] { &[SB_OP_ADOPT][..] } else { &[SB_OP_ADOPT, SB_OP_FORWARD] };
+        assert_eq!(ops, joined);
         let bytes: Vec<u8> = sent.iter().flat_map(|sent| sent.data()).copied().collect();
         assert_eq!(bytes, request);
     }
@@ -220,16 +221,14 @@ fn a_body_moves_the_mark_without_being_seen() {
 }
 
 #[test]
-fn chunked_bodies_and_upgrades_keep_the_flow_at_its_node() {
-    for field in ["Transfer-Encoding: chunked", "Connection: upgrade\r\nUpgrade: websocket"] {
-        let mut world = World::new();
-        let head = format!("POST /web/up HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\nmore");
-        let sent = world.client_packet(&data(0, 0, head.as_bytes()));
-        assert_eq!(sent[0].data(), head.as_bytes(), "{field}");
-        world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
-        let sent = world.client_packet(&data(head.len() as u32, 0, &get("/img/x")));
-        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD), "{field}");
-    }
+fn upgrades_and_http2_keep_the_flow_at_its_node() {
+    let upgrade = "GET /web/up HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nmore";
+    let mut world = World::new();
+    let sent = world.client_packet(&data(0, 0, upgrade.as_bytes()));
+    assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, upgrade.as_bytes()));
+    world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+    let sent = world.client_packet(&data(upgrade.len() as u32, 0, &get("/img/x")));
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD));
 }
 
 #[test]
@@ -250,7 +249,6 @@ fn a_bad_head_is_answered_as_often_as_it_comes() {
     world.client_packet(&fin);
     let last = TcpView::parse(&world.to_client[2]).unwrap();
     assert_eq!((last.ack, last.flags), (view.ack.wrapping_add(1), flags::ACK));
-    world.pass();
     assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
 }
 
@@ -287,7 +285,7 @@ fn an_unknown_flow_is_asked_for_and_taken_up_again() {
     let sent = world.handoff(adopt.node, option, &request);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
     entry.next = entry.next.wrapping_add(get("/web/b").len() as u32);
-    entry.mode = sb_mode::SB_MODE_REQUESTS as u8;
+    entry.requests += 1;
     assert_eq!(world.map[&flow()], entry);
 }
 
@@ -310,5 +308,6 @@ fn held_bytes_are_bounded() {
     for i in 0..1000u32 {
         world.client_packet(&data(100 + i * 200, 0, &[b'x'; 100]));
     }
-    assert!(world.dispatcher.stats.dropped_over_budget > 0);
+    assert!(world.dispatcher.stats.dropped_flow_full > 0);
+    assert!(world.dispatcher.held() <= 66 << 10, "{}", world.dispatcher.held());
 }

@@ -1,6 +1,7 @@
 //! The dispatcher against a model of everything around it: the XDP program's flow map, nodes that adopt and release,
 //! and a client that sends again what is not acknowledged.
 
+mod bodies;
 mod cases;
 mod model;
 mod random;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use switchback_config::ClusterKey;
-use switchback_http::{Body, Limits, Progress, parse_head};
+use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{Dispatcher, Moment, mark};
 use crate::ids::NodeIds;
-use crate::plan::Plan;
+use crate::plan::{Choice, Plan};
 
 pub const CONFIG: &str = r#"
 [cluster]
@@ -41,7 +41,13 @@ listen = ["192.0.2.100:80"]
 path = "/img/"
 pool = "img"
 [[service.route]]
+path = "/old/"
+redirect = { scheme = "https", status = 308 }
+[[service.route]]
 path = "/web/"
+pool = "web"
+[[service.route]]
+method = "PRI"
 pool = "web"
 "#;
 
@@ -160,50 +166,72 @@ impl World {
             None if first => *self.map.entry(flow()).or_insert(held),
             None => return Vec::new(),
         };
-        let beyond = end.wrapping_sub(entry.next) as i32 > 0;
         let control = view.flags & (flags::FIN | flags::RST) != 0;
-        let to_l7 = match entry.mode {
-            mode if mode == sb_mode::SB_MODE_HELD as u8 => !view.is_empty() || control,
-            mode if mode == sb_mode::SB_MODE_REQUESTS as u8 => !view.is_empty() && beyond,
-            _ => false,
+        let mode = |mode: sb_mode| entry.mode == mode as u8;
+        let beyond = |entry: &sb_flow_entry| end.wrapping_sub(entry.next) as i32 > 0;
+        let mut extra = 0;
+        let to_l7 = if mode(sb_mode::SB_MODE_HELD) {
+            !view.is_empty() || control
+        } else if mode(sb_mode::SB_MODE_REQUESTS) && !view.is_empty() && beyond(&entry) {
+            match self.goes_on(&entry, &view, packet) {
+                Some((moved, flags)) => {
+                    self.map.insert(flow(), moved);
+                    extra = flags;
+                    false
+                }
+                None => true,
+            }
+        } else {
+            mode(sb_mode::SB_MODE_ANSWERED)
         };
-        if to_l7 && !self.forwards_itself(&entry, &view, packet) {
+        if to_l7 {
             self.map.get_mut(&flow()).unwrap().asked = 1;
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
         }
-        let entry = self.map[&flow()];
-        if entry.mode == sb_mode::SB_MODE_HELD as u8 {
+        if mode(sb_mode::SB_MODE_HELD) {
             return Vec::new();
         }
+        let entry = self.map[&flow()];
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
         let mut option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
-        if to_l7 {
-            option.flags |= SB_FLAG_REQUEST as u8;
-        }
+        option.flags |= extra;
         vec![ToNode { node, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
     }
 
-    /// Whether the program's automaton takes the packet; if so, the mark has moved.
-    fn forwards_itself(&mut self, entry: &sb_flow_entry, view: &TcpView, packet: &[u8]) -> bool {
-        let requests = entry.mode == sb_mode::SB_MODE_REQUESTS as u8;
-        if !self.express || !requests || entry.asked != 0 || view.seq != entry.next {
-            return false;
+    /// If the program goes on with the packet by itself: the entry after it, and what flags it forwards it with.
+    fn goes_on(
+        &mut self,
+        entry: &sb_flow_entry,
+        view: &TcpView,
+        packet: &[u8],
+    ) -> Option<(sb_flow_entry, u8)> {
+        let offset = entry.next.wrapping_sub(view.seq);
+        if entry.asked != 0 || offset as usize > view.len() {
+            return None;
         }
-        let Ok(Progress::Complete(head)) = parse_head(&packet[view.data..view.end], &Limits::default())
-        else {
-            return false;
-        };
+        let mut moved = *entry;
+        if mark::in_body(entry) {
+            mark::follow(&mut moved, &packet[view.data + offset as usize..view.end]).ok()?;
+            let end = view.seq.wrapping_add(view.len() as u32);
+            let all = end.wrapping_sub(moved.next) as i32 <= 0;
+            return all.then_some((moved, 0));
+        }
+        if !self.express || offset != 0 {
+            return None;
+        }
+        let data = &packet[view.data..view.end];
         let plan = self.dispatcher.plan();
-        let pool = plan.service(flow().vip()).and_then(|service| plan.route(service, &head));
-        if head.len != view.len()
-            || head.body != Body::None
-            || !pool.is_some_and(|pool| plan.has(pool, entry.node))
-        {
-            return false;
+        let limits = plan.http_limits();
+        let Ok(Progress::Complete(head)) = parse_head(data, &limits) else { return None };
+        let choice = plan.service(flow().vip()).and_then(|service| plan.choose(service, &head));
+        let Some(Choice::Pool(pool)) = choice else { return None };
+        let plain = head.len == view.len() && head.body == Body::None && !head.tunnel;
+        if !plain || !plan.has(pool, entry.node) {
+            return None;
         }
-        self.map.get_mut(&flow()).unwrap().next = view.seq.wrapping_add(view.len() as u32);
-        true
+        mark::enter(&mut moved, &head, data, &limits).ok()?;
+        Some((moved, SB_FLAG_REQUEST as u8))
     }
 
     /// The L7 thread reads the ring.
@@ -216,8 +244,22 @@ impl World {
     /// A record that the program writes.
     pub fn record(&mut self, kind: sb_record_kind, entry: sb_flow_entry, packet: &[u8]) -> Vec<ToNode> {
         let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
-        self.dispatcher.on_record(self.now, &record, packet, &|flow| self.map.get(flow).copied());
+        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        self.dispatcher.on_record(at, &record, packet);
         self.flush()
+    }
+
+    /// The beginning of another client's head.
+    pub fn record_of_another_client(&mut self, bytes: &[u8]) {
+        let mut other = flow();
+        other.client_port = 40001u16.to_be();
+        let entry = sb_flow_entry { origin: 5, next: 5, ..Default::default() };
+        let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
+        let record = sb_record { kind, flow: other, entry, ..Default::default() };
+        let packet = segment(&other, true, (5, 6), flags::ACK, None, bytes);
+        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        self.dispatcher.on_record(at, &record, &packet);
+        self.flush();
     }
 
     /// What a node says about the handoff packet.
@@ -237,14 +279,16 @@ impl World {
             node: address_bytes(node),
             ..Default::default()
         };
-        self.dispatcher.on_record(self.now, &record, packet, &|flow| self.map.get(flow).copied());
+        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        self.dispatcher.on_record(at, &record, packet);
         self.flush()
     }
 
     /// Lets time pass up to the dispatcher's next deadline.
     pub fn pass(&mut self) -> Vec<ToNode> {
         self.now = self.dispatcher.deadline().expect("something is pending").max(self.now);
-        self.dispatcher.on_time(self.now);
+        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        self.dispatcher.on_time(at);
         self.flush()
     }
 }

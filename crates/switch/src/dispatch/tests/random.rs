@@ -34,6 +34,11 @@ struct Node {
     owns: bool,
     released_at: u32,
     next: u32,
+    /// Likewise: the mark is inside a body.
+    body: bool,
+    /// The latest count of requests that a packet said, and which were HEAD.
+    requests: u16,
+    heads: u32,
     origin_of_ownership: u32,
     received: Vec<u8>,
     ahead: HashMap<u32, Vec<u8>>,
@@ -70,8 +75,12 @@ impl Net {
             let Some((op, reason)) = self.at_node(&packet) else { continue };
             if op == SB_OP_OWNED {
                 let mut option = packet.option;
+                let node = &self.nodes[&packet.node];
                 option.op = SB_OP_OWNED as u8;
-                option.next = self.nodes[&packet.node].next.to_be();
+                option.flags = if node.body { SB_FLAG_BODY as u8 } else { 0 };
+                option.origin = ORIGIN.to_be();
+                option.next = node.next.to_be();
+                (option.requests, option.detail) = (node.requests.to_be(), node.heads.to_be());
                 queue.extend(self.world.handoff(packet.node, option, &packet.packet));
                 continue;
             }
@@ -90,8 +99,13 @@ impl Net {
         let node = self.nodes.get_mut(&packet.node).unwrap();
         let next = u32::from_be(packet.option.next);
         let forwarded = packet.op == SB_OP_FORWARD;
+        let body = u32::from(packet.option.flags) & SB_FLAG_BODY != 0;
         if node.owns && forwarded && Net::offset(next) > Net::offset(node.next) {
-            node.next = next;
+            (node.next, node.body) = (next, body);
+        }
+        let count = u16::from_be(packet.option.requests);
+        if node.owns && (forwarded || packet.op == SB_OP_RELEASE) && count > node.requests {
+            (node.requests, node.heads) = (count, u32::from_be(packet.option.detail));
         }
         match packet.op {
             SB_OP_PROBE => node.owns.then_some((SB_OP_OWNED, SB_REASON_NONE)),
@@ -100,7 +114,16 @@ impl Net {
             SB_OP_ADOPT => {
                 if !node.owns {
                     assert_eq!(owners, 0, "seed {seed}: a second owner");
-                    *node = Node { owns: true, origin_of_ownership: offset, next, ..Node::default() };
+                    let heads = u32::from_be(packet.option.detail);
+                    *node = Node {
+                        owns: true,
+                        origin_of_ownership: offset,
+                        next,
+                        body,
+                        requests: count,
+                        heads,
+                        ..Node::default()
+                    };
                 }
                 node.take(offset, packet.data());
                 self.acked = self.acked.max(self.nodes[&packet.node].end());
@@ -123,6 +146,11 @@ impl Net {
             }
             SB_OP_RELEASE => {
                 assert_eq!(acked, node.end(), "seed {seed}");
+                // A count too high would have it wait for a response for ever, one too low would cut one off.
+                let methods = methods_in(&node.received);
+                let heads = methods.iter().rev().take(32).enumerate();
+                let heads = heads.map(|(index, head)| u32::from(*head) << index).sum::<u32>();
+                assert_eq!((usize::from(node.requests), node.heads), (methods.len(), heads), "seed {seed}");
                 (node.owns, node.released_at) = (false, offset);
                 self.check(packet.node);
                 Some((SB_OP_RELEASED, SB_REASON_NONE))
@@ -138,10 +166,17 @@ impl Net {
         let expected = &self.stream[from..from + node.received.len()];
         let seed = self.seed;
         assert!(node.received == expected, "seed {seed}: wrong bytes at {address}");
-        let wrong = if address == node_of_img() { "GET /web/" } else { "GET /img/" };
+        let wrong = if address == node_of_img() { " /web/" } else { " /img/" };
         let text = String::from_utf8_lossy(&node.received);
         assert!(!text.contains(wrong), "seed {seed}: {address} got {wrong}");
     }
+}
+
+/// Which of the requests are HEAD. The bodies of the test have no line that begins so.
+fn methods_in(received: &[u8]) -> Vec<bool> {
+    let text = String::from_utf8_lossy(received);
+    let lines = text.split("\r\n").filter(|line| line.ends_with(" HTTP/1.1"));
+    lines.map(|line| line.contains("HEAD /")).collect()
 }
 
 fn node_of_img() -> IpAddr {
@@ -171,14 +206,32 @@ fn run(seed: u64) {
     let mut stream = Vec::new();
     for i in 0..2 + random.below(6) {
         let pool = ["web", "img"][random.below(2) as usize];
-        if random.chance(25) {
-            let body = vec![b'x'; random.below(3000) as usize];
-            let head =
-                format!("POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
-            stream.extend_from_slice(head.as_bytes());
-            stream.extend_from_slice(&body);
-        } else {
-            stream.extend_from_slice(&get(&format!("/{pool}/{i}")));
+        match random.below(5) {
+            0 => {
+                let body = vec![b'x'; random.below(3000) as usize];
+                let head =
+                    format!("POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+                stream.extend_from_slice(head.as_bytes());
+                stream.extend_from_slice(&body);
+            }
+            1 => {
+                let head =
+                    format!("POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+                stream.extend_from_slice(head.as_bytes());
+                for _ in 0..random.below(5) {
+                    let limit = if random.chance(50) { 20 } else { 4000 };
+                    let size = random.below(limit) as usize + 1;
+                    stream.extend_from_slice(format!("{size:x}\r\n").as_bytes());
+                    stream.extend(std::iter::repeat_n(b'y', size));
+                    stream.extend_from_slice(b"\r\n");
+                }
+                let trailer = if random.chance(30) { "Digest: z\r\n" } else { "" };
+                stream.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
+            }
+            2 => stream.extend_from_slice(
+                format!("HEAD /{pool}/{i} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(),
+            ),
+            _ => stream.extend_from_slice(&get(&format!("/{pool}/{i}"))),
         }
     }
     let nodes = (1..=3).map(|last| (node(last), Node::default())).collect();

@@ -36,7 +36,7 @@ struct Said {
 
 fn said(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> Said {
     let mut said = option(op, &entry());
-    (said.queue_len, said.queue_limit) = (3u16.to_be(), 511u16.to_be());
+    said.detail = (3u32 << 16 | 511).to_be();
     said.reason = sb_reason::SB_REASON_DRAINING as u8;
     let frame = bench.said(node, key, flow, said, inner);
     let overhead = if bench.node_address(node).is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };

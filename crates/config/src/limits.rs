@@ -1,0 +1,98 @@
+//! What a client may ask of the switch: how long a request may be, how long it may take, and how much of it
+//! may wait in memory.
+//!
+//! Everything here is about clients, so that no number of them can take more than the machine has. The
+//! defaults suit a machine with two cores.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+/// The longest sizes that a file may name for memory and for a body: beyond them a number is a slip.
+const MAX_HELD: u64 = 1 << 40;
+const MAX_BODY: u64 = 1 << 60;
+
+/// What [`Limits::head`] can be, in bytes.
+pub(crate) const HEAD: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
+/// What [`Limits::fields`] can be.
+pub(crate) const FIELDS: std::ops::RangeInclusive<usize> = 1..=1000;
+/// What [`Limits::body`] can be, in bytes.
+pub(crate) const BODY: std::ops::RangeInclusive<u64> = 0..=MAX_BODY;
+/// What [`Limits::head_timeout`] can be.
+pub(crate) const HEAD_TIMEOUT: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(600);
+/// What [`Limits::wait_timeout`] can be.
+pub(crate) const WAIT_TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
+/// What [`Limits::held_per_flow`], [`Limits::held_per_source`] and [`Limits::held`] can be, in bytes.
+pub(crate) const HELD: std::ops::RangeInclusive<u64> = *HEAD.start()..=MAX_HELD;
+
+/// `[limits]`, or the defaults. `head <= held_per_flow <= held_per_source <= held`, because none of
+/// them could be used up otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest request head, request line and fields, in bytes; 1 KiB to 64 KiB. A longer one is answered
+    /// 431.
+    pub head: usize,
+    /// The most header fields of a request; 1 to 1000. More are answered 431.
+    pub fields: usize,
+    /// The longest request body in bytes; without one, any. A longer one is answered 413.
+    pub body: Option<u64>,
+    /// How long a head may take to arrive; 100 ms to 10 minutes. A slower one is answered 408.
+    pub head_timeout: Duration,
+    /// How long a request may wait for a node that can take it; at most 10 minutes. One that has waited so
+    /// long is answered 503.
+    pub wait_timeout: Duration,
+    /// The most client data that waits in the switch unacknowledged for one connection, in bytes.
+    pub held_per_flow: usize,
+    /// The same for one source, which is an IPv4 address or an IPv6 /64, in bytes.
+    pub held_per_source: usize,
+    /// The same for the whole switch, in bytes.
+    pub held: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            head: 16 << 10,
+            fields: 100,
+            body: None,
+            head_timeout: Duration::from_secs(10),
+            wait_timeout: Duration::from_secs(3),
+            held_per_flow: 64 << 10,
+            held_per_source: 1 << 20,
+            held: 64 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// Each key of `[limits]` with its value as the file could have it.
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 8] {
+        [
+            ("head", size(self.head as u64)),
+            ("fields", self.fields.to_string()),
+            ("body", self.body.map_or("any".to_owned(), size)),
+            ("head_timeout", time(self.head_timeout)),
+            ("wait_timeout", time(self.wait_timeout)),
+            ("held_per_flow", size(self.held_per_flow as u64)),
+            ("held_per_source", size(self.held_per_source as u64)),
+            ("held", size(self.held as u64)),
+        ]
+    }
+}
+
+/// `bytes` in the largest unit that divides it: nothing is rounded, so different sizes look different.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [(60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let (shift, unit) = units
+        .into_iter()
+        .find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift)
+        .unwrap_or((0, "B"));
+    format!("{}{unit}", bytes >> shift)
+}
+
+/// `duration` as jiff writes it: `100ms`, `10s`, `1m 30s`.
+pub(crate) fn time(duration: Duration) -> String {
+    let signed = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
+    format!("{signed:#}")
+}

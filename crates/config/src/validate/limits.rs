@@ -1,0 +1,86 @@
+//! `[limits]`: every value by itself, and those that bound each other.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::Mistakes;
+use crate::limits::{self, BODY, FIELDS, HEAD, HEAD_TIMEOUT, HELD, Limits, WAIT_TIMEOUT};
+use crate::{raw, syntax};
+
+type Text = Option<Spanned<String>>;
+
+impl Mistakes {
+    pub(super) fn limits(&mut self, file: &raw::Limits) -> Limits {
+        let default = Limits::default();
+        let mistakes_before = self.0.len();
+        let fields = file.fields.as_ref().and_then(|fields| self.number("fields", fields, FIELDS));
+        let limits = Limits {
+            head: self.memory("head", &file.head, HEAD, default.head),
+            fields: fields.unwrap_or(default.fields),
+            body: self.size("body", &file.body, BODY).or(default.body),
+            head_timeout: self.time("head_timeout", &file.head_timeout, HEAD_TIMEOUT, default.head_timeout),
+            wait_timeout: self.time("wait_timeout", &file.wait_timeout, WAIT_TIMEOUT, default.wait_timeout),
+            held_per_flow: self.memory("held_per_flow", &file.held_per_flow, HELD, default.held_per_flow),
+            held_per_source: self.memory(
+                "held_per_source",
+                &file.held_per_source,
+                HELD,
+                default.held_per_source,
+            ),
+            held: self.memory("held", &file.held, HELD, default.held),
+        };
+        // A default in the place of a wrong value would be compared with what the user never meant it for.
+        if self.0.len() == mistakes_before {
+            self.order(&limits, file);
+        }
+        limits
+    }
+
+    /// Reports each limit that is below the one it has to leave room for, at the place of the larger one if
+    /// it is in the file. Defaults are in order, so one of the two is.
+    fn order(&mut self, limits: &Limits, file: &raw::Limits) {
+        let rising = [
+            ("head", limits.head, &file.head),
+            ("held_per_flow", limits.held_per_flow, &file.held_per_flow),
+            ("held_per_source", limits.held_per_source, &file.held_per_source),
+            ("held", limits.held, &file.held),
+        ];
+        let shown = |(key, bytes, text): (&str, usize, &Text)| {
+            let default = if text.is_none() { " (the default)" } else { "" };
+            format!("{key} {}{default}", limits::size(bytes as u64))
+        };
+        for (&low, &high) in rising.iter().zip(&rising[1..]) {
+            if low.1 > high.1
+                && let Some(place) = high.2.as_ref().or(low.2.as_ref())
+            {
+                let (low, high) = (shown(low), shown(high));
+                let allowed = "head <= held_per_flow <= held_per_source <= held";
+                self.at(place, format!("{high} is less than {low}, allowed is {allowed}"));
+            }
+        }
+    }
+
+    fn size(&mut self, key: &str, text: &Text, allowed: RangeInclusive<u64>) -> Option<u64> {
+        let text = text.as_ref()?;
+        self.take(text, syntax::size(key, text.get_ref(), allowed))
+    }
+
+    /// A size of something that is kept in memory.
+    fn memory(&mut self, key: &str, text: &Text, allowed: RangeInclusive<u64>, default: usize) -> usize {
+        let bytes = self.size(key, text, allowed);
+        bytes.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    fn time(
+        &mut self,
+        key: &str,
+        text: &Text,
+        allowed: RangeInclusive<Duration>,
+        default: Duration,
+    ) -> Duration {
+        let time = text.as_ref().and_then(|text| self.take(text, syntax::time(key, text.get_ref(), allowed)));
+        time.unwrap_or(default)
+    }
+}

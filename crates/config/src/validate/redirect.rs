@@ -1,0 +1,45 @@
+//! `redirect` of a route: its parts, and whether it leads anywhere.
+
+use std::net::SocketAddr;
+
+use toml::Spanned;
+
+use super::Mistakes;
+use crate::{HostMatch, Redirect, Route, Scheme, raw, syntax};
+
+const DEFAULT_STATUS: u16 = 301;
+
+impl Mistakes {
+    pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>) -> Redirect {
+        let file = place.get_ref();
+        if file.scheme.is_none() && file.host.is_none() && file.port.is_none() && file.path.is_none() {
+            self.at(place, "this redirect has no target, at least one of scheme, host, port, path is needed");
+        }
+        let scheme = file.scheme.as_ref();
+        let scheme = scheme.and_then(|scheme| self.take(scheme, syntax::scheme(scheme.get_ref())));
+        let host = file.host.as_ref();
+        let host = host.and_then(|host| self.take(host, syntax::redirect_host(host.get_ref())));
+        let port = file.port.as_ref().and_then(|port| self.number("port", port, 1..=u16::MAX));
+        let path = file.path.as_ref();
+        let path = path.and_then(|path| self.take(path, syntax::redirect_path(path.get_ref())));
+        let status = file.status.as_ref();
+        let status = status.and_then(|status| self.take(status, syntax::redirect_status(*status.get_ref())));
+        Redirect { scheme, host, port, path, status: status.unwrap_or(DEFAULT_STATUS) }
+    }
+}
+
+/// Whether `redirect` sends a request that `route` takes at one of the addresses `listen` to the URL that it
+/// came from. Requests come without TLS, so their scheme is http.
+///
+/// Only what is plain from the route itself counts: a route for `*.example.com` may well redirect to one of
+/// these names, because a route before it can take that one. 303 turns other methods into GET, which routes
+/// can tell apart, so it is a change by itself.
+pub(super) fn changes_nothing(route: &Route, redirect: &Redirect, listen: &[SocketAddr]) -> bool {
+    let port = redirect.port.unwrap_or(Scheme::Http.default_port());
+    let host = |host: &String| matches!(&route.host, Some(HostMatch::Exact(name)) if name == host);
+    redirect.scheme.is_none_or(|scheme| scheme == Scheme::Http)
+        && redirect.host.as_ref().is_none_or(host)
+        && listen.iter().any(|address| address.port() == port)
+        && redirect.path.as_deref().is_none_or(|path| path == route.path.as_deref().unwrap_or("/"))
+        && redirect.status != 303
+}

@@ -1,0 +1,134 @@
+//! Makes tables: numbers for states, cells for their bytes, and the parts of the grammar that requests and
+//! responses have in common.
+
+use std::collections::BTreeMap;
+
+use switchback_wire::SB_FRAMING_STATES;
+
+use super::{CHUNK, CHUNK_BEGINS, GO, HEX, LOST, REJECT, Table};
+use crate::table::{self, TOKEN};
+use crate::{Reject, fields};
+
+/// A table of which some rows are filled. In the others every byte is rejected.
+pub(super) struct Builder {
+    cells: Vec<u16>,
+    /// The next state that is not in use.
+    next: u16,
+}
+
+/// The cell that does `action` and goes to the state `next`.
+pub(super) fn cell(action: u16, next: u16) -> u16 {
+    action << 8 | next
+}
+
+/// The cell that rejects.
+pub(super) fn reject(reason: Reject) -> u16 {
+    cell(REJECT, reason.index() as u16)
+}
+
+/// A row in which all bytes but `byte` are rejected.
+pub(super) fn only(byte: u8, cell: u16, otherwise: Reject) -> impl Fn(u8) -> u16 {
+    move |c| if c == byte { cell } else { reject(otherwise) }
+}
+
+impl Builder {
+    pub(super) fn new() -> Self {
+        let cells = vec![reject(Reject::InvalidFieldName); SB_FRAMING_STATES as usize * 256];
+        Builder { cells, next: LOST + 1 }
+    }
+
+    /// New states.
+    pub(super) fn states<const N: usize>(&mut self) -> [u16; N] {
+        std::array::from_fn(|_| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    /// Fills the row of `state`.
+    pub(super) fn fill(&mut self, state: u16, cell: impl Fn(u8) -> u16) {
+        for byte in 0..=255 {
+            self.set(state, byte, cell(byte));
+        }
+    }
+
+    pub(super) fn set(&mut self, state: u16, byte: u8, cell: u16) {
+        self.cells[usize::from(state) << 8 | usize::from(byte)] = cell;
+    }
+
+    pub(super) fn table(self) -> Table {
+        Table { cells: self.cells }
+    }
+
+    /// From `start` on, one byte of each of `sets` with `action`. Returns the state after them.
+    pub(super) fn sequence(&mut self, start: u16, action: u16, sets: &[&[u8]], otherwise: Reject) -> u16 {
+        let mut state = start;
+        for set in sets {
+            let [next] = self.states();
+            self.fill(state, |c| if set.contains(&c) { cell(action, next) } else { reject(otherwise) });
+            state = next;
+        }
+        state
+    }
+
+    /// Chunks: a size of 1 to 16 digits, the end of the line, data, the end of a line. `size_lf` becomes the
+    /// state before the first of the line feeds; `other` gives the cells of bytes after a digit that are
+    /// neither digit nor carriage return, and of digits after the 16th.
+    pub(super) fn chunks(&mut self, size_lf: u16, other: impl Fn(u8) -> u16) {
+        let after_digits: [u16; 16] = self.states();
+        let [data_cr, data_lf] = self.states();
+        self.fill(CHUNK, |c| match c {
+            _ if c.is_ascii_hexdigit() => cell(HEX, after_digits[0]),
+            _ => reject(Reject::InvalidChunkSize),
+        });
+        for (i, &state) in after_digits.iter().enumerate() {
+            self.fill(state, |c| match (c, after_digits.get(i + 1)) {
+                (b'\r', _) => cell(GO, size_lf),
+                (_, Some(&next)) if c.is_ascii_hexdigit() => cell(HEX, next),
+                _ => other(c),
+            });
+        }
+        self.fill(size_lf, only(b'\n', cell(CHUNK_BEGINS, data_cr), Reject::BareCr));
+        self.fill(data_cr, only(b'\r', cell(GO, data_lf), Reject::InvalidChunkEnd));
+        self.fill(data_lf, only(b'\n', cell(GO, CHUNK), Reject::InvalidChunkEnd));
+    }
+
+    /// Names of fields, each a token and a colon, that begin in `start`. Their characters have `action`.
+    /// `colon` is the cell of the colon after one of `known`, which are in lower case and mean upper case as
+    /// well, or after an empty name that stands for any other.
+    pub(super) fn names(
+        &mut self,
+        start: u16,
+        action: u16,
+        known: &[&'static [u8]],
+        colon: impl Fn(&[u8]) -> u16,
+    ) {
+        let mut beginnings: BTreeMap<&[u8], u16> = BTreeMap::new();
+        for name in known {
+            for len in 1..=name.len() {
+                beginnings.entry(&name[..len]).or_insert_with(|| {
+                    let [state] = self.states();
+                    state
+                });
+            }
+        }
+        let [unknown] = self.states();
+        let row = |beginning: &[u8], c: u8| {
+            if !table::is(TOKEN, c) {
+                return reject(fields::not_a_name(c, beginning.is_empty()));
+            }
+            let longer = [beginning, &[c.to_ascii_lowercase()]].concat();
+            cell(action, beginnings.get(&longer[..]).copied().unwrap_or(unknown))
+        };
+        self.fill(start, |c| row(b"", c));
+        for (beginning, &state) in &beginnings {
+            self.fill(state, |c| row(beginning, c));
+            self.set(state, b':', colon(if known.contains(beginning) { beginning } else { b"" }));
+        }
+        self.fill(unknown, |c| match c {
+            b':' => colon(b""),
+            _ if table::is(TOKEN, c) => cell(action, unknown),
+            _ => reject(fields::not_a_name(c, false)),
+        });
+    }
+}

@@ -1,0 +1,262 @@
+//! Where messages end, told byte by byte (RFC 9112 sections 6.3 and 7.1).
+//!
+//! The switch follows the chunked bodies of requests, a node follows the responses of its servers, and both
+//! do so in BPF programs, a packet at a time: nothing of a message is kept but how far it has been followed
+//! ([`sb_framing`]). A parser with a branch for each case of the grammar would be more than the verifier can
+//! look through, and there would be one in C and one in Rust to disagree. So the grammar is a table, made
+//! here by [`requests()`] and [`responses()`], and what walks it has few rules. They are written twice, in
+//! [`Table::follow`] and in `crates/wire/bpf/framing.h`.
+//!
+//! A table has a row for each of `SB_FRAMING_STATES` states and a cell in it for each byte. A cell has an
+//! action (`sb_framing_action`) in its high byte and the next state in its low byte. To go on:
+//!
+//! 1. In `SB_FRAMING_NONE` the message is over, in `SB_FRAMING_LOST` nothing more can be said about it: stop.
+//! 2. If the state has `SB_FRAMING_SKIP`, pass over `left` bytes, or as many as there are, and subtract them
+//!    from `left`. When it is 0, clear the bit; a state of `SB_FRAMING_BODY` then ends the message.
+//! 3. Otherwise take a byte and its cell, go to the cell's state, and do the cell's action:
+//!    - `GO`: nothing else.
+//!    - `REJECT` rejects. The low byte is not a state but the reason's [`Reject::index`].
+//!    - `HEX` rejects if `left` is 2^59 or more; else `left` becomes 16 `left` plus the digit.
+//!    - `DECIMAL` rejects likewise; else `left` becomes 10 `left` plus the digit.
+//!    - `STATUS`: `status` becomes 10 `status` plus the digit.
+//!    - `LENGTH` rejects if `flags` has `HAS_LENGTH`; else sets it, and `left` becomes 0.
+//!    - `CHUNKED` rejects if `flags` has `HAS_CHUNKED`; else sets it.
+//!    - `CHUNK_BEGINS` goes to `TRAILER` instead if `left` is 0, and rejects if `left` is above `allowed`;
+//!      else it subtracts `left` from `allowed` and sets `SKIP` in the state.
+//!    - `COUNT` adds 1 to `left` and rejects if that is above `SB_FRAMING_TRAILER_MAX`.
+//!    - `HEAD_ENDS`: see below. The cell's state has no meaning.
+//!    - `ENDS`: the message ends.
+//!
+//! A message that ends leaves `state`, `left`, `status` and `flags` at 0. `allowed` stays what it is: whoever
+//! begins a message sets it, to `u64::MAX` for any length. After a rejection the state is `LOST`.
+//!
+//! `HEAD_ENDS` comes after the head of a response, and the first of these that applies decides (RFC 9112
+//! section 6.3):
+//!
+//! 1. The status is 101: the state becomes `LOST`. Another protocol follows.
+//! 2. The status is below 200, an interim response: `status`, `left` and `flags` become 0, the state `HEAD`.
+//! 3. The request was HEAD, or the status is 204 or 304: the message ends.
+//! 4. Both flags are set, or neither: the state becomes `LOST`. The server contradicts itself, or it ends the
+//!    response by closing the connection.
+//! 5. The flag is `HAS_CHUNKED`: the state becomes `CHUNK`.
+//! 6. `left` is 0: the message ends. Otherwise the state becomes `BODY` with `SKIP`.
+
+mod builder;
+mod requests;
+mod responses;
+
+use std::sync::LazyLock;
+
+use switchback_wire::sb_framing_action::*;
+use switchback_wire::{
+    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_HAS_CHUNKED, SB_FRAMING_HAS_LENGTH, SB_FRAMING_HEAD,
+    SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_TRAILER, SB_FRAMING_TRAILER_MAX,
+    sb_framing,
+};
+
+use crate::{Body, Limits, Reject};
+
+const NONE: u16 = SB_FRAMING_NONE as u16;
+const HEAD: u16 = SB_FRAMING_HEAD as u16;
+const CHUNK: u16 = SB_FRAMING_CHUNK as u16;
+const TRAILER: u16 = SB_FRAMING_TRAILER as u16;
+const BODY: u16 = SB_FRAMING_BODY as u16;
+const LOST: u16 = SB_FRAMING_LOST as u16;
+const SKIP: u16 = SB_FRAMING_SKIP as u16;
+
+const HAS_LENGTH: u8 = SB_FRAMING_HAS_LENGTH as u8;
+const HAS_CHUNKED: u8 = SB_FRAMING_HAS_CHUNKED as u8;
+
+const GO: u16 = SB_FRAMING_GO as u16;
+const REJECT: u16 = SB_FRAMING_REJECT as u16;
+const HEX: u16 = SB_FRAMING_HEX as u16;
+const DECIMAL: u16 = SB_FRAMING_DECIMAL as u16;
+const STATUS: u16 = SB_FRAMING_STATUS as u16;
+const LENGTH: u16 = SB_FRAMING_LENGTH as u16;
+const CHUNKED: u16 = SB_FRAMING_CHUNKED as u16;
+const CHUNK_BEGINS: u16 = SB_FRAMING_CHUNK_BEGINS as u16;
+const COUNT: u16 = SB_FRAMING_COUNT as u16;
+const HEAD_ENDS: u16 = SB_FRAMING_HEAD_ENDS as u16;
+const ENDS: u16 = SB_FRAMING_ENDS as u16;
+
+/// The automaton for chunked bodies of requests, as strict as heads are. It begins in `SB_FRAMING_CHUNK`.
+///
+/// The trailer section can have `SB_FRAMING_TRAILER_MAX` bytes before the line feed at its end.
+pub fn requests() -> &'static Table {
+    static TABLE: LazyLock<Table> = LazyLock::new(requests::table);
+    &TABLE
+}
+
+/// The automaton for responses with their bodies; each begins in `SB_FRAMING_HEAD`.
+///
+/// A client may well read what this rejects, so a rejected response is one whose end cannot be told; the
+/// reason has no further meaning.
+pub fn responses() -> &'static Table {
+    static TABLE: LazyLock<Table> = LazyLock::new(responses::table);
+    &TABLE
+}
+
+/// An automaton that follows messages.
+#[derive(Debug)]
+pub struct Table {
+    cells: Vec<u16>,
+}
+
+/// What has become of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// All bytes belong to the message, and it goes on.
+    More,
+    /// The message ends after so many of the bytes.
+    Ends(usize),
+    /// The bytes are no such message; the one at the index is the first that shows it.
+    Rejected(Reject, usize),
+    /// It is a response whose end cannot be told, or was lost before.
+    Lost,
+}
+
+impl Table {
+    /// The cells, `SB_FRAMING_STATES` rows of 256: that of a byte in a state is at `state << 8 | byte`.
+    pub fn cells(&self) -> &[u16] {
+        &self.cells
+    }
+
+    /// Goes on in `bytes`, which follow those that `framing` has come past. `head` says that the message is a
+    /// response to HEAD.
+    pub fn follow(&self, framing: &mut sb_framing, bytes: &[u8], head: bool) -> Followed {
+        let mut at = 0;
+        loop {
+            match framing.state {
+                NONE => return Followed::Ends(at),
+                LOST => return Followed::Lost,
+                _ => {}
+            }
+            let Some(&byte) = bytes.get(at) else { return Followed::More };
+            if framing.state & SKIP != 0 {
+                at += skip(framing, bytes.len() - at);
+                continue;
+            }
+            let cell = self.cells[usize::from(framing.state) << 8 | usize::from(byte)];
+            if let Err(reason) = act(framing, cell, byte, head) {
+                framing.state = LOST;
+                return Followed::Rejected(reason, at);
+            }
+            at += 1;
+        }
+    }
+}
+
+impl Body {
+    /// Stands at the start of such a body, for [`requests()`] to follow it to its end.
+    pub fn framing(self, limits: &Limits) -> sb_framing {
+        let (state, left) = match self {
+            Body::None | Body::Length(0) => (NONE, 0),
+            Body::Length(len) => (BODY | SKIP, len),
+            Body::Chunked => (CHUNK, 0),
+        };
+        sb_framing { state, left, allowed: limits.body_len, ..Default::default() }
+    }
+}
+
+/// Passes over data, of which `available` bytes are there, and returns over how many.
+fn skip(framing: &mut sb_framing, available: usize) -> usize {
+    let taken = usize::try_from(framing.left).map_or(available, |left| left.min(available));
+    framing.left -= taken as u64;
+    if framing.left == 0 {
+        framing.state &= !SKIP;
+        if framing.state == BODY {
+            begin(framing, NONE);
+        }
+    }
+    taken
+}
+
+/// Does what a cell says of `byte`.
+fn act(framing: &mut sb_framing, cell: u16, byte: u8, head: bool) -> Result<(), Reject> {
+    framing.state = cell & 0xff;
+    match cell >> 8 {
+        GO => {}
+        HEX => {
+            let digit = if byte.is_ascii_digit() { byte & 15 } else { (byte & 15) + 9 };
+            framing.left = with_digit(framing.left, 16, digit).ok_or(Reject::InvalidChunkSize)?;
+        }
+        DECIMAL => {
+            let number = with_digit(framing.left, 10, byte & 15);
+            framing.left = number.ok_or(Reject::InvalidContentLength)?;
+        }
+        STATUS => framing.status = framing.status * 10 + u16::from(byte & 15),
+        LENGTH => {
+            set_once(framing, HAS_LENGTH, Reject::DuplicateContentLength)?;
+            framing.left = 0;
+        }
+        CHUNKED => set_once(framing, HAS_CHUNKED, Reject::DuplicateEncoding)?,
+        CHUNK_BEGINS if framing.left == 0 => framing.state = TRAILER,
+        CHUNK_BEGINS => {
+            framing.allowed = framing.allowed.checked_sub(framing.left).ok_or(Reject::BodyTooLong)?;
+            framing.state |= SKIP;
+        }
+        COUNT => {
+            framing.left += 1;
+            if framing.left > u64::from(SB_FRAMING_TRAILER_MAX) {
+                return Err(Reject::TrailerTooLong);
+            }
+        }
+        HEAD_ENDS => head_ends(framing, head),
+        ENDS => begin(framing, NONE),
+        _ => return Err(Reject::ALL[usize::from(cell & 0xff)]),
+    }
+    Ok(())
+}
+
+/// `number` with one more digit; `None` if it might not be below 2^63 then.
+fn with_digit(number: u64, base: u64, digit: u8) -> Option<u64> {
+    (number >> 59 == 0).then(|| number * base + u64::from(digit))
+}
+
+fn set_once(framing: &mut sb_framing, flag: u8, otherwise: Reject) -> Result<(), Reject> {
+    if framing.flags & flag != 0 {
+        return Err(otherwise);
+    }
+    framing.flags |= flag;
+    Ok(())
+}
+
+/// RFC 9112 section 6.3: how the end of the response is found.
+fn head_ends(framing: &mut sb_framing, head: bool) {
+    match (framing.status, framing.flags) {
+        (101, _) => framing.state = LOST,
+        (..200, _) => begin(framing, HEAD),
+        (204 | 304, _) => begin(framing, NONE),
+        _ if head => begin(framing, NONE),
+        (_, HAS_CHUNKED) => framing.state = CHUNK,
+        (_, HAS_LENGTH) if framing.left == 0 => begin(framing, NONE),
+        (_, HAS_LENGTH) => framing.state = BODY | SKIP,
+        _ => framing.state = LOST,
+    }
+}
+
+fn begin(framing: &mut sb_framing, state: u16) {
+    *framing = sb_framing { state, allowed: framing.allowed, ..Default::default() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_lead_to_states_with_a_way_on_or_reject_with_a_reason() {
+        for table in [requests(), responses()] {
+            let rows: Vec<_> = table.cells().chunks_exact(256).collect();
+            assert_eq!(rows.len(), switchback_wire::SB_FRAMING_STATES as usize);
+            for &cell in table.cells() {
+                let low = usize::from(cell & 0xff);
+                match cell >> 8 {
+                    REJECT => assert!(low < Reject::ALL.len()),
+                    HEAD_ENDS | ENDS => {}
+                    GO..=ENDS => assert!(rows[low].iter().any(|cell| cell >> 8 != REJECT), "{cell:#x}"),
+                    _ => panic!("{cell:#x} has no action"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Responses. Servers are trusted to mean well, so this takes more than is taken of requests: any reason
+//! phrase, values, chunk extensions and trailers. What says where a response ends is read as strictly.
+
+use super::builder::{Builder, cell, only, reject};
+use super::{CHUNKED, DECIMAL, ENDS, GO, HEAD, HEAD_ENDS, LENGTH, NONE, STATUS, TRAILER, Table};
+use crate::Reject;
+
+const VERSION: &[&[u8]] = &[b"H", b"T", b"T", b"P", b"/", b"1", b".", b"01", b" "];
+const CODE: &[&[u8]] = &[b"12345", b"0123456789", b"0123456789"];
+const ENCODING: &[&[u8]] = &[b"cC", b"hH", b"uU", b"nN", b"kK", b"eE", b"dD"];
+
+pub(super) fn table() -> Table {
+    let mut builder = Builder::new();
+    let [fields, text, text_lf, head_lf] = builder.states();
+
+    let version_end = builder.sequence(HEAD, GO, VERSION, Reject::InvalidVersion);
+    let status_end = builder.sequence(version_end, STATUS, CODE, Reject::InvalidVersion);
+    builder.fill(status_end, |c| match c {
+        b' ' => cell(GO, text),
+        b'\r' => cell(GO, text_lf),
+        _ => reject(Reject::InvalidVersion),
+    });
+
+    let [length, digits, blanks, encoding] = builder.states();
+    builder.names(fields, GO, &[b"content-length", b"transfer-encoding"], |name| match name {
+        b"content-length" => cell(LENGTH, length),
+        b"transfer-encoding" => cell(CHUNKED, encoding),
+        _ => cell(GO, text),
+    });
+    builder.fill(text, rest_of_line(text, text_lf));
+    builder.fill(text_lf, only(b'\n', cell(GO, fields), Reject::BareCr));
+    builder.set(fields, b'\r', cell(GO, head_lf));
+    builder.fill(head_lf, only(b'\n', cell(HEAD_ENDS, NONE), Reject::BareCr));
+
+    builder.fill(length, |c| match c {
+        b' ' | b'\t' => cell(GO, length),
+        b'0'..=b'9' => cell(DECIMAL, digits),
+        _ => reject(Reject::InvalidContentLength),
+    });
+    let value_ends = |c| match c {
+        b' ' | b'\t' => cell(GO, blanks),
+        b'\r' => cell(GO, text_lf),
+        _ => reject(Reject::InvalidFieldValue),
+    };
+    builder.fill(digits, |c| if c.is_ascii_digit() { cell(DECIMAL, digits) } else { value_ends(c) });
+    builder.fill(blanks, value_ends);
+    let encoding_end = builder.sequence(encoding, GO, ENCODING, Reject::UnsupportedEncoding);
+    builder.set(encoding, b' ', cell(GO, encoding));
+    builder.set(encoding, b'\t', cell(GO, encoding));
+    builder.fill(encoding_end, value_ends);
+
+    let [size_lf, before_extension, extension] = builder.states();
+    let extension_begins = |c| match c {
+        b' ' | b'\t' => cell(GO, before_extension),
+        b';' => cell(GO, extension),
+        _ => reject(Reject::InvalidChunkSize),
+    };
+    builder.chunks(size_lf, extension_begins);
+    builder.fill(before_extension, extension_begins);
+    builder.fill(extension, rest_of_line(extension, size_lf));
+
+    let [trailer, trailer_lf, end_lf] = builder.states();
+    builder.fill(TRAILER, rest_of_line(trailer, end_lf));
+    builder.fill(trailer, rest_of_line(trailer, trailer_lf));
+    builder.fill(trailer_lf, only(b'\n', cell(GO, TRAILER), Reject::BareCr));
+    builder.fill(end_lf, only(b'\n', cell(ENDS, NONE), Reject::BareCr));
+    builder.table()
+}
+
+/// The row of a state in a line of any text, which goes on in `more`, up to its end in `before_lf`.
+fn rest_of_line(more: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
+    move |c| match c {
+        b'\r' => cell(GO, before_lf),
+        b'\n' => reject(Reject::BareLf),
+        0 => reject(Reject::InvalidFieldValue),
+        _ => cell(GO, more),
+    }
+}

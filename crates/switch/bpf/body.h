@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Bodies of requests: the mark goes on over their data, chunk by chunk. */
+#ifndef SWITCH_BODY_H
+#define SWITCH_BODY_H
+
+#define FRAMING_CONTEXT                struct xdp_md
+#define FRAMING_LOAD(ctx, at, to, len) bpf_xdp_load_bytes(ctx, at, to, len)
+#include "framing.h"
+
+/* Blocks and data in one packet: every step goes on by a byte at least, or ends data. */
+#define FRAMING_STEPS (2 * SB_RECORD_LARGE)
+
+/*
+ * Moves the mark into data that need not be read, but not so far that it could be taken for the past.
+ * settle() in crates/switch/src/dispatch/mark.rs is the same.
+ */
+static __always_inline void settle(struct sb_flow_entry *entry)
+{
+        struct sb_framing *framing = &entry->framing;
+        __u64 step = framing->left < SB_MARK_STEP ? framing->left : SB_MARK_STEP;
+
+        if (!(framing->state & SB_FRAMING_SKIP))
+                return;
+        entry->next += (__u32)step;
+        framing->left -= step;
+        if (framing->left)
+                return;
+        framing->state &= ~SB_FRAMING_SKIP;
+        if (framing->state == SB_FRAMING_BODY)
+                framing->state = SB_FRAMING_NONE;
+}
+
+static long body_step(__u32 index, struct framing_walk *walk)
+{
+        framing_step(walk);
+        return walk->followed != FOLLOWED_MORE || walk->at >= walk->end;
+}
+
+/* Whether the packet, which reaches beyond the mark, is body up to its end. Then the mark moves. */
+static __noinline int follow_body(struct xdp_md *ctx, const struct packet *p, struct sb_flow_entry *entry)
+{
+        __u32 start = (__u32)p->start + p->l3_len + p->tcp_len;
+        struct framing_walk walk = {
+            .ctx = ctx,
+            .framing = entry->framing,
+            .at = start + (entry->next - p->seq),
+            .end = start + p->payload,
+        };
+
+        if (entry->next - p->seq > p->payload)
+                return 0;
+        bpf_loop(FRAMING_STEPS, body_step, &walk, 0);
+        if (walk.at != walk.end || walk.followed == FOLLOWED_NOT)
+                return 0;
+        if (walk.followed == FOLLOWED_ENDS)
+                framing_begin(&walk.framing, SB_FRAMING_NONE);
+        entry->framing = walk.framing;
+        entry->next = p->seq + p->payload;
+        settle(entry);
+        count(SB_SWITCH_CHUNKS);
+        return 1;
+}
+
+#endif

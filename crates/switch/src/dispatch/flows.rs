@@ -1,0 +1,194 @@
+//! All pending flows: their deadlines in order, and what they cost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use switchback_config::Limits;
+use switchback_wire::sb_flow;
+
+use super::pending::Pending;
+
+/// Which budget is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The flow's own.
+    Flow,
+    /// That of its source address.
+    Source,
+    /// The switch's.
+    Switch,
+}
+
+/// Who shares a budget: an IPv4 address, or an IPv6 network of 64 bits, which is what one customer gets.
+type Source = [u8; 16];
+
+fn source(flow: &sb_flow) -> Source {
+    let mut source = flow.client;
+    if flow.client().is_ipv6() {
+        source[8..].fill(0);
+    }
+    source
+}
+
+/// Pending flows. One that is being dealt with is taken out and put back.
+#[derive(Debug, Default)]
+pub struct PendingFlows {
+    flows: HashMap<sb_flow, (Pending, Timer)>,
+    timers: BTreeMap<Timer, sb_flow>,
+    /// Flows that wait for their client, by since when.
+    waiting: BTreeMap<Timer, sb_flow>,
+    last_timer: u64,
+    cost: usize,
+    cost_by_source: HashMap<Source, usize>,
+}
+
+/// The number keeps equal deadlines apart.
+type Timer = (Duration, u64);
+
+impl PendingFlows {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Memory that they take, in bytes.
+    pub fn cost(&self) -> usize {
+        self.cost
+    }
+
+    /// The next deadline.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.timers.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Adds a flow.
+    pub fn put(&mut self, flow: sb_flow, pending: Pending) {
+        self.last_timer += 1;
+        let timer = (pending.due, self.last_timer);
+        let cost = pending.cost();
+        self.cost += cost;
+        *self.cost_by_source.entry(source(&flow)).or_default() += cost;
+        self.timers.insert(timer, flow);
+        if let Some(since) = pending.waits_since() {
+            self.waiting.insert((since, timer.1), flow);
+        }
+        self.flows.insert(flow, (pending, timer));
+    }
+
+    /// Takes a flow out.
+    pub fn take(&mut self, flow: &sb_flow) -> Option<Pending> {
+        let (pending, timer) = self.flows.remove(flow)?;
+        self.timers.remove(&timer);
+        if let Some(since) = pending.waits_since() {
+            self.waiting.remove(&(since, timer.1));
+        }
+        let cost = pending.cost();
+        self.cost -= cost;
+        let source = source(flow);
+        if let Some(sum) = self.cost_by_source.get_mut(&source) {
+            *sum -= cost;
+            if *sum == 0 {
+                self.cost_by_source.remove(&source);
+            }
+        }
+        Some(pending)
+    }
+
+    /// Takes out a flow whose deadline has come.
+    pub fn take_due(&mut self, now: Duration) -> Option<(sb_flow, Pending)> {
+        let ((due, _), flow) = self.timers.first_key_value()?;
+        if *due > now {
+            return None;
+        }
+        let flow = *flow;
+        Some((flow, self.take(&flow)?))
+    }
+
+    /// Whether a flow, which has been taken out, may hold `more` bytes; otherwise whose budget forbids it.
+    pub fn room(&self, limits: &Limits, flow: &sb_flow, pending: &Pending, more: usize) -> Result<(), Full> {
+        let cost = pending.cost() + more;
+        let by_source = self.cost_by_source.get(&source(flow)).copied().unwrap_or(0);
+        if pending.held.bytes() + more > limits.held_per_flow {
+            Err(Full::Flow)
+        } else if by_source + cost > limits.held_per_source {
+            Err(Full::Source)
+        } else if self.cost + cost > limits.held {
+            Err(Full::Switch)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes out the flow that has waited longest for its client. Nodes that are waited for answer soon.
+    pub fn take_slowest(&mut self) -> Option<(sb_flow, Pending)> {
+        let flow = *self.waiting.first_key_value()?.1;
+        Some((flow, self.take(&flow)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::held::HeldPacket;
+    use crate::dispatch::pending::Phase;
+    use switchback_wire::packet::{flags, segment};
+    use switchback_wire::{address_bytes, sb_flow_entry};
+
+    fn flow(client: &str, port: u16) -> sb_flow {
+        let client = address_bytes(client.parse().unwrap());
+        sb_flow { client, client_port: port.to_be(), ..Default::default() }
+    }
+
+    fn pending(flow: &sb_flow, due: u64, len: usize) -> Pending {
+        let mut pending = Pending::new(sb_flow_entry::default(), Duration::ZERO);
+        let packet = segment(flow, true, (0, 0), flags::ACK, None, &vec![b'x'; len]);
+        pending.hold(&HeldPacket::new(&packet).unwrap());
+        pending.due = Duration::from_secs(due);
+        pending
+    }
+
+    #[test]
+    fn costs_are_summed_by_source_and_go_with_the_flow() {
+        let mut flows = PendingFlows::default();
+        let near = [flow("2001:db8::1", 1), flow("2001:db8::ffff", 2)];
+        let other = flow("192.0.2.1", 1);
+        for one in near.iter().chain([&other]) {
+            flows.put(*one, pending(one, 1, 1000));
+        }
+        let one = pending(&other, 1, 1000);
+        let cost = one.cost();
+        assert_eq!(flows.cost(), 2 * pending(&near[0], 1, 1000).cost() + cost);
+        let tight = |flow, source, whole| Limits {
+            held_per_flow: flow,
+            held_per_source: source,
+            held: whole,
+            ..Limits::default()
+        };
+        let third = flow("2001:db8::2", 3);
+        let room = |limits, from: &sb_flow| flows.room(&limits, from, &pending(from, 1, 1000), 1);
+        assert_eq!(room(tight(1000, 1 << 20, 1 << 20), &third), Err(Full::Flow));
+        assert_eq!(room(tight(1 << 20, 2 * cost, 1 << 20), &third), Err(Full::Source));
+        assert_eq!(room(tight(1 << 20, 2 * cost + 100, 1 << 20), &other), Ok(()));
+        assert_eq!(room(tight(1 << 20, 1 << 20, 3 * cost), &third), Err(Full::Switch));
+        for one in near.iter().chain([&other]) {
+            flows.take(one).unwrap();
+        }
+        assert_eq!((flows.cost(), flows.cost_by_source.len(), flows.deadline()), (0, 0, None));
+    }
+
+    #[test]
+    fn the_slowest_client_is_the_first_to_go() {
+        let mut flows = PendingFlows::default();
+        for (port, since) in [(1, 30), (2, 10), (3, 20)] {
+            let one = flow("192.0.2.1", port);
+            let mut waiting = pending(&one, 99 - since, 10);
+            waiting.wait_for_data(Duration::from_secs(since), Duration::from_secs(9));
+            flows.put(one, waiting);
+        }
+        let mut adopting = pending(&flow("192.0.2.1", 4), 1, 10);
+        adopting.wait(Duration::ZERO, Phase::Adopting);
+        flows.put(flow("192.0.2.1", 4), adopting);
+        let order = std::iter::from_fn(|| flows.take_slowest()).map(|(flow, _)| u16::from_be(flow.client_port));
+        assert_eq!(order.collect::<Vec<_>>(), [2, 3, 1]);
+    }
+}

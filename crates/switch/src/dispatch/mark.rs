@@ -1,0 +1,124 @@
+//! How the mark of a flow moves through the client's stream: over the heads of requests and through their bodies.
+//!
+//! The mark says where what has been read ends. A flow entry has it as `next`, with what comes there in `framing`: a
+//! request (state NONE), or more of a body. The XDP program moves marks by the same rules (`bpf/body.h`).
+
+use switchback_http::framing::{self, Followed};
+use switchback_http::{Head, Limits, Reject};
+use switchback_wire::*;
+
+/// Moves the mark into data that need not be read, as long as it still can be told from the past: `settle()` in
+/// `bpf/body.h`.
+pub fn settle(entry: &mut sb_flow_entry) {
+    let framing = &mut entry.framing;
+    if u32::from(framing.state) & SB_FRAMING_SKIP == 0 {
+        return;
+    }
+    let step = framing.left.min(u64::from(SB_MARK_STEP));
+    entry.next = entry.next.wrapping_add(step as u32);
+    framing.left -= step;
+    if framing.left > 0 {
+        return;
+    }
+    framing.state &= !(SB_FRAMING_SKIP as u16);
+    if u32::from(framing.state) == SB_FRAMING_BODY {
+        framing.state = SB_FRAMING_NONE as u16;
+    }
+}
+
+/// Whether the mark is inside a body.
+pub fn in_body(entry: &sb_flow_entry) -> bool {
+    u32::from(entry.framing.state) != SB_FRAMING_NONE
+}
+
+/// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark.
+pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &Limits) -> Result<(), Reject> {
+    entry.next = entry.next.wrapping_add(head.len as u32);
+    entry.requests = entry.requests.wrapping_add(1);
+    entry.heads = entry.heads << 1 | u32::from(head.method == "HEAD");
+    entry.mode = sb_mode::SB_MODE_REQUESTS as u8;
+    if head.tunnel {
+        entry.mode = sb_mode::SB_MODE_TUNNEL as u8;
+        return Ok(());
+    }
+    entry.framing = head.body.framing(limits);
+    settle(entry);
+    if u32::from(entry.framing.state) == SB_FRAMING_CHUNK { follow(entry, &data[head.len..]) } else { Ok(()) }
+}
+
+/// Moves the mark through a body as far as `data` goes, which begins at the mark. After an error the mark is where it
+/// was.
+pub fn follow(entry: &mut sb_flow_entry, data: &[u8]) -> Result<(), Reject> {
+    let mut framing = entry.framing;
+    let len = match framing::requests().follow(&mut framing, data, false) {
+        Followed::More => data.len(),
+        Followed::Ends(len) => len,
+        Followed::Rejected(reject, _) => return Err(reject),
+        Followed::Lost => unreachable!("only responses are lost"),
+    };
+    entry.framing = framing;
+    entry.next = entry.next.wrapping_add(len as u32);
+    settle(entry);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switchback_http::{Progress, parse_head};
+
+    fn entered(request: &str) -> sb_flow_entry {
+        let mut entry = sb_flow_entry { next: 1000, ..Default::default() };
+        let Ok(Progress::Complete(head)) = parse_head(request.as_bytes(), &Limits::default()) else {
+            panic!("{request:?} is a head");
+        };
+        enter(&mut entry, &head, request.as_bytes(), &Limits::default()).unwrap();
+        entry.next = entry.next.wrapping_sub(1000 + head.len as u32);
+        entry
+    }
+
+    #[test]
+    fn a_body_of_known_length_is_behind_the_mark_at_once() {
+        let entry = entered("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 12345\r\n\r\n");
+        assert_eq!((entry.next, in_body(&entry), entry.requests, entry.heads), (12345, false, 1, 0));
+        assert_eq!(entered("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").heads, 1);
+    }
+
+    #[test]
+    fn a_long_body_moves_the_mark_in_steps() {
+        let mut entry = entered("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000000\r\n\r\n");
+        let mut steps = 1;
+        while in_body(&entry) {
+            settle(&mut entry);
+            steps += 1;
+        }
+        assert_eq!((entry.next, steps), (10_000_000_000u64 as u32, 10_000_000_000u64.div_ceil(1 << 29)));
+    }
+
+    #[test]
+    fn a_chunk_is_skipped_and_the_next_size_read() {
+        let mut entry = entered("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(entry.next, 0);
+        follow(&mut entry, b"1000\r\nabc").unwrap();
+        assert_eq!(entry.next, 6 + 0x1000);
+        assert!(in_body(&entry));
+        follow(&mut entry, b"\r\n0\r\n").unwrap();
+        follow(&mut entry, b"\r\nGET").unwrap();
+        assert_eq!((entry.next, in_body(&entry)), (6 + 0x1000 + 7, false));
+    }
+
+    #[test]
+    fn a_head_takes_what_follows_of_its_chunks_along() {
+        let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let entry = entered(&format!("{head}3\r\nabc\r\n0\r\n\r\nGET /"));
+        assert_eq!((entry.next, in_body(&entry)), (13, false));
+    }
+
+    #[test]
+    fn an_error_leaves_the_mark() {
+        let mut entry = entered("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let before = entry;
+        assert_eq!(follow(&mut entry, b"1\r\naxx"), Err(Reject::InvalidChunkEnd));
+        assert_eq!(entry, before);
+    }
+}

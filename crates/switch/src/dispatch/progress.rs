@@ -1,0 +1,326 @@
+//! How a pending flow comes closer to what it waits for: packets of its client, and deadlines.
+
+use switchback_wire::packet::{TcpView, flags};
+use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op};
+
+use super::answer::Reply;
+use super::flows::Full;
+use super::held::HeldPacket;
+use super::pending::{Pending, Phase};
+use super::{Dispatcher, Moment, Verdict, mark};
+
+impl Dispatcher {
+    /// A packet of a flow that waits for something. `entry` is the latest that is known of it.
+    pub(super) fn on_pending(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        entry: &sb_flow_entry,
+        packet: &[u8],
+        view: TcpView,
+    ) {
+        let reset = view.flags & flags::RST != 0;
+        if let Phase::Answered(answer) = &mut pending.phase {
+            let packets = answer.on_packet(flow, packet, &view);
+            let over = reset || answer.is_over();
+            pending.due = answer.due();
+            self.to_client(flow, &packets);
+            if over {
+                self.forget(flow);
+                pending.phase = Phase::Done;
+            }
+            return;
+        }
+        if reset && !pending.has_node() {
+            self.forget(flow);
+            pending.phase = Phase::Done;
+            return;
+        }
+        let Some(held) = HeldPacket::new(packet) else { return };
+        if !self.has_room(flow, pending, packet.len()) {
+            return;
+        }
+        pending.catch_up(entry);
+        self.forward_old_data(flow, &pending.entry, &held);
+        pending.hold(&held);
+        if pending.phase == Phase::Assembling {
+            self.advance(at, flow, pending);
+        }
+    }
+
+    /// Whether the flow may hold a packet of this length. Where the whole switch holds too much, the clients that have
+    /// been slow for longest have to send again.
+    pub(super) fn has_room(&mut self, flow: &sb_flow, pending: &Pending, len: usize) -> bool {
+        loop {
+            let Err(full) = self.pending.room(&self.plan.limits, flow, pending, len) else { return true };
+            let slowest = if full == Full::Switch { self.pending.take_slowest() } else { None };
+            let Some((other, mut slowest)) = slowest else {
+                self.stats.dropped(full);
+                return false;
+            };
+            self.stats.evicted += 1;
+            self.give_up_waiting(&other, &mut slowest);
+        }
+    }
+
+    /// Forgets what is held of a flow that waits for its client, which sends it again.
+    fn give_up_waiting(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        self.set_entry(flow, &pending.entry);
+        pending.phase = Phase::Done;
+    }
+
+    /// Goes as far as the held data allows.
+    pub(super) fn advance(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        loop {
+            if pending.held.is_empty() {
+                if !pending.has_node() && pending.fin == Some(pending.entry.next) {
+                    // The client has changed its mind.
+                    self.reset(flow, pending.last_ack);
+                }
+                pending.phase = Phase::Done;
+                return;
+            }
+            let data = pending.held.stream(pending.entry.next);
+            if mark::in_body(&pending.entry) {
+                if data.is_empty() {
+                    if self.wait_for_client(at, flow, pending) {
+                        return;
+                    }
+                } else if !self.forward_body(at, flow, pending, &data) {
+                    return;
+                }
+                continue;
+            }
+            // What was incomplete before is so until the next end of a line. Where a client sends byte by byte, the
+            // head is not read from its beginning for each.
+            let seen = pending.looked_at.min(data.len());
+            let looks_same = seen > 0
+                && !data[seen..].contains(&b'\n')
+                && data.len() < self.plan.limits.head
+                && !pending.is_all(&data);
+            pending.looked_at = data.len();
+            let verdict =
+                if looks_same { Verdict::Incomplete } else { self.judge(flow, &data, &pending.entry) };
+            match verdict {
+                Verdict::Incomplete if pending.is_all(&data) => {
+                    self.refuse(at, flow, pending, Reply::Status(400), false);
+                    return;
+                }
+                Verdict::Incomplete => {
+                    if self.wait_for_client(at, flow, pending) {
+                        return;
+                    }
+                }
+                Verdict::Answer { reply, head } => {
+                    self.stats.refused_request(&reply);
+                    self.refuse(at, flow, pending, reply, head);
+                    return;
+                }
+                Verdict::To(request) => {
+                    pending.begin(request);
+                    if !pending.has_node() {
+                        self.adopt(at, flow, pending);
+                        return;
+                    }
+                    if !self.plan.has(request.pool, pending.entry.node) {
+                        self.release(at, flow, pending);
+                        return;
+                    }
+                    self.forward_request(flow, pending);
+                    if pending.is_tunnel() {
+                        pending.phase = Phase::Done;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for what is missing at the mark; false if it is not, because the program has moved the mark meanwhile.
+    fn wait_for_client(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) -> bool {
+        if pending.has_node() {
+            let before = pending.entry.next;
+            let current = (at.map)(flow).filter(|current| current.origin == pending.entry.origin);
+            if let Some(current) = current {
+                pending.phase = Phase::Assembling;
+                pending.catch_up(&self.entry_of(flow, current));
+            }
+            if pending.entry.next != before {
+                return false;
+            }
+        }
+        if pending.wait_for_data(at.now, self.plan.limits.head_timeout) && pending.has_node() {
+            // The program must not go on with a later copy of what is missing while we hold what comes after it.
+            self.write_entry(flow, sb_flow_entry { asked: 1, ..pending.entry });
+        }
+        true
+    }
+
+    /// More of a body, which goes to the flow's node; false if that was the end of it all.
+    fn forward_body(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, data: &[u8]) -> bool {
+        if let Err(reject) = mark::follow(&mut pending.entry, data) {
+            let reply = Reply::Refused(reject);
+            self.stats.refused_request(&reply);
+            pending.abort = true;
+            self.refuse(at, flow, pending, reply, false);
+            return false;
+        }
+        let packets = pending.held.take_until(pending.entry.next);
+        self.set_entry(flow, &pending.entry);
+        self.forward_all(flow, &pending.entry, &packets);
+        true
+    }
+
+    /// The request goes to the node that the flow has.
+    fn forward_request(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        pending.enter_request();
+        self.stats.request(pending.request.service, pending.entry.node);
+        self.set_entry(flow, &pending.entry);
+        let mut first = SB_FLAG_REQUEST as u8;
+        for packet in std::mem::take(&mut pending.sent) {
+            self.forward(flow, &pending.entry, &packet.view, &packet.bytes, first);
+            first = 0;
+        }
+    }
+
+    /// Asks the flow's node to give it up.
+    fn release(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        pending.wait(at.now, Phase::Releasing);
+        self.ask_for_release(flow, pending);
+    }
+
+    fn ask_for_release(&mut self, flow: &sb_flow, pending: &Pending) {
+        let extra = if pending.abort { SB_FLAG_ABORT as u8 } else { 0 };
+        self.ask_owner(sb_op::SB_OP_RELEASE, flow, pending, extra);
+    }
+
+    /// Sends the flow's node a question that needs no data: RELEASE or PROBE.
+    fn ask_owner(&mut self, op: sb_op, flow: &sb_flow, pending: &Pending, extra: u8) {
+        let Some((view, bytes)) = pending.question(flow) else { return };
+        self.send(op, pending.entry.node, flow, &pending.entry, &view, &bytes, extra);
+    }
+
+    /// Chooses a node and gives it the flow.
+    fn adopt(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        match self.plan.pick(pending.request.pool, &pending.tried, at.now, &mut self.random) {
+            Some(node) => {
+                pending.enter_request_at(node);
+                self.set_entry(flow, &pending.entry);
+                pending.wait(at.now, Phase::Adopting);
+                self.send_adopt(flow, pending);
+            }
+            None if pending.is_too_old(at.now, self.plan.limits.wait_timeout) => {
+                let status = if pending.failed { 502 } else { 503 };
+                self.answer(at, flow, pending, &Reply::Status(status));
+            }
+            None => {
+                pending.tried.clear();
+                pending.wait(at.now, Phase::Crowded);
+            }
+        }
+    }
+
+    /// The mark in it is that of the first time, whatever has been forwarded since: a node tells copies by it.
+    fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
+        let entry = pending.request.after;
+        let mut op = sb_op::SB_OP_ADOPT;
+        for packet in &pending.sent {
+            self.send(op, entry.node, flow, &entry, &packet.view, &packet.bytes, 0);
+            op = sb_op::SB_OP_FORWARD;
+        }
+    }
+
+    /// The switch answers the request itself, once no node speaks on the flow any more.
+    fn refuse(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, reply: Reply, head: bool) {
+        pending.request.after.heads = u32::from(head);
+        if pending.has_node() {
+            pending.reply = Some(reply);
+            self.release(at, flow, pending);
+        } else {
+            self.answer(at, flow, pending, &reply);
+        }
+    }
+
+    pub(super) fn answer(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, reply: &Reply) {
+        let Some(answer) = pending.make_answer(reply, at.now) else {
+            self.forget(flow);
+            pending.phase = Phase::Done;
+            return;
+        };
+        self.stats.answered(reply.status());
+        pending.entry.mode = sb_mode::SB_MODE_ANSWERED as u8;
+        self.set_entry(flow, &pending.entry);
+        self.to_client(flow, &answer.unacknowledged(flow));
+        pending.due = answer.due();
+        pending.phase = Phase::Answered(answer);
+    }
+
+    fn to_client(&mut self, flow: &sb_flow, packets: &[Vec<u8>]) {
+        for packet in packets {
+            self.output.to_client(flow, packet);
+        }
+    }
+
+    /// What a flow waits for has not come in time.
+    pub(super) fn on_deadline(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        match &mut pending.phase {
+            Phase::Assembling => {
+                if !pending.is_too_slow(at.now, self.plan.limits.head_timeout) {
+                    if pending.doubts_mark(at.now) {
+                        self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0);
+                    }
+                } else if mark::in_body(&pending.entry) {
+                    self.give_up_waiting(flow, pending);
+                } else {
+                    self.refuse(at, flow, pending, Reply::Status(408), false);
+                }
+            }
+            Phase::Releasing => {
+                if pending.try_again(at.now) {
+                    self.stats.resent += 1;
+                    self.ask_for_release(flow, pending);
+                } else {
+                    // The node is silent for so long that it is taken for dead.
+                    self.released(at, flow, pending);
+                }
+            }
+            Phase::Adopting => {
+                if pending.try_again(at.now) {
+                    self.stats.resent += 1;
+                    self.send_adopt(flow, pending);
+                } else {
+                    self.try_another(at, flow, pending);
+                }
+            }
+            Phase::Crowded => self.adopt(at, flow, pending),
+            Phase::Answered(answer) => match answer.on_time(flow, at.now) {
+                Some(packets) => {
+                    pending.due = answer.due();
+                    self.to_client(flow, &packets);
+                }
+                None => {
+                    self.forget(flow);
+                    pending.phase = Phase::Done;
+                }
+            },
+            Phase::Done => {}
+        }
+    }
+
+    /// The node that was chosen cannot: the request goes to another one.
+    pub(super) fn try_another(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        pending.tried.push(pending.entry.node);
+        pending.leave_request();
+        self.adopt(at, flow, pending);
+    }
+
+    /// No node owns the flow any more: on to what it was released for.
+    pub(super) fn released(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        pending.entry.mode = sb_mode::SB_MODE_HELD as u8;
+        match pending.reply.take() {
+            Some(reply) => self.answer(at, flow, pending, &reply),
+            None => self.adopt(at, flow, pending),
+        }
+    }
+}

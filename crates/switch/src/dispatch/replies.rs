@@ -1,0 +1,210 @@
+//! What nodes say.
+
+use switchback_wire::packet::{TcpView, bare, flags, timestamps};
+use switchback_wire::{
+    SB_FLAG_BODY, SB_SYN_ALL, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_reason,
+    sb_record,
+};
+
+use super::held::{HeldPacket, before};
+use super::pending::{Pending, Phase};
+use super::{Dispatcher, Moment, UNOWNED};
+use crate::plan::NodeId;
+
+/// A flow's entry from what its node says of it. Inside a body, where the next request begins is not known any more.
+fn entry_from(option: &sb_option, node: NodeId, next: u32, mode: sb_mode) -> sb_flow_entry {
+    let in_body = u32::from(option.flags) & SB_FLAG_BODY != 0;
+    sb_flow_entry {
+        node,
+        origin: u32::from_be(option.origin),
+        next,
+        mss: u16::from_be(option.mss),
+        options: option.flags & SB_SYN_ALL as u8,
+        wscale: option.wscale,
+        mode: if in_body { sb_mode::SB_MODE_TUNNEL } else { mode } as u8,
+        requests: u16::from_be(option.requests),
+        heads: u32::from_be(option.detail),
+        ..Default::default()
+    }
+}
+
+impl Dispatcher {
+    /// A handoff packet from a node.
+    pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
+        let option = &record.option;
+        let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
+        let Some(op) = sb_op::from_number(option.op) else { return };
+        let flow = &record.flow;
+        if op == sb_op::SB_OP_OWNED {
+            self.on_owned(at, record, node, packet, view);
+            return;
+        }
+        let origin = u32::from_be(option.origin);
+        let taken = self.pending.take(flow);
+        let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
+            let no_socket =
+                op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8;
+            if let Some(entry) = no_socket.then(|| (at.map)(flow)).flatten() {
+                self.on_no_socket(at, record, node, entry, packet, view);
+            }
+            return;
+        };
+        // A late answer to an earlier question says nothing about this one.
+        if pending.entry.node == node && view.seq == pending.asked_at() {
+            if op == sb_op::SB_OP_RELEASED {
+                pending.go_on_from(view.ack, timestamps(packet, &view).map(|(_, echo)| echo));
+            }
+            self.on_answer_of_node(at, flow, &mut pending, op, option.reason, view.ack);
+        }
+        self.keep(*flow, pending);
+    }
+
+    fn on_answer_of_node(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        op: sb_op,
+        reason: u8,
+        ack: u32,
+    ) {
+        let node = pending.entry.node;
+        match (op, &pending.phase) {
+            (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
+                self.stats.adopted(pending.request.service, node);
+                pending.finish_request();
+                if pending.is_tunnel() {
+                    self.pass_on(flow, pending);
+                } else {
+                    self.advance(at, flow, pending);
+                }
+            }
+            (sb_op::SB_OP_REFUSED, Phase::Adopting) => {
+                self.stats.refused(node);
+                pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;
+                self.try_another(at, flow, pending);
+            }
+            (sb_op::SB_OP_RELEASED, Phase::Releasing) => {
+                self.stats.released(node);
+                if reason == sb_reason::SB_REASON_RESPONDING as u8 {
+                    // Half a response is with the client already: another one cannot follow.
+                    self.reset(flow, ack);
+                    pending.phase = Phase::Done;
+                } else {
+                    self.released(at, flow, pending);
+                }
+            }
+            (sb_op::SB_OP_BUSY, Phase::Releasing) if reason == sb_reason::SB_REASON_CLOSING as u8 => {
+                // The server ends the connection: its kernel tells the client so, as on any connection.
+                self.pass_on(flow, pending);
+            }
+            (sb_op::SB_OP_BUSY, Phase::Releasing) if reason == sb_reason::SB_REASON_DUPLICATE as u8 => {
+                // The node has the request; it is the flow map that is behind.
+                pending.enter_request();
+                self.set_entry(flow, &pending.entry);
+                pending.finish_request();
+                self.advance(at, flow, pending);
+            }
+            (sb_op::SB_OP_BUSY, Phase::Releasing) => {
+                self.stats.busy += 1;
+                pending.wait_longer(at.now);
+            }
+            _ => {}
+        }
+    }
+
+    /// All that is held goes to the flow's node, whatever it is.
+    fn pass_on(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        let packets = pending.take_all();
+        self.set_entry(flow, &pending.entry);
+        self.forward_all(flow, &pending.entry, &packets);
+        pending.phase = Phase::Done;
+    }
+
+    /// A request was forwarded to a node that has no socket for its flow, because its server or the node itself was
+    /// restarted. Any node can take it from here.
+    fn on_no_socket(
+        &mut self,
+        at: Moment<'_>,
+        record: &sb_record,
+        node: NodeId,
+        recorded: sb_flow_entry,
+        packet: &[u8],
+        view: TcpView,
+    ) {
+        let option = &record.option;
+        // Only the flow's latest request counts: a late copy of an earlier one finds no socket where the flow was.
+        let latest = self.entry_of(&record.flow, recorded);
+        if latest.origin != u32::from_be(option.origin)
+            || latest.node != node
+            || latest.requests != u16::from_be(option.requests)
+        {
+            return;
+        }
+        let Some(held) = HeldPacket::new(packet) else { return };
+        let entry = sb_flow_entry {
+            next: view.seq,
+            mode: sb_mode::SB_MODE_HELD as u8,
+            requests: 0,
+            framing: Default::default(),
+            ..latest
+        };
+        let mut pending = Pending::new(entry, at.now);
+        pending.hold(&held);
+        self.advance(at, &record.flow, &mut pending);
+        self.keep(record.flow, pending);
+    }
+
+    /// A packet of a flow that we do not know, with no valid cookie: after a restart, or because another switch had
+    /// the VIP. Its node knows it.
+    pub(super) fn on_unknown(&mut self, at: Moment<'_>, flow: &sb_flow, packet: &[u8], view: TcpView) {
+        match self.probed.get(flow) {
+            None => {
+                self.probed.insert(*flow, at.now);
+            }
+            Some(first) if at.now.saturating_sub(*first) >= UNOWNED => {
+                self.stats.reset_unowned += 1;
+                self.output.to_client(flow, &bare(flow, false, view.ack, 0, flags::RST));
+                return;
+            }
+            Some(_) => {}
+        }
+        self.stats.probed += 1;
+        for id in 0..self.plan.nodes.len() as NodeId {
+            self.send(sb_op::SB_OP_PROBE, id, flow, &sb_flow_entry::default(), &view, packet, 0);
+        }
+    }
+
+    fn on_owned(&mut self, at: Moment<'_>, record: &sb_record, node: NodeId, packet: &[u8], view: TcpView) {
+        let flow = &record.flow;
+        let next = u32::from_be(record.option.next);
+        let entry = entry_from(&record.option, node, next, sb_mode::SB_MODE_REQUESTS);
+        if let Some(mut pending) = self.pending.take(flow) {
+            if pending.phase == Phase::Assembling
+                && pending.entry.node == node
+                && pending.entry.origin == entry.origin
+            {
+                pending.confirm_mark(&entry, self.plan.limits.head_timeout);
+                if pending.is_tunnel() {
+                    self.pass_on(flow, &mut pending);
+                } else {
+                    self.advance(at, flow, &mut pending);
+                }
+            }
+            self.keep(*flow, pending);
+            return;
+        }
+        if self.recent.get(flow).is_some() {
+            return;
+        }
+        self.stats.recovered += 1;
+        self.probed.remove(flow);
+        self.set_entry(flow, &entry);
+        let beyond = before(entry.next, view.seq.wrapping_add(view.len() as u32));
+        if !view.is_empty() && beyond && entry.mode == sb_mode::SB_MODE_REQUESTS as u8 {
+            self.on_client(at, flow, entry, packet, view);
+        } else {
+            self.forward(flow, &entry, &view, packet, 0);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Bodies, ends of connections, and what the switch says itself.
+
+use std::time::Duration;
+
+use switchback_wire::packet::{TcpView, bare, flags, segment};
+use switchback_wire::*;
+
+use super::cases::settled;
+use super::model::*;
+use sb_op::*;
+use sb_reason::*;
+
+const CHUNKED: &str = "POST /web/up HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// A world in which a node has a request with a chunked body, of which so much has been sent.
+fn uploading(body: &str) -> (World, ToNode, u32) {
+    let mut world = World::new();
+    let request = [CHUNKED, body].concat();
+    let sent = world.client_packet(&data(0, 0, request.as_bytes()));
+    let [adopt] = &sent[..] else { panic!("one ADOPT, not {sent:?}") };
+    assert!(world.answer(adopt, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    assert_eq!(world.dispatcher.pending(), 0);
+    (world, adopt.clone(), request.len() as u32)
+}
+
+fn text(packet: &[u8]) -> String {
+    let view = TcpView::parse(packet).unwrap();
+    String::from_utf8_lossy(&packet[view.data..view.end]).into_owned()
+}
+
+#[test]
+fn the_program_follows_chunks_and_the_next_request_is_routed() {
+    let (mut world, adopt, len) = uploading("5\r\nhel");
+    assert_eq!(world.map[&flow()].next, ORIGIN.wrapping_add(len + 2), "the chunk's data is skipped");
+    let sent = world.client_packet(&data(len, 0, b"lo\r\n3\r\nabc\r\n"));
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
+    assert_ne!(sent[0].option.flags & SB_FLAG_BODY as u8, 0);
+    let sent = world.client_packet(&data(len + 12, 0, b"0\r\n\r\n"));
+    assert_eq!(sent[0].option.flags & SB_FLAG_BODY as u8, 0);
+    assert_eq!(world.dispatcher.pending(), 0, "without the L7 thread");
+    let sent = world.client_packet(&data(len + 17, 10, &get("/img/b")));
+    assert_eq!(sent[0].op, SB_OP_RELEASE);
+    assert_eq!(u16::from_be(sent[0].option.requests), 1);
+}
+
+#[test]
+fn a_gap_in_a_body_is_held_until_it_closes() {
+    let (mut world, adopt, len) = uploading("");
+    let parts = ["4\r\nabcd\r\n", "2\r\nef\r\n", "0\r\n\r\n"];
+    let second = len + parts[0].len() as u32;
+    assert!(world.client_packet(&data(second, 0, parts[1].as_bytes())).is_empty());
+    assert!(world.client_packet(&data(second + parts[1].len() as u32, 0, parts[2].as_bytes())).is_empty());
+    let sent = world.client_packet(&data(len, 0, parts[0].as_bytes()));
+    let bytes: Vec<u8> = sent.iter().flat_map(|sent| sent.data()).copied().collect();
+    assert_eq!(bytes, parts.concat().as_bytes());
+    assert!(sent.iter().all(|sent| sent.op == SB_OP_FORWARD && sent.node == adopt.node));
+    let entry = world.map[&flow()];
+    assert_eq!((entry.asked, entry.framing.state), (0, SB_FRAMING_NONE as u16));
+    assert_eq!(world.dispatcher.pending(), 0);
+}
+
+#[test]
+fn a_gap_that_stays_costs_no_connection() {
+    let (mut world, _, len) = uploading("");
+    assert!(world.client_packet(&data(len + 9, 0, b"2\r\nef\r\n")).is_empty());
+    let probe = world.pass();
+    assert_eq!(probe[0].op, SB_OP_PROBE, "is the mark right?");
+    while world.dispatcher.pending() > 0 {
+        world.pass();
+    }
+    assert!(world.to_client.is_empty());
+    let sent = world.client_packet(&data(len, 0, b"4\r\nabcd\r\n"));
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD));
+}
+
+#[test]
+fn a_body_that_is_none_ends_in_400_once_the_node_has_given_up() {
+    let (mut world, adopt, len) = uploading("3\r\nabc\r\n");
+    let sent = world.client_packet(&data(len, 0, b"xyz\r\n"));
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
+    assert_ne!(sent[0].option.flags & SB_FLAG_ABORT as u8, 0);
+    assert!(world.to_client.is_empty());
+    let again = world.pass();
+    assert_ne!(again[0].option.flags & SB_FLAG_ABORT as u8, 0);
+    assert!(world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
+    assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 400 "), "{}", text(&world.to_client[0]));
+    assert!(text(&world.to_client[0]).contains("invalid_chunk_size"));
+    assert_eq!(world.dispatcher.stats.refused_requests["invalid_chunk_size"], 1);
+}
+
+#[test]
+fn in_the_middle_of_a_response_there_is_no_other_and_the_client_is_reset() {
+    let (mut world, _, len) = uploading("");
+    let sent = world.client_packet(&data(len, 50, b"xyz\r\n"));
+    let mut option = sent[0].option;
+    (option.op, option.reason) = (SB_OP_RELEASED as u8, SB_REASON_RESPONDING as u8);
+    let numbers = (sent[0].view().seq, SERVER + 70);
+    let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
+    assert!(world.handoff(sent[0].node, option, &released).is_empty());
+    let reset = TcpView::parse(&world.to_client[0]).unwrap();
+    assert_eq!((reset.seq, reset.flags), (SERVER + 70, flags::RST));
+    assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
+}
+
+#[test]
+fn a_bad_body_in_the_first_packet_reaches_no_node() {
+    let mut world = World::new();
+    assert!(world.client_packet(&data(0, 0, [CHUNKED, "5;x\r\n"].concat().as_bytes())).is_empty());
+    assert!(text(&world.to_client[0]).contains("chunk_extension"));
+}
+
+#[test]
+fn a_flow_that_is_found_again_inside_a_body_stays_with_its_node() {
+    let (world, adopt, len) = uploading("ff\r\nabc");
+    let option = handoff::option(SB_OP_OWNED, &world.map[&flow()]);
+    let mut world = World::new();
+    let more = data(len, 100, b"more");
+    world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &more);
+    let sent = world.handoff(adopt.node, option, &more);
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
+    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_TUNNEL as u8);
+}
+
+#[test]
+fn http2_with_prior_knowledge_takes_the_first_route_that_asks_for_nothing_it_lacks() {
+    let mut world = World::new();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let sent = world.client_packet(&data(0, 0, preface));
+    assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_ADOPT, &preface[..]));
+    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_TUNNEL as u8);
+}
+
+#[test]
+fn a_redirect_names_the_place() {
+    let mut world = World::new();
+    let request = b"GET /old/a?b=c HTTP/1.1\r\nHost: shop.example.com:80\r\n\r\n";
+    assert!(world.client_packet(&data(0, 0, request)).is_empty());
+    let answer = text(&world.to_client[0]);
+    assert!(answer.starts_with("HTTP/1.1 308 Permanent Redirect\r\n"), "{answer}");
+    assert!(answer.contains("\r\nLocation: https://shop.example.com/old/a?b=c\r\n"), "{answer}");
+}
+
+#[test]
+fn a_client_that_closes_in_a_head_is_told_so() {
+    let mut world = World::new();
+    world.client_packet(&data(0, 0, b"GET /web/a HTT"));
+    world.client_packet(&bare(&flow(), true, ORIGIN.wrapping_add(14), SERVER, flags::FIN | flags::ACK));
+    assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 400 "));
+    let view = TcpView::parse(&world.to_client[0]).unwrap();
+    assert_eq!(view.ack, ORIGIN.wrapping_add(14));
+}
+
+#[test]
+fn an_answer_is_sent_until_the_client_has_it() {
+    let mut world = World::new();
+    world.client_packet(&data(0, 0, &get("/none")));
+    world.pass();
+    world.pass();
+    assert_eq!(world.to_client.len(), 3);
+    assert_eq!(world.to_client[0], world.to_client[2]);
+    let end = SERVER + text(&world.to_client[0]).len() as u32 + 1;
+    let next = ORIGIN.wrapping_add(get("/none").len() as u32);
+    world.client_packet(&bare(&flow(), true, next, end, flags::ACK));
+    world.client_packet(&bare(&flow(), true, next, end, flags::FIN | flags::ACK));
+    assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
+}
+
+#[test]
+fn a_refusal_by_another_node_or_of_another_request_is_ignored() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let sent = world.client_packet(&data(len, 100, &get("/web/b")));
+    let late = sent[0].clone();
+    world.client_packet(&data(len + get("/web/b").len() as u32, 200, &get("/web/c")));
+    assert!(world.answer(&late, SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty(), "of another request");
+    let entry = world.map[&flow()];
+    let mut option = handoff::option(SB_OP_REFUSED, &entry);
+    option.reason = SB_REASON_NO_SOCKET as u8;
+    assert!(world.handoff(node(3), option, &late.packet).is_empty(), "by another node");
+    let sent = world.handoff(adopt.node, option, &late.packet);
+    assert_eq!(sent[0].op, SB_OP_ADOPT);
+}
+
+#[test]
+fn a_head_byte_by_byte_costs_little_memory() {
+    let mut world = World::new();
+    let head = format!("GET /web/{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(8000));
+    let mut sent = Vec::new();
+    for (index, byte) in head.bytes().enumerate() {
+        assert!(sent.is_empty());
+        sent = world.client_packet(&data(index as u32, 0, &[byte]));
+        assert!(world.dispatcher.held() < 10_000, "{} bytes held", world.dispatcher.held());
+    }
+    let bytes: Vec<u8> = sent.iter().flat_map(|sent| sent.data()).copied().collect();
+    assert_eq!((sent[0].op, String::from_utf8(bytes).unwrap()), (SB_OP_ADOPT, head));
+}
+
+#[test]
+fn a_head_beyond_the_limit_is_431() {
+    let mut world = World::new();
+    world.dispatcher.plan().limits.head = 1024;
+    let head = format!("GET /web/{} HTTP/1.1\r\n", "x".repeat(2000));
+    world.client_packet(&data(0, 0, &head.as_bytes()[..1000]));
+    assert!(world.to_client.is_empty());
+    world.client_packet(&data(1000, 0, &head.as_bytes()[1000..1400]));
+    assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 431 "));
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_413_in_one_piece_or_in_chunks() {
+    let length = "POST /web/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n".to_string();
+    let chunks = format!("{CHUNKED}3e8\r\n{}\r\n1\r\n", "x".repeat(1000));
+    for request in [length, chunks] {
+        let mut world = World::new();
+        world.dispatcher.plan().limits.body = Some(1000);
+        assert!(world.client_packet(&data(0, 0, request.as_bytes())).is_empty());
+        assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 413 "));
+    }
+}
+
+#[test]
+fn kernels_that_refuse_end_in_502() {
+    let mut world = World::new();
+    let mut sent = world.client_packet(&data(0, 0, &get("/img/a")));
+    let start = world.now;
+    while world.to_client.is_empty() {
+        assert!(world.now < start + Duration::from_secs(5));
+        sent = match sent.first() {
+            Some(adopt) => world.answer(&adopt.clone(), SB_OP_REFUSED, SB_REASON_FAILED),
+            None => world.pass(),
+        };
+    }
+    assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 502 "));
+}
+
+#[test]
+fn the_slowest_client_gives_way() {
+    let mut world = World::new();
+    world.dispatcher.plan().limits.held = 2000;
+    world.client_packet(&data(0, 0, &[b"GET /web/", &[b'x'; 900][..]].concat()));
+    assert_eq!(world.dispatcher.pending(), 1);
+    let held = world.dispatcher.held();
+    world.record_of_another_client(&[b'x'; 900]);
+    assert_eq!((world.dispatcher.pending(), world.dispatcher.stats.evicted), (1, 1));
+    assert!(world.dispatcher.held() <= held + 100);
+    // Its packets come again, and find room once there is some.
+    world.dispatcher.plan().limits.held = 1 << 20;
+    world.client_packet(&data(0, 0, &[b"GET /web/", &[b'x'; 900][..]].concat()));
+    assert_eq!(world.dispatcher.pending(), 2);
+}
