@@ -15,8 +15,10 @@ SWITCHBACK := cargo run --quiet --release --package switchback-cli --
 # command:package, and packages that have no command.
 COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
-	curl:curl wrk:wrk nginx:nginx-light apache2:apache2-bin caddy:caddy
-PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev
+	curl:curl wrk:wrk nginx:nginx-light apache2:apache2-bin caddy:caddy \
+	go:golang-go node:nodejs chromium:chromium
+PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev \
+	python3-requests python3-httpx python3-websockets node-undici
 
 demo: deps
 	cargo build --release --package switchback-cli

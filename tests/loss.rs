@@ -5,8 +5,9 @@ mod common;
 use std::thread;
 use std::time::Duration;
 
-use common::http::{Documents, fetch};
+use common::http::{Documents, alternating, fetch};
 use common::{Cluster, Result};
+use switchback_lab::{Host, Impairment};
 
 const CONNECTIONS: usize = 4;
 const DOWNLOADS: usize = 5;
@@ -63,4 +64,54 @@ fn one_percent_each_way_between_switch_and_nodes() -> Result {
     assert!(status["dispatch"]["resent"].as_u64() > Some(0), "{status:#}");
     cluster.lab.switch(0).set_loss(0, 0)?;
     cluster.down()
+}
+
+/// Packets lost, duplicated and late, each way, on a host's cable: copies of handoffs arrive long after the flow
+/// has moved on. No connection ends for it.
+fn impaired(host: impl Fn(&Cluster) -> &Host) -> Result {
+    const CONNECTIONS: usize = 6;
+    const ROUNDS: u64 = 4;
+    const REQUESTS: usize = 100;
+    let cluster = Cluster::start()?;
+    let documents = Documents::of(&cluster.lab)?;
+    for seed in 0..ROUNDS {
+        let impaired = host(&cluster).impair(Impairment {
+            loss_permille: 30,
+            duplicate_permille: 30,
+            reorder_permille: 30,
+            hold: Duration::from_millis(60),
+            seed,
+        })?;
+        let url = |path: &str| if seed % 2 == 0 { cluster.url4(path) } else { cluster.url6(path) };
+        thread::scope(|scope| {
+            let load = || -> Result {
+                let responses =
+                    fetch(cluster.client(), &alternating(&documents, REQUESTS, url), &[], TIMEOUT)?;
+                assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
+                Ok(())
+            };
+            let loads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(load)).collect();
+            loads.into_iter().try_for_each(|load| load.join().expect("all on one connection"))
+        })?;
+        for traffic in [impaired.from_host(), impaired.to_host()] {
+            assert!(traffic.lost.min(traffic.duplicated).min(traffic.reordered) > 10, "{traffic:?}");
+        }
+        impaired.heal()?;
+    }
+    cluster.down()
+}
+
+#[test]
+fn late_copies_at_the_client() -> Result {
+    impaired(Cluster::client)
+}
+
+#[test]
+fn late_copies_at_the_switch() -> Result {
+    impaired(|cluster| cluster.lab.switch(0))
+}
+
+#[test]
+fn late_copies_at_a_node() -> Result {
+    impaired(|cluster| cluster.lab.node(0))
 }

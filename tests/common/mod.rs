@@ -29,9 +29,14 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a state is looked at that nobody announces.
 const POLL: Duration = Duration::from_millis(10);
 
+/// Whether tests may take their time.
+pub fn long() -> bool {
+    std::env::var_os("SWITCHBACK_LONG").is_some_and(|value| value == "1")
+}
+
 /// How long a load lasts.
 pub fn load_seconds() -> u64 {
-    if std::env::var_os("SWITCHBACK_LONG").is_some_and(|value| value == "1") { 10 } else { 3 }
+    if long() { 10 } else { 3 }
 }
 
 /// Tests that measure time, or fill the machine with packets, have it for themselves. Test programs run one
@@ -74,6 +79,12 @@ pub struct Plan {
     pub generic_xdp: bool,
     /// Lines for every server.
     pub server_extra: &'static str,
+    /// Lines for the servers of single nodes.
+    pub node_extra: Vec<(usize, &'static str)>,
+    /// Lines of the configuration's section `[limits]`.
+    pub limits: &'static str,
+    /// Routes before the others.
+    pub routes: &'static str,
 }
 
 impl Default for Plan {
@@ -86,6 +97,9 @@ impl Default for Plan {
             ipv6_nodes: Vec::new(),
             generic_xdp: false,
             server_extra: "",
+            node_extra: Vec::new(),
+            limits: "",
+            routes: "",
         }
     }
 }
@@ -93,7 +107,7 @@ impl Default for Plan {
 impl Plan {
     /// The cluster.toml; for a reload with changes too.
     pub fn config(&self, lab: &Lab) -> String {
-        let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n".to_owned();
+        let mut text = format!("[cluster]\nkey_file = \"{{key_file}}\"\n\n[limits]\n{}\n\n", self.limits);
         let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
         let used = |index: &usize| self.pools.iter().any(|(_, nodes)| nodes.contains(index));
         for index in (0..self.servers.len()).filter(used) {
@@ -106,6 +120,7 @@ impl Plan {
             add(format!("[[pool]]\nname = \"{name}\"\nnodes = [{nodes}]\npolicy = \"round-robin\"\n\n"));
         }
         add("[[service]]\nname = \"shop\"\nlisten = [\"{vip4}:80\", \"[{vip6}]:80\"]\n\n".to_owned());
+        add(format!("{}\n", self.routes));
         if self.pools.iter().any(|(name, _)| *name == "img") {
             add("[[service.route]]\npath = \"/img/\"\npool = \"img\"\n\n".to_owned());
         }
@@ -159,7 +174,9 @@ impl Cluster {
         lab.add_document("img/small", &[b'#'; 200])?;
         lab.add_document("img/1m", &http::block(1))?;
         for (index, &kind) in plan.servers.iter().enumerate() {
-            let options = ServerOptions { extra: plan.server_extra.to_owned(), ..ServerOptions::default() };
+            let own = plan.node_extra.iter().filter(|(node, _)| *node == index).map(|(_, extra)| *extra);
+            let extra = [plan.server_extra].into_iter().chain(own).collect::<Vec<_>>().join("\n");
+            let options = ServerOptions { extra, ..ServerOptions::default() };
             lab.node(index).server(kind, &options)?;
         }
         let config = lab.write_config_text(&plan.config(&lab))?;

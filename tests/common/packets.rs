@@ -44,6 +44,16 @@ pub fn flow(client: SocketAddr, vip: SocketAddr) -> sb_flow {
 pub struct Random(pub u64);
 
 impl Random {
+    /// Seeds that lie side by side give numbers that have nothing in common.
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Below `limit`, which is small.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        u64::from(self.next()) % limit
+    }
+
     pub fn next(&mut self) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -195,6 +195,10 @@ impl Host {
         &self.net
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn links(&self) -> &[Link] {
         &self.plan.links
     }

@@ -116,6 +116,18 @@ impl Lab {
         }
     }
 
+    /// Makes the way from the router to the clients narrower than any host knows: longer packets are answered
+    /// with ICMP "fragmentation needed" or "packet too big". Panics in a lab without a router.
+    pub fn set_path_mtu(&self, bytes: u32) -> Result<()> {
+        let router = self.router().expect("a path has an MTU of its own only behind a router");
+        let (interface, ..) = router.interfaces()[0];
+        let routes = self.clients().flat_map(|client| {
+            [format!("{}/32", client.ipv4()), format!("{}/128", client.ipv6())]
+                .map(|to| format!("route replace {to} dev {interface} mtu lock {bytes}\n"))
+        });
+        router.namespace().ip(&routes.collect::<String>())
+    }
+
     /// Puts a file into the document trees of all nodes, as `/name`. Servers started earlier or later all
     /// have it.
     pub fn add_document(&self, name: &str, content: &[u8]) -> Result<()> {

@@ -191,7 +191,7 @@ impl Host {
 
     /// Merging stays on, or the ports would lose their NAPI threads, but no packet is small enough to be
     /// merged.
-    fn stop_merging(&self) -> Result<()> {
+    pub(crate) fn stop_merging(&self) -> Result<()> {
         let names = self.net().tool(&["ip", "-j", "link", "show", "type", "veth"], "")?;
         let names: Vec<Value> = parse(&names)?;
         let names = names.iter().filter_map(|link| link["ifname"].as_str());
@@ -276,6 +276,13 @@ fn shape(namespace: &NetNs, device: &str, bits_per_second: Option<u64>) -> Resul
     let (rate, burst) = (format!("{rate}bit"), format!("{burst}b"));
     let words = ["tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate];
     namespace.tool(&[&words[..], &["burst", &burst, "latency", QUEUE_LATENCY]].concat(), "").map(drop)
+}
+
+/// The MTU of a device in bytes.
+pub(crate) fn mtu_of(namespace: &NetNs, device: &str) -> Result<u64> {
+    let json = namespace.tool(&["ip", "-j", "link", "show", "dev", device], "")?;
+    let shown: Value = parse(&json)?;
+    shown[0]["mtu"].as_u64().ok_or_else(|| Error::NotFound(format!("the MTU of {device}")))
 }
 
 fn parse<T: for<'a> Deserialize<'a>>(json: &str) -> Result<T> {

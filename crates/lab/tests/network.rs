@@ -230,6 +230,28 @@ fn packets_above_the_mtu_do_not_pass() -> Result<()> {
 }
 
 #[test]
+fn a_narrow_path_tells_senders_so() -> Result<()> {
+    let lab = Lab::builder().topology(Topology::Routed).up()?;
+    let (client, node) = (lab.client(0), lab.node(0));
+    let told = [
+        node.count("icmp type destination-unreachable icmp code frag-needed")?,
+        node.count("icmpv6 type packet-too-big")?,
+    ];
+    lab.set_path_mtu(1280)?;
+    for (to, told) in both(client).into_iter().zip(told) {
+        // No longer than the MTU of any interface, headers included.
+        let long = |host: &Host, to: IpAddr| {
+            host.run(["ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", "1400", &to.to_string()])
+        };
+        let refused = long(node, to)?;
+        assert!(!refused.status.success() && refused.stdout.contains("mtu"), "{}", refused.stdout);
+        assert_eq!(told.to_host()?.packets, 1, "{to}");
+    }
+    // Over TCP the sender makes shorter packets.
+    transfer(node, client, MIB).map(drop)
+}
+
+#[test]
 fn counters_count_what_passes() -> Result<()> {
     let lab = Lab::builder().up()?;
     let counter = lab.node(0).count("icmp type echo-reply")?;

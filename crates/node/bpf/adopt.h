@@ -244,6 +244,9 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         /* A copy that was delayed on its way: the flow was here, and has moved on since. */
         if (ours && flow->state == SB_OWN_RELEASED && (__s32)(h->seq - flow->next) < 0)
                 return drop(SB_NODE_DROP_STALE);
+        /* Likewise, and it is about to come back: a later request is being adopted. */
+        if (ours && flow->state == SB_OWN_ADOPTING && (__s32)(bpf_ntohl(h->option.next) - flow->next) < 0)
+                return drop(SB_NODE_DROP_STALE);
         /*
          * Sent again, because the switch did not hear of the adoption. Packets that arrive together all pass here
          * before the first of them reaches its socket: then what becomes of the adoption shows behind this copy.

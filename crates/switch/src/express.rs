@@ -3,7 +3,7 @@
 //! A configuration is written to the bank that is not in use; the VIPs, which are replaced after it, say which bank
 //! holds theirs.
 
-use switchback_config::Cluster;
+use switchback_config::{Cluster, Service};
 use switchback_wire::{SB_EXPRESS_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip};
 
 use crate::automaton::{Automaton, COLUMNS, DEAD, STATE};
@@ -13,6 +13,20 @@ const BANK_STATES: usize = SB_EXPRESS_STATES as usize / 2;
 const BANK_VERDICTS: usize = SB_EXPRESS_VERDICTS as usize / 2;
 const BANK_POOLS: usize = SB_EXPRESS_POOLS as usize / 2;
 const NODE_WORDS: usize = SB_EXPRESS_NODES as usize / 64;
+
+/// The automaton of each service, as far as all of them fit into a bank; none where there are too many pools.
+pub fn automata(cluster: &Cluster) -> Vec<Option<Automaton>> {
+    // The first state of either bank is not used.
+    let (mut states, mut verdicts) = (BANK_STATES - 1, BANK_VERDICTS);
+    let fit = |service: &Service| {
+        let automaton = Automaton::compile(&service.routes, states)
+            .filter(|automaton| automaton.verdicts.len() <= verdicts && cluster.pools.len() <= BANK_POOLS)?;
+        states -= automaton.transitions.len() - 1;
+        verdicts -= automaton.verdicts.len();
+        Some(automaton)
+    };
+    cluster.services.iter().map(fit).collect()
+}
 
 /// The program's memory.
 pub struct Tables<'a> {
@@ -27,23 +41,19 @@ pub struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Writes a configuration to a bank. The result has, for each service, what its VIPs must say; a service whose
-    /// routes do not fit, or whose configuration has too many pools, is left to the L7 thread.
+    /// Writes a configuration to a bank. The result has, for each service, what its VIPs must say; a service that has
+    /// no automaton is left to the L7 thread.
     pub fn write(&mut self, bank: usize, cluster: &Cluster, id: impl Fn(usize) -> NodeId) -> Vec<sb_vip> {
-        let left_alone = |service| sb_vip { service, ..Default::default() };
-        if cluster.pools.len() > BANK_POOLS {
-            return (0..cluster.services.len() as u16).map(left_alone).collect();
+        if cluster.pools.len() <= BANK_POOLS {
+            self.write_members(bank, cluster, id);
         }
-        self.write_members(bank, cluster, id);
         // State 0 is shared: it is dead in both banks.
         let (mut next_state, mut next_verdict) = (bank * BANK_STATES + 1, bank * BANK_VERDICTS);
-        let (last_state, last_verdict) = ((bank + 1) * BANK_STATES, (bank + 1) * BANK_VERDICTS);
         let mut vips = Vec::new();
-        for (index, service) in cluster.services.iter().enumerate() {
-            let automaton = Automaton::compile(&service.routes, last_state - next_state)
-                .filter(|automaton| automaton.verdicts.len() <= last_verdict - next_verdict);
+        for (index, automaton) in automata(cluster).into_iter().enumerate() {
+            let service = index as u16;
             let Some(automaton) = automaton else {
-                vips.push(left_alone(index as u16));
+                vips.push(sb_vip { service, ..Default::default() });
                 continue;
             };
             vips.push(sb_vip {
@@ -51,7 +61,7 @@ impl Tables<'_> {
                 hosts: automaton.hosts,
                 verdicts: next_verdict as u32,
                 bank: bank as u16,
-                service: index as u16,
+                service,
                 mss: 0,
             });
             self.verdicts[next_verdict..][..automaton.verdicts.len()].copy_from_slice(&automaton.verdicts);

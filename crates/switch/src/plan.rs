@@ -161,15 +161,41 @@ impl Plan {
     }
 }
 
+/// What a route can ask of a request, in the order in which it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The host that the request names.
+    Host,
+    /// The beginning of its path.
+    Path,
+    /// Its method.
+    Method,
+    /// One of its header fields.
+    Header,
+}
+
 /// Whether all of the route's conditions hold.
 pub fn takes(route: &Route, head: &Head<'_>) -> bool {
+    failed(route, head).is_none()
+}
+
+/// The first of the route's conditions that does not hold.
+pub fn failed(route: &Route, head: &Head<'_>) -> Option<Condition> {
     let host = route.host.as_ref().is_none_or(|wanted| head.host.is_some_and(|host| wanted.matches(host)));
     let path = route.path.as_ref().is_none_or(|prefix| head.path().starts_with(prefix));
     let method = route.methods.is_empty() || route.methods.iter().any(|method| method == head.method);
-    host && path
-        && method
-        && route.header.as_ref().is_none_or(|wanted| {
-            head.header(&wanted.name)
-                .is_some_and(|value| wanted.value.as_ref().is_none_or(|text| text.as_bytes() == value))
-        })
+    if !host {
+        return Some(Condition::Host);
+    }
+    if !path {
+        return Some(Condition::Path);
+    }
+    if !method {
+        return Some(Condition::Method);
+    }
+    let header = route.header.as_ref().is_none_or(|wanted| {
+        head.header(&wanted.name)
+            .is_some_and(|value| wanted.value.as_ref().is_none_or(|text| text.as_bytes() == value))
+    });
+    (!header).then_some(Condition::Header)
 }

@@ -6,10 +6,10 @@
 //! something first: that it released the flow, or that it adopted it. The packets of a pending request are held,
 //! unacknowledged, and sent again until the node answers. The client keeps them too, so losing all this loses nothing.
 
-mod answer;
+pub(crate) mod answer;
 mod flows;
-mod held;
-mod mark;
+pub(crate) mod held;
+pub(crate) mod mark;
 mod output;
 mod pending;
 mod progress;
@@ -49,7 +49,7 @@ pub struct Moment<'a> {
 }
 
 /// What to do with the data at a mark.
-enum Verdict {
+pub(crate) enum Verdict {
     To(Request),
     Answer { reply: Reply, head: bool },
     Incomplete,
@@ -281,7 +281,7 @@ impl Dispatcher {
     }
 
     /// What is to become of the request at the start of `data`, where the mark of `entry` is.
-    fn judge(&self, flow: &sb_flow, data: &[u8], entry: &sb_flow_entry) -> Verdict {
+    pub(crate) fn judge(&self, flow: &sb_flow, data: &[u8], entry: &sb_flow_entry) -> Verdict {
         let limits = self.plan.http_limits();
         let refuse = |reject: Reject, head| Verdict::Answer { reply: Reply::Refused(reject), head };
         let head = match parse_head(data, &limits) {

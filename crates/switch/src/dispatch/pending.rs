@@ -87,6 +87,7 @@ pub struct Pending {
     pub looked_at: usize,
     /// The entry before the request in progress.
     start: sb_flow_entry,
+    /// Since when the request in progress has been waiting.
     born: Duration,
     /// The mark at which something is missing, and since when.
     missing_since: Option<(u32, Duration)>,
@@ -203,8 +204,9 @@ impl Pending {
     }
 
     /// The held data begins with this request.
-    pub fn begin(&mut self, request: Request) {
+    pub fn begin(&mut self, request: Request, now: Duration) {
         self.request = request;
+        self.born = now;
         self.start = self.entry;
         self.tried.clear();
         self.looked_at = 0;
@@ -236,6 +238,7 @@ impl Pending {
     pub fn finish_request(&mut self) {
         self.sent.clear();
         self.tried.clear();
+        self.failed = false;
         self.phase = Phase::Assembling;
     }
 

@@ -118,7 +118,7 @@ impl Dispatcher {
                     return;
                 }
                 Verdict::To(request) => {
-                    pending.begin(request);
+                    pending.begin(request, at.now);
                     if !pending.has_node() {
                         self.adopt(at, flow, pending);
                         return;

@@ -209,15 +209,27 @@ impl Bench {
         handoff_key(&[CLUSTER_KEYS[0]; 32])
     }
 
-    /// The frame in which the program must forward a client's packet, as user space would make it. The outer header
-    /// has the inner one's traffic class (RFC 6040 section 4.1), which user space leaves out.
+    /// The frame in which the program must forward a client's packet, as user space would make it.
     pub fn forwarded(&self, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], flags: u32) -> Vec<u8> {
-        let node = self.node_address(entry.node);
         let mut option = option(sb_op::SB_OP_FORWARD, entry);
         option.flags |= flags as u8;
         let view = TcpView::parse(packet).expect("a TCP packet");
+        self.handed(entry.node, flow, option, &view, packet)
+    }
+
+    /// Likewise a packet about a flow, whatever it is, with the position in the flow that `view` says. The outer
+    /// header has the inner one's traffic class (RFC 6040 section 4.1), which user space leaves out.
+    pub fn handed(
+        &self,
+        id: u32,
+        flow: &sb_flow,
+        option: sb_option,
+        view: &TcpView,
+        packet: &[u8],
+    ) -> Vec<u8> {
+        let node = self.node_address(id);
         let mut out = Vec::new();
-        encode(&mut out, &Self::sign(), (Self::source(node), node, node), flow, option, &view, packet);
+        encode(&mut out, &Self::sign(), (Self::source(node), node, node), flow, option, view, packet);
         let class = (u16::from_be_bytes([packet[0], packet[1]]) >> 4) as u8;
         let class = if packet[0] >> 4 == 4 { packet[1] } else { class };
         if node.is_ipv4() {
@@ -227,7 +239,7 @@ impl Bench {
             out[0] |= class >> 4;
             out[1] |= class << 4;
         }
-        ethernet(Self::next_hop(entry.node), OURS, &out)
+        ethernet(Self::next_hop(id), OURS, &out)
     }
 
     /// A frame with what a node says: `option` about the flow of the inner packet, signed with `key`.
@@ -237,6 +249,11 @@ impl Bench {
         let mut out = Vec::new();
         encode(&mut out, key, (node, Self::source(node), node), flow, option, &view, inner);
         to_us(&out)
+    }
+
+    /// The keys that the program has.
+    pub fn settings(&self) -> sb_switch_settings {
+        self.keys.borrow().settings()
     }
 
     /// As time goes by: later epochs have other cookie keys.

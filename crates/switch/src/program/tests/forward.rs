@@ -10,13 +10,14 @@ use super::bench::*;
 use super::frames::*;
 use super::{Row, run_all};
 
-const ORIGIN: u32 = 0xffff_ff00;
+pub const ORIGIN: u32 = 0xffff_ff00;
 /// Where the next request begins: behind a wrap of the sequence numbers.
-const MARK: u32 = 0x40;
-const ACK: u32 = 0x5566_7788;
-const PLAIN: &str = "GET /a?b HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n";
+pub const MARK: u32 = 0x40;
+pub const ACK: u32 = 0x5566_7788;
+pub const PLAIN: &str = "GET /a?b HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n";
 
-fn entry(node: u32) -> sb_flow_entry {
+/// A flow with a node, between two requests.
+pub fn entry(node: u32) -> sb_flow_entry {
     sb_flow_entry {
         node,
         origin: ORIGIN,
@@ -25,8 +26,16 @@ fn entry(node: u32) -> sb_flow_entry {
         options: (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
         wscale: 0x97,
         mode: SB_MODE_REQUESTS as u8,
+        requests: 3,
+        heads: 0b100,
         ..Default::default()
     }
+}
+
+/// The mark is in front of a chunk.
+fn in_body(node: u32) -> sb_flow_entry {
+    let framing = sb_framing { state: SB_FRAMING_CHUNK as u16, allowed: u64::MAX, ..Default::default() };
+    sb_flow_entry { framing, ..entry(node) }
 }
 
 fn mode(mode: sb_mode) -> sb_flow_entry {
@@ -40,8 +49,10 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
             rows.extend(forwarded_rows(bench, flow, &entry(node), Verdict::Tx));
         }
         rows.extend(forwarded_rows(bench, flow, &entry(ON_ANOTHER_INTERFACE), Verdict::Redirect));
+        rows.extend(forwarded_rows(bench, flow, &in_body(V4), Verdict::Tx));
         rows.extend(tunnel_rows(bench, flow));
         rows.extend(held_rows(flow));
+        rows.extend(answered_rows(flow));
         rows.extend(nowhere_rows(flow));
     }
     rows
@@ -125,6 +136,29 @@ fn held_rows(flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
+/// A flow on which the switch speaks itself.
+fn answered_rows(flow: &sb_flow) -> Vec<Row> {
+    let bare = |more| Tcp::new(flow, MARK, ACK, flags::ACK | more);
+    let given = [
+        ("an ACK", bare(0)),
+        ("an ACK with timestamps", bare(0).stamped(1, 2)),
+        ("FIN", bare(flags::FIN)),
+        ("RST", bare(flags::RST)),
+        ("data at the mark", Tcp::data(flow, MARK, ACK, PLAIN.as_bytes())),
+        ("data below it", Tcp::data(flow, 0, ACK, b"x")),
+        ("data beyond it", Tcp::data(flow, MARK + 5000, ACK, b"x")),
+    ];
+    let rows = [mode(SB_MODE_ANSWERED), sb_flow_entry { asked: 1, ..mode(SB_MODE_ANSWERED) }].map(|entry| {
+        given.clone().map(|(what, tcp)| {
+            let what = format!("answered: {what}");
+            Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request])
+                .with(&entry)
+                .records(SB_RECORD_REQUEST)
+        })
+    });
+    rows.into_iter().flatten().collect()
+}
+
 /// Nodes that cannot be reached from the program.
 fn nowhere_rows(flow: &sb_flow) -> Vec<Row> {
     let ack = Tcp::new(flow, MARK, ACK, flags::ACK).frame();
@@ -172,8 +206,13 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
     for flow in &flows() {
         for node in [V4, V6] {
             for head in plain {
-                rows.push(express_row(bench, flow, node, head));
+                rows.push(express_row(bench, flow, &entry(node), head));
             }
+        }
+        // The 65,536th request, and HEADs of which the first is 32 requests ago.
+        let many = sb_flow_entry { requests: u16::MAX, heads: 1 << 31 | 1, ..entry(V4) };
+        for head in plain {
+            rows.push(express_row(bench, flow, &many, head));
         }
         for (what, head) in judged {
             rows.push(judged_row(what, flow, &entry(V4), Tcp::data(flow, MARK, ACK, head.as_bytes())));
@@ -191,15 +230,25 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
 }
 
 /// The head goes to the node at once, marked as a request, and the mark moves behind it.
-fn express_row(bench: &Bench, flow: &sb_flow, node: u32, head: &str) -> Row {
+fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str) -> Row {
     let packet = Tcp::data(flow, MARK, ACK, head.as_bytes()).packet();
-    let after = sb_flow_entry { next: MARK + head.len() as u32, ..entry(node) };
+    let after = after_head(before, head);
     let sent = bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST);
-    let what = format!("a plain head of {} bytes to node {node}", head.len());
+    let what = format!("a plain head of {} bytes to node {}", head.len(), before.node);
     Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
-        .with(&entry(node))
+        .with(before)
         .leaves(Some(after))
         .sends(sent)
+}
+
+/// The mark is behind the head, and the request is counted.
+pub fn after_head(before: &sb_flow_entry, head: &str) -> sb_flow_entry {
+    sb_flow_entry {
+        next: before.next.wrapping_add(head.len() as u32),
+        requests: before.requests.wrapping_add(1),
+        heads: before.heads << 1 | u32::from(head.starts_with("HEAD ")),
+        ..*before
+    }
 }
 
 /// The packet goes to the L7 thread, which alone moves the mark from then on.
@@ -227,7 +276,8 @@ fn plain_requests_go_to_the_node_at_once() {
     let express = bench.program.counter(Express);
     let by_node: u64 = (0..5).map(|node| bench.program.express_by_node(node)).sum();
     assert_eq!((by_node, bench.program.express_by_service(0)), (express, express));
-    assert_eq!(bench.program.express_by_node(V4), express / 2);
+    // Twice as many heads go to this node as to the other.
+    assert_eq!(bench.program.express_by_node(V4), express / 3 * 2);
 }
 
 #[test]
@@ -239,7 +289,7 @@ fn requests_one_after_another_move_the_mark() {
         bench.put(flow, &after);
         for _ in 0..1000 {
             let packet = Tcp::data(flow, after.next, ACK, PLAIN.as_bytes()).packet();
-            after.next = after.next.wrapping_add(PLAIN.len() as u32);
+            after = after_head(&after, PLAIN);
             let (verdict, frame, _) = bench.run(&to_us(&packet), 1);
             assert_eq!(verdict, Verdict::Tx);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST));

@@ -9,6 +9,7 @@ use switchback_wire::*;
 pub const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// Of the switch's interface.
 pub const OURS: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub const URG: u8 = 0x20;
 pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 
@@ -129,6 +130,8 @@ pub struct Tcp {
     pub ack: u32,
     pub flags: u8,
     pub window: u16,
+    /// Pointer to the end of urgent data.
+    pub urgent: u16,
     /// A multiple of four bytes.
     pub options: Vec<u8>,
     pub data: Vec<u8>,
@@ -145,6 +148,7 @@ impl Tcp {
             ack,
             flags,
             window: 29200,
+            urgent: 0,
             options: Vec::new(),
             data: Vec::new(),
         }
@@ -186,7 +190,8 @@ impl Tcp {
             &self.ack.to_be_bytes(),
             &[words << 4, self.flags],
             &self.window.to_be_bytes(),
-            &[0; 4],
+            &[0; 2],
+            &self.urgent.to_be_bytes(),
             &self.options,
             &self.data,
         ];
@@ -302,5 +307,14 @@ impl Random {
 
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
+    }
+
+    /// True once in so many times.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
     }
 }

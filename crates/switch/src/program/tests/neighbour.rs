@@ -113,17 +113,14 @@ fn ping_rows(flow: &sb_flow) -> Vec<Row> {
         }
     }
     let elsewhere = address(if vip.is_ipv4() { "192.0.2.101" } else { "2001:db8::101" });
-    for (what, dest, kind, code) in [
-        ("ping to another address", elsewhere, request, 0),
-        ("echo reply to a VIP", vip, reply, 0),
-        ("echo request with a code", vip, request, 1),
-        ("an ICMP error to a VIP", vip, if vip.is_ipv4() { 3 } else { 2 }, 0),
-    ] {
-        let packet = Ip::new(client, dest).carry(protocol, &echo(kind, code, b"data"), Some(2));
-        rows.push(Row::new(what, flow, to_us(&packet), Verdict::Pass, []));
+    let packet = Ip::new(client, elsewhere).carry(protocol, &echo(request, 0, b"data"), Some(2));
+    rows.push(Row::new("ping to another address", flow, to_us(&packet), Verdict::Pass, []));
+    for (what, kind, code) in [("echo reply to a VIP", reply, 0), ("echo request with a code", request, 1)] {
+        let packet = Ip::new(client, vip).carry(protocol, &echo(kind, code, b"data"), Some(2));
+        rows.push(Row::new(what, flow, to_us(&packet), Verdict::Drop, [DropIcmp]));
     }
     let cut = Ip::new(client, vip).carry(protocol, &echo(request, 0, b"")[..6], None);
-    rows.push(Row::new("half an echo request", flow, to_us(&cut), Verdict::Pass, []));
+    rows.push(Row::new("half an echo request", flow, to_us(&cut), Verdict::Drop, [DropIcmp]));
     rows
 }
 

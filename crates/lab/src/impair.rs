@@ -1,0 +1,479 @@
+//! Cables that lose, duplicate and reorder packets.
+//!
+//! netem would do it, but not every kernel has it. So the cable is cut, and a thread of ours carries the frames
+//! from one piece to the other through packet sockets, each way:
+//!
+//! ```text
+//! host eth0 === client0-h   (thread)   client0-b === client0, the bridge's port
+//! ```
+//!
+//! The port that stays in the bridge has the old one's name, so that counters, loss and cuts, which go by the
+//! name, work as before. A frame must not be longer than the MTU when it arrives here, so nothing is merged
+//! in the lab from the first impairment on, as with loss.
+//!
+//! What happens to the nth packet of a direction depends on the seed and on n alone.
+
+use std::collections::VecDeque;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt::RcvBufForce};
+
+use crate::error::{Doing, Error, Result};
+use crate::host::Host;
+use crate::link::mtu_of;
+use crate::netns::NetNs;
+use crate::process::wait_readable;
+use crate::teardown::Shared;
+use crate::topology::Link;
+
+/// What a socket may hold until the thread comes round: more than TCP sends before it waits.
+const SOCKET_BUFFER_BYTES: usize = 32 << 20;
+const FRAME_BYTES: usize = 1 << 16;
+/// Frames taken from one piece of cable before it is the next one's turn.
+const BATCH: usize = 64;
+/// With nothing held back, nothing is ever due.
+const IDLE: Duration = Duration::from_secs(60);
+const ETHERNET_HEADER: usize = 14;
+/// In the first byte of a destination that is not one interface (IEEE 802).
+const GROUP_ADDRESS: u8 = 1;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+const IPV6_NEXT_HEADER: usize = ETHERNET_HEADER + 6;
+const ICMPV6_TYPE: usize = ETHERNET_HEADER + 40;
+const ICMPV6: u8 = 58;
+/// From router solicitation to redirect (RFC 4861, section 4).
+const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+
+/// What becomes of the packets on a host's cables, in both directions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Impairment {
+    /// Of 1000 packets, how many are lost.
+    pub loss_permille: u16,
+    /// Of 1000 packets that are not lost, how many arrive twice.
+    pub duplicate_permille: u16,
+    /// Of 1000 packets that are not lost, how many are held back. Of one that arrives twice, only the second
+    /// copy.
+    pub reorder_permille: u16,
+    /// For how long. What comes meanwhile overtakes them.
+    pub hold: Duration,
+    /// The same seed makes the same choices.
+    pub seed: u64,
+}
+
+/// What has become of one direction's packets so far. Multicast, ARP and neighbour discovery are spared and
+/// not counted: their retries take seconds and would hide what is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImpairedTraffic {
+    /// All that came.
+    pub packets: u64,
+    /// Those that went no further.
+    pub lost: u64,
+    /// Those that went on twice.
+    pub duplicated: u64,
+    /// Packets, or second copies, that another one has overtaken.
+    pub reordered: u64,
+}
+
+/// An impairment that lasts until it is healed or dropped.
+#[derive(Debug)]
+pub struct Impaired {
+    host: String,
+    net: NetNs,
+    shared: Arc<Shared>,
+    links: Vec<Link>,
+    lanes: Arc<Mutex<Lanes>>,
+    /// The thread and what it waits for; gone once healed.
+    thread: Option<(JoinHandle<Result<()>>, PipeWriter)>,
+}
+
+impl Host {
+    /// Impairs the host's cables until the returned guard is healed or dropped. A packet or two may be lost
+    /// uncounted when it begins and when it ends. Rates and MTUs must not change meanwhile.
+    pub fn impair(&self, impairment: Impairment) -> Result<Impaired> {
+        self.stop_merging()?;
+        let (links, net) = (self.links().to_vec(), self.net().clone());
+        for link in &links {
+            cut(&net, link)?;
+        }
+        // From here on dropping the guard puts the cables together again.
+        let mut impaired = Impaired {
+            host: self.name().to_owned(),
+            net,
+            shared: Arc::clone(self.shared()),
+            links,
+            lanes: Arc::default(),
+            thread: None,
+        };
+        impaired.start(impairment)?;
+        Ok(impaired)
+    }
+}
+
+impl Impaired {
+    /// What has become of what the host sent.
+    pub fn from_host(&self) -> ImpairedTraffic {
+        self.sum(0)
+    }
+
+    /// What has become of what was sent to the host.
+    pub fn to_host(&self) -> ImpairedTraffic {
+        self.sum(1)
+    }
+
+    /// Ends it. What was held back is sent on.
+    pub fn heal(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn sum(&self, direction: usize) -> ImpairedTraffic {
+        lock(&self.lanes).iter().skip(direction).step_by(2).fold(ImpairedTraffic::default(), |sum, lane| {
+            let one = lane.state.traffic;
+            ImpairedTraffic {
+                packets: sum.packets + one.packets,
+                lost: sum.lost + one.lost,
+                duplicated: sum.duplicated + one.duplicated,
+                reordered: sum.reordered + one.reordered,
+            }
+        })
+    }
+
+    fn start(&mut self, impairment: Impairment) -> Result<()> {
+        let mut lanes = Vec::new();
+        for link in &self.links {
+            let open = |name: String| -> Result<Arc<OwnedFd>> {
+                let socket = self.net.enter(|| packet_socket(&name))?;
+                socket.map(Arc::new).doing(|| format!("open a packet socket on {name}"))
+            };
+            let (host, bridge) = (open(host_piece(link))?, open(bridge_piece(link))?);
+            for (from, to) in [(&host, &bridge), (&bridge, &host)] {
+                let state = LaneState::new(impairment, lanes.len() as u64);
+                lanes.push(Lane { from: Arc::clone(from), to: Arc::clone(to), state });
+            }
+        }
+        *lock(&self.lanes) = lanes;
+        let (stopped, stop) = io::pipe().doing(|| "make a pipe".to_owned())?;
+        let lanes = Arc::clone(&self.lanes);
+        self.thread = Some((std::thread::spawn(move || carry(&lanes, &stopped)), stop));
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let carried = self.thread.take().map_or(Ok(()), |(thread, stop)| {
+            drop(stop);
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        for link in std::mem::take(&mut self.links) {
+            self.shared.while_up(|| mend(&self.net, &link))?;
+        }
+        carried
+    }
+}
+
+impl Drop for Impaired {
+    fn drop(&mut self) {
+        match self.end() {
+            Ok(()) | Err(Error::TornDown) => {}
+            Err(error) => eprintln!("the cables of {} are still impaired: {error}", self.host),
+        }
+    }
+}
+
+fn host_piece(link: &Link) -> String {
+    format!("{}-h", link.port)
+}
+
+fn bridge_piece(link: &Link) -> String {
+    format!("{}-b", link.port)
+}
+
+fn cut(net: &NetNs, link: &Link) -> Result<()> {
+    let (host, bridge, port) = (host_piece(link), bridge_piece(link), &link.port);
+    let mtu = mtu_of(net, port)?;
+    net.ip(&format!(
+        "link set dev {port} nomaster
+link set dev {port} name {host}
+link add {port} mtu {mtu} type veth peer name {bridge} mtu {mtu}
+link set dev {bridge} up
+link set dev {port} master {} up
+",
+        link.bridge
+    ))
+}
+
+fn mend(net: &NetNs, link: &Link) -> Result<()> {
+    let (host, port) = (host_piece(link), &link.port);
+    net.ip(&format!(
+        "link del {port}
+link set dev {host} name {port}
+link set dev {port} master {}
+",
+        link.bridge
+    ))
+}
+
+/// A socket that receives whole frames from the interface, those sent by itself excepted, and sends them.
+fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
+    let index = if_nametoindex(interface)?;
+    // With protocol 0 it receives nothing until it is bound.
+    // SAFETY: plain numbers.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    setsockopt(&socket, RcvBufForce, &SOCKET_BUFFER_BYTES)?;
+    let yes: libc::c_int = 1;
+    // SAFETY: the option is an int, as is its length.
+    check(unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_PACKET,
+            libc::PACKET_IGNORE_OUTGOING,
+            (&raw const yes).cast(),
+            size_of_val(&yes) as libc::socklen_t,
+        )
+    })?;
+    // SAFETY: an address of numbers only, for which zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address is of the type that AF_PACKET takes, and of the given length.
+    check(unsafe { libc::bind(fd, (&raw const address).cast(), len) })?;
+    Ok(socket)
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// For each link two: from the host, to the host.
+type Lanes = Vec<Lane>;
+
+/// One direction of a cable.
+#[derive(Debug)]
+struct Lane {
+    from: Arc<OwnedFd>,
+    to: Arc<OwnedFd>,
+    state: LaneState,
+}
+
+fn lock(lanes: &Mutex<Lanes>) -> MutexGuard<'_, Lanes> {
+    lanes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries frames until the other end of the pipe is closed.
+fn carry(lanes: &Mutex<Lanes>, stopped: &PipeReader) -> Result<()> {
+    let sockets: Vec<Arc<OwnedFd>> = lock(lanes).iter().map(|lane| Arc::clone(&lane.from)).collect();
+    let mut fds = vec![stopped.as_fd()];
+    fds.extend(sockets.iter().map(|socket| socket.as_fd()));
+    let mut frame = vec![0; FRAME_BYTES];
+    loop {
+        let due = lock(lanes).iter().filter_map(|lane| lane.state.next_due()).min();
+        wait_readable(&fds, due.map_or(IDLE, |due| due.saturating_duration_since(Instant::now())))?;
+        let ended = wait_readable(&fds[..1], Duration::ZERO)?;
+        for lane in lock(lanes).iter_mut() {
+            lane.carry(&mut frame, ended).doing(|| "carry frames over an impaired cable".to_owned())?;
+        }
+        if ended {
+            return Ok(());
+        }
+    }
+}
+
+impl Lane {
+    /// Sends what is due, all of it at the end, and what has come.
+    fn carry(&mut self, frame: &mut [u8], ended: bool) -> nix::Result<()> {
+        for _ in 0..BATCH {
+            let len = match recv(self.from.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
+                Err(Errno::EAGAIN) => break,
+                received => received?,
+            };
+            for _ in 0..self.state.take(&frame[..len], Instant::now()) {
+                put(&self.to, &frame[..len])?;
+            }
+        }
+        while let Some(held) = self.state.release(Instant::now(), ended) {
+            put(&self.to, &held)?;
+        }
+        Ok(())
+    }
+}
+
+/// A full queue drops the frame, as any queue does.
+fn put(socket: &OwnedFd, frame: &[u8]) -> nix::Result<()> {
+    match send(socket.as_raw_fd(), frame, MsgFlags::empty()) {
+        Ok(_) | Err(Errno::ENOBUFS) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Decides about the packets of a direction, and keeps those that are held back.
+#[derive(Debug)]
+struct LaneState {
+    impairment: Impairment,
+    random: u64,
+    traffic: ImpairedTraffic,
+    sent: u64,
+    /// All are held equally long, so they leave in the order in which they came.
+    held: VecDeque<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    frame: Vec<u8>,
+    until: Instant,
+    /// What had been sent when it came.
+    after: u64,
+}
+
+impl LaneState {
+    fn new(impairment: Impairment, lane: u64) -> LaneState {
+        // Mixed, or one lane's numbers would be another's, a little later.
+        let random = mix(mix(impairment.seed) ^ lane);
+        LaneState { impairment, random, traffic: ImpairedTraffic::default(), sent: 0, held: VecDeque::new() }
+    }
+
+    /// How many copies of the frame go on at once.
+    fn take(&mut self, frame: &[u8], now: Instant) -> u64 {
+        if is_spared(frame) {
+            return 1;
+        }
+        let Impairment { loss_permille, duplicate_permille, reorder_permille, hold, .. } = self.impairment;
+        // All three are drawn for every packet, so that the next one's do not depend on them.
+        let [lost, duplicated, held] =
+            [loss_permille, duplicate_permille, reorder_permille].map(|permille| self.draw(permille));
+        self.traffic.packets += 1;
+        if lost {
+            self.traffic.lost += 1;
+            return 0;
+        }
+        let copies = if duplicated { 2 } else { 1 };
+        self.traffic.duplicated += copies - 1;
+        if held {
+            self.held.push_back(Held { frame: frame.to_vec(), until: now + hold, after: self.sent });
+        }
+        let at_once = if held { copies - 1 } else { copies };
+        self.sent += at_once;
+        at_once
+    }
+
+    /// The next frame that has been held for long enough, or the next one at all.
+    fn release(&mut self, now: Instant, at_all: bool) -> Option<Vec<u8>> {
+        if !at_all && self.next_due()? > now {
+            return None;
+        }
+        let held = self.held.pop_front()?;
+        self.traffic.reordered += u64::from(self.sent > held.after);
+        self.sent += 1;
+        Some(held.frame)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.held.front().map(|held| held.until)
+    }
+
+    fn draw(&mut self, permille: u16) -> bool {
+        self.random = self.random.wrapping_add(GOLDEN);
+        mix(self.random) % 1000 < u64::from(permille)
+    }
+}
+
+/// splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+fn is_spared(frame: &[u8]) -> bool {
+    if frame.first().is_some_and(|byte| byte & GROUP_ADDRESS != 0) {
+        return true;
+    }
+    match frame.get(ETHERNET_HEADER - 2..ETHERNET_HEADER) {
+        Some(kind) if kind == ETHERTYPE_IPV4 => false,
+        Some(kind) if kind == ETHERTYPE_IPV6 => {
+            frame.get(IPV6_NEXT_HEADER) == Some(&ICMPV6)
+                && frame.get(ICMPV6_TYPE).is_some_and(|kind| NEIGHBOUR_DISCOVERY.contains(kind))
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOME_OF_ALL: Impairment = Impairment {
+        loss_permille: 100,
+        duplicate_permille: 100,
+        reorder_permille: 100,
+        hold: Duration::from_millis(3),
+        seed: 1,
+    };
+
+    fn packet() -> Vec<u8> {
+        let mut frame = vec![0; 60];
+        frame[ETHERNET_HEADER - 2..ETHERNET_HEADER].copy_from_slice(&ETHERTYPE_IPV4);
+        frame
+    }
+
+    /// What a lane sends on at once of a thousand packets, one each millisecond, and what it counts.
+    fn thousand(impairment: Impairment, lane: u64) -> (Vec<u64>, ImpairedTraffic) {
+        let (mut state, start) = (LaneState::new(impairment, lane), Instant::now());
+        let mut released = 0;
+        let at_once: Vec<u64> = (0..1000)
+            .map(|ms| {
+                let now = start + Duration::from_millis(ms);
+                let copies = state.take(&packet(), now);
+                released += std::iter::from_fn(|| state.release(now, false)).count() as u64;
+                copies
+            })
+            .collect();
+        released += std::iter::from_fn(|| state.release(start, true)).count() as u64;
+        let traffic = state.traffic;
+        assert_eq!(at_once.iter().sum::<u64>() + released, 1000 - traffic.lost + traffic.duplicated);
+        (at_once, traffic)
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        assert_eq!(thousand(SOME_OF_ALL, 0), thousand(SOME_OF_ALL, 0));
+        assert_ne!(thousand(SOME_OF_ALL, 0).0, thousand(SOME_OF_ALL, 1).0);
+        assert_ne!(thousand(SOME_OF_ALL, 0).0, thousand(Impairment { seed: 2, ..SOME_OF_ALL }, 0).0);
+    }
+
+    #[test]
+    fn the_asked_for_shares_are_lost_duplicated_and_reordered() {
+        let (_, traffic) = thousand(SOME_OF_ALL, 0);
+        // Six standard deviations are 57.
+        for share in [traffic.lost, traffic.duplicated, traffic.reordered] {
+            assert!((43..=157).contains(&share), "{traffic:?}");
+        }
+        assert_eq!(thousand(Impairment::default(), 0).0, [1; 1000]);
+    }
+
+    #[test]
+    fn multicast_and_address_resolution_are_spared() {
+        let mut state = LaneState::new(Impairment { loss_permille: 1000, ..Impairment::default() }, 0);
+        let mut copies = |frame: &[u8]| state.take(frame, Instant::now());
+        let arp = [[0; 12].as_slice(), &[0x08, 0x06], &[0; 28]].concat();
+        assert_eq!((copies(&packet()), copies(&arp)), (0, 1));
+        let mut icmpv6 = [[0; 12].as_slice(), &ETHERTYPE_IPV6, &[0; 64]].concat();
+        icmpv6[IPV6_NEXT_HEADER] = ICMPV6;
+        for (kind, expected) in [(128, 0), (135, 1), (136, 1)] {
+            icmpv6[ICMPV6_TYPE] = kind;
+            assert_eq!(copies(&icmpv6), expected, "ICMPv6 type {kind}");
+        }
+        let multicast = [&[0x33, 0x33], &packet()[2..]].concat();
+        assert_eq!(copies(&multicast), 1);
+    }
+}

@@ -1,0 +1,299 @@
+//! Bodies of requests: how the mark moves over them, and which packets of them the L7 thread must see.
+
+use SwitchCounter::*;
+use sb_record_kind::*;
+use switchback_http::framing::{self, Followed};
+use switchback_wire::*;
+
+use super::bench::*;
+use super::forward::{ACK, PLAIN, after_head};
+use super::frames::*;
+use super::{Row, run_all};
+
+/// Where the bodies begin: their numbers wrap on the way.
+const START: u32 = 0xffff_fff8;
+const SKIP: u16 = SB_FRAMING_SKIP as u16;
+
+/// A flow whose mark is at the start of something that `framing` says.
+fn entry(framing: sb_framing) -> sb_flow_entry {
+    sb_flow_entry { next: START, framing, ..super::forward::entry(V4) }
+}
+
+/// In front of the first chunk of a body that may still have so many bytes of data.
+pub fn chunked(allowed: u64) -> sb_flow_entry {
+    entry(sb_framing { state: SB_FRAMING_CHUNK as u16, allowed, ..Default::default() })
+}
+
+/// In front of a body of known length that nobody has moved the mark into.
+fn of_length(left: u64) -> sb_flow_entry {
+    let state = SB_FRAMING_BODY as u16 | SKIP;
+    entry(sb_framing { state, left, allowed: u64::MAX, ..Default::default() })
+}
+
+/// Moves the mark into data that need not be read, by 2^29 bytes at most.
+pub fn settle(entry: &mut sb_flow_entry) {
+    let framing = &mut entry.framing;
+    if framing.state & SKIP != 0 {
+        let step = framing.left.min(1 << 29);
+        framing.left -= step;
+        entry.next = entry.next.wrapping_add(step as u32);
+        if framing.left == 0 {
+            framing.state &= !SKIP;
+            if framing.state == SB_FRAMING_BODY as u16 {
+                framing.state = SB_FRAMING_NONE as u16;
+            }
+        }
+    }
+}
+
+/// Moves the mark over `data`, which begins there, if all of it is body.
+pub fn follow(entry: &mut sb_flow_entry, data: &[u8]) -> bool {
+    let mut framing = entry.framing;
+    let followed = framing::requests().follow(&mut framing, data, false);
+    let whole = followed == Followed::More || followed == Followed::Ends(data.len());
+    if whole {
+        entry.framing = framing;
+        entry.next = entry.next.wrapping_add(data.len() as u32);
+        settle(entry);
+    }
+    whole
+}
+
+/// The entry when the packets up to here have been followed.
+fn through(text: &str) -> sb_flow_entry {
+    let mut entry = chunked(u64::MAX);
+    assert!(follow(&mut entry, text.as_bytes()), "{text:?}");
+    entry
+}
+
+/// The packet after `read`.
+fn packet(flow: &sb_flow, read: &str, data: &str) -> Tcp {
+    Tcp::data(flow, START.wrapping_add(read.len() as u32), ACK, data.as_bytes())
+}
+
+pub fn rows(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for flow in &flows() {
+        rows.extend(followed_rows(bench, flow));
+        rows.extend(asked_rows(flow));
+        rows.extend(long_rows(bench, flow));
+    }
+    rows
+}
+
+/// Packets that are body up to their end: forwarded, and the mark moves.
+fn followed_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
+    let dozens = "1\r\nx\r\n".repeat(200);
+    let long = format!("578\r\n{}", "x".repeat(1400));
+    let trailers = format!("0\r\n{}", "x-a: b\r\n".repeat(150));
+    // What has been read before, what of it comes once more, and what is new.
+    let followed = [
+        ("a chunk", "", "", "5\r\nhello\r\n"),
+        ("a size alone", "", "", "5\r\n"),
+        ("a size and some data", "", "", "1000\r\nhello"),
+        ("one digit", "", "", "5"),
+        ("a second digit", "5", "", "a"),
+        ("the end of a line of its own", "5a", "", "\r\n"),
+        ("half of the end of a line", "5a", "", "\r"),
+        ("the other half", "5a\r", "", "\nxyz"),
+        ("the longest size", "", "", "000000000000000A\r\n"),
+        ("the end of a chunk, and a size", "5\r\nhello", "", "\r\n5\r\n"),
+        ("data, and a size in mid-packet", "5\r\nh", "ello", "\r\n8\r\nxyz"),
+        ("data that begins far below the mark", "578\r\n", &long[5..], "\r\n"),
+        ("a packet that was followed up to its middle", "", "5\r\nhel", "lo\r\n5\r\n"),
+        ("two hundred chunks", "", "", &dozens),
+        ("the last chunk", "5\r\nhello\r\n", "", "0\r\n"),
+        ("a trailer", "0\r\n", "", "x-checksum: 7\r\n"),
+        ("half a trailer", "0\r\nx-che", "cksum", ": 7"),
+        ("150 trailers", "", "", &trailers),
+        ("the end", "0\r\n", "", "\r\n"),
+        ("the end of the end", "0\r\n\r", "", "\n"),
+        ("the end after trailers", "0\r\nx: y\r\n", "", "a: b\r\n\r\n"),
+        ("a whole body", "", "", "5\r\nhello\r\n0\r\n\r\n"),
+        ("a whole body with trailers", "", "", "5\r\nhello\r\n0\r\nx: y\r\n\r\n"),
+        ("an empty body", "", "", "0\r\n\r\n"),
+    ];
+    let rows = followed.into_iter().flat_map(|(what, read, again, new)| {
+        let (before, after) = (through(&[read, again].concat()), through(&[read, again, new].concat()));
+        let tcp = packet(flow, read, &[again, new].concat());
+        [tcp.clone(), tcp.stamped(1, 2)].map(|tcp| {
+            let packet = tcp.packet();
+            let sent = bench.forwarded(&after, flow, &packet, 0);
+            Row::new(&format!("body: {what}"), flow, to_us(&packet), Verdict::Tx, [Chunks, Forwarded])
+                .with(&before)
+                .leaves(Some(after))
+                .sends(sent)
+        })
+    });
+    rows.collect()
+}
+
+/// Packets that are no body up to their end, or of which that cannot be said: the L7 thread has them.
+fn asked_rows(flow: &sb_flow) -> Vec<Row> {
+    let whole = "5\r\nhello\r\n0\r\n\r\n";
+    let trailers = |len: usize| format!("0\r\nx: {}\r\n\r\n", "x".repeat(len));
+    let too_many = trailers(SB_FRAMING_TRAILER_MAX as usize);
+    let (read, rest) = too_many.split_at(3000);
+    let broken = [
+        ("a request behind the end", "", [whole, PLAIN].concat()),
+        ("a byte behind the end", "", [whole, "G"].concat()),
+        ("the end, and a byte", "5\r\nhello\r\n0\r\n\r", "\nG".into()),
+        ("no size", "", "x\r\n".into()),
+        ("no size after a chunk", "5\r\nhello", "\r\n\r\n".into()),
+        ("a size of 17 digits", "", "00000000000000001\r\n".into()),
+        ("a size of 2^63", "", "8000000000000000\r\n".into()),
+        ("a chunk extension", "", "5;a=b\r\nhello\r\n".into()),
+        ("a line feed alone", "", "5\nhello\r\n".into()),
+        ("a carriage return alone", "5\r", "hello".into()),
+        ("a chunk that is too long", "5\r\nhello", "!\r\n".into()),
+        ("a trailer that means the body", "0\r\n", "Content-Length: 5\r\n".into()),
+        ("a trailer without a name", "0\r\n", ": 5\r\n".into()),
+        ("a text that is no trailer", "0\r\n", "x y\r\n".into()),
+        ("trailers that are too long", read, rest.into()),
+    ];
+    let rows = broken.into_iter().map(|(what, read, data)| {
+        asked_row(what, flow, &through(read), &packet(flow, read, &data))
+    });
+    let mut rows: Vec<Row> = rows.collect();
+    let exhausted = sb_flow_entry { framing: sb_framing { allowed: 4, ..chunked(0).framing }, ..chunked(0) };
+    rows.push(asked_row("more data than allowed", flow, &exhausted, &packet(flow, "", "5\r\n")));
+    let mut once = chunked(8);
+    assert!(follow(&mut once, b"5\r\nhello\r\n"));
+    let second = packet(flow, "5\r\nhello\r\n", "5\r\nhello\r\n");
+    rows.push(asked_row("more data than allowed, in the second chunk", flow, &once, &second));
+    let begun = through("5\r\nhello\r\n");
+    rows.push(asked_row("a gap before it", flow, &begun, &packet(flow, "5\r\nhello\r\n5", "\r\nhello\r\n")));
+    let asked = sb_flow_entry { asked: 1, ..begun };
+    rows.push(asked_row("the L7 thread is asked already", flow, &asked, &packet(flow, "5\r\nhello\r\n", "5\r\n")));
+    // States that no automaton has lead nowhere.
+    for state in [SB_FRAMING_NONE as u16 | SKIP, SB_FRAMING_LOST as u16, 127, 255, 0x0300, 0x7fff] {
+        let odd = sb_flow_entry { framing: sb_framing { state, left: 1, ..begun.framing }, ..begun };
+        let mut after = odd;
+        settle(&mut after);
+        let what = format!("state {state:#x}");
+        let row = asked_row(&what, flow, &odd, &packet(flow, "5\r\nhello\r\n", "5\r\nhello\r\n"));
+        rows.push(row.leaves(Some(sb_flow_entry { asked: 1, ..after })));
+    }
+    rows
+}
+
+fn asked_row(what: &str, flow: &sb_flow, before: &sb_flow_entry, tcp: &Tcp) -> Row {
+    Row::new(&format!("no body to its end: {what}"), flow, tcp.frame(), Verdict::Drop, [Request])
+        .with(before)
+        .leaves(Some(sb_flow_entry { asked: 1, ..*before }))
+        .records(SB_RECORD_REQUEST)
+}
+
+/// Bodies that are longer than the mark can be ahead: it goes on when the client has nearly come to it.
+fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
+    let forwarded = |what: &str, before: &sb_flow_entry, after: &sb_flow_entry, tcp: Tcp| {
+        let packet = tcp.packet();
+        let sent = bench.forwarded(after, flow, &packet, 0);
+        Row::new(&format!("long body: {what}"), flow, to_us(&packet), Verdict::Tx, [Forwarded])
+            .with(before)
+            .leaves(Some(*after))
+            .sends(sent)
+    };
+    let settled = |before: &sb_flow_entry| {
+        let mut after = *before;
+        settle(&mut after);
+        after
+    };
+    let mut rows = Vec::new();
+    for (what, body) in [("of known length", of_length(5_000_000_000)), ("a chunk", through("140000000\r\n"))] {
+        let before = settled(&body);
+        let moved = settled(&before);
+        assert_eq!(moved.next, before.next.wrapping_add(1 << 29));
+        // So many bytes before the mark.
+        let data = |distance: i32, len: usize| {
+            let end = before.next.wrapping_sub(distance as u32);
+            Tcp::data(flow, end.wrapping_sub(len as u32), ACK, &vec![b'x'; len])
+        };
+        let far = 1 << 28;
+        let row = |tell: &str, before, after, tcp| forwarded(&format!("{what}, {tell}"), before, after, tcp);
+        rows.push(row("the mark is far", &before, &before, data(far, 100)));
+        rows.push(row("an ACK near the mark", &before, &before, data(1, 0)));
+        rows.push(row("the mark is near", &before, &moved, data(far - 1, 100)));
+        rows.push(row("the mark is reached", &before, &moved, data(0, 1400)));
+        rows.push(row("the mark is passed", &before, &moved, data(-50, 100)));
+        rows.push(row("a gap before the mark", &before, &moved, data(-5000, 100)));
+        let asked = sb_flow_entry { asked: 1, ..before };
+        rows.push(row("the L7 thread has the mark", &asked, &asked, data(0, 100)));
+        rows.push(asked_row("the L7 thread has the mark", flow, &asked, &data(-50, 100)));
+    }
+    let five = of_length(5);
+    let all = packet(flow, "", "hello");
+    rows.push(forwarded("the end", &five, &settled(&five), all.clone()));
+    rows.push(forwarded("a part of the end", &five, &settled(&five), packet(flow, "hell", "o")));
+    let more = Tcp { data: b"helloG".to_vec(), ..all };
+    let after = sb_flow_entry { asked: 1, ..settled(&five) };
+    rows.push(asked_row("a request behind a known length", flow, &five, &more).leaves(Some(after)));
+    rows
+}
+
+#[test]
+fn bodies_are_followed_as_far_as_they_go() {
+    let bench = Bench::new();
+    run_all(&bench, rows(&bench));
+}
+
+/// Sends `len` bytes of which few are looked at, and is always ahead of them. Returns the entry at their end.
+fn send_long(bench: &Bench, flow: &sb_flow, mut at: u32, mut len: u64) -> sb_flow_entry {
+    const STRIDE: u64 = 1 << 27;
+    while len > 0 {
+        let data = Tcp::data(flow, at, ACK, &vec![b'x'; len.min(1000) as usize]);
+        assert_eq!(bench.run(&data.frame(), 1).0, Verdict::Tx, "{len} bytes are left");
+        let step = len.min(STRIDE);
+        (at, len) = (at.wrapping_add(step as u32), len - step);
+        let ahead = bench.program.flow(flow).unwrap().next.wrapping_sub(at);
+        assert!(u64::from(ahead) <= 1 << 30, "the mark is {ahead} bytes ahead, {len} bytes are left");
+    }
+    bench.program.flow(flow).unwrap()
+}
+
+#[test]
+fn a_body_of_5_gb_is_followed_by_a_request() {
+    const LEN: u64 = 5_000_000_000;
+    let bench = Bench::new();
+    for flow in &flows() {
+        bench.put(flow, &of_length(LEN));
+        let at_end = send_long(&bench, flow, START, LEN);
+        let next = START.wrapping_add(LEN as u32);
+        assert_eq!(at_end, sb_flow_entry { next, ..entry(sb_framing { allowed: u64::MAX, ..Default::default() }) });
+        request_follows(&bench, flow, &at_end);
+    }
+}
+
+#[test]
+fn a_chunk_of_5_gb_is_followed_by_another_and_a_request() {
+    const LEN: u64 = 5 << 30;
+    let bench = Bench::new();
+    for flow in &flows() {
+        bench.put(flow, &chunked(LEN + 5));
+        let say = |at: u32, text: &str| {
+            let frame = Tcp::data(flow, at, ACK, text.as_bytes()).frame();
+            let outcome = bench.send(&frame);
+            assert_eq!(outcome.moved, [(Chunks, 1), (Forwarded, 1)], "{text:?}");
+            at.wrapping_add(text.len() as u32)
+        };
+        let at = say(START, "140000000\r\nbegins");
+        let data = LEN - "begins".len() as u64;
+        let inside = send_long(&bench, flow, at, data);
+        assert_ne!(inside.framing.state, SB_FRAMING_NONE as u16);
+        let at = say(at.wrapping_add(data as u32), "\r\n5\r\nhello\r\n0\r\n");
+        let at = say(at, "\r\n");
+        let at_end = bench.program.flow(flow).unwrap();
+        assert_eq!(at_end, sb_flow_entry { next: at, ..entry(sb_framing::default()) });
+        request_follows(&bench, flow, &at_end);
+    }
+}
+
+fn request_follows(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry) {
+    let packet = Tcp::data(flow, before.next, ACK, PLAIN.as_bytes()).packet();
+    let after = after_head(before, PLAIN);
+    Row::new("a request behind a body", flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
+        .with(before)
+        .leaves(Some(after))
+        .sends(bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST))
+        .run(bench);
+}
