@@ -5,6 +5,7 @@ mod control;
 mod daemon;
 mod demo;
 mod doctor;
+mod explain;
 mod failure;
 mod files;
 mod lab;
@@ -37,6 +38,7 @@ enum Command {
     Check(files::Check),
     Keygen(files::Keygen),
     Doctor(doctor::Doctor),
+    Explain(explain::Explain),
     Status(control::Status),
     Reload(control::Reload),
     #[command(subcommand)]
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Check(command) => command.run(),
         Command::Keygen(command) => command.run(),
         Command::Doctor(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Reload(command) => command.run(),
         Command::Lab(command) => command.run(),

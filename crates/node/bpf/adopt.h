@@ -315,4 +315,20 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         return deliver(skb, h);
 }
 
+/* Data that the switch has acknowledged to the client: nobody but the switch sends it again. */
+static __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
+{
+        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+        struct socket_facts facts = {};
+
+        read_socket(skb, h, &facts);
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
+            (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0) {
+                h->option.op = SB_OP_CONFIRMED;
+                count(SB_NODE_CONFIRMED);
+                return ANSWER;
+        }
+        return h->payload ? on_forward(skb, h) : TCX_DROP;
+}
+
 #endif

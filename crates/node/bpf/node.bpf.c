@@ -33,6 +33,8 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h)
                 return on_adopt(skb, h);
         case SB_OP_FORWARD:
                 return on_forward(skb, h);
+        case SB_OP_CONFIRM:
+                return on_confirm(skb, h);
         case SB_OP_RELEASE:
                 return on_release(skb, h);
         case SB_OP_PROBE:

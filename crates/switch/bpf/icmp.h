@@ -36,9 +36,9 @@ static __always_inline int parse_too_long(struct xdp_md *ctx, struct packet *p)
         if (p->l3_len == sizeof(struct iphdr)) {
                 struct too_long_v4 *about = start;
 
-                if ((void *)(about + 1) > end || about->icmp.type != ICMP_UNREACHABLE ||
-                    about->icmp.code != ICMP_TOO_LONG || about->ip.version != 4 || about->ip.ihl != 5 ||
-                    about->ip.protocol != IPPROTO_TCP)
+                if ((void *)(about + 1) > end || p->ip_len < p->l3_len + sizeof(*about) ||
+                    about->icmp.type != ICMP_UNREACHABLE || about->icmp.code != ICMP_TOO_LONG ||
+                    about->ip.version != 4 || about->ip.ihl != 5 || about->ip.protocol != IPPROTO_TCP)
                         return -1;
                 sb_map_v4(p->flow.vip, about->ip.saddr);
                 sb_map_v4(p->flow.client, about->ip.daddr);
@@ -48,8 +48,9 @@ static __always_inline int parse_too_long(struct xdp_md *ctx, struct packet *p)
         } else {
                 struct too_long_v6 *about = start;
 
-                if ((void *)(about + 1) > end || about->icmp.type != ICMP6_PACKET_TOO_BIG ||
-                    about->ip.version != 6 || about->ip.nexthdr != IPPROTO_TCP)
+                if ((void *)(about + 1) > end || p->ip_len < p->l3_len + sizeof(*about) ||
+                    about->icmp.type != ICMP6_PACKET_TOO_BIG || about->ip.version != 6 ||
+                    about->ip.nexthdr != IPPROTO_TCP)
                         return -1;
                 sb_copy_v6(p->flow.vip, &about->ip.saddr);
                 sb_copy_v6(p->flow.client, &about->ip.daddr);

@@ -145,7 +145,7 @@ static __noinline int on_ping(struct xdp_md *ctx, const struct packet *p)
         __u8 reply = v4 ? ICMP_ECHOREPLY : ICMPV6_ECHO_REPLY;
 
         if (!interface || data + sizeof(*eth) + sizeof(struct iphdr) > end || (void *)(icmp + 1) > end ||
-            icmp->type != request || icmp->code != 0)
+            p->ip_len < p->l3_len + sizeof(*icmp) || icmp->type != request || icmp->code != 0)
                 return XDP_PASS;
         turn_ethernet(eth, interface);
         if (v4) {

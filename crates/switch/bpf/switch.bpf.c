@@ -52,7 +52,7 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         struct sb_flow_entry entry = {};
         struct sb_tcp_options options;
 
-        if (p->flags & SB_TCP_RST || !(p->flags & SB_TCP_ACK))
+        if (p->flags & SB_TCP_RST)
                 return drop(SB_SWITCH_DROP_FLAGS);
         read_options(ctx, p, &options);
         if (cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &entry)) {
@@ -77,7 +77,8 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                 struct record_parts parts = {
                     .kind = SB_RECORD_UNKNOWN, .flow = &p->flow, .start = p->start, .len = p->ip_len};
 
-                return to_l7(ctx, &parts, SB_SWITCH_DROP_COOKIE);
+                return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM)
+                                          : to_l7(ctx, &parts, SB_SWITCH_DROP_COOKIE);
         }
         return drop(SB_SWITCH_DROP_COOKIE);
 }
@@ -128,6 +129,9 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                         return drop(SB_SWITCH_DROP_FLAGS);
                 return on_syn(ctx, p, vip, s);
         }
+        /* No kernel takes such a packet, so nothing may be read in it. */
+        if (!(p->flags & (SB_TCP_ACK | SB_TCP_RST)))
+                return drop(SB_SWITCH_DROP_FLAGS);
         if (p->flags & SB_TCP_URG)
                 forget_urgency(ctx, p);
         entry = bpf_map_lookup_elem(&flows, &p->flow);
@@ -137,11 +141,12 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
         case SB_MODE_HELD:
                 if (!p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)))
                         return drop(SB_SWITCH_DROP_HELD);
-                return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
+                /* fall through */
         case SB_MODE_ANSWERED:
-                return may_begin_request(ctx, p, entry);
+                return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
         case SB_MODE_REQUESTS:
-                if (!p->payload)
+                /* Nor does a kernel take data from a RST. */
+                if (!p->payload || p->flags & SB_TCP_RST)
                         break;
                 /* The client has nearly come to a mark in the middle of a long body. */
                 if (entry->framing.state & SB_FRAMING_SKIP && !entry->asked &&

@@ -47,6 +47,17 @@ pub struct Automaton {
     pub hosts: u16,
 }
 
+/// What the program learns from the automaton about a packet's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walked {
+    /// It is a plain head and nothing else, for this pool.
+    Pool(u16),
+    /// It is such a head, but the L7 thread decides on what its route asks for.
+    Route,
+    /// It is no such head: the byte at the index is the first that shows it, or is missing.
+    Stopped(usize),
+}
+
 /// A set of routes, by index.
 type Routes = Vec<bool>;
 
@@ -95,6 +106,31 @@ impl Automaton {
         let verdicts = builder.verdicts();
         let hosts = builder.host_classes.len() as u16;
         Some(Automaton { transitions: builder.transitions, classes: builder.classes, start, verdicts, hosts })
+    }
+
+    /// Reads a packet's data as `express_step()` in `bpf/express.h` does.
+    pub fn walk(&self, data: &[u8]) -> Walked {
+        let (mut next, mut path, mut host) = (self.start, 0, 0);
+        for (at, &byte) in data.iter().enumerate() {
+            let state = usize::from(next & STATE);
+            next = self.transitions[state].get(usize::from(byte)).copied().unwrap_or(DEAD);
+            if next == DEAD {
+                return Walked::Stopped(at);
+            }
+            if next & END_OF_TARGET != 0 {
+                path = self.classes[state];
+            }
+            if next & END_OF_HOST != 0 {
+                host = self.classes[state];
+            }
+        }
+        if next & ACCEPT == 0 {
+            return Walked::Stopped(data.len());
+        }
+        match self.verdicts[usize::from(path * self.hosts + host)] {
+            NO_POOL => Walked::Route,
+            pool => Walked::Pool(pool),
+        }
     }
 }
 

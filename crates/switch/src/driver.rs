@@ -319,6 +319,7 @@ impl<'a> Driver<'a> {
                 "pending": self.dispatcher.pending(),
                 "answered": stats.answered,
                 "resent": stats.resent,
+                "acknowledged": stats.acknowledged,
                 "busy": stats.busy,
                 "probed": stats.probed,
                 "recovered": stats.recovered,

@@ -5,6 +5,7 @@
 //! buffer for each CPU to the [`dispatch`] code, which [`driver`] runs in one thread.
 
 pub mod dispatch;
+pub mod explain;
 pub mod plan;
 
 mod announce;

@@ -27,13 +27,15 @@ enum sb_op {
         SB_OP_RELEASE = 3, /* give the flow up, if the last response is complete and acknowledged */
         SB_OP_PROBE = 4,   /* who owns this flow? */
         SB_OP_ICMP = 5,    /* the inner packet is an ICMP error about a packet of the flow's server */
+        SB_OP_CONFIRM = 6, /* as FORWARD, unless the node has all data up to the packet's end: then say so */
         /* Node to switch. */
         SB_OP_ADOPTED = 16,
-        SB_OP_REFUSED = 17,  /* carries the refused packet and a reason */
-        SB_OP_RELEASED = 18, /* the inner header says from where the next owner goes on: ACK number, TSecr */
-        SB_OP_BUSY = 19,     /* not released: the response is not complete and acknowledged yet */
-        SB_OP_CLOSED = 20,   /* the flow's socket is gone */
-        SB_OP_OWNED = 21,    /* the answer to PROBE, with what a flow entry needs */
+        SB_OP_REFUSED = 17,   /* carries the refused packet and a reason */
+        SB_OP_RELEASED = 18,  /* the inner header says from where the next owner goes on: ACK number, TSecr */
+        SB_OP_BUSY = 19,      /* not released: the response is not complete and acknowledged yet */
+        SB_OP_CLOSED = 20,    /* the flow's socket is gone */
+        SB_OP_OWNED = 21,     /* the answer to PROBE, with what a flow entry needs */
+        SB_OP_CONFIRMED = 22, /* the answer to CONFIRM */
 };
 
 enum sb_reason {
@@ -367,6 +369,7 @@ struct sb_closed {
         X(RELEASED, "flows released")                                                                        \
         X(BUSY, "releases refused because a response was not complete and acknowledged")                     \
         X(OWNED, "probes answered")                                                                          \
+        X(CONFIRMED, "switches told that data has arrived")                                                  \
         X(CURED, "stale sockets removed before an adoption")                                                 \
         X(REFUSED_QUEUE_FULL, "adoptions refused: accept queue full")                                        \
         X(REFUSED_NO_LISTENER, "adoptions refused: nobody listens")                                          \

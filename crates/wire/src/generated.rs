@@ -55,12 +55,14 @@ pub enum sb_op {
     SB_OP_RELEASE = 3,
     SB_OP_PROBE = 4,
     SB_OP_ICMP = 5,
+    SB_OP_CONFIRM = 6,
     SB_OP_ADOPTED = 16,
     SB_OP_REFUSED = 17,
     SB_OP_RELEASED = 18,
     SB_OP_BUSY = 19,
     SB_OP_CLOSED = 20,
     SB_OP_OWNED = 21,
+    SB_OP_CONFIRMED = 22,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -456,6 +458,8 @@ pub enum NodeCounter {
     Busy,
     #[doc = "probes answered"]
     Owned,
+    #[doc = "switches told that data has arrived"]
+    Confirmed,
     #[doc = "stale sockets removed before an adoption"]
     Cured,
     #[doc = "adoptions refused: accept queue full"]
@@ -493,12 +497,13 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 22] = [
+    pub const ALL: [NodeCounter; 23] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
         NodeCounter::Busy,
         NodeCounter::Owned,
+        NodeCounter::Confirmed,
         NodeCounter::Cured,
         NodeCounter::RefusedQueueFull,
         NodeCounter::RefusedNoListener,
@@ -525,6 +530,7 @@ impl NodeCounter {
             NodeCounter::Released => "released",
             NodeCounter::Busy => "busy",
             NodeCounter::Owned => "owned",
+            NodeCounter::Confirmed => "confirmed",
             NodeCounter::Cured => "cured",
             NodeCounter::RefusedQueueFull => "refused_queue_full",
             NodeCounter::RefusedNoListener => "refused_no_listener",
@@ -552,6 +558,7 @@ impl NodeCounter {
             NodeCounter::Released => "flows released",
             NodeCounter::Busy => "releases refused because a response was not complete and acknowledged",
             NodeCounter::Owned => "probes answered",
+            NodeCounter::Confirmed => "switches told that data has arrived",
             NodeCounter::Cured => "stale sockets removed before an adoption",
             NodeCounter::RefusedQueueFull => "adoptions refused: accept queue full",
             NodeCounter::RefusedNoListener => "adoptions refused: nobody listens",

@@ -215,12 +215,15 @@ impl sb_op {
             SB_OP_FORWARD,
             SB_OP_RELEASE,
             SB_OP_PROBE,
+            SB_OP_ICMP,
+            SB_OP_CONFIRM,
             SB_OP_ADOPTED,
             SB_OP_REFUSED,
             SB_OP_RELEASED,
             SB_OP_BUSY,
             SB_OP_CLOSED,
             SB_OP_OWNED,
+            SB_OP_CONFIRMED,
         ]
         .into_iter()
         .find(|op| *op as u8 == number)

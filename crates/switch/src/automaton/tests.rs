@@ -68,21 +68,10 @@ fn routes() -> Vec<Route> {
 
 /// What the XDP program does: the pool, if the bytes are a head and nothing else.
 fn run(automaton: &Automaton, bytes: &[u8]) -> Option<u16> {
-    let (mut state, mut path, mut host, mut accepted) = (automaton.start, 0, 0, false);
-    for &byte in bytes {
-        let next =
-            if byte < 128 { automaton.transitions[usize::from(state)][usize::from(byte)] } else { DEAD };
-        if next & END_OF_TARGET != 0 {
-            path = automaton.classes[usize::from(state)];
-        }
-        if next & END_OF_HOST != 0 {
-            host = automaton.classes[usize::from(state)];
-        }
-        accepted = next & ACCEPT != 0;
-        state = next & STATE;
+    match automaton.walk(bytes) {
+        Walked::Pool(pool) => Some(pool),
+        Walked::Route | Walked::Stopped(_) => None,
     }
-    let pool = automaton.verdicts[usize::from(path * automaton.hosts + host)];
-    (accepted && pool != NO_POOL).then_some(pool)
 }
 
 /// What the L7 thread does.

@@ -19,6 +19,9 @@ const NEXT_DOUBT: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// Attempts before a silent node is taken for dead: 10 + 20 + 40 + 80 + 160 + 320 ms.
 const ATTEMPTS: u32 = 6;
+/// A client that sends data again after this time has missed its acknowledgment; before, the network may have made a
+/// copy (RFC 6298 section 2.4 has no retransmission time-out below one second, Linux none below 200 ms).
+const STALLED: Duration = Duration::from_millis(150);
 /// The longest wait between two questions whether a response is complete.
 const BUSY_MAX: Duration = Duration::from_millis(100);
 
@@ -31,6 +34,8 @@ pub enum Phase {
     Releasing,
     /// ADOPTED from the new node.
     Adopting,
+    /// CONFIRMED: the node has what has been acknowledged to the client.
+    Delivering,
     /// Any node that can take it.
     Crowded,
     /// The client to see the switch's answer.
@@ -83,6 +88,10 @@ pub struct Pending {
     pub fin: Option<u32>,
     /// What the client has acknowledged last.
     pub last_ack: u32,
+    /// The timestamps that a packet to it must have: TSval, TSecr.
+    last_timestamps: Option<(u32, u32)>,
+    /// What the switch has acknowledged: up to here the client does not send again.
+    pub acknowledged: Option<u32>,
     /// How much of the data at the mark has been looked at.
     pub looked_at: usize,
     /// The entry before the request in progress.
@@ -112,6 +121,8 @@ impl Pending {
             failed: false,
             fin: None,
             last_ack: 0,
+            last_timestamps: None,
+            acknowledged: None,
             looked_at: 0,
             start: entry,
             born: now,
@@ -136,15 +147,51 @@ impl Pending {
         self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8
     }
 
-    /// A packet of the client: what is new in it is held.
-    pub fn hold(&mut self, packet: &HeldPacket) {
+    /// A packet of the client: what is new in it is held; false if nothing is.
+    pub fn hold(&mut self, packet: &HeldPacket) -> bool {
+        let held = self.held.bytes();
         self.last_ack = packet.view.ack;
+        self.last_timestamps = timestamps(&packet.bytes, &packet.view).map(|(value, echo)| (echo, value));
         if packet.view.flags & flags::FIN != 0 {
             self.fin = Some(packet.end());
         }
         let after = self.request.after.next;
         let from = if !self.sent.is_empty() && before(self.entry.next, after) { after } else { self.entry.next };
         self.held.insert(packet, from);
+        self.held.bytes() != held
+    }
+
+    /// The client does not get on: it sends again what is held here, and after a time-out TCP sends nothing else until
+    /// that is acknowledged (RFC 5681 section 3.1: the window is one segment then).
+    pub fn is_stalled(&self, now: Duration) -> bool {
+        let waits = matches!(self.phase, Phase::Assembling | Phase::Releasing | Phase::Crowded);
+        waits && !mark::in_body(&self.entry) && (self.acknowledged.is_some() || now >= self.born + STALLED)
+    }
+
+    /// Acknowledges the request in progress, or the beginning of a head, as far as it is here without a gap. From then
+    /// on only the switch has it. The packet that says so.
+    pub fn acknowledge(&mut self, flow: &sb_flow) -> Option<Vec<u8>> {
+        let first = self.sent.first().or_else(|| self.held.first())?;
+        if first.view.seq != self.entry.next {
+            return None;
+        }
+        let mut end = self.entry.next;
+        for packet in &self.sent {
+            if packet.view.seq != end {
+                break;
+            }
+            end = packet.end();
+        }
+        if self.sent.is_empty() {
+            end = end.wrapping_add(self.held.stream(end).len() as u32);
+        }
+        self.acknowledged = Some(end);
+        Some(segment(flow, false, (self.last_ack, end), flags::ACK, self.last_timestamps, &[]))
+    }
+
+    /// The request in progress, or a part of it, is nowhere but here.
+    pub fn is_acknowledged(&self) -> bool {
+        self.acknowledged.is_some_and(|end| before(self.start.next, end))
     }
 
     /// The client has closed, and nothing is missing before its FIN.
@@ -185,7 +232,7 @@ impl Pending {
 
     /// The mark has been moved by the program.
     pub fn catch_up(&mut self, entry: &sb_flow_entry) {
-        let moves = matches!(self.phase, Phase::Assembling | Phase::Adopting);
+        let moves = matches!(self.phase, Phase::Assembling | Phase::Adopting | Phase::Delivering);
         if moves && entry.node == self.entry.node && before(self.entry.next, entry.next) {
             self.entry = *entry;
             self.held.take_until(entry.next);
@@ -239,12 +286,17 @@ impl Pending {
         self.sent.clear();
         self.tried.clear();
         self.failed = false;
+        self.acknowledged = None;
         self.phase = Phase::Assembling;
     }
 
     /// Sequence number of the packet that the node was last asked with.
     pub fn asked_at(&self) -> u32 {
-        if self.phase == Phase::Adopting { self.start.next } else { self.entry.next }
+        match self.phase {
+            Phase::Adopting => self.start.next,
+            Phase::Delivering => self.sent.last().map_or(self.entry.next, |packet| packet.view.seq),
+            _ => self.entry.next,
+        }
     }
 
     /// Waits for a node's word.

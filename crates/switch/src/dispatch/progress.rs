@@ -5,7 +5,7 @@ use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb
 
 use super::answer::Reply;
 use super::flows::Full;
-use super::held::HeldPacket;
+use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
 use super::{Dispatcher, Moment, Verdict, mark};
 
@@ -43,9 +43,30 @@ impl Dispatcher {
         }
         pending.catch_up(entry);
         self.forward_old_data(flow, &pending.entry, &held);
-        pending.hold(&held);
+        let news = pending.hold(&held);
         if pending.phase == Phase::Assembling {
             self.advance(at, flow, pending);
+        }
+        let late = before(pending.entry.next, held.end()) && !news;
+        if (late || pending.acknowledged.is_some()) && pending.is_stalled(at.now) {
+            self.unstall(flow, pending);
+        }
+    }
+
+    /// Acknowledges what is held of a request, because its client does not get on otherwise (docs/decisions/0007).
+    fn unstall(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        if pending.has_node() && pending.acknowledged.is_none() {
+            // An acknowledgment is for all that comes before, too: first the node must have it.
+            self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
+        } else {
+            self.acknowledge(flow, pending);
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        if let Some(packet) = pending.acknowledge(flow) {
+            self.stats.acknowledged += 1;
+            self.output.to_client(flow, &packet);
         }
     }
 
@@ -60,7 +81,11 @@ impl Dispatcher {
                 return false;
             };
             self.stats.evicted += 1;
-            self.give_up_waiting(&other, &mut slowest);
+            if slowest.acknowledged.is_some() {
+                self.reset(&other, slowest.last_ack);
+            } else {
+                self.give_up_waiting(&other, &mut slowest);
+            }
         }
     }
 
@@ -128,6 +153,11 @@ impl Dispatcher {
                         return;
                     }
                     self.forward_request(flow, pending);
+                    if pending.is_acknowledged() {
+                        pending.wait(at.now, Phase::Delivering);
+                        return;
+                    }
+                    pending.finish_request();
                     if pending.is_tunnel() {
                         pending.phase = Phase::Done;
                         return;
@@ -178,9 +208,29 @@ impl Dispatcher {
         self.stats.request(pending.request.service, pending.entry.node);
         self.set_entry(flow, &pending.entry);
         let mut first = SB_FLAG_REQUEST as u8;
-        for packet in std::mem::take(&mut pending.sent) {
+        for packet in &pending.sent {
             self.forward(flow, &pending.entry, &packet.view, &packet.bytes, first);
             first = 0;
+        }
+    }
+
+    /// The request in progress has been given to the node, but perhaps has not arrived, and the client thinks it has.
+    fn deliver(&mut self, flow: &sb_flow, pending: &Pending) {
+        let entry = pending.request.after;
+        let last = pending.sent.len().saturating_sub(1);
+        for (index, packet) in pending.sent.iter().enumerate() {
+            let op = if index == last { sb_op::SB_OP_CONFIRM } else { sb_op::SB_OP_FORWARD };
+            self.send(op, entry.node, flow, &entry, &packet.view, &packet.bytes, SB_FLAG_REQUEST as u8);
+        }
+    }
+
+    /// The node has the request in progress.
+    pub(super) fn delivered(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        pending.finish_request();
+        if pending.is_tunnel() {
+            self.pass_on(flow, pending);
+        } else {
+            self.advance(at, flow, pending);
         }
     }
 
@@ -289,6 +339,14 @@ impl Dispatcher {
                 if pending.try_again(at.now) {
                     self.stats.resent += 1;
                     self.send_adopt(flow, pending);
+                } else {
+                    self.try_another(at, flow, pending);
+                }
+            }
+            Phase::Delivering => {
+                if pending.try_again(at.now) {
+                    self.stats.resent += 1;
+                    self.deliver(flow, pending);
                 } else {
                     self.try_another(at, flow, pending);
                 }

@@ -72,14 +72,15 @@ impl Dispatcher {
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
                 self.stats.adopted(pending.request.service, node);
-                pending.finish_request();
-                if pending.is_tunnel() {
-                    self.pass_on(flow, pending);
+                if pending.is_acknowledged() && pending.sent.len() > 1 {
+                    pending.wait(at.now, Phase::Delivering);
                 } else {
-                    self.advance(at, flow, pending);
+                    self.delivered(at, flow, pending);
                 }
             }
-            (sb_op::SB_OP_REFUSED, Phase::Adopting) => {
+            (sb_op::SB_OP_CONFIRMED, Phase::Delivering) => self.delivered(at, flow, pending),
+            (sb_op::SB_OP_CONFIRMED, _) if pending.is_stalled(at.now) => self.acknowledge(flow, pending),
+            (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
                 pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;
                 self.try_another(at, flow, pending);
@@ -114,7 +115,7 @@ impl Dispatcher {
     }
 
     /// All that is held goes to the flow's node, whatever it is.
-    fn pass_on(&mut self, flow: &sb_flow, pending: &mut Pending) {
+    pub(super) fn pass_on(&mut self, flow: &sb_flow, pending: &mut Pending) {
         let packets = pending.take_all();
         self.set_entry(flow, &pending.entry);
         self.forward_all(flow, &pending.entry, &packets);

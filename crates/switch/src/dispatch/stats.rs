@@ -30,6 +30,8 @@ pub struct Stats {
     pub answered: BTreeMap<u16, u64>,
     /// ADOPT and RELEASE packets sent again.
     pub resent: u64,
+    /// Acknowledgments of the switch for requests whose clients did not get on.
+    pub acknowledged: u64,
     /// Releases that had to wait for a response to end.
     pub busy: u64,
     /// Unknown flows that the nodes were asked about.

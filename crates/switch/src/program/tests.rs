@@ -11,6 +11,7 @@ mod frames;
 mod fuzz;
 mod handshake;
 mod icmp;
+mod invariants;
 mod malformed;
 mod neighbour;
 mod node;

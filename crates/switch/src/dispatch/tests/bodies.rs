@@ -247,3 +247,47 @@ fn the_slowest_client_gives_way() {
     world.client_packet(&data(0, 0, &[b"GET /web/", &[b'x'; 900][..]].concat()));
     assert_eq!(world.dispatcher.pending(), 2);
 }
+
+#[test]
+fn a_slow_head_is_acknowledged_when_it_comes_again() {
+    let mut world = World::new();
+    let head = get("/web/slow");
+    world.client_packet(&data(0, 0, &head[..4]));
+    world.client_packet(&data(0, 0, &head[..4]));
+    assert!(world.to_client.is_empty(), "a copy made by the network");
+    world.now += Duration::from_millis(210);
+    world.client_packet(&data(0, 0, &head[..4]));
+    let ack = TcpView::parse(&world.to_client[0]).unwrap();
+    assert_eq!((ack.seq, ack.ack, ack.flags), (SERVER, ORIGIN.wrapping_add(4), flags::ACK));
+    // From now on each packet is acknowledged at once.
+    world.client_packet(&data(4, 0, &head[4..9]));
+    assert_eq!(TcpView::parse(&world.to_client[1]).unwrap().ack, ORIGIN.wrapping_add(9));
+    let sent = world.client_packet(&data(9, 0, &head[9..]));
+    assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &head[..]));
+    assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    assert_eq!(world.dispatcher.pending(), 0);
+}
+
+#[test]
+fn what_is_acknowledged_is_sent_until_the_node_has_it() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let head = format!("GET /web/{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(1500)).into_bytes();
+    world.client_packet(&data(len, 9, &head[..4]));
+    world.now += Duration::from_millis(210);
+    // Before it is acknowledged: has the node everything that comes before it?
+    let sent = world.client_packet(&data(len, 9, &head[..4]));
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_CONFIRM, adopt.node));
+    assert!(sent[0].data().is_empty() && world.to_client.is_empty());
+    assert!(world.answer(&sent[0], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
+    let ack = TcpView::parse(&world.to_client[0]).unwrap();
+    assert_eq!((ack.seq, ack.ack), (SERVER + 9, ORIGIN.wrapping_add(len + 4)));
+    world.client_packet(&data(len + 4, 9, &head[4..1000]));
+    let sent = world.client_packet(&data(len + 1000, 9, &head[1000..]));
+    assert!(sent.len() > 1 && sent.iter().all(|sent| sent.op == SB_OP_FORWARD));
+    let again = world.pass();
+    let ops: Vec<_> = again.iter().map(|sent| sent.op).collect();
+    assert_eq!((ops.len(), ops[ops.len() - 1]), (sent.len(), SB_OP_CONFIRM));
+    assert_eq!(again.iter().flat_map(|sent| sent.data()).copied().collect::<Vec<_>>(), head);
+    assert!(world.answer(&again[again.len() - 1], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
+    assert_eq!(world.dispatcher.pending(), 0);
+}

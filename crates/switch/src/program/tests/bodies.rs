@@ -81,11 +81,17 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
+/// A body's end with one trailer, and so many bytes of trailers before the last line feed.
+fn with_trailers(len: u32) -> String {
+    format!("0\r\nx: {}\r\n\r\n", "x".repeat(len as usize - "x: \r\n\r".len()))
+}
+
 /// Packets that are body up to their end: forwarded, and the mark moves.
 fn followed_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let dozens = "1\r\nx\r\n".repeat(200);
     let long = format!("578\r\n{}", "x".repeat(1400));
     let trailers = format!("0\r\n{}", "x-a: b\r\n".repeat(150));
+    let longest = with_trailers(SB_FRAMING_TRAILER_MAX);
     // What has been read before, what of it comes once more, and what is new.
     let followed = [
         ("a chunk", "", "", "5\r\nhello\r\n"),
@@ -106,6 +112,7 @@ fn followed_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         ("a trailer", "0\r\n", "", "x-checksum: 7\r\n"),
         ("half a trailer", "0\r\nx-che", "cksum", ": 7"),
         ("150 trailers", "", "", &trailers),
+        ("the longest trailers", &longest[..3000], "", &longest[3000..]),
         ("the end", "0\r\n", "", "\r\n"),
         ("the end of the end", "0\r\n\r", "", "\n"),
         ("the end after trailers", "0\r\nx: y\r\n", "", "a: b\r\n\r\n"),
@@ -131,8 +138,7 @@ fn followed_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
 /// Packets that are no body up to their end, or of which that cannot be said: the L7 thread has them.
 fn asked_rows(flow: &sb_flow) -> Vec<Row> {
     let whole = "5\r\nhello\r\n0\r\n\r\n";
-    let trailers = |len: usize| format!("0\r\nx: {}\r\n\r\n", "x".repeat(len));
-    let too_many = trailers(SB_FRAMING_TRAILER_MAX as usize);
+    let too_many = with_trailers(SB_FRAMING_TRAILER_MAX + 1);
     let (read, rest) = too_many.split_at(3000);
     let broken = [
         ("a request behind the end", "", [whole, PLAIN].concat()),
@@ -151,9 +157,9 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
         ("a text that is no trailer", "0\r\n", "x y\r\n".into()),
         ("trailers that are too long", read, rest.into()),
     ];
-    let rows = broken.into_iter().map(|(what, read, data)| {
-        asked_row(what, flow, &through(read), &packet(flow, read, &data))
-    });
+    let rows = broken
+        .into_iter()
+        .map(|(what, read, data)| asked_row(what, flow, &through(read), &packet(flow, read, &data)));
     let mut rows: Vec<Row> = rows.collect();
     let exhausted = sb_flow_entry { framing: sb_framing { allowed: 4, ..chunked(0).framing }, ..chunked(0) };
     rows.push(asked_row("more data than allowed", flow, &exhausted, &packet(flow, "", "5\r\n")));
@@ -164,7 +170,12 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
     let begun = through("5\r\nhello\r\n");
     rows.push(asked_row("a gap before it", flow, &begun, &packet(flow, "5\r\nhello\r\n5", "\r\nhello\r\n")));
     let asked = sb_flow_entry { asked: 1, ..begun };
-    rows.push(asked_row("the L7 thread is asked already", flow, &asked, &packet(flow, "5\r\nhello\r\n", "5\r\n")));
+    rows.push(asked_row(
+        "the L7 thread is asked already",
+        flow,
+        &asked,
+        &packet(flow, "5\r\nhello\r\n", "5\r\n"),
+    ));
     // States that no automaton has lead nowhere.
     for state in [SB_FRAMING_NONE as u16 | SKIP, SB_FRAMING_LOST as u16, 127, 255, 0x0300, 0x7fff] {
         let odd = sb_flow_entry { framing: sb_framing { state, left: 1, ..begun.framing }, ..begun };
@@ -200,7 +211,8 @@ fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         after
     };
     let mut rows = Vec::new();
-    for (what, body) in [("of known length", of_length(5_000_000_000)), ("a chunk", through("140000000\r\n"))] {
+    for (what, body) in [("of known length", of_length(5_000_000_000)), ("a chunk", through("140000000\r\n"))]
+    {
         let before = settled(&body);
         let moved = settled(&before);
         assert_eq!(moved.next, before.next.wrapping_add(1 << 29));
@@ -259,7 +271,10 @@ fn a_body_of_5_gb_is_followed_by_a_request() {
         bench.put(flow, &of_length(LEN));
         let at_end = send_long(&bench, flow, START, LEN);
         let next = START.wrapping_add(LEN as u32);
-        assert_eq!(at_end, sb_flow_entry { next, ..entry(sb_framing { allowed: u64::MAX, ..Default::default() }) });
+        assert_eq!(
+            at_end,
+            sb_flow_entry { next, ..entry(sb_framing { allowed: u64::MAX, ..Default::default() }) }
+        );
         request_follows(&bench, flow, &at_end);
     }
 }

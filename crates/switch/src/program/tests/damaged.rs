@@ -31,8 +31,12 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
 /// Frames with one bit changed: of the data, of the TCP header, of its checksum, of the IPv4 header's.
 fn damage(frame: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let tcp = if frame[14] >> 4 == 4 { 34 } else { 54 };
-    let mut places =
-        vec![("last byte", frame.len() - 1), ("window", tcp + 14), ("checksum", tcp + 16), ("urgent pointer", tcp + 18)];
+    let mut places = vec![
+        ("last byte", frame.len() - 1),
+        ("window", tcp + 14),
+        ("checksum", tcp + 16),
+        ("urgent pointer", tcp + 18),
+    ];
     if tcp == 34 {
         places.extend([("IP checksum", 24), ("hops", 22), ("identification", 18)]);
     }
@@ -50,14 +54,22 @@ fn damaged_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let bare = |more| Tcp::new(flow, MARK, ACK, flags::ACK | more);
     let data = |seq: u32, text: &str| Tcp::data(flow, seq, ACK, text.as_bytes());
     let in_body = sb_flow_entry { next: MARK, ..bodies::chunked(u64::MAX) };
+    let answered = sb_flow_entry { mode: SB_MODE_ANSWERED as u8, ..entry(V4) };
     let read = [
         ("first data", first, None),
+        ("data of a flow that nobody knows", data(1, PLAIN), None),
         ("held data", data(MARK, PLAIN), Some(held())),
         ("held FIN", bare(flags::FIN), Some(held())),
         ("held RST", bare(flags::RST), Some(held())),
+        ("an ACK of an answer", bare(0), Some(answered)),
+        ("data behind an answer", data(MARK, PLAIN), Some(answered)),
         ("a plain head", data(MARK, PLAIN), Some(entry(V4))),
         ("a head behind a gap", data(MARK + 1, PLAIN), Some(entry(V4))),
-        ("a head on a flow that the L7 thread has", data(MARK, PLAIN), Some(sb_flow_entry { asked: 1, ..entry(V4) })),
+        (
+            "a head on a flow that the L7 thread has",
+            data(MARK, PLAIN),
+            Some(sb_flow_entry { asked: 1, ..entry(V4) }),
+        ),
         ("the size of a chunk", data(MARK, "5\r\nhello\r\n"), Some(in_body)),
     ];
     let mut rows = Vec::new();
@@ -132,7 +144,10 @@ fn urgent_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
             let sent = bench.forwarded(after, flow, &calm, flags);
             let what = format!("urgent, pointer {pointer}: {what}");
             let moves = [&[Urgent, Forwarded], moves].concat();
-            Row::new(&what, flow, to_us(&packet), Verdict::Tx, moves).with(&before).leaves(Some(*after)).sends(sent)
+            Row::new(&what, flow, to_us(&packet), Verdict::Tx, moves)
+                .with(&before)
+                .leaves(Some(*after))
+                .sends(sent)
         };
         let below = Tcp::data(flow, MARK - 3, ACK, b"odd");
         rows.push(row("data below the mark", &below, &[], &before, 0));
@@ -157,7 +172,9 @@ fn urgent_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         };
         let [packet, calm] = urgent(&plain, pointer).map(damaged);
         let what = format!("urgent, pointer {pointer}: damaged data");
-        rows.push(Row::new(&what, flow, packet, Verdict::Drop, [Urgent, DropChecksum]).with(&before).sends(calm));
+        rows.push(
+            Row::new(&what, flow, packet, Verdict::Drop, [Urgent, DropChecksum]).with(&before).sends(calm),
+        );
     }
     // A pointer means nothing without the flag.
     let pointed = Tcp { urgent: 3, ..Tcp::data(flow, MARK - 3, ACK, b"odd") }.packet();
@@ -182,7 +199,8 @@ fn what_was_urgent_has_a_right_checksum() {
         bench.put(flow, &entry(V4));
         for _ in 0..5_000 {
             let numbers = random.next();
-            let tcp = Tcp { window: numbers as u16, ..Tcp::data(flow, MARK - 3, (numbers >> 32) as u32, b"odd") };
+            let tcp =
+                Tcp { window: numbers as u16, ..Tcp::data(flow, MARK - 3, (numbers >> 32) as u32, b"odd") };
             let [packet, calm] = urgent(&tcp, (numbers >> 16) as u16);
             assert_eq!(bench.run(&to_us(&packet), 1).1, bench.forwarded(&entry(V4), flow, &calm, 0));
         }

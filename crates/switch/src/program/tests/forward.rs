@@ -54,6 +54,23 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
         rows.extend(held_rows(flow));
         rows.extend(answered_rows(flow));
         rows.extend(nowhere_rows(flow));
+        rows.extend(unacceptable_rows(flow));
+    }
+    rows
+}
+
+/// Packets that no kernel takes (RFC 9293 section 3.10.7.4, fifth): what would be read in them might never come.
+fn unacceptable_rows(flow: &sb_flow) -> Vec<Row> {
+    let entries = [SB_MODE_HELD, SB_MODE_REQUESTS, SB_MODE_TUNNEL, SB_MODE_ANSWERED].map(mode);
+    let mut rows = Vec::new();
+    for entry in entries.into_iter().chain([in_body(V4)]) {
+        for tcp_flags in [0, flags::PSH, flags::FIN, flags::PSH | flags::FIN] {
+            for data in [PLAIN, "5\r\n", ""] {
+                let tcp = Tcp { flags: tcp_flags, ..Tcp::data(flow, MARK, ACK, data.as_bytes()) };
+                let what = format!("flags {tcp_flags:#x} in mode {}, {} bytes", entry.mode, data.len());
+                rows.push(Row::new(&what, flow, tcp.frame(), Verdict::Drop, [DropFlags]).with(&entry));
+            }
+        }
     }
     rows
 }
@@ -79,6 +96,8 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict:
         ("FIN", bare(flags::FIN)),
         ("RST", bare(flags::RST)),
         ("RST without ACK", Tcp { flags: flags::RST, ..bare(0) }),
+        // A kernel takes no data from it, so nothing is read in it.
+        ("RST with data at the mark", Tcp { flags: flags::ACK | flags::RST, ..body(MARK, 10) }),
         ("an ACK beyond the mark", Tcp { seq: MARK + 999, ..bare(0) }),
     ];
     let row = |what: &str, tcp: &Tcp| {

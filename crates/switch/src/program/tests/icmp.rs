@@ -62,8 +62,10 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
             let moves = [&[IcmpForwarded], moves].concat();
             Row::new(&what, flow, to_us(&packet), verdict, moves).with(entry)
         };
-        let nodes =
-            [V4, V6, ENDS_IN_ZEROS].map(|node| (node, Verdict::Tx)).into_iter().chain([(ON_ANOTHER_INTERFACE, Verdict::Redirect)]);
+        let nodes = [V4, V6, ENDS_IN_ZEROS]
+            .map(|node| (node, Verdict::Tx))
+            .into_iter()
+            .chain([(ON_ANOTHER_INTERFACE, Verdict::Redirect)]);
         for (node, verdict) in nodes {
             let sent = handed(bench, &entry(node), flow, &packet, SEQ);
             rows.push(row(&format!("node {node}"), &entry(node), verdict, &[Forwarded]).sends(sent));
@@ -115,7 +117,10 @@ fn useless_rows(flow: &sb_flow) -> Vec<Row> {
         rows.push(row(&what, message(flow, *other, &response[..header + 8]), known));
     }
     for len in 1..header + 8 {
-        rows.push(row(&format!("{len} bytes of a packet"), about(&response[..len]), known));
+        let cut = about(&response[..len]);
+        rows.push(row(&format!("{len} bytes of a packet"), cut.clone(), known));
+        let padded = [&cut, &response[len..header + 8]].concat();
+        rows.push(row(&format!("{len} bytes of a packet, with padding"), padded, known));
     }
     let changed = |what: &str, at: usize, to: u8| {
         let mut inner = response.clone();

@@ -121,6 +121,13 @@ fn ping_rows(flow: &sb_flow) -> Vec<Row> {
     }
     let cut = Ip::new(client, vip).carry(protocol, &echo(request, 0, b"")[..6], None);
     rows.push(Row::new("half an echo request", flow, to_us(&cut), Verdict::Drop, [DropIcmp]));
+    // The rest of it is padding, so it is no part of the packet.
+    for len in [0, 1, 7] {
+        let short = Ip::new(client, vip).carry(protocol, &echo(request, 0, b"")[..len], None);
+        let frame = [to_us(&short), echo(request, 0, b"data")[len..].to_vec()].concat();
+        let what = format!("an echo request of {len} bytes, with padding");
+        rows.push(Row::new(&what, flow, frame, Verdict::Drop, [DropIcmp]));
+    }
     rows
 }
 

@@ -53,7 +53,9 @@ fn body(random: &mut Random) -> Vec<u8> {
     body.extend_from_slice(&b"0000"[..1 + random.below(4)]);
     body.extend_from_slice(b"\r\n");
     for _ in 0..random.below(3) {
-        body.extend_from_slice(random.pick(&["a: b\r\n", "Checksum:\r\n", "x-trailer: \"1\", 2\r\n"]).as_bytes());
+        body.extend_from_slice(
+            random.pick(&["a: b\r\n", "Checksum:\r\n", "x-trailer: \"1\", 2\r\n"]).as_bytes(),
+        );
     }
     body.extend_from_slice(b"\r\n");
     if random.one_in(3) {
@@ -105,12 +107,18 @@ fn the_program_follows_bodies_as_the_parser_does() {
             let (seq, data) = (start.wrapping_add(part.start as u32), &stream[part.clone()]);
             let (verdict, after) = expected(&entry, seq, data);
             let got = bench.run(&Tcp::data(&flow, seq, ACK, data).frame(), 1).0;
-            let what = format!("SWITCHBACK_FUZZ_SEED={seed}, body {number}: {entry:?} and {part:?} of {stream:02x?}");
+            let what = format!(
+                "SWITCHBACK_FUZZ_SEED={seed}, body {number}: {entry:?} and {part:?} of {stream:02x?}"
+            );
             assert_eq!((got, bench.program.flow(&flow)), (verdict, Some(after)), "{what}");
             (come, entry) = (come.max(part.end), after);
         }
         // To the L7 thread each packet that is to go there, and no other.
-        assert_eq!(bench.records().len(), usize::from(entry.asked), "SWITCHBACK_FUZZ_SEED={seed}, body {number}");
+        assert_eq!(
+            bench.records().len(),
+            usize::from(entry.asked),
+            "SWITCHBACK_FUZZ_SEED={seed}, body {number}"
+        );
         ends[usize::from(entry.asked)] += 1;
     }
     assert!(ends.iter().all(|count| *count > BODIES / 10), "{ends:?} were followed, and were not");

@@ -1,0 +1,99 @@
+//! `explain`: what the switch would do with requests, and why. They come from the command line, from a file or
+//! from a capture; the answers come from the switch's own code.
+
+mod capture;
+mod json;
+mod request;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use switchback_config::Cluster;
+use switchback_switch::explain::{Connection, Explainer};
+
+use crate::failure::Failure;
+use request::{Destination, Options};
+
+/// Tell which route, pool and node would take a request, and why
+///
+/// Asks the code that the switch runs, as it is right after its start. Needs neither a running switch nor root.
+/// Exit status 0 also for requests that the switch would refuse.
+#[derive(Args)]
+pub struct Explain {
+    /// The cluster.toml; its key file is not needed
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// An http:// URL, or a path
+    #[arg(value_name = "URL", required_unless_present_any = ["request", "pcap"])]
+    url: Option<String>,
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    destination: Destination,
+    /// One or more requests byte by byte, as a client would send them on one connection; - for stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "Options"])]
+    request: Option<PathBuf>,
+    /// A capture (pcap or pcapng): all connections to the VIPs, and handoff packets to nodes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "Options", "Destination", "request"])]
+    pcap: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How what is known of a connection begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begins {
+    /// With its first request, without a client of which anything is known.
+    Given,
+    /// With the client's SYN.
+    Syn,
+    /// With a request that a node was given.
+    Handoff,
+    /// Anywhere: nothing before it was captured.
+    Middle,
+}
+
+/// A connection of which all has been read.
+struct Explained {
+    connection: Connection,
+    begins: Begins,
+    /// Where something is missing in what the client sent.
+    missing: Option<u64>,
+}
+
+impl Explain {
+    pub fn run(self) -> Result<(), Failure> {
+        let mut explainer = Explainer::new(load(&self.config)?);
+        let (explained, incomplete) = if let Some(file) = &self.pcap {
+            capture::explain(&mut explainer, file)?
+        } else {
+            let (bytes, flow) = match (&self.request, &self.url) {
+                (Some(file), _) => (request::read(file)?, self.destination.flow(explainer.cluster(), None)?),
+                (None, Some(url)) => self.options.request(&self.destination, explainer.cluster(), url)?,
+                (None, None) => unreachable!("clap asks for one of the three"),
+            };
+            let mut connection = Connection::new(flow, 0);
+            connection.data(&mut explainer, &bytes);
+            let missing = connection.finish(&explainer);
+            (vec![Explained { connection, begins: Begins::Given, missing }], None)
+        };
+        if self.json {
+            println!("{}", json::render(explainer.cluster(), &explained));
+        } else {
+            print!("{}", text::render(explainer.cluster(), &explained));
+        }
+        incomplete.map_or(Ok(()), Err)
+    }
+}
+
+/// The configuration without its key, which only root may be able to read.
+fn load(file: &Path) -> Result<Cluster, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| cannot_read(file, error))?;
+    Ok(switchback_config::parse(&text, file, |_| Ok(Vec::new()))?)
+}
+
+fn cannot_read(file: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::system(format!("cannot read {}: {why}", file.display()))
+}

@@ -1,0 +1,121 @@
+//! Explanations for programs: what `text` shows, with the same order and numbering.
+
+use serde_json::{Value, json};
+use switchback_config::Cluster;
+use switchback_http::Body;
+use switchback_switch::explain::{Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then};
+
+use super::text::{caret, conditions};
+use super::{Begins, Explained};
+
+/// One object.
+pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
+    let connections = explained.iter().enumerate().map(|(index, explained)| {
+        let connection = &explained.connection;
+        let begins = match explained.begins {
+            Begins::Given => "given",
+            Begins::Syn => "syn",
+            Begins::Handoff => "handoff",
+            Begins::Middle => "middle",
+        };
+        let client = (explained.begins != Begins::Given).then(|| connection.flow().client().to_string());
+        let requests = connection.requests.iter().enumerate();
+        json!({
+            "number": index + 1,
+            "client": client,
+            "vip": connection.flow().vip().to_string(),
+            "begins": begins,
+            "missing": explained.missing,
+            "requests": requests.map(|(index, one)| request(cluster, index + 1, one)).collect::<Vec<_>>(),
+        })
+    });
+    json!({ "connections": connections.collect::<Vec<_>>() })
+}
+
+fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
+    let service = &cluster.services[request.service];
+    let routes = std::iter::zip(&request.routes, &service.routes).enumerate();
+    let routes = routes.map(|(index, (why_not, route))| {
+        json!({
+            "number": index + 1,
+            "conditions": conditions(route),
+            "takes": why_not.is_none(),
+            "why_not": why_not,
+        })
+    });
+    let (outcome, details) = match &request.outcome {
+        Outcome::Forwarded(forwarded) => ("forwarded", self::forwarded(cluster, forwarded)),
+        Outcome::Answered { status, location } => {
+            ("answered", json!({ "status": status, "location": location }))
+        }
+        Outcome::Refused(refusal) => ("refused", self::refusal(refusal)),
+        Outcome::Incomplete { received, closed } => {
+            ("incomplete", json!({ "received": received, "closed": closed }))
+        }
+    };
+    json!({
+        "number": number,
+        "offset": request.offset,
+        "line": request.line.escape_ascii().to_string(),
+        "service": service.name,
+        "routes": routes.collect::<Vec<_>>(),
+        "outcome": outcome,
+        outcome: details,
+    })
+}
+
+fn forwarded(cluster: &Cluster, forwarded: &Forwarded) -> Value {
+    let pool = &cluster.pools[forwarded.pool];
+    let name = |index: usize| &cluster.nodes[index].name;
+    let nodes = pool.nodes.iter().map(|&index| &cluster.nodes[index]);
+    let body = match forwarded.body {
+        Body::None => json!({ "framing": "none" }),
+        Body::Length(length) => json!({ "framing": "length", "length": length }),
+        Body::Chunked => json!({ "framing": "chunked" }),
+    };
+    let why_not = match &forwarded.express {
+        Ok(()) => Value::Null,
+        Err(Slow::NoAutomaton) => json!({ "reason": "no_automaton" }),
+        Err(Slow::TooLong) => json!({ "reason": "too_long" }),
+        Err(Slow::Route) => json!({ "reason": "route" }),
+        Err(Slow::Unknown(place)) => json!({ "reason": "unknown", "place": self::place(place) }),
+    };
+    let (flow, from) = match forwarded.flow {
+        Flow::New => ("new", None),
+        Flow::Stays => ("stays", None),
+        Flow::Moves(from) => ("moves", Some(name(from))),
+    };
+    let then = match forwarded.then {
+        Then::Routed => "routed",
+        Then::Upgrade => "upgrade",
+        Then::Http2 => "http2",
+        Then::Closes => "closes",
+    };
+    json!({
+        "pool": pool.name,
+        "nodes": nodes.map(|node| json!({ "name": node.name, "weight": node.weight })).collect::<Vec<_>>(),
+        "policy": pool.policy.name(),
+        "node": name(forwarded.node),
+        "flow": flow,
+        "from": from,
+        "automaton": { "takes": forwarded.express.is_ok(), "why_not": why_not },
+        "alone_in_packet": forwarded.alone,
+        "body": body,
+        "end": forwarded.end,
+        "refused": forwarded.refusal.as_ref().map(refusal),
+        "then": then,
+    })
+}
+
+fn refusal(refusal: &Refusal) -> Value {
+    json!({
+        "reason": refusal.reject.name(),
+        "status": refusal.reject.status(),
+        "place": place(&refusal.place),
+    })
+}
+
+fn place(place: &Place) -> Value {
+    let (line, column) = caret(place);
+    json!({ "offset": place.offset, "line": line, "column": column })
+}

@@ -1,0 +1,210 @@
+//! Explanations for people.
+
+use switchback_config::{Cluster, PolicyKind, Route};
+use switchback_http::Body;
+use switchback_switch::explain::{
+    Connection, Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then,
+};
+
+use super::{Begins, Explained};
+
+/// Longer lines are cut.
+const LINE_MAX: usize = 200;
+
+/// Lines with a name in front.
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, name: &str, text: impl std::fmt::Display) {
+        self.0 += &format!("  {name:<8}  {text}\n");
+    }
+
+    /// A line of the client's data with a caret under a byte.
+    fn add_place(&mut self, place: &Place) {
+        let (shown, caret) = caret(place);
+        self.add("", shown);
+        self.add("", format!("{:>1$}", '^', caret + 1));
+    }
+}
+
+/// All of them, in order.
+pub fn render(cluster: &Cluster, explained: &[Explained]) -> String {
+    let mut parts = Vec::new();
+    for (index, explained) in explained.iter().enumerate() {
+        let connection = &explained.connection;
+        let known = explained.begins != Begins::Given;
+        if known {
+            parts.push(title(index + 1, explained));
+        }
+        for (number, request) in connection.requests.iter().enumerate() {
+            let line = printable_start(&request.line);
+            let of = if known { format!(" of connection {}", index + 1) } else { String::new() };
+            let mut lines = Lines(format!("request {}{of}: {line}\n", number + 1));
+            self::request(&mut lines, cluster, connection, request);
+            parts.push(lines.0);
+        }
+        if let Some(offset) = explained.missing {
+            parts.push(format!("from byte {offset} on, something that the client sent was not captured\n"));
+        }
+    }
+    parts.join("\n")
+}
+
+fn title(number: usize, explained: &Explained) -> String {
+    let flow = explained.connection.flow();
+    let begins = match explained.begins {
+        Begins::Given | Begins::Syn => "",
+        Begins::Handoff => ", from a request on that a node was given",
+        Begins::Middle => {
+            ", whose beginning was not captured: what comes first is taken for the start of a request"
+        }
+    };
+    let none = if explained.connection.requests.is_empty() { ", without a request" } else { "" };
+    format!("connection {number}: {} to {}{begins}{none}\n", flow.client(), flow.vip())
+}
+
+fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, request: &Explanation) {
+    let service = &cluster.services[request.service];
+    lines.add("service", format!("{} ({})", service.name, connection.flow().vip()));
+    for (index, (why_not, route)) in std::iter::zip(&request.routes, &service.routes).enumerate() {
+        let what = match why_not {
+            Some(why_not) => format!("no: {why_not}"),
+            None => format!("yes: it takes {}", conditions(route)),
+        };
+        lines.add(&format!("route {}", index + 1), what);
+    }
+    match &request.outcome {
+        Outcome::Forwarded(forwarded) => self::forwarded(lines, cluster, forwarded),
+        Outcome::Answered { status, location: Some(location) } => {
+            lines.add("redirect", format!("the switch answers {status} and ends the connection"));
+            lines.add("Location", location);
+        }
+        Outcome::Answered { status: 404, .. } => {
+            lines.add("answer", "no route takes it: the switch answers 404 and ends the connection");
+        }
+        Outcome::Answered { status, .. } => {
+            lines.add("answer", format!("the switch answers {status} and ends the connection"));
+        }
+        Outcome::Refused(refusal) => self::refusal(lines, refusal, "the client gets"),
+        Outcome::Incomplete { received, closed: true } => {
+            let what = format!("{received} bytes, then the client closes: the switch answers 400");
+            lines.add("head", what);
+        }
+        Outcome::Incomplete { received, closed: false } => {
+            let timeout = cluster.limits.head_timeout.as_secs_f64();
+            let what = format!(
+                "{received} bytes, not all of it: the switch waits {timeout} s for the rest, then answers 408"
+            );
+            lines.add("head", what);
+        }
+    }
+}
+
+fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
+    let pool = &cluster.pools[forwarded.pool];
+    let node = &cluster.nodes[forwarded.node].name;
+    let nodes = pool.nodes.iter().map(|&index| &cluster.nodes[index]);
+    let nodes: Vec<_> = nodes.map(|node| format!("{} (weight {})", node.name, node.weight)).collect();
+    lines.add("pool", format!("{}: {}", pool.name, nodes.join(", ")));
+    let state = "if nothing but what is shown here came before; a running switch has its own state";
+    let chosen = match forwarded.flow {
+        Flow::New => format!("{node}, {state}"),
+        Flow::Stays => format!("{node}, because it has the connection"),
+        Flow::Moves(from) => {
+            let from = &cluster.nodes[from].name;
+            format!("{node}, to which the connection moves from {from}, {state}")
+        }
+    };
+    lines.add("policy", format!("{}: {}", pool.policy, in_words(pool.policy)));
+    lines.add("node", chosen);
+    decided(lines, cluster, forwarded);
+    let end = |what: &str| match forwarded.end {
+        Some(end) => format!("{what}; the next request begins at byte {end}"),
+        None if forwarded.refusal.is_some() => what.to_owned(),
+        None => format!("{what}; not all of it is here"),
+    };
+    let body = match forwarded.body {
+        Body::None => "none".to_owned(),
+        Body::Length(length) => end(&format!("{length} bytes, by Content-Length")),
+        Body::Chunked => end("in chunks, which are followed to the last one"),
+    };
+    lines.add("body", body);
+    if let Some(refusal) = &forwarded.refusal {
+        self::refusal(lines, refusal, "the node gives the request up, the client gets");
+        return;
+    }
+    let then = match forwarded.then {
+        Then::Routed => "the next request is routed again",
+        Then::Upgrade => "the connection stays with the node: it may change to another protocol",
+        Then::Http2 => "the connection stays with the node: it is HTTP/2, of which no more is read",
+        Then::Closes => "the client wants the connection to end with the response",
+    };
+    lines.add("then", then);
+}
+
+/// In XDP or by the L7 thread, and why.
+fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
+    let (by_l7, one_packet) = ("by the L7 thread", "if its head is one packet, no more and no less");
+    let what = match (&forwarded.express, forwarded.flow, forwarded.alone) {
+        (Err(Slow::NoAutomaton), ..) => format!("{by_l7}: the routes need more room than XDP has"),
+        (Err(Slow::TooLong), ..) => format!("{by_l7}: the head is longer than what XDP reads"),
+        (Err(Slow::Route), ..) => format!("{by_l7}: the route asks for a header field"),
+        (Err(Slow::Unknown(place)), ..) => {
+            lines.add("decided", format!("{by_l7}: XDP does not read what is at byte {}", place.offset));
+            lines.add_place(place);
+            return;
+        }
+        (Ok(()), Flow::New, _) => {
+            format!(
+                "{by_l7}, as a connection's first request; in XDP later on, if a node of the pool has it then"
+            )
+        }
+        (Ok(()), Flow::Moves(from), _) => {
+            format!("{by_l7}: {}, which has the connection, is not in the pool", cluster.nodes[from].name)
+        }
+        (Ok(()), Flow::Stays, Some(true)) => "in XDP".to_owned(),
+        (Ok(()), Flow::Stays, Some(false)) => format!("{by_l7}; in XDP {one_packet}"),
+        (Ok(()), Flow::Stays, None) => format!("in XDP, {one_packet}"),
+    };
+    lines.add("decided", what);
+}
+
+fn refusal(lines: &mut Lines, refusal: &Refusal, client_gets: &str) {
+    let (reject, status) = (refusal.reject, refusal.reject.status());
+    lines.add("refused", format!("{reject}: {client_gets} {status}, and the connection ends"));
+    lines.add("at byte", refusal.place.offset);
+    lines.add_place(&refusal.place);
+}
+
+/// What a route asks for.
+pub fn conditions(route: &Route) -> String {
+    let mut conditions = Vec::new();
+    conditions.extend(route.host.as_ref().map(|host| format!("host {host}")));
+    conditions.extend(route.path.as_ref().map(|path| format!("paths that begin with {path}")));
+    if !route.methods.is_empty() {
+        conditions.push(format!("method {}", route.methods.join(" or ")));
+    }
+    conditions.extend(route.header.as_ref().map(|header| match &header.value {
+        Some(value) => format!("header field {} with {value}", header.name),
+        None => format!("header field {}", header.name),
+    }));
+    if conditions.is_empty() { "every request".to_owned() } else { conditions.join(", ") }
+}
+
+fn in_words(policy: PolicyKind) -> &'static str {
+    match policy {
+        PolicyKind::RoundRobin => "in turn, by weight",
+    }
+}
+
+/// Bytes as ASCII with escapes, not too many.
+fn printable_start(bytes: &[u8]) -> String {
+    let shown = bytes[..bytes.len().min(LINE_MAX)].escape_ascii().to_string();
+    if bytes.len() > LINE_MAX { shown + "..." } else { shown }
+}
+
+/// The line in printable form, and the column in it where the byte is.
+pub fn caret(place: &Place) -> (String, usize) {
+    let before = place.line[..place.column].escape_ascii().to_string();
+    (place.line.escape_ascii().to_string(), before.len())
+}

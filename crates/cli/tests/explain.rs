@@ -1,0 +1,388 @@
+//! What `switchback explain` says of requests on the command line, of bytes, and of captures.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+#[path = "explain/captures.rs"]
+mod captures;
+
+const CLUSTER: &str = r#"
+[cluster]
+key_file = "not-there.key"
+[limits]
+body = "1KiB"
+[[node]]
+name = "n1"
+address = "192.0.2.21"
+[[node]]
+name = "n2"
+address = "192.0.2.22"
+weight = 2
+[[pool]]
+name = "web"
+nodes = ["n1", "n2"]
+policy = "round-robin"
+[[pool]]
+name = "img"
+nodes = ["n1"]
+policy = "round-robin"
+[[service]]
+name = "shop"
+listen = ["192.0.2.100:80", "[2001:db8::100]:80"]
+[[service.route]]
+host = "old.example.com"
+redirect = { host = "www.example.com", status = 308 }
+[[service.route]]
+host = "*.example.com"
+path = "/img/"
+method = ["GET", "HEAD"]
+pool = "img"
+[[service.route]]
+path = "/beta"
+header = { name = "x-tenant", value = "7" }
+pool = "img"
+[[service.route]]
+host = "www.example.com"
+pool = "web"
+"#;
+
+const OTHER: &str = r#"
+[[service]]
+name = "api"
+listen = ["192.0.2.101:8080"]
+[[service.route]]
+pool = "web"
+"#;
+
+const WWW: &str = "GET / HTTP/1.1\r\nHost: www.example.com\r\n\r\n";
+const IMG: &str = "GET /img/x HTTP/1.1\r\nHost: www.example.com\r\n\r\n";
+const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: www.example.com\r\nTransfer-Encoding: chunked\r\n\r\n\
+                       5\r\nhello\r\n0\r\n\r\n";
+
+/// A new directory of this test's own, with the configuration in it.
+fn directory(test: &str, cluster: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("explain-{test}"));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("the target directory can be written");
+    fs::write(path.join("cluster.toml"), cluster).expect("a new file");
+    path
+}
+
+fn explain_bytes(directory: &Path, arguments: &[&str], stdin: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_switchback"));
+    command.current_dir(directory).args(["explain", "--config", "cluster.toml"]).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary has been built");
+    // A command that does not read its input may be gone before it is written.
+    let _ = child.stdin.take().expect("stdin is a pipe").write_all(stdin);
+    child.wait_with_output().expect("the process ends")
+}
+
+fn explain(directory: &Path, arguments: &[&str]) -> Output {
+    explain_bytes(directory, arguments, b"")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Each of `parts` is one of the lines that were printed, or the beginning of one, in this order. What a line shows
+/// without a name in front, as a caret, is as far in as the names' texts are.
+fn assert_lines(shown: &str, parts: &[&str], what: &str) {
+    let unnamed = |line| str::strip_prefix(line, "            ");
+    let mut lines = shown.lines().map(|line| unnamed(line).or(line.strip_prefix("  ")).unwrap_or(line));
+    for part in parts {
+        assert!(
+            lines.any(|line| line.starts_with(part)),
+            "{what}: {part:?} is not in, or not here in\n{shown}"
+        );
+    }
+}
+
+#[test]
+fn requests_on_the_command_line() {
+    let directory = directory("arguments", CLUSTER);
+    let rows: &[(&[&str], &[&str])] = &[
+        (
+            &["http://www.example.com/img/a.png?x"],
+            &[
+                "request 1: GET /img/a.png?x HTTP/1.1",
+                "service   shop (192.0.2.100:80)",
+                "route 1   no: host is www.example.com, not old.example.com",
+                "route 2   yes: it takes host *.example.com, paths that begin with /img/, method GET or HEAD",
+                "pool      img: n1 (weight 1)",
+                "policy    round-robin: in turn, by weight",
+                "node      n1, if nothing but what is shown here came before; a running switch has its own state",
+                "decided   by the L7 thread, as a connection's first request; in XDP later on",
+                "body      none",
+                "then      the next request is routed again",
+            ],
+        ),
+        (
+            &["--method", "POST", "--header", "Content-Length: 5", "http://www.example.com/img/"],
+            &[
+                "route 2   no: method is POST, not GET or HEAD",
+                "route 3   no: path is /img/, which does not begin with /beta",
+                "route 4   yes",
+                "pool      web: n1 (weight 1), n2 (weight 2)",
+                "node      n2",
+                "decided   by the L7 thread: XDP does not read what is at byte 0",
+                "POST /img/ HTTP/1.1\\r\\n",
+                "^",
+                "body      5 bytes, by Content-Length; the next request begins at byte 70",
+            ],
+        ),
+        (
+            &["http://old.example.com/a?b"],
+            &[
+                "route 1   yes: it takes host old.example.com",
+                "redirect  the switch answers 308 and ends the connection",
+                "Location  http://www.example.com/a?b",
+            ],
+        ),
+        (
+            &["/beta"],
+            &[
+                "route 2   no: host is 192.0.2.100, not *.example.com",
+                "route 3   no: it has no header field x-tenant",
+                "answer    no route takes it: the switch answers 404",
+            ],
+        ),
+        (
+            &["--header", "X-Tenant: 8", "/beta"],
+            &["route 3   no: x-tenant is 8, not 7", "answer    no route"],
+        ),
+        (
+            &["--header", "X-Tenant: 7", "/beta"],
+            &[
+                "route 3   yes: it takes paths that begin with /beta, header field x-tenant with 7",
+                "decided   by the L7 thread: the route asks for a header field",
+            ],
+        ),
+        (
+            &["--http1.0", "--header", "host: www.example.com", "/"],
+            &["request 1: GET / HTTP/1.0", "then      the client wants the connection to end"],
+        ),
+        (&["--http1.0", "/"], &["route 1   no: it names no host, and old.example.com is asked for"]),
+        (
+            &["--vip", "[2001:db8::100]:80", "/"],
+            &["service   shop ([2001:db8::100]:80)", "route 1   no: host is [2001:db8::100],"],
+        ),
+        (&["http://[2001:db8::100]/"], &["service   shop ([2001:db8::100]:80)"]),
+        (&["http://www.example.com"], &["request 1: GET / HTTP/1.1"]),
+        (&["http://www.example.com?a#b"], &["request 1: GET /?a HTTP/1.1"]),
+        (
+            &["--header", "Connection: upgrade", "--header", "Upgrade: websocket", "http://www.example.com/"],
+            &["Connection: upgrade\\r\\n", "then      the connection stays with the node: it may change"],
+        ),
+        (
+            &["--header", &format!("Cookie: {}", "x".repeat(600)), "http://www.example.com/"],
+            &["decided   by the L7 thread: the head is longer than what XDP reads"],
+        ),
+        (
+            &["http://www.example.com/a b"],
+            &[
+                "refused   invalid_version: the client gets 400",
+                "at byte   7",
+                "GET /a b HTTP/1.1\\r\\n",
+                "       ^",
+            ],
+        ),
+        (
+            &["--header", "Content-Length: 1025", "http://www.example.com/"],
+            &["refused   body_too_long: the client gets 413", "Content-Length: 1025\\r\\n"],
+        ),
+    ];
+    for (arguments, parts) in rows {
+        let output = explain(&directory, arguments);
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
+        assert_lines(&stdout(&output), parts, &format!("{arguments:?}"));
+    }
+}
+
+#[test]
+fn bytes_as_a_client_would_send_them() {
+    let directory = directory("bytes", CLUSTER);
+    let bare_lf = "GET / HTTP/1.1\nHost: a\n\n";
+    let three = [WWW, IMG, CHUNKED, "PUT / HTTP/1.1\r\nHost : a\r\n\r\n"].concat();
+    let bad_chunk = CHUNKED.replace("5\r\n", "5;x\r\n");
+    let pieces =
+        [&WWW.replace("\r\n\r\n", &format!("\r\nCookie: {}\r\n\r\n", "x".repeat(1300))), IMG].concat();
+    let rows: &[(&str, &[&str])] = &[
+        (
+            bare_lf,
+            &[
+                "refused   bare_lf: the client gets 400, and the connection ends",
+                "at byte   14",
+                "GET / HTTP/1.1\\n",
+                "              ^",
+            ],
+        ),
+        (
+            &three,
+            &[
+                "request 1: GET / HTTP/1.1",
+                "node      n2, if nothing",
+                "request 2: GET /img/x HTTP/1.1",
+                "node      n1, to which the connection moves from n2",
+                "decided   by the L7 thread: n2, which has the connection, is not in the pool",
+                "request 3: POST / HTTP/1.1",
+                "node      n1, because it has the connection",
+                "body      in chunks, which are followed to the last one; the next request begins at byte 172",
+                "request 4: PUT / HTTP/1.1",
+                "refused   space_before_colon: the client gets 400",
+                "at byte   192",
+                "Host : a\\r\\n",
+                "    ^",
+            ],
+        ),
+        (&[WWW, WWW].concat(), &["request 2", "decided   in XDP, if its head is one packet"]),
+        (&bad_chunk, &["route 4   yes", "refused   chunk_extension", "at byte   71", "5;x\\r\\n", " ^"]),
+        (&pieces, &["request 1", "XDP", "request 2: GET /img/x HTTP/1.1"]),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\n",
+            &["head      25 bytes, not all: the switch waits 10 s for the rest, then answers 408"],
+        ),
+        (
+            &CHUNKED[..CHUNKED.len() - 2],
+            &["body      in chunks, which are followed to the last one; not all of it is here"],
+        ),
+        (
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            &["request 1: PRI * HTTP/2.0", "route 4   no: it names no host", "answer    no route takes it"],
+        ),
+        ("\u{e9}", &["request 1: \\xc3\\xa9", "refused   invalid_method", "at byte   0", "\\xc3\\xa9", "^"]),
+    ];
+    for (bytes, parts) in rows {
+        let output = explain_bytes(&directory, &["--request", "-"], bytes.as_bytes());
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{bytes:?}");
+        assert_lines(&stdout(&output), parts, &format!("{bytes:?}"));
+    }
+}
+
+#[test]
+fn http2_goes_where_a_route_takes_everything() {
+    let directory = directory("http2", &format!("{CLUSTER}{OTHER}"));
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let output = explain_bytes(&directory, &["--request", "-", "--service", "api"], preface);
+    let parts = [
+        "route 1   yes: it takes every request",
+        "then      the connection stays with the node: it is HTTP/2",
+    ];
+    assert_lines(&stdout(&output), &parts, "HTTP/2");
+}
+
+#[test]
+fn one_of_several_services_is_chosen() {
+    let directory = directory("services", &format!("{CLUSTER}{OTHER}"));
+    let rows: &[(&[&str], &str)] = &[
+        (&["--service", "api", "/"], "service   api (192.0.2.101:8080)"),
+        (&["--vip", "192.0.2.101:8080", "/"], "service   api (192.0.2.101:8080)"),
+        (&["http://192.0.2.101:8080/"], "service   api (192.0.2.101:8080)"),
+        (&["http://192.0.2.100/"], "service   shop (192.0.2.100:80)"),
+        (&["--service", "api", "http://192.0.2.100/"], "service   api (192.0.2.101:8080)"),
+    ];
+    for (arguments, part) in rows {
+        let output = explain(&directory, arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_lines(&stdout(&output), &[part], &format!("{arguments:?}"));
+    }
+    let output = explain(&directory, &["/"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--service or --vip; there are shop, api"), "{}", stderr(&output));
+}
+
+#[test]
+fn json_says_the_same() {
+    let directory = directory("json", CLUSTER);
+    let json = |bytes: &str| -> Value {
+        let output = explain_bytes(&directory, &["--json", "--request", "-"], bytes.as_bytes());
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+        let value: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+        assert_eq!(value["connections"].as_array().map(Vec::len), Some(1));
+        value["connections"][0].clone()
+    };
+    let connection = json(&[WWW, IMG, CHUNKED].concat());
+    assert_eq!((&connection["vip"], &connection["client"]), (&"192.0.2.100:80".into(), &Value::Null));
+    let requests = connection["requests"].as_array().expect("a list");
+    assert_eq!(requests.len(), 3);
+    let first = &requests[0];
+    assert_eq!((&first["service"], &first["outcome"]), (&"shop".into(), &"forwarded".into()));
+    assert_eq!(first["routes"][0]["why_not"], "host is www.example.com, not old.example.com");
+    assert_eq!((&first["routes"][3]["takes"], &first["routes"][3]["why_not"]), (&true.into(), &Value::Null));
+    let forwarded = &first["forwarded"];
+    assert_eq!((&forwarded["pool"], &forwarded["node"]), (&"web".into(), &"n2".into()));
+    assert_eq!((&forwarded["flow"], &forwarded["then"]), (&"new".into(), &"routed".into()));
+    assert_eq!(forwarded["nodes"][1], serde_json::json!({ "name": "n2", "weight": 2 }));
+    assert_eq!(forwarded["automaton"]["takes"], true);
+    assert_eq!(
+        (&requests[1]["forwarded"]["flow"], &requests[1]["forwarded"]["from"]),
+        (&"moves".into(), &"n2".into())
+    );
+    assert_eq!(requests[2]["offset"], (WWW.len() + IMG.len()) as u64);
+    let chunked = &requests[2]["forwarded"];
+    assert_eq!((&chunked["body"]["framing"], &chunked["end"]), (&"chunked".into(), &172.into()));
+    let why_not = &chunked["automaton"]["why_not"];
+    assert_eq!((&why_not["reason"], &why_not["place"]["column"]), (&"unknown".into(), &0.into()));
+
+    let refused = &json("GET / HTTP/1.1\nHost: a\n\n")["requests"][0];
+    assert_eq!(refused["outcome"], "refused");
+    let expected = serde_json::json!({
+        "reason": "bare_lf",
+        "status": 400,
+        "place": { "offset": 14, "line": "GET / HTTP/1.1\\n", "column": 14 },
+    });
+    assert_eq!(refused["refused"], expected);
+    let redirected = &json("GET /a HTTP/1.1\r\nHost: old.example.com\r\n\r\n")["requests"][0];
+    let expected = serde_json::json!({ "status": 308, "location": "http://www.example.com/a" });
+    assert_eq!(redirected["answered"], expected);
+    assert_eq!(json("GET")["requests"][0]["incomplete"]["received"], 3);
+}
+
+#[test]
+fn what_cannot_be_read_is_status_2_and_says_why() {
+    let directory = directory("errors", CLUSTER);
+    fs::write(directory.join("empty"), "").expect("a new file");
+    let rows: &[(&[&str], &str)] = &[
+        (&["foo"], "foo is neither an http:// URL nor a path"),
+        (&["https://www.example.com/"], "https:// is not served"),
+        (&["--service", "x", "/"], "there is no service x; there are shop"),
+        (&["--vip", "192.0.2.9:80", "/"], "is no VIP; there are 192.0.2.100:80, [2001:db8::100]:80"),
+        (&["--request", "nope"], "cannot read nope: No such file"),
+        (&["--request", "empty"], "cannot read empty: it is empty"),
+        (&["--pcap", "nope"], "cannot read nope: No such file"),
+        (&["--pcap", "empty"], "cannot read empty: it is empty"),
+        (&["--pcap", "cluster.toml"], "cannot read cluster.toml: it is neither pcap nor pcapng"),
+        (&[], "Usage:"),
+        (&["--request", "-", "/"], "cannot be used with"),
+        (&["--request", "-", "--method", "PUT"], "cannot be used with"),
+        (&["--pcap", "empty", "--service", "shop"], "cannot be used with"),
+    ];
+    for (arguments, why) in rows {
+        let output = explain(&directory, arguments);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(stderr(&output).contains(why), "{arguments:?}: {}", stderr(&output));
+    }
+    let invalid = self::directory("invalid", &CLUSTER.replace("round-robin", "robin"));
+    assert_eq!(explain(&invalid, &["/"]).status.code(), Some(1));
+    fs::remove_file(invalid.join("cluster.toml")).expect("the file is there");
+    let output = explain(&invalid, &["/"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("cannot read cluster.toml"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_command_explains_itself() {
+    let help = stdout(&explain(&directory("help", CLUSTER), &["--help"]));
+    for part in ["Usage: switchback explain", "--http1.0", "--pcap <FILE>"] {
+        assert!(help.contains(part), "{help}");
+    }
+}

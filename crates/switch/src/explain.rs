@@ -1,0 +1,350 @@
+//! What the switch would do with requests, and why, for those who ask `switchback explain`.
+//!
+//! Nothing is decided here. A connection has its flow entry and its held packets as in the L7 thread, and is judged by
+//! the code that serves requests: [`Dispatcher::judge`], [`mark`], the pool's policy, the automaton. What is added are
+//! the reasons, for which that code has no use. They are found by asking it again: a refused head, for example, is
+//! wrong at the end of its shortest beginning that is refused.
+
+mod explanation;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use switchback_config::{Cluster, HeaderMatch, Route};
+use switchback_http::{Head, Limits, Progress, Version, parse_head};
+use switchback_wire::packet::{flags, segment};
+use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow, sb_flow_entry, sb_key, sb_mode};
+
+use crate::automaton::{Automaton, Walked};
+use crate::dispatch::answer::Reply;
+pub use crate::dispatch::held::HeldPacket;
+use crate::dispatch::held::{Held, before};
+use crate::dispatch::{Dispatcher, Verdict, mark};
+use crate::express::automata;
+use crate::plan::{Condition, NodeId, Plan, failed};
+pub use explanation::{Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then};
+
+/// More than this behind a gap is not kept: the gap will not be filled.
+const GAP_MAX: usize = 4 << 20;
+/// Data without packets is read in pieces of this length, an MSS as the switch has it.
+const PIECE: usize = 1392;
+
+/// A switch that has just read its configuration.
+pub struct Explainer {
+    cluster: Cluster,
+    dispatcher: Dispatcher,
+    automata: Vec<Option<Automaton>>,
+    random: Box<dyn FnMut() -> u64>,
+}
+
+impl Explainer {
+    /// Policies have nothing remembered yet.
+    pub fn new(cluster: Cluster) -> Self {
+        let ids: HashMap<IpAddr, NodeId> =
+            cluster.nodes.iter().enumerate().map(|(index, node)| (node.address, index as NodeId)).collect();
+        let plan = Plan::new(&cluster, sb_key::default(), ids);
+        let automata = automata(&cluster);
+        let dispatcher = Dispatcher::new(plan, Box::new(always_the_same()));
+        Explainer { cluster, dispatcher, automata, random: Box::new(always_the_same()) }
+    }
+
+    /// What the indices in explanations are about.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn limits(&mut self) -> Limits {
+        self.dispatcher.plan().http_limits()
+    }
+
+    /// The node for a request on a flow whose node is `flow`'s.
+    fn pick(&mut self, pool: usize, entry: &sb_flow_entry) -> (NodeId, Flow) {
+        let plan = self.dispatcher.plan();
+        let has_node = entry.mode != sb_mode::SB_MODE_HELD as u8;
+        if has_node && plan.has(pool, entry.node) {
+            return (entry.node, Flow::Stays);
+        }
+        let node = plan.pick(pool, &[], Duration::ZERO, &mut self.random);
+        let node = node.expect("a pool has a node, and none has been tried");
+        (node, if has_node { Flow::Moves(entry.node as usize) } else { Flow::New })
+    }
+
+    /// What the automaton makes of a head at `offset`.
+    fn express(&self, service: usize, head: &[u8], offset: u64) -> Result<(), Slow> {
+        let automaton = self.automata[service].as_ref().ok_or(Slow::NoAutomaton)?;
+        if head.len() > SB_EXPRESS_HEAD_MAX as usize {
+            return Err(Slow::TooLong);
+        }
+        match automaton.walk(head) {
+            Walked::Pool(_) => Ok(()),
+            Walked::Route => Err(Slow::Route),
+            Walked::Stopped(at) => Err(Slow::Unknown(Place::new(head, at, offset))),
+        }
+    }
+
+    /// Why routes take a request or not, up to the first that does.
+    fn routes(&self, service: usize, head: &Head<'_>) -> Vec<Option<String>> {
+        let routes = &self.cluster.services[service].routes;
+        let taker = routes.iter().position(|route| failed(route, head).is_none());
+        let tried = &routes[..taker.map_or(routes.len(), |index| index + 1)];
+        tried
+            .iter()
+            .map(|route| failed(route, head).map(|condition| why_not(route, head, condition)))
+            .collect()
+    }
+}
+
+/// So that the same question has the same answer.
+fn always_the_same() -> impl FnMut() -> u64 + Send {
+    // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+    let mut state = 0u64;
+    move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+fn why_not(route: &Route, head: &Head<'_>, condition: Condition) -> String {
+    match (condition, &route.host, &route.path, &route.header) {
+        (Condition::Host, Some(wanted), ..) => match head.host {
+            Some(host) => format!("host is {host}, not {wanted}"),
+            None => format!("it names no host, and {wanted} is asked for"),
+        },
+        (Condition::Path, _, Some(prefix), _) => {
+            format!("path is {}, which does not begin with {prefix}", head.path())
+        }
+        (Condition::Header, .., Some(HeaderMatch { name, value })) => match (head.header(name), value) {
+            (Some(found), Some(wanted)) => format!("{name} is {}, not {wanted}", found.escape_ascii()),
+            _ => format!("it has no header field {name}"),
+        },
+        _ => format!("method is {}, not {}", head.method, route.methods.join(" or ")),
+    }
+}
+
+/// What a client sends on a connection, as far as it has been seen.
+pub struct Connection {
+    flow: sb_flow,
+    entry: sb_flow_entry,
+    /// Where the mark is in the client's data.
+    offset: u64,
+    held: Held,
+    /// First sequence numbers of the packets that reach beyond the mark, and those after their data; empty where the
+    /// data comes without packets.
+    packets: Vec<(u32, u32)>,
+    /// Sequence number after all data that has been seen.
+    seen: u32,
+    fin: Option<u32>,
+    /// Nothing that follows is read.
+    over: bool,
+    /// What becomes of its requests, in order.
+    pub requests: Vec<Explanation>,
+}
+
+impl Connection {
+    /// Begins at sequence number `seq`, with a request.
+    pub fn new(flow: sb_flow, seq: u32) -> Self {
+        Connection {
+            flow,
+            entry: sb_flow_entry { origin: seq, next: seq, ..Default::default() },
+            offset: 0,
+            held: Held::default(),
+            packets: Vec::new(),
+            seen: seq,
+            fin: None,
+            over: false,
+            requests: Vec::new(),
+        }
+    }
+
+    /// Its client and its VIP.
+    pub fn flow(&self) -> &sb_flow {
+        &self.flow
+    }
+
+    /// Sequence number of its first byte.
+    pub fn origin(&self) -> u32 {
+        self.entry.origin
+    }
+
+    /// A packet of the client, in any order and as often as it comes.
+    pub fn packet(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
+        let end = packet.end();
+        if before(self.entry.next, end) {
+            self.packets.push((packet.view.seq, end));
+        }
+        self.read(explainer, packet);
+    }
+
+    /// More of the client's data, in order.
+    pub fn data(&mut self, explainer: &mut Explainer, data: &[u8]) {
+        for piece in data.chunks(PIECE) {
+            let packet = segment(&self.flow, true, (self.seen, 0), flags::ACK, None, piece);
+            let packet = HeldPacket::new(&packet).expect("a segment is whole");
+            self.read(explainer, &packet);
+        }
+    }
+
+    /// What is at `seq` begins a request, whether or not all that comes before has been seen: a handoff says so.
+    pub fn begins_request(&mut self, seq: u32) {
+        if !self.over && before(self.seen, seq) {
+            self.offset += u64::from(seq.wrapping_sub(self.entry.next));
+            self.entry = sb_flow_entry { next: seq, framing: Default::default(), ..self.entry };
+            self.held = Held::default();
+            self.seen = seq;
+        }
+    }
+
+    /// No more will come. The result is where something is missing in what the client has sent, if anything is.
+    pub fn finish(&mut self, explainer: &Explainer) -> Option<u64> {
+        let data = self.held.stream(self.entry.next);
+        let end = self.entry.next.wrapping_add(data.len() as u32);
+        if !self.over && !data.is_empty() && !mark::in_body(&self.entry) {
+            let outcome = Outcome::Incomplete { received: data.len(), closed: self.fin == Some(end) };
+            self.explain(explainer, &data, Vec::new(), outcome);
+        }
+        (!self.held.is_empty() && before(end, self.seen)).then_some(self.offset + data.len() as u64)
+    }
+
+    fn read(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
+        if self.over {
+            return;
+        }
+        if before(self.seen, packet.end()) {
+            self.seen = packet.end();
+        }
+        if packet.view.flags & flags::FIN != 0 {
+            self.fin = Some(packet.end());
+        }
+        self.held.insert(packet, self.entry.next);
+        while !self.over && self.advance(explainer) {
+            self.held.take_until(self.entry.next);
+            self.packets.retain(|&(_, end)| before(self.entry.next, end));
+        }
+        if self.over {
+            self.held = Held::default();
+        }
+        self.over |= self.held.bytes() > GAP_MAX;
+    }
+
+    /// Moves the mark as the L7 thread would; false if it needs more data.
+    fn advance(&mut self, explainer: &mut Explainer) -> bool {
+        let data = self.held.stream(self.entry.next);
+        let start = self.entry;
+        if data.is_empty() {
+            return false;
+        }
+        if mark::in_body(&start) {
+            if let Err(reject) = mark::follow(&mut self.entry, &data) {
+                let refusal = Refusal::of_body(reject, start.framing, &data, self.offset);
+                if let Some(forwarded) = self.last() {
+                    forwarded.refusal = Some(refusal);
+                }
+                self.over = true;
+                return false;
+            }
+        } else {
+            match explainer.dispatcher.judge(&self.flow, &data, &start) {
+                Verdict::Incomplete => return false,
+                Verdict::Answer { reply, .. } => {
+                    self.answered(explainer, &data, reply);
+                    return false;
+                }
+                Verdict::To(request) => self.forwarded(explainer, &data, request.pool, request.after),
+            }
+        }
+        self.offset += u64::from(self.entry.next.wrapping_sub(start.next));
+        if !self.over && !mark::in_body(&self.entry) {
+            let end = self.offset;
+            if let Some(forwarded) = self.last() {
+                forwarded.end = Some(end);
+            }
+        }
+        true
+    }
+
+    fn last(&mut self) -> Option<&mut Forwarded> {
+        match &mut self.requests.last_mut()?.outcome {
+            Outcome::Forwarded(forwarded) => Some(forwarded),
+            _ => None,
+        }
+    }
+
+    fn answered(&mut self, explainer: &mut Explainer, data: &[u8], reply: Reply) {
+        self.over = true;
+        let limits = explainer.limits();
+        let head = match parse_head(data, &limits) {
+            Ok(Progress::Complete(head)) => Some(head),
+            _ => None,
+        };
+        let routes =
+            head.as_ref().map_or_else(Vec::new, |head| explainer.routes(self.service(explainer), head));
+        let outcome = match (reply, head) {
+            (Reply::Refused(reject), None) => {
+                Outcome::Refused(Refusal::of_head(reject, data, &limits, self.offset))
+            }
+            (Reply::Refused(reject), Some(head)) => {
+                let (body, framing) = (&data[head.len..], head.body.framing(&limits));
+                Outcome::Refused(Refusal::of_body(reject, framing, body, self.offset + head.len as u64))
+            }
+            (Reply::Redirect { status, location }, _) => {
+                Outcome::Answered { status, location: Some(location) }
+            }
+            (Reply::Status(status), _) => Outcome::Answered { status, location: None },
+        };
+        self.explain(explainer, data, routes, outcome);
+    }
+
+    fn forwarded(&mut self, explainer: &mut Explainer, data: &[u8], pool: usize, after: sb_flow_entry) {
+        let Ok(Progress::Complete(head)) = parse_head(data, &explainer.limits()) else {
+            unreachable!("what is not a head is not forwarded");
+        };
+        let service = self.service(explainer);
+        let (node, flow) = explainer.pick(pool, &self.entry);
+        let head_end = self.entry.next.wrapping_add(head.len as u32);
+        let alone = self.packets.contains(&(self.entry.next, head_end));
+        let then = match head.version {
+            Version::Http2 => Then::Http2,
+            _ if head.tunnel => Then::Upgrade,
+            _ if head.keep_alive => Then::Routed,
+            _ => Then::Closes,
+        };
+        let outcome = Outcome::Forwarded(Forwarded {
+            pool,
+            node: node as usize,
+            flow,
+            express: explainer.express(service, &data[..head.len], self.offset),
+            alone: (!self.packets.is_empty()).then_some(alone),
+            body: head.body,
+            end: None,
+            refusal: None,
+            then,
+        });
+        let routes = explainer.routes(service, &head);
+        self.explain(explainer, data, routes, outcome);
+        self.entry = sb_flow_entry { node, ..after };
+        self.over = after.mode == sb_mode::SB_MODE_TUNNEL as u8;
+    }
+
+    fn explain(&mut self, explainer: &Explainer, data: &[u8], routes: Vec<Option<String>>, outcome: Outcome) {
+        let line = data.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        self.requests.push(Explanation {
+            offset: self.offset,
+            line: line.strip_suffix(b"\r").unwrap_or(line).to_vec(),
+            service: self.service(explainer),
+            routes,
+            outcome,
+        });
+    }
+
+    fn service(&self, explainer: &Explainer) -> usize {
+        let vip = self.flow.vip();
+        let services = &explainer.cluster.services;
+        services.iter().position(|service| service.listen.contains(&vip)).expect("a connection is to a VIP")
+    }
+}
+
+#[cfg(test)]
+mod tests;

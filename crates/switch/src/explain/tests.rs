@@ -1,0 +1,227 @@
+//! Explanations against the code that they explain, and against themselves.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use switchback_config::Action;
+use switchback_wire::address_bytes;
+
+use super::*;
+use crate::plan::Choice;
+
+const CLUSTER: &str = r#"
+[cluster]
+key_file = "key"
+[[node]]
+name = "n1"
+address = "192.0.2.21"
+[[node]]
+name = "n2"
+address = "192.0.2.22"
+[[pool]]
+name = "a"
+nodes = ["n1"]
+policy = "round-robin"
+[[pool]]
+name = "b"
+nodes = ["n2", "n1"]
+policy = "round-robin"
+[[service]]
+name = "s"
+listen = ["192.0.2.100:80"]
+[[service.route]]
+host = "old.example.com"
+redirect = { host = "www.example.com" }
+[[service.route]]
+host = "*.example.com"
+path = "/img/"
+pool = "a"
+[[service.route]]
+method = ["POST", "PUT"]
+path = "/img/"
+pool = "b"
+[[service.route]]
+header = { name = "x-beta", value = "1" }
+pool = "a"
+[[service.route]]
+host = "www.example.com"
+pool = "b"
+"#;
+
+fn explainer() -> Explainer {
+    Explainer::new(switchback_config::parse(CLUSTER, Path::new("cluster.toml"), |_| Ok(Vec::new())).unwrap())
+}
+
+fn flow() -> sb_flow {
+    sb_flow {
+        client: address_bytes("192.0.2.1".parse().unwrap()),
+        vip: address_bytes("192.0.2.100".parse().unwrap()),
+        client_port: 40000u16.to_be(),
+        vip_port: 80u16.to_be(),
+    }
+}
+
+fn request() -> impl Strategy<Value = String> {
+    (
+        prop::sample::select(&["GET", "HEAD", "POST", "PUT", "get"][..]),
+        prop::sample::select(&["/", "/img/", "/img/x?y", "/img", "http://www.example.com/img/", "*"][..]),
+        prop::sample::select(&["1.1", "1.0"][..]),
+        prop::option::of(prop::sample::select(
+            &["www.example.com", "old.example.com:80", "x.example.com", "a"][..],
+        )),
+        prop::option::of(prop::sample::select(
+            &["x-beta: 1", "x-beta: 2", "Connection: close", "Expect: x"][..],
+        )),
+        prop::sample::select(
+            &[
+                "\r\n",
+                "Content-Length: 3\r\n\r\nabc",
+                "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n",
+            ][..],
+        ),
+    )
+        .prop_map(|(method, target, version, host, field, end)| {
+            let host = host.map_or(String::new(), |host| format!("Host: {host}\r\n"));
+            let field = field.map_or(String::new(), |field| format!("{field}\r\n"));
+            format!("{method} {target} HTTP/{version}\r\n{host}{field}{end}")
+        })
+}
+
+fn explain(explainer: &mut Explainer, text: &str) -> Vec<Explanation> {
+    let mut connection = Connection::new(flow(), 7);
+    connection.data(explainer, text.as_bytes());
+    assert_eq!(connection.finish(explainer), None);
+    connection.requests
+}
+
+/// Without what depends on packets: which heads are alone in theirs, and how much of a refused line has come.
+fn without_packets(mut explanations: Vec<Explanation>) -> Vec<Explanation> {
+    for Explanation { line, outcome, .. } in &mut explanations {
+        match outcome {
+            Outcome::Forwarded(forwarded) => forwarded.alone = None,
+            Outcome::Refused(refusal) => {
+                line.clear();
+                refusal.place.line.clear();
+            }
+            Outcome::Answered { .. } | Outcome::Incomplete { .. } => {}
+        }
+    }
+    explanations
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn an_explanation_is_what_the_plan_chooses(text in request()) {
+        let mut explainer = explainer();
+        let explained = explain(&mut explainer, &text);
+        prop_assert_eq!(explained.len(), 1);
+        let Explanation { routes, outcome, .. } = &explained[0];
+        let limits = explainer.limits();
+        let head = match parse_head(text.as_bytes(), &limits) {
+            Ok(Progress::Complete(head)) => head,
+            Ok(Progress::Partial) => panic!("{text:?} is whole"),
+            Err(reject) => {
+                let Outcome::Refused(refusal) = outcome else { panic!("{outcome:?}") };
+                prop_assert_eq!(refusal.reject, reject);
+                let at = refusal.place.offset as usize;
+                prop_assert!(parse_head(&text.as_bytes()[..at], &limits).is_ok());
+                prop_assert!(parse_head(&text.as_bytes()[..=at], &limits).is_err());
+                return Ok(());
+            }
+        };
+        let taker = routes.iter().position(Option::is_none);
+        let action = taker.map(|index| explainer.cluster.services[0].routes[index].action.clone());
+        match explainer.dispatcher.plan().choose(0, &head) {
+            None => {
+                prop_assert_eq!((routes.len(), action), (5, None));
+                prop_assert_eq!(outcome, &Outcome::Answered { status: 404, location: None });
+            }
+            Some(Choice::Redirect(redirect)) => {
+                prop_assert_eq!(action, Some(Action::Redirect(redirect.clone())));
+                let redirects = matches!(outcome, Outcome::Answered { status: 301, location: Some(_) });
+                prop_assert!(redirects, "{:?}", outcome);
+            }
+            Some(Choice::Pool(pool)) => {
+                prop_assert_eq!(action, Some(Action::Pool(pool)));
+                let Outcome::Forwarded(forwarded) = outcome else { panic!("{outcome:?}") };
+                prop_assert_eq!(forwarded.pool, pool);
+                prop_assert_eq!(forwarded.end, Some(text.len() as u64));
+                prop_assert!(explainer.cluster.pools[pool].nodes.contains(&forwarded.node));
+                if forwarded.express.is_ok() {
+                    let walked = explainer.automata[0].as_ref().unwrap().walk(text.as_bytes());
+                    prop_assert_eq!(walked, Walked::Pool(pool as u16));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packets_in_any_order_are_explained_like_the_stream(
+        requests in prop::collection::vec(request(), 1..5),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        start in any::<u32>(),
+    ) {
+        let text = requests.concat();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len())).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let packets = cuts.windows(2).map(|cut| {
+            let seq = start.wrapping_add(cut[0] as u32);
+            let data = &text.as_bytes()[cut[0]..cut[1]];
+            HeldPacket::new(&segment(&flow(), true, (seq, 0), flags::ACK, None, data)).unwrap()
+        });
+        let packets: Vec<HeldPacket> = packets.collect();
+        let mut other = explainer();
+        let mut connection = Connection::new(flow(), start);
+        // Some in any order, then all of them, in order.
+        for packet in order.iter().map(|index| index.get(&packets)).chain(&packets) {
+            connection.packet(&mut other, packet);
+        }
+        prop_assert_eq!(connection.finish(&other), None);
+        let expected = explain(&mut explainer(), &text);
+        prop_assert_eq!(without_packets(connection.requests), without_packets(expected));
+    }
+}
+
+#[test]
+fn a_gap_is_named_and_a_handoff_goes_on_behind_it() {
+    let (one, two) = ("GET / HTTP/1.1\r\nHost: www.example.com\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let packet = |seq, data: &str| {
+        HeldPacket::new(&segment(&flow(), true, (seq, 0), flags::ACK, None, data.as_bytes())).unwrap()
+    };
+    let mut explainer = explainer();
+    for handoff in [false, true] {
+        let mut connection = Connection::new(flow(), 0);
+        connection.packet(&mut explainer, &packet(0, one));
+        if handoff {
+            connection.begins_request(1000);
+        }
+        connection.packet(&mut explainer, &packet(1000, two));
+        let missing = connection.finish(&explainer);
+        let offsets: Vec<u64> = connection.requests.iter().map(|request| request.offset).collect();
+        if handoff {
+            assert_eq!((missing, offsets), (None, vec![0, 1000]));
+        } else {
+            assert_eq!((missing, offsets), (Some(one.len() as u64), vec![0]));
+        }
+    }
+}
+
+#[test]
+fn a_gap_that_grows_too_long_ends_the_reading() {
+    let text = "PUT / HTTP/1.1\r\nHost: www.example.com\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let packet = |seq: usize, data: &[u8]| {
+        HeldPacket::new(&segment(&flow(), true, (seq as u32, 0), flags::ACK, None, data)).unwrap()
+    };
+    let (mut explainer, mut connection) = (explainer(), Connection::new(flow(), 0));
+    connection.packet(&mut explainer, &packet(0, text.as_bytes()));
+    let piece = [b'x'; 60_000];
+    for index in 0..=GAP_MAX / piece.len() {
+        connection.packet(&mut explainer, &packet(text.len() + 3 + index * piece.len(), &piece));
+    }
+    connection.packet(&mut explainer, &packet(text.len(), b"f\r\n"));
+    assert_eq!(connection.finish(&explainer), Some(text.len() as u64));
+}
