@@ -1,5 +1,5 @@
-//! `explain`: what the switch would do with requests, and why. They come from the command line, from a file or
-//! from a capture; the answers come from the switch's own code.
+//! `explain`: what the switch would do with requests, and why. They come from the command line, from a file
+//! or from a capture; the answers come from the switch's own code.
 
 mod capture;
 mod json;
@@ -17,8 +17,8 @@ use request::{Destination, Options};
 
 /// Tell which route, pool and node would take a request, and why
 ///
-/// Asks the code that the switch runs, as it is right after its start. Needs neither a running switch nor root.
-/// Exit status 0 also for requests that the switch would refuse.
+/// Asks the code that the switch runs, as it is right after its start. Needs neither a running switch nor
+/// root. Exit status 0 also for requests that the switch would refuse.
 #[derive(Args)]
 pub struct Explain {
     /// The cluster.toml; its key file is not needed

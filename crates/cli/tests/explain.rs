@@ -94,8 +94,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Each of `parts` is one of the lines that were printed, or the beginning of one, in this order. What a line shows
-/// without a name in front, as a caret, is as far in as the names' texts are.
+/// Each of `parts` is one of the lines that were printed, or the beginning of one, in this order. What a line
+/// shows without a name in front, as a caret, is as far in as the names' texts are.
 fn assert_lines(shown: &str, parts: &[&str], what: &str) {
     let unnamed = |line| str::strip_prefix(line, "            ");
     let mut lines = shown.lines().map(|line| unnamed(line).or(line.strip_prefix("  ")).unwrap_or(line));
@@ -246,7 +246,7 @@ fn bytes_as_a_client_would_send_them() {
         ),
         (&[WWW, WWW].concat(), &["request 2", "decided   in XDP, if its head is one packet"]),
         (&bad_chunk, &["route 4   yes", "refused   chunk_extension", "at byte   71", "5;x\\r\\n", " ^"]),
-        (&pieces, &["request 1", "XDP", "request 2: GET /img/x HTTP/1.1"]),
+        (&pieces, &["decided   by the L7 thread: the head is longer", "request 2: GET /img/x HTTP/1.1"]),
         (
             "GET / HTTP/1.1\r\nHost: a\r\n",
             &["head      25 bytes, not all: the switch waits 10 s for the rest, then answers 408"],

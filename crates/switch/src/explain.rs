@@ -1,9 +1,9 @@
 //! What the switch would do with requests, and why, for those who ask `switchback explain`.
 //!
-//! Nothing is decided here. A connection has its flow entry and its held packets as in the L7 thread, and is judged by
-//! the code that serves requests: [`Dispatcher::judge`], [`mark`], the pool's policy, the automaton. What is added are
-//! the reasons, for which that code has no use. They are found by asking it again: a refused head, for example, is
-//! wrong at the end of its shortest beginning that is refused.
+//! Nothing is decided here. A connection has its flow entry and its held packets as in the L7 thread, and is
+//! judged by the code that serves requests: [`Dispatcher::judge`], [`mark`], the pool's policy, the
+//! automaton. What is added are the reasons, for which that code has no use. They are found by asking it
+//! again: a refused head, for example, is wrong at the end of its shortest beginning that is refused.
 
 mod explanation;
 
@@ -131,8 +131,8 @@ pub struct Connection {
     /// Where the mark is in the client's data.
     offset: u64,
     held: Held,
-    /// First sequence numbers of the packets that reach beyond the mark, and those after their data; empty where the
-    /// data comes without packets.
+    /// First sequence numbers of the packets that reach beyond the mark, and those after their data; empty
+    /// where the data comes without packets.
     packets: Vec<(u32, u32)>,
     /// Sequence number after all data that has been seen.
     seen: u32,
@@ -187,7 +187,8 @@ impl Connection {
         }
     }
 
-    /// What is at `seq` begins a request, whether or not all that comes before has been seen: a handoff says so.
+    /// What is at `seq` begins a request, whether or not all that comes before has been seen: a handoff says
+    /// so.
     pub fn begins_request(&mut self, seq: u32) {
         if !self.over && before(self.seen, seq) {
             self.offset += u64::from(seq.wrapping_sub(self.entry.next));
@@ -197,7 +198,8 @@ impl Connection {
         }
     }
 
-    /// No more will come. The result is where something is missing in what the client has sent, if anything is.
+    /// No more will come. The result is where something is missing in what the client has sent, if anything
+    /// is.
     pub fn finish(&mut self, explainer: &Explainer) -> Option<u64> {
         let data = self.held.stream(self.entry.next);
         let end = self.entry.next.wrapping_add(data.len() as u32);

@@ -1,6 +1,6 @@
-//! Connections out of a capture. What is taken from it are whole packets of clients to a VIP, as they are on the
-//! clients' side, or inside the handoff packets ADOPT and FORWARD, as they reach a node. The same packet may be in
-//! a capture several times.
+//! Connections out of a capture. What is taken from it are whole packets of clients to a VIP, as they are on
+//! the clients' side, or inside the handoff packets ADOPT and FORWARD, as they reach a node. The same packet
+//! may be in a capture several times.
 
 use std::collections::HashMap;
 use std::fs::File;

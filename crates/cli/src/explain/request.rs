@@ -102,7 +102,8 @@ impl Destination {
     }
 }
 
-/// The authority of a URL, if it has one, and its target, without the fragment, which clients keep to themselves.
+/// The authority of a URL, if it has one, and its target, without the fragment, which clients keep to
+/// themselves.
 fn split(url: &str) -> Result<(Option<&str>, String), Failure> {
     let url = url.split_once('#').map_or(url, |(url, _)| url);
     if url.starts_with('/') || url == "*" {

@@ -93,7 +93,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
         Outcome::Incomplete { received, closed: false } => {
             let timeout = cluster.limits.head_timeout.as_secs_f64();
             let what = format!(
-                "{received} bytes, not all of it: the switch waits {timeout} s for the rest, then answers 408"
+                "{received} bytes, not all: the switch waits {timeout} s for the rest, then answers 408"
             );
             lines.add("head", what);
         }

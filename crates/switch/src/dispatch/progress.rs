@@ -1,6 +1,6 @@
 //! How a pending flow comes closer to what it waits for: packets of its client, and deadlines.
 
-use switchback_wire::packet::{TcpView, flags};
+use switchback_wire::packet::{TcpView, flags, without_timestamps};
 use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op};
 
 use super::answer::Reply;
@@ -153,11 +153,9 @@ impl Dispatcher {
                         return;
                     }
                     self.forward_request(flow, pending);
-                    if pending.is_acknowledged() {
-                        pending.wait(at.now, Phase::Delivering);
+                    if !self.given(at, pending) {
                         return;
                     }
-                    pending.finish_request();
                     if pending.is_tunnel() {
                         pending.phase = Phase::Done;
                         return;
@@ -220,8 +218,20 @@ impl Dispatcher {
         let last = pending.sent.len().saturating_sub(1);
         for (index, packet) in pending.sent.iter().enumerate() {
             let op = if index == last { sb_op::SB_OP_CONFIRM } else { sb_op::SB_OP_FORWARD };
-            self.send(op, entry.node, flow, &entry, &packet.view, &packet.bytes, SB_FLAG_REQUEST as u8);
+            let bytes = without_timestamps(&packet.bytes, &packet.view);
+            self.send(op, entry.node, flow, &entry, &packet.view, &bytes, SB_FLAG_REQUEST as u8);
         }
+    }
+
+    /// The request in progress is on its way to the node, where it may get lost. That is the client's to see, unless it
+    /// has been told that the request has arrived; then false, and the flow waits until it has.
+    pub(super) fn given(&mut self, at: Moment<'_>, pending: &mut Pending) -> bool {
+        if pending.is_acknowledged() {
+            pending.wait(at.now, Phase::Delivering);
+            return false;
+        }
+        pending.finish_request();
+        true
     }
 
     /// The node has the request in progress.
@@ -323,6 +333,9 @@ impl Dispatcher {
                 } else if mark::in_body(&pending.entry) {
                     self.give_up_waiting(flow, pending);
                 } else {
+                    let held: Vec<_> = pending.held.iter_mut().map(|p| (p.view.seq.wrapping_sub(pending.entry.origin), p.view.len())).collect();
+                    let text = String::from_utf8_lossy(&pending.held.stream(pending.entry.next)).into_owned();
+                    eprintln!("DEBUG408 {:?} now {:?} node {} next {} acked {:?} requests {} map {:?} recent {:?} held {:?} text {:?}", flow.client(), at.now, pending.entry.node, pending.entry.next.wrapping_sub(pending.entry.origin), pending.acknowledged.map(|a| a.wrapping_sub(pending.entry.origin)), pending.entry.requests, (at.map)(flow).map(|m| (m.next.wrapping_sub(m.origin), m.asked, m.requests)), self.recent.get(flow), held, text);
                     self.refuse(at, flow, pending, Reply::Status(408), false);
                 }
             }

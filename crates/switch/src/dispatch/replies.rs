@@ -103,8 +103,9 @@ impl Dispatcher {
                 // The node has the request; it is the flow map that is behind.
                 pending.enter_request();
                 self.set_entry(flow, &pending.entry);
-                pending.finish_request();
-                self.advance(at, flow, pending);
+                if self.given(at, pending) {
+                    self.advance(at, flow, pending);
+                }
             }
             (sb_op::SB_OP_BUSY, Phase::Releasing) => {
                 self.stats.busy += 1;
