@@ -301,6 +301,16 @@ fn one_of_several_services_is_chosen() {
 }
 
 #[test]
+fn routes_may_be_too_many_for_xdp() {
+    let pools =
+        (0..257).map(|i| format!("[[pool]]\nname = \"p{i}\"\nnodes = [\"n1\"]\npolicy = \"round-robin\"\n"));
+    let directory = directory("many", &format!("{CLUSTER}{}", pools.collect::<String>()));
+    let output = explain(&directory, &["http://www.example.com/"]);
+    let parts = ["decided   by the L7 thread: the routes need more room than XDP has"];
+    assert_lines(&stdout(&output), &parts, "many pools");
+}
+
+#[test]
 fn json_says_the_same() {
     let directory = directory("json", CLUSTER);
     let json = |bytes: &str| -> Value {

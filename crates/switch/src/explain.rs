@@ -1,7 +1,7 @@
 //! What the switch would do with requests, and why, for those who ask `switchback explain`.
 //!
 //! Nothing is decided here. A connection has its flow entry and its held packets as in the L7 thread, and is
-//! judged by the code that serves requests: [`Dispatcher::judge`], [`mark`], the pool's policy, the
+//! judged by the code that serves requests: `Dispatcher::judge`, `mark`, the pool's policy, the
 //! automaton. What is added are the reasons, for which that code has no use. They are found by asking it
 //! again: a refused head, for example, is wrong at the end of its shortest beginning that is refused.
 

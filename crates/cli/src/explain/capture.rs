@@ -68,13 +68,13 @@ pub fn explain(explainer: &mut Explainer, file: &Path) -> Result<(Vec<Explained>
     let mut problems = Vec::new();
     if capture.cut > 0 {
         problems.push(format!(
-            "{} packets to a VIP were not captured whole: capture again with tcpdump -s 0",
+            "not captured whole: {} of the packets to a VIP; capture again with tcpdump -s 0",
             capture.cut
         ));
     }
     if capture.dropped > 0 {
         let dropped = capture.dropped;
-        eprintln!("{dropped} packets to a VIP are left out: the switch drops fragments and IP options");
+        eprintln!("left out: {dropped} of the packets to a VIP; the switch drops fragments and IP options");
     }
     problems.extend(ended.err());
     let failure = (!problems.is_empty())
@@ -89,9 +89,9 @@ impl Capture<'_> {
         let hint = if self.dropped > 0 {
             "those that go there have IP options or are fragments, which the switch drops"
         } else {
-            "capture at a client, or handoff packets at a node; on the switch, XDP takes packets before tcpdump"
+            "capture at a client, or handoff packets at a node; on the switch, XDP takes packets first"
         };
-        format!("{file} has {} packets, none with a request to a VIP ({vips}): {hint}", self.packets)
+        format!("{file}: none of its packets ({}) has a request to a VIP ({vips}): {hint}", self.packets)
     }
 
     fn read(&mut self, file: File) -> Result<(), String> {

@@ -220,7 +220,7 @@ fn what_a_capture_lacks() {
     assert_lines(&stdout(&cut), &parts, "snaplen");
     assert!(
         stderr(&cut)
-            .contains("file: 1 packets to a VIP were not captured whole: capture again with tcpdump -s 0"),
+            .contains("file: not captured whole: 1 of the packets to a VIP; capture again with tcpdump -s 0"),
         "{}",
         stderr(&cut)
     );
@@ -261,7 +261,7 @@ fn what_a_capture_lacks() {
         (
             "elsewhere",
             pcap(ETHERNET, &[response(&flow)], 65_535),
-            "file has 1 packets, none with a request to a VIP (192.0.2.100:80, [2001:db8::100]:80): capture at a client",
+            "file: none of its packets (1) has a request to a VIP (192.0.2.100:80, [2001:db8::100]:80): capture",
         ),
         ("options", pcap(ETHERNET, &[options], 65_535), "have IP options or are fragments"),
         ("link", pcap((105, b"", b""), &[response(&flow)], 65_535), "packet 1 has link type 105"),

@@ -134,6 +134,21 @@ impl Held {
         out
     }
 
+    /// Stretches of data beyond the first gap after sequence number `from`, the last one first: what RFC 2018 section 4
+    /// would have a receiver report.
+    pub fn beyond_gap(&self, from: u32) -> Vec<(u32, u32)> {
+        let mut stretches: Vec<(u32, u32)> = Vec::new();
+        for packet in &self.packets {
+            match stretches.last_mut() {
+                Some((_, end)) if *end == packet.view.seq => *end = packet.end(),
+                _ => stretches.push((packet.view.seq, packet.end())),
+            }
+        }
+        stretches.retain(|(start, _)| *start != from);
+        stretches.reverse();
+        stretches
+    }
+
     /// Takes out the packets, or parts of packets, with data before sequence number `to`.
     pub fn take_until(&mut self, to: u32) -> Vec<HeldPacket> {
         let mut taken = Vec::new();
@@ -205,8 +220,10 @@ mod tests {
         held.insert(&packet(10, b"ab"), 10);
         held.insert(&packet(14, b"ef"), 10);
         assert_eq!(held.stream(10), b"ab");
+        assert_eq!(held.beyond_gap(10), [(14, 16)]);
         held.insert(&packet(12, b"cd"), 10);
         assert_eq!(held.stream(10), b"abcdef");
+        assert!(held.beyond_gap(10).is_empty());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use switchback_wire::packet::{TcpView, bring_up_to_date, flags, segment, timestamps};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::packet::{TcpView, bring_up_to_date, flags, segment, selective_ack, timestamps};
+use switchback_wire::{SB_SYN_SACK, sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
@@ -90,6 +90,8 @@ pub struct Pending {
     pub last_ack: u32,
     /// The timestamps that a packet to it must have: TSval, TSecr.
     last_timestamps: Option<(u32, u32)>,
+    /// The client has sent again what is held.
+    pub stalled: bool,
     /// What the switch has acknowledged: up to here the client does not send again.
     pub acknowledged: Option<u32>,
     /// How much of the data at the mark has been looked at.
@@ -122,6 +124,7 @@ impl Pending {
             fin: None,
             last_ack: 0,
             last_timestamps: None,
+            stalled: false,
             acknowledged: None,
             looked_at: 0,
             start: entry,
@@ -187,6 +190,18 @@ impl Pending {
         }
         self.acknowledged = Some(end);
         Some(segment(flow, false, (self.last_ack, end), flags::ACK, self.last_timestamps, &[]))
+    }
+
+    /// Tells the client what has come beyond a gap, so that it fills the gap at once and not after a time-out. It
+    /// acknowledges nothing but what came before the mark, which must have arrived at the node. None if there is no
+    /// gap, or the client could make nothing of it.
+    pub fn report_gap(&self, flow: &sb_flow) -> Option<Vec<u8>> {
+        let stretches = self.held.beyond_gap(self.entry.next);
+        if stretches.is_empty() || u32::from(self.entry.options) & SB_SYN_SACK == 0 {
+            return None;
+        }
+        let numbers = (self.last_ack, self.acknowledged.unwrap_or(self.entry.next));
+        Some(selective_ack(flow, numbers, self.last_timestamps, &stretches))
     }
 
     /// The request in progress, or a part of it, is nowhere but here.
@@ -286,7 +301,7 @@ impl Pending {
         self.sent.clear();
         self.tried.clear();
         self.failed = false;
-        self.acknowledged = None;
+        (self.stalled, self.acknowledged) = (false, None);
         self.phase = Phase::Assembling;
     }
 

@@ -48,24 +48,27 @@ impl Dispatcher {
             self.advance(at, flow, pending);
         }
         let late = before(pending.entry.next, held.end()) && !news;
-        if (late || pending.acknowledged.is_some()) && pending.is_stalled(at.now) {
-            self.unstall(flow, pending);
-        }
-    }
-
-    /// Acknowledges what is held of a request, because its client does not get on otherwise (docs/decisions/0007).
-    fn unstall(&mut self, flow: &sb_flow, pending: &mut Pending) {
-        if pending.has_node() && pending.acknowledged.is_none() {
-            // An acknowledgment is for all that comes before, too: first the node must have it.
+        let stalled = (late || pending.acknowledged.is_some()) && pending.is_stalled(at.now);
+        let gap = pending.phase == Phase::Assembling && pending.report_gap(flow).is_some();
+        if !stalled && !gap {
+        } else if pending.has_node() && pending.acknowledged.is_none() {
+            // Whatever is said to the client acknowledges all that comes before the mark: the node must have it.
+            pending.stalled = stalled;
             self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
         } else {
-            self.acknowledge(flow, pending);
+            pending.stalled = stalled;
+            self.speak(flow, pending);
         }
     }
 
-    pub(super) fn acknowledge(&mut self, flow: &sb_flow, pending: &mut Pending) {
-        if let Some(packet) = pending.acknowledge(flow) {
+    /// Helps a client that does not get on: acknowledges what is held of its request (docs/decisions/0007), or reports
+    /// a gap.
+    pub(super) fn speak(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        let acknowledgment = if pending.stalled { pending.acknowledge(flow) } else { None };
+        if acknowledgment.is_some() {
             self.stats.acknowledged += 1;
+        }
+        if let Some(packet) = pending.report_gap(flow).or(acknowledgment) {
             self.output.to_client(flow, &packet);
         }
     }

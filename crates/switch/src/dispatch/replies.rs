@@ -79,7 +79,7 @@ impl Dispatcher {
                 }
             }
             (sb_op::SB_OP_CONFIRMED, Phase::Delivering) => self.delivered(at, flow, pending),
-            (sb_op::SB_OP_CONFIRMED, _) if pending.is_stalled(at.now) => self.acknowledge(flow, pending),
+            (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => self.speak(flow, pending),
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
                 pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;
