@@ -30,6 +30,12 @@ static __always_inline void settle(struct sb_flow_entry *entry)
                 framing->state = SB_FRAMING_NONE;
 }
 
+/* The mark is in the middle of data. */
+static __always_inline int is_passing(const struct sb_flow_entry *entry)
+{
+        return !!(entry->framing.state & SB_FRAMING_SKIP);
+}
+
 static long body_step(__u32 index, struct framing_walk *walk)
 {
         framing_step(walk);

@@ -197,6 +197,9 @@ static __noinline int forward(struct xdp_md *ctx, const struct packet *p, const 
 
         if (!node || is_unset(node->address))
                 return drop(SB_SWITCH_DROP_NO_NODE);
+        /* A router repeats what it says; a client waits for its data. */
+        if (node->ifindex == 0 && p->handoff_op == SB_OP_ICMP)
+                return drop(SB_SWITCH_DROP_ICMP);
         if (node->ifindex == 0) {
                 struct record_parts parts = {.kind = SB_RECORD_FORWARD,
                                              .flow = &p->flow,

@@ -148,10 +148,13 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 /* Nor does a kernel take data from a RST. */
                 if (!p->payload || p->flags & SB_TCP_RST)
                         break;
-                /* The client has nearly come to a mark in the middle of a long body. */
-                if (entry->framing.state & SB_FRAMING_SKIP && !entry->asked &&
-                    (__s32)(entry->next - end) < (__s32)(SB_MARK_STEP / 2))
-                        settle(entry);
+                /*
+                 * The client has nearly come to a mark in the middle of a long body, or says so. The L7 thread asks the
+                 * node before the mark goes on.
+                 */
+                if (is_passing(entry) && (__s32)(entry->next - end) < SB_MARK_NEAR)
+                        return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM)
+                                                  : may_begin_request(ctx, p, entry);
                 if ((__s32)(end - entry->next) <= 0)
                         break;
                 switch (read_beyond(ctx, p, entry, vip)) {

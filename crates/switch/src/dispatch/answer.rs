@@ -37,7 +37,9 @@ impl Reply {
         let address = if vip.is_ipv6() { format!("[{}]", vip.ip()) } else { vip.ip().to_string() };
         let host = redirect.host.as_deref().or(head.host).unwrap_or(&address);
         let port = redirect.port.or(redirect.scheme.is_none().then_some(vip.port()));
-        let port = port.filter(|port| *port != scheme.default_port()).map_or(String::new(), |port| format!(":{port}"));
+        let port = port
+            .filter(|port| *port != scheme.default_port())
+            .map_or(String::new(), |port| format!(":{port}"));
         let path = redirect.path.as_deref().unwrap_or(if head.path() == "*" { "/" } else { head.path() });
         let query = head.target.raw.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
         let location = format!("{}://{host}{port}{path}{query}", scheme.name());
@@ -263,7 +265,10 @@ mod tests {
         assert_eq!((view.seq, view.ack, view.flags & flags::FIN), (u32::MAX, 103, flags::FIN));
         let text = text(&packets);
         assert!(text.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{text}");
-        assert!(text.contains("\r\nRetry-After: 1\r\n") && text.contains("\r\nConnection: close\r\n"), "{text}");
+        assert!(
+            text.contains("\r\nRetry-After: 1\r\n") && text.contains("\r\nConnection: close\r\n"),
+            "{text}"
+        );
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{text}");
     }

@@ -188,7 +188,8 @@ mod tests {
         let mut adopting = pending(&flow("192.0.2.1", 4), 1, 10);
         adopting.wait(Duration::ZERO, Phase::Adopting);
         flows.put(flow("192.0.2.1", 4), adopting);
-        let order = std::iter::from_fn(|| flows.take_slowest()).map(|(flow, _)| u16::from_be(flow.client_port));
+        let order =
+            std::iter::from_fn(|| flows.take_slowest()).map(|(flow, _)| u16::from_be(flow.client_port));
         assert_eq!(order.collect::<Vec<_>>(), [2, 3, 1]);
     }
 }

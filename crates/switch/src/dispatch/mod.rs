@@ -222,6 +222,9 @@ impl Dispatcher {
         }
         let Some(held) = HeldPacket::new(packet) else { return };
         self.forward_old_data(flow, &entry, &held);
+        if mark::is_passing(&entry) {
+            self.ask_for_progress(flow, &entry, &view);
+        }
         let mut pending = Pending::new(entry, at.now);
         if before(entry.next, held.end()) && self.has_room(flow, &pending, packet.len()) {
             pending.hold(&held);
@@ -236,10 +239,10 @@ impl Dispatcher {
         let has_node = [sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_TUNNEL as u8].contains(&entry.mode);
         if has_node {
             self.forward(flow, entry, view, packet, 0);
-        } else if view.flags & flags::RST != 0 {
-            self.forget(flow);
-        } else {
+        } else if view.flags & flags::RST == 0 {
             self.reset(flow, view.ack);
+        } else if view.seq == entry.next {
+            self.forget(flow);
         }
     }
 
@@ -278,6 +281,13 @@ impl Dispatcher {
         held.insert(packet, packet.view.seq);
         let old = held.take_until(entry.next);
         self.forward_all(flow, entry, &old);
+    }
+
+    /// Asks the node whether it has come so far that the mark can go on.
+    fn ask_for_progress(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView) {
+        let question = bare(flow, true, mark::due(entry), view.ack, flags::ACK);
+        let Some(view) = TcpView::parse(&question) else { return };
+        self.send(sb_op::SB_OP_CONFIRM, entry.node, flow, entry, &view, &question, 0);
     }
 
     /// What is to become of the request at the start of `data`, where the mark of `entry` is.

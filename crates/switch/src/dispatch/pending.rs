@@ -159,7 +159,8 @@ impl Pending {
             self.fin = Some(packet.end());
         }
         let after = self.request.after.next;
-        let from = if !self.sent.is_empty() && before(self.entry.next, after) { after } else { self.entry.next };
+        let from =
+            if !self.sent.is_empty() && before(self.entry.next, after) { after } else { self.entry.next };
         self.held.insert(packet, from);
         self.held.bytes() != held
     }
@@ -207,6 +208,12 @@ impl Pending {
     /// The request in progress, or a part of it, is nowhere but here.
     pub fn is_acknowledged(&self) -> bool {
         self.acknowledged.is_some_and(|end| before(self.start.next, end))
+    }
+
+    /// The client's next sequence number, as far as it is known here.
+    pub fn expected(&self) -> u32 {
+        let end = self.sent.last().map_or(self.entry.next, HeldPacket::end);
+        end.wrapping_add(self.held.stream(end).len() as u32)
     }
 
     /// The client has closed, and nothing is missing before its FIN.
@@ -309,6 +316,7 @@ impl Pending {
     pub fn asked_at(&self) -> u32 {
         match self.phase {
             Phase::Adopting => self.start.next,
+            Phase::Assembling if mark::is_passing(&self.entry) => mark::due(&self.entry),
             Phase::Delivering => self.sent.last().map_or(self.entry.next, |packet| packet.view.seq),
             _ => self.entry.next,
         }

@@ -25,16 +25,19 @@ impl Dispatcher {
             let packets = answer.on_packet(flow, packet, &view);
             let over = reset || answer.is_over();
             pending.due = answer.due();
-            self.to_client(flow, &packets);
+            self.say(flow, &packets);
             if over {
                 self.forget(flow);
                 pending.phase = Phase::Done;
             }
             return;
         }
-        if reset && !pending.has_node() {
-            self.forget(flow);
-            pending.phase = Phase::Done;
+        if reset {
+            // The node's kernel judges those of its flows; here only the exact number counts (RFC 5961 section 3.2).
+            if !pending.has_node() && view.seq == pending.expected() {
+                self.forget(flow);
+                pending.phase = Phase::Done;
+            }
             return;
         }
         let Some(held) = HeldPacket::new(packet) else { return };
@@ -46,6 +49,10 @@ impl Dispatcher {
         let news = pending.hold(&held);
         if pending.phase == Phase::Assembling {
             self.advance(at, flow, pending);
+        }
+        if mark::is_passing(&pending.entry) {
+            self.ask_for_progress(flow, &pending.entry, &view);
+            return;
         }
         let late = before(pending.entry.next, held.end()) && !news;
         let stalled = (late || pending.acknowledged.is_some()) && pending.is_stalled(at.now);
@@ -111,7 +118,7 @@ impl Dispatcher {
             }
             let data = pending.held.stream(pending.entry.next);
             if mark::in_body(&pending.entry) {
-                if data.is_empty() {
+                if data.is_empty() || mark::is_passing(&pending.entry) {
                     if self.wait_for_client(at, flow, pending) {
                         return;
                     }
@@ -314,12 +321,12 @@ impl Dispatcher {
         self.stats.answered(reply.status());
         pending.entry.mode = sb_mode::SB_MODE_ANSWERED as u8;
         self.set_entry(flow, &pending.entry);
-        self.to_client(flow, &answer.unacknowledged(flow));
+        self.say(flow, &answer.unacknowledged(flow));
         pending.due = answer.due();
         pending.phase = Phase::Answered(answer);
     }
 
-    fn to_client(&mut self, flow: &sb_flow, packets: &[Vec<u8>]) {
+    fn say(&mut self, flow: &sb_flow, packets: &[Vec<u8>]) {
         for packet in packets {
             self.output.to_client(flow, packet);
         }
@@ -336,9 +343,25 @@ impl Dispatcher {
                 } else if mark::in_body(&pending.entry) {
                     self.give_up_waiting(flow, pending);
                 } else {
-                    let held: Vec<_> = pending.held.iter_mut().map(|p| (p.view.seq.wrapping_sub(pending.entry.origin), p.view.len())).collect();
+                    let held: Vec<_> = pending
+                        .held
+                        .iter_mut()
+                        .map(|p| (p.view.seq.wrapping_sub(pending.entry.origin), p.view.len()))
+                        .collect();
                     let text = String::from_utf8_lossy(&pending.held.stream(pending.entry.next)).into_owned();
-                    eprintln!("DEBUG408 {:?} now {:?} node {} next {} acked {:?} requests {} map {:?} recent {:?} held {:?} text {:?}", flow.client(), at.now, pending.entry.node, pending.entry.next.wrapping_sub(pending.entry.origin), pending.acknowledged.map(|a| a.wrapping_sub(pending.entry.origin)), pending.entry.requests, (at.map)(flow).map(|m| (m.next.wrapping_sub(m.origin), m.asked, m.requests)), self.recent.get(flow), held, text);
+                    eprintln!(
+                        "DEBUG408 {:?} now {:?} node {} next {} acked {:?} requests {} map {:?} recent {:?} held {:?} text {:?}",
+                        flow.client(),
+                        at.now,
+                        pending.entry.node,
+                        pending.entry.next.wrapping_sub(pending.entry.origin),
+                        pending.acknowledged.map(|a| a.wrapping_sub(pending.entry.origin)),
+                        pending.entry.requests,
+                        (at.map)(flow).map(|m| (m.next.wrapping_sub(m.origin), m.asked, m.requests)),
+                        self.recent.get(flow),
+                        held,
+                        text
+                    );
                     self.refuse(at, flow, pending, Reply::Status(408), false);
                 }
             }
@@ -371,7 +394,7 @@ impl Dispatcher {
             Phase::Answered(answer) => match answer.on_time(flow, at.now) {
                 Some(packets) => {
                     pending.due = answer.due();
-                    self.to_client(flow, &packets);
+                    self.say(flow, &packets);
                 }
                 None => {
                     self.forget(flow);

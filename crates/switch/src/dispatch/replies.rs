@@ -8,7 +8,7 @@ use switchback_wire::{
 
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
-use super::{Dispatcher, Moment, UNOWNED};
+use super::{Dispatcher, Moment, UNOWNED, mark};
 use crate::plan::NodeId;
 
 /// A flow's entry from what its node says of it. Inside a body, where the next request begins is not known any more.
@@ -42,10 +42,11 @@ impl Dispatcher {
         let origin = u32::from_be(option.origin);
         let taken = self.pending.take(flow);
         let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
-            let no_socket =
-                op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8;
-            if let Some(entry) = no_socket.then(|| (at.map)(flow)).flatten() {
+            let Some(entry) = (at.map)(flow) else { return };
+            if op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8 {
                 self.on_no_socket(at, record, node, entry, packet, view);
+            } else if op == sb_op::SB_OP_CONFIRMED {
+                self.on_progress(record, node, entry, view);
             }
             return;
         };
@@ -79,6 +80,13 @@ impl Dispatcher {
                 }
             }
             (sb_op::SB_OP_CONFIRMED, Phase::Delivering) => self.delivered(at, flow, pending),
+            (sb_op::SB_OP_CONFIRMED, Phase::Assembling) if mark::is_passing(&pending.entry) => {
+                mark::settle(&mut pending.entry);
+                let packets = pending.held.take_until(pending.entry.next);
+                self.set_entry(flow, &pending.entry);
+                self.forward_all(flow, &pending.entry, &packets);
+                self.advance(at, flow, pending);
+            }
             (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => self.speak(flow, pending),
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
@@ -121,6 +129,16 @@ impl Dispatcher {
         self.set_entry(flow, &pending.entry);
         self.forward_all(flow, &pending.entry, &packets);
         pending.phase = Phase::Done;
+    }
+
+    /// The node has so much of a long body that the mark can go on.
+    fn on_progress(&mut self, record: &sb_record, node: NodeId, recorded: sb_flow_entry, view: TcpView) {
+        let mut entry = self.entry_of(&record.flow, recorded);
+        let fits = entry.origin == u32::from_be(record.option.origin) && entry.node == node;
+        if fits && mark::is_passing(&entry) && view.seq == mark::due(&entry) {
+            mark::settle(&mut entry);
+            self.set_entry(&record.flow, &entry);
+        }
     }
 
     /// A request was forwarded to a node that has no socket for its flow, because its server or the node itself was

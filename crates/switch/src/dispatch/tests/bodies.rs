@@ -291,3 +291,37 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
     assert!(world.answer(&again[again.len() - 1], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
     assert_eq!(world.dispatcher.pending(), 0);
 }
+
+#[test]
+fn a_long_body_goes_on_when_the_node_has_come_that_far() {
+    const LEN: u64 = 3 << 29;
+    let head = format!("PUT /web/up HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n");
+    let mut world = World::new();
+    let sent = world.client_packet(&data(0, 0, head.as_bytes()));
+    let node = sent[0].node;
+    world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+    let start = head.len() as u32;
+    let mark = |world: &World| world.map[&flow()].next.wrapping_sub(ORIGIN.wrapping_add(start));
+    assert_eq!(mark(&world), 1 << 29);
+    // Whoever says that he has come so far: the packet goes to the node, and the node is asked.
+    let near = start + (1 << 29) - 100;
+    let sent = world.client_packet(&data(near, 0, b"x"));
+    let ops: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node)).collect();
+    assert_eq!(ops, [(SB_OP_FORWARD, node), (SB_OP_CONFIRM, node)]);
+    assert_eq!((mark(&world), world.dispatcher.pending()), (1 << 29, 0));
+    let due = ORIGIN.wrapping_add(start + (1 << 29) - (1 << 28) - (1 << 26));
+    assert_eq!((sent[1].view().seq, sent[1].data().len()), (due, 0));
+    assert!(world.answer(&sent[1], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
+    assert_eq!(mark(&world), 2 << 29);
+    // The same answer once more says nothing new.
+    assert!(world.answer(&sent[1], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
+    assert_eq!(mark(&world), 2 << 29);
+    // Data beyond the mark waits for the node's word.
+    let beyond = start + (2 << 29);
+    let asked = world.client_packet(&data(beyond, 0, b"yz"));
+    assert_eq!((asked.len(), asked[0].op, world.dispatcher.pending()), (1, SB_OP_CONFIRM, 1));
+    let sent = world.answer(&asked[0], SB_OP_CONFIRMED, SB_REASON_NONE);
+    assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_FORWARD, &b"yz"[..]));
+    let entry = world.map[&flow()];
+    assert_eq!((mark(&world), entry.framing.state), (3 << 29, SB_FRAMING_NONE as u16));
+}

@@ -172,6 +172,12 @@ impl World {
         let mut extra = 0;
         let to_l7 = if mode(sb_mode::SB_MODE_HELD) {
             !view.is_empty() || control
+        } else if mode(sb_mode::SB_MODE_REQUESTS)
+            && mark::is_passing(&entry)
+            && (entry.next.wrapping_sub(end) as i32) < SB_MARK_NEAR as i32
+        {
+            self.ring.push((entry, packet.to_vec()));
+            return if self.lagging { Vec::new() } else { self.drain() };
         } else if mode(sb_mode::SB_MODE_REQUESTS) && !view.is_empty() && beyond(&entry) {
             match self.goes_on(&entry, &view, packet) {
                 Some((moved, flags)) => {

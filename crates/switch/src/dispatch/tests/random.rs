@@ -244,9 +244,7 @@ fn run(seed: u64) {
                 let trailer = if random.chance(30) { "Digest: z\r\n" } else { "" };
                 stream.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
             }
-            2 => stream.extend_from_slice(
-                format!("HEAD /{pool}/{i} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(),
-            ),
+            2 => stream.extend_from_slice(format!("HEAD /{pool}/{i} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()),
             _ => stream.extend_from_slice(&get(&format!("/{pool}/{i}"))),
         }
     }

@@ -76,10 +76,8 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
             let sent = handed(bench, &entry, flow, &packet, SEQ);
             rows.push(row(what, &entry, Verdict::Tx, &[Forwarded]).sends(sent));
         }
-        rows.push(
-            row("the next hop is not resolved", &entry(UNRESOLVED), Verdict::Drop, &[ForwardedSlowly])
-                .records(SB_RECORD_FORWARD),
-        );
+        let unresolved = entry(UNRESOLVED);
+        rows.push(row("the next hop is not resolved", &unresolved, Verdict::Drop, &[DropIcmp]));
         rows.push(row("there is no such node", &entry(UNKNOWN), Verdict::Drop, &[DropNoNode]));
     }
     rows
