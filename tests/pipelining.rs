@@ -14,7 +14,7 @@ use common::packets::Random;
 use common::{Cluster, Plan, Result};
 use switchback_lab::{Impairment, ServerKind};
 
-const REQUESTS: usize = 10_000;
+const REQUESTS: usize = 50_000;
 const CONNECTIONS: usize = 100;
 const AT_ONCE: usize = 50;
 /// The most requests that a connection has without a whole response.

@@ -8,6 +8,7 @@
 
 pub mod http;
 pub mod packets;
+pub mod responses;
 pub mod traces;
 
 use std::fmt::Write;

@@ -216,9 +216,8 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h,
                 return drop(SB_NODE_DROP_MALFORMED);
         if (h->option.flags & SB_SYN_TSTAMP)
                 read_timestamps(skb, h);
-        if (assign(skb, h))
-                return drop(SB_NODE_REFUSED_FAILED);
-        return TCX_PASS;
+        /* When the kernel refuses, the clone finds no socket, and says so. */
+        return assign(skb, h) ? TCX_DROP : TCX_PASS;
 }
 
 static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)

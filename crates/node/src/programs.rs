@@ -22,7 +22,10 @@ use switchback_wire::{
     NodeCounter, address_bytes, bytes_of, read_from, sb_node_settings, sb_owned, sb_ownership,
 };
 
-use crate::skeleton::{NodeSkel, NodeSkelBuilder};
+#[cfg(test)]
+mod tests;
+
+use crate::skeleton::{NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
 /// Entries that one system call reads.
 const BATCH: u32 = 4096;
@@ -41,10 +44,7 @@ impl<'obj> Programs<'obj> {
         settings: &sb_node_settings,
         vips: &[IpAddr],
     ) -> Result<Programs<'obj>> {
-        libbpf_rs::set_print(None);
-        let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
-        let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
-        constants.framing_cells.copy_from_slice(framing::responses().cells());
+        let mut open = open(storage)?;
         let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
@@ -145,6 +145,15 @@ impl<'obj> Programs<'obj> {
         };
         NodeCounter::ALL.into_iter().map(read).collect()
     }
+}
+
+/// The programs with the automaton for responses, not loaded yet.
+fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
+    libbpf_rs::set_print(None);
+    let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
+    let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
+    constants.framing_cells.copy_from_slice(framing::responses().cells());
+    Ok(open)
 }
 
 /// Makes the map the one that is pinned at `path`. A pinned map of another layout is given up.

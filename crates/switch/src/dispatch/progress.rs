@@ -343,25 +343,6 @@ impl Dispatcher {
                 } else if mark::in_body(&pending.entry) {
                     self.give_up_waiting(flow, pending);
                 } else {
-                    let held: Vec<_> = pending
-                        .held
-                        .iter_mut()
-                        .map(|p| (p.view.seq.wrapping_sub(pending.entry.origin), p.view.len()))
-                        .collect();
-                    let text = String::from_utf8_lossy(&pending.held.stream(pending.entry.next)).into_owned();
-                    eprintln!(
-                        "DEBUG408 {:?} now {:?} node {} next {} acked {:?} requests {} map {:?} recent {:?} held {:?} text {:?}",
-                        flow.client(),
-                        at.now,
-                        pending.entry.node,
-                        pending.entry.next.wrapping_sub(pending.entry.origin),
-                        pending.acknowledged.map(|a| a.wrapping_sub(pending.entry.origin)),
-                        pending.entry.requests,
-                        (at.map)(flow).map(|m| (m.next.wrapping_sub(m.origin), m.asked, m.requests)),
-                        self.recent.get(flow),
-                        held,
-                        text
-                    );
                     self.refuse(at, flow, pending, Reply::Status(408), false);
                 }
             }

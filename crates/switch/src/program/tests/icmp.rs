@@ -2,7 +2,6 @@
 
 use SwitchCounter::*;
 use sb_mode::*;
-use sb_record_kind::*;
 use switchback_wire::handoff::option;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;

@@ -1,0 +1,8 @@
+//! Packets through the real programs by `BPF_PROG_TEST_RUN`. They need the rights to load a program and to make a
+//! network namespace.
+
+mod bench;
+mod follow;
+mod frames;
+mod fuzz;
+mod invariants;

@@ -1,0 +1,206 @@
+//! The programs in their own maps and in a network namespace of their own. Packets go in by `BPF_PROG_TEST_RUN`,
+//! which gives them the loopback interface's index. What the ingress program clones really is queued there, so it is
+//! attached to that interface too, and there is a server that listens at the VIPs.
+//!
+//! In a test run the kernel does not say that a packet comes in, and `bpf_sk_assign_tcp_reqsk()` refuses it. So a flow
+//! with a socket begins with an ADOPT that is sent, by [`Bench::adopt`].
+
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
+use std::time::SystemTime;
+
+use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::{MapCore, MapFlags, ProgramInput, ProgramMut};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,
+};
+use switchback_wire::{
+    NodeCounter, address_bytes, bytes_of, read_from, sb_flow, sb_key, sb_node_settings, sb_owned,
+};
+
+use crate::programs::{attach_tcx, open};
+use crate::skeleton::NodeSkel;
+use crate::skeleton::types::__sk_buff;
+
+/// The node's addresses, of which the first one is in the tags.
+pub const NODE: [&str; 2] = ["192.0.2.21", "2001:db8::21"];
+pub const VIPS: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
+pub const PORT: u16 = 80;
+pub const SIGN: sb_key = sb_key { k0: 1, k1: 2 };
+/// Only accepted.
+pub const ACCEPT: sb_key = sb_key { k0: 3, k1: 4 };
+const LOOPBACK: u32 = 1;
+
+pub fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address of these tests")
+}
+
+/// A number from the environment.
+pub fn setting(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+}
+
+/// Another one in each run, unless the environment says which.
+pub fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
+    setting("SWITCHBACK_FUZZ_SEED").unwrap_or(now.as_nanos() as u64)
+}
+
+/// Does the work on a thread in a network namespace of its own.
+pub fn alone(work: impl FnOnce() + Send) {
+    let enter = || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
+        for line in [
+            "link set lo up",
+            "route add default dev lo",
+            "-6 route add default dev lo",
+            "addr add 192.0.2.21/32 dev lo",
+            "addr add 192.0.2.100/32 dev lo",
+            "addr add 2001:db8::21/128 dev lo nodad",
+            "addr add 2001:db8::100/128 dev lo nodad",
+        ] {
+            let status = Command::new("ip").args(line.split(' ')).status().expect("ip can be started");
+            assert!(status.success(), "ip {line}");
+        }
+        work();
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(enter).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// True once in so many times.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The next program, which is none: as without a program.
+    Next,
+    Pass,
+    Drop,
+    Redirect,
+}
+
+impl Verdict {
+    fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            u32::MAX => Verdict::Next,
+            0 => Verdict::Pass,
+            2 => Verdict::Drop,
+            7 => Verdict::Redirect,
+            _ => return None,
+        })
+    }
+}
+
+pub struct Bench {
+    skel: NodeSkel<'static>,
+    listeners: Vec<TcpListener>,
+    raw: OwnedFd,
+    _ingress: libbpf_rs::Link,
+}
+
+impl Bench {
+    /// To be called in [`alone`].
+    pub fn new() -> Self {
+        // The programs live as long as the test.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let skel = open(storage).unwrap().load().unwrap();
+        let settings = sb_node_settings {
+            address: address_bytes(address(NODE[0])),
+            sign: SIGN,
+            accept: ACCEPT,
+            arp_sender: u32::from_ne_bytes([192, 0, 2, 21]),
+            ..Default::default()
+        };
+        skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).unwrap();
+        for vip in VIPS {
+            let key = address_bytes(address(vip));
+            skel.maps.vip_addresses.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY).unwrap();
+        }
+        let listen = |vip| TcpListener::bind(SocketAddr::new(address(vip), PORT)).unwrap();
+        let protocol = (AddressFamily::Inet, SockType::Raw, SockProtocol::Raw);
+        let raw = socket(protocol.0, protocol.1, SockFlag::SOCK_CLOEXEC, protocol.2).unwrap();
+        let ingress = attach_tcx(&skel.progs.switchback_ingress, LOOPBACK).unwrap();
+        Bench { listeners: VIPS.map(listen).into(), raw, _ingress: ingress, skel }
+    }
+
+    pub fn flow(&self, flow: &sb_flow) -> Option<sb_owned> {
+        let value = self.skel.maps.owned.lookup(bytes_of(flow), MapFlags::ANY).unwrap();
+        value.and_then(|value| read_from(&value))
+    }
+
+    pub fn put(&self, flow: &sb_flow, owned: &sb_owned) {
+        self.skel.maps.owned.update(bytes_of(flow), bytes_of(owned), MapFlags::ANY).unwrap();
+    }
+
+    pub fn forget(&self, flow: &sb_flow) {
+        // Missing is as good.
+        let _ = self.skel.maps.owned.delete(bytes_of(flow));
+    }
+
+    /// Sends a handoff packet to the node, as a switch does, and accepts the connection that it makes.
+    pub fn adopt(&self, packet: &[u8], v6: bool) -> std::net::TcpStream {
+        let to: SockaddrStorage = SocketAddr::new(address(NODE[0]), 0).into();
+        sendto(self.raw.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
+        self.listeners[usize::from(v6)].accept().unwrap().0
+    }
+
+    pub fn ingress(&self, frame: &[u8], mark: u32) -> (Verdict, Vec<u8>) {
+        run(&self.skel.progs.switchback_ingress, frame, mark)
+    }
+
+    pub fn egress(&self, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        run(&self.skel.progs.switchback_egress, frame, 0)
+    }
+
+    pub fn counter(&self, counter: NodeCounter) -> u64 {
+        let key = (counter as u32).to_ne_bytes();
+        let values = self.skel.maps.counters.lookup_percpu(&key, MapFlags::ANY).unwrap().unwrap_or_default();
+        values.into_iter().map(|value| u64::from_ne_bytes(value.try_into().expect("8 bytes"))).sum()
+    }
+}
+
+/// One run on the frame: the verdict, and the frame afterwards.
+fn run(program: &ProgramMut<'_>, frame: &[u8], mark: u32) -> (Verdict, Vec<u8>) {
+    let mut context = [0; size_of::<__sk_buff>()];
+    context[8..12].copy_from_slice(&mark.to_ne_bytes());
+    let mut out = vec![0; 4096];
+    let input = ProgramInput {
+        context_in: Some(&mut context),
+        data_in: Some(frame),
+        data_out: Some(&mut out),
+        ..Default::default()
+    };
+    let output = program.test_run(input).expect("the program runs");
+    let len = output.data.map_or(0, |data| data.len());
+    let number = output.return_value;
+    out.truncate(len);
+    (Verdict::from_number(number).unwrap_or_else(|| panic!("verdict {number} for {frame:02x?}")), out)
+}

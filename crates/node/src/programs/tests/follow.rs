@@ -1,0 +1,169 @@
+//! The walker in C against the one in Rust: random responses, whole and broken, in random packets through egress.
+
+use switchback_http::framing::{Followed, responses};
+use switchback_wire::packet::flags;
+use switchback_wire::{
+    SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_HEADS, sb_flow, sb_framing, sb_owned, sb_ownership,
+};
+
+use super::bench::*;
+use super::frames::*;
+
+const STREAMS: usize = 1500;
+
+fn is_head(flow: &sb_owned, number: u16) -> bool {
+    flow.heads[usize::from(number) % SB_HEADS as usize / 64] >> (number % 64) & 1 == 1
+}
+
+fn lose_track(flow: &mut sb_owned) {
+    let allowed = flow.framing.allowed;
+    flow.framing = sb_framing { state: SB_FRAMING_LOST as u16, allowed, ..Default::default() };
+}
+
+/// What `bpf/follow.h` promises of a packet with data.
+fn follow(flow: &mut sb_owned, seq: u32, data: &[u8]) {
+    let seen = flow.followed.wrapping_sub(seq) as i32;
+    if seen >= data.len() as i32 || u32::from(flow.framing.state) == SB_FRAMING_LOST {
+        return;
+    }
+    if seen < 0 {
+        return lose_track(flow);
+    }
+    flow.followed = seq.wrapping_add(data.len() as u32);
+    let mut rest = &data[seen as usize..];
+    while !rest.is_empty() {
+        if u32::from(flow.framing.state) == SB_FRAMING_NONE {
+            if !(1..=SB_HEADS as u16).contains(&flow.requests.wrapping_sub(flow.responses)) {
+                return lose_track(flow);
+            }
+            flow.framing.state = SB_FRAMING_HEAD as u16;
+        }
+        let number = flow.responses.wrapping_add(1);
+        let head = is_head(flow, number);
+        match responses().follow(&mut flow.framing, rest, head) {
+            Followed::More => return,
+            Followed::Ends(len) => {
+                flow.responses = number;
+                rest = &rest[len..];
+            }
+            Followed::Rejected(..) | Followed::Lost => return lose_track(flow),
+        }
+    }
+}
+
+fn chunked(random: &mut Random, data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let size = 1 + random.below(data.len() + 1);
+    for chunk in data.chunks(size) {
+        let zeros = "0".repeat(random.pick(&[0, 0, 0, 1, 9]));
+        let extension = random.pick(&["", "", ";a", " ; a=\"b\"", "\t;x"]);
+        out.extend_from_slice(format!("{zeros}{:x}{extension}\r\n", chunk.len()).as_bytes());
+        out.extend_from_slice(chunk);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(random.pick(&["0\r\n\r\n", "00;a=b\r\n\r\n", "0\r\nDigest: x\r\na:\r\n\r\n"]).as_bytes());
+    out
+}
+
+/// One response, which mostly is as it should be.
+fn one_response(random: &mut Random, to_head: bool) -> Vec<u8> {
+    let most = random.pick(&[1, 30, 300, 3000]);
+    let data: Vec<u8> = (0..random.below(most)).map(|_| random.pick(b"\r\n0a5;H\0\xff")).collect();
+    let status = random.pick(&[200, 200, 200, 204, 206, 304, 404, 500]);
+    let interim = random.pick(&["", "", "", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103\r\nContent-Length: 3\r\n\r\n"]);
+    let noise = random.pick(&["", "Server: x\r\n", "Content-Type:\r\nETag: \"\x01\"\r\n", "c: \r\nt:d\r\n"]);
+    let framing = match random.below(16) {
+        0 => "",
+        1 => "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        2..8 => "transfer-encoding:\tCHUNKED \r\n",
+        _ => "Content-Length: ",
+    };
+    let minor = random.pick(&[1, 1, 0]);
+    let mut out = format!("{interim}HTTP/1.{minor} {status} OK\r\n{noise}{framing}").into_bytes();
+    if framing == "Content-Length: " {
+        out.extend_from_slice(format!("{}\r\n", data.len()).as_bytes());
+    }
+    out.extend_from_slice(format!("{noise}\r\n").as_bytes());
+    if !to_head && status != 204 && status != 304 {
+        let body = if framing.starts_with("transfer") { chunked(random, &data) } else { data };
+        out.extend(body);
+    }
+    out
+}
+
+/// What the server of the flow sends: a response to each request, and perhaps one more, perhaps with a mistake.
+fn stream(random: &mut Random, flow: &sb_owned) -> Vec<u8> {
+    let requests = flow.requests.wrapping_sub(flow.responses) + u16::from(random.one_in(8));
+    let mut out = Vec::new();
+    for i in 1..=requests {
+        let head = is_head(flow, flow.responses.wrapping_add(i));
+        out.extend(one_response(random, head));
+    }
+    if random.one_in(4) && !out.is_empty() {
+        let (at, byte) = (random.below(out.len()), random.pick(b"\r\n;:0aG \0\xff"));
+        match random.below(3) {
+            0 => out[at] = byte,
+            1 => out.insert(at, byte),
+            _ => drop(out.remove(at)),
+        }
+    }
+    out
+}
+
+/// The part of the stream that leaves in the next packet, after what has left so far: usually what follows, sometimes
+/// with a part that is sent again, seldom with a gap.
+fn next_packet(random: &mut Random, stream: &[u8], sent: usize) -> std::ops::Range<usize> {
+    let start = match random.below(256) {
+        0 => (sent + 1 + random.below(9)).min(stream.len() - 1),
+        1..64 => sent - random.below(sent.min(200) + 1),
+        _ => sent,
+    };
+    let most = random.pick(&[1, 2, 10, 100, 1400]);
+    let len = 1 + random.below(most);
+    start..(start + len).min(stream.len())
+}
+
+#[test]
+fn the_program_follows_responses_as_the_table_does() {
+    alone(|| {
+        let bench = Bench::new();
+        let seed = seed();
+        let (mut whole, mut lost, mut packets) = (0, 0, 0);
+        for number in 0..STREAMS {
+            let random = &mut Random(seed.wrapping_add(number as u64));
+            let key: sb_flow = flow(random.one_in(2), 40_000, PORT);
+            let responses = random.next() as u16;
+            let start = random.next() as u32;
+            let mut expected = sb_owned {
+                followed: start,
+                responses,
+                requests: responses.wrapping_add(random.below(8) as u16),
+                heads: std::array::from_fn(|_| random.next() & random.next() & random.next()),
+                state: sb_ownership::SB_OWN_OPEN as u8,
+                framing: sb_framing { allowed: u64::MAX, ..Default::default() },
+                ..Default::default()
+            };
+            bench.put(&key, &expected);
+            let stream = stream(random, &expected);
+            let mut sent = 0;
+            while sent < stream.len() {
+                let part = next_packet(random, &stream, sent);
+                let (seq, data) = (start.wrapping_add(part.start as u32), &stream[part.clone()]);
+                let what = format!(
+                    "SWITCHBACK_FUZZ_SEED={seed}, stream {number}: {expected:?} and {part:?} of {:?}",
+                    String::from_utf8_lossy(&stream)
+                );
+                follow(&mut expected, seq, data);
+                let frame = response(&key, (seq, 1), flags::ACK, random.one_in(2), data);
+                assert_eq!(bench.egress(&frame), (Verdict::Next, frame), "{what}");
+                assert_eq!(bench.flow(&key), Some(expected), "{what}");
+                sent = sent.max(part.end);
+                packets += 1;
+            }
+            whole += usize::from(expected.responses == expected.requests);
+            lost += usize::from(u32::from(expected.framing.state) == SB_FRAMING_LOST);
+        }
+        println!("{packets} packets; {whole} of {STREAMS} streams were followed to their end, {lost} were lost");
+        assert!(whole > STREAMS / 4 && lost > STREAMS / 10, "{whole} were whole, {lost} lost");
+    });
+}
