@@ -13,12 +13,20 @@ use switchback_wire::{address_bytes, handoff, keys, sb_flow, sb_flow_entry, sb_k
 
 use super::{Cluster, Result};
 
-/// A socket for whole IPv4 packets.
+/// A socket for whole IPv4 or IPv6 packets.
 pub struct Raw(OwnedFd);
 
 impl Raw {
     pub fn open(host: &Host) -> Result<Raw> {
-        let open = || socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+        Raw::of(host, AddressFamily::Inet)
+    }
+
+    pub fn open_v6(host: &Host) -> Result<Raw> {
+        Raw::of(host, AddressFamily::Inet6)
+    }
+
+    fn of(host: &Host, family: AddressFamily) -> Result<Raw> {
+        let open = || socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
         Ok(Raw(host.enter(open)??))
     }
 

@@ -102,7 +102,7 @@ pub fn without_timestamps(packet: &[u8], view: &TcpView) -> Vec<u8> {
             (1, _) => at += 1,
             (8, 10) if at + 10 <= view.data => {
                 out[at..at + 10].fill(1);
-                break;
+                at += 10;
             }
             (_, len) if len >= 2 => at += len,
             _ => break,
@@ -352,6 +352,17 @@ mod tests {
             assert_eq!((timestamps(&without, &view), &without[view.data..]), (None, &b"GET"[..]));
             assert_sealed(&without, &view);
         }
+    }
+
+    /// A client may send the option twice, and Linux takes the last one.
+    #[test]
+    fn timestamps_are_taken_out_wherever_they_are() {
+        let option = timestamp_option(Some((3, 4)));
+        let packet = build(&flow(false), true, (1, 2), flags::ACK, &option.repeat(2), b"GET");
+        let view = TcpView::parse(&packet).unwrap();
+        let without = without_timestamps(&packet, &view);
+        assert_eq!((timestamps(&without, &view), &without[view.data..]), (None, &b"GET"[..]));
+        assert_sealed(&without, &view);
     }
 
     #[test]

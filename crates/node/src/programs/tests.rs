@@ -2,6 +2,7 @@
 //! network namespace.
 
 mod bench;
+mod counters;
 mod follow;
 mod frames;
 mod fuzz;

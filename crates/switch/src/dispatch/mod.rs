@@ -229,6 +229,7 @@ impl Dispatcher {
         if before(entry.next, held.end()) && self.has_room(flow, &pending, packet.len()) {
             pending.hold(&held);
             self.advance(at, flow, &mut pending);
+            self.help(at, flow, &mut pending);
             self.keep(*flow, pending);
         }
     }

@@ -19,8 +19,8 @@ const NEXT_DOUBT: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// Attempts before a silent node is taken for dead: 10 + 20 + 40 + 80 + 160 + 320 ms.
 const ATTEMPTS: u32 = 6;
-/// A client that sends data again after this time has missed its acknowledgment; before, the network may have made a
-/// copy (RFC 6298 section 2.4 has no retransmission time-out below one second, Linux none below 200 ms).
+/// After this time a client is about to send its data again, and nothing else: Linux has no retransmission time-out below
+/// 200 ms. What it takes for the round trip decides how long it waits the next time that something is lost.
 const STALLED: Duration = Duration::from_millis(150);
 /// The longest wait between two questions whether a response is complete.
 const BUSY_MAX: Duration = Duration::from_millis(100);
@@ -90,8 +90,6 @@ pub struct Pending {
     pub last_ack: u32,
     /// The timestamps that a packet to it must have: TSval, TSecr.
     last_timestamps: Option<(u32, u32)>,
-    /// The client has sent again what is held.
-    pub stalled: bool,
     /// What the switch has acknowledged: up to here the client does not send again.
     pub acknowledged: Option<u32>,
     /// How much of the data at the mark has been looked at.
@@ -124,7 +122,6 @@ impl Pending {
             fin: None,
             last_ack: 0,
             last_timestamps: None,
-            stalled: false,
             acknowledged: None,
             looked_at: 0,
             start: entry,
@@ -150,9 +147,8 @@ impl Pending {
         self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8
     }
 
-    /// A packet of the client: what is new in it is held; false if nothing is.
-    pub fn hold(&mut self, packet: &HeldPacket) -> bool {
-        let held = self.held.bytes();
+    /// A packet of the client: what is new in it is held.
+    pub fn hold(&mut self, packet: &HeldPacket) {
         self.last_ack = packet.view.ack;
         self.last_timestamps = timestamps(&packet.bytes, &packet.view).map(|(value, echo)| (echo, value));
         if packet.view.flags & flags::FIN != 0 {
@@ -162,14 +158,18 @@ impl Pending {
         let from =
             if !self.sent.is_empty() && before(self.entry.next, after) { after } else { self.entry.next };
         self.held.insert(packet, from);
-        self.held.bytes() != held
     }
 
-    /// The client does not get on: it sends again what is held here, and after a time-out TCP sends nothing else until
-    /// that is acknowledged (RFC 5681 section 3.1: the window is one segment then).
+    /// The client does not get on, because a part of its request has been held for too long. After a time-out TCP sends
+    /// nothing but its first segment until that is acknowledged (RFC 5681 section 3.1: the window is one segment).
     pub fn is_stalled(&self, now: Duration) -> bool {
-        let waits = matches!(self.phase, Phase::Assembling | Phase::Releasing | Phase::Crowded);
-        waits && !mark::in_body(&self.entry) && (self.acknowledged.is_some() || now >= self.born + STALLED)
+        let since = match self.phase {
+            Phase::Assembling if mark::in_body(&self.entry) => return false,
+            Phase::Assembling => self.missing_since.map_or(self.born, |(_, since)| since),
+            Phase::Releasing | Phase::Crowded => self.born,
+            _ => return false,
+        };
+        self.acknowledged.is_some() || now >= since + STALLED
     }
 
     /// Acknowledges the request in progress, or the beginning of a head, as far as it is here without a gap. From then
@@ -229,7 +229,8 @@ impl Pending {
         if first {
             self.missing_since = Some((self.entry.next, now));
             self.confirmed = !self.has_node();
-            self.due = now + if self.confirmed { timeout } else { FIRST_DOUBT.min(timeout) };
+            self.due = now + if self.confirmed { STALLED } else { FIRST_DOUBT };
+            self.due = self.due.min(now + timeout);
         }
         first
     }
@@ -242,9 +243,16 @@ impl Pending {
 
     /// Whether to ask the node where the next request begins. Without an answer a mark that has moved on behind our
     /// back, because the program forwarded packets meanwhile, would look like data that does not arrive.
-    pub fn doubts_mark(&mut self, now: Duration) -> bool {
-        self.due = now + NEXT_DOUBT;
+    pub fn doubts_mark(&self) -> bool {
         !self.confirmed
+    }
+
+    /// Sets the time at which to look again for what is missing.
+    pub fn look_again(&mut self, now: Duration, timeout: Duration) {
+        let since = self.missing_since.map_or(now, |(_, since)| since);
+        let doubt = if self.confirmed { since + timeout } else { now + NEXT_DOUBT };
+        let stalled = if now < since + STALLED { since + STALLED } else { since + timeout };
+        self.due = doubt.min(stalled).min(since + timeout);
     }
 
     /// The data at the mark has been missing for too long.
@@ -263,12 +271,11 @@ impl Pending {
     }
 
     /// The node says where the next request begins.
-    pub fn confirm_mark(&mut self, entry: &sb_flow_entry, timeout: Duration) {
+    pub fn confirm_mark(&mut self, entry: &sb_flow_entry) {
         if before(self.entry.next, entry.next) {
             self.catch_up(entry);
         } else {
             self.confirmed = true;
-            self.due = self.missing_since.map_or(self.due, |(_, since)| since + timeout);
         }
     }
 
@@ -308,7 +315,7 @@ impl Pending {
         self.sent.clear();
         self.tried.clear();
         self.failed = false;
-        (self.stalled, self.acknowledged) = (false, None);
+        self.acknowledged = None;
         self.phase = Phase::Assembling;
     }
 

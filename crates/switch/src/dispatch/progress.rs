@@ -5,7 +5,7 @@ use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb
 
 use super::answer::Reply;
 use super::flows::Full;
-use super::held::{HeldPacket, before};
+use super::held::HeldPacket;
 use super::pending::{Pending, Phase};
 use super::{Dispatcher, Moment, Verdict, mark};
 
@@ -46,32 +46,32 @@ impl Dispatcher {
         }
         pending.catch_up(entry);
         self.forward_old_data(flow, &pending.entry, &held);
-        let news = pending.hold(&held);
+        pending.hold(&held);
         if pending.phase == Phase::Assembling {
             self.advance(at, flow, pending);
         }
         if mark::is_passing(&pending.entry) {
             self.ask_for_progress(flow, &pending.entry, &view);
-            return;
-        }
-        let late = before(pending.entry.next, held.end()) && !news;
-        let stalled = (late || pending.acknowledged.is_some()) && pending.is_stalled(at.now);
-        let gap = pending.phase == Phase::Assembling && pending.report_gap(flow).is_some();
-        if !stalled && !gap {
-        } else if pending.has_node() && pending.acknowledged.is_none() {
-            // Whatever is said to the client acknowledges all that comes before the mark: the node must have it.
-            pending.stalled = stalled;
-            self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
         } else {
-            pending.stalled = stalled;
-            self.speak(flow, pending);
+            self.help(at, flow, pending);
         }
     }
 
-    /// Helps a client that does not get on: acknowledges what is held of its request (docs/decisions/0007), or reports
-    /// a gap.
-    pub(super) fn speak(&mut self, flow: &sb_flow, pending: &mut Pending) {
-        let acknowledgment = if pending.stalled { pending.acknowledge(flow) } else { None };
+    /// Helps a client that does not get on. Whatever is said to it acknowledges all that comes before the mark, so the
+    /// node that the flow has, if it has one, must say first that it has got that.
+    pub(super) fn help(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        let gap = pending.phase == Phase::Assembling && pending.report_gap(flow).is_some();
+        if !gap && !pending.is_stalled(at.now) {
+        } else if pending.has_node() && pending.acknowledged.is_none() {
+            self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
+        } else {
+            self.speak(at, flow, pending);
+        }
+    }
+
+    /// Acknowledges what is held of a request (docs/decisions/0007), or reports a gap.
+    pub(super) fn speak(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        let acknowledgment = if pending.is_stalled(at.now) { pending.acknowledge(flow) } else { None };
         if acknowledgment.is_some() {
             self.stats.acknowledged += 1;
         }
@@ -337,9 +337,11 @@ impl Dispatcher {
         match &mut pending.phase {
             Phase::Assembling => {
                 if !pending.is_too_slow(at.now, self.plan.limits.head_timeout) {
-                    if pending.doubts_mark(at.now) {
+                    if pending.doubts_mark() {
                         self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0);
                     }
+                    self.help(at, flow, pending);
+                    pending.look_again(at.now, self.plan.limits.head_timeout);
                 } else if mark::in_body(&pending.entry) {
                     self.give_up_waiting(flow, pending);
                 } else {
@@ -347,6 +349,9 @@ impl Dispatcher {
                 }
             }
             Phase::Releasing => {
+                if pending.acknowledged.is_none() {
+                    self.help(at, flow, pending);
+                }
                 if pending.try_again(at.now) {
                     self.stats.resent += 1;
                     self.ask_for_release(flow, pending);
@@ -371,7 +376,12 @@ impl Dispatcher {
                     self.try_another(at, flow, pending);
                 }
             }
-            Phase::Crowded => self.adopt(at, flow, pending),
+            Phase::Crowded => {
+                if pending.acknowledged.is_none() {
+                    self.help(at, flow, pending);
+                }
+                self.adopt(at, flow, pending);
+            }
             Phase::Answered(answer) => match answer.on_time(flow, at.now) {
                 Some(packets) => {
                     pending.due = answer.due();

@@ -87,7 +87,7 @@ impl Dispatcher {
                 self.forward_all(flow, &pending.entry, &packets);
                 self.advance(at, flow, pending);
             }
-            (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => self.speak(flow, pending),
+            (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => self.speak(at, flow, pending),
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
                 pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;
@@ -204,7 +204,7 @@ impl Dispatcher {
                 && pending.entry.node == node
                 && pending.entry.origin == entry.origin
             {
-                pending.confirm_mark(&entry, self.plan.limits.head_timeout);
+                pending.confirm_mark(&entry);
                 if pending.is_tunnel() {
                     self.pass_on(flow, &mut pending);
                 } else {

@@ -6,17 +6,20 @@
 //! with a socket begins with an ADOPT that is sent, by [`Bench::adopt`].
 
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::SystemTime;
 
 use libbpf_rs::skel::OpenSkel;
-use libbpf_rs::{MapCore, MapFlags, ProgramInput, ProgramMut};
+use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, setsockopt, socket,
+    sockopt,
 };
+use nix::sys::time::TimeVal;
+use switchback_runtime::netns_cookie;
 use switchback_wire::{
     NodeCounter, address_bytes, bytes_of, read_from, sb_flow, sb_key, sb_node_settings, sb_owned,
 };
@@ -121,9 +124,9 @@ impl Verdict {
 
 pub struct Bench {
     skel: NodeSkel<'static>,
-    listeners: Vec<TcpListener>,
+    listeners: [TcpListener; 2],
     raw: OwnedFd,
-    _ingress: libbpf_rs::Link,
+    _links: [Link; 2],
 }
 
 impl Bench {
@@ -132,23 +135,37 @@ impl Bench {
         // The programs live as long as the test.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let skel = open(storage).unwrap().load().unwrap();
-        let settings = sb_node_settings {
-            address: address_bytes(address(NODE[0])),
-            sign: SIGN,
-            accept: ACCEPT,
-            arp_sender: u32::from_ne_bytes([192, 0, 2, 21]),
-            ..Default::default()
-        };
-        skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).unwrap();
         for vip in VIPS {
             let key = address_bytes(address(vip));
             skel.maps.vip_addresses.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY).unwrap();
         }
-        let listen = |vip| TcpListener::bind(SocketAddr::new(address(vip), PORT)).unwrap();
+        let listen = |vip| {
+            let listener = TcpListener::bind(SocketAddr::new(address(vip), PORT)).unwrap();
+            setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::new(1, 0)).unwrap();
+            listener
+        };
         let protocol = (AddressFamily::Inet, SockType::Raw, SockProtocol::Raw);
         let raw = socket(protocol.0, protocol.1, SockFlag::SOCK_CLOEXEC, protocol.2).unwrap();
-        let ingress = attach_tcx(&skel.progs.switchback_ingress, LOOPBACK).unwrap();
-        Bench { listeners: VIPS.map(listen).into(), raw, _ingress: ingress, skel }
+        let links = [
+            attach_tcx(&skel.progs.switchback_ingress, LOOPBACK).unwrap(),
+            skel.progs.switchback_socket_state.attach().unwrap(),
+        ];
+        let bench = Bench { listeners: VIPS.map(listen), raw, _links: links, skel };
+        bench.be(NODE[0]);
+        bench
+    }
+
+    /// Makes this the node's address.
+    pub fn be(&self, node: &str) {
+        let settings = sb_node_settings {
+            address: address_bytes(address(node)),
+            sign: SIGN,
+            accept: ACCEPT,
+            netns_cookie: netns_cookie().unwrap(),
+            arp_sender: u32::from_ne_bytes([192, 0, 2, 21]),
+            ..Default::default()
+        };
+        self.skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).unwrap();
     }
 
     pub fn flow(&self, flow: &sb_flow) -> Option<sb_owned> {
@@ -165,11 +182,28 @@ impl Bench {
         let _ = self.skel.maps.owned.delete(bytes_of(flow));
     }
 
-    /// Sends a handoff packet to the node, as a switch does, and accepts the connection that it makes.
-    pub fn adopt(&self, packet: &[u8], v6: bool) -> std::net::TcpStream {
+    /// Sends a handoff packet to the node, as a switch does.
+    pub fn send(&self, packet: &[u8]) {
         let to: SockaddrStorage = SocketAddr::new(address(NODE[0]), 0).into();
         sendto(self.raw.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
-        self.listeners[usize::from(v6)].accept().unwrap().0
+    }
+
+    /// Where the flow's connection is accepted.
+    pub fn listener(&self, flow: &sb_flow) -> &TcpListener {
+        &self.listeners[usize::from(flow.vip().is_ipv6())]
+    }
+
+    /// Sends an ADOPT and accepts the connection that it makes.
+    pub fn adopt(&self, packet: &[u8], flow: &sb_flow) -> TcpStream {
+        self.send(packet);
+        let listener = self.listener(flow);
+        // Clones may have made connections before.
+        loop {
+            let (stream, client) = listener.accept().unwrap();
+            if client == flow.client() {
+                return stream;
+            }
+        }
     }
 
     pub fn ingress(&self, frame: &[u8], mark: u32) -> (Verdict, Vec<u8>) {

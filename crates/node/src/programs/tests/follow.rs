@@ -61,7 +61,9 @@ fn chunked(random: &mut Random, data: &[u8]) -> Vec<u8> {
         out.extend_from_slice(chunk);
         out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(random.pick(&["0\r\n\r\n", "00;a=b\r\n\r\n", "0\r\nDigest: x\r\na:\r\n\r\n"]).as_bytes());
+    out.extend_from_slice(
+        random.pick(&["0\r\n\r\n", "00;a=b\r\n\r\n", "0\r\nDigest: x\r\na:\r\n\r\n"]).as_bytes(),
+    );
     out
 }
 
@@ -70,7 +72,13 @@ fn one_response(random: &mut Random, to_head: bool) -> Vec<u8> {
     let most = random.pick(&[1, 30, 300, 3000]);
     let data: Vec<u8> = (0..random.below(most)).map(|_| random.pick(b"\r\n0a5;H\0\xff")).collect();
     let status = random.pick(&[200, 200, 200, 204, 206, 304, 404, 500]);
-    let interim = random.pick(&["", "", "", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103\r\nContent-Length: 3\r\n\r\n"]);
+    let interim = random.pick(&[
+        "",
+        "",
+        "",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 103\r\nContent-Length: 3\r\n\r\n",
+    ]);
     let noise = random.pick(&["", "Server: x\r\n", "Content-Type:\r\nETag: \"\x01\"\r\n", "c: \r\nt:d\r\n"]);
     let framing = match random.below(16) {
         0 => "",
@@ -163,7 +171,9 @@ fn the_program_follows_responses_as_the_table_does() {
             whole += usize::from(expected.responses == expected.requests);
             lost += usize::from(u32::from(expected.framing.state) == SB_FRAMING_LOST);
         }
-        println!("{packets} packets; {whole} of {STREAMS} streams were followed to their end, {lost} were lost");
+        println!(
+            "{packets} packets; {whole} of {STREAMS} streams were followed to their end, {lost} were lost"
+        );
         assert!(whole > STREAMS / 4 && lost > STREAMS / 10, "{whole} were whole, {lost} lost");
     });
 }

@@ -1,12 +1,20 @@
-//! Frames and their parts, as the node sees them.
+//! Flows, and the frames about them as the node sees them.
 
-use switchback_wire::packet::{fold, segment, sum};
-use switchback_wire::{address_bytes, sb_flow};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
+use switchback_wire::{
+    address_bytes, handoff, sb_flow, sb_flow_entry, sb_op, sb_option, sb_owned, sb_ownership,
+};
 
 use super::bench::*;
 
 pub const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub const SWITCHES: [&str; 2] = ["192.0.2.11", "2001:db8::11"];
+pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+pub const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const CLIENTS: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
 /// A client's connection, by IPv6 or IPv4.
@@ -25,13 +33,114 @@ pub fn ethernet(dest: [u8; 6], source: [u8; 6], packet: &[u8]) -> Vec<u8> {
     [&dest[..], &source, &kind, packet].concat()
 }
 
+/// A frame as it comes in.
+pub fn to_us(packet: &[u8]) -> Vec<u8> {
+    ethernet(OURS, ROUTER, packet)
+}
+
+pub const VIP4: [u8; 4] = [192, 0, 2, 100];
+pub const OTHER: [u8; 4] = [192, 0, 2, 1];
+
+/// To everybody: a request (1) or another operation.
+pub fn arp(op: u8, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let fixed = [0, 1, 8, 0, 6, 4, 0, op];
+    [&[0xff; 6][..], &ROUTER, &[8, 6], &fixed, &ROUTER, &sender, &[0; 6], &target].concat()
+}
+
 /// A frame with what the flow's server sends.
 pub fn response(flow: &sb_flow, numbers: (u32, u32), tcp_flags: u8, stamped: bool, data: &[u8]) -> Vec<u8> {
     let timestamps = stamped.then_some((1000, 2000));
     ethernet(ROUTER, OURS, &segment(flow, false, numbers, tcp_flags, timestamps, data))
 }
 
-/// Whether the header checksum of an IPv4 packet is right.
-pub fn is_sealed(packet: &[u8]) -> bool {
-    fold(sum(&packet[..20])) == 0
+/// Makes the lengths and the IPv4 checksum right.
+pub fn repair(packet: &mut [u8]) {
+    let len = packet.len();
+    if packet[0] >> 4 == 6 && len >= 40 {
+        packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+    } else if len >= 20 {
+        packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        packet[10..12].fill(0);
+        let check = fold(sum(&packet[..20]));
+        packet[10..12].copy_from_slice(&check.to_be_bytes());
+    }
+}
+
+/// A router's message that a packet of the flow's server is too long, with so much of that packet behind its IP header.
+/// The checksum of the message is wrong.
+pub fn too_long(flow: &sb_flow, seq: u32, len: usize) -> Vec<u8> {
+    let about = segment(flow, false, (seq, 0), flags::ACK, None, &[b'x'; 100]);
+    let mut packet = segment(flow, true, (0, 0), 0, None, &[]);
+    let header = packet.len() - 20;
+    packet.truncate(header);
+    let (place, protocol, kind) = if header == 20 { (9, 1, [3, 4]) } else { (6, 58, [2, 0]) };
+    packet[place] = protocol;
+    packet.extend_from_slice(&[kind[0], kind[1], 0, 0, 0, 0, 5, 0]);
+    packet.extend_from_slice(&about[..header + len]);
+    repair(&mut packet);
+    packet
+}
+
+/// A flow, with what is to come next of it, and the server's end of its connection.
+pub struct Known {
+    pub flow: sb_flow,
+    pub seq: u32,
+    pub ack: u32,
+    pub socket: Option<TcpStream>,
+}
+
+impl Known {
+    /// The node adopts the flow with its first request, which the server does not read yet.
+    pub fn adopt(&mut self, bench: &Bench) {
+        let option = self.option(sb_op::SB_OP_ADOPT);
+        self.socket = Some(bench.adopt(&self.hand_over(option, REQUEST), &self.flow));
+        self.seq = self.seq.wrapping_add(REQUEST.len() as u32);
+    }
+
+    /// The server reads the request and answers it.
+    pub fn answer(&mut self) {
+        let socket = self.socket.as_mut().expect("an adopted flow");
+        socket.read_exact(&mut [0; REQUEST.len()]).expect("the request");
+        socket.write_all(RESPONSE).expect("there is room for the response");
+        self.ack = self.ack.wrapping_add(RESPONSE.len() as u32);
+    }
+
+    /// As the switch makes it for the first request.
+    pub fn option(&self, op: sb_op) -> sb_option {
+        let entry = sb_flow_entry {
+            origin: self.seq,
+            next: self.seq.wrapping_add(REQUEST.len() as u32),
+            mss: 1400,
+            requests: 1,
+            ..Default::default()
+        };
+        handoff::option(op, &entry)
+    }
+
+    /// The handoff packet with the client's next data, by IPv4.
+    pub fn hand_over(&self, option: sb_option, data: &[u8]) -> Vec<u8> {
+        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, data);
+        self.hand_over_packet(option, &TcpView::parse(&inner).expect("a TCP packet"), &inner)
+    }
+
+    pub fn hand_over_packet(&self, option: sb_option, view: &TcpView, inner: &[u8]) -> Vec<u8> {
+        let (switch, node) = (address(SWITCHES[0]), address(NODE[0]));
+        let mut out = Vec::new();
+        handoff::encode(&mut out, &SIGN, (switch, node, node), &self.flow, option, view, inner);
+        out
+    }
+
+    /// What the node knows of the flow when the last request has its response.
+    pub fn owned(&self) -> sb_owned {
+        sb_owned {
+            origin: self.seq,
+            next: self.seq,
+            answered: self.ack,
+            followed: self.ack,
+            requests: 1,
+            responses: 1,
+            state: sb_ownership::SB_OWN_OPEN as u8,
+            ..Default::default()
+        }
+    }
 }

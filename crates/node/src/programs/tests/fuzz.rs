@@ -1,1 +1,317 @@
+//! Anything through the programs: handoff packets with right and wrong tags, packets that no switch has sent, packets
+//! of servers, all changed at random, for flows whose entries say anything. Whatever comes, some things never happen,
+//! which [`super::invariants`] lists.
+//!
+//! `SWITCHBACK_FUZZ_SECONDS` says for how long, `SWITCHBACK_FUZZ_SEED` repeats a run.
 
+use std::time::{Duration, Instant};
+
+use sb_op::*;
+use switchback_wire::packet::{TcpView, flags, segment};
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::invariants::*;
+
+const SECONDS: u64 = 5;
+/// Sockets do not last: after so many packets there are new ones.
+const ROUND: u64 = 2000;
+/// Nobody listens there.
+const CLOSED_PORT: u16 = 81;
+
+/// A packet and the entry of its flow. Tells itself when a check fails.
+pub struct Case {
+    seed: u64,
+    number: u64,
+    pub frame: Vec<u8>,
+    /// Of a clone of the ingress program's.
+    mark: u32,
+    leaves: bool,
+    /// The node's address.
+    pub node: &'static str,
+    pub flow: sb_flow,
+    pub before: Option<sb_owned>,
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Case { seed, number, frame, mark, leaves, node, flow, before } = self;
+            eprintln!("SWITCHBACK_FUZZ_SEED={seed}, number {number}: {frame:02x?}");
+            eprintln!("mark {mark:x}, leaves: {leaves}, at {node}");
+            eprintln!("{} to {}: {before:?}", flow.client(), flow.vip());
+        }
+    }
+}
+
+/// Flows with sockets in several states, and without.
+fn known_flows(bench: &Bench, random: &mut Random) -> Vec<Known> {
+    let mut known = Vec::new();
+    for v6 in [false, true] {
+        for (port, kind) in (40_000..).zip(["unread", "answered", "closed", "none", "refused"]) {
+            let vip_port = if kind == "refused" { CLOSED_PORT } else { PORT };
+            let flow = flow(v6, port, vip_port);
+            let (seq, ack) = (random.next() as u32, random.next() as u32);
+            let mut live = Known { flow, seq, ack, socket: None };
+            if !matches!(kind, "none" | "refused") {
+                live.adopt(bench);
+            }
+            match kind {
+                "answered" => live.answer(),
+                "closed" => live.socket = None,
+                _ => {}
+            }
+            known.push(live);
+        }
+    }
+    known
+}
+
+/// A number that is often near `to`.
+fn near(random: &mut Random, to: u32) -> u32 {
+    let any = random.next() as u32;
+    let (request, response) = (REQUEST.len() as u32, RESPONSE.len() as u32);
+    let by = [1, u32::MAX, request, response, 0u32.wrapping_sub(request), 1 << 31, any];
+    to.wrapping_add(if random.one_in(4) { random.pick(&by) } else { 0 })
+}
+
+/// An entry that may say anything that is in range, mostly not far from the truth.
+fn random_entry(random: &mut Random, known: &Known) -> sb_owned {
+    let any = random.next();
+    let requests = random.next() as u16;
+    let responses = requests.wrapping_sub(random.pick(&[0, 0, 1, 1, 2, 255, 256, 257, any as u16]));
+    let framing = sb_framing {
+        left: random.pick(&[0, 0, 1, 2, 1400, u64::from(u32::MAX), 1 << 59, u64::MAX, any]),
+        allowed: random.pick(&[u64::MAX, u64::MAX, 0, any]),
+        state: random.pick(&[0, 0, 0, 1, 2, 3, 5, random_state(any)]),
+        status: random.pick(&[0, 100, 200, 204, any as u16]),
+        flags: random.below(4) as u8,
+        ..Default::default()
+    };
+    sb_owned {
+        switch_address: address_bytes(address(random.pick(&SWITCHES))),
+        origin: near(random, known.seq),
+        next: near(random, known.seq),
+        answered: near(random, known.ack),
+        tsval: random.next() as u32,
+        followed: near(random, known.ack),
+        requests,
+        responses,
+        framing,
+        heads: std::array::from_fn(|_| random.next()),
+        mss: random.next() as u16,
+        options: random.next() as u8 & 15,
+        wscale: random.next() as u8,
+        state: random.below(3) as u8,
+        body: random.below(2) as u8,
+        reason: random.below(9) as u8,
+        ..Default::default()
+    }
+}
+
+/// One that is followed by bytes, or by data first.
+fn random_state(any: u64) -> u16 {
+    let skip = if any & 1 == 0 { 0 } else { SB_FRAMING_SKIP };
+    (any >> 32) as u16 % SB_FRAMING_STATES as u16 | skip as u16
+}
+
+/// A client's packet, or a router's message about one of the server's.
+fn inner_packet(random: &mut Random, known: &Known, icmp: bool) -> Vec<u8> {
+    let flow = &known.flow;
+    let numbers = (near(random, known.seq), near(random, known.ack));
+    let stamped = random.one_in(3).then(|| (random.next() as u32, random.next() as u32));
+    let any = random.next() as u8;
+    let tcp_flags =
+        random.pick(&[flags::ACK, flags::ACK | flags::PSH, flags::ACK | flags::FIN, flags::RST, any]);
+    if !icmp {
+        let len = random.pick(&[0, 0, 1, REQUEST.len(), 1300]);
+        let data: Vec<u8> = REQUEST.iter().copied().cycle().take(len).collect();
+        return segment(flow, true, numbers, tcp_flags, stamped, &data);
+    }
+    let len = random.pick(&[8, 20, 120]);
+    too_long(flow, numbers.1, len)
+}
+
+/// Changes bytes, cuts, extends.
+fn mutate(random: &mut Random, bytes: &mut Vec<u8>, least: usize) {
+    for _ in 0..1 + random.below(3) {
+        let len = if random.one_in(2) { bytes.len().min(120) } else { bytes.len() };
+        let at = random.below(len);
+        let any = random.next() as u8;
+        let bit = 1 << random.below(8);
+        bytes[at] = random.pick(&[any, bytes[at] ^ bit, bytes[at] ^ bit, 0, 0xff]);
+    }
+    match random.below(6) {
+        0 => bytes.truncate(least + random.below(bytes.len() - least + 1)),
+        1 => {
+            let most = random.pick(&[4, 60, 1000]);
+            let more = random.below(most);
+            bytes.extend((0..more).map(|_| random.next() as u8));
+        }
+        _ => {}
+    }
+}
+
+fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<u8> {
+    let any = random.next();
+    let ops = [SB_OP_ADOPT, SB_OP_FORWARD, SB_OP_RELEASE, SB_OP_PROBE, SB_OP_CONFIRM, SB_OP_ICMP]
+        .map(|op| op as u8);
+    let op = if random.one_in(16) { any as u8 } else { random.pick(&ops) };
+    let icmp = (op == SB_OP_ICMP as u8) != random.one_in(16);
+    let mut inner = inner_packet(random, known, icmp);
+    if random.one_in(4) {
+        mutate(random, &mut inner, 1);
+        if random.one_in(2) {
+            repair(&mut inner);
+        }
+    }
+    let on = [0, 0, SB_FLAG_REQUEST, SB_FLAG_ABORT, SB_FLAG_BODY, SB_SYN_TSTAMP, any as u32 & 0xff];
+    let mut option = sb_option {
+        op,
+        flags: random.pick(&on) as u8 | random.pick(&on) as u8,
+        reason: random.next() as u8,
+        wscale: random.pick(&[0, 0x77, random_scale(any)]),
+        mss: random.pick(&[1400, 1400, 536, 535, 0, u16::MAX]).to_be(),
+        requests: (any as u16).to_be(),
+        detail: random.next() as u32,
+        ..known.option(SB_OP_ADOPT)
+    };
+    option.origin = near(random, known.seq).to_be();
+    option.next = near(random, known.seq).to_be();
+    let v6 = address(node).is_ipv6() != random.one_in(32);
+    let (switch, to) = (address(SWITCHES[usize::from(v6)]), address(NODE[usize::from(v6)]));
+    let tcp = if known.flow.client().is_ipv6() { 40 } else { 20 };
+    let view = TcpView { tcp, data: tcp, end: inner.len(), seq: 0, ack: 0, flags: 0 };
+    let mut packet = Vec::new();
+    handoff::encode(&mut packet, &SIGN, (switch, to, to), &known.flow, option, &view, &inner);
+    if random.one_in(8) {
+        packet[1] |= if v6 { 0x30 } else { 3 };
+    }
+    let mut frame = to_us(&packet);
+    let signed_last = random.one_in(2);
+    let key = random.pick(&[SIGN, SIGN, SIGN, SIGN, ACCEPT, sb_key { k0: 1, k1: 3 }]);
+    if signed_last && random.one_in(2) {
+        mutate(random, &mut frame, 14);
+    }
+    if let Some(handoff) = Handoff::read(&frame) {
+        let tag = handoff.shim + size_of::<sb_shim>() - 8;
+        frame[tag..tag + 8].copy_from_slice(&handoff.tag(&key, node));
+    }
+    if !signed_last && random.one_in(4) {
+        mutate(random, &mut frame, 14);
+    }
+    frame
+}
+
+fn random_scale(any: u64) -> u8 {
+    (any >> 16) as u8
+}
+
+fn random_arp(random: &mut Random) -> Vec<u8> {
+    let hosts = [VIP4, OTHER, [192, 0, 2, 21], [0; 4]];
+    arp(random.pick(&[1, 1, 2, 3]), random.pick(&hosts), random.pick(&hosts))
+}
+
+/// Nothing but bytes, behind a beginning that some part of the programs looks at.
+fn noise(random: &mut Random) -> Vec<u8> {
+    let most = random.pick(&[60, 150, 1400]);
+    let len = 14 + random.below(most);
+    let mut frame: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+    let kind = random.pick(&[[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06], [frame[12], frame[13]]]);
+    frame[12..14].copy_from_slice(&kind);
+    frame
+}
+
+/// Straight from a client.
+fn plain_frame(random: &mut Random, known: &Known) -> Vec<u8> {
+    let icmp = random.one_in(8);
+    to_us(&inner_packet(random, known, icmp))
+}
+
+fn response_frame(random: &mut Random, known: &Known) -> Vec<u8> {
+    let most = random.pick(&[1, 40, 1300]);
+    let len = random.below(most);
+    let skipped = random.below(RESPONSE.len());
+    let data: Vec<u8> = RESPONSE.iter().copied().cycle().skip(skipped).take(len).collect();
+    let any = random.next() as u8;
+    let tcp_flags = random.pick(&[flags::ACK, flags::ACK | flags::FIN, flags::RST, any]);
+    let numbers = (near(random, known.ack), near(random, known.seq));
+    response(&known.flow, numbers, tcp_flags, random.one_in(2), &data)
+}
+
+fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, number: u64) -> Case {
+    let known = &known[random.below(known.len())];
+    let node = random.pick(&NODE);
+    let leaves = random.one_in(4);
+    let mut frame = match random.below(16) {
+        0 => noise(random),
+        1 => random_arp(random),
+        _ if leaves => response_frame(random, known),
+        2 | 3 => plain_frame(random, known),
+        _ => handoff_frame(random, known, node),
+    };
+    if random.one_in(8) && Handoff::read(&frame).is_none() {
+        mutate(random, &mut frame, 14);
+    }
+    // Shorter ones are not run.
+    let least = match frame[12..14] {
+        [0x08, 0x00] => 34,
+        [0x86, 0xdd] => 54,
+        _ => 14,
+    };
+    frame.resize(frame.len().max(least), 0);
+    let marks = [0, 0, 0, 0x5b00_0001, 0x5b00_0002, 0x5b00_0003];
+    let mark = if leaves { 0 } else { random.pick(&marks) };
+    // The flow that the frame names, if that is not the one it was made for.
+    let named = if leaves {
+        leaving(&frame).map(|tcp| tcp.0)
+    } else {
+        Handoff::read(&frame).map(|handoff| handoff.flow)
+    };
+    let flow = named.unwrap_or(known.flow);
+    let before = match random.below(8) {
+        0 => None,
+        1..3 => bench.flow(&flow),
+        _ => Some(random_entry(random, known)),
+    };
+    Case { seed, number, frame, mark, leaves, node, flow, before }
+}
+
+#[test]
+fn whatever_comes_some_things_never_happen() {
+    alone(|| {
+        let bench = Bench::new();
+        let seed = seed();
+        let random = &mut Random(seed);
+        let time = Duration::from_secs(setting("SWITCHBACK_FUZZ_SECONDS").unwrap_or(SECONDS));
+        let start = Instant::now();
+        let mut verdicts = [0; 4];
+        let mut number = 0;
+        let mut known = Vec::new();
+        while start.elapsed() < time {
+            if number % ROUND == 0 {
+                bench.be(NODE[0]);
+                known = known_flows(&bench, random);
+            }
+            let case = next_case(&bench, random, &known, seed, number);
+            bench.be(case.node);
+            bench.forget(&case.flow);
+            if let Some(entry) = &case.before {
+                bench.put(&case.flow, entry);
+            }
+            let (verdict, out) =
+                if case.leaves { bench.egress(&case.frame) } else { bench.ingress(&case.frame, case.mark) };
+            let check = if case.leaves { check_egress } else { check_ingress };
+            check(&bench, &case, verdict, &out);
+            verdicts[verdict as usize] += 1;
+            number += 1;
+        }
+        let took = start.elapsed();
+        println!("{number} packets in {took:?}: {verdicts:?} went on, passed, were dropped, were answered");
+        let counters = NodeCounter::ALL.map(|counter| (counter, bench.counter(counter)));
+        let still: Vec<_> = counters.iter().filter(|(_, count)| *count == 0).collect();
+        println!("{counters:?}");
+        assert!(still.len() < 4, "part of the programs is never reached: {still:?}");
+    });
+}

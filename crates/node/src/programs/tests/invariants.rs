@@ -1,1 +1,309 @@
+//! What must hold whatever packet the programs get, and whatever the entry of its flow says.
 
+use switchback_wire::packet::{TcpView, flags, fold, sum};
+use switchback_wire::{
+    SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_OPTION_CLASS, SB_OPTION_TYPE,
+    SB_TTL, address_bytes, handoff, read_from, sb_flow, sb_key, sb_op, sb_option, sb_owned, sb_ownership,
+    sb_shim,
+};
+
+use super::bench::*;
+use super::fuzz::Case;
+
+const ETHERNET: usize = 14;
+const SHIM: usize = size_of::<sb_shim>();
+/// Between the IP header of an ICMP message and the packet that it is about.
+const ICMP: usize = 8;
+
+/// A handoff packet, taken apart. Offsets are in the frame.
+pub struct Handoff {
+    pub option: sb_option,
+    pub flow: sb_flow,
+    /// Where the shim begins.
+    pub shim: usize,
+    /// Where the inner packet begins, and where it says that it ends.
+    pub inner: usize,
+    pub end: usize,
+    /// Of the inner TCP header, or of the one that an ICMP message is about. What is not there is empty.
+    pub view: TcpView,
+    pub icmp: bool,
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Length of the IP header of a frame that has one without options, as its EtherType says.
+fn ip_header(frame: &[u8]) -> Option<usize> {
+    match be16(frame, 12)? {
+        0x0800 => Some(20),
+        0x86dd => Some(40),
+        _ => None,
+    }
+}
+
+/// Source and destination.
+fn addresses(packet: &[u8], header: usize) -> Option<([u8; 16], [u8; 16])> {
+    let v4 = |at: usize| Some(address_bytes(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?.into()));
+    let v6 = |at: usize| packet.get(at..at + 16)?.try_into().ok();
+    if header == 20 { Some((v4(12)?, v4(16)?)) } else { Some((v6(8)?, v6(24)?)) }
+}
+
+fn protocol(packet: &[u8], header: usize) -> Option<u8> {
+    if header == 40 {
+        return packet.get(6).copied();
+    }
+    (packet.first()? & 15 == 5).then(|| packet.get(9).copied())?
+}
+
+/// The flow of a TCP packet from the client, or of one to it.
+fn flow_of(packet: &[u8], header: usize, from_client: bool) -> Option<sb_flow> {
+    let (source, dest) = addresses(packet, header)?;
+    let port = |at: usize| Some(be16(packet, header + at)?.to_be());
+    let (source_port, dest_port) = (port(0)?, port(2)?);
+    Some(if from_client {
+        sb_flow { client: source, vip: dest, client_port: source_port, vip_port: dest_port }
+    } else {
+        sb_flow { client: dest, vip: source, client_port: dest_port, vip_port: source_port }
+    })
+}
+
+impl Handoff {
+    /// The frame as a handoff packet, whatever its tag.
+    pub fn read(frame: &[u8]) -> Option<Handoff> {
+        let outer = ip_header(frame)?;
+        let shim = ETHERNET + outer;
+        let option: sb_option = read_from(frame.get(shim + 16..shim + SHIM)?)?;
+        let ours = protocol(&frame[ETHERNET..], outer)? == 17
+            && be16(frame, shim + 2)? == switchback_wire::SB_GENEVE_PORT as u16
+            && usize::from(frame[shim + 8]) == size_of::<sb_option>() / 4
+            && u32::from(u16::from_be(option.opt_class)) == SB_OPTION_CLASS
+            && u32::from(option.type_) == SB_OPTION_TYPE
+            && usize::from(option.length) == size_of::<sb_option>() / 4 - 1;
+        if !ours || is_vip(&addresses(&frame[ETHERNET..], outer)?.1) {
+            return None;
+        }
+        let inner = shim + SHIM;
+        let packet = &frame[inner..];
+        let (header, version) = match be16(frame, shim + 10)? {
+            0x0800 => (20, 4),
+            0x86dd => (40, 6),
+            _ => return None,
+        };
+        if packet.len() < header || packet[0] >> 4 != version {
+            return None;
+        }
+        let len =
+            usize::from(be16(packet, if header == 20 { 2 } else { 4 })?) + if header == 20 { 0 } else { 40 };
+        let next = protocol(packet, header)?;
+        let end = inner + len;
+        if end > frame.len() {
+            return None;
+        }
+        if next == if header == 20 { 1 } else { 58 } {
+            let about = packet.get(header + ICMP..)?;
+            let plain = about.first()? >> 4 == version && protocol(about, header)? == 6;
+            let seq = be32(about, header + 4)?;
+            let view = TcpView { tcp: header, data: 0, end: 0, seq, ack: 0, flags: 0 };
+            let flow = flow_of(about, header, false)?;
+            return plain.then_some(Handoff { option, flow, shim, inner, end, view, icmp: true });
+        }
+        let view = TcpView::parse(packet).filter(|_| next == 6)?;
+        let flow = flow_of(packet, header, true)?;
+        Some(Handoff { option, flow, shim, inner, end, view, icmp: false })
+    }
+
+    pub fn tag(&self, key: &sb_key, node: &str) -> [u8; 8] {
+        handoff::tag(key, address_bytes(address(node)), &self.flow, &self.view, &self.option)
+    }
+
+    fn is_signed(&self, key: &sb_key, node: &str) -> bool {
+        self.tag(key, node) == self.option.tag
+    }
+
+    fn op(&self) -> Option<sb_op> {
+        sb_op::from_number(self.option.op)
+    }
+}
+
+fn is_vip(address: &[u8; 16]) -> bool {
+    VIPS.iter().any(|vip| address_bytes(super::bench::address(vip)) == *address)
+}
+
+/// Whether an ARP packet's sender (14) or target (24) is a VIP.
+fn arp_names_vip(frame: &[u8], at: usize) -> bool {
+    let address = frame.get(ETHERNET + at..ETHERNET + at + 4).filter(|_| frame.len() >= ETHERNET + 28);
+    be16(frame, 12) == Some(0x0806)
+        && address.is_some_and(|v4| is_vip(&address_bytes(<[u8; 4]>::try_from(v4).expect("four").into())))
+}
+
+fn is_sealed(packet: &[u8]) -> bool {
+    packet[0] >> 4 == 6 || fold(sum(&packet[..20])) == 0
+}
+
+fn in_range(owned: &sb_owned) -> bool {
+    owned.state <= sb_ownership::SB_OWN_RELEASED as u8
+        && u32::from(owned.framing.state) & !SB_FRAMING_SKIP < SB_FRAMING_STATES
+}
+
+fn is_released(owned: Option<&sb_owned>) -> bool {
+    owned.is_some_and(|owned| owned.state == sb_ownership::SB_OWN_RELEASED as u8)
+}
+
+/// What must hold after a packet has come in.
+pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
+    let Case { frame, flow, node, .. } = case;
+    let after = bench.flow(flow);
+    let valid = Handoff::read(frame).filter(|h| h.is_signed(&SIGN, node) || h.is_signed(&ACCEPT, node));
+    assert!(after.is_none_or(|owned| in_range(&owned)), "the entry became {after:?}");
+    let Some(handoff) = valid else {
+        assert!(matches!(verdict, Verdict::Next | Verdict::Drop), "{verdict:?} without a valid tag");
+        assert_eq!(after, case.before, "the entry is changed without a valid tag");
+        if verdict == Verdict::Next {
+            assert_eq!(out, frame, "what is none of our business is left alone");
+            let dest = ip_header(frame).and_then(|header| addresses(&frame[ETHERNET..], header));
+            assert!(!dest.is_some_and(|(_, dest)| is_vip(&dest)), "a packet to a VIP goes on");
+            assert!(!arp_names_vip(frame, 24), "the kernel may answer ARP for a VIP");
+            assert!(Handoff::read(frame).is_none(), "a handoff packet goes on");
+        }
+        return;
+    };
+    let op = handoff.op();
+    if is_released(case.before.as_ref()) && !is_released(after.as_ref()) {
+        assert_eq!(op, Some(sb_op::SB_OP_ADOPT), "a mute flow may speak again");
+    }
+    match verdict {
+        Verdict::Next => panic!("a handoff packet goes on"),
+        Verdict::Drop => {}
+        Verdict::Pass => check_delivered(&handoff, frame, out, after.as_ref()),
+        Verdict::Redirect => check_answer(&handoff, case, out),
+    }
+}
+
+/// The kernel gets the inner packet as it is, or a RST that the node makes up.
+fn check_delivered(handoff: &Handoff, frame: &[u8], out: &[u8], after: Option<&sb_owned>) {
+    use sb_op::*;
+    let inner = &frame[handoff.inner..];
+    let op = handoff.op().expect("an unknown operation is obeyed");
+    let packet = &out[ETHERNET..];
+    assert_eq!(out[12..14], if handoff.view.tcp == 20 { [0x08, 0x00] } else { [0x86, 0xdd] }, "EtherType");
+    assert_eq!(op == SB_OP_ICMP, handoff.icmp, "the operation and the inner packet");
+    if matches!(op, SB_OP_ADOPT | SB_OP_RELEASE) {
+        let view = TcpView::parse(packet).expect("a RST");
+        assert_eq!((view.flags, view.end, packet.len()), (flags::RST | flags::ACK, view.tcp + 20, view.end));
+        assert_eq!(flow_of(packet, view.tcp, true), Some(handoff.flow), "the flow of the RST");
+        let addresses = if view.tcp == 20 { 12..20 } else { 8..40 };
+        let check = fold(sum(&packet[addresses]) + 6 + 20 + sum(&packet[view.tcp..]));
+        assert!(check == 0 && is_sealed(packet), "the checksums of the RST");
+        assert_eq!(op == SB_OP_RELEASE, is_released(after), "a released flow is mute, an adopted one is not");
+        return;
+    }
+    assert!(matches!(op, SB_OP_FORWARD | SB_OP_CONFIRM | SB_OP_PROBE | SB_OP_ICMP), "{op:?} is delivered");
+    let outer = ip_header(frame).expect("the outer header");
+    let class = if outer == 20 { frame[15] } else { frame[15] >> 4 };
+    if class & 3 == 3 {
+        // RFC 6040: congestion shows in the inner header, if that is capable of it.
+        assert_eq!((packet.len(), &packet[handoff.view.tcp..]), (inner.len(), &inner[handoff.view.tcp..]));
+        assert!(is_sealed(packet) || !is_sealed(inner), "the checksum behind ECN");
+    } else {
+        assert_eq!(packet, inner, "the client's packet");
+    }
+}
+
+/// An answer goes back where the packet came from, is signed, and has right lengths.
+fn check_answer(asked: &Handoff, case: &Case, out: &[u8]) {
+    use sb_op::*;
+    let Case { frame, node, .. } = case;
+    let answer = Handoff::read(out).expect("an answer is a handoff packet");
+    assert!(answer.is_signed(&SIGN, node), "the tag of the answer");
+    assert_eq!(
+        [&out[..6], &out[6..12], &out[12..14]],
+        [&frame[6..12], &frame[..6], &frame[12..14]],
+        "Ethernet"
+    );
+    let outer = ip_header(frame).expect("the outer header");
+    let packet = &out[ETHERNET..];
+    let (source, dest) = addresses(&frame[ETHERNET..], outer).expect("the outer addresses");
+    let own = if outer == 20 { dest } else { address_bytes(address(node)) };
+    assert_eq!(addresses(packet, outer), Some((own, source)), "back to the switch");
+    let (len, hops) = if outer == 20 { (be16(packet, 2), packet[8]) } else { (be16(packet, 4), packet[7]) };
+    let rest = packet.len() - if outer == 20 { 0 } else { 40 };
+    assert_eq!((len.map(usize::from), u32::from(hops)), (Some(rest), SB_TTL), "the outer header");
+    assert!(outer == 40 || packet[0] != 0x45 || is_sealed(packet), "the outer header's checksum");
+    assert_eq!(be16(out, answer.shim + 4).map(usize::from), Some(out.len() - answer.shim), "UDP length");
+    assert_eq!(be16(out, answer.shim + 6), Some(0), "UDP checksum");
+    assert_eq!((answer.flow, answer.end, answer.icmp), (asked.flow, out.len(), false), "the inner packet");
+    let inner = &out[answer.inner..];
+    assert!(is_sealed(inner), "the inner header's checksum");
+    let data = &frame[asked.inner..][asked.view.data..asked.view.end];
+    let (question, said) = (asked.op().expect("an unknown operation is answered"), answer.op());
+    let whole = matches!(said, Some(SB_OP_REFUSED | SB_OP_OWNED));
+    assert_eq!(&inner[answer.view.data..], if whole { data } else { &[] }, "the client's data");
+    let fits = match question {
+        SB_OP_ADOPT => matches!(said, Some(SB_OP_ADOPTED | SB_OP_REFUSED)),
+        SB_OP_FORWARD => said == Some(SB_OP_REFUSED),
+        SB_OP_CONFIRM => matches!(said, Some(SB_OP_CONFIRMED | SB_OP_REFUSED)),
+        SB_OP_RELEASE => matches!(said, Some(SB_OP_RELEASED | SB_OP_BUSY)),
+        SB_OP_PROBE => said == Some(SB_OP_OWNED),
+        _ => false,
+    };
+    assert!(fits, "{said:?} answers {question:?}");
+    assert_eq!(answer.view.seq, asked.view.seq, "the position in the flow");
+    assert!(said == Some(SB_OP_RELEASED) || answer.view.ack == asked.view.ack, "the acknowledgment");
+}
+
+/// A plain TCP packet that leaves, and where its data begins.
+pub fn leaving(frame: &[u8]) -> Option<(sb_flow, u32, usize)> {
+    let header = ip_header(frame)?;
+    let packet = &frame[ETHERNET..];
+    let tcp = packet.get(header..).filter(|tcp| tcp.len() >= 20)?;
+    (protocol(packet, header)? == 6).then_some(())?;
+    let start = ETHERNET + header + usize::from(tcp[12] >> 4) * 4;
+    Some((flow_of(packet, header, false)?, be32(tcp, 4)?, start))
+}
+
+/// What must hold after a packet was to leave.
+pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
+    let Case { frame, flow, before, .. } = case;
+    let after = bench.flow(flow);
+    assert!(after.is_none_or(|owned| in_range(&owned)), "the entry became {after:?}");
+    if be16(frame, 12) == Some(0x0806) {
+        assert!(verdict == Verdict::Drop || !arp_names_vip(out, 14), "a VIP is announced");
+        assert_eq!(out.len(), frame.len(), "ARP");
+        return;
+    }
+    assert_eq!(out, frame, "what leaves is left alone");
+    let (Some((_, seq, start)), Some(before)) = (leaving(frame), before) else {
+        assert_eq!((verdict, after), (Verdict::Next, *before), "none of our business");
+        return;
+    };
+    if is_released(Some(before)) {
+        assert_eq!((verdict, after.as_ref()), (Verdict::Drop, Some(before)), "a mute flow speaks");
+        return;
+    }
+    let after = after.expect("egress forgets nothing");
+    assert_eq!(verdict, Verdict::Next, "a flow that may speak is kept back");
+    let rest =
+        sb_owned { framing: before.framing, responses: before.responses, followed: before.followed, ..after };
+    assert_eq!(rest, *before, "only how far responses are followed");
+    assert_eq!(
+        after.framing.allowed.max(before.framing.allowed),
+        before.framing.allowed,
+        "data has been paid for"
+    );
+    if after.followed != before.followed {
+        let len = frame.len().saturating_sub(start) as u32;
+        assert_eq!(after.followed, seq.wrapping_add(len), "followed to the end of the packet");
+        assert!(after.followed.wrapping_sub(before.followed) as i32 > 0, "followed backwards");
+    } else if u32::from(after.framing.state) != SB_FRAMING_LOST {
+        assert_eq!(after, *before, "nothing new, but followed");
+    }
+    let asked = before.requests.wrapping_sub(before.responses);
+    let within = matches!(u32::from(before.framing.state), SB_FRAMING_NONE | SB_FRAMING_LOST) || asked != 0;
+    let more = after.responses.wrapping_sub(before.responses);
+    assert!(!within || more <= asked, "more responses than requests");
+}

@@ -157,6 +157,7 @@ impl World {
             origin: ORIGIN,
             next: ORIGIN,
             mss: 1460,
+            options: SB_SYN_SACK as u8,
             mode: sb_mode::SB_MODE_HELD as u8,
             ..Default::default()
         };

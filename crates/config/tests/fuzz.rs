@@ -1,0 +1,163 @@
+//! Any text as `cluster.toml`: it is a cluster or a list of mistakes that stand in the text, and no difference
+//! between two clusters goes unsaid.
+
+mod common;
+#[path = "../../wire/tests/fuzzing/mod.rs"]
+mod fuzzing;
+
+use bolero::{TypeGenerator, check};
+use common::{GOOD, good, read};
+use fuzzing::Input;
+use switchback_config::{Action, Cluster, Error};
+
+/// More of what a file can have.
+const RICH: &str = r#"
+[limits]
+head = "16KiB"
+fields = 100
+body = "1GiB"
+head_timeout = "10s"
+wait_timeout = "1m 30s"
+held_per_flow = "64KiB"
+held_per_source = "1MiB"
+held = "64MiB"
+
+[[service]]
+name = "old"
+listen = ["192.0.2.101:80"]
+
+[[service.route]]
+host = "*.example.com"
+method = "GET"
+redirect = { scheme = "https", host = "www.example.com", port = 8443, path = "/new", status = 308 }
+
+[[service.route]]
+header = { name = "X-Old" }
+redirect = { path = "/old" }
+"#;
+
+const PIECES: &[&[u8]] = &[
+    b"\"",
+    b"\n",
+    b" = ",
+    b"[[",
+    b"]]",
+    b"{",
+    b", ",
+    b"\\u0000",
+    b"\xc3\xa9",
+    b"0",
+    b"1KiB",
+    b"1.5GiB",
+    b"18446744073709551615B",
+    b"1m 30s",
+    b"100ms",
+    b"1ns",
+    b"-1s",
+    b"\"GET\"",
+    b"\"A|B\"",
+    b"\"A\", \"B\"",
+    b"\"n2\", ",
+    b"[::1]",
+    b"*.",
+    b"_",
+    b"\n[[service.route]]\npool = \"web\"\n",
+    b"\n[[pool]]\nname = \"img\"\nnodes = [\"n2\"]\npolicy = \"round-robin\"\n",
+    b"\nredirect = { scheme = \"https\" }\n",
+    b"\nweight = 7\n",
+    b"\nheader = { name = \"a\" }\n",
+    b"\nmethod = [\"A\", \"B\"]\n",
+];
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Case {
+    one: Input,
+    other: Input,
+}
+
+#[test]
+fn clusters() {
+    let examples = [GOOD.to_owned(), format!("{GOOD}{RICH}")].map(String::into_bytes);
+    check!().with_test_time(fuzzing::time()).with_type::<Case>().for_each(|case| {
+        let clusters = [&case.one, &case.other].map(|input| {
+            let bytes = input.bytes(&examples, PIECES);
+            let text = String::from_utf8_lossy(&bytes);
+            read(&text).inspect_err(|error| check_mistakes(&text, error)).ok()
+        });
+        clusters.iter().flatten().for_each(check_cluster);
+        if let [Some(one), Some(other)] = &clusters {
+            check_difference(one, other);
+        }
+    });
+}
+
+fn check_mistakes(text: &str, error: &Error) {
+    let Error::Invalid(mistakes) = error else { panic!("{error}: nothing but the text was read") };
+    assert!(!mistakes.is_empty() && mistakes.is_sorted_by_key(|mistake| (mistake.line, mistake.column)));
+    let lines: Vec<&str> = text.split('\n').collect();
+    for mistake in mistakes {
+        assert!((1..=lines.len()).contains(&mistake.line), "{mistake}");
+        assert!((1..=lines[mistake.line - 1].chars().count() + 1).contains(&mistake.column), "{mistake}");
+    }
+}
+
+/// What the program relies on in a cluster, and what can be said of one.
+fn check_cluster(cluster: &Cluster) {
+    assert_eq!(cluster.diff(cluster), [""; 0]);
+    assert!(cluster.check_line().starts_with("ok: "));
+    assert!(!cluster.nodes.is_empty() && !cluster.services.is_empty());
+    for pool in &cluster.pools {
+        assert!(!pool.nodes.is_empty() && pool.nodes.iter().all(|&node| node < cluster.nodes.len()));
+    }
+    for service in &cluster.services {
+        assert!(!service.listen.is_empty() && !service.routes.is_empty());
+        for route in &service.routes {
+            assert!(!matches!(route.action, Action::Pool(pool) if pool >= cluster.pools.len()));
+        }
+    }
+    let limits = &cluster.limits;
+    let sizes = [limits.head, limits.held_per_flow, limits.held_per_source, limits.held];
+    assert!(sizes.is_sorted());
+    check_limits(cluster);
+}
+
+/// What is said of limits is what the file could have in their place.
+fn check_limits(cluster: &Cluster) {
+    let default = Cluster { limits: Default::default(), ..cluster.clone() };
+    let mut text = format!("{GOOD}[limits]\n");
+    for line in default.diff(cluster) {
+        let (key, values) = line.strip_prefix("limits: ").unwrap().split_once(' ').unwrap();
+        let (_, new) = values.split_once(" -> ").unwrap();
+        text += &if key == "fields" { format!("{key} = {new}\n") } else { format!("{key} = \"{new}\"\n") };
+    }
+    assert_eq!(good(&text).limits, cluster.limits);
+}
+
+/// Clusters of which a reload says nothing are the same, but for the order of what has names.
+fn check_difference(one: &Cluster, other: &Cluster) {
+    if one.diff(other).is_empty() {
+        let sorted = |cluster: &Cluster| {
+            let name = |index: &usize| cluster.nodes[*index].name.clone();
+            let pools = cluster.pools.iter().map(|pool| {
+                (pool.name.clone(), pool.nodes.iter().map(name).collect::<Vec<_>>(), pool.policy)
+            });
+            let services = cluster.services.iter().map(|service| {
+                let routes = service.routes.iter().map(|route| {
+                    let pool = match &route.action {
+                        Action::Pool(pool) => cluster.pools[*pool].name.clone(),
+                        Action::Redirect(redirect) => format!("{redirect:?}"),
+                    };
+                    format!("{:?} {:?} {:?} {:?} {pool}", route.host, route.path, route.methods, route.header)
+                });
+                (service.name.clone(), service.listen.clone(), routes.collect::<Vec<_>>())
+            });
+            let (mut nodes, mut pools) = (cluster.nodes.clone(), pools.collect::<Vec<_>>());
+            let mut services = services.collect::<Vec<_>>();
+            nodes.sort_by(|a, b| a.name.cmp(&b.name));
+            pools.sort_by(|a, b| a.0.cmp(&b.0));
+            services.sort_by(|a, b| a.0.cmp(&b.0));
+            (cluster.limits.clone(), nodes, pools, services)
+        };
+        assert_eq!(sorted(one), sorted(other));
+    }
+}

@@ -1,0 +1,183 @@
+//! Each counter counts what it says, once.
+
+use std::time::{Duration, Instant};
+
+use NodeCounter::*;
+use nix::sys::socket::{Backlog, listen};
+use sb_op::*;
+use switchback_wire::packet::{TcpView, flags};
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Flows that follow each other, so that none has a trace of the one before.
+struct Flows<'a> {
+    bench: &'a Bench,
+    port: u16,
+}
+
+impl Flows<'_> {
+    /// One that the node does not know.
+    fn next(&mut self) -> Known {
+        self.port += 1;
+        Known { flow: flow(self.port.is_multiple_of(2), self.port, PORT), seq: 1000, ack: 5000, socket: None }
+    }
+
+    /// One whose first request has its response.
+    fn answered(&mut self) -> Known {
+        let mut known = self.next();
+        known.adopt(self.bench);
+        known.answer();
+        self.bench.put(&known.flow, &known.owned());
+        known
+    }
+
+    /// What the switch says of the flow, with this data, comes in.
+    fn say(&self, known: &Known, op: sb_op, more: u32, data: &[u8]) {
+        let mut option = known.option(op);
+        option.flags |= more as u8;
+        self.bench.ingress(&to_us(&known.hand_over(option, data)), 0);
+    }
+
+    fn say_of_answered(&mut self, op: sb_op, more: u32, data: &[u8]) {
+        let known = self.answered();
+        self.say(&known, op, more, data);
+    }
+
+    fn say_of_next(&mut self, op: sb_op, more: u32, data: &[u8]) {
+        let known = self.next();
+        self.say(&known, op, more, data);
+    }
+
+    /// What the server sends when it is where `owned` says.
+    fn leave(&self, known: &Known, owned: &sb_owned, data: &[u8]) {
+        self.bench.put(&known.flow, owned);
+        let frame = response(&known.flow, (known.ack, known.seq), flags::ACK, false, data);
+        self.bench.egress(&frame);
+    }
+
+    fn count(&mut self, counter: NodeCounter) {
+        let bench = self.bench;
+        match counter {
+            Adopted => self.next().adopt(bench),
+            Forwarded => self.say_of_answered(SB_OP_FORWARD, 0, b"x"),
+            Released => self.say_of_answered(SB_OP_RELEASE, 0, b""),
+            Busy => {
+                let known = self.answered();
+                bench.put(&known.flow, &sb_owned { responses: 0, ..known.owned() });
+                self.say(&known, SB_OP_RELEASE, 0, b"");
+            }
+            Aborted => {
+                let known = self.answered();
+                bench.put(&known.flow, &sb_owned { responses: 0, ..known.owned() });
+                self.say(&known, SB_OP_RELEASE, SB_FLAG_ABORT, b"");
+            }
+            Owned => self.say_of_answered(SB_OP_PROBE, 0, b""),
+            Confirmed => {
+                let mut known = self.answered();
+                known.seq -= 1;
+                let owned = bench.flow(&known.flow).expect("an adopted flow");
+                bench.put(&known.flow, &sb_owned { origin: known.seq, ..owned });
+                self.say(&known, SB_OP_CONFIRM, 0, b"\n");
+            }
+            Cured => {
+                let mut known = self.answered();
+                known.seq += 1 << 20;
+                self.say(&known, SB_OP_ADOPT, 0, REQUEST);
+            }
+            RefusedQueueFull => {
+                let (first, second) = (self.next(), self.next());
+                let flow = flow(first.flow.client().is_ipv6(), self.port, PORT);
+                let set = |backlog| {
+                    let backlog = Backlog::new(backlog).expect("a small number");
+                    listen(bench.listener(&flow), backlog).expect("it listens");
+                };
+                set(0);
+                let adopted = bench.counter(Adopted);
+                bench.send(&first.hand_over(first.option(SB_OP_ADOPT), REQUEST));
+                self.wait_for(Adopted, adopted);
+                self.say(&Known { flow, ..second }, SB_OP_ADOPT, 0, REQUEST);
+                set(100);
+            }
+            RefusedNoListener => {
+                let known = self.next();
+                self.say(&Known { flow: flow(false, self.port, PORT + 1), ..known }, SB_OP_ADOPT, 0, REQUEST);
+            }
+            RefusedNoSocket => self.say_of_next(SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST),
+            // Less than an MSS can be: the kernel does not take it.
+            RefusedFailed => {
+                let known = self.next();
+                let option = sb_option { mss: 0, ..known.option(SB_OP_ADOPT) };
+                bench.send(&known.hand_over(option, REQUEST));
+            }
+            Muted => {
+                let known = self.next();
+                let state = sb_ownership::SB_OWN_RELEASED as u8;
+                self.leave(&known, &sb_owned { state, ..known.owned() }, b"x");
+            }
+            Responses => {
+                let known = self.next();
+                self.leave(&known, &sb_owned { responses: 0, ..known.owned() }, RESPONSE);
+            }
+            LostTrack => {
+                let known = self.next();
+                self.leave(&known, &known.owned(), RESPONSE);
+            }
+            Icmp => {
+                let known = self.answered();
+                let inner = too_long(&known.flow, known.ack, 20);
+                let tcp = if known.flow.client().is_ipv6() { 40 } else { 20 };
+                let view = TcpView { tcp, data: tcp, end: inner.len(), seq: known.ack, ack: 0, flags: 0 };
+                let packet = known.hand_over_packet(known.option(SB_OP_ICMP), &view, &inner);
+                bench.ingress(&to_us(&packet), 0);
+            }
+            ArpIgnored => drop(bench.ingress(&arp(1, OTHER, VIP4), 0)),
+            ArpAnnounce => drop(bench.egress(&arp(1, VIP4, OTHER))),
+            DropTag => {
+                let known = self.next();
+                let mut frame = to_us(&known.hand_over(known.option(SB_OP_ADOPT), REQUEST));
+                frame[14 + 20 + size_of::<sb_shim>() - 1] ^= 1;
+                bench.ingress(&frame, 0);
+            }
+            DropMalformed => self.say_of_next(SB_OP_ADOPTED, 0, REQUEST),
+            DropPlain => {
+                drop(bench.ingress(&to_us(&packet::bare(&self.next().flow, true, 1, 1, flags::ACK)), 0))
+            }
+            DropNoSocket => self.say_of_next(SB_OP_FORWARD, 0, REQUEST),
+            DropStale => {
+                // A later request of the flow is being adopted.
+                let known = self.next();
+                let state = sb_ownership::SB_OWN_ADOPTING as u8;
+                bench.put(&known.flow, &sb_owned { state, next: known.seq + 1000, ..known.owned() });
+                self.say(&known, SB_OP_ADOPT, 0, REQUEST);
+                let after = bench.flow(&known.flow).expect("it stays");
+                assert_eq!((after.state, after.next), (state, known.seq + 1000), "the later request's entry");
+            }
+        }
+    }
+
+    /// Clones may come a moment later.
+    fn wait_for(&self, counter: NodeCounter, before: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.bench.counter(counter) == before && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn every_counter_counts_once() {
+    alone(|| {
+        let bench = Bench::new();
+        let mut flows = Flows { bench: &bench, port: 50_000 };
+        for counter in NodeCounter::ALL {
+            let before = bench.counter(counter);
+            flows.count(counter);
+            flows.wait_for(counter, before);
+            assert_eq!(bench.counter(counter), before + 1, "{counter:?}");
+        }
+    });
+}
