@@ -1,5 +1,6 @@
 # make demo    builds, and shows a cluster on this machine
 # make test    formatting, lints, all tests; the last line is "N passed, N failed"
+# make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make bench   measures beside HAProxy and nginx: seven minutes on a quiet machine; docs/benchmarks.md
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
 # make fmt     formats Rust and C
@@ -7,7 +8,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test bench lab fmt deps rust root
+.PHONY: demo test fuzz fuzz-guided bench lab fmt deps rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 SWITCHBACK := cargo run --quiet --release --package switchback-cli --
@@ -48,6 +49,45 @@ test: deps
 	passed=$$((passed + ok)); failed=$$((failed + bad)); \
 	echo "$$passed passed, $$failed failed"; \
 	[ "$$failed" = 0 ]
+
+# The last line is "N targets passed, N failed".
+fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
+fuzz: deps
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
+	for tests in "-p switchback-http -p switchback-config -p switchback-wire --test fuzz" \
+		"-p switchback-switch -p switchback-node --lib fuzz"; do \
+		echo "== cargo test $$tests"; \
+		cargo test --no-fail-fast $$tests -- --nocapture 2>&1 | tee -a "$$log"; \
+		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; \
+	done; \
+	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \
+	if [ "$$status" != 0 ] && [ "$$bad" = 0 ]; then bad=1; fi; \
+	echo "$$ok targets passed, $$bad failed"; \
+	[ "$$bad" = 0 ]
+
+# One target with libFuzzer, guided by coverage, for as long; in the switch's dispatcher for example:
+#     make fuzz-guided PACKAGE=switchback-switch TESTS=--lib TARGET=dispatch::tests::fuzz::whatever_comes
+# What it keeps stays in target/guided for the next run. `cargo bolero test` would do the same, but builds all
+# tests of a package, and those that do not use bolero cannot be linked.
+PACKAGE := switchback-http
+TESTS := --test=fuzz
+TARGET := heads
+GUIDED := $(CURDIR)/target/guided
+KEPT = $(GUIDED)/$(PACKAGE)/$(subst :,_,$(TARGET))
+fuzz-guided: export SWITCHBACK_FUZZ_SECONDS ?= 30
+fuzz-guided: export RUSTFLAGS := --cfg fuzzing --cfg fuzzing_libfuzzer -Cpasses=sancov-module \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+fuzz-guided: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS := true
+fuzz-guided: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS := true
+fuzz-guided: export BOLERO_LIBTEST_HARNESS := 1
+fuzz-guided: export BOLERO_TEST_NAME = $(TARGET)
+fuzz-guided: export BOLERO_LIBFUZZER_ARGS = $(KEPT) -artifact_prefix=$(KEPT)- -timeout=10 -max_len=2048 \
+	-max_total_time=$(SWITCHBACK_FUZZ_SECONDS) -print_final_stats=1
+fuzz-guided: rust
+	@mkdir -p $(KEPT)
+	cargo test --release --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(GUIDED)/build \
+		-p $(PACKAGE) $(TESTS) -- --exact $(TARGET) --nocapture
 
 fmt:
 	cargo fmt --all

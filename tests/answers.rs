@@ -65,7 +65,11 @@ fn cases() -> Vec<Case> {
         case("GET /small HTTP/1.1\nHost: a\r\n\r\n", 400, "Reason: bare_lf."),
         case("GET /none HTTP/1.1\r\nHost: a\r\n\r\n", 404, "No route"),
         case("GET /small HTTP/1.1\r\nHo", 408, "did not arrive in time"),
-        case("POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\nabc", 413, "Reason: body_too_long."),
+        case(
+            "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\nabc",
+            413,
+            "Reason: body_too_long.",
+        ),
         case(
             "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\nExpect: 100-continue\r\n\r\n",
             413,
@@ -82,7 +86,11 @@ fn cases() -> Vec<Case> {
         case("GET /small HTTP/1.2\r\nHost: a\r\n\r\n", 505, "Reason: unsupported_version."),
         Case {
             field: here,
-            ..case("GET /moved/x?b=c HTTP/1.1\r\nHost: old.example.org\r\n\r\n", 301, "https://old.example.org/here")
+            ..case(
+                "GET /moved/x?b=c HTTP/1.1\r\nHost: old.example.org\r\n\r\n",
+                301,
+                "https://old.example.org/here",
+            )
         },
         Case {
             field: www,
@@ -91,8 +99,9 @@ fn cases() -> Vec<Case> {
     ];
     // The same with HEAD, where the method does not matter.
     let heads = requests.iter().filter(|case| case.request.starts_with("GET ") && case.status != 408);
-    let heads: Vec<Case> =
-        heads.map(|case| Case { request: case.request.replacen("GET", "HEAD", 1), says: "", ..*case }).collect();
+    let heads: Vec<Case> = heads
+        .map(|case| Case { request: case.request.replacen("GET", "HEAD", 1), says: "", ..*case })
+        .collect();
     requests.into_iter().chain(heads).collect()
 }
 
@@ -135,7 +144,8 @@ fn converse(cluster: &Cluster, case: &Case, before: Before, v6: bool, long: &[u8
         Before::Nothing => &[],
         _ => &[("/small", &[b'.'; 100]), ("/long", long)],
     };
-    let gets: String = served.iter().map(|(path, _)| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    let gets: String =
+        served.iter().map(|(path, _)| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
     if matches!(before, Before::Pipelined) {
         stream.write_all(&[gets.as_bytes(), case.request.as_bytes()].concat())?;
     } else {

@@ -56,7 +56,8 @@ impl Case {
     /// The client wants no further response.
     fn is_last(&self) -> bool {
         let head = self.bytes.split("\r\n\r\n").next().unwrap_or_default().to_ascii_lowercase();
-        let connection = head.split("\r\n").find_map(|line| line.strip_prefix("connection:")).unwrap_or_default();
+        let connection =
+            head.split("\r\n").find_map(|line| line.strip_prefix("connection:")).unwrap_or_default();
         connection.contains("close") || head.contains("http/1.0") && !connection.contains("keep-alive")
     }
 }
@@ -123,7 +124,8 @@ fn accepted_by(kind: ServerKind) -> Result {
 fn converse(cluster: &Cluster, case: &Case, marker: &Marker) -> Result<Option<u16>> {
     let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
     let mut stream = cluster.client().tcp_connect(vip, TIMEOUT)?;
-    let behind = format!("GET {} HTTP/1.1\r\nHost: a\r\nX-Marker: 1\r\nConnection: close\r\n\r\n", marker.path);
+    let behind =
+        format!("GET {} HTTP/1.1\r\nHost: a\r\nX-Marker: 1\r\nConnection: close\r\n\r\n", marker.path);
     stream.write_all(&[case.bytes(), behind.into_bytes()].concat())?;
     let mut responses = Responses::new(&stream, TIMEOUT)?;
     let is_head = case.bytes.starts_with("HEAD ");

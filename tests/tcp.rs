@@ -1,1 +1,87 @@
-fn main(){}
+//! What TCP allows and no ordinary client does, and what it does not allow: the switch, its programs on the nodes
+//! and the kernels behind them deal with it as one TCP would.
+
+#[path = "tcp/client.rs"]
+mod client;
+mod common;
+#[path = "tcp/ends.rs"]
+mod ends;
+#[path = "tcp/options.rs"]
+mod options;
+#[path = "tcp/streams.rs"]
+mod streams;
+#[path = "tcp/windows.rs"]
+mod windows;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use client::Stack;
+use common::{Cluster, PATIENCE, Plan, Result, wait_until};
+
+/// What the lab's servers have at `/small` and `/img/small`.
+const SMALL: &[u8] = &[b'.'; 100];
+const IMG_SMALL: &[u8] = &[b'#'; 200];
+/// Time in which something would have come if it were to come at all.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// One behaviour: what it is called, and what shows it.
+type Behaviour = (&'static str, fn(&Cluster, &Stack) -> Result);
+
+/// Shows them on one cluster, which has no connection before and after each.
+fn show(plan: Plan, behaviours: &[Behaviour]) -> Result {
+    let cluster = Cluster::start_with(plan)?;
+    let stack = Stack::new(&cluster)?;
+    let mut failed = Vec::new();
+    for (name, behaviour) in behaviours {
+        let begun = Instant::now();
+        let shown = catch_unwind(AssertUnwindSafe(|| behaviour(&cluster, &stack)));
+        let shown =
+            shown.unwrap_or_else(|_| Err("it panicked".into())).and_then(|()| all_over(&cluster, name));
+        println!("{name}: {:?}", begun.elapsed());
+        failed.extend(shown.err().map(|error| format!("{name}: {error}")));
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+    cluster.down()
+}
+
+/// A port that no test has used.
+fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(20000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Neither the switch nor the nodes nor their kernels know of any connection.
+fn all_over(cluster: &Cluster, what: &str) -> Result {
+    let state = || {
+        let status = cluster.switch_status()?;
+        let mut sockets = String::new();
+        for node in cluster.lab.nodes() {
+            let words = ["ss", "-Htn", "state", "connected", "exclude", "time-wait"];
+            sockets += &node.run(words)?.success()?;
+        }
+        Ok((status["flows"].as_u64(), status["dispatch"]["pending"].as_u64(), sockets))
+    };
+    let over = |state: &(Option<u64>, Option<u64>, String)| {
+        (state.0, state.1, state.2.is_empty()) == (Some(0), Some(0), true)
+    };
+    wait_until(&format!("{what}: flows, pending, sockets"), PATIENCE, state, over).map(drop)
+}
+
+/// How much a counter of the switch has grown.
+struct Growth<'a> {
+    cluster: &'a Cluster,
+    counter: &'static str,
+    from: u64,
+}
+
+impl<'a> Growth<'a> {
+    fn of(cluster: &'a Cluster, counter: &'static str) -> Result<Growth<'a>> {
+        Ok(Growth { cluster, counter, from: cluster.switch_counter(counter)? })
+    }
+
+    fn get(&self) -> Result<u64> {
+        Ok(self.cluster.switch_counter(self.counter)? - self.from)
+    }
+}

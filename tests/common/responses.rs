@@ -86,7 +86,8 @@ impl Responses {
     /// Where the text ends that is looked for from `from` on.
     fn find(&mut self, text: &[u8], from: usize) -> Result<usize> {
         loop {
-            let found = self.bytes.get(from..).and_then(|rest| rest.windows(text.len()).position(|w| w == text));
+            let found =
+                self.bytes.get(from..).and_then(|rest| rest.windows(text.len()).position(|w| w == text));
             match found {
                 Some(at) => return Ok(from + at + text.len()),
                 None => self.fill(self.bytes.len() + 1)?,

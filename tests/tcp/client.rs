@@ -1,4 +1,5 @@
-//! A TCP client in user space, which sends what no kernel would, and says nothing by itself.
+//! A TCP client in user space, which sends what no kernel would. By itself it acknowledges what it reads, and sends
+//! again what is not acknowledged.
 //!
 //! It has addresses of its own on the client's interface, so that the kernel answers ARP and neighbour
 //! solicitations for them; a rule keeps their TCP from the kernel, which would answer with RST. What arrives is read
@@ -23,6 +24,8 @@ pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 /// Data in one packet, less than any MSS that the switch advertises.
 const CHUNK: usize = 1300;
+/// After so much silence what is not acknowledged is sent again.
+const RESEND: Duration = Duration::from_millis(250);
 const PACKET_BYTES: usize = 1 << 17;
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
@@ -40,9 +43,9 @@ impl<'a> Stack<'a> {
         let addresses: [IpAddr; 2] = ["192.0.2.219".parse()?, "2001:db8::219".parse()?];
         host.run(["ip", "addr", "add", "192.0.2.219/32", "dev", "eth0"])?.success()?;
         host.run(["ip", "addr", "add", "2001:db8::219/128", "dev", "eth0", "nodad"])?.success()?;
-        let chain = "table inet quiet { chain in { type filter hook prerouting priority -300; \
-                     ip daddr 192.0.2.219 meta l4proto tcp drop; \
-                     ip6 daddr 2001:db8::219 meta l4proto tcp drop; } }";
+        let chain = "table inet quiet {\nchain in {\ntype filter hook prerouting priority -300;\n\
+                     ip daddr 192.0.2.219 meta l4proto tcp drop\n\
+                     ip6 daddr 2001:db8::219 meta l4proto tcp drop\n}\n}";
         host.run(["nft", chain])?.success()?;
         let raw = [Raw::open(host)?, Raw::open_v6(host)?];
         Ok(Stack { cluster, raw, addresses, begun: Instant::now() })
@@ -70,6 +73,7 @@ impl<'a> Stack<'a> {
             window: u16::MAX,
             echo: 0,
             tos: 0,
+            unacknowledged: Vec::new(),
             received: Vec::new(),
             ended: None,
         })
@@ -252,6 +256,8 @@ pub struct Connection<'a> {
     pub window: u16,
     echo: u32,
     pub tos: u8,
+    /// Sequence number, flags and data of what is sent again.
+    unacknowledged: Vec<(u32, u8, Vec<u8>)>,
     /// What has come in order and has not been taken.
     pub received: Vec<u8>,
     /// The flag that ended it: FIN or RST.
@@ -264,7 +270,7 @@ impl Connection<'_> {
         // A number that differs each time, as RFC 6528 has it.
         self.isn = self.stack.begun.elapsed().as_nanos() as u32;
         self.syn = syn;
-        (self.received, self.ended) = (Vec::new(), None);
+        (self.unacknowledged, self.received, self.ended) = (Vec::new(), Vec::new(), None);
         let answer = self.send_syn()?;
         self.next = self.isn.wrapping_add(1);
         self.expected = answer.seq.wrapping_add(1);
@@ -297,6 +303,8 @@ impl Connection<'_> {
                 return Ok(segment);
             }
         }
+        let neigh = self.stack.cluster.client().run(["ip", "neigh"])?.success()?;
+        eprintln!("NEIGH {neigh} {} {:#}", self.isn, self.stack.cluster.switch_status()?["counters"]);
         Err("no SYN-ACK".into())
     }
 
@@ -337,17 +345,31 @@ impl Connection<'_> {
 
     /// The next data.
     pub fn write(&mut self, data: &[u8]) -> Result {
+        self.wrote(data);
+        data.chunks(CHUNK).try_fold(self.next.wrapping_sub(data.len() as u32), |seq, part| {
+            self.send_at(seq, part).map(|()| seq.wrapping_add(part.len() as u32))
+        })?;
+        Ok(())
+    }
+
+    /// The next data has been sent, in whatever pieces; from now on it is sent again until it is acknowledged.
+    pub fn wrote(&mut self, data: &[u8]) {
         for part in data.chunks(CHUNK) {
-            self.send_at(self.next, part)?;
+            self.unacknowledged.push((self.next, flags::ACK | flags::PSH, part.to_vec()));
             self.next = self.next.wrapping_add(part.len() as u32);
         }
-        Ok(())
+    }
+
+    fn send_again(&self) -> Result {
+        let Some((seq, flags, data)) = self.unacknowledged.first().cloned() else { return Ok(()) };
+        self.send(&Packet { seq, flags, data, ..self.packet() })
     }
 
     /// FIN, with data before it.
     pub fn finish(&mut self, data: &[u8]) -> Result {
         let tcp_flags = flags::ACK | flags::FIN;
         self.send(&Packet { flags: tcp_flags, data: data.to_vec(), ..self.packet() })?;
+        self.unacknowledged.push((self.next, tcp_flags, data.to_vec()));
         self.next = self.next.wrapping_add(data.len() as u32 + 1);
         Ok(())
     }
@@ -421,6 +443,10 @@ impl Connection<'_> {
             self.ended = Some(flags::RST);
             return;
         }
+        self.unacknowledged.retain(|(seq, tcp_flags, data)| {
+            let end = seq.wrapping_add(data.len() as u32 + u32::from(tcp_flags & flags::FIN));
+            segment.ack.wrapping_sub(end).cast_signed() < 0
+        });
         if let (Some((value, _)), 0..) = (segment.timestamps(), self.behind(segment.seq)) {
             self.echo = value;
         }
@@ -446,8 +472,13 @@ impl Connection<'_> {
     pub fn read_until(&mut self, what: &str, enough: impl Fn(&Self) -> bool) -> Result {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {
-            let Some(segment) = self.receive(deadline)? else {
-                let text = String::from_utf8_lossy(&self.received[..self.received.len().min(400)]).into_owned();
+            let Some(segment) = self.receive(Instant::now() + RESEND)? else {
+                if Instant::now() < deadline {
+                    self.send_again()?;
+                    continue;
+                }
+                let text =
+                    String::from_utf8_lossy(&self.received[..self.received.len().min(400)]).into_owned();
                 return Err(format!("{what} does not come; ended {:?}, {text:?}", self.ended).into());
             };
             self.take(&segment);

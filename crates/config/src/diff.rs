@@ -70,7 +70,8 @@ impl Cluster {
             conditions.push(format!("path {path}"));
         }
         if !route.methods.is_empty() {
-            conditions.push(format!("method {}", route.methods.join("|")));
+            // Between blanks, which no method has; a bar can be part of one.
+            conditions.push(format!("method {}", route.methods.join(" or ")));
         }
         if let Some(header) = &route.header {
             let value = header.value.as_ref().map_or(String::new(), |value| format!(": {value}"));

@@ -222,10 +222,10 @@ fn changes_in_words() {
             "node n3 added",
             "pool web: nodes n1, n2 -> n1, n3",
             "service shop: listen 192.0.2.100:80, [2001:db8::100]:80 -> 192.0.2.100:8080, [2001:db8::100]:80",
-            "service shop: route removed: host static.example.com, path /img/, method GET|HEAD, \
+            "service shop: route removed: host static.example.com, path /img/, method GET or HEAD, \
              header x-beta: 1 -> web",
             "service shop: route added: host static.example.com, path /i/, method \
-             GET|PUT, header x-beta: 1 -> web",
+             GET or PUT, header x-beta: 1 -> web",
         ]
     );
     let without_any = changed("path = \"/\"", "path = \"/b\"");
@@ -251,6 +251,12 @@ fn changes_in_words() {
 }
 
 #[test]
+fn two_methods_and_one_with_a_bar_in_its_name_are_not_the_same() {
+    let [two, one] = ["[\"A\", \"B\"]", "\"A|B\""].map(|text| good(&changed("[\"GET\", \"HEAD\"]", text)));
+    assert_eq!(two.diff(&one).len(), 2);
+}
+
+#[test]
 fn changed_limits_and_redirects_in_words() {
     let old = good(GOOD);
     let new = limited(
@@ -273,7 +279,7 @@ fn changed_limits_and_redirects_in_words() {
     assert_eq!(old.diff(&good(&limited("head = \"16384B\"\nhead_timeout = \"10000ms\""))), [""; 0]);
 
     let redirect = |parts: &str| good(&changed("pool = \"web\"", &format!("redirect = {{ {parts} }}")));
-    let conditions = "host static.example.com, path /img/, method GET|HEAD, header x-beta: 1";
+    let conditions = "host static.example.com, path /img/, method GET or HEAD, header x-beta: 1";
     let https = redirect("scheme = \"https\"");
     assert_eq!(
         old.diff(&https),

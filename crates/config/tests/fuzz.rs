@@ -1,6 +1,7 @@
 //! Any text as `cluster.toml`: it is a cluster or a list of mistakes that stand in the text, and no difference
 //! between two clusters goes unsaid.
 
+#[allow(dead_code)] // Another test uses all of it.
 mod common;
 #[path = "../../wire/tests/fuzzing/mod.rs"]
 mod fuzzing;
@@ -69,21 +70,78 @@ const PIECES: &[&[u8]] = &[
     b"\nmethod = [\"A\", \"B\"]\n",
 ];
 
+/// What can stand behind a key.
+const VALUES: &[&str] = &[
+    "7",
+    "0",
+    "303",
+    "\"\"",
+    "\"1KiB\"",
+    "\"1025B\"",
+    "\"1.5MB\"",
+    "\"999GiB\"",
+    "\"1EiB\"",
+    "\"250ms\"",
+    "\"1m 1ns\"",
+    "\"0s\"",
+    "\"n1\"",
+    "[\"n2\"]",
+    "[\"n2\", \"n1\"]",
+    "\"web\"",
+    "\"10.0.0.1\"",
+    "\"2001:db8::7\"",
+    "[\"10.0.0.2:80\"]",
+    "\"/a\"",
+    "\"*.b.example\"",
+    "\"[::1]\"",
+    "\"A|B\"",
+    "[\"A\", \"B\"]",
+    "[\"B\", \"A|B\"]",
+    "{ name = \"x\" }",
+    "{ name = \"x\", value = \"1, method A -> web\" }",
+    "{ path = \"/z\" }",
+    "{ scheme = \"https\", port = 444, status = 308 }",
+];
+
+/// The value of one line becomes another one; both numbers are taken modulo how many there are.
+#[derive(Clone, Debug, TypeGenerator)]
+struct Change(u8, u8);
+
+impl Change {
+    fn apply(&self, text: &str) -> String {
+        let lines = text.split_inclusive('\n');
+        let wanted = usize::from(self.0) % lines.clone().filter(|line| line.contains(" = ")).count().max(1);
+        let value = VALUES[usize::from(self.1) % VALUES.len()];
+        let mut seen = 0..;
+        let changed = lines.map(|line| match line.split_once(" = ") {
+            Some((key, _)) if seen.next() == Some(wanted) => format!("{key} = {value}\n"),
+            _ => line.to_owned(),
+        });
+        changed.collect()
+    }
+}
+
 #[derive(Clone, Debug, TypeGenerator)]
 struct Case {
-    one: Input,
-    other: Input,
+    text: Input,
+    #[generator(bolero::produce::<Vec<Change>>().with().len(0usize..4))]
+    changes: Vec<Change>,
+    /// What else is changed in the other cluster.
+    #[generator(bolero::produce::<Vec<Change>>().with().len(0usize..4))]
+    more: Vec<Change>,
 }
 
 #[test]
 fn clusters() {
     let examples = [GOOD.to_owned(), format!("{GOOD}{RICH}")].map(String::into_bytes);
     check!().with_test_time(fuzzing::time()).with_type::<Case>().for_each(|case| {
-        let clusters = [&case.one, &case.other].map(|input| {
-            let bytes = input.bytes(&examples, PIECES);
-            let text = String::from_utf8_lossy(&bytes);
-            read(&text).inspect_err(|error| check_mistakes(&text, error)).ok()
-        });
+        let bytes = case.text.bytes(&examples, PIECES);
+        let change =
+            |text: String, changes: &[Change]| changes.iter().fold(text, |t, change| change.apply(&t));
+        let one = change(String::from_utf8_lossy(&bytes).into_owned(), &case.changes);
+        let other = change(one.clone(), &case.more);
+        let clusters =
+            [one, other].map(|text| read(&text).inspect_err(|error| check_mistakes(&text, error)).ok());
         clusters.iter().flatten().for_each(check_cluster);
         if let [Some(one), Some(other)] = &clusters {
             check_difference(one, other);

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod flow;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -28,6 +30,8 @@ use switchback_wire::{
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The verifier takes two seconds of a CPU, and tests run side by side.
+const START: Duration = Duration::from_secs(60);
 const AGENT: &str = "SWITCHBACK_TEST_AGENT";
 
 /// The body of a test called `agent_process`: in a process made by [`start`] it is the agent, in the others
@@ -62,7 +66,7 @@ pub fn spawn(host: &Host, config: &Path) -> Result<Process> {
 /// Starts an agent and waits until it is ready.
 pub fn start(host: &Host, config: &Path) -> Result<Process> {
     let process = spawn(host, config)?;
-    process.wait_for_log("ready", PATIENCE)?;
+    process.wait_for_log("ready", START)?;
     Ok(process)
 }
 
@@ -113,12 +117,18 @@ pub fn leftovers(host: &Host) -> Result<Vec<PathBuf>> {
     Ok(ours.filter(|path| path.display().to_string().contains(&inode)).collect())
 }
 
-/// A flow's first request, and the handoff packets that a switch makes of it.
+/// What a switch knows of a flow, and the handoff packets that it makes.
+#[derive(Clone, Copy)]
 pub struct Handoff {
     pub key: sb_key,
     pub flow: sb_flow,
+    pub origin: u32,
     pub seq: u32,
     pub ack: u32,
+    pub requests: u16,
+    pub heads: u32,
+    /// `SB_FLAG_*` of the next handoff packets.
+    pub flags: u32,
 }
 
 impl Handoff {
@@ -132,7 +142,8 @@ impl Handoff {
         };
         let key = keys::handoff_key(cluster.keys[0].as_bytes());
         // The sequence numbers wrap around within the first request.
-        Ok(Handoff { key, flow, seq: u32::MAX - 10, ack: 0x1234_5678 })
+        let origin = u32::MAX - 10;
+        Ok(Handoff { key, flow, origin, seq: origin, ack: 0x1234_5678, requests: 0, heads: 0, flags: 0 })
     }
 
     /// The client's packet with this data.
@@ -154,15 +165,30 @@ impl Handoff {
     /// The packet in the handoff packet that `switch` sends to `node`.
     pub fn encode(&self, op: sb_op, switch: IpAddr, node: IpAddr, inner: &[u8]) -> Vec<u8> {
         let view = TcpView::parse(inner).expect("made by `packet`");
+        self.encode_at(op, switch, node, &view, inner)
+    }
+
+    /// Likewise any packet about the flow, with this position in it.
+    pub fn encode_at(
+        &self,
+        op: sb_op,
+        switch: IpAddr,
+        node: IpAddr,
+        view: &TcpView,
+        inner: &[u8],
+    ) -> Vec<u8> {
         let entry = sb_flow_entry {
-            origin: u32::MAX - 10,
+            origin: self.origin,
             next: view.seq.wrapping_add(view.len() as u32),
             mss: 1400,
+            requests: self.requests,
+            heads: self.heads,
             ..sb_flow_entry::default()
         };
+        let mut option = handoff::option(op, &entry);
+        option.flags |= self.flags as u8;
         let mut out = Vec::new();
-        let option = handoff::option(op, &entry);
-        handoff::encode(&mut out, &self.key, (switch, node, node), &self.flow, option, &view, inner);
+        handoff::encode(&mut out, &self.key, (switch, node, node), &self.flow, option, view, inner);
         out
     }
 }
@@ -209,15 +235,21 @@ impl Sniffer {
     pub fn until(&self, fits: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
-        let mut buffer = [0; 4096];
         while Instant::now() < deadline {
-            let Ok(len) = recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::empty()) else { continue };
-            seen.push(buffer[..len].to_vec());
-            if fits(&buffer[..len]) {
+            seen.extend(self.next());
+            if seen.last().is_some_and(|packet| fits(packet)) {
                 return seen;
             }
         }
         panic!("the packet never came; {} others did", seen.len());
+    }
+
+    /// The next packet, if it comes soon. It may be several that were received as one.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 1 << 16];
+        let len = recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
+        buffer.truncate(len);
+        Some(buffer)
     }
 }
 

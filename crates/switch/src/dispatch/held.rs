@@ -64,6 +64,12 @@ pub struct Held {
 }
 
 impl Held {
+    /// Packets that are in order and do not overlap.
+    pub fn of(packets: Vec<HeldPacket>) -> Self {
+        let bytes = packets.iter().map(|packet| packet.bytes.len()).sum();
+        Held { packets, bytes }
+    }
+
     /// Memory that the packets take.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -79,9 +85,24 @@ impl Held {
         self.packets.first()
     }
 
+    /// The last packet.
+    pub fn last(&self) -> Option<&HeldPacket> {
+        self.packets.last()
+    }
+
+    /// All packets, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &HeldPacket> {
+        self.packets.iter()
+    }
+
     /// Adds what the packet has at or after sequence number `from` and is not held yet.
     pub fn insert(&mut self, packet: &HeldPacket, from: u32) {
-        let end = packet.end();
+        self.insert_part(packet, from, packet.end());
+    }
+
+    /// Likewise, but nothing from sequence number `end` on.
+    pub fn insert_part(&mut self, packet: &HeldPacket, from: u32, end: u32) {
+        let end = if before(packet.end(), end) { packet.end() } else { end };
         let mut at = from;
         let mut index = 0;
         loop {
@@ -109,7 +130,7 @@ impl Held {
         }
     }
 
-    /// All packets, in order.
+    /// All packets, in order, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut HeldPacket> {
         self.packets.iter_mut()
     }
@@ -147,6 +168,11 @@ impl Held {
         stretches.retain(|(start, _)| *start != from);
         stretches.reverse();
         stretches
+    }
+
+    /// Copies of the packets, or parts of packets, with data before sequence number `to`.
+    pub fn until(&self, to: u32) -> Vec<HeldPacket> {
+        self.packets.iter().filter_map(|packet| packet.part(packet.view.seq, to)).collect()
     }
 
     /// Takes out the packets, or parts of packets, with data before sequence number `to`.
@@ -235,6 +261,16 @@ mod tests {
         assert_eq!((taken[0].view.seq, taken[0].data()), (10, &b"abcd"[..]));
         assert_eq!(held.stream(14), b"ef");
         assert_eq!(held.bytes(), 42);
+    }
+
+    #[test]
+    fn only_a_part_of_a_packet_is_wanted() {
+        let mut held = Held::default();
+        held.insert_part(&packet(10, b"abcdef"), 11, 14);
+        assert_eq!(held.stream(11), b"bcd");
+        held.insert_part(&packet(20, b"ghi"), 11, 14);
+        assert_eq!(held.iter().count(), 1);
+        assert_eq!(held.until(13)[0].data(), b"bc");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub struct Pending {
     /// Packets from the mark on that are not part of the request in progress.
     pub held: Held,
     /// Packets of the request in progress.
-    pub sent: Vec<HeldPacket>,
+    pub sent: Held,
     /// The request in progress.
     pub request: Request,
     /// Nodes that could not take it.
@@ -113,7 +113,7 @@ impl Pending {
             phase: Phase::Assembling,
             due: now,
             held: Held::default(),
-            sent: Vec::new(),
+            sent: Held::default(),
             request: Request { pool: 0, service: 0, after: entry },
             tried: Vec::new(),
             reply: None,
@@ -134,7 +134,7 @@ impl Pending {
 
     /// Memory that it takes, in bytes.
     pub fn cost(&self) -> usize {
-        OWN_COST + self.held.bytes() + self.sent.iter().map(|packet| packet.bytes.len()).sum::<usize>()
+        OWN_COST + self.held.bytes() + self.sent.bytes()
     }
 
     /// A node has the flow.
@@ -155,9 +155,13 @@ impl Pending {
             self.fin = Some(packet.end());
         }
         let after = self.request.after.next;
-        let from =
-            if !self.sent.is_empty() && before(self.entry.next, after) { after } else { self.entry.next };
-        self.held.insert(packet, from);
+        if !self.sent.is_empty() && before(self.entry.next, after) {
+            // The request in progress has no node yet; a part of it may still be missing.
+            self.sent.insert_part(packet, self.entry.next, after);
+            self.held.insert(packet, after);
+        } else {
+            self.held.insert(packet, self.entry.next);
+        }
     }
 
     /// The client does not get on, because a part of its request has been held for too long. After a time-out TCP sends
@@ -179,16 +183,8 @@ impl Pending {
         if first.view.seq != self.entry.next {
             return None;
         }
-        let mut end = self.entry.next;
-        for packet in &self.sent {
-            if packet.view.seq != end {
-                break;
-            }
-            end = packet.end();
-        }
-        if self.sent.is_empty() {
-            end = end.wrapping_add(self.held.stream(end).len() as u32);
-        }
+        let stretch = if self.sent.is_empty() { &self.held } else { &self.sent };
+        let end = self.entry.next.wrapping_add(stretch.stream(self.entry.next).len() as u32);
         self.acknowledged = Some(end);
         Some(segment(flow, false, (self.last_ack, end), flags::ACK, self.last_timestamps, &[]))
     }
@@ -205,9 +201,9 @@ impl Pending {
         Some(selective_ack(flow, numbers, self.last_timestamps, &stretches))
     }
 
-    /// The request in progress, or a part of it, is nowhere but here.
-    pub fn is_acknowledged(&self) -> bool {
-        self.acknowledged.is_some_and(|end| before(self.start.next, end))
+    /// What of the request in progress is nowhere but here.
+    pub fn undelivered(&self) -> Vec<HeldPacket> {
+        self.acknowledged.map_or(Vec::new(), |end| self.sent.until(end))
     }
 
     /// The client's next sequence number, as far as it is known here.
@@ -286,11 +282,12 @@ impl Pending {
         self.start = self.entry;
         self.tried.clear();
         self.looked_at = 0;
-        self.sent = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
+        let packets = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
             self.held.take_all()
         } else {
             self.held.take_until(request.after.next)
         };
+        self.sent = Held::of(packets);
     }
 
     /// The mark moves behind the request in progress.
@@ -312,7 +309,7 @@ impl Pending {
 
     /// The request in progress is the node's.
     pub fn finish_request(&mut self) {
-        self.sent.clear();
+        self.sent = Held::default();
         self.tried.clear();
         self.failed = false;
         self.acknowledged = None;
@@ -324,7 +321,7 @@ impl Pending {
         match self.phase {
             Phase::Adopting => self.start.next,
             Phase::Assembling if mark::is_passing(&self.entry) => mark::due(&self.entry),
-            Phase::Delivering => self.sent.last().map_or(self.entry.next, |packet| packet.view.seq),
+            Phase::Delivering => self.undelivered().last().map_or(self.entry.next, |packet| packet.view.seq),
             _ => self.entry.next,
         }
     }
@@ -374,7 +371,7 @@ impl Pending {
 
     /// All packets, in order.
     pub fn take_all(&mut self) -> Vec<HeldPacket> {
-        let mut all = std::mem::take(&mut self.sent);
+        let mut all = self.sent.take_all();
         all.extend(self.held.take_all());
         all
     }
@@ -382,7 +379,7 @@ impl Pending {
     /// Answers, and with it acknowledges, all the data that is there without a gap. None of it is held any more.
     pub fn make_answer(&mut self, reply: &Reply, now: Duration) -> Option<Answer> {
         let start = self.entry.next;
-        for packet in std::mem::take(&mut self.sent) {
+        for packet in self.sent.take_all() {
             self.held.insert(&packet, start);
         }
         let received = self.held.stream(start).len() as u32;

@@ -216,7 +216,7 @@ impl Dispatcher {
         self.stats.request(pending.request.service, pending.entry.node);
         self.set_entry(flow, &pending.entry);
         let mut first = SB_FLAG_REQUEST as u8;
-        for packet in &pending.sent {
+        for packet in pending.sent.iter() {
             self.forward(flow, &pending.entry, &packet.view, &packet.bytes, first);
             first = 0;
         }
@@ -225,8 +225,9 @@ impl Dispatcher {
     /// The request in progress has been given to the node, but perhaps has not arrived, and the client thinks it has.
     fn deliver(&mut self, flow: &sb_flow, pending: &Pending) {
         let entry = pending.request.after;
-        let last = pending.sent.len().saturating_sub(1);
-        for (index, packet) in pending.sent.iter().enumerate() {
+        let packets = pending.undelivered();
+        let last = packets.len().saturating_sub(1);
+        for (index, packet) in packets.iter().enumerate() {
             let op = if index == last { sb_op::SB_OP_CONFIRM } else { sb_op::SB_OP_FORWARD };
             let bytes = without_timestamps(&packet.bytes, &packet.view);
             self.send(op, entry.node, flow, &entry, &packet.view, &bytes, SB_FLAG_REQUEST as u8);
@@ -236,7 +237,7 @@ impl Dispatcher {
     /// The request in progress is on its way to the node, where it may get lost. That is the client's to see, unless it
     /// has been told that the request has arrived; then false, and the flow waits until it has.
     pub(super) fn given(&mut self, at: Moment<'_>, pending: &mut Pending) -> bool {
-        if pending.is_acknowledged() {
+        if !pending.undelivered().is_empty() {
             pending.wait(at.now, Phase::Delivering);
             return false;
         }
@@ -295,7 +296,7 @@ impl Dispatcher {
     fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
         let entry = pending.request.after;
         let mut op = sb_op::SB_OP_ADOPT;
-        for packet in &pending.sent {
+        for packet in pending.sent.iter() {
             self.send(op, entry.node, flow, &entry, &packet.view, &packet.bytes, 0);
             op = sb_op::SB_OP_FORWARD;
         }
@@ -373,7 +374,9 @@ impl Dispatcher {
                     self.stats.resent += 1;
                     self.deliver(flow, pending);
                 } else {
-                    self.try_another(at, flow, pending);
+                    // Another node would do again what this one may have done already.
+                    self.reset(flow, pending.last_ack);
+                    pending.phase = Phase::Done;
                 }
             }
             Phase::Crowded => {

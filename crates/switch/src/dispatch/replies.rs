@@ -73,7 +73,8 @@ impl Dispatcher {
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
                 self.stats.adopted(pending.request.service, node);
-                if pending.is_acknowledged() && pending.sent.len() > 1 {
+                // The first packet has arrived with the adoption.
+                if pending.undelivered().len() > 1 {
                     pending.wait(at.now, Phase::Delivering);
                 } else {
                     self.delivered(at, flow, pending);

@@ -1,9 +1,9 @@
 //! What the fuzz tests of all crates have in common.
 //!
 //! They use bolero because one function is then a target for two engines. `cargo test` runs it with random
-//! values on any stable compiler and shrinks what fails. `cargo bolero test -p switchback-http heads` (from
-//! `cargo install cargo-bolero`) runs the same function under libFuzzer, which keeps what reaches new code.
-//! cargo-fuzz would have the second only, in a crate of its own and with a nightly compiler.
+//! values on any stable compiler and shrinks what fails. `make fuzz-guided` runs the same function under
+//! libFuzzer, which keeps what reaches new code; that too needs only the stable compiler. cargo-fuzz would
+//! have the second engine only, in a crate of its own and with a nightly compiler.
 //!
 //! Values are examples of what each parser expects, with [`Edit`]s: random bytes alone get no further than a
 //! parser's first test. `SWITCHBACK_FUZZ_SECONDS` says for how long each target runs; what fails prints a

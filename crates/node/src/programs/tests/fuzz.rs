@@ -77,25 +77,26 @@ fn near(random: &mut Random, to: u32) -> u32 {
 }
 
 /// An entry that may say anything that is in range, mostly not far from the truth.
-fn random_entry(random: &mut Random, known: &Known) -> sb_owned {
+fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
     let any = random.next();
     let requests = random.next() as u16;
     let responses = requests.wrapping_sub(random.pick(&[0, 0, 1, 1, 2, 255, 256, 257, any as u16]));
+    let state = random.below(SB_FRAMING_STATES as usize) as u16;
     let framing = sb_framing {
         left: random.pick(&[0, 0, 1, 2, 1400, u64::from(u32::MAX), 1 << 59, u64::MAX, any]),
         allowed: random.pick(&[u64::MAX, u64::MAX, 0, any]),
-        state: random.pick(&[0, 0, 0, 1, 2, 3, 5, random_state(any)]),
+        state: random.pick(&[0, 0, 0, 1, 2, 3, 5, state, state | SB_FRAMING_SKIP as u16]),
         status: random.pick(&[0, 100, 200, 204, any as u16]),
         flags: random.below(4) as u8,
         ..Default::default()
     };
     sb_owned {
         switch_address: address_bytes(address(random.pick(&SWITCHES))),
-        origin: near(random, known.seq),
-        next: near(random, known.seq),
-        answered: near(random, known.ack),
+        origin: near(random, of.seq),
+        next: near(random, of.seq),
+        answered: near(random, of.ack),
         tsval: random.next() as u32,
-        followed: near(random, known.ack),
+        followed: near(random, of.ack),
         requests,
         responses,
         framing,
@@ -108,12 +109,6 @@ fn random_entry(random: &mut Random, known: &Known) -> sb_owned {
         reason: random.below(9) as u8,
         ..Default::default()
     }
-}
-
-/// One that is followed by bytes, or by data first.
-fn random_state(any: u64) -> u16 {
-    let skip = if any & 1 == 0 { 0 } else { SB_FRAMING_SKIP };
-    (any >> 32) as u16 % SB_FRAMING_STATES as u16 | skip as u16
 }
 
 /// A client's packet, or a router's message about one of the server's.
@@ -171,7 +166,7 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
         op,
         flags: random.pick(&on) as u8 | random.pick(&on) as u8,
         reason: random.next() as u8,
-        wscale: random.pick(&[0, 0x77, random_scale(any)]),
+        wscale: random.pick(&[0, 0x77, any as u8]),
         mss: random.pick(&[1400, 1400, 536, 535, 0, u16::MAX]).to_be(),
         requests: (any as u16).to_be(),
         detail: random.next() as u32,
@@ -202,10 +197,6 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
         mutate(random, &mut frame, 14);
     }
     frame
-}
-
-fn random_scale(any: u64) -> u8 {
-    (any >> 16) as u8
 }
 
 fn random_arp(random: &mut Random) -> Vec<u8> {

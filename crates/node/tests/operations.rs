@@ -1,0 +1,159 @@
+//! What a switch can ask for besides a flow's adoption and release: each test asks in the switch's name.
+
+mod common;
+
+use std::io::Read;
+
+use common::flow::*;
+use common::{Handoff, Result, wait_for_counter};
+use switchback_wire::packet::{TcpView, bare, flags, fold, sum};
+use switchback_wire::{SB_FLAG_REQUEST, sb_reason};
+
+#[test]
+fn agent_process() {
+    common::agent_process();
+}
+
+#[test]
+fn data_is_confirmed_once_it_is_there() -> Result<()> {
+    const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: shop\r\nContent-Length: 10\r\n\r\n";
+    let world = World::up(false)?;
+    let mut flow = world.flow()?;
+    flow.request(POST)?;
+    // Not there: delivered as any other packet, without an answer.
+    flow.say(SB_OP_CONFIRM, 0, b"01234")?;
+    let mut body = [0; 5];
+    flow.server().read_exact(&mut body)?;
+    assert_eq!((&body, world.count("forwarded")?, world.count("confirmed")?), (b"01234", 1, 0));
+    // There, and not delivered again.
+    assert_eq!(flow.ask(SB_OP_CONFIRM, 0, b"01234")?, (SB_OP_CONFIRMED, 0));
+    assert_eq!(flow.ask(SB_OP_CONFIRM, 0, b"0123")?, (SB_OP_CONFIRMED, 0));
+    assert_eq!((world.count("forwarded")?, world.count("confirmed")?), (1, 2));
+    // A part is not enough.
+    flow.say(SB_OP_CONFIRM, 0, b"0123456789")?;
+    flow.server().read_exact(&mut body)?;
+    assert_eq!((&body, world.count("forwarded")?), (b"56789", 2));
+    assert_eq!(flow.ask(SB_OP_CONFIRM, 0, b"0123456789")?, (SB_OP_CONFIRMED, 0));
+
+    let stranger = world.flow()?;
+    let refused = stranger.ask(SB_OP_CONFIRM, SB_FLAG_REQUEST, POST)?;
+    assert_eq!(refused, (SB_OP_REFUSED, sb_reason::SB_REASON_NO_SOCKET as u8));
+    stranger.say(SB_OP_CONFIRM, 0, b"01234")?;
+    assert_eq!(wait_for_counter(world.node(), "drop_no_socket", 1)?, 1);
+    Ok(())
+}
+
+/// A copy that was delayed on its way changes nothing: not for a flow that has gone, and not for one that has come
+/// back with a later request. (Before the kernel has its socket, too: see `src/programs/tests/counters.rs`.)
+#[test]
+fn an_old_adoption_is_not_repeated() -> Result<()> {
+    const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
+    let world = World::up(false)?;
+    let mut flow = world.flow()?;
+    let first = Handoff { requests: 1, ..flow.handoff };
+    let copy = |flow: &mut Flow<'_>| -> Result<Handoff> {
+        let now = std::mem::replace(&mut flow.handoff, first);
+        flow.say(SB_OP_ADOPT, 0, GET)?;
+        Ok(now)
+    };
+    flow.request(GET)?;
+    flow.serve(NO_CONTENT)?;
+    assert_eq!(flow.release()?, (SB_OP_RELEASED, 0));
+    flow.handoff = copy(&mut flow)?;
+    assert_eq!(wait_for_counter(world.node(), "drop_stale", 1)?, 1);
+    assert_eq!((world.count("adopted")?, world.count("cured")?), (1, 0));
+
+    flow.come_back(GET)?;
+    flow.handoff = copy(&mut flow)?;
+    assert_eq!(flow.answer()?.0.op, SB_OP_ADOPTED as u8, "the flow is here");
+    flow.serve(NO_CONTENT)?;
+    assert_eq!(flow.release()?, (SB_OP_RELEASED, 0));
+    assert_eq!((world.count("adopted")?, world.count("cured")?, world.count("drop_stale")?), (2, 0, 1));
+    Ok(())
+}
+
+/// Somebody on the node speaks for a flow that has gone.
+#[test]
+fn a_released_flow_is_mute() -> Result<()> {
+    let world = World::up(false)?;
+    let mut flow = world.flow()?;
+    flow.request(GET)?;
+    flow.serve(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+    let speak = |flags| {
+        let packet = bare(&flow.handoff.flow, false, flow.handoff.ack, flow.handoff.seq, flags);
+        common::send_raw(world.node(), world.client, &packet)
+    };
+    speak(flags::ACK)?;
+    assert_eq!(world.count("muted")?, 0);
+    assert_eq!(flow.release()?, (SB_OP_RELEASED, 0));
+    speak(flags::ACK)?;
+    speak(flags::RST)?;
+    assert_eq!(world.count("muted")?, 2);
+    Ok(())
+}
+
+/// A router's message to the VIP that the server's packet with this sequence number is longer than `mtu`.
+fn too_long(flow: &Flow<'_>, seq: u32, mtu: u16) -> (TcpView, Vec<u8>) {
+    let about = bare(&flow.handoff.flow, false, seq, 0, flags::ACK);
+    let mut packet = bare(&flow.handoff.flow, true, 0, 0, 0);
+    let tcp = packet.len() - 20;
+    packet.truncate(tcp);
+    let [high, low] = mtu.to_be_bytes();
+    let kind = if tcp == 20 { [3, 4] } else { [2, 0] };
+    packet.extend_from_slice(&[kind[0], kind[1], 0, 0, 0, 0, high, low]);
+    packet.extend_from_slice(&about);
+    let len = packet.len();
+    // ICMP for IPv4 has no pseudo-header (RFC 792); the one of IPv6 is in RFC 4443 section 2.3.
+    let pseudo = if tcp == 20 {
+        packet[9] = 1;
+        packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        packet[10..12].fill(0);
+        let check = fold(sum(&packet[..20]));
+        packet[10..12].copy_from_slice(&check.to_be_bytes());
+        0
+    } else {
+        packet[6] = 58;
+        packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+        sum(&packet[8..40]) + 58 + (len - 40) as u64
+    };
+    let check = fold(pseudo + sum(&packet[tcp..]));
+    packet[tcp + 2..tcp + 4].copy_from_slice(&check.to_be_bytes());
+    (TcpView { tcp, data: tcp, end: len, seq, ack: 0, flags: 0 }, packet)
+}
+
+fn path_mtu_is_learned(v6: bool) -> Result<()> {
+    let world = World::up(v6)?;
+    let mut flow = world.flow()?;
+    flow.request(GET)?;
+    flow.serve(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+    let (view, message) = too_long(&flow, flow.handoff.ack, 1300);
+    let sockets = || world.node().run(["ss", "-Htin", "state", "established"])?.success();
+    assert!(sockets()?.contains("pmtu:1500"), "{}", sockets()?);
+
+    // Not what they say they are.
+    flow.send_at(SB_OP_FORWARD, 0, &view, &message)?;
+    flow.say(SB_OP_ICMP, 0, &[])?;
+    assert_eq!(wait_for_counter(world.node(), "drop_malformed", 2)?, 2);
+    assert!(sockets()?.contains("pmtu:1500"), "{}", sockets()?);
+
+    flow.send_at(SB_OP_ICMP, 0, &view, &message)?;
+    assert_eq!(wait_for_counter(world.node(), "icmp", 1)?, 1);
+    // Shown with the next packet.
+    flow.request(GET)?;
+    flow.serve(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+    assert!(sockets()?.contains("pmtu:1300"), "{}", sockets()?);
+    let route = world.node().run(["ip", "route", "get", &world.client.to_string()])?.success()?;
+    assert!(route.contains("mtu 1300"), "{route}");
+    assert_eq!(flow.release()?, (SB_OP_RELEASED, 0));
+    Ok(())
+}
+
+#[test]
+fn a_path_mtu_is_learned() -> Result<()> {
+    path_mtu_is_learned(false)
+}
+
+#[test]
+fn a_path_mtu_is_learned_by_ipv6() -> Result<()> {
+    path_mtu_is_learned(true)
+}

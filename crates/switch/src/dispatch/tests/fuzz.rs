@@ -1,0 +1,487 @@
+//! Anything into the dispatcher: records of every kind from clients that send what they like in any order, nodes that
+//! answer what they like to anything, entries that say anything, and any time between. Whatever comes:
+//!
+//! - It neither panics nor goes on for ever, and what it holds stays within the limits.
+//! - Packets to clients and nodes are whole, with right checksums and tags, and carry what the client sent there.
+//! - A client is told that its data arrived only if a node said so, or the switch holds it or has answered it.
+//! - When everyone falls silent, every flow comes to an end and nothing is held any more.
+
+#[path = "../../../../wire/tests/fuzzing/mod.rs"]
+mod fuzzing;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bolero::{TypeGenerator, check};
+use fuzzing::{Edit, Input, Watchdog};
+use switchback_config::ClusterKey;
+use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
+use switchback_wire::*;
+
+use super::model::{CONFIG, SERVER};
+use crate::dispatch::pending::Phase;
+use crate::dispatch::{Dispatcher, Moment};
+use crate::ids::NodeIds;
+use crate::plan::Plan;
+
+/// So little that a few packets reach every limit.
+const LIMITS: &str = r#"
+[limits]
+head = "1KiB"
+body = "64KiB"
+fields = 5
+held_per_flow = "2KiB"
+held_per_source = "4KiB"
+held = "5KiB"
+"#;
+const HELD: usize = 5 << 10;
+/// The sequence numbers of all clients begin here and wrap soon.
+const ORIGIN: u32 = u32::MAX - 500;
+const KEY: [u8; 32] = [7; 32];
+
+const PIECES: &[&[u8]] = &[
+    b"\r\n",
+    b"\n",
+    b"Content-Length: 700\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"0\r\n\r\n",
+    b"1FF\r\n",
+    b"Connection: close\r\n",
+    b"/img/",
+    b"HEAD ",
+];
+
+fn texts() -> Vec<Vec<u8>> {
+    let head = |line: &str, fields: &str| format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let upgrade = "Connection: Upgrade\r\nUpgrade: x\r\n";
+    let texts = [
+        head("GET /web/", ""),
+        head("GET /img/", ""),
+        head("HEAD /web/", ""),
+        head("GET /old/", ""),
+        head("GET /none", ""),
+        head("POST /web/", "Content-Length: 30\r\n") + &"x".repeat(30),
+        head("POST /img/", "Content-Length: 3000\r\n") + &"y".repeat(3000),
+        head("PUT /web/", "Transfer-Encoding: chunked\r\n")
+            + "5\r\nhello\r\n40\r\n"
+            + &"z".repeat(64)
+            + "\r\n0\r\n\r\n",
+        head("GET /web/", upgrade) + "anything",
+        head("GET /web/", &"A: b\r\n".repeat(9)),
+        head("GET /img/", &format!("A: {}\r\n", "b".repeat(1500))),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\n\r\n".to_owned(),
+    ];
+    texts.map(String::into_bytes).to_vec()
+}
+
+/// Where a packet's data begins in the client's stream.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Place {
+    Next,
+    Before(u16),
+    Ahead(u8),
+    Start,
+}
+
+/// An entry that says anything the map can say.
+#[derive(Clone, Debug, TypeGenerator)]
+struct Entry {
+    node: u8,
+    origin: bool,
+    place: Place,
+    mode: u8,
+    options: u8,
+    mss: u16,
+    requests: u16,
+    heads: u32,
+    state: u8,
+    left: u64,
+    allowed: u64,
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Step {
+    /// A record with a packet of a client.
+    Client {
+        flow: u8,
+        kind: u8,
+        place: Place,
+        len: u16,
+        /// What the stream goes on with where it has not been sent yet.
+        text: Input,
+        flags: u8,
+        acked: u16,
+        timestamps: Option<(u32, u32)>,
+        entry: Option<Entry>,
+        #[generator(bolero::produce::<Vec<Edit>>().with().len(0usize..3))]
+        edits: Vec<Edit>,
+    },
+    /// A node says something about one of the last packets that it got.
+    Node {
+        asked: u8,
+        op: u8,
+        reason: u8,
+        flags: Option<u8>,
+        next: Option<Place>,
+        node: Option<u8>,
+        acked: Option<u16>,
+    },
+    Wait(u16),
+}
+
+/// A client, whose data at a place is always the same.
+struct Client {
+    flow: sb_flow,
+    stream: Vec<u8>,
+    next: usize,
+}
+
+impl Client {
+    fn new(client: &str, port: u16, vip: &str) -> Self {
+        let address = |text: &str| address_bytes(text.parse().unwrap());
+        let flow = sb_flow {
+            client: address(client),
+            vip: address(vip),
+            client_port: port.to_be(),
+            vip_port: 80u16.to_be(),
+        };
+        Client { flow, stream: Vec::new(), next: 0 }
+    }
+
+    fn offset(&self, place: Place) -> usize {
+        match place {
+            Place::Next => self.next,
+            Place::Before(by) => self.next.saturating_sub(usize::from(by)),
+            Place::Ahead(by) => self.next + usize::from(by),
+            Place::Start => 0,
+        }
+    }
+
+    fn seq(&self, place: Place) -> u32 {
+        ORIGIN.wrapping_add(self.offset(place) as u32)
+    }
+}
+
+/// What the dispatcher has of a flow.
+struct Has {
+    with_node: bool,
+    next: u32,
+    acknowledged: bool,
+    answered: bool,
+    /// From the first byte to the one after the last.
+    held: Vec<(u32, u32)>,
+}
+
+struct Asked {
+    node: IpAddr,
+    flow: usize,
+    option: sb_option,
+    packet: Vec<u8>,
+}
+
+struct Fuzz {
+    now: Duration,
+    dispatcher: Dispatcher,
+    map: HashMap<sb_flow, sb_flow_entry>,
+    clients: Vec<Client>,
+    asked: VecDeque<Asked>,
+    /// No packet so far had wrong checksums, or data from elsewhere.
+    pure: bool,
+}
+
+fn dispatcher() -> Dispatcher {
+    let config = CONFIG.replace("[\"192.0.2.100:80\"]", "[\"192.0.2.100:80\", \"[2001:db8::100]:80\"]");
+    let config = config.replacen("[[node]]", &format!("{LIMITS}[[node]]"), 1);
+    let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes(KEY)]);
+    let cluster = switchback_config::parse(&config, Path::new("cluster.toml"), keys).unwrap();
+    let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
+    let ids = NodeIds::default().with(&addresses, 8).unwrap();
+    let mut plan = Plan::new(&cluster, keys::handoff_key(&KEY), ids.all().clone());
+    for node in plan.nodes.iter_mut().flatten() {
+        node.source = Some("192.0.2.10".parse().unwrap());
+    }
+    let mut counter = 0;
+    Dispatcher::new(
+        plan,
+        Box::new(move || {
+            counter += 1;
+            counter
+        }),
+    )
+}
+
+impl Fuzz {
+    fn new() -> Self {
+        let clients = vec![
+            Client::new("198.51.100.1", 40000, "192.0.2.100"),
+            Client::new("198.51.100.1", 40001, "192.0.2.100"),
+            Client::new("2001:db8:1::1", 40000, "2001:db8::100"),
+            Client::new("198.51.100.2", 40000, "192.0.2.99"),
+        ];
+        let now = Duration::from_secs(100);
+        let (map, asked) = (HashMap::new(), VecDeque::new());
+        Fuzz { now, dispatcher: dispatcher(), map, clients, asked, pure: true }
+    }
+
+    fn step(&mut self, step: &Step, texts: &[Vec<u8>]) {
+        match step {
+            Step::Wait(ms) => {
+                self.now += Duration::from_millis(u64::from(*ms));
+                self.on_time();
+            }
+            Step::Client { flow, kind, place, len, text, flags, acked, timestamps, entry, edits } => {
+                let index = usize::from(*flow) % self.clients.len();
+                let client = &mut self.clients[index];
+                let from = client.offset(*place);
+                let end = from + usize::from(*len) % 1400;
+                while client.stream.len() < end {
+                    let more = text.bytes(texts, PIECES);
+                    let filled = client.stream.len() + 1;
+                    client.stream.extend(more);
+                    let short = client.stream.len() < filled;
+                    client.stream.extend(short.then_some(b'x'));
+                }
+                client.next = client.next.max(end);
+                let numbers = (ORIGIN.wrapping_add(from as u32), SERVER.wrapping_add((*acked).into()));
+                let data = &client.stream[from..end];
+                let mut packet = segment(&client.flow, true, numbers, flags & 0x1f, *timestamps, data);
+                self.pure &= edits.is_empty();
+                edits.iter().for_each(|edit| edit.apply(&mut packet, PIECES));
+                let entry = match entry {
+                    Some(entry) => self.entry(index, entry),
+                    None => self.known_entry(index),
+                };
+                let kinds = [1, 1, 1, 1, 1, 3, 4, u32::from(*kind)];
+                let kind = kinds[usize::from(*kind) % kinds.len()];
+                let flow = self.clients[index].flow;
+                self.record(index, &sb_record { kind, flow, entry, ..Default::default() }, &packet);
+            }
+            Step::Node { asked, op, reason, flags, next, node, acked } => {
+                let count = self.asked.len().max(1);
+                let Some(about) = self.asked.get(usize::from(*asked) % count) else { return };
+                let ops = [16, 16, 17, 18, 18, 19, 20, 21, 22, 22, *op];
+                let (index, mut option) = (about.flow, about.option);
+                option.op = ops[usize::from(*op) % ops.len()];
+                option.reason = reason % 10;
+                option.flags = flags.unwrap_or(option.flags);
+                let client = &self.clients[index];
+                option.next = next.map_or(option.next, |place| client.seq(place).to_be());
+                let mut packet = about.packet.clone();
+                if let (Some(acked), true) = (acked, packet.len() > 60) {
+                    // What a node has sent: its word about a release says so.
+                    let at = if packet[0] >> 4 == 4 { 28 } else { 48 };
+                    packet[at..at + 4].copy_from_slice(&SERVER.wrapping_add((*acked).into()).to_be_bytes());
+                    self.pure = false;
+                }
+                let node = node.map_or(about.node, |last| IpAddr::from([192, 0, 2, 20 + last % 5]));
+                let kind = sb_record_kind::SB_RECORD_HANDOFF as u32;
+                let (flow, node) = (client.flow, address_bytes(node));
+                self.record(index, &sb_record { kind, flow, option, node, ..Default::default() }, &packet);
+            }
+        }
+    }
+
+    /// What the program has for the flow, which it knows since its first packet.
+    fn known_entry(&mut self, index: usize) -> sb_flow_entry {
+        let new = sb_flow_entry {
+            origin: ORIGIN,
+            next: ORIGIN,
+            mss: 1460,
+            options: (SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
+            ..Default::default()
+        };
+        *self.map.entry(self.clients[index].flow).or_insert(new)
+    }
+
+    fn entry(&self, index: usize, entry: &Entry) -> sb_flow_entry {
+        let skip = SB_FRAMING_SKIP as u16;
+        let data = [0, 0, 0, 2, 3, 4 | skip, 9 | skip, u16::from(entry.state % 60)];
+        let mut state = data[usize::from(entry.state) % data.len()];
+        // The automaton for requests has no such states.
+        if [SB_FRAMING_HEAD, SB_FRAMING_LOST].contains(&state.into()) {
+            state = 0;
+        }
+        sb_flow_entry {
+            node: (entry.node % 10).into(),
+            origin: if entry.origin { ORIGIN } else { ORIGIN.wrapping_add(1) },
+            next: self.clients[index].seq(entry.place),
+            mss: entry.mss,
+            options: entry.options,
+            mode: entry.mode % 5,
+            requests: entry.requests,
+            heads: entry.heads,
+            framing: sb_framing { left: entry.left, allowed: entry.allowed, state, ..Default::default() },
+            ..Default::default()
+        }
+    }
+
+    fn record(&mut self, index: usize, record: &sb_record, packet: &[u8]) {
+        let before = self.all_held();
+        let map = std::mem::take(&mut self.map);
+        let at = Moment { now: self.now, map: &|flow| map.get(flow).copied() };
+        self.dispatcher.on_record(at, record, packet);
+        self.map = map;
+        let confirmed = record.kind == sb_record_kind::SB_RECORD_HANDOFF as u32
+            && record.option.op == sb_op::SB_OP_CONFIRMED as u8;
+        self.check(&before, confirmed.then_some(index));
+    }
+
+    fn on_time(&mut self) {
+        let before = self.all_held();
+        let map = std::mem::take(&mut self.map);
+        self.dispatcher.on_time(Moment { now: self.now, map: &|flow| map.get(flow).copied() });
+        self.map = map;
+        assert!(self.dispatcher.deadline().is_none_or(|deadline| deadline > self.now));
+        self.check(&before, None);
+    }
+
+    fn all_held(&mut self) -> Vec<Option<Has>> {
+        let flows: Vec<_> = self.clients.iter().map(|client| client.flow).collect();
+        flows.iter().map(|flow| self.held(flow)).collect()
+    }
+
+    fn held(&mut self, flow: &sb_flow) -> Option<Has> {
+        let mut pending = self.dispatcher.pending.take(flow)?;
+        let sent = pending.sent.iter().map(|packet| (packet.view.seq, packet.end())).collect::<Vec<_>>();
+        let held = pending.held.iter_mut().map(|packet| (packet.view.seq, packet.end()));
+        let has = Has {
+            held: sent.into_iter().chain(held).collect(),
+            with_node: pending.has_node(),
+            next: pending.entry.next,
+            acknowledged: pending.acknowledged.is_some(),
+            answered: matches!(pending.phase, Phase::Answered(_)),
+        };
+        self.dispatcher.pending.put(*flow, pending);
+        Some(has)
+    }
+
+    /// Looks at all that the dispatcher wants done, and does it. `confirmed` is the flow of which a node has just said
+    /// that it has everything before the mark.
+    fn check(&mut self, before: &[Option<Has>], confirmed: Option<usize>) {
+        let (held, pending) = (self.dispatcher.held(), self.dispatcher.pending());
+        assert_eq!(held == 0, pending == 0);
+        assert!(held <= HELD + 1024 * pending, "{held} bytes are held of {pending} flows");
+        let after = self.all_held();
+        let mut output = std::mem::take(&mut self.dispatcher.output);
+        for (packet, to) in output.packets() {
+            let is_client =
+                |client: &&Client| client.flow.client().ip() == to && packet_is_of(packet, client);
+            match self.clients.iter().position(|client| is_client(&client)) {
+                Some(index) => {
+                    let view = whole(packet);
+                    let said = (before[index].as_ref(), after[index].as_ref(), confirmed == Some(index));
+                    if view.flags & (flags::ACK | flags::RST) == flags::ACK {
+                        self.check_acknowledgment(index, view.ack, said);
+                    }
+                }
+                None => self.check_handoff(packet, to),
+            }
+        }
+        self.map.retain(|flow, _| !output.deletes.contains(flow));
+        self.map.extend(output.updates.iter().copied());
+        output.clear();
+        self.dispatcher.output = output;
+    }
+
+    /// All up to `ack` is a node's, or is held, or was sent by the client and is answered.
+    fn check_acknowledgment(&self, index: usize, ack: u32, said: (Option<&Has>, Option<&Has>, bool)) {
+        let (before, after, confirmed) = said;
+        let states = || before.into_iter().chain(after);
+        if states().any(|has| has.answered) {
+            let sent = ack.wrapping_sub(ORIGIN) as usize;
+            assert!(!self.pure || sent <= self.clients[index].next + 1, "nobody has sent byte {sent}");
+            return;
+        }
+        let with_node = states().all(|has| has.with_node);
+        let before_that = before.is_some_and(|has| has.acknowledged);
+        assert!(confirmed || before_that || !with_node, "no node has said that it has what came before");
+        let is_held = |from: u32| {
+            let mut at = from;
+            let mut holds = after.into_iter().chain(before).flat_map(|has| &has.held);
+            while at != ack {
+                let next = holds.find(|(start, end)| *start == at && end != start);
+                let Some((_, end)) = next else { return false };
+                at = *end;
+            }
+            true
+        };
+        assert!(states().any(|has| is_held(has.next)), "{ack} is acknowledged and not held");
+    }
+
+    fn check_handoff(&mut self, packet: &[u8], to: IpAddr) {
+        assert_eq!(fold(sum(&packet[..20])), 0);
+        assert_eq!(usize::from(u16::from_be_bytes([packet[2], packet[3]])), packet.len());
+        let shim: sb_shim = read_from(&packet[20..]).expect("a whole handoff packet");
+        assert_eq!(usize::from(u16::from_be(shim.len)), packet.len() - 20);
+        let inner = &packet[20 + size_of::<sb_shim>()..];
+        let view = TcpView::parse(inner).expect("a packet of TCP inside");
+        assert_eq!(view.end, inner.len());
+        let (node, key) = (address_bytes(to), keys::handoff_key(&KEY));
+        let of =
+            |client: &Client| handoff::tag(&key, node, &client.flow, &view, &shim.option) == shim.option.tag;
+        let index = self.clients.iter().position(of).expect("a tag of one of the flows");
+        if self.pure {
+            whole(inner);
+            let client = &self.clients[index];
+            let from = view.seq.wrapping_sub(ORIGIN) as usize;
+            let data = &inner[view.data..view.end];
+            assert!(data.is_empty() || client.stream[from..].starts_with(data), "other data at {from}");
+        }
+        if self.asked.len() == 16 {
+            self.asked.pop_front();
+        }
+        let (flow, option) = (index, shim.option);
+        self.asked.push_back(Asked { node: to, flow, option, packet: inner.to_vec() });
+    }
+
+    /// Nobody says anything any more.
+    fn fall_silent(&mut self) {
+        for _ in 0..1000 {
+            let Some(deadline) = self.dispatcher.deadline() else {
+                assert_eq!((self.dispatcher.pending(), self.dispatcher.held()), (0, 0));
+                return;
+            };
+            self.now = self.now.max(deadline);
+            self.on_time();
+        }
+        panic!("{} flows never end", self.dispatcher.pending());
+    }
+}
+
+/// Whether it goes to the client's port.
+fn packet_is_of(packet: &[u8], client: &Client) -> bool {
+    let tcp = if packet[0] >> 4 == 4 { 20 } else { 40 };
+    packet[tcp + 2..tcp + 4] == client.flow.client().port().to_be_bytes()
+}
+
+/// What a packet is read as; it is whole, and its checksums are right.
+fn whole(packet: &[u8]) -> TcpView {
+    let view = TcpView::parse(packet).expect("a packet of TCP");
+    assert_eq!(view.end, packet.len());
+    let addresses = if view.tcp == 20 { 12..20 } else { 8..40 };
+    assert!(view.tcp == 40 || fold(sum(&packet[..20])) == 0);
+    let pseudo = sum(&packet[addresses]) + 6 + (view.end - view.tcp) as u64;
+    assert_eq!(fold(pseudo + sum(&packet[view.tcp..])), 0);
+    view
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Case {
+    #[generator(bolero::produce::<Vec<Step>>().with().len(0usize..40))]
+    steps: Vec<Step>,
+}
+
+#[test]
+fn whatever_comes() {
+    let (texts, watchdog) = (texts(), Watchdog::new());
+    check!().with_test_time(fuzzing::time()).with_type::<Case>().for_each(|case| {
+        watchdog.watch(|| {
+            let mut fuzz = Fuzz::new();
+            case.steps.iter().for_each(|step| fuzz.step(step, &texts));
+            fuzz.fall_silent();
+        });
+    });
+}
