@@ -26,6 +26,8 @@ pub const CWR: u8 = 0x80;
 const CHUNK: usize = 1300;
 /// After so much silence what is not acknowledged is sent again.
 const RESEND: Duration = Duration::from_millis(250);
+/// So many SYNs are sent.
+const SYNS: u32 = 8;
 const PACKET_BYTES: usize = 1 << 17;
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
@@ -296,15 +298,16 @@ impl Connection<'_> {
         }
         let tcp_flags = flags::SYN | if ecn { ECE | CWR } else { 0 };
         let window = self.window;
-        self.send(&Packet { seq: self.isn, flags: tcp_flags, window, options, ..Packet::default() })?;
-        let deadline = Instant::now() + PATIENCE;
-        while let Some(segment) = self.receive(deadline)? {
-            if segment.has(flags::SYN | flags::ACK) && segment.ack == self.isn.wrapping_add(1) {
-                return Ok(segment);
+        let syn = Packet { seq: self.isn, flags: tcp_flags, window, options, ..Packet::default() };
+        for _ in 0..SYNS {
+            self.send(&syn)?;
+            let deadline = Instant::now() + RESEND;
+            while let Some(segment) = self.receive(deadline)? {
+                if segment.has(flags::SYN | flags::ACK) && segment.ack == self.isn.wrapping_add(1) {
+                    return Ok(segment);
+                }
             }
         }
-        let neigh = self.stack.cluster.client().run(["ip", "neigh"])?.success()?;
-        eprintln!("NEIGH {neigh} {} {:#}", self.isn, self.stack.cluster.switch_status()?["counters"]);
         Err("no SYN-ACK".into())
     }
 

@@ -2,7 +2,7 @@
 
 use switchback_http::framing::{self, Followed};
 use switchback_http::{Body, Limits, Reject};
-use switchback_wire::{SB_FRAMING_TRAILER_MAX, sb_framing};
+use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_STATES, SB_FRAMING_TRAILER_MAX, sb_framing};
 
 fn chunked() -> sb_framing {
     Body::Chunked.framing(&Limits::default())
@@ -64,6 +64,13 @@ fn the_data_of_all_chunks_is_within_the_limit() {
         let rejected = Followed::Rejected(Reject::BodyTooLong, text.len() - 1);
         assert_eq!(follow(&mut Body::Chunked.framing(&limits), text), rejected, "{text:?}");
     }
+}
+
+#[test]
+fn a_state_that_no_message_has_is_lost() {
+    let mut framing = sb_framing { state: SB_FRAMING_STATES as u16, ..Default::default() };
+    assert_eq!(follow(&mut framing, "0"), Followed::Lost);
+    assert_eq!(framing.state, SB_FRAMING_LOST as u16);
 }
 
 #[test]

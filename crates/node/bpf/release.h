@@ -48,10 +48,21 @@ static __always_inline int is_unanswered(const struct sb_owned *flow)
                (flow->framing.state == SB_FRAMING_NONE || flow->framing.state == SB_FRAMING_HEAD);
 }
 
+/* Nobody would miss anything. */
+static __always_inline int can_go(const struct socket_facts *facts, const struct handoff *h,
+                                  const struct sb_owned *flow, int abort)
+{
+        if (facts->kind != SOCKET_LIVE || !is_quiet(facts, h))
+                return 0;
+        if (abort)
+                return is_last(flow);
+        return facts->state == TCP_ESTABLISHED && is_done(facts, h, flow);
+}
+
 static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
-        int abort = h->option.flags & SB_FLAG_ABORT, ready;
+        int abort = h->option.flags & SB_FLAG_ABORT;
         struct socket_facts facts = {};
         __u8 before;
 
@@ -69,16 +80,14 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         if ((__s32)(facts.rcv_nxt - h->seq) > 0)
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
         note_requests(flow, h);
-        /* Mute first, then look: what the server writes from here on does not leave. */
+        /* A flow that stays is never mute, not even for a moment: its responses would be followed with a gap. */
+        if (!can_go(&facts, h, flow, abort))
+                return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
+        /* Mute, then look again: what the server writes from here on does not leave. */
         before = flow->state;
         flow->state = SB_OWN_RELEASED;
         read_socket(skb, h, &facts);
-        ready = facts.kind == SOCKET_LIVE && is_quiet(&facts, h);
-        if (abort)
-                ready = ready && is_last(flow);
-        else
-                ready = ready && facts.state == TCP_ESTABLISHED && is_done(&facts, h, flow);
-        if (!ready) {
+        if (!can_go(&facts, h, flow, abort)) {
                 flow->state = before;
                 return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
         }

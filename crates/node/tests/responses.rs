@@ -4,9 +4,12 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::Result;
 use common::flow::*;
+use common::{Raw, Result};
+use switchback_wire::packet::TcpView;
 use switchback_wire::{sb_op, sb_reason, sb_reason::*};
 
 #[test]
@@ -168,6 +171,42 @@ fn a_server_that_answers_before_it_reads_keeps_the_flow() -> Result<()> {
     assert_eq!(flow.release()?, (SB_OP_BUSY, 0));
     flow.server().read_exact(&mut [0; GET.len()])?;
     assert_eq!(flow.release()?, (SB_OP_RELEASED, 0));
+    Ok(())
+}
+
+/// A node that looks whether it can give a flow up must not keep anything of its response back.
+#[test]
+fn a_response_goes_on_while_a_switch_asks_for_the_flow() -> Result<()> {
+    const LEN: usize = 4_000_000;
+    let world = World::up(false)?;
+    let mut flow = world.flow()?;
+    flow.request(GET)?;
+    let response =
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n").into_bytes(), vec![b'x'; LEN]].concat();
+    let inner = flow.packet(&[]);
+    let view = TcpView::parse(&inner).ok_or("no TCP packet")?;
+    let release = flow.handed_over(SB_OP_RELEASE, 0, &view, &inner);
+    let (raw, node) = (Raw::open(world.lab.switch(0))?, world.node().ipv4().into());
+    let served = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            while !served.load(Ordering::Relaxed) {
+                raw.send(node, &release).expect("the switch can send");
+            }
+        });
+        let write =
+            |mut server: &TcpStream| response.chunks(200).try_for_each(|piece| server.write_all(piece));
+        let done = flow.serve_by(&response, write, true);
+        served.store(true, Ordering::Relaxed);
+        asking.join().expect("the switch can send");
+        done
+    })?;
+    println!("asked {} times", world.count("busy")?);
+    assert!(world.count("busy")? > 100);
+    assert_eq!(
+        ["muted", "lost_track", "responses"].map(|name| world.count(name).ok()),
+        [Some(0), Some(0), Some(1)]
+    );
     Ok(())
 }
 

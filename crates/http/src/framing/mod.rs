@@ -111,7 +111,7 @@ pub enum Followed {
     Ends(usize),
     /// The bytes are no such message; the one at the index is the first that shows it.
     Rejected(Reject, usize),
-    /// It is a response whose end cannot be told, or was lost before.
+    /// It is a response whose end cannot be told, or was lost before, or `framing` has no state of a message.
     Lost,
 }
 
@@ -136,7 +136,11 @@ impl Table {
                 at += skip(framing, bytes.len() - at);
                 continue;
             }
-            let cell = self.cells[usize::from(framing.state) << 8 | usize::from(byte)];
+            // A map that another version has written may say anything.
+            let Some(&cell) = self.cells.get(usize::from(framing.state) << 8 | usize::from(byte)) else {
+                framing.state = LOST;
+                return Followed::Lost;
+            };
             if let Err(reason) = act(framing, cell, byte, head) {
                 framing.state = LOST;
                 return Followed::Rejected(reason, at);

@@ -12,9 +12,7 @@ use switchback_lab::{Host, Lab};
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_op, sb_option};
 
-use super::{
-    Handoff, PATIENCE, Result, Sniffer, answer, config, counter, data_from, listen, send_raw, start,
-};
+use super::{Handoff, PATIENCE, Raw, Result, Sniffer, answer, config, counter, data_from, listen, start};
 
 pub use sb_op::*;
 
@@ -28,6 +26,7 @@ pub struct World {
     pub vip: IpAddr,
     pub sniffer: Sniffer,
     config: PathBuf,
+    raw: Raw,
     ear: UdpSocket,
     listener: TcpListener,
     next_port: Cell<u16>,
@@ -45,8 +44,9 @@ impl World {
         } else {
             (lab.client(0).ipv4().into(), lab.vip4().into())
         };
-        let (ear, sniffer) = (listen(lab.switch(0))?, Sniffer::open(lab.client(0))?);
-        Ok(World { client, vip, sniffer, config, ear, listener, next_port: Cell::new(40_000), lab })
+        let (raw, ear) = (Raw::open(lab.switch(0))?, listen(lab.switch(0))?);
+        let sniffer = Sniffer::open(lab.client(0))?;
+        Ok(World { client, vip, sniffer, config, raw, ear, listener, next_port: Cell::new(40_000), lab })
     }
 
     pub fn node(&self) -> &Host {
@@ -95,10 +95,16 @@ impl Flow<'_> {
         self.send_at(op, more_flags, &view, inner)
     }
 
+    /// Sends any packet about the flow, with this position in it.
     pub fn send_at(&self, op: sb_op, more_flags: u32, view: &TcpView, inner: &[u8]) -> Result<()> {
-        let (switch, node) = (self.world.lab.switch(0), self.world.node().ipv4().into());
+        self.world.raw.send(self.world.node().ipv4().into(), &self.handed_over(op, more_flags, view, inner))
+    }
+
+    /// The handoff packet from the switch to the node.
+    pub fn handed_over(&self, op: sb_op, more_flags: u32, view: &TcpView, inner: &[u8]) -> Vec<u8> {
+        let (switch, node) = (self.world.lab.switch(0).ipv4(), self.world.node().ipv4());
         let handoff = Handoff { flags: self.handoff.flags | more_flags, ..self.handoff };
-        send_raw(switch, node, &handoff.encode_at(op, switch.ipv4().into(), node, view, inner))
+        handoff.encode_at(op, switch.into(), node.into(), view, inner)
     }
 
     /// The node's next answer about this flow.

@@ -193,13 +193,25 @@ impl Handoff {
     }
 }
 
+/// Sends whole IPv4 packets from a host.
+pub struct Raw(OwnedFd);
+
+impl Raw {
+    pub fn open(from: &Host) -> Result<Raw> {
+        let open = || socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+        Ok(Raw(from.enter(open)??))
+    }
+
+    pub fn send(&self, to: IpAddr, packet: &[u8]) -> Result<()> {
+        let to: SockaddrStorage = SocketAddr::new(to, 0).into();
+        sendto(self.0.as_raw_fd(), packet, &to, MsgFlags::empty())?;
+        Ok(())
+    }
+}
+
 /// Sends a whole IPv4 packet from a host.
 pub fn send_raw(from: &Host, to: IpAddr, packet: &[u8]) -> Result<()> {
-    let raw = from
-        .enter(|| socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw))??;
-    let to: SockaddrStorage = SocketAddr::new(to, 0).into();
-    sendto(raw.as_raw_fd(), packet, &to, MsgFlags::empty())?;
-    Ok(())
+    Raw::open(from)?.send(to, packet)
 }
 
 /// A switch's ear for the nodes' answers.

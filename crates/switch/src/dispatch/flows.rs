@@ -108,7 +108,7 @@ impl PendingFlows {
     pub fn room(&self, limits: &Limits, flow: &sb_flow, pending: &Pending, more: usize) -> Result<(), Full> {
         let cost = pending.cost() + more;
         let by_source = self.cost_by_source.get(&source(flow)).copied().unwrap_or(0);
-        if pending.held.bytes() + more > limits.held_per_flow {
+        if pending.held.bytes() + pending.sent.bytes() + more > limits.held_per_flow {
             Err(Full::Flow)
         } else if by_source + cost > limits.held_per_source {
             Err(Full::Source)

@@ -95,6 +95,13 @@ impl Held {
         self.packets.iter()
     }
 
+    /// Forgets the last packet if it lies beyond sequence number `from`; false if it does not.
+    pub fn forget_last(&mut self, from: u32) -> bool {
+        let Some(last) = self.packets.pop_if(|last| before(from, last.view.seq)) else { return false };
+        self.bytes -= last.bytes.len();
+        true
+    }
+
     /// Adds what the packet has at or after sequence number `from` and is not held yet.
     pub fn insert(&mut self, packet: &HeldPacket, from: u32) {
         self.insert_part(packet, from, packet.end());

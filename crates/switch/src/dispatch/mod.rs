@@ -226,7 +226,7 @@ impl Dispatcher {
             self.ask_for_progress(flow, &entry, &view);
         }
         let mut pending = Pending::new(entry, at.now);
-        if before(entry.next, held.end()) && self.has_room(flow, &pending, packet.len()) {
+        if before(entry.next, held.end()) && self.has_room(flow, &mut pending, &held) {
             pending.hold(&held);
             self.advance(at, flow, &mut pending);
             self.help(at, flow, &mut pending);

@@ -208,8 +208,17 @@ impl Pending {
 
     /// The client's next sequence number, as far as it is known here.
     pub fn expected(&self) -> u32 {
-        let end = self.sent.last().map_or(self.entry.next, HeldPacket::end);
+        let end = self.entry.next.wrapping_add(self.sent.stream(self.entry.next).len() as u32);
         end.wrapping_add(self.held.stream(end).len() as u32)
+    }
+
+    /// Makes room for a packet that brings what is missing, if it does so, by forgetting the data that is farthest
+    /// beyond the gap; false if there is nothing to forget.
+    pub fn make_room(&mut self, packet: &TcpView) -> bool {
+        let expected = self.expected();
+        let end = packet.seq.wrapping_add(packet.len() as u32);
+        let brings = !before(expected, packet.seq) && before(expected, end);
+        brings && (self.held.forget_last(expected) || self.sent.forget_last(expected))
     }
 
     /// The client has closed, and nothing is missing before its FIN.

@@ -41,7 +41,7 @@ impl Dispatcher {
             return;
         }
         let Some(held) = HeldPacket::new(packet) else { return };
-        if !self.has_room(flow, pending, packet.len()) {
+        if !self.has_room(flow, pending, &held) {
             return;
         }
         pending.catch_up(entry);
@@ -80,11 +80,15 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the flow may hold a packet of this length. Where the whole switch holds too much, the clients that have
-    /// been slow for longest have to send again.
-    pub(super) fn has_room(&mut self, flow: &sb_flow, pending: &Pending, len: usize) -> bool {
+    /// Whether the flow may hold the packet. Where it has too much itself, what lies beyond a gap gives way to what is
+    /// missing; where the whole switch has, the clients that have been slow for longest have to send again.
+    pub(super) fn has_room(&mut self, flow: &sb_flow, pending: &mut Pending, packet: &HeldPacket) -> bool {
         loop {
-            let Err(full) = self.pending.room(&self.plan.limits, flow, pending, len) else { return true };
+            let room = self.pending.room(&self.plan.limits, flow, pending, packet.bytes.len());
+            let Err(full) = room else { return true };
+            if full == Full::Flow && pending.make_room(&packet.view) {
+                continue;
+            }
             let slowest = if full == Full::Switch { self.pending.take_slowest() } else { None };
             let Some((other, mut slowest)) = slowest else {
                 self.stats.dropped(full);

@@ -313,4 +313,11 @@ fn held_bytes_are_bounded() {
     }
     assert!(world.dispatcher.stats.dropped_flow_full > 0);
     assert!(world.dispatcher.held() <= 66 << 10, "{}", world.dispatcher.held());
+    // What is missing is let in, and what lies farthest beyond it goes.
+    world.client_packet(&data(21, 0, &[b'x'; 79]));
+    assert!(world.dispatcher.held() <= 66 << 10, "{}", world.dispatcher.held());
+    let asked = world.client_packet(&data(200, 0, &[b'x'; 100]));
+    assert!(asked.is_empty());
+    let acknowledged = TcpView::parse(world.to_client.last().expect("a report of the gap")).unwrap();
+    assert_eq!(acknowledged.ack, ORIGIN, "nothing is acknowledged so early");
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bolero::{TypeGenerator, check};
 use fuzzing::{Edit, Input, Watchdog};
 use switchback_config::ClusterKey;
-use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
+use switchback_wire::packet::{TcpView, bring_up_to_date, flags, fold, segment, sum};
 use switchback_wire::*;
 
 use super::model::{CONFIG, SERVER};
@@ -188,7 +188,7 @@ struct Fuzz {
     map: HashMap<sb_flow, sb_flow_entry>,
     clients: Vec<Client>,
     asked: VecDeque<Asked>,
-    /// No packet so far had wrong checksums, or data from elsewhere.
+    /// No packet so far had wrong checksums, or other data than the stream.
     pure: bool,
 }
 
@@ -270,11 +270,9 @@ impl Fuzz {
                 let client = &self.clients[index];
                 option.next = next.map_or(option.next, |place| client.seq(place).to_be());
                 let mut packet = about.packet.clone();
-                if let (Some(acked), true) = (acked, packet.len() > 60) {
-                    // What a node has sent: its word about a release says so.
-                    let at = if packet[0] >> 4 == 4 { 28 } else { 48 };
-                    packet[at..at + 4].copy_from_slice(&SERVER.wrapping_add((*acked).into()).to_be_bytes());
-                    self.pure = false;
+                if let (Some(acked), Some(mut view)) = (acked, TcpView::parse(&packet)) {
+                    // How much a node has sent: its word about a release says so.
+                    bring_up_to_date(&mut packet, &mut view, SERVER.wrapping_add((*acked).into()), None);
                 }
                 let node = node.map_or(about.node, |last| IpAddr::from([192, 0, 2, 20 + last % 5]));
                 let kind = sb_record_kind::SB_RECORD_HANDOFF as u32;

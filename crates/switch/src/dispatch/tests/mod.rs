@@ -3,5 +3,6 @@
 
 mod bodies;
 mod cases;
+mod fuzz;
 mod model;
 mod random;
