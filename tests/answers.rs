@@ -211,8 +211,9 @@ fn answered(cluster: &Cluster, long: usize, at_once: usize) -> Result {
     assert_eq!(status["dispatch"]["answered"], serde_json::json!(expected));
     // Nobody has to be given up.
     wait_until("flows", PATIENCE, || cluster.flows(), |flows| *flows == 0)?;
-    assert_eq!(cluster.switch_status()?["dispatch"]["pending"], 0);
-    assert_eq!(resets.to_host()?.packets, 0, "RSTs to the client");
+    let dispatch = cluster.switch_status()?["dispatch"].clone();
+    assert_eq!(dispatch["pending"], 0);
+    assert_eq!(resets.to_host()?.packets, 0, "RSTs to the client: {dispatch}");
     let (from, to) = (ends.from_host()?.packets, ends.to_host()?.packets);
     println!("{count} answers, FINs: {from} of the client, {to} to it");
     assert!(from >= count && to >= count, "{from} and {to} FINs for {count} connections");

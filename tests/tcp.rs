@@ -40,7 +40,6 @@ fn show(plan: Plan, behaviours: &[Behaviour]) -> Result {
         let shown =
             shown.unwrap_or_else(|_| Err("it panicked".into())).and_then(|()| all_over(&cluster, name));
         println!("{name}: {:?}", begun.elapsed());
-        if shown.is_err() { println!("{} {}", cluster.client().run(["ip","neigh"])?.success()?, cluster.switch_status()?["dispatch"]); }
         failed.extend(shown.err().map(|error| format!("{name}: {error}")));
     }
     assert!(failed.is_empty(), "{failed:#?}");

@@ -44,7 +44,9 @@ impl<'a> Stack<'a> {
         let host = cluster.client();
         let addresses: [IpAddr; 2] = ["192.0.2.219".parse()?, "2001:db8::219".parse()?];
         host.run(["ip", "addr", "add", "192.0.2.219/32", "dev", "eth0"])?.success()?;
-        host.run(["ip", "addr", "add", "2001:db8::219/128", "dev", "eth0", "nodad"])?.success()?;
+        // With no preference, so that the kernel's own connections do not begin there.
+        let words = ["2001:db8::219/128", "dev", "eth0", "nodad", "preferred_lft", "0"];
+        host.run([&["ip", "addr", "add"], &words[..]].concat())?.success()?;
         let chain = "table inet quiet {\nchain in {\ntype filter hook prerouting priority -300;\n\
                      ip daddr 192.0.2.219 meta l4proto tcp drop\n\
                      ip6 daddr 2001:db8::219 meta l4proto tcp drop\n}\n}";
@@ -102,7 +104,8 @@ pub struct Syn {
 impl Syn {
     /// What most stacks offer.
     pub const USUAL: Syn = Syn { mss: Some(1460), wscale: Some(7), sack: true, timestamps: true, ecn: false };
-    pub const NOTHING: Syn = Syn { mss: None, wscale: None, sack: false, timestamps: false, ecn: false };
+    /// The least that there is.
+    pub const LITTLE: Syn = Syn { mss: Some(1400), wscale: None, sack: false, timestamps: false, ecn: false };
 }
 
 /// A packet to be sent.
@@ -161,7 +164,7 @@ impl Packet {
             let mut out = vec![0x40 | words as u8, self.tos];
             out.extend(len.to_be_bytes());
             out.extend([0x12, 0x34]);
-            out.extend((offset as u16 / 8 | if more { 0x2000 } else { 0 }).to_be_bytes());
+            out.extend(((offset as u16 / 8) | if more { 0x2000 } else { 0 }).to_be_bytes());
             out.extend([64, TCP, 0, 0]);
             out.extend(from.octets());
             out.extend(to.octets());
@@ -197,7 +200,6 @@ pub struct Segment {
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
-    pub window: u16,
     pub tos: u8,
     options: Vec<u8>,
     pub data: Vec<u8>,
@@ -433,7 +435,6 @@ impl Connection<'_> {
             seq: view.seq,
             ack: view.ack,
             flags: view.flags,
-            window: u16::from_be_bytes([packet[view.tcp + 14], packet[view.tcp + 15]]),
             tos,
             options: packet[view.tcp + 20..view.data].to_vec(),
             data: packet[view.data..view.end].to_vec(),

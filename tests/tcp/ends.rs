@@ -209,7 +209,7 @@ fn a_port_again_while_the_server_is_in_time_wait(cluster: &Cluster, stack: &Stac
         for round in 0..ROUNDS {
             let run = || -> Result {
                 let mut connection =
-                    stack.connect(v6, port, if round % 2 == 0 { Syn::USUAL } else { Syn::NOTHING })?;
+                    stack.connect(v6, port, if round % 2 == 0 { Syn::USUAL } else { Syn::LITTLE })?;
                 connection.write(LAST.as_bytes())?;
                 connection.expect(200, SMALL)?;
                 connection.read_until("FIN", |c| c.ended.is_some())?;

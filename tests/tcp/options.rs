@@ -27,6 +27,7 @@ fn options() -> Result {
 
 /// Every set of options is answered with what it has and nothing else, and every connection moves.
 fn every_set_of_options(_: &Cluster, stack: &Stack) -> Result {
+    let mut failed = Vec::new();
     for bits in 0..64 {
         let bit = |index: u32| bits >> index & 1 == 1;
         let syn = Syn {
@@ -36,19 +37,20 @@ fn every_set_of_options(_: &Cluster, stack: &Stack) -> Result {
             timestamps: bit(3),
             ecn: bit(4),
         };
-        let mut connection = stack.socket(bit(5), port())?;
-        let answer = connection.open(syn)?;
-        let offers = (answer.option(3).is_some(), answer.option(4).is_some(), answer.option(8).is_some());
-        assert_eq!(offers, (syn.wscale.is_some(), syn.sack, syn.timestamps), "{syn:?}");
-        assert_eq!((answer.option(2).is_some(), answer.has(ECE)), (true, syn.ecn), "{syn:?}");
-        let run = |connection: &mut super::client::Connection| -> Result {
+        let run = || -> Result {
+            let mut connection = stack.socket(bit(5), port())?;
+            let answer = connection.open(syn)?;
+            let offers = (answer.option(3).is_some(), answer.option(4).is_some(), answer.option(8).is_some());
+            assert_eq!(offers, (syn.wscale.is_some(), syn.sack, syn.timestamps));
+            assert_eq!((answer.option(2).is_some(), answer.has(ECE)), (true, syn.ecn));
             connection.get("/small", SMALL)?;
             connection.get("/img/small", IMG_SMALL)?;
             connection.get("/small", SMALL)?;
             connection.close()
         };
-        run(&mut connection).map_err(|error| format!("{syn:?}: {error}"))?;
+        failed.extend(run().err().map(|error| format!("IPv6 {}, {syn:?}: {error}", bit(5))));
     }
+    assert!(failed.is_empty(), "{failed:#?}");
     Ok(())
 }
 
@@ -155,11 +157,12 @@ fn congestion_notification(_: &Cluster, stack: &Stack) -> Result {
                 let segments = connection.read_for(QUIET)?;
                 let data: Vec<_> = segments.iter().filter(|segment| !segment.data.is_empty()).collect();
                 assert!(!data.is_empty(), "no response");
-                let capable = data.iter().all(|segment| segment.tos & CE != 0);
+                // Not all: what is sent again never is (RFC 3168 section 6.1.5).
+                let capable = data.iter().any(|segment| segment.tos & CE != 0);
                 let echoed = segments.iter().any(|segment| segment.has(ECE));
-                assert_eq!(capable, ecn, "IPv6 {v6}, {path}: {data:?}");
+                assert_eq!(capable, ecn, "IPv6 {v6}, {path}");
                 if path == "/small" {
-                    assert_eq!(echoed, ecn, "IPv6 {v6}, {path}: {segments:?}");
+                    assert_eq!(echoed, ecn, "IPv6 {v6}, {path}");
                 }
                 // CWR: the client has slowed down.
                 connection.tos = 0;

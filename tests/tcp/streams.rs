@@ -41,7 +41,7 @@ fn windows_are_kept() -> Result {
 /// A connection is there, says the switch before the first request and the server after it (RFC 9293 section 3.8.4).
 fn keep_alive_probes(cluster: &Cluster, stack: &Stack) -> Result {
     for v6 in [false, true] {
-        for syn in [Syn::USUAL, Syn::NOTHING] {
+        for syn in [Syn::USUAL, Syn::LITTLE] {
             let mut connection = stack.connect(v6, port(), syn)?;
             for idle in [false, true] {
                 if idle {
@@ -130,7 +130,7 @@ fn retransmissions_with_other_boundaries(_: &Cluster, stack: &Stack) -> Result {
         &[(3, 2), (200, 17), (1000, 1000)],
     ];
     for v6 in [false, true] {
-        for syn in [Syn::USUAL, Syn::NOTHING] {
+        for syn in [Syn::USUAL, Syn::LITTLE] {
             for row in rows {
                 for backwards in [false, true] {
                     let run = || -> Result {
@@ -222,7 +222,8 @@ fn data_outside_the_window(_: &Cluster, stack: &Stack) -> Result {
                     connection.get("/img/small", IMG_SMALL)?;
                     connection.close()
                 };
-                failed.extend(run().err().map(|error| format!("{state}, {distance} away, IPv6 {v6}: {error}")));
+                failed
+                    .extend(run().err().map(|error| format!("{state}, {distance} away, IPv6 {v6}: {error}")));
             }
         }
     }

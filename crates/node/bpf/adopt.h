@@ -314,7 +314,10 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         return deliver(skb, h);
 }
 
-/* Data that the switch has acknowledged to the client: nobody but the switch sends it again. */
+/*
+ * How far the node has come. With data: it is data that the switch has acknowledged to the client, so nobody but the
+ * switch sends it again; if it is not here yet, it is taken as forwarded.
+ */
 static __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
@@ -322,8 +325,9 @@ static __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 
         read_socket(skb, h, &facts);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
-            (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0) {
+            (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {
                 h->option.op = SB_OP_CONFIRMED;
+                h->option.next = bpf_htonl(facts.rcv_nxt);
                 count(SB_NODE_CONFIRMED);
                 return ANSWER;
         }

@@ -22,9 +22,6 @@ use switchback_wire::{
     NodeCounter, address_bytes, bytes_of, read_from, sb_node_settings, sb_owned, sb_ownership,
 };
 
-#[cfg(test)]
-mod tests;
-
 use crate::skeleton::{NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
 /// Entries that one system call reads.
@@ -223,3 +220,6 @@ fn attach_tcx(program: &Program<'_>, index: u32) -> libbpf_rs::Result<Link> {
 pub(crate) fn cannot_load(error: Error) -> Error {
     error.remedy("`switchback doctor` tells what this machine lacks")
 }
+
+#[cfg(test)]
+mod tests;

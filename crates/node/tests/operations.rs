@@ -5,7 +5,7 @@ mod common;
 use std::io::Read;
 
 use common::flow::*;
-use common::{Handoff, Result, wait_for_counter};
+use common::{Handoff, Raw, Result, wait_for_counter};
 use switchback_wire::packet::{TcpView, bare, flags, fold, sum};
 use switchback_wire::{SB_FLAG_REQUEST, sb_reason};
 
@@ -44,7 +44,7 @@ fn data_is_confirmed_once_it_is_there() -> Result<()> {
 }
 
 /// A copy that was delayed on its way changes nothing: not for a flow that has gone, and not for one that has come
-/// back with a later request. (Before the kernel has its socket, too: see `src/programs/tests/counters.rs`.)
+/// back with a later request.
 #[test]
 fn an_old_adoption_is_not_repeated() -> Result<()> {
     const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
@@ -69,6 +69,39 @@ fn an_old_adoption_is_not_repeated() -> Result<()> {
     flow.serve(NO_CONTENT)?;
     assert_eq!(flow.release()?, (SB_OP_RELEASED, 0));
     assert_eq!((world.count("adopted")?, world.count("cured")?, world.count("drop_stale")?), (2, 0, 1));
+    Ok(())
+}
+
+/// Likewise when both come together, and the kernel has no socket yet.
+#[test]
+fn the_later_of_two_adoptions_counts() -> Result<()> {
+    const FLOWS: usize = 60;
+    let world = World::up(false)?;
+    let mut flows = Vec::new();
+    let mut packets = Vec::new();
+    for _ in 0..FLOWS {
+        let mut flow = world.flow()?;
+        let older = flow.handed_over(SB_OP_ADOPT, 0, GET);
+        flow.handoff.seq = flow.handoff.seq.wrapping_add(GET.len() as u32);
+        packets.extend([flow.handed_over(SB_OP_ADOPT, 0, GET), older]);
+        flows.push(flow);
+    }
+    let raw = Raw::open(world.lab.switch(0))?;
+    for packet in &packets {
+        raw.send(world.node().ipv4().into(), packet)?;
+    }
+    assert_eq!(wait_for_counter(world.node(), "adopted", FLOWS as u64)?, FLOWS as u64);
+    for flow in flows {
+        flow.say(SB_OP_PROBE, 0, &[])?;
+        let mut option = flow.answer()?.0;
+        while option.op != SB_OP_OWNED as u8 {
+            assert_eq!(option.op, SB_OP_ADOPTED as u8);
+            option = flow.answer()?.0;
+        }
+        assert_eq!(u32::from_be(option.next), flow.handoff.seq.wrapping_add(GET.len() as u32));
+    }
+    println!("{} were dropped", world.count("drop_stale")?);
+    assert_eq!((world.count("adopted")?, world.count("cured")?), (FLOWS as u64, 0));
     Ok(())
 }
 
@@ -131,12 +164,12 @@ fn path_mtu_is_learned(v6: bool) -> Result<()> {
     assert!(sockets()?.contains("pmtu:1500"), "{}", sockets()?);
 
     // Not what they say they are.
-    flow.send_at(SB_OP_FORWARD, 0, &view, &message)?;
+    flow.send_at(SB_OP_FORWARD, &view, &message)?;
     flow.say(SB_OP_ICMP, 0, &[])?;
     assert_eq!(wait_for_counter(world.node(), "drop_malformed", 2)?, 2);
     assert!(sockets()?.contains("pmtu:1500"), "{}", sockets()?);
 
-    flow.send_at(SB_OP_ICMP, 0, &view, &message)?;
+    flow.send_at(SB_OP_ICMP, &view, &message)?;
     assert_eq!(wait_for_counter(world.node(), "icmp", 1)?, 1);
     // Shown with the next packet.
     flow.request(GET)?;

@@ -27,7 +27,8 @@ enum sb_op {
         SB_OP_RELEASE = 3, /* give the flow up, if the last response is complete and acknowledged */
         SB_OP_PROBE = 4,   /* who owns this flow? */
         SB_OP_ICMP = 5,    /* the inner packet is an ICMP error about a packet of the flow's server */
-        SB_OP_CONFIRM = 6, /* as FORWARD, unless the node has all data up to the packet's end: then say so */
+        SB_OP_CONFIRM =
+            6, /* how far have you come? With data: as FORWARD, unless the node has all up to its end */
         /* Node to switch. */
         SB_OP_ADOPTED = 16,
         SB_OP_REFUSED = 17,   /* carries the refused packet and a reason */
@@ -35,7 +36,7 @@ enum sb_op {
         SB_OP_BUSY = 19,      /* not released: the response is not complete and acknowledged yet */
         SB_OP_CLOSED = 20,    /* the flow's socket is gone */
         SB_OP_OWNED = 21,     /* the answer to PROBE, with what a flow entry needs */
-        SB_OP_CONFIRMED = 22, /* the answer to CONFIRM */
+        SB_OP_CONFIRMED = 22, /* `next` is up to where the node has all data */
 };
 
 enum sb_reason {

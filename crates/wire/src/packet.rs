@@ -60,12 +60,18 @@ impl TcpView {
 
 /// (TSval, TSecr) of a packet that has the option.
 pub fn timestamps(packet: &[u8], view: &TcpView) -> Option<(u32, u32)> {
+    let at = timestamps_at(packet, view)?;
+    Some((be32(packet, at + 2), be32(packet, at + 6)))
+}
+
+/// Where the option with the timestamps is.
+fn timestamps_at(packet: &[u8], view: &TcpView) -> Option<usize> {
     let mut options = packet.get(view.tcp + 20..view.data)?;
     loop {
         match *options {
             [0, ..] | [] => return None,
             [1, ref rest @ ..] => options = rest,
-            [8, 10, ..] if options.len() >= 10 => return Some((be32(options, 2), be32(options, 6))),
+            [8, 10, ..] if options.len() >= 10 => return Some(view.data - options.len()),
             [_, len @ 2..=255, ..] => options = options.get(usize::from(len)..)?,
             _ => return None,
         }
@@ -79,14 +85,10 @@ pub fn bring_up_to_date(packet: &mut [u8], view: &mut TcpView, ack: u32, echo: O
         view.ack = ack;
         packet[view.tcp + 8..view.tcp + 12].copy_from_slice(&ack.to_be_bytes());
     }
-    if let (Some(echo), Some((value, old))) = (echo, timestamps(packet, view))
-        && later(echo, old)
+    if let (Some(echo), Some(at)) = (echo, timestamps_at(packet, view))
+        && later(echo, be32(packet, at + 6))
     {
-        // The option's place is found by its content, which timestamps() has just read.
-        let option = [&[8, 10][..], &value.to_be_bytes(), &old.to_be_bytes()].concat();
-        if let Some(at) = packet[view.tcp + 20..view.data].windows(10).position(|window| window == option) {
-            packet[view.tcp + 26 + at..view.tcp + 30 + at].copy_from_slice(&echo.to_be_bytes());
-        }
+        packet[at + 6..at + 10].copy_from_slice(&echo.to_be_bytes());
     }
     seal(&mut packet[..view.end], view.tcp);
 }
@@ -162,12 +164,13 @@ pub fn segment(
     build(flow, from_client, numbers, tcp_flags, &timestamp_option(timestamps), data)
 }
 
-/// An acknowledgment from the flow's VIP that also says what has come beyond a gap (RFC 2018 section 3): up to three
-/// pairs of sequence numbers, the first byte and the one after the last.
-pub fn selective_ack(
+/// An acknowledgment from the flow's VIP, which also says what has come beyond a gap (RFC 2018 section 3): up to three
+/// pairs of sequence numbers, the first byte and the one after the last. The window is as in the header, scaled.
+pub fn acknowledgment(
     flow: &sb_flow,
     numbers: (u32, u32),
     timestamps: Option<(u32, u32)>,
+    window: u16,
     blocks: &[(u32, u32)],
 ) -> Vec<u8> {
     let mut options = timestamp_option(timestamps);
@@ -179,7 +182,11 @@ pub fn selective_ack(
             options.extend_from_slice(&to.to_be_bytes());
         }
     }
-    build(flow, false, numbers, flags::ACK, &options, &[])
+    let mut packet = build(flow, false, numbers, flags::ACK, &options, &[]);
+    let tcp = packet.len() - 20 - options.len();
+    packet[tcp + 14..tcp + 16].copy_from_slice(&window.to_be_bytes());
+    seal(&mut packet, tcp);
+    packet
 }
 
 fn timestamp_option(timestamps: Option<(u32, u32)>) -> Vec<u8> {
@@ -320,12 +327,13 @@ mod tests {
     }
 
     #[test]
-    fn a_selective_ack_reads_back() {
+    fn an_acknowledgment_reads_back() {
         for (times, len) in [(None, 20 + 12), (Some((3, 4)), 20 + 24)] {
-            let packet = selective_ack(&flow(false), (1, 2), times, &[(10, 20)]);
+            let packet = acknowledgment(&flow(false), (1, 2), times, 7, &[(10, 20)]);
             let view = TcpView::parse(&packet).unwrap();
             assert_eq!((view.seq, view.ack, view.flags, view.is_empty()), (1, 2, flags::ACK, true));
             assert_eq!((view.data - view.tcp, timestamps(&packet, &view)), (len, times));
+            assert_eq!(packet[view.tcp + 14..view.tcp + 16], [0, 7]);
             assert_eq!(packet[view.data - 10..view.data], [5, 10, 0, 0, 0, 10, 0, 0, 0, 20]);
             assert_sealed(&packet, &view);
         }
@@ -397,6 +405,19 @@ mod tests {
             assert_eq!((view.ack, timestamps(&packet, &view)), (10, Some((3, 9))));
             assert_sealed(&packet, &view);
         }
+    }
+
+    /// The same bytes can stand inside of an option before it.
+    #[test]
+    fn the_echo_is_that_of_the_timestamps_and_of_no_other_option() {
+        let times = timestamp_option(Some((3, 4)));
+        let options = [&[254, 12][..], &times[2..], &times].concat();
+        let mut packet = build(&flow(false), true, (1, 2), flags::ACK, &options, b"GET");
+        let mut view = TcpView::parse(&packet).unwrap();
+        bring_up_to_date(&mut packet, &mut view, 2, Some(9));
+        assert_eq!(timestamps(&packet, &view), Some((3, 9)));
+        assert_eq!(packet[view.tcp + 20..view.tcp + 32], options[..12]);
+        assert_sealed(&packet, &view);
     }
 
     #[test]

@@ -165,9 +165,9 @@ struct AckCase {
 }
 
 #[test]
-fn selective_acks() {
+fn acknowledgments() {
     check!().with_test_time(fuzzing::time()).with_type::<AckCase>().for_each(|case| {
-        let packet = selective_ack(&flow(case.v6), case.numbers, case.timestamps, &case.blocks);
+        let packet = acknowledgment(&flow(case.v6), case.numbers, case.timestamps, 7, &case.blocks);
         let view = whole(&packet);
         assert_eq!(((view.seq, view.ack), view.flags, view.len()), (case.numbers, flags::ACK, 0));
         assert_eq!(timestamps(&packet, &view), case.timestamps);

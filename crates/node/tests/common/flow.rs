@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -84,27 +84,26 @@ impl Flow<'_> {
         self.handoff.packet(if data.is_empty() { flags::ACK } else { flags::ACK | flags::PSH }, data)
     }
 
-    /// Sends the client's data, or an acknowledgment, as `op`.
-    pub fn say(&self, op: sb_op, more_flags: u32, data: &[u8]) -> Result<()> {
-        self.send(op, more_flags, &self.packet(data))
+    /// The handoff packet with the client's data, or with an acknowledgment.
+    pub fn handed_over(&self, op: sb_op, more_flags: u32, data: &[u8]) -> Vec<u8> {
+        let inner = self.packet(data);
+        self.handed_over_at(op, more_flags, &TcpView::parse(&inner).expect("made by `packet`"), &inner)
     }
 
-    /// Sends any packet of the client.
-    pub fn send(&self, op: sb_op, more_flags: u32, inner: &[u8]) -> Result<()> {
-        let view = TcpView::parse(inner).ok_or("no TCP packet")?;
-        self.send_at(op, more_flags, &view, inner)
-    }
-
-    /// Sends any packet about the flow, with this position in it.
-    pub fn send_at(&self, op: sb_op, more_flags: u32, view: &TcpView, inner: &[u8]) -> Result<()> {
-        self.world.raw.send(self.world.node().ipv4().into(), &self.handed_over(op, more_flags, view, inner))
-    }
-
-    /// The handoff packet from the switch to the node.
-    pub fn handed_over(&self, op: sb_op, more_flags: u32, view: &TcpView, inner: &[u8]) -> Vec<u8> {
+    fn handed_over_at(&self, op: sb_op, more_flags: u32, view: &TcpView, inner: &[u8]) -> Vec<u8> {
         let (switch, node) = (self.world.lab.switch(0).ipv4(), self.world.node().ipv4());
         let handoff = Handoff { flags: self.handoff.flags | more_flags, ..self.handoff };
         handoff.encode_at(op, switch.into(), node.into(), view, inner)
+    }
+
+    /// Sends the client's data, or an acknowledgment, as `op`.
+    pub fn say(&self, op: sb_op, more_flags: u32, data: &[u8]) -> Result<()> {
+        self.world.raw.send(self.world.node().ipv4().into(), &self.handed_over(op, more_flags, data))
+    }
+
+    /// Sends any packet about the flow, with this position in it.
+    pub fn send_at(&self, op: sb_op, view: &TcpView, inner: &[u8]) -> Result<()> {
+        self.world.raw.send(self.world.node().ipv4().into(), &self.handed_over_at(op, 0, view, inner))
     }
 
     /// The node's next answer about this flow.
@@ -185,9 +184,16 @@ impl Flow<'_> {
         let server = self.server().try_clone()?;
         std::thread::scope(|scope| {
             let writer = scope.spawn(move || write(&server));
-            let received = self.receive(bytes.len(), acknowledged)?;
-            assert!(received == bytes, "{} bytes are not those that were sent", bytes.len());
-            Ok(writer.join().expect("it does not panic")?)
+            let received = self.receive(bytes.len(), acknowledged);
+            if received.is_err() {
+                // Or the writer would wait for the client for ever.
+                self.server().shutdown(Shutdown::Both)?;
+            }
+            let written = writer.join().expect("it does not panic");
+            if received? != bytes {
+                return Err("the client has not received what the server has sent".into());
+            }
+            Ok(written?)
         })
     }
 

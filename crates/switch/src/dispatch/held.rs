@@ -85,11 +85,6 @@ impl Held {
         self.packets.first()
     }
 
-    /// The last packet.
-    pub fn last(&self) -> Option<&HeldPacket> {
-        self.packets.last()
-    }
-
     /// All packets, in order.
     pub fn iter(&self) -> impl Iterator<Item = &HeldPacket> {
         self.packets.iter()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_wire::packet::{TcpView, bring_up_to_date, flags, segment, selective_ack, timestamps};
+use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::{SB_SYN_SACK, sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::{Answer, Reply};
@@ -22,6 +22,8 @@ const ATTEMPTS: u32 = 6;
 /// After this time a client is about to send its data again, and nothing else: Linux has no retransmission time-out below
 /// 200 ms. What it takes for the round trip decides how long it waits the next time that something is lost.
 const STALLED: Duration = Duration::from_millis(150);
+/// What the SYN-ACK allowed a client to send: `OUR_WINDOW` in `bpf/handshake.h`. A node's kernel takes as much.
+const WINDOW: u32 = 64_240;
 /// The longest wait between two questions whether a response is complete.
 const BUSY_MAX: Duration = Duration::from_millis(100);
 
@@ -149,7 +151,9 @@ impl Pending {
 
     /// A packet of the client: what is new in it is held.
     pub fn hold(&mut self, packet: &HeldPacket) {
-        self.last_ack = packet.view.ack;
+        if self.held.is_empty() && self.sent.is_empty() || before(self.last_ack, packet.view.ack) {
+            self.last_ack = packet.view.ack;
+        }
         self.last_timestamps = timestamps(&packet.bytes, &packet.view).map(|(value, echo)| (echo, value));
         if packet.view.flags & flags::FIN != 0 {
             self.fin = Some(packet.end());
@@ -186,19 +190,27 @@ impl Pending {
         let stretch = if self.sent.is_empty() { &self.held } else { &self.sent };
         let end = self.entry.next.wrapping_add(stretch.stream(self.entry.next).len() as u32);
         self.acknowledged = Some(end);
-        Some(segment(flow, false, (self.last_ack, end), flags::ACK, self.last_timestamps, &[]))
+        Some(self.say(flow, end, &[]))
+    }
+
+    /// The client is not to send more than the node can take that gets it all: what lies beyond a receiver's window it
+    /// drops, and with it the acknowledgments in it.
+    fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)]) -> Vec<u8> {
+        let room = self.entry.next.wrapping_add(WINDOW).wrapping_sub(ack) as i32;
+        let window = (room.max(0) as u32) >> (self.entry.wscale & 15);
+        acknowledgment(flow, (self.last_ack, ack), self.last_timestamps, window as u16, blocks)
     }
 
     /// Tells the client what has come beyond a gap, so that it fills the gap at once and not after a time-out. It
-    /// acknowledges nothing but what came before the mark, which must have arrived at the node. None if there is no
-    /// gap, or the client could make nothing of it.
-    pub fn report_gap(&self, flow: &sb_flow) -> Option<Vec<u8>> {
-        let stretches = self.held.beyond_gap(self.entry.next);
+    /// acknowledges only what has arrived at the node, which is all up to `arrived`, or what has been acknowledged
+    /// before. None if there is no gap, or the client could make nothing of it.
+    pub fn report_gap(&self, flow: &sb_flow, arrived: u32) -> Option<Vec<u8>> {
+        let ack = self.acknowledged.unwrap_or(arrived);
+        let stretches = self.held.beyond_gap(ack);
         if stretches.is_empty() || u32::from(self.entry.options) & SB_SYN_SACK == 0 {
             return None;
         }
-        let numbers = (self.last_ack, self.acknowledged.unwrap_or(self.entry.next));
-        Some(selective_ack(flow, numbers, self.last_timestamps, &stretches))
+        Some(self.say(flow, ack, &stretches))
     }
 
     /// What of the request in progress is nowhere but here.
@@ -365,7 +377,7 @@ impl Pending {
     /// that does not need the request.
     pub fn question(&self, flow: &sb_flow) -> Option<(TcpView, Vec<u8>)> {
         let packet = self.sent.first().or_else(|| self.held.first())?;
-        let numbers = (self.entry.next, packet.view.ack);
+        let numbers = (self.entry.next, self.last_ack);
         let times = timestamps(&packet.bytes, &packet.view);
         let bytes = segment(flow, true, numbers, flags::ACK, times, &[]);
         Some((TcpView::parse(&bytes)?, bytes))

@@ -5,7 +5,7 @@ use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb
 
 use super::answer::Reply;
 use super::flows::Full;
-use super::held::HeldPacket;
+use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
 use super::{Dispatcher, Moment, Verdict, mark};
 
@@ -60,22 +60,28 @@ impl Dispatcher {
     /// Helps a client that does not get on. Whatever is said to it acknowledges all that comes before the mark, so the
     /// node that the flow has, if it has one, must say first that it has got that.
     pub(super) fn help(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let gap = pending.phase == Phase::Assembling && pending.report_gap(flow).is_some();
+        let mark = pending.entry.next;
+        let gap = pending.phase == Phase::Assembling && pending.report_gap(flow, mark).is_some();
         if !gap && !pending.is_stalled(at.now) {
         } else if pending.has_node() && pending.acknowledged.is_none() {
             self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
         } else {
-            self.speak(at, flow, pending);
+            self.speak(at, flow, pending, mark);
         }
     }
 
-    /// Acknowledges what is held of a request (docs/decisions/0007), or reports a gap.
-    pub(super) fn speak(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let acknowledgment = if pending.is_stalled(at.now) { pending.acknowledge(flow) } else { None };
+    /// Acknowledges what is held of a request (docs/decisions/0007), or reports a gap. All up to `arrived` has arrived
+    /// where it belongs.
+    pub(super) fn speak(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, arrived: u32) {
+        let mark = pending.entry.next;
+        let complete = !before(arrived, mark);
+        let arrived = if complete { mark } else { arrived };
+        let stalled = complete && pending.is_stalled(at.now);
+        let acknowledgment = if stalled { pending.acknowledge(flow) } else { None };
         if acknowledgment.is_some() {
             self.stats.acknowledged += 1;
         }
-        if let Some(packet) = pending.report_gap(flow).or(acknowledgment) {
+        if let Some(packet) = pending.report_gap(flow, arrived).or(acknowledgment) {
             self.output.to_client(flow, &packet);
         }
     }

@@ -55,7 +55,7 @@ impl Dispatcher {
             if op == sb_op::SB_OP_RELEASED {
                 pending.go_on_from(view.ack, timestamps(packet, &view).map(|(_, echo)| echo));
             }
-            self.on_answer_of_node(at, flow, &mut pending, op, option.reason, view.ack);
+            self.on_answer_of_node(at, flow, &mut pending, op, option, view.ack);
         }
         self.keep(*flow, pending);
     }
@@ -66,10 +66,13 @@ impl Dispatcher {
         flow: &sb_flow,
         pending: &mut Pending,
         op: sb_op,
-        reason: u8,
+        option: &sb_option,
         ack: u32,
     ) {
         let node = pending.entry.node;
+        let reason = option.reason;
+        // Of CONFIRMED: how far the node has come.
+        let arrived = u32::from_be(option.next);
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
                 self.stats.adopted(pending.request.service, node);
@@ -82,13 +85,18 @@ impl Dispatcher {
             }
             (sb_op::SB_OP_CONFIRMED, Phase::Delivering) => self.delivered(at, flow, pending),
             (sb_op::SB_OP_CONFIRMED, Phase::Assembling) if mark::is_passing(&pending.entry) => {
+                if before(arrived, mark::due(&pending.entry)) {
+                    return;
+                }
                 mark::settle(&mut pending.entry);
                 let packets = pending.held.take_until(pending.entry.next);
                 self.set_entry(flow, &pending.entry);
                 self.forward_all(flow, &pending.entry, &packets);
                 self.advance(at, flow, pending);
             }
-            (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => self.speak(at, flow, pending),
+            (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => {
+                self.speak(at, flow, pending, arrived);
+            }
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
                 pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;
@@ -136,7 +144,8 @@ impl Dispatcher {
     fn on_progress(&mut self, record: &sb_record, node: NodeId, recorded: sb_flow_entry, view: TcpView) {
         let mut entry = self.entry_of(&record.flow, recorded);
         let fits = entry.origin == u32::from_be(record.option.origin) && entry.node == node;
-        if fits && mark::is_passing(&entry) && view.seq == mark::due(&entry) {
+        let arrived = u32::from_be(record.option.next);
+        if fits && mark::is_passing(&entry) && view.seq == mark::due(&entry) && !before(arrived, view.seq) {
             mark::settle(&mut entry);
             self.set_entry(&record.flow, &entry);
         }

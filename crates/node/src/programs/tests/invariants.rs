@@ -278,6 +278,8 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     assert!(after.is_none_or(|owned| in_range(&owned)), "the entry became {after:?}");
     if be16(frame, 12) == Some(0x0806) {
         assert!(verdict == Verdict::Drop || !arp_names_vip(out, 14), "a VIP is announced");
+        let asks = be16(frame, ETHERNET + 6) == Some(1) && !arp_names_vip(frame, 24);
+        assert!(verdict == Verdict::Drop || asks || !arp_names_vip(frame, 14), "more than a question");
         assert_eq!(out.len(), frame.len(), "ARP");
         return;
     }

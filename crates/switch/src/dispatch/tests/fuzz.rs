@@ -102,22 +102,30 @@ struct Entry {
     allowed: u64,
 }
 
+/// What clients that mean well do not do, and the map does not say.
+#[derive(Clone, Debug, TypeGenerator)]
+struct Odd {
+    text: Input,
+    flags: u8,
+    entry: Option<Entry>,
+    #[generator(bolero::produce::<Vec<Edit>>().with().len(0usize..3))]
+    edits: Vec<Edit>,
+}
+
 #[derive(Clone, Debug, TypeGenerator)]
 enum Step {
     /// A record with a packet of a client.
     Client {
         flow: u8,
         kind: u8,
-        place: Place,
+        place: Option<Place>,
         len: u16,
         /// What the stream goes on with where it has not been sent yet.
-        text: Input,
-        flags: u8,
+        text: u8,
         acked: u16,
         timestamps: Option<(u32, u32)>,
-        entry: Option<Entry>,
-        #[generator(bolero::produce::<Vec<Edit>>().with().len(0usize..3))]
-        edits: Vec<Edit>,
+        /// Every fourth packet only, or no flow would get far.
+        odd: (u8, Odd),
     },
     /// A node says something about one of the last packets that it got.
     Node {
@@ -188,7 +196,7 @@ struct Fuzz {
     map: HashMap<sb_flow, sb_flow_entry>,
     clients: Vec<Client>,
     asked: VecDeque<Asked>,
-    /// No packet so far had wrong checksums, or other data than the stream.
+    /// No packet has wrong checksums, or other data than the stream.
     pure: bool,
 }
 
@@ -214,7 +222,7 @@ fn dispatcher() -> Dispatcher {
 }
 
 impl Fuzz {
-    fn new() -> Self {
+    fn new(pure: bool) -> Self {
         let clients = vec![
             Client::new("198.51.100.1", 40000, "192.0.2.100"),
             Client::new("198.51.100.1", 40001, "192.0.2.100"),
@@ -223,7 +231,7 @@ impl Fuzz {
         ];
         let now = Duration::from_secs(100);
         let (map, asked) = (HashMap::new(), VecDeque::new());
-        Fuzz { now, dispatcher: dispatcher(), map, clients, asked, pure: true }
+        Fuzz { now, dispatcher: dispatcher(), map, clients, asked, pure }
     }
 
     fn step(&mut self, step: &Step, texts: &[Vec<u8>]) {
@@ -232,13 +240,15 @@ impl Fuzz {
                 self.now += Duration::from_millis(u64::from(*ms));
                 self.on_time();
             }
-            Step::Client { flow, kind, place, len, text, flags, acked, timestamps, entry, edits } => {
+            Step::Client { flow, kind, place, len, text, acked, timestamps, odd } => {
+                let odd = Some(&odd.1).filter(|_| odd.0 % 4 == 0);
                 let index = usize::from(*flow) % self.clients.len();
                 let client = &mut self.clients[index];
-                let from = client.offset(*place);
+                let from = client.offset(place.unwrap_or(Place::Next));
                 let end = from + usize::from(*len) % 1400;
                 while client.stream.len() < end {
-                    let more = text.bytes(texts, PIECES);
+                    let good = || texts[usize::from(*text) % texts.len()].clone();
+                    let more = odd.map_or_else(good, |odd| odd.text.bytes(texts, PIECES));
                     let filled = client.stream.len() + 1;
                     client.stream.extend(more);
                     let short = client.stream.len() < filled;
@@ -247,10 +257,12 @@ impl Fuzz {
                 client.next = client.next.max(end);
                 let numbers = (ORIGIN.wrapping_add(from as u32), SERVER.wrapping_add((*acked).into()));
                 let data = &client.stream[from..end];
-                let mut packet = segment(&client.flow, true, numbers, flags & 0x1f, *timestamps, data);
-                self.pure &= edits.is_empty();
-                edits.iter().for_each(|edit| edit.apply(&mut packet, PIECES));
-                let entry = match entry {
+                let flags = odd.map_or(flags::ACK | flags::PSH, |odd| odd.flags & 0x1f);
+                let mut packet = segment(&client.flow, true, numbers, flags, *timestamps, data);
+                if let (Some(odd), false) = (odd, self.pure) {
+                    odd.edits.iter().for_each(|edit| edit.apply(&mut packet, PIECES));
+                }
+                let entry = match odd.and_then(|odd| odd.entry.as_ref()) {
                     Some(entry) => self.entry(index, entry),
                     None => self.known_entry(index),
                 };
@@ -406,7 +418,9 @@ impl Fuzz {
             }
             true
         };
-        assert!(states().any(|has| is_held(has.next)), "{ack} is acknowledged and not held");
+        // A node may say that it has not come to the mark yet: then no more than it has is acknowledged.
+        let so_far = confirmed && states().any(|has| (ack.wrapping_sub(has.next) as i32) < 0);
+        assert!(so_far || states().any(|has| is_held(has.next)), "{ack} is acknowledged and not held");
     }
 
     fn check_handoff(&mut self, packet: &[u8], to: IpAddr) {
@@ -468,6 +482,8 @@ fn whole(packet: &[u8]) -> TcpView {
 
 #[derive(Clone, Debug, TypeGenerator)]
 struct Case {
+    /// No packet of a client is changed, so all that goes to nodes can be compared.
+    pure: bool,
     #[generator(bolero::produce::<Vec<Step>>().with().len(0usize..40))]
     steps: Vec<Step>,
 }
@@ -477,7 +493,7 @@ fn whatever_comes() {
     let (texts, watchdog) = (texts(), Watchdog::new());
     check!().with_test_time(fuzzing::time()).with_type::<Case>().for_each(|case| {
         watchdog.watch(|| {
-            let mut fuzz = Fuzz::new();
+            let mut fuzz = Fuzz::new(case.pure);
             case.steps.iter().for_each(|step| fuzz.step(step, &texts));
             fuzz.fall_silent();
         });

@@ -99,6 +99,13 @@ impl Net {
             if self.random.chance(5) {
                 continue;
             }
+            if op == SB_OP_CONFIRMED {
+                let mut option = packet.option;
+                option.op = SB_OP_CONFIRMED as u8;
+                option.next = ORIGIN.wrapping_add(self.nodes[&packet.node].end()).to_be();
+                queue.extend(self.world.handoff(packet.node, option, &packet.packet));
+                continue;
+            }
             queue.extend(self.world.answer(&packet, op, reason));
         }
     }
@@ -141,7 +148,10 @@ impl Net {
                 self.acked = self.acked.max(self.nodes[&packet.node].end());
                 Some((SB_OP_ADOPTED, SB_REASON_NONE))
             }
-            SB_OP_CONFIRM if node.owns && node.end() >= offset + packet.data().len() as u32 => {
+            SB_OP_CONFIRM
+                if node.owns
+                    && (packet.data().is_empty() || node.end() >= offset + packet.data().len() as u32) =>
+            {
                 Some((SB_OP_CONFIRMED, SB_REASON_NONE))
             }
             SB_OP_CONFIRM if packet.data().is_empty() => None,
