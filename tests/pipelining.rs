@@ -19,11 +19,14 @@ const CONNECTIONS: usize = 100;
 const AT_ONCE: usize = 50;
 /// The most requests that a connection has without a whole response.
 const AHEAD: u64 = 24;
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// On a bad path a body can pause for seconds: servers and switch are patient.
+const LIMITS: &str = "head_timeout = \"1min\"";
 /// nginx compresses what it is asked to, so that some responses are chunked; Caddy says what it was sent.
 const NGINX: &str = "gzip on; gzip_types *; gzip_min_length 1; gzip_http_version 1.0;
-    location /status/ { return 204; }";
+    location /status/ { return 204; }
+    lingering_timeout 60s; lingering_time 120s;";
 const CADDY: &str = "@post method POST\nhandle @post {\nrespond \"{http.request.body}\"\n}";
 
 struct Request {
@@ -265,6 +268,7 @@ fn random_requests(impaired: bool) -> Result {
     let cluster = Cluster::start_with(Plan {
         servers: vec![ServerKind::Nginx, ServerKind::Caddy],
         node_extra: vec![(0, NGINX), (1, CADDY)],
+        limits: LIMITS,
         ..Plan::default()
     })?;
     let seed: u64 = match std::env::var("SWITCHBACK_SEED") {

@@ -65,7 +65,8 @@ pub fn follow(entry: &mut sb_flow_entry, data: &[u8]) -> Result<(), Reject> {
         Followed::More => data.len(),
         Followed::Ends(len) => len,
         Followed::Rejected(reject, _) => return Err(reject),
-        Followed::Lost => unreachable!("only responses are lost"),
+        // No entry of this program's making says so; the map may be another version's.
+        Followed::Lost => return Err(Reject::InvalidChunkSize),
     };
     entry.framing = framing;
     entry.next = entry.next.wrapping_add(len as u32);
