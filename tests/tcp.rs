@@ -40,6 +40,11 @@ fn show(plan: Plan, behaviours: &[Behaviour]) -> Result {
         let shown =
             shown.unwrap_or_else(|_| Err("it panicked".into())).and_then(|()| all_over(&cluster, name));
         println!("{name}: {:?}", begun.elapsed());
+        if shown.is_err() {
+            let nodes =
+                [cluster.node_status(0)?, cluster.node_status(1)?].map(|node| node["counters"].clone());
+            println!("switch {}\nnodes {nodes:?}", cluster.switch_status()?);
+        }
         failed.extend(shown.err().map(|error| format!("{name}: {error}")));
     }
     assert!(failed.is_empty(), "{failed:#?}");

@@ -379,8 +379,16 @@ impl Connection<'_> {
         Ok(())
     }
 
-    pub fn reset(&self) -> Result {
-        self.send(&Packet { flags: flags::RST | flags::ACK, ..self.packet() })
+    /// RST, and one for whatever still comes, as a kernel answers for a connection that it has forgotten.
+    pub fn reset(&mut self) -> Result {
+        self.send(&Packet { flags: flags::RST | flags::ACK, ..self.packet() })?;
+        let deadline = Instant::now() + RESEND;
+        while let Some(segment) = self.receive(deadline)? {
+            if !segment.has(flags::RST) {
+                self.send(&Packet { seq: segment.ack, flags: flags::RST, ..Packet::default() })?;
+            }
+        }
+        Ok(())
     }
 
     /// Says how far it has come.
@@ -492,6 +500,13 @@ impl Connection<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Sends again what is not acknowledged until all is.
+    pub fn settle(&mut self) -> Result {
+        self.read_until("the last acknowledgment", |c| {
+            c.unacknowledged.is_empty() || c.ended == Some(flags::RST)
+        })
     }
 
     /// What comes until nothing has come for a while, acknowledged.

@@ -1,5 +1,7 @@
 //! Ends of connections, and new ones in the place of old ones.
 
+use std::time::Duration;
+
 use switchback_wire::packet::flags;
 
 use super::client::{Connection, Packet, Stack, Syn};
@@ -13,7 +15,7 @@ const HALF: &[u8] = b"POST /small HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\
 #[test]
 fn ends_and_beginnings() -> Result {
     show(
-        Plan { node_extra: vec![(0, "dav_methods PUT;")], ..Plan::default() },
+        Plan { node_extra: vec![(0, "dav_methods PUT; lingering_close off;")], ..Plan::default() },
         &[
             ("a client that has said all gets its answer", a_client_that_has_said_all_gets_its_answer),
             ("reset in every state", reset_in_every_state),
@@ -45,6 +47,7 @@ fn a_client_that_has_said_all_gets_its_answer(cluster: &Cluster, stack: &Stack) 
         connection.finish(b"P/1.1\r\nHo")?;
         connection.expect(400, b"")?;
         connection.read_until("FIN", |c| c.ended == Some(flags::FIN))?;
+        connection.settle()?;
         let mut connection = stack.connect(v6, port(), Syn::USUAL)?;
         connection.write(&[b"PUT ".as_slice(), &HALF[5..]].concat())?;
         connection.finish(b"")?;
@@ -122,16 +125,7 @@ fn a_forged_reset_ends_nothing(_: &Cluster, stack: &Stack) -> Result {
                 advance(&mut connection)?;
                 let seq = connection.next.wrapping_add(distance);
                 connection.send(&Packet { seq, flags: flags::RST, ..connection.packet() })?;
-                connection.window = u16::MAX;
-                match *state {
-                    "in a head" => connection.write(b"ll HTTP/1.1\r\nHost: a\r\n\r\n")?,
-                    "in a body" => connection.write(&[b'b'; 990])?,
-                    "in a response" => connection.acknowledge()?,
-                    _ => connection.write(GET.as_bytes())?,
-                }
-                let (status, _) = connection.response()?;
-                let expected = if *state == "in a body" { 405 } else { 200 };
-                assert_eq!(status, expected, "{state}");
+                go_on(&mut connection, state)?;
                 connection.close()
             };
             run().map_err(|error| format!("{state}, {distance} away: {error}"))?;
@@ -169,35 +163,54 @@ fn both_close_at_once(cluster: &Cluster, stack: &Stack) -> Result {
 
 /// The SYN of a connection once more is a late copy; one with another number is a new connection.
 fn a_syn_on_a_live_connection(_: &Cluster, stack: &Stack) -> Result {
+    let mut failed = Vec::new();
     for v6 in [false, true] {
-        for (state, advance) in &STATES[..5] {
-            let run = || -> Result {
-                let mut connection = stack.connect(v6, port(), Syn::USUAL)?;
-                advance(&mut connection)?;
-                connection.send_syn()?;
-                connection.window = u16::MAX;
-                match *state {
-                    "in a head" => connection.write(b"ll HTTP/1.1\r\nHost: a\r\n\r\n")?,
-                    "in a body" => connection.write(&[b'b'; 990])?,
-                    "in a response" => connection.acknowledge()?,
-                    _ => connection.write(GET.as_bytes())?,
-                }
-                let (status, _) = connection.response()?;
-                assert_eq!(status, if *state == "in a body" { 405 } else { 200 }, "{state}");
-                connection.get("/img/small", IMG_SMALL)?;
-                // Now a new one, once more in each state.
-                let mut connection = stack.connect(v6, port(), Syn::USUAL)?;
-                advance(&mut connection)?;
-                connection.window = u16::MAX;
-                connection.open(Syn::USUAL)?;
-                connection.get("/small", SMALL)?;
-                connection.get("/img/small", IMG_SMALL)?;
-                connection.close()
-            };
-            run().map_err(|error| format!("{state}, IPv6 {v6}: {error}"))?;
+        // At once, while the switch is busy with what came before; and when it has dealt with that.
+        for pause in [QUIET, Duration::ZERO] {
+            for (state, advance) in &STATES[..5] {
+                let run = || -> Result {
+                    let mut connection = stack.connect(v6, port(), Syn::USUAL)?;
+                    advance(&mut connection)?;
+                    connection.read_for(pause)?;
+                    connection.send_syn()?;
+                    go_on(&mut connection, state)?;
+                    connection.get("/img/small", IMG_SMALL)?;
+                    connection.close()
+                };
+                let late = run().err().map(|error| format!("a late copy: {error}"));
+                let run = || -> Result {
+                    let mut connection = stack.connect(v6, port(), Syn::USUAL)?;
+                    advance(&mut connection)?;
+                    connection.read_for(pause)?;
+                    connection.window = u16::MAX;
+                    connection.open(Syn::USUAL)?;
+                    connection.get("/small", SMALL)?;
+                    connection.get("/img/small", IMG_SMALL)?;
+                    connection.close()
+                };
+                let new = run().err().map(|error| format!("a new connection: {error}"));
+                let named = |error| format!("{state}, after {pause:?}, IPv6 {v6}: {error}");
+                failed.extend(late.into_iter().chain(new).map(named));
+            }
         }
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(format!("{failed:#?}").into()) }
+}
+
+/// What the state needs for a response, which must come.
+fn go_on(connection: &mut Connection, state: &str) -> Result {
+    connection.window = u16::MAX;
+    let status = match state {
+        "in a body" => 405,
+        _ => 200,
+    };
+    match state {
+        "in a head" => connection.write(b"ll HTTP/1.1\r\nHost: a\r\n\r\n")?,
+        "in a body" => connection.write(&[b'b'; 990])?,
+        "in a response" => connection.acknowledge()?,
+        _ => connection.write(GET.as_bytes())?,
+    }
+    connection.expect(status, b"")
 }
 
 /// The server has closed first, so its kernel keeps the connection's port for a minute.

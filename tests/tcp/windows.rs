@@ -42,6 +42,9 @@ fn read_in_windows(connection: &mut Connection, pause: Duration) -> Result<(usiz
         if begun.elapsed() > PATIENCE {
             return Err(format!("only {} bytes", connection.received.len()).into());
         }
+        if !connection.received.is_empty() && !connection.received.starts_with(b"HTTP/1.1 200 ") {
+            return Err(String::from_utf8_lossy(&connection.received).into_owned().into());
+        }
         let before = connection.expected;
         let deadline = Instant::now() + pause;
         while let Some(segment) = connection.receive(deadline)? {
@@ -133,7 +136,8 @@ fn segment_sizes(cluster: &Cluster, stack: &Stack) -> Result {
                 let syn = Syn { mss, timestamps, ..Syn::USUAL };
                 let mut connection = stack.connect(v6, port(), syn)?;
                 connection.write(GET)?;
-                let (_, largest) = read_in_windows(&mut connection, Duration::from_millis(10))?;
+                let read = read_in_windows(&mut connection, Duration::from_millis(10));
+                let (_, largest) = read.map_err(|error| format!("IPv6 {v6}, {syn:?}: {error}"))?;
                 let offered = usize::from(mss.unwrap_or(absent));
                 // Without timestamps there is room for two bits of it in the cookie.
                 let rounded = [1460, 1380, 1220, 536].into_iter().find(|mss| *mss <= offered);

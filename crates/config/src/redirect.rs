@@ -15,7 +15,7 @@ pub struct Redirect {
     pub scheme: Option<Scheme>,
     /// A name or an address in lower case, an IPv6 address with its brackets.
     pub host: Option<String>,
-    /// 1 to 65535. Without one the URL has the default port of its scheme, whatever port the request came to.
+    /// 1 to 65535. Without one the URL has the default port of `scheme`, or without that the port of the VIP.
     pub port: Option<u16>,
     /// Begins with `/` and takes the place of the whole path; only characters of a path in RFC 3986.
     pub path: Option<String>,

@@ -35,11 +35,17 @@ impl Mistakes {
 /// these names, because a route before it can take that one. 303 turns other methods into GET, which routes
 /// can tell apart, so it is a change by itself.
 pub(super) fn changes_nothing(route: &Route, redirect: &Redirect, listen: &[SocketAddr]) -> bool {
-    let port = redirect.port.unwrap_or(Scheme::Http.default_port());
+    let same_port = match (redirect.port, redirect.scheme) {
+        (None, None) => true,
+        (port, _) => {
+            let port = port.unwrap_or(Scheme::Http.default_port());
+            listen.iter().any(|address| address.port() == port)
+        }
+    };
     let host = |host: &String| matches!(&route.host, Some(HostMatch::Exact(name)) if name == host);
     redirect.scheme.is_none_or(|scheme| scheme == Scheme::Http)
         && redirect.host.as_ref().is_none_or(host)
-        && listen.iter().any(|address| address.port() == port)
+        && same_port
         && redirect.path.as_deref().is_none_or(|path| path == route.path.as_deref().unwrap_or("/"))
         && redirect.status != 303
 }

@@ -11,6 +11,9 @@ use switchback_wire::sb_flow;
 /// First wait before what the client has not acknowledged is sent again (RFC 6298 section 2 has one second for a path
 /// of which nothing is known; this response is one round trip old already). It doubles.
 const FIRST_RESEND: Duration = Duration::from_millis(300);
+/// How long a client's FIN is acknowledged once more, if our acknowledgment was lost: the TIME-WAIT of RFC 9293 section
+/// 3.6.1, but short, because nothing of the connection is left to be said.
+const TIME_WAIT: Duration = Duration::from_secs(2);
 /// How long the switch stays with a client that does not close.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -132,8 +135,7 @@ impl Answer {
         if self.is_acknowledged() { self.give_up_at } else { self.resend_at.min(self.give_up_at) }
     }
 
-    /// Both sides have closed.
-    pub fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.client_closed && self.is_acknowledged()
     }
 
@@ -148,7 +150,14 @@ impl Answer {
     }
 
     /// A packet of the client; what is to be said to it.
-    pub fn on_packet(&mut self, flow: &sb_flow, packet: &[u8], view: &TcpView) -> Vec<Vec<u8>> {
+    pub fn on_packet(
+        &mut self,
+        flow: &sb_flow,
+        packet: &[u8],
+        view: &TcpView,
+        now: Duration,
+    ) -> Vec<Vec<u8>> {
+        let was_over = self.is_over();
         if let (Some((value, _)), Some((_, echo))) = (timestamps(packet, view), &mut self.timestamps) {
             *echo = value;
         }
@@ -163,6 +172,9 @@ impl Answer {
         if in_order && !self.client_closed && news >= 0 {
             self.rcv_nxt = end.wrapping_add(u32::from(fin));
             self.client_closed = fin;
+        }
+        if self.is_over() && !was_over {
+            self.give_up_at = now + TIME_WAIT;
         }
         if view.is_empty() && !fin {
             return Vec::new();
@@ -289,7 +301,7 @@ mod tests {
         // The first two arrive.
         let second = TcpView::parse(&packets[2]).unwrap().seq;
         let (packet, view) = client(103, second, 0, b"");
-        assert!(answer.on_packet(&flow(), &packet, &view).is_empty());
+        assert!(answer.on_packet(&flow(), &packet, &view, Duration::ZERO).is_empty());
         assert_eq!(answer.due(), FIRST_RESEND);
         let again = answer.on_time(&flow(), answer.due()).unwrap();
         assert_eq!(TcpView::parse(&again[0]).unwrap().seq, second);
@@ -301,7 +313,7 @@ mod tests {
     fn the_request_again_gets_the_response_again() {
         let mut answer = answer(Reply::Status(400), false);
         let (packet, view) = client(100, u32::MAX, 0, b"GET");
-        assert_eq!(answer.on_packet(&flow(), &packet, &view), answer.unacknowledged(&flow()));
+        assert_eq!(answer.on_packet(&flow(), &packet, &view, Duration::ZERO), answer.unacknowledged(&flow()));
     }
 
     #[test]
@@ -309,16 +321,16 @@ mod tests {
         let mut answer = answer(Reply::Status(413), false);
         let end = answer.end();
         let (packet, view) = client(103, end, 0, b"body");
-        let [ack] = &answer.on_packet(&flow(), &packet, &view)[..] else { panic!("an ACK") };
+        let [ack] = &answer.on_packet(&flow(), &packet, &view, Duration::ZERO)[..] else { panic!("an ACK") };
         let ack = TcpView::parse(ack).unwrap();
         assert_eq!((ack.seq, ack.ack, ack.is_empty()), (end, 107, true));
         assert!(!answer.is_over());
         // A gap: what is behind it is not acknowledged.
         let (packet, view) = client(200, end, flags::FIN, b"");
-        let acks = answer.on_packet(&flow(), &packet, &view);
+        let acks = answer.on_packet(&flow(), &packet, &view, Duration::ZERO);
         assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (107, false));
         let (packet, view) = client(107, end, flags::FIN, b"");
-        let acks = answer.on_packet(&flow(), &packet, &view);
+        let acks = answer.on_packet(&flow(), &packet, &view, Duration::ZERO);
         assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (108, true));
     }
 

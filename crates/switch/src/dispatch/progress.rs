@@ -22,11 +22,10 @@ impl Dispatcher {
     ) {
         let reset = view.flags & flags::RST != 0;
         if let Phase::Answered(answer) = &mut pending.phase {
-            let packets = answer.on_packet(flow, packet, &view);
-            let over = reset || answer.is_over();
+            let packets = answer.on_packet(flow, packet, &view, at.now);
             pending.due = answer.due();
             self.say(flow, &packets);
-            if over {
+            if reset {
                 self.forget(flow);
                 pending.phase = Phase::Done;
             }

@@ -170,6 +170,10 @@ fn an_answer_is_sent_until_the_client_has_it() {
     let next = ORIGIN.wrapping_add(get("/none").len() as u32);
     world.client_packet(&bare(&flow(), true, next, end, flags::ACK));
     world.client_packet(&bare(&flow(), true, next, end, flags::FIN | flags::ACK));
+    // In case the last acknowledgment is lost.
+    world.client_packet(&bare(&flow(), true, next, end, flags::FIN | flags::ACK));
+    assert_eq!(world.to_client[world.to_client.len() - 2], world.to_client[world.to_client.len() - 1]);
+    world.pass();
     assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
 }
 
