@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use switchback_config::{Cluster, HeaderMatch, Route};
-use switchback_http::{Head, Limits, Progress, Version, parse_head};
+use switchback_http::{Body, Head, Limits, Progress, Version, parse_head};
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow, sb_flow_entry, sb_key, sb_mode};
 
@@ -313,6 +313,11 @@ impl Connection {
             _ if head.keep_alive => Then::Routed,
             _ => Then::Closes,
         };
+        // Behind the last request of a connection nothing is followed; where it ends its head says.
+        let is_tunnel = after.mode == sb_mode::SB_MODE_TUNNEL as u8;
+        let body_len = if let Body::Length(len) = head.body { len } else { 0 };
+        let len = head.len as u64 + body_len;
+        let is_last = is_tunnel && then == Then::Closes;
         let outcome = Outcome::Forwarded(Forwarded {
             pool,
             node: node as usize,
@@ -320,14 +325,14 @@ impl Connection {
             express: explainer.express(service, &data[..head.len], self.offset),
             alone: (!self.packets.is_empty()).then_some(alone),
             body: head.body,
-            end: None,
+            end: is_last.then_some(self.offset + len),
             refusal: None,
             then,
         });
         let routes = explainer.routes(service, &head);
         self.explain(explainer, data, routes, outcome);
         self.entry = sb_flow_entry { node, ..after };
-        self.over = after.mode == sb_mode::SB_MODE_TUNNEL as u8;
+        self.over = is_tunnel;
     }
 
     fn explain(&mut self, explainer: &Explainer, data: &[u8], routes: Vec<Option<String>>, outcome: Outcome) {

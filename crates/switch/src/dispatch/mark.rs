@@ -4,7 +4,7 @@
 //! request (state NONE), or more of a body. The XDP program moves marks by the same rules (`bpf/body.h`).
 
 use switchback_http::framing::{self, Followed};
-use switchback_http::{Head, Limits, Reject};
+use switchback_http::{Body, Head, Limits, Reject};
 use switchback_wire::*;
 
 /// Moves the mark into data that need not be read, as long as it still can be told from the past: `settle()` in
@@ -48,7 +48,9 @@ pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &L
     entry.requests = entry.requests.wrapping_add(1);
     entry.heads = entry.heads << 1 | u32::from(head.method == "HEAD");
     entry.mode = sb_mode::SB_MODE_REQUESTS as u8;
-    if head.tunnel {
+    // Behind the last request of a connection there is none, whatever comes; its node ends the connection.
+    let is_last = !head.keep_alive && head.body != Body::Chunked;
+    if head.tunnel || is_last {
         entry.mode = sb_mode::SB_MODE_TUNNEL as u8;
         return Ok(());
     }
@@ -94,6 +96,17 @@ mod tests {
         let entry = entered("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 12345\r\n\r\n");
         assert_eq!((entry.next, in_body(&entry), entry.requests, entry.heads), (12345, false, 1, 0));
         assert_eq!(entered("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").heads, 1);
+    }
+
+    #[test]
+    fn behind_the_last_request_nothing_is_read() {
+        let mode = |request: &str| entered(request).mode;
+        let tunnel = sb_mode::SB_MODE_TUNNEL as u8;
+        assert_eq!(mode("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"), tunnel);
+        assert_eq!(mode("GET / HTTP/1.0\r\n\r\n"), tunnel);
+        assert_ne!(mode("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"), tunnel);
+        let chunked = "PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_ne!(mode(chunked), tunnel, "its chunks are to be checked");
     }
 
     #[test]
