@@ -228,7 +228,8 @@ fn converse(cluster: &Cluster, seed: u64, count: usize) -> Result {
     let mut random = Random::new(seed);
     let requests: Vec<Request> = (0..count).map(|_| request(&mut random)).collect();
     let expected = reference(cluster, &requests)?;
-    let vip: IpAddr = if seed % 2 == 0 { cluster.lab.vip4().into() } else { cluster.lab.vip6().into() };
+    let vip: IpAddr =
+        if seed.is_multiple_of(2) { cluster.lab.vip4().into() } else { cluster.lab.vip6().into() };
     let stream = cluster.client().tcp_connect(SocketAddr::new(vip, 80), TIMEOUT)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(TIMEOUT))?;

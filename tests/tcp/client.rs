@@ -484,14 +484,19 @@ impl Connection<'_> {
     pub fn read_until(&mut self, what: &str, enough: impl Fn(&Self) -> bool) -> Result {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {
-            let Some(segment) = self.receive(Instant::now() + RESEND)? else {
-                if Instant::now() < deadline {
-                    self.send_again()?;
-                    continue;
-                }
+            if Instant::now() > deadline {
                 let text =
                     String::from_utf8_lossy(&self.received[..self.received.len().min(400)]).into_owned();
-                return Err(format!("{what} does not come; ended {:?}, {text:?}", self.ended).into());
+                let waiting = self.unacknowledged.len();
+                return Err(format!(
+                    "{what} does not come; ended {:?}, {waiting} packets unacknowledged, {text:?}",
+                    self.ended
+                )
+                .into());
+            }
+            let Some(segment) = self.receive(Instant::now() + RESEND)? else {
+                self.send_again()?;
+                continue;
             };
             self.take(&segment);
             let lasts = !segment.data.is_empty() || segment.has(flags::FIN);
