@@ -1,5 +1,5 @@
-//! Thousands of clients that never finish a head, and SYNs from nowhere beside them, take no more memory than they
-//! may have, and no time from others.
+//! Thousands of clients that never finish a head, and SYNs from nowhere beside them, take no more memory than
+//! they may have, and no time from others.
 
 mod common;
 
@@ -41,16 +41,16 @@ const LONG: Attack = Attack {
 };
 const HEAD_TIMEOUT: Duration = Duration::from_secs(6);
 const SYNS_PER_SECOND: u32 = 20_000;
-/// What the switch may take besides `held`: the packet rings, which are touched once around; the tables of pending
-/// flows; what the allocator keeps.
+/// What the switch may take besides `held`: the packet rings, which are touched once around; the tables of
+/// pending flows; what the allocator keeps.
 const ALLOWANCE: usize = 24 << 20;
 /// Of the client's own: the attack comes from as many addresses.
 const ADDRESSES: usize = 10;
 /// Requests of a normal client in a second, which is a round.
 const REQUESTS: usize = 200;
 const ROUNDS: usize = 5;
-/// The most that the median of the rounds' 99th percentiles may grow: twice, and by what the attackers cost who
-/// are on the same two cores. A packet lost would cost 200 ms.
+/// The most that the median of the rounds' 99th percentiles may grow: twice, and by what the attackers cost
+/// who are on the same two cores. A packet lost would cost 200 ms.
 const SLOWER: u32 = 2;
 const NOISE: Duration = Duration::from_millis(15);
 

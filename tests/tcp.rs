@@ -1,5 +1,5 @@
-//! What TCP allows and no ordinary client does, and what it does not allow: the switch, its programs on the nodes
-//! and the kernels behind them deal with it as one TCP would.
+//! What TCP allows and no ordinary client does, and what it does not allow: the switch, its programs on the
+//! nodes and the kernels behind them deal with it as one TCP would.
 
 #[path = "tcp/client.rs"]
 mod client;
@@ -8,6 +8,8 @@ mod common;
 mod ends;
 #[path = "tcp/options.rs"]
 mod options;
+#[path = "tcp/segments.rs"]
+mod segments;
 #[path = "tcp/streams.rs"]
 mod streams;
 #[path = "tcp/windows.rs"]

@@ -95,7 +95,8 @@ impl Responses {
         }
     }
 
-    /// The next response, interim ones left out; `head` if it is one to HEAD. None if the connection ends first.
+    /// The next response, interim ones left out; `head` if it is one to HEAD. None if the connection ends
+    /// first.
     pub fn next(&mut self, head: bool) -> Result<Option<Response>> {
         loop {
             if self.bytes.is_empty() && !self.more()? {

@@ -141,8 +141,8 @@ fn selective_acknowledgments(cluster: &Cluster, stack: &Stack) -> Result {
     Ok(())
 }
 
-/// A mark of congestion on the way to the server comes back, from the connection's second packet on; where it was
-/// not agreed on, no packet says that it could carry one.
+/// A mark of congestion on the way to the server comes back, from the connection's second packet on; where it
+/// was not agreed on, no packet says that it could carry one.
 fn congestion_notification(_: &Cluster, stack: &Stack) -> Result {
     for v6 in [false, true] {
         for ecn in [false, true] {

@@ -38,7 +38,8 @@ fn windows_are_kept() -> Result {
     show(Plan { limits, ..Plan::default() }, &[("data outside the window", data_outside_the_window)])
 }
 
-/// A connection is there, says the switch before the first request and the server after it (RFC 9293 section 3.8.4).
+/// A connection is there, says the switch before the first request and the server after it (RFC 9293 section
+/// 3.8.4).
 fn keep_alive_probes(cluster: &Cluster, stack: &Stack) -> Result {
     for v6 in [false, true] {
         for syn in [Syn::USUAL, Syn::LITTLE] {
@@ -119,7 +120,7 @@ fn retransmissions_with_other_boundaries(_: &Cluster, stack: &Stack) -> Result {
         GET,
     ]
     .concat();
-    // Length of the pieces, and how far the next one begins behind it. Zero is all at once.
+    // Length of the pieces, and how far behind each the next one begins.
     let rows: &[&[(usize, usize)]] = &[
         &[(1, 1)],
         &[(1, 1), (2, 2)],
@@ -137,10 +138,10 @@ fn retransmissions_with_other_boundaries(_: &Cluster, stack: &Stack) -> Result {
                         let mut connection = stack.connect(v6, port(), syn)?;
                         say(&connection, &all, row, backwards)?;
                         connection.wrote(&all);
-                        for (status, body) in
-                            [(200, SMALL), (405, b""), (200, IMG_SMALL), (405, b""), (200, SMALL)]
-                        {
-                            connection.expect(status, body)?;
+                        let expected = [(200, SMALL), (405, b""), (200, IMG_SMALL), (405, b""), (200, SMALL)];
+                        for (index, (status, body)) in expected.into_iter().enumerate() {
+                            let answered = connection.expect(status, body);
+                            answered.map_err(|error| format!("response {index}: {error}"))?;
                         }
                         connection.read_for(Duration::from_millis(20))?;
                         assert!(connection.received.is_empty(), "more than was asked for");
@@ -188,7 +189,8 @@ fn fragments_and_ip_options(cluster: &Cluster, stack: &Stack) -> Result {
     Ok(())
 }
 
-/// Data that no window has room for, ahead or behind, changes nothing: anybody can send it who knows the addresses.
+/// Data that no window has room for, ahead or behind, changes nothing: anybody can send it who knows the
+/// addresses.
 fn data_outside_the_window(_: &Cluster, stack: &Stack) -> Result {
     let mut failed = Vec::new();
     let none: &[u8] = b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -31,8 +31,8 @@ fn add_document(cluster: &Cluster) -> Result<Vec<u8>> {
     Ok(document)
 }
 
-/// Reads a response to its end and acknowledges when nothing more comes; returns the most that came at once, and
-/// the largest packet's data.
+/// Reads a response to its end and acknowledges when nothing more comes; returns the most that came at once,
+/// and the largest packet's data.
 fn read_in_windows(connection: &mut Connection, pause: Duration) -> Result<(usize, usize)> {
     let (mut most, mut largest) = (0, 0);
     let begun = Instant::now();

@@ -18,8 +18,9 @@
 #ifndef SWITCH_COOKIE_H
 #define SWITCH_COOKIE_H
 
-#define COOKIE_NO_WSCALE 15
-#define OUR_WSCALE       7
+#define COOKIE_NO_WSCALE  15
+#define OUR_WSCALE        7
+#define COOKIE_MIN_MSS_V6 1220
 
 struct cookie {
         __u32 isn;
@@ -101,6 +102,9 @@ static __always_inline int cookie_check(const struct sb_switch_settings *s, cons
                 wscale = settled >> 2 & 15;
                 flags = settled & 3;
         }
+        /* RFC 9293 section 3.7.1: what every IPv6 host can take; the node's kernel adopts no less. */
+        if (!sb_is_v4(flow->client) && entry->mss < COOKIE_MIN_MSS_V6)
+                entry->mss = COOKIE_MIN_MSS_V6;
         entry->options = with_timestamps ? SB_SYN_TSTAMP : 0;
         if (flags & 2)
                 entry->options |= SB_SYN_SACK;

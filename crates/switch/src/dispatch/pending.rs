@@ -224,6 +224,11 @@ impl Pending {
         end.wrapping_add(self.held.stream(end).len() as u32)
     }
 
+    /// There is data at the mark. If there is only some beyond a gap, anybody may have sent it.
+    pub fn has_beginning(&self) -> bool {
+        self.expected() != self.entry.next
+    }
+
     /// Makes room for a packet that brings what is missing, if it does so, by forgetting the data that is farthest
     /// beyond the gap; false if there is nothing to forget.
     pub fn make_room(&mut self, packet: &TcpView) -> bool {

@@ -352,7 +352,7 @@ impl Dispatcher {
                     }
                     self.help(at, flow, pending);
                     pending.look_again(at.now, self.plan.limits.head_timeout);
-                } else if mark::in_body(&pending.entry) {
+                } else if mark::in_body(&pending.entry) || !pending.has_beginning() {
                     self.give_up_waiting(flow, pending);
                 } else {
                     self.refuse(at, flow, pending, Reply::Status(408), false);
