@@ -67,9 +67,12 @@ fn last(flow: &sb_flow, offer: &Offer, (cookie, stamp): (u32, u32), tcp_flags: u
     if offer.stamp.is_some() { tcp.stamped(0xa1b2_c3d5, stamp) } else { tcp }
 }
 
-fn held(offer: &Offer, isn: u32) -> sb_flow_entry {
+fn held(flow: &sb_flow, offer: &Offer, isn: u32) -> sb_flow_entry {
     let origin = isn.wrapping_add(1);
-    sb_flow_entry { origin, next: origin, mode: sb_mode::SB_MODE_HELD as u8, ..offer.settled() }
+    let settled = offer.settled();
+    // Every IPv6 host can take so much, and its node's kernel adopts no less.
+    let mss = if flow.client().is_ipv6() { settled.mss.max(1220) } else { settled.mss };
+    sb_flow_entry { origin, next: origin, mode: sb_mode::SB_MODE_HELD as u8, mss, ..settled }
 }
 
 pub fn rows(bench: &Bench) -> Vec<Row> {
@@ -113,7 +116,7 @@ fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
     let one_ece = Tcp { flags: flags::SYN | ECE, ..plain.clone() };
     let mut padded = offer.syn(flow, ISN).frame();
     padded.extend_from_slice(&[0xee; 30]);
-    let entry = held(offer, ISN);
+    let entry = held(flow, offer, ISN);
     let mut other = plain.clone();
     other.seq = ISN.wrapping_add(7);
     vec![
@@ -135,7 +138,7 @@ fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
 fn end_rows(bench: &Bench, flow: &sb_flow, offer: &Offer, what: &str) -> Vec<Row> {
     let cookie = bench.cookie(&offer.syn(flow, ISN));
     let packet = |tcp_flags, data| last(flow, offer, cookie, flags::ACK | tcp_flags, data);
-    let entry = held(offer, ISN);
+    let entry = held(flow, offer, ISN);
     let request = packet(flags::PSH, REQUEST);
     let fin = packet(flags::FIN, b"");
     let both = packet(flags::FIN, REQUEST);
@@ -245,7 +248,7 @@ fn a_cookie_is_valid_in_its_epoch_and_the_next() {
         for flow in &flows() {
             let request =
                 last(flow, &offer, bench.cookie(&offer.syn(flow, ISN)), flags::ACK, REQUEST).frame();
-            let entry = held(&offer, ISN);
+            let entry = held(flow, &offer, ISN);
             for _ in 0..2 {
                 Row::new("this epoch or the next", flow, request.clone(), Verdict::Drop, [Request])
                     .leaves(Some(entry))
