@@ -19,6 +19,11 @@ static __always_inline __u64 *heads_of(struct sb_owned *flow, __u16 number)
         return &flow->heads[number / 64 & (SB_HEADS / 64 - 1)];
 }
 
+static __always_inline int is_head(struct sb_owned *flow, __u16 number)
+{
+        return *heads_of(flow, number) >> (number & 63) & 1;
+}
+
 /*
  * The switch has given the node so many requests. A packet that said so may have been lost, so each says which of the
  * last 32 were HEAD. That 32 such packets are lost in a row, and a HEAD among them, is not provided for.
@@ -69,7 +74,7 @@ static long response_step(__u32 index, struct response_walk *walk)
                         lose_track(&w->framing);
                         return 1;
                 }
-                w->head = *heads_of(flow, number) >> (number & 63) & 1;
+                w->head = is_head(flow, number);
                 framing_begin(&w->framing, SB_FRAMING_HEAD);
         }
         framing_step(w);
@@ -91,26 +96,24 @@ static __noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *f
 {
         __u32 len = skb->len - start, seen;
         struct response_walk walk = {};
-        __u16 number;
 
         if (!flow || skb->len <= start)
                 return 0;
         seen = flow->followed - seq;
         if ((__s32)(seen - len) >= 0)
                 return 0;
-        if ((__s32)seen < 0 && flow->framing.state != SB_FRAMING_LOST) {
+        if (flow->framing.state == SB_FRAMING_LOST)
+                return 0;
+        if ((__s32)seen < 0) {
                 lose_track(&flow->framing);
                 return 0;
         }
-        if (flow->framing.state == SB_FRAMING_LOST)
-                return 0;
-        number = flow->responses + 1;
         walk.flow = flow;
         walk.framing.ctx = skb;
         walk.framing.framing = flow->framing;
         walk.framing.at = start + seen;
         walk.framing.end = start + len;
-        walk.framing.head = *heads_of(flow, number) >> (number & 63) & 1;
+        walk.framing.head = is_head(flow, flow->responses + 1);
         bpf_loop(FOLLOW_STEPS, response_step, &walk, 0);
         flow->framing = walk.framing.framing;
         flow->followed = seq + len;

@@ -119,11 +119,8 @@ static __always_inline __u32 latest_heads(struct sb_owned *flow)
 {
         __u32 heads = 0;
 
-        for (int i = 0; i < 32; i++) {
-                __u16 number = flow->requests - i;
-
-                heads |= (__u32)(*heads_of(flow, number) >> (number & 63) & 1) << i;
-        }
+        for (int i = 0; i < 32; i++)
+                heads |= (__u32)is_head(flow, flow->requests - i) << i;
         return heads;
 }
 

@@ -3,8 +3,6 @@
 #ifndef SWITCH_HANDSHAKE_H
 #define SWITCH_HANDSHAKE_H
 
-#define OUR_WINDOW 64240
-
 /*
  * MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. So the answer is no
  * longer than a usual SYN: where the frame has been copied (veth), there is not always room to grow.
@@ -96,7 +94,7 @@ static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *
         tcp->seq = bpf_htonl(cookie->isn);
         tcp->ack_seq = bpf_htonl(p->seq + 1);
         ((__u8 *)tcp)[13] = SB_TCP_SYN | SB_TCP_ACK | (ecn ? SB_TCP_ECE : 0);
-        tcp->window = bpf_htons(OUR_WINDOW);
+        tcp->window = bpf_htons(SB_WINDOW);
         words = (__be32 *)(tcp + 1);
         words[0] = bpf_htonl(SB_TCPOPT_MSS << 24 | 4 << 16 | our_mss);
         if (options_len == SYNACK_OPTIONS_LONG) {
@@ -161,7 +159,7 @@ static __noinline int answer_probe(struct xdp_md *ctx, const struct packet *p,
         tcp->seq = bpf_htonl(p->ack);
         tcp->ack_seq = bpf_htonl(p->seq + 1);
         tcp->ack = 1;
-        tcp->window = bpf_htons(OUR_WINDOW);
+        tcp->window = bpf_htons(SB_WINDOW);
         if (timestamps) {
                 words = (__be32 *)(tcp + 1);
                 words[0] = bpf_htonl(0x01010000 | SB_TCPOPT_TSTAMP << 8 | 10);

@@ -51,6 +51,9 @@ enum sb_reason {
         SB_REASON_RESPONDING = 8, /* released on demand, in the middle of a response */
 };
 
+/* What the SYN-ACK allows a client to send; a node's kernel takes as much. */
+#define SB_WINDOW 64240
+
 /* What the client and the switch agreed on in the handshake; bits of sb_flow_entry.options and sb_option.flags. */
 #define SB_SYN_WSCALE 0x01
 #define SB_SYN_SACK   0x02

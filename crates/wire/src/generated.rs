@@ -3,6 +3,7 @@ pub const SB_GENEVE_PORT: u32 = 6081;
 pub const SB_OPTION_CLASS: u32 = 65371;
 pub const SB_OPTION_TYPE: u32 = 129;
 pub const SB_TTL: u32 = 64;
+pub const SB_WINDOW: u32 = 64240;
 pub const SB_SYN_WSCALE: u32 = 1;
 pub const SB_SYN_SACK: u32 = 2;
 pub const SB_SYN_TSTAMP: u32 = 4;

@@ -52,6 +52,11 @@ impl TcpView {
         self.end - self.data
     }
 
+    /// Sequence number after the last byte of data.
+    pub fn end_seq(&self) -> u32 {
+        self.seq.wrapping_add(self.len() as u32)
+    }
+
     /// A packet without data.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -166,7 +166,7 @@ impl Answer {
             self.una = view.ack;
         }
         let fin = view.flags & flags::FIN != 0;
-        let end = view.seq.wrapping_add(view.len() as u32);
+        let end = view.end_seq();
         let in_order = self.rcv_nxt.wrapping_sub(view.seq) as i32 >= 0;
         let news = end.wrapping_sub(self.rcv_nxt) as i32;
         if in_order && !self.client_closed && news >= 0 {

@@ -27,7 +27,7 @@ impl HeldPacket {
 
     /// Sequence number after the data.
     pub fn end(&self) -> u32 {
-        self.view.seq.wrapping_add(self.view.len() as u32)
+        self.view.end_seq()
     }
 
     /// Takes the other packet's data in, if it follows this one's and both are small; true if so.
@@ -143,6 +143,18 @@ impl Held {
         std::mem::take(&mut self.packets)
     }
 
+    /// Where the contiguous data from sequence number `from` on ends.
+    pub fn stream_end(&self, from: u32) -> u32 {
+        let mut end = from;
+        for packet in &self.packets {
+            if packet.view.seq != end {
+                break;
+            }
+            end = packet.end();
+        }
+        end
+    }
+
     /// The contiguous data from sequence number `from` on.
     pub fn stream(&self, from: u32) -> Vec<u8> {
         let mut out = Vec::new();
@@ -248,6 +260,7 @@ mod tests {
         held.insert(&packet(10, b"ab"), 10);
         held.insert(&packet(14, b"ef"), 10);
         assert_eq!(held.stream(10), b"ab");
+        assert_eq!(held.stream_end(10), 12);
         assert_eq!(held.beyond_gap(10), [(14, 16)]);
         held.insert(&packet(12, b"cd"), 10);
         assert_eq!(held.stream(10), b"abcdef");

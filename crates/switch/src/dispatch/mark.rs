@@ -10,10 +10,10 @@ use switchback_wire::*;
 /// Moves the mark into data that need not be read, as long as it still can be told from the past: `settle()` in
 /// `bpf/body.h`.
 pub fn settle(entry: &mut sb_flow_entry) {
-    let framing = &mut entry.framing;
-    if u32::from(framing.state) & SB_FRAMING_SKIP == 0 {
+    if !is_passing(entry) {
         return;
     }
+    let framing = &mut entry.framing;
     let step = framing.left.min(u64::from(SB_MARK_STEP));
     entry.next = entry.next.wrapping_add(step as u32);
     framing.left -= step;

@@ -258,7 +258,7 @@ impl Dispatcher {
         if entry.mode != sb_mode::SB_MODE_REQUESTS as u8 || view.seq != entry.next || mark::in_body(entry) {
             return false;
         }
-        let end = view.seq.wrapping_add(view.len() as u32);
+        let end = view.end_seq();
         match self.judge(flow, &packet[view.data..view.end], entry) {
             Verdict::To(Request { pool, service, after })
                 if self.plan.has(pool, entry.node)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
-use switchback_wire::{SB_SYN_SACK, sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::{SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
@@ -22,8 +22,6 @@ const ATTEMPTS: u32 = 6;
 /// After this time a client is about to send its data again, and nothing else: Linux has no retransmission time-out below
 /// 200 ms. What it takes for the round trip decides how long it waits the next time that something is lost.
 const STALLED: Duration = Duration::from_millis(150);
-/// What the SYN-ACK allowed a client to send: `OUR_WINDOW` in `bpf/handshake.h`. A node's kernel takes as much.
-const WINDOW: u32 = 64_240;
 /// The longest wait between two questions whether a response is complete.
 const BUSY_MAX: Duration = Duration::from_millis(100);
 
@@ -188,7 +186,7 @@ impl Pending {
             return None;
         }
         let stretch = if self.sent.is_empty() { &self.held } else { &self.sent };
-        let end = self.entry.next.wrapping_add(stretch.stream(self.entry.next).len() as u32);
+        let end = stretch.stream_end(self.entry.next);
         self.acknowledged = Some(end);
         Some(self.say(flow, end, &[]))
     }
@@ -196,20 +194,30 @@ impl Pending {
     /// The client is not to send more than the node can take that gets it all: what lies beyond a receiver's window it
     /// drops, and with it the acknowledgments in it.
     fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)]) -> Vec<u8> {
-        let room = self.entry.next.wrapping_add(WINDOW).wrapping_sub(ack) as i32;
+        let room = self.entry.next.wrapping_add(SB_WINDOW).wrapping_sub(ack) as i32;
         let window = (room.max(0) as u32) >> (self.entry.wscale & 15);
         acknowledgment(flow, (self.last_ack, ack), self.last_timestamps, window as u16, blocks)
+    }
+
+    /// What to acknowledge and the stretches beyond a gap after it, if there is one and the client could make something
+    /// of a report.
+    fn gap(&self, arrived: u32) -> Option<(u32, Vec<(u32, u32)>)> {
+        let ack = self.acknowledged.unwrap_or(arrived);
+        let stretches = self.held.beyond_gap(ack);
+        let understood = u32::from(self.entry.options) & SB_SYN_SACK != 0;
+        (understood && !stretches.is_empty()).then_some((ack, stretches))
+    }
+
+    /// Whether there is a gap behind the mark to be reported.
+    pub fn has_gap(&self) -> bool {
+        self.gap(self.entry.next).is_some()
     }
 
     /// Tells the client what has come beyond a gap, so that it fills the gap at once and not after a time-out. It
     /// acknowledges only what has arrived at the node, which is all up to `arrived`, or what has been acknowledged
     /// before. None if there is no gap, or the client could make nothing of it.
     pub fn report_gap(&self, flow: &sb_flow, arrived: u32) -> Option<Vec<u8>> {
-        let ack = self.acknowledged.unwrap_or(arrived);
-        let stretches = self.held.beyond_gap(ack);
-        if stretches.is_empty() || u32::from(self.entry.options) & SB_SYN_SACK == 0 {
-            return None;
-        }
+        let (ack, stretches) = self.gap(arrived)?;
         Some(self.say(flow, ack, &stretches))
     }
 
@@ -220,8 +228,7 @@ impl Pending {
 
     /// The client's next sequence number, as far as it is known here.
     pub fn expected(&self) -> u32 {
-        let end = self.entry.next.wrapping_add(self.sent.stream(self.entry.next).len() as u32);
-        end.wrapping_add(self.held.stream(end).len() as u32)
+        self.held.stream_end(self.sent.stream_end(self.entry.next))
     }
 
     /// There is data at the mark. If there is only some beyond a gap, anybody may have sent it.
@@ -233,7 +240,7 @@ impl Pending {
     /// beyond the gap; false if there is nothing to forget.
     pub fn make_room(&mut self, packet: &TcpView) -> bool {
         let expected = self.expected();
-        let end = packet.seq.wrapping_add(packet.len() as u32);
+        let end = packet.end_seq();
         let brings = !before(expected, packet.seq) && before(expected, end);
         brings && (self.held.forget_last(expected) || self.sent.forget_last(expected))
     }
@@ -408,11 +415,10 @@ impl Pending {
         for packet in self.sent.take_all() {
             self.held.insert(&packet, start);
         }
-        let received = self.held.stream(start).len() as u32;
+        let rcv_nxt = self.held.stream_end(start);
         let packets = self.held.take_all();
         let HeldPacket { bytes, view } = packets.first()?;
         let head = self.request.after.heads & 1 == 1 && !mark::in_body(&self.entry);
-        let rcv_nxt = start.wrapping_add(received);
         Some(Answer::new(reply, head, bytes, view, rcv_nxt, self.entry.mss, now))
     }
 }

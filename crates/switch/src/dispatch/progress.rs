@@ -59,13 +59,14 @@ impl Dispatcher {
     /// Helps a client that does not get on. Whatever is said to it acknowledges all that comes before the mark, so the
     /// node that the flow has, if it has one, must say first that it has got that.
     pub(super) fn help(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let mark = pending.entry.next;
-        let gap = pending.phase == Phase::Assembling && pending.report_gap(flow, mark).is_some();
+        let gap = pending.phase == Phase::Assembling && pending.has_gap();
         if !gap && !pending.is_stalled(at.now) {
-        } else if pending.has_node() && pending.acknowledged.is_none() {
+            return;
+        }
+        if pending.has_node() && pending.acknowledged.is_none() {
             self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
         } else {
-            self.speak(at, flow, pending, mark);
+            self.speak(at, flow, pending, pending.entry.next);
         }
     }
 

@@ -230,7 +230,7 @@ impl Dispatcher {
         self.stats.recovered += 1;
         self.probed.remove(flow);
         self.set_entry(flow, &entry);
-        let beyond = before(entry.next, view.seq.wrapping_add(view.len() as u32));
+        let beyond = before(entry.next, view.end_seq());
         if !view.is_empty() && beyond && entry.mode == sb_mode::SB_MODE_REQUESTS as u8 {
             self.on_client(at, flow, entry, packet, view);
         } else {
