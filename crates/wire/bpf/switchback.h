@@ -29,6 +29,7 @@ enum sb_op {
         SB_OP_ICMP = 5,    /* the inner packet is an ICMP error about a packet of the flow's server */
         SB_OP_CONFIRM =
             6, /* how far have you come? With data: as FORWARD, unless the node has all up to its end */
+        SB_OP_HELLO = 7, /* here is a switch that wants REPORTs; no flow, no data */
         /* Node to switch. */
         SB_OP_ADOPTED = 16,
         SB_OP_REFUSED = 17,   /* carries the refused packet and a reason */
@@ -37,6 +38,7 @@ enum sb_op {
         SB_OP_CLOSED = 20,    /* the flow's socket is gone */
         SB_OP_OWNED = 21,     /* the answer to PROBE, with what a flow entry needs */
         SB_OP_CONFIRMED = 22, /* `next` is up to where the node has all data */
+        SB_OP_REPORT = 23,    /* how a listener of the node is doing; see struct sb_option */
 };
 
 enum sb_reason {
@@ -49,7 +51,14 @@ enum sb_reason {
         SB_REASON_CLOSING = 6,    /* not released: the server is closing the connection */
         SB_REASON_DUPLICATE = 7,  /* not released: the node has this request already */
         SB_REASON_RESPONDING = 8, /* released on demand, in the middle of a response */
+        SB_REASON_UNHEALTHY = 9,  /* REPORT: the health check fails */
 };
+
+/*
+ * In `reason` of an ADOPT: the share of the listener's accept queue, in percent, up to which the node adopts. With 0 it
+ * does not look, and what is too much for the queue is lost as with any SYN.
+ */
+#define SB_QUEUE_WHOLE 100
 
 /* What the SYN-ACK allows a client to send; a node's kernel takes as much. */
 #define SB_WINDOW 64240
@@ -77,6 +86,19 @@ struct sb_geneve {
 #define SB_GENEVE_OAM      0x80
 #define SB_GENEVE_CRITICAL 0x40
 
+/*
+ * A REPORT names the listener by the inner header's flow (VIP and port; the client is the node itself, port 0), and
+ * uses the fields of the option and the header in its own way:
+ *
+ *   origin    FNV-1a of the name of the pool that the report is for
+ *   requests  number of the report, modulo 2^16: a later one replaces an earlier one
+ *   reason    SB_REASON_NONE, or why the pool is to have no requests here: NO_LISTENER, UNHEALTHY, DRAINING
+ *   detail    length (high half) and limit of the accept queue, as in ADOPTED
+ *   next      requests that this node has and has not answered whole
+ *   mss       share of the machine's CPU time in use, in thousandths
+ *   TCP seq   time to first byte in microseconds, a mean of the last period; 0: no request began to be answered
+ *   TCP ack   flows that this node has
+ */
 struct sb_option {
         __be16 opt_class;
         __u8 type;
@@ -91,11 +113,25 @@ struct sb_option {
         __be16 requests; /* how many the node has been given on this flow since it adopted it, modulo 2^16 */
         __be32 next;     /* sequence number at which the client's next request begins */
         /*
-         * ADOPTED: length (high half) and limit of the listener's accept queue, each saturated at 65535. Everywhere
-         * else: which of the last 32 requests were HEAD, the latest in the lowest bit.
+         * ADOPTED, REFUSED, REPORT: length (high half) and limit of the listener's accept queue, each saturated at
+         * 65535. Everywhere else: which of the last 32 requests were HEAD, the latest in the lowest bit.
          */
         __be32 detail;
         __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
+};
+
+/*
+ * Behind the option of an ADOPT, if there is room in the packet: another node, to which the first one passes the packet
+ * on when it has no room for the flow itself. The tag is what the option's would be for that node.
+ */
+#define SB_SECOND_TYPE 0x02
+#define SB_SECOND_USED 0x03 /* the packet has been passed on */
+struct sb_second {
+        __be16 opt_class;
+        __u8 type;
+        __u8 length;
+        __u8 node[16];
+        __u8 tag[8];
 };
 
 /* A flow is one client connection. */
@@ -297,7 +333,29 @@ struct sb_node_settings {
         struct sb_key accept;
         __u64 netns_cookie; /* only sockets of this network namespace are ours */
         __be32 arp_sender;  /* the interface's own IPv4 address; 0: it has none */
-        __u32 reserved;
+        __u32 draining;     /* adopt nothing */
+};
+
+/* What the node's program counts for REPORT, on each CPU; the sums over all CPUs mean something. */
+struct sb_load {
+        __u64 requests;    /* given to this node, on flows whose responses can be followed */
+        __u64 responses;   /* of these, answered whole */
+        __u64 abandoned;   /* likewise, which never will be: their flow is gone */
+        __u64 flows;       /* begun */
+        __u64 ended;       /* of these */
+        __u64 first_bytes; /* responses whose time to first byte is in `waited_us` */
+        __u64 waited_us;   /* sum of these times */
+};
+
+/* A switch that wants reports; its address is the key. */
+struct sb_listening_switch {
+        __u64 heard_ns; /* bpf_ktime_get_ns() of its last HELLO */
+};
+
+/* Adoptions that a listener has not seen yet: its address in the kernel is the key. */
+struct sb_adopting {
+        __u64 last_ns;
+        __s64 count;
 };
 
 enum sb_ownership {
@@ -329,7 +387,8 @@ struct sb_owned {
         __u8 state;  /* enum sb_ownership */
         __u8 body;   /* `next` is inside a request's body */
         __u8 reason; /* enum sb_reason, of a released flow */
-        __u8 reserved[5];
+        __u8 reserved;
+        __u32 asked_us; /* when the last request arrived, of a clock that wraps */
 };
 
 /* One flow whose socket is gone, from the node's program to its agent. */
@@ -378,6 +437,9 @@ struct sb_closed {
         X(CONFIRMED, "switches told that data has arrived")                                                  \
         X(CURED, "stale sockets removed before an adoption")                                                 \
         X(REFUSED_QUEUE_FULL, "adoptions refused: accept queue full")                                        \
+        X(REFUSED_DRAINING, "adoptions refused: the node is draining")                                       \
+        X(PASSED_ON, "adoptions passed on to their second candidate")                                        \
+        X(HELLO, "switches that asked for reports")                                                          \
         X(REFUSED_NO_LISTENER, "adoptions refused: nobody listens")                                          \
         X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
         X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \

@@ -3,6 +3,7 @@ pub const SB_GENEVE_PORT: u32 = 6081;
 pub const SB_OPTION_CLASS: u32 = 65371;
 pub const SB_OPTION_TYPE: u32 = 129;
 pub const SB_TTL: u32 = 64;
+pub const SB_QUEUE_WHOLE: u32 = 100;
 pub const SB_WINDOW: u32 = 64240;
 pub const SB_SYN_WSCALE: u32 = 1;
 pub const SB_SYN_SACK: u32 = 2;
@@ -14,6 +15,8 @@ pub const SB_FLAG_ABORT: u32 = 32;
 pub const SB_FLAG_BODY: u32 = 64;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
+pub const SB_SECOND_TYPE: u32 = 2;
+pub const SB_SECOND_USED: u32 = 3;
 pub const SB_TAGGED_LEN: u32 = 20;
 pub const SB_FRAMING_NONE: u32 = 0;
 pub const SB_FRAMING_HEAD: u32 = 1;
@@ -47,6 +50,7 @@ pub const SB_HEADS: u32 = 256;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
 pub type __u32 = ::std::os::raw::c_uint;
+pub type __s64 = ::std::os::raw::c_longlong;
 pub type __u64 = ::std::os::raw::c_ulonglong;
 pub type __be16 = __u16;
 pub type __be32 = __u32;
@@ -59,6 +63,7 @@ pub enum sb_op {
     SB_OP_PROBE = 4,
     SB_OP_ICMP = 5,
     SB_OP_CONFIRM = 6,
+    SB_OP_HELLO = 7,
     SB_OP_ADOPTED = 16,
     SB_OP_REFUSED = 17,
     SB_OP_RELEASED = 18,
@@ -66,6 +71,7 @@ pub enum sb_op {
     SB_OP_CLOSED = 20,
     SB_OP_OWNED = 21,
     SB_OP_CONFIRMED = 22,
+    SB_OP_REPORT = 23,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -79,6 +85,7 @@ pub enum sb_reason {
     SB_REASON_CLOSING = 6,
     SB_REASON_DUPLICATE = 7,
     SB_REASON_RESPONDING = 8,
+    SB_REASON_UNHEALTHY = 9,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -103,6 +110,15 @@ pub struct sb_option {
     pub requests: __be16,
     pub next: __be32,
     pub detail: __be32,
+    pub tag: [__u8; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_second {
+    pub opt_class: __be16,
+    pub type_: __u8,
+    pub length: __u8,
+    pub node: [__u8; 16usize],
     pub tag: [__u8; 8usize],
 }
 #[repr(C)]
@@ -258,7 +274,29 @@ pub struct sb_node_settings {
     pub accept: sb_key,
     pub netns_cookie: __u64,
     pub arp_sender: __be32,
-    pub reserved: __u32,
+    pub draining: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_load {
+    pub requests: __u64,
+    pub responses: __u64,
+    pub abandoned: __u64,
+    pub flows: __u64,
+    pub ended: __u64,
+    pub first_bytes: __u64,
+    pub waited_us: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_listening_switch {
+    pub heard_ns: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_adopting {
+    pub last_ns: __u64,
+    pub count: __s64,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -288,7 +326,8 @@ pub struct sb_owned {
     pub state: __u8,
     pub body: __u8,
     pub reason: __u8,
-    pub reserved: [__u8; 5usize],
+    pub reserved: __u8,
+    pub asked_us: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -467,6 +506,12 @@ pub enum NodeCounter {
     Cured,
     #[doc = "adoptions refused: accept queue full"]
     RefusedQueueFull,
+    #[doc = "adoptions refused: the node is draining"]
+    RefusedDraining,
+    #[doc = "adoptions passed on to their second candidate"]
+    PassedOn,
+    #[doc = "switches that asked for reports"]
+    Hello,
     #[doc = "adoptions refused: nobody listens"]
     RefusedNoListener,
     #[doc = "requests refused: the flow has no socket here"]
@@ -500,7 +545,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 23] = [
+    pub const ALL: [NodeCounter; 26] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -509,6 +554,9 @@ impl NodeCounter {
         NodeCounter::Confirmed,
         NodeCounter::Cured,
         NodeCounter::RefusedQueueFull,
+        NodeCounter::RefusedDraining,
+        NodeCounter::PassedOn,
+        NodeCounter::Hello,
         NodeCounter::RefusedNoListener,
         NodeCounter::RefusedNoSocket,
         NodeCounter::RefusedFailed,
@@ -536,6 +584,9 @@ impl NodeCounter {
             NodeCounter::Confirmed => "confirmed",
             NodeCounter::Cured => "cured",
             NodeCounter::RefusedQueueFull => "refused_queue_full",
+            NodeCounter::RefusedDraining => "refused_draining",
+            NodeCounter::PassedOn => "passed_on",
+            NodeCounter::Hello => "hello",
             NodeCounter::RefusedNoListener => "refused_no_listener",
             NodeCounter::RefusedNoSocket => "refused_no_socket",
             NodeCounter::RefusedFailed => "refused_failed",
@@ -564,6 +615,9 @@ impl NodeCounter {
             NodeCounter::Confirmed => "switches told that data has arrived",
             NodeCounter::Cured => "stale sockets removed before an adoption",
             NodeCounter::RefusedQueueFull => "adoptions refused: accept queue full",
+            NodeCounter::RefusedDraining => "adoptions refused: the node is draining",
+            NodeCounter::PassedOn => "adoptions passed on to their second candidate",
+            NodeCounter::Hello => "switches that asked for reports",
             NodeCounter::RefusedNoListener => "adoptions refused: nobody listens",
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",

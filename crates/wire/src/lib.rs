@@ -12,6 +12,7 @@ pub mod handoff;
 pub mod keys;
 pub mod packet;
 mod plain;
+pub mod report;
 
 pub use generated::*;
 pub use plain::{Plain, bytes_of, read_from};

@@ -32,7 +32,11 @@ plain!(
     sb_record,
     sb_node_settings,
     sb_owned,
-    sb_closed
+    sb_closed,
+    sb_second,
+    sb_load,
+    sb_listening_switch,
+    sb_adopting
 );
 
 /// The value's memory.

@@ -1,0 +1,151 @@
+//! REPORT packets: how a listener of a node is doing. The field by field layout is in `bpf/switchback.h`, at
+//! `struct sb_option`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::packet::{TcpView, bare, flags};
+use crate::{address_bytes, handoff, sb_flow, sb_flow_entry, sb_key, sb_op, sb_option, sb_reason};
+
+/// What a node says of one of its listeners, for one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The VIP and port at which the server listens.
+    pub listener: SocketAddr,
+    /// [`pool_id`] of the pool.
+    pub pool: u32,
+    /// Counts up, modulo 2^16.
+    pub number: u16,
+    /// Why the pool is to have no requests here; `SB_REASON_NONE` if it may.
+    pub reason: u8,
+    /// Length and limit of the accept queue, each saturated at 65535; no limit without a listener.
+    pub queue: (u16, u16),
+    /// Requests that the node has and has not answered whole.
+    pub in_flight: u32,
+    /// Flows that the node has.
+    pub flows: u32,
+    /// Mean time to first byte in the last period, to the microsecond; None if no response began in it.
+    pub first_byte: Option<Duration>,
+    /// Share of the machine's CPU time in use, in thousandths.
+    pub cpu: u16,
+}
+
+/// What stands for a pool in reports: the FNV-1a hash of its name. Two pools of one hash share their reports, so a
+/// configuration must not have such names.
+pub fn pool_id(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The two halves of an option's `detail` where it is an accept queue: length and limit.
+pub fn queue_of(option: &sb_option) -> (u16, u16) {
+    let detail = u32::from_be(option.detail);
+    ((detail >> 16) as u16, detail as u16)
+}
+
+impl Report {
+    /// Appends the whole packet from `node` to a switch, outer IP header first. Nothing if node and switch are not of
+    /// one IP version.
+    pub fn encode(&self, out: &mut Vec<u8>, key: &sb_key, node: IpAddr, switch: IpAddr) {
+        if node.is_ipv4() != switch.is_ipv4() {
+            return;
+        }
+        // Inner addresses are of the VIP's version; the client's says nothing.
+        let nobody: IpAddr = if self.listener.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
+        let flow = sb_flow {
+            client: address_bytes(nobody),
+            vip: address_bytes(self.listener.ip()),
+            client_port: 0,
+            vip_port: self.listener.port().to_be(),
+        };
+        let waited =
+            self.first_byte.map_or(0, |time| u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1));
+        let inner = bare(&flow, true, waited, self.flows, flags::RST);
+        let Some(view) = TcpView::parse(&inner) else { return };
+        let entry = sb_flow_entry {
+            origin: self.pool,
+            next: self.in_flight,
+            mss: self.cpu,
+            requests: self.number,
+            heads: u32::from(self.queue.0) << 16 | u32::from(self.queue.1),
+            ..sb_flow_entry::default()
+        };
+        let option = sb_option { reason: self.reason, ..handoff::option(sb_op::SB_OP_REPORT, &entry) };
+        handoff::encode(out, key, (node, switch, node), &flow, option, &view, &inner);
+    }
+
+    /// What a packet with this option and inner header says. Its tag has been checked.
+    pub fn read(flow: &sb_flow, option: &sb_option, view: &TcpView) -> Report {
+        Report {
+            listener: flow.vip(),
+            pool: u32::from_be(option.origin),
+            number: u16::from_be(option.requests),
+            reason: option.reason,
+            queue: queue_of(option),
+            in_flight: u32::from_be(option.next),
+            flows: view.ack,
+            first_byte: (view.seq != 0).then(|| Duration::from_micros(u64::from(view.seq))),
+            cpu: u16::from_be(option.mss),
+        }
+    }
+
+    /// The pool may have requests here.
+    pub fn is_ready(&self) -> bool {
+        self.reason == sb_reason::SB_REASON_NONE as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{read_from, sb_shim};
+
+    fn report(listener: &str) -> Report {
+        Report {
+            listener: listener.parse().unwrap(),
+            pool: pool_id("web"),
+            number: 65_535,
+            reason: sb_reason::SB_REASON_UNHEALTHY as u8,
+            queue: (3, 511),
+            in_flight: 70_000,
+            flows: 1_000_000,
+            first_byte: Some(Duration::from_micros(4_400)),
+            cpu: 999,
+        }
+    }
+
+    #[test]
+    fn a_report_reads_back() {
+        let (key, node) = (sb_key { k0: 1, k1: 2 }, "192.0.2.21".parse().unwrap());
+        for listener in ["192.0.2.100:80", "[2001:db8::100]:8080"] {
+            for first_byte in [None, Some(Duration::from_micros(1))] {
+                let sent = Report { first_byte, ..report(listener) };
+                let mut packet = Vec::new();
+                sent.encode(&mut packet, &key, node, "192.0.2.10".parse().unwrap());
+                let shim: sb_shim = read_from(&packet[20..]).unwrap();
+                let view = TcpView::parse(&packet[handoff::OVERHEAD_V4..]).unwrap();
+                let flow = sb_flow {
+                    client: [0; 16],
+                    vip: address_bytes(sent.listener.ip()),
+                    client_port: 0,
+                    vip_port: sent.listener.port().to_be(),
+                };
+                assert_eq!(Report::read(&flow, &shim.option, &view), sent);
+            }
+        }
+    }
+
+    #[test]
+    fn a_switch_of_the_other_ip_version_gets_none() {
+        let mut packet = Vec::new();
+        let (node, switch) = ("192.0.2.21".parse().unwrap(), "2001:db8::10".parse().unwrap());
+        report("192.0.2.100:80").encode(&mut packet, &sb_key::default(), node, switch);
+        assert!(packet.is_empty());
+    }
+
+    #[test]
+    fn names_of_pools_are_told_apart() {
+        // Fowler, Noll, Vo: the published value of "foobar".
+        assert_eq!(pool_id("foobar"), 0xbf9c_f968);
+        assert_ne!(pool_id("web"), pool_id("img"));
+    }
+}
