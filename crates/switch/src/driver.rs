@@ -21,7 +21,7 @@ use crate::cookies::Keys;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
-use crate::plan::Plan;
+use crate::plan::{NodeId, Plan};
 use crate::program::Program;
 use crate::sender::Sender;
 
@@ -31,6 +31,8 @@ const NODES: usize = 1024;
 const TICK: Duration = Duration::from_secs(1);
 /// How often while a next hop is not resolved.
 const IMPATIENT_TICK: Duration = Duration::from_millis(20);
+/// How often idle flows are looked for while a node is draining.
+const SWEEP: Duration = Duration::from_millis(100);
 /// Packets after which the output is sent although more records wait.
 const FLUSH_AT: usize = 64;
 /// The longest client packet that a switch asks for, so that a record can carry it.
@@ -54,14 +56,17 @@ pub struct Driver<'a> {
     ticked: Duration,
     tick: Duration,
     ending: Option<Instant>,
+    zone: Option<String>,
+    /// When to look again for flows of nodes that are draining.
+    sweep: Option<Duration>,
 }
 
 impl<'a> Driver<'a> {
-    /// Opens what needs opening. Nothing is attached yet.
-    pub fn new(cluster: Cluster, program: &Program) -> Result<Driver<'a>> {
+    /// Opens what needs opening. Nothing is attached yet. `zone` is where this machine is.
+    pub fn new(cluster: Cluster, zone: Option<&str>, program: &Program) -> Result<Driver<'a>> {
         let ids = new_ids(&NodeIds::restore(program.nodes()), &cluster)?;
         let keys = Keys::new(&cluster.keys, since_1970());
-        let plan = Plan::new(&cluster, keys.sign(), ids.all().clone());
+        let plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), zone, Duration::ZERO);
         let mut nudge = HashMap::new();
         for v6 in [false, true] {
             if cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
@@ -84,6 +89,8 @@ impl<'a> Driver<'a> {
             ticked: Duration::ZERO,
             tick: TICK,
             ending: None,
+            zone: zone.map(str::to_owned),
+            sweep: None,
             cluster,
         })
     }
@@ -104,6 +111,8 @@ impl<'a> Driver<'a> {
             self.announcers.push(announcer.doing(|| format!("open a packet socket on {}", attached.name))?);
         }
         self.set_vips(program)?;
+        self.dispatcher.ask_for_reports();
+        self.flush();
         Ok(self)
     }
 
@@ -134,7 +143,8 @@ impl<'a> Driver<'a> {
         let now = self.now();
         let tick = (self.ticked + self.tick).saturating_sub(now);
         let deadline = self.dispatcher.deadline().map_or(tick, |deadline| deadline.saturating_sub(now));
-        tick.min(deadline)
+        let sweep = self.sweep.map_or(tick, |sweep| sweep.saturating_sub(now));
+        tick.min(deadline).min(sweep)
     }
 
     fn tick_length(&self) -> Duration {
@@ -150,12 +160,21 @@ impl<'a> Driver<'a> {
         let now = self.now();
         let program = self.program();
         self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
+        if self.dispatcher.plan().standing_changed {
+            self.write_members(program);
+            self.take_back(program);
+        }
+        if self.sweep.is_some_and(|sweep| now >= sweep) {
+            self.take_back(program);
+        }
         self.flush();
         if now < self.ticked + self.tick {
             return;
         }
         self.ticked = now;
         let mut result = self.resolve(program);
+        self.dispatcher.ask_for_reports();
+        self.flush();
         if self.keys.turn(since_1970()) {
             result = result.and(program.set_settings(&self.keys.settings()));
         }
@@ -194,6 +213,47 @@ impl<'a> Driver<'a> {
         }
         self.sender.send(output.packets());
         output.clear();
+    }
+
+    /// Lets the program forward requests only where flows stay with their nodes.
+    fn write_members(&mut self, program: &Program) {
+        let plan = self.dispatcher.plan();
+        plan.standing_changed = false;
+        let pools = self.cluster.pools.len();
+        program.with_tables(|tables| tables.write_members(self.bank, pools, |pool| plan.keepers(pool)));
+    }
+
+    /// Takes idle flows from nodes that are to become idle and still have some.
+    fn take_back(&mut self, program: &Program) {
+        let draining = self.dispatcher.plan().draining_with_flows();
+        self.sweep = (!draining.is_empty()).then(|| self.now() + SWEEP);
+        if draining.is_empty() {
+            return;
+        }
+        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+        for (flow, entry) in program.all_flows() {
+            if draining.contains(&entry.node) {
+                self.dispatcher.take_back(at, &flow, entry);
+            }
+        }
+    }
+
+    /// Drains a node, or ends that. The line says what is so now.
+    pub fn drain(&mut self, name: &str, on: bool) -> Result<Vec<String>> {
+        let program = self.program();
+        let from_file = self.cluster.nodes.iter().any(|node| node.name == name && node.drain);
+        if !on && from_file {
+            return Err(Error::new(format!("the configuration drains node {name}"))
+                .remedy("remove drain = true from it, and reload"));
+        }
+        if self.dispatcher.plan().drain(name, on).is_none() {
+            let names: Vec<&str> = self.cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+            return Err(Error::new(format!("there is no node {name}")).remedy(format!("there are {}", names.join(", "))));
+        }
+        self.write_members(program);
+        self.take_back(program);
+        self.flush();
+        Ok(vec![format!("node {name}: {}", if on { "draining" } else { "in service" })])
     }
 
     /// Asks the kernel for the way to every node and tells program and dispatcher.
@@ -238,8 +298,10 @@ impl<'a> Driver<'a> {
         let v6 = self.cluster.nodes.iter().any(|node| node.address.is_ipv6());
         let overhead = if v6 { OVERHEAD_V6 } else { OVERHEAD_V4 } as u32;
         self.bank = 1 - self.bank;
-        let id = |index: usize| self.ids.all()[&self.cluster.nodes[index].address];
-        let express = program.with_tables(|tables| tables.write(self.bank, &self.cluster, id));
+        let plan = self.dispatcher.plan();
+        plan.standing_changed = false;
+        let members = |pool| plan.keepers(pool);
+        let express = program.with_tables(|tables| tables.write(self.bank, &self.cluster, members));
         let mut vips = HashMap::new();
         for (service, vip) in std::iter::zip(&self.cluster.services, express) {
             for address in &service.listen {
@@ -263,24 +325,26 @@ impl<'a> Driver<'a> {
         let lines = self.cluster.diff(&cluster);
         let program = self.program();
         self.keys.replace(&cluster.keys);
-        let mut plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone());
-        plan.retire(self.dispatcher.plan());
-        for node in plan.nodes.iter_mut().flatten() {
-            node.source = self.routes.get(&node.address).map(|route| route.source);
-        }
-        *self.dispatcher.plan() = plan;
+        let now = self.now();
+        let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), self.zone.as_deref(), now);
+        let old = std::mem::replace(self.dispatcher.plan(), plan);
+        self.dispatcher.plan().inherit(old);
         self.ids = ids;
         self.cluster = cluster;
         program.set_settings(&self.keys.settings())?;
         self.resolve(program)?;
         self.set_vips(program)?;
+        self.dispatcher.ask_for_reports();
+        self.take_back(program);
+        self.flush();
         Ok(if lines.is_empty() { vec!["nothing changed".to_string()] } else { lines })
     }
 
     /// For `switchback status`.
     pub fn status(&self) -> serde_json::Value {
         let program = self.program();
-        let stats = &self.dispatcher.stats;
+        let now = self.now();
+        let (plan, stats) = (self.dispatcher.seen(), &self.dispatcher.stats);
         let interfaces = program.attached.iter();
         let interfaces =
             interfaces.map(|attached| json!({"name": attached.name, "mode": attached.mode.name()}));
@@ -302,6 +366,10 @@ impl<'a> Driver<'a> {
                 "adopted": counts.adopted,
                 "refused": counts.refused,
                 "released": counts.released,
+                "draining": plan.is_draining(id as NodeId),
+                "silent": plan.is_silent(id as NodeId, now),
+                "load": load(plan, id as NodeId),
+                "listeners": listeners(plan, &self.cluster, id as NodeId, now),
             })
         });
         let counters: serde_json::Map<_, _> = SwitchCounter::ALL
@@ -312,7 +380,7 @@ impl<'a> Driver<'a> {
             "role": "switch",
             "interfaces": interfaces.collect::<Vec<_>>(),
             "uptime_s": self.now().as_secs(),
-            "flows": program.flows().keys().count(),
+            "flows": program.all_flows().count(),
             "services": services.collect::<Vec<_>>(),
             "nodes": nodes.collect::<Vec<_>>(),
             "dispatch": {
@@ -330,11 +398,45 @@ impl<'a> Driver<'a> {
                 "dropped_source_full": stats.dropped_source_full,
                 "dropped_switch_full": stats.dropped_switch_full,
                 "evicted": stats.evicted,
+                "waiting": self.dispatcher.crowded(),
+                "waited": stats.waited,
+                "turned_away": stats.turned_away,
+                "reports": stats.reports,
+                "taken_back": stats.taken_back,
                 "send_failed": self.sender.failed,
             },
             "counters": counters,
         })
     }
+}
+
+/// What a node has said of itself last, whatever the listener.
+fn load(plan: &Plan, id: NodeId) -> serde_json::Value {
+    match plan.node(id).and_then(|node| node.report) {
+        Some((_, report)) => json!({
+            "flows": report.flows,
+            "in_flight": report.in_flight,
+            "first_byte_us": report.first_byte.map(|time| time.as_micros() as u64),
+            "cpu_permille": report.cpu,
+        }),
+        None => serde_json::Value::Null,
+    }
+}
+
+/// How a node is doing, for each pool at each VIP.
+fn listeners(plan: &Plan, cluster: &Cluster, id: NodeId, now: Duration) -> Vec<serde_json::Value> {
+    let conditions = plan.conditions(id, now).into_iter();
+    conditions
+        .map(|(pool, vip, reason, queue)| {
+            json!({
+                "pool": cluster.pools[pool].name,
+                "listen": vip,
+                "state": report::condition(reason),
+                "queue": queue.len,
+                "queue_limit": queue.limit,
+            })
+        })
+        .collect()
 }
 
 fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {

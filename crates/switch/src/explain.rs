@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use switchback_config::{Cluster, HeaderMatch, Route};
 use switchback_http::{Body, Head, Limits, Progress, Version, parse_head};
+use switchback_policy::Ask;
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow, sb_flow_entry, sb_key, sb_mode};
 
@@ -20,6 +21,7 @@ use crate::automaton::{Automaton, Walked};
 use crate::dispatch::answer::Reply;
 pub use crate::dispatch::held::HeldPacket;
 use crate::dispatch::held::{Held, before};
+use crate::dispatch::pending::Request;
 use crate::dispatch::{Dispatcher, Verdict, mark};
 use crate::express::automata;
 use crate::plan::{Condition, NodeId, Plan, failed};
@@ -43,7 +45,7 @@ impl Explainer {
     pub fn new(cluster: Cluster) -> Self {
         let ids: HashMap<IpAddr, NodeId> =
             cluster.nodes.iter().enumerate().map(|(index, node)| (node.address, index as NodeId)).collect();
-        let plan = Plan::new(&cluster, sb_key::default(), ids);
+        let plan = Plan::new(&cluster, sb_key::default(), ids, None, Duration::ZERO);
         let automata = automata(&cluster);
         let dispatcher = Dispatcher::new(plan, Box::new(always_the_same()));
         Explainer { cluster, dispatcher, automata, random: Box::new(always_the_same()) }
@@ -58,16 +60,21 @@ impl Explainer {
         self.dispatcher.plan().http_limits()
     }
 
-    /// The node for a request on a flow whose node is `flow`'s.
-    fn pick(&mut self, pool: usize, entry: &sb_flow_entry) -> (NodeId, Flow) {
+    /// The node for a request on a flow with this entry; None if the configuration lets no node of the pool have it.
+    fn pick(&mut self, request: &Request, entry: &sb_flow_entry) -> Option<(NodeId, Flow)> {
         let plan = self.dispatcher.plan();
         let has_node = entry.mode != sb_mode::SB_MODE_HELD as u8;
-        if has_node && plan.has(pool, entry.node) {
-            return (entry.node, Flow::Stays);
+        if has_node && plan.keeps(request.group, entry.node) == Some(true) {
+            return Some((entry.node, Flow::Stays));
         }
-        let node = plan.pick(pool, &[], Duration::ZERO, &mut self.random);
-        let node = node.expect("a pool has a node, and none has been tried");
-        (node, if has_node { Flow::Moves(entry.node as usize) } else { Flow::New })
+        let ask = Ask { key: request.key, now: Duration::ZERO };
+        let node = plan.pick(request.group, &ask, &[], false, &mut self.random)?;
+        let flow = match has_node {
+            true if node == entry.node => Flow::Stays,
+            true => Flow::Moves(entry.node as usize),
+            false => Flow::New,
+        };
+        Some((node, flow))
     }
 
     /// What the automaton makes of a head at `offset`.
@@ -254,7 +261,7 @@ impl Connection {
                     self.answered(explainer, &data, reply);
                     return false;
                 }
-                Verdict::To(request) => self.forwarded(explainer, &data, request.pool, request.after),
+                Verdict::To(request) => self.forwarded(explainer, &data, &request),
             }
         }
         self.offset += u64::from(self.entry.next.wrapping_sub(start.next));
@@ -299,12 +306,19 @@ impl Connection {
         self.explain(explainer, data, routes, outcome);
     }
 
-    fn forwarded(&mut self, explainer: &mut Explainer, data: &[u8], pool: usize, after: sb_flow_entry) {
+    fn forwarded(&mut self, explainer: &mut Explainer, data: &[u8], request: &Request) {
+        let after = request.after;
         let Ok(Progress::Complete(head)) = parse_head(data, &explainer.limits()) else {
             unreachable!("what is not a head is not forwarded");
         };
         let service = self.service(explainer);
-        let (node, flow) = explainer.pick(pool, &self.entry);
+        let Some((node, flow)) = explainer.pick(request, &self.entry) else {
+            self.over = true;
+            let routes = explainer.routes(service, &head);
+            self.explain(explainer, data, routes, Outcome::Answered { status: 503, location: None });
+            return;
+        };
+        let pool = explainer.dispatcher.plan().pool_of(request.group);
         let head_end = self.entry.next.wrapping_add(head.len as u32);
         let alone = self.packets.contains(&(self.entry.next, head_end));
         let then = match head.version {

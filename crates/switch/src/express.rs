@@ -43,10 +43,13 @@ pub struct Tables<'a> {
 impl Tables<'_> {
     /// Writes a configuration to a bank. The result has, for each service, what its VIPs must say; a service that has
     /// no automaton is left to the L7 thread.
-    pub fn write(&mut self, bank: usize, cluster: &Cluster, id: impl Fn(usize) -> NodeId) -> Vec<sb_vip> {
-        if cluster.pools.len() <= BANK_POOLS {
-            self.write_members(bank, cluster, id);
-        }
+    pub fn write(
+        &mut self,
+        bank: usize,
+        cluster: &Cluster,
+        members: impl Fn(usize) -> Vec<NodeId>,
+    ) -> Vec<sb_vip> {
+        self.write_members(bank, cluster.pools.len(), members);
         // State 0 is shared: it is dead in both banks.
         let (mut next_state, mut next_verdict) = (bank * BANK_STATES + 1, bank * BANK_VERDICTS);
         let mut vips = Vec::new();
@@ -84,13 +87,15 @@ impl Tables<'_> {
         place(automaton.start)
     }
 
-    fn write_members(&mut self, bank: usize, cluster: &Cluster, id: impl Fn(usize) -> NodeId) {
+    /// Writes on the flows of which nodes a request for a pool may be forwarded without asking. The bank may be the one
+    /// in use: each word changes at once.
+    pub fn write_members(&mut self, bank: usize, pools: usize, members: impl Fn(usize) -> Vec<NodeId>) {
         let words = &mut self.members[bank * BANK_POOLS * NODE_WORDS..][..BANK_POOLS * NODE_WORDS];
-        words.fill(0);
-        for (index, pool) in cluster.pools.iter().enumerate() {
-            for node in pool.nodes.iter().map(|node| id(*node) as usize) {
-                words[index * NODE_WORDS + node / 64] |= 1 << (node % 64);
-            }
+        // With more pools there is no automaton that could name them.
+        for (pool, words) in words.chunks_exact_mut(NODE_WORDS).take(pools).enumerate() {
+            let mut bits = [0u64; NODE_WORDS];
+            members(pool).into_iter().for_each(|node| bits[node as usize / 64] |= 1 << (node % 64));
+            words.copy_from_slice(&bits);
         }
     }
 }

@@ -13,7 +13,9 @@ mod automaton;
 mod cookies;
 mod driver;
 mod express;
+mod group;
 mod ids;
+mod key;
 mod nexthop;
 mod program;
 mod sender;
@@ -43,6 +45,8 @@ pub struct Options {
     pub config: PathBuf,
     /// Where clients come in, and where the nodes are.
     pub interfaces: Vec<String>,
+    /// Where this machine is: nodes of the same zone are preferred.
+    pub zone: Option<String>,
 }
 
 const RINGS: u64 = 0;
@@ -86,7 +90,7 @@ fn start_and_serve(
     signals: &SignalFd,
     control: &mut ControlServer,
 ) -> Result<()> {
-    let driver = Driver::new(cluster.clone(), program)?;
+    let driver = Driver::new(cluster.clone(), options.zone.as_deref(), program)?;
     for name in &options.interfaces {
         program.attach(name)?;
     }
@@ -129,10 +133,8 @@ fn start_and_serve(
         if events.contains(&CONTROL) {
             control.accept_and_serve(|request| match request {
                 Request::Status => Response::Status(driver.borrow().status()),
-                Request::Reload {} => match reload_from(options, &mut driver.borrow_mut()) {
-                    Ok(lines) => Response::Done { lines },
-                    Err(error) => Response::Failed { message: error.to_string() },
-                },
+                Request::Reload {} => done(reload_from(options, &mut driver.borrow_mut())),
+                Request::Drain { node, on } => done(driver.borrow_mut().drain(&node, on)),
             })?;
         }
     }
@@ -180,6 +182,13 @@ fn settle(
         sleep(epoll, rings, program, driver)?;
     }
     Ok(())
+}
+
+fn done(result: Result<Vec<String>>) -> Response {
+    match result {
+        Ok(lines) => Response::Done { lines },
+        Err(error) => Response::Failed { message: error.to_string() },
+    }
 }
 
 fn reload_from(options: &Options, driver: &mut Driver<'_>) -> Result<Vec<String>> {

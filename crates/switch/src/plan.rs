@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use switchback_config::{Action, Cluster, Limits, Redirect, Route};
 use switchback_http::Head;
-use switchback_policy::{Candidate, Policy};
-use switchback_wire::sb_key;
+use switchback_policy::{Ask, Queue};
+use switchback_wire::report::Report;
+use switchback_wire::{SB_QUEUE_WHOLE, sb_flow, sb_key, sb_reason};
+
+use crate::group::{Group, NodeState};
 
 /// A node's index in the BPF map `nodes`. It stays with the node's address across reloads and restarts, because flow
 /// entries refer to it.
@@ -22,13 +25,27 @@ pub struct PlanNode {
     pub address: IpAddr,
     /// Ours towards it; None while there is no route.
     pub source: Option<IpAddr>,
+    /// The configuration drains it.
+    pub drain: bool,
+    /// Somebody has said so by command.
+    pub drain_by_command: bool,
+    /// Since when it has been in the configuration.
+    pub since: Duration,
+    /// When its last report came, and what it said.
+    pub report: Option<(Duration, Report)>,
 }
 
-/// A pool and its policy's memory.
-pub struct PlanPool {
-    nodes: Vec<NodeId>,
-    weights: Vec<u32>,
-    policy: Box<dyn Policy>,
+impl PlanNode {
+    /// It is to become idle.
+    pub fn is_drained(&self) -> bool {
+        self.drain || self.drain_by_command
+    }
+
+    /// Nothing has been heard of it for `patience`. One that has not been asked for reports has some time.
+    fn is_silent(&self, patience: Duration, now: Duration) -> bool {
+        let heard = self.report.map_or(self.since + FIRST_REPORT, |(heard, _)| heard);
+        now > heard + patience
+    }
 }
 
 /// A service's routes.
@@ -48,6 +65,9 @@ pub enum Choice<'a> {
     Redirect(&'a Redirect),
 }
 
+/// How long a node may take to hear that reports are wanted, and to send the first.
+const FIRST_REPORT: Duration = Duration::from_secs(2);
+
 /// Everything a dispatch decision depends on.
 pub struct Plan {
     /// How much clients may ask for.
@@ -58,26 +78,52 @@ pub struct Plan {
     pub nodes: Vec<Option<PlanNode>>,
     /// In the configuration's order.
     pub services: Vec<PlanService>,
-    pools: Vec<PlanPool>,
+    /// Set when [`Self::keepers`] has come to say something else.
+    pub standing_changed: bool,
+    groups: Vec<Group>,
+    /// By pool and VIP.
+    group_at: HashMap<(usize, SocketAddr), usize>,
     vips: HashMap<SocketAddr, usize>,
     ids: HashMap<IpAddr, NodeId>,
+    /// After so long without a report a node is suspect.
+    patience: Duration,
 }
 
 impl Plan {
-    /// `ids` gives each of the cluster's nodes its place, by address.
-    pub fn new(cluster: &Cluster, key: sb_key, ids: HashMap<IpAddr, NodeId>) -> Self {
-        let id = |index: &usize| ids[&cluster.nodes[*index].address];
+    /// `ids` gives each of the cluster's nodes its place, by address; `zone` is where the switch is.
+    pub fn new(
+        cluster: &Cluster,
+        key: sb_key,
+        ids: HashMap<IpAddr, NodeId>,
+        zone: Option<&str>,
+        now: Duration,
+    ) -> Self {
         let len = ids.values().max().map_or(0, |max| *max as usize + 1);
         let mut nodes = vec![None; len];
         for node in &cluster.nodes {
-            nodes[ids[&node.address] as usize] =
-                Some(PlanNode { name: node.name.clone(), address: node.address, source: None });
+            nodes[ids[&node.address] as usize] = Some(PlanNode {
+                name: node.name.clone(),
+                address: node.address,
+                source: None,
+                drain: node.drain,
+                drain_by_command: false,
+                since: now,
+                report: None,
+            });
         }
-        let pools = cluster.pools.iter().map(|pool| PlanPool {
-            nodes: pool.nodes.iter().map(id).collect(),
-            weights: pool.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
-            policy: switchback_policy::build(pool.policy, pool.nodes.len()),
-        });
+        let mut groups = Vec::new();
+        let mut group_at = HashMap::new();
+        for service in &cluster.services {
+            for (pool, vip) in service.routes.iter().flat_map(|route| match route.action {
+                Action::Pool(pool) => service.listen.iter().map(|vip| (pool, *vip)).collect(),
+                Action::Redirect(_) => Vec::new(),
+            }) {
+                group_at.entry((pool, vip)).or_insert_with(|| {
+                    groups.push(Group::new(cluster, pool, zone, |index| ids[&cluster.nodes[index].address]));
+                    groups.len() - 1
+                });
+            }
+        }
         let services = cluster
             .services
             .iter()
@@ -89,20 +135,39 @@ impl Plan {
             key,
             nodes,
             services: services.collect(),
-            pools: pools.collect(),
+            standing_changed: true,
+            groups,
+            group_at,
             vips: vips.collect(),
             ids,
+            patience: cluster.reports.interval * cluster.reports.suspect_after,
         }
     }
 
-    /// Keeps the nodes of the plan before this one that are in it no more: their flows go on, and can be released.
-    pub fn retire(&mut self, before: &Plan) {
-        for (index, node) in before.nodes.iter().enumerate() {
+    /// Takes over what the plan before this one knew. Nodes that are in it no more stay known: their flows go on, and
+    /// can be released. Groups are the same if their pool's name and their VIP are.
+    pub fn inherit(&mut self, old: Plan) {
+        for (index, before) in old.nodes.iter().enumerate() {
             if self.nodes.len() <= index {
                 self.nodes.resize(index + 1, None);
             }
-            if self.nodes[index].is_none() {
-                self.nodes[index].clone_from(node);
+            match (&mut self.nodes[index], before) {
+                (Some(node), Some(before)) if node.address == before.address => {
+                    node.since = before.since;
+                    node.report = before.report;
+                    node.drain_by_command = before.drain_by_command;
+                    node.source = before.source;
+                }
+                (node @ None, before) => node.clone_from(before),
+                _ => {}
+            }
+        }
+        let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
+        for ((_, vip), index) in old.group_at {
+            let mut same = self.group_at.iter().filter(|((_, at), _)| *at == vip).map(|(_, group)| *group);
+            let Some(group) = before[index].take() else { continue };
+            if let Some(same) = same.find(|same| self.groups[*same].id() == group.id()) {
+                self.groups[same].inherit(group);
             }
         }
     }
@@ -140,24 +205,127 @@ impl Plan {
         }
     }
 
-    /// Whether a node belongs to a pool.
-    pub fn has(&self, pool: usize, node: NodeId) -> bool {
-        self.pools.get(pool).is_some_and(|pool| pool.nodes.contains(&node))
+    /// The pool's nodes at a VIP that a route to the pool belongs to.
+    pub fn group(&self, pool: usize, vip: SocketAddr) -> Option<usize> {
+        self.group_at.get(&(pool, vip)).copied()
     }
 
-    /// The policy's choice among the pool's nodes that are not in `tried`.
+    /// The index of a group's pool in the configuration.
+    pub fn pool_of(&self, group: usize) -> usize {
+        self.groups[group].pool
+    }
+
+    /// What the group's policy goes by, where it goes by something of the request.
+    pub fn key(&self, group: usize, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
+        self.groups[group].key(flow, head)
+    }
+
+    /// How much of a node's accept queue the group may fill; see `SB_QUEUE_WHOLE`.
+    pub fn share(&self, group: usize) -> u8 {
+        self.groups.get(group).map_or(SB_QUEUE_WHOLE as u8, Group::share)
+    }
+
+    /// Whether a flow that the node has stays there for a request of the group; None if the policy is to decide.
+    pub fn keeps(&self, group: usize, node: NodeId) -> Option<bool> {
+        // A flow stays with a silent node, which answers for itself when it is asked to give it up.
+        let drained = self.node(node).is_none_or(PlanNode::is_drained);
+        self.groups.get(group).map_or(Some(false), |group| group.keeps(node, NodeState { drained, silent: false }))
+    }
+
+    /// The nodes on whose flows the program may forward a request for the pool without asking.
+    pub fn keepers(&self, pool: usize) -> Vec<NodeId> {
+        let groups: Vec<usize> = (0..self.groups.len()).filter(|&group| self.groups[group].pool == pool).collect();
+        let nodes = groups.first().into_iter().flat_map(|&group| self.groups[group].nodes());
+        nodes.filter(|&node| groups.iter().all(|&group| self.keeps(group, node) == Some(true))).collect()
+    }
+
+    /// The policy's choice among the group's nodes that are not in `tried`.
     pub fn pick(
         &mut self,
-        pool: usize,
+        group: usize,
+        ask: &Ask,
         tried: &[NodeId],
-        now: Duration,
+        waited: bool,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
-        let PlanPool { nodes, weights, policy } = self.pools.get_mut(pool)?;
-        let candidates: Vec<Candidate> = std::iter::zip(nodes.iter(), weights.iter())
-            .map(|(node, &weight)| Candidate { weight, available: !tried.contains(node) })
+        let Plan { nodes, groups, patience, .. } = self;
+        let state = |id: NodeId| match nodes.get(id as usize) {
+            Some(Some(node)) => {
+                NodeState { drained: node.is_drained(), silent: node.is_silent(*patience, ask.now) }
+            }
+            _ => NodeState { drained: true, silent: true },
+        };
+        groups.get_mut(group)?.pick(ask, tried, waited, state, random)
+    }
+
+    /// What is known of the group's nodes, to be told what happens to them.
+    pub fn group_mut(&mut self, group: usize) -> Option<&mut Group> {
+        self.groups.get_mut(group)
+    }
+
+    /// A node could not adopt; `reason` is 0 if it said nothing.
+    pub fn refused(&mut self, group: usize, node: NodeId, reason: u8, queue: (u16, u16), now: Duration) {
+        if let Some(group) = self.groups.get_mut(group) {
+            self.standing_changed |= group.refused(node, reason, queue, now);
+        }
+    }
+
+    /// What a node says of one of its listeners.
+    pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) {
+        let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return };
+        let back = node.is_silent(self.patience, now);
+        node.report = Some((now, *report));
+        let at_listener = self.group_at.iter().filter(|((_, vip), _)| *vip == report.listener);
+        for (_, &group) in at_listener {
+            self.standing_changed |= self.groups[group].report(id, report, back, now);
+        }
+    }
+
+    /// Drains a node by command, or ends that; None if there is no such node.
+    pub fn drain(&mut self, name: &str, on: bool) -> Option<NodeId> {
+        let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| node.name == name);
+        let index = self.nodes.iter().position(is_it)?;
+        let node = self.nodes[index].as_mut()?;
+        node.drain_by_command = on;
+        self.standing_changed = true;
+        Some(index as NodeId)
+    }
+
+    /// Whether a node is to become idle: because we drain it, or because it says so.
+    pub fn is_draining(&self, id: NodeId) -> bool {
+        let draining = sb_reason::SB_REASON_DRAINING as u8;
+        self.node(id).is_some_and(|node| {
+            node.is_drained() || node.report.is_some_and(|(_, report)| report.reason == draining)
+        })
+    }
+
+    /// Nodes that are to become idle and are not, as far as they have said.
+    pub fn draining_with_flows(&self) -> Vec<NodeId> {
+        let has_flows = |id: &NodeId| {
+            let report = self.node(*id).and_then(|node| node.report);
+            report.is_none_or(|(_, report)| report.flows != 0)
+        };
+        let ids = 0..self.nodes.len() as NodeId;
+        ids.filter(|id| self.is_draining(*id)).filter(has_flows).collect()
+    }
+
+    /// The node's groups in the configuration's order: pool, VIP, why it is to have no requests there, accept queue.
+    pub fn conditions(&self, id: NodeId, now: Duration) -> Vec<(usize, SocketAddr, u8, Queue)> {
+        let mut found: Vec<_> = self
+            .group_at
+            .iter()
+            .filter_map(|(&(pool, vip), &group)| {
+                let (reason, queue) = self.groups[group].condition(id, now)?;
+                Some((pool, vip, reason, queue))
+            })
             .collect();
-        policy.pick(&candidates, now, random).map(|index| nodes[index])
+        found.sort_by_key(|(pool, vip, ..)| (*pool, *vip));
+        found
+    }
+
+    /// Whether nothing has been heard of the node for too long.
+    pub fn is_silent(&self, id: NodeId, now: Duration) -> bool {
+        self.node(id).is_none_or(|node| node.is_silent(self.patience, now))
     }
 }
 

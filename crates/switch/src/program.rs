@@ -27,6 +27,8 @@ use skeleton::{SwitchSkel, SwitchSkelBuilder};
 
 /// Bytes of one CPU's ring; a power of two.
 const RING_LEN: u32 = 4 << 20;
+/// Entries of the flow map that one system call reads.
+const FLOWS_BATCH: u32 = 4096;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
 
 /// How a program sits on an interface.
@@ -153,6 +155,14 @@ impl Program {
     /// Flow entries, keyed by [`sb_flow`].
     pub fn flows(&self) -> &impl MapCore {
         &self.skel.maps.flows
+    }
+
+    /// All flows with their entries.
+    pub fn all_flows(&self) -> impl Iterator<Item = (sb_flow, sb_flow_entry)> + '_ {
+        let entries = self.skel.maps.flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
+        // Entries that come and go meanwhile may be missing; a failure ends the walk.
+        let entries = entries.into_iter().flatten();
+        entries.filter_map(|(flow, entry)| Some((read_from(&flow)?, read_from(&entry)?)))
     }
 
     /// Places and addresses in the node map.

@@ -42,6 +42,17 @@ pub fn queue_of(option: &sb_option) -> (u16, u16) {
     ((detail >> 16) as u16, detail as u16)
 }
 
+/// Why a node is to have no requests, in words; `up` if it may have some.
+pub fn condition(reason: u8) -> &'static str {
+    const WORDS: [(sb_reason, &str); 4] = [
+        (sb_reason::SB_REASON_NONE, "up"),
+        (sb_reason::SB_REASON_NO_LISTENER, "no listener"),
+        (sb_reason::SB_REASON_DRAINING, "draining"),
+        (sb_reason::SB_REASON_UNHEALTHY, "unhealthy"),
+    ];
+    WORDS.into_iter().find(|(known, _)| *known as u8 == reason).map_or("unknown", |(_, words)| words)
+}
+
 impl Report {
     /// Appends the whole packet from `node` to a switch, outer IP header first. Nothing if node and switch are not of
     /// one IP version.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchback_config::Limits;
 use switchback_wire::sb_flow;
 
-use super::pending::Pending;
+use super::pending::{Pending, Phase};
 
 /// Which budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,9 @@ pub struct PendingFlows {
     last_timer: u64,
     cost: usize,
     cost_by_source: HashMap<Source, usize>,
+    /// How many wait for a node with room, by group.
+    crowded: HashMap<usize, usize>,
+    crowded_sum: usize,
 }
 
 /// The number keeps equal deadlines apart.
@@ -54,6 +57,16 @@ impl PendingFlows {
     /// Memory that they take, in bytes.
     pub fn cost(&self) -> usize {
         self.cost
+    }
+
+    /// How many of the group's requests wait for a node with room.
+    pub fn crowded(&self, group: usize) -> usize {
+        self.crowded.get(&group).copied().unwrap_or(0)
+    }
+
+    /// How many requests wait for a node with room.
+    pub fn all_crowded(&self) -> usize {
+        self.crowded_sum
     }
 
     /// The next deadline.
@@ -72,7 +85,16 @@ impl PendingFlows {
         if let Some(since) = pending.waits_since() {
             self.waiting.insert((since, timer.1), flow);
         }
+        if pending.phase == Phase::Crowded {
+            *self.crowded.entry(pending.request.group).or_default() += 1;
+            self.crowded_sum += 1;
+        }
         self.flows.insert(flow, (pending, timer));
+    }
+
+    /// Whether the flow is pending.
+    pub fn contains(&self, flow: &sb_flow) -> bool {
+        self.flows.contains_key(flow)
     }
 
     /// Takes a flow out.
@@ -81,6 +103,12 @@ impl PendingFlows {
         self.timers.remove(&timer);
         if let Some(since) = pending.waits_since() {
             self.waiting.remove(&(since, timer.1));
+        }
+        if pending.phase == Phase::Crowded
+            && let Some(count) = self.crowded.get_mut(&pending.request.group)
+        {
+            *count -= 1;
+            self.crowded_sum -= 1;
         }
         let cost = pending.cost();
         self.cost -= cost;

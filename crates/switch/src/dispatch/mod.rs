@@ -11,7 +11,7 @@ mod flows;
 pub(crate) mod held;
 pub(crate) mod mark;
 mod output;
-mod pending;
+pub(crate) mod pending;
 mod progress;
 mod recent;
 mod replies;
@@ -22,6 +22,7 @@ mod tests;
 use std::time::Duration;
 
 use switchback_http::{Progress, Reject, Version, parse_head};
+use switchback_policy::Ask;
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind};
 
@@ -29,7 +30,7 @@ use crate::plan::{Choice, NodeId, Plan};
 use answer::Reply;
 use flows::PendingFlows;
 use held::{Held, HeldPacket, before};
-pub use output::Output;
+pub use output::{Message, Output};
 use pending::{Pending, Phase, Request};
 use recent::Recent;
 pub use stats::{NodeStats, Stats};
@@ -53,6 +54,20 @@ pub(crate) enum Verdict {
     To(Request),
     Answer { reply: Reply, head: bool },
     Incomplete,
+}
+
+/// Whether a packet has been dealt with.
+enum AtOnce {
+    Forwarded,
+    /// And the policy has chosen this node.
+    Not(Option<NodeId>),
+}
+
+/// Where the request of a flow with a node goes.
+enum Next {
+    Stays,
+    /// To another node, this one if the policy has been asked.
+    Leaves(Option<NodeId>),
 }
 
 /// The L7 state of a switch.
@@ -85,6 +100,16 @@ impl Dispatcher {
     /// What decisions are made by.
     pub fn plan(&mut self) -> &mut Plan {
         &mut self.plan
+    }
+
+    /// The same, to be read only.
+    pub fn seen(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Requests that wait for a node with room.
+    pub fn crowded(&self) -> usize {
+        self.pending.all_crowded()
     }
 
     /// Flows with a request that waits for something.
@@ -123,6 +148,28 @@ impl Dispatcher {
             }
             _ => {}
         }
+    }
+
+    /// Tells every node that reports are wanted here.
+    pub fn ask_for_reports(&mut self) {
+        let nobody = sb_flow::default();
+        let hello = bare(&nobody, true, 0, 0, flags::RST);
+        let Some(view) = TcpView::parse(&hello) else { return };
+        for id in 0..self.plan.nodes.len() as NodeId {
+            self.send(sb_op::SB_OP_HELLO, id, &nobody, &sb_flow_entry::default(), &view, &hello);
+        }
+    }
+
+    /// Takes an idle flow from its node, which is to become idle too. The flow has no node then until its next request.
+    pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: sb_flow_entry) {
+        let entry = self.entry_of(flow, entry);
+        let idle = entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.asked == 0 && !mark::in_body(&entry);
+        if !idle || self.pending.contains(flow) {
+            return;
+        }
+        let mut pending = Pending::new(entry, at.now);
+        self.release(at, flow, &mut pending);
+        self.keep(*flow, pending);
     }
 
     /// Deals with all flows whose deadline has come.
@@ -165,6 +212,13 @@ impl Dispatcher {
         self.recent.remove(flow);
     }
 
+    /// The client closes a connection that has no node and no request: `seq` and `ack` are what comes next of either
+    /// side. If the answer is lost, the client's FIN comes again and meets no flow.
+    fn say_goodbye(&mut self, flow: &sb_flow, seq: u32, ack: u32) {
+        self.output.to_client(flow, &bare(flow, false, seq, ack, flags::FIN | flags::ACK));
+        self.forget(flow);
+    }
+
     /// Ends a connection on which nothing can be said any more.
     fn reset(&mut self, flow: &sb_flow, seq: u32) {
         self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
@@ -172,7 +226,8 @@ impl Dispatcher {
     }
 
     fn forward(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView, packet: &[u8], extra: u8) {
-        self.send(sb_op::SB_OP_FORWARD, entry.node, flow, entry, view, packet, extra);
+        let message = Message { flags: extra, ..sb_op::SB_OP_FORWARD.into() };
+        self.send(message, entry.node, flow, entry, view, packet);
     }
 
     fn forward_all(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packets: &[HeldPacket]) {
@@ -181,19 +236,17 @@ impl Dispatcher {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn send(
         &mut self,
-        op: sb_op,
+        message: impl Into<Message>,
         node: NodeId,
         flow: &sb_flow,
         entry: &sb_flow_entry,
         view: &TcpView,
         packet: &[u8],
-        extra: u8,
     ) {
         if let Some(to) = self.plan.node(node) {
-            self.output.handoff(&self.plan.key, to, op, extra, flow, entry, view, packet);
+            self.output.handoff(&self.plan.key, to, message.into(), flow, entry, view, packet);
         }
     }
 
@@ -217,15 +270,17 @@ impl Dispatcher {
             self.on_end(flow, &entry, packet, &view);
             return;
         }
-        if self.forward_at_once(flow, &entry, packet, view) {
-            return;
-        }
+        let choice = match self.forward_at_once(at, flow, &entry, packet, view) {
+            AtOnce::Forwarded => return,
+            AtOnce::Not(choice) => choice,
+        };
         let Some(held) = HeldPacket::new(packet) else { return };
         self.forward_old_data(flow, &entry, &held);
         if mark::is_passing(&entry) {
             self.ask_for_progress(flow, &entry, &view);
         }
         let mut pending = Pending::new(entry, at.now);
+        pending.choice = choice;
         if before(entry.next, held.end()) && self.has_room(flow, &mut pending, &held) {
             pending.hold(&held);
             self.advance(at, flow, &mut pending);
@@ -240,6 +295,8 @@ impl Dispatcher {
         let has_node = [sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_TUNNEL as u8].contains(&entry.mode);
         if has_node {
             self.forward(flow, entry, view, packet, 0);
+        } else if view.flags & flags::RST == 0 && view.seq == entry.next {
+            self.say_goodbye(flow, view.ack, view.end_seq());
         } else if view.flags & flags::RST == 0 {
             self.reset(flow, view.ack);
         } else if view.seq == entry.next {
@@ -250,26 +307,57 @@ impl Dispatcher {
     /// The common case: one packet with one whole head, for the node that the flow has.
     fn forward_at_once(
         &mut self,
+        at: Moment<'_>,
         flow: &sb_flow,
         entry: &sb_flow_entry,
         packet: &[u8],
         view: TcpView,
-    ) -> bool {
+    ) -> AtOnce {
         if entry.mode != sb_mode::SB_MODE_REQUESTS as u8 || view.seq != entry.next || mark::in_body(entry) {
-            return false;
+            return AtOnce::Not(None);
         }
         let end = view.end_seq();
-        match self.judge(flow, &packet[view.data..view.end], entry) {
-            Verdict::To(Request { pool, service, after })
-                if self.plan.has(pool, entry.node)
-                    && (after.mode == sb_mode::SB_MODE_TUNNEL as u8 || !before(after.next, end)) =>
-            {
-                self.stats.request(service, entry.node);
+        let request = match self.judge(flow, &packet[view.data..view.end], entry) {
+            Verdict::To(request) => request,
+            _ => return AtOnce::Not(None),
+        };
+        let after = request.after;
+        if after.mode != sb_mode::SB_MODE_TUNNEL as u8 && before(after.next, end) {
+            return AtOnce::Not(None);
+        }
+        match self.next_node(at, &request, entry.node, None) {
+            Next::Stays => {
+                self.give(&request, entry.node);
                 self.set_entry(flow, &after);
                 self.forward(flow, &after, &view, packet, SB_FLAG_REQUEST as u8);
-                true
+                AtOnce::Forwarded
             }
-            _ => false,
+            Next::Leaves(choice) => AtOnce::Not(choice),
+        }
+    }
+
+    /// Where the request of a flow goes that has a node; `choice` is what the policy has said before.
+    fn next_node(&mut self, at: Moment<'_>, request: &Request, node: NodeId, choice: Option<NodeId>) -> Next {
+        match self.plan.keeps(request.group, node) {
+            Some(true) => Next::Stays,
+            Some(false) => Next::Leaves(choice),
+            None => {
+                let ask = Ask { key: request.key, now: at.now };
+                let pick = || self.plan.pick(request.group, &ask, &[], false, &mut self.random);
+                // Where every accept queue is full, the flow needs no place in one as long as it stays.
+                match choice.or_else(pick) {
+                    Some(other) if other != node => Next::Leaves(Some(other)),
+                    _ => Next::Stays,
+                }
+            }
+        }
+    }
+
+    /// A request goes to a node that has its flow.
+    fn give(&mut self, request: &Request, node: NodeId) {
+        self.stats.request(request.service, node);
+        if let Some(group) = self.plan.group_mut(request.group) {
+            group.given(node);
         }
     }
 
@@ -288,7 +376,7 @@ impl Dispatcher {
     fn ask_for_progress(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView) {
         let question = bare(flow, true, mark::due(entry), view.ack, flags::ACK);
         let Some(view) = TcpView::parse(&question) else { return };
-        self.send(sb_op::SB_OP_CONFIRM, entry.node, flow, entry, &view, &question, 0);
+        self.send(sb_op::SB_OP_CONFIRM, entry.node, flow, entry, &view, &question);
     }
 
     /// What is to become of the request at the start of `data`, where the mark of `entry` is.
@@ -313,8 +401,12 @@ impl Dispatcher {
             }
             Some((service, Choice::Pool(pool))) => {
                 let mut after = *entry;
+                let Some(group) = self.plan.group(pool, flow.vip()) else {
+                    return Verdict::Answer { reply: Reply::Status(404), head: is_head };
+                };
+                let key = self.plan.key(group, flow, &head);
                 match mark::enter(&mut after, &head, data, &limits) {
-                    Ok(()) => Verdict::To(Request { pool, service, after }),
+                    Ok(()) => Verdict::To(Request { group, key, service, after }),
                     Err(reject) => refuse(reject, is_head),
                 }
             }

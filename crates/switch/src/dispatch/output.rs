@@ -3,9 +3,26 @@
 use std::net::IpAddr;
 
 use switchback_wire::packet::TcpView;
-use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_op, sb_reason};
+use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_op};
 
 use crate::plan::PlanNode;
+
+/// What a handoff packet says besides what is known of its flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// What the node is to do.
+    pub op: sb_op,
+    /// `SB_FLAG_*`.
+    pub flags: u8,
+    /// The option's field of this name, which ADOPT uses for the share of the accept queue.
+    pub reason: u8,
+}
+
+impl From<sb_op> for Message {
+    fn from(op: sb_op) -> Self {
+        Message { op, flags: 0, reason: 0 }
+    }
+}
 
 /// The effects of a batch of records. Flow map changes go first, so that what the client sends in answer to a packet
 /// meets the new entry.
@@ -46,17 +63,16 @@ impl Output {
         &mut self,
         key: &sb_key,
         node: &PlanNode,
-        op: sb_op,
-        extra_flags: u8,
+        message: Message,
         flow: &sb_flow,
         entry: &sb_flow_entry,
         view: &TcpView,
         packet: &[u8],
     ) {
         let Some(source) = node.source else { return };
-        let mut option = handoff::option(op, entry);
-        option.flags |= extra_flags;
-        option.reason = sb_reason::SB_REASON_NONE as u8;
+        let mut option = handoff::option(message.op, entry);
+        option.flags |= message.flags;
+        option.reason = message.reason;
         let addresses = (source, node.address, node.address);
         handoff::encode(&mut self.packets, key, addresses, flow, option, view, packet);
         self.ends.push((self.packets.len(), node.address));

@@ -53,8 +53,10 @@ impl PartialEq for Phase {
 /// The request that the held data begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Where it goes.
-    pub pool: usize,
+    /// The nodes that it may go to: a pool at the flow's VIP.
+    pub group: usize,
+    /// What the pool's policy goes by, if that is something of the request.
+    pub key: Option<u64>,
     /// Whose it is.
     pub service: usize,
     /// The flow's entry when the node that it has now gets the request.
@@ -76,8 +78,12 @@ pub struct Pending {
     pub sent: Held,
     /// The request in progress.
     pub request: Request,
+    /// The node that the policy has chosen already.
+    pub choice: Option<NodeId>,
     /// Nodes that could not take it.
     pub tried: Vec<NodeId>,
+    /// It has waited for a node with room.
+    pub has_waited: bool,
     /// Set when the switch answers itself as soon as no node speaks on the flow.
     pub reply: Option<Reply>,
     /// The node is to give the flow up although its request is not complete.
@@ -114,8 +120,10 @@ impl Pending {
             due: now,
             held: Held::default(),
             sent: Held::default(),
-            request: Request { pool: 0, service: 0, after: entry },
+            request: Request { group: 0, key: None, service: 0, after: entry },
+            choice: None,
             tried: Vec::new(),
+            has_waited: false,
             reply: None,
             abort: false,
             failed: false,
@@ -140,6 +148,11 @@ impl Pending {
     /// A node has the flow.
     pub fn has_node(&self) -> bool {
         self.entry.mode != sb_mode::SB_MODE_HELD as u8
+    }
+
+    /// There is nothing that the node is to be asked for: neither a request nor an answer of the switch.
+    pub fn is_idle(&self) -> bool {
+        self.sent.is_empty() && self.reply.is_none()
     }
 
     /// The flow stays with its node whatever comes.
@@ -314,6 +327,7 @@ impl Pending {
         self.born = now;
         self.start = self.entry;
         self.tried.clear();
+        self.has_waited = false;
         self.looked_at = 0;
         let packets = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
             self.held.take_all()
@@ -385,12 +399,12 @@ impl Pending {
         now.saturating_sub(self.born) > timeout
     }
 
-    /// A packet without data at the mark, with the numbers of the first packet behind it: what a node is asked with
-    /// that does not need the request.
+    /// A packet without data at the mark, with the numbers of the first packet behind it if there is one: what a node is
+    /// asked with that does not need the request.
     pub fn question(&self, flow: &sb_flow) -> Option<(TcpView, Vec<u8>)> {
-        let packet = self.sent.first().or_else(|| self.held.first())?;
+        let packet = self.sent.first().or_else(|| self.held.first());
         let numbers = (self.entry.next, self.last_ack);
-        let times = timestamps(&packet.bytes, &packet.view);
+        let times = packet.and_then(|packet| timestamps(&packet.bytes, &packet.view));
         let bytes = segment(flow, true, numbers, flags::ACK, times, &[]);
         Some((TcpView::parse(&bytes)?, bytes))
     }

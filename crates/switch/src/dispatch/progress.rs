@@ -1,5 +1,6 @@
 //! How a pending flow comes closer to what it waits for: packets of its client, and deadlines.
 
+use switchback_policy::Ask;
 use switchback_wire::packet::{TcpView, flags, without_timestamps};
 use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op};
 
@@ -7,7 +8,8 @@ use super::answer::Reply;
 use super::flows::Full;
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
-use super::{Dispatcher, Moment, Verdict, mark};
+use super::{Dispatcher, Message, Moment, Next, Verdict, mark};
+use crate::plan::NodeId;
 
 impl Dispatcher {
     /// A packet of a flow that waits for something. `entry` is the latest that is known of it.
@@ -121,7 +123,7 @@ impl Dispatcher {
             if pending.held.is_empty() {
                 if !pending.has_node() && pending.fin == Some(pending.entry.next) {
                     // The client has changed its mind.
-                    self.reset(flow, pending.last_ack);
+                    self.say_goodbye(flow, pending.last_ack, pending.entry.next.wrapping_add(1));
                 }
                 pending.phase = Phase::Done;
                 return;
@@ -168,7 +170,9 @@ impl Dispatcher {
                         self.adopt(at, flow, pending);
                         return;
                     }
-                    if !self.plan.has(request.pool, pending.entry.node) {
+                    let choice = pending.choice.take();
+                    if let Next::Leaves(choice) = self.next_node(at, &request, pending.entry.node, choice) {
+                        pending.choice = choice;
                         self.release(at, flow, pending);
                         return;
                     }
@@ -223,7 +227,7 @@ impl Dispatcher {
     /// The request goes to the node that the flow has.
     fn forward_request(&mut self, flow: &sb_flow, pending: &mut Pending) {
         pending.enter_request();
-        self.stats.request(pending.request.service, pending.entry.node);
+        self.give(&pending.request, pending.entry.node);
         self.set_entry(flow, &pending.entry);
         let mut first = SB_FLAG_REQUEST as u8;
         for packet in pending.sent.iter() {
@@ -240,7 +244,8 @@ impl Dispatcher {
         for (index, packet) in packets.iter().enumerate() {
             let op = if index == last { sb_op::SB_OP_CONFIRM } else { sb_op::SB_OP_FORWARD };
             let bytes = without_timestamps(&packet.bytes, &packet.view);
-            self.send(op, entry.node, flow, &entry, &packet.view, &bytes, SB_FLAG_REQUEST as u8);
+            let message = Message { flags: SB_FLAG_REQUEST as u8, ..op.into() };
+            self.send(message, entry.node, flow, &entry, &packet.view, &bytes);
         }
     }
 
@@ -266,7 +271,7 @@ impl Dispatcher {
     }
 
     /// Asks the flow's node to give it up.
-    fn release(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+    pub(super) fn release(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         pending.wait(at.now, Phase::Releasing);
         self.ask_for_release(flow, pending);
     }
@@ -279,13 +284,20 @@ impl Dispatcher {
     /// Sends the flow's node a question that needs no data: RELEASE or PROBE.
     fn ask_owner(&mut self, op: sb_op, flow: &sb_flow, pending: &Pending, extra: u8) {
         let Some((view, bytes)) = pending.question(flow) else { return };
-        self.send(op, pending.entry.node, flow, &pending.entry, &view, &bytes, extra);
+        let message = Message { flags: extra, ..op.into() };
+        self.send(message, pending.entry.node, flow, &pending.entry, &view, &bytes);
     }
 
-    /// Chooses a node and gives it the flow.
-    fn adopt(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        match self.plan.pick(pending.request.pool, &pending.tried, at.now, &mut self.random) {
+    /// Chooses a node and gives it the flow. A request for which there is none waits behind those that wait already.
+    pub(super) fn adopt(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        let group = pending.request.group;
+        let waits = pending.phase == Phase::Crowded;
+        let is_next = waits || self.pending.crowded(group) == 0;
+        match if is_next { self.pick(at, pending) } else { None } {
             Some(node) => {
+                if let Some(group) = self.plan.group_mut(group) {
+                    group.adopting(node);
+                }
                 pending.enter_request_at(node);
                 self.set_entry(flow, &pending.entry);
                 pending.wait(at.now, Phase::Adopting);
@@ -295,20 +307,36 @@ impl Dispatcher {
                 let status = if pending.failed { 502 } else { 503 };
                 self.answer(at, flow, pending, &Reply::Status(status));
             }
+            None if !pending.has_waited && self.pending.all_crowded() >= self.plan.limits.waiting => {
+                self.stats.turned_away += 1;
+                self.answer(at, flow, pending, &Reply::Status(503));
+            }
             None => {
+                if !pending.has_waited {
+                    self.stats.waited += 1;
+                }
+                pending.has_waited = true;
                 pending.tried.clear();
                 pending.wait(at.now, Phase::Crowded);
             }
         }
     }
 
+    fn pick(&mut self, at: Moment<'_>, pending: &mut Pending) -> Option<NodeId> {
+        let Pending { request, tried, choice, has_waited, .. } = pending;
+        let ask = Ask { key: request.key, now: at.now };
+        let pick = || self.plan.pick(request.group, &ask, tried, *has_waited, &mut self.random);
+        choice.take().or_else(pick)
+    }
+
     /// The mark in it is that of the first time, whatever has been forwarded since: a node tells copies by it.
     fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
         let entry = pending.request.after;
-        let mut op = sb_op::SB_OP_ADOPT;
+        let share = self.plan.share(pending.request.group);
+        let mut message = Message { reason: share, ..sb_op::SB_OP_ADOPT.into() };
         for packet in pending.sent.iter() {
-            self.send(op, entry.node, flow, &entry, &packet.view, &packet.bytes, 0);
-            op = sb_op::SB_OP_FORWARD;
+            self.send(message, entry.node, flow, &entry, &packet.view, &packet.bytes);
+            message = sb_op::SB_OP_FORWARD.into();
         }
     }
 
@@ -376,7 +404,7 @@ impl Dispatcher {
                     self.stats.resent += 1;
                     self.send_adopt(flow, pending);
                 } else {
-                    self.try_another(at, flow, pending);
+                    self.try_another(at, flow, pending, 0, (0, 0));
                 }
             }
             Phase::Delivering => {
@@ -409,8 +437,16 @@ impl Dispatcher {
         }
     }
 
-    /// The node that was chosen cannot: the request goes to another one.
-    pub(super) fn try_another(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+    /// The node that was chosen cannot, for this reason and with this accept queue: the request goes to another one.
+    pub(super) fn try_another(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        reason: u8,
+        queue: (u16, u16),
+    ) {
+        self.plan.refused(pending.request.group, pending.entry.node, reason, queue, at.now);
         pending.tried.push(pending.entry.node);
         pending.leave_request();
         self.adopt(at, flow, pending);
@@ -421,6 +457,11 @@ impl Dispatcher {
         pending.entry.mode = sb_mode::SB_MODE_HELD as u8;
         match pending.reply.take() {
             Some(reply) => self.answer(at, flow, pending, &reply),
+            None if pending.sent.is_empty() => {
+                self.stats.taken_back += 1;
+                self.set_entry(flow, &pending.entry);
+                self.advance(at, flow, pending);
+            }
             None => self.adopt(at, flow, pending),
         }
     }

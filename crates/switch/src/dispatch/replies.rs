@@ -1,6 +1,7 @@
 //! What nodes say.
 
 use switchback_wire::packet::{TcpView, bare, flags, timestamps};
+use switchback_wire::report::{Report, queue_of};
 use switchback_wire::{
     SB_FLAG_BODY, SB_SYN_ALL, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_reason,
     sb_record,
@@ -35,6 +36,11 @@ impl Dispatcher {
         let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
         let Some(op) = sb_op::from_number(option.op) else { return };
         let flow = &record.flow;
+        if op == sb_op::SB_OP_REPORT {
+            self.stats.reports += 1;
+            self.plan.report(node, &Report::read(flow, option, &view), at.now);
+            return;
+        }
         if op == sb_op::SB_OP_OWNED {
             self.on_owned(at, record, node, packet, view);
             return;
@@ -76,6 +82,9 @@ impl Dispatcher {
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
                 self.stats.adopted(pending.request.service, node);
+                if let Some(group) = self.plan.group_mut(pending.request.group) {
+                    group.adopted(node, queue_of(option), at.now);
+                }
                 // The first packet has arrived with the adoption.
                 if pending.undelivered().len() > 1 {
                     pending.wait(at.now, Phase::Delivering);
@@ -100,7 +109,9 @@ impl Dispatcher {
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
                 pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;
-                self.try_another(at, flow, pending);
+                let full = reason == sb_reason::SB_REASON_QUEUE_FULL as u8;
+                let queue = if full { queue_of(option) } else { (0, 0) };
+                self.try_another(at, flow, pending, reason, queue);
             }
             (sb_op::SB_OP_RELEASED, Phase::Releasing) => {
                 self.stats.released(node);
@@ -123,6 +134,11 @@ impl Dispatcher {
                 if self.given(at, pending) {
                     self.advance(at, flow, pending);
                 }
+            }
+            (sb_op::SB_OP_BUSY, Phase::Releasing) if pending.is_idle() => {
+                // Not as idle as it seemed, or not any more.
+                pending.phase = Phase::Assembling;
+                self.advance(at, flow, pending);
             }
             (sb_op::SB_OP_BUSY, Phase::Releasing) => {
                 self.stats.busy += 1;
@@ -201,7 +217,7 @@ impl Dispatcher {
         }
         self.stats.probed += 1;
         for id in 0..self.plan.nodes.len() as NodeId {
-            self.send(sb_op::SB_OP_PROBE, id, flow, &sb_flow_entry::default(), &view, packet, 0);
+            self.send(sb_op::SB_OP_PROBE, id, flow, &sb_flow_entry::default(), &view, packet);
         }
     }
 

@@ -50,6 +50,14 @@ pub struct Stats {
     pub dropped_switch_full: u64,
     /// Flows whose held packets were forgotten, so that others could be held.
     pub evicted: u64,
+    /// Requests that had to wait for a node with room.
+    pub waited: u64,
+    /// Requests answered 503 at once, because too many waited already.
+    pub turned_away: u64,
+    /// Reports of nodes.
+    pub reports: u64,
+    /// Idle flows taken from nodes that are draining.
+    pub taken_back: u64,
 }
 
 impl Stats {

@@ -207,7 +207,7 @@ fn dispatcher() -> Dispatcher {
     let cluster = switchback_config::parse(&config, Path::new("cluster.toml"), keys).unwrap();
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
     let ids = NodeIds::default().with(&addresses, 8).unwrap();
-    let mut plan = Plan::new(&cluster, keys::handoff_key(&KEY), ids.all().clone());
+    let mut plan = Plan::new(&cluster, keys::handoff_key(&KEY), ids.all().clone(), None, Duration::ZERO);
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("192.0.2.10".parse().unwrap());
     }

@@ -108,7 +108,7 @@ impl World {
         let cluster = switchback_config::parse(CONFIG, Path::new("cluster.toml"), keys).unwrap();
         let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
         let ids = NodeIds::default().with(&addresses, 8).unwrap();
-        let mut plan = Plan::new(&cluster, keys::handoff_key(&[7; 32]), ids.all().clone());
+        let mut plan = Plan::new(&cluster, keys::handoff_key(&[7; 32]), ids.all().clone(), None, Duration::ZERO);
         for node in plan.nodes.iter_mut().flatten() {
             node.source = Some("192.0.2.10".parse().unwrap());
         }
@@ -234,7 +234,7 @@ impl World {
         let choice = plan.service(flow().vip()).and_then(|service| plan.choose(service, &head));
         let Some(Choice::Pool(pool)) = choice else { return None };
         let plain = head.len == view.len() && head.body == Body::None && !head.tunnel;
-        if !plain || !plan.has(pool, entry.node) {
+        if !plain || !plan.keepers(pool).contains(&entry.node) {
             return None;
         }
         mark::enter(&mut moved, &head, data, &limits).ok()?;

@@ -162,8 +162,8 @@ impl Bench {
 
     /// Writes the routes to one of the banks and lets the VIPs use it.
     pub fn configure(&self, bank: usize) {
-        let services =
-            self.program.with_tables(|tables| tables.write(bank, &self.cluster, |index| index as u32));
+        let members = |pool: usize| self.cluster.pools[pool].nodes.iter().map(|node| *node as u32).collect();
+        let services = self.program.with_tables(|tables| tables.write(bank, &self.cluster, members));
         let mut vips = HashMap::new();
         for vip in &self.cluster.services[0].listen {
             let mss = Self::our_mss(vip.is_ipv6());

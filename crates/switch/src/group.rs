@@ -1,0 +1,271 @@
+//! The nodes of a pool at one of the VIPs through which requests reach it, with what is known of each.
+//!
+//! A server listens at each VIP and port by itself: its accept queue, and whether there is a server at all, are facts
+//! of the listener. So a pool that is reached through two VIPs is two groups, which share the nodes and nothing else.
+//!
+//! What is known comes from three sides. Reports say everything, each 50 ms. An adoption and its refusal say how long
+//! the accept queue is at that moment. And what the switch itself has sent since is counted on top, because bursts are
+//! shorter than the time between two reports.
+
+use std::time::Duration;
+
+use switchback_config::{Balance, Cluster, HashKey, PolicyKind};
+use switchback_http::Head;
+use switchback_policy::{Ask, Balancer, Load, Member, Queue, Standing};
+use switchback_wire::report::{Report, pool_id};
+use switchback_wire::{sb_flow, sb_reason};
+
+use crate::key::key_of;
+use crate::plan::NodeId;
+
+/// A full accept queue is believed for so long. Servers accept within microseconds, so one adoption is then tried, and
+/// its answer says how long the queue is now.
+const FULL_FOR: Duration = Duration::from_millis(5);
+
+/// What is known of a node here.
+#[derive(Clone, Debug)]
+struct Known {
+    node: NodeId,
+    /// Without its standing and queue, which depend on the moment.
+    load: Load,
+    /// As of `queue_at`; `load.queue` counts the adoptions since as well.
+    queue: Queue,
+    queue_at: Duration,
+    /// Adoptions that the node has not answered.
+    adopting: u32,
+    /// Why it is to have no requests; `SB_REASON_NONE` if it may.
+    reason: u8,
+    /// Of the last report.
+    number: Option<u16>,
+}
+
+impl Known {
+    fn new(node: NodeId) -> Self {
+        Known {
+            node,
+            load: Load {
+                standing: Standing::Up,
+                up_since: Duration::ZERO,
+                queue: Queue::default(),
+                in_flight: 0,
+                flows: 0,
+                latency: None,
+            },
+            queue: Queue::default(),
+            queue_at: Duration::ZERO,
+            adopting: 0,
+            reason: sb_reason::SB_REASON_NONE as u8,
+            number: None,
+        }
+    }
+
+    fn set_queue(&mut self, (len, limit): (u16, u16), now: Duration) {
+        // An answer about an adoption that never reached a listener says nothing.
+        if limit != 0 {
+            // The kernel holds one more than the limit: sk_acceptq_is_full(), include/net/sock.h.
+            self.queue = Queue { len: len.into(), limit: u32::from(limit) + 1 };
+            self.queue_at = now;
+        }
+    }
+
+    /// The accept queue as far as it can be known now, up to the share that the pool may fill.
+    fn queue_now(&self, share: u8, now: Duration) -> Queue {
+        let Queue { len, limit } = self.queue;
+        let limit = if share == 0 || limit == 0 { limit } else { (limit * u32::from(share) / 100).max(1) };
+        let mut len = len + self.adopting;
+        if limit != 0 && len >= limit && self.adopting == 0 && now >= self.queue_at + FULL_FOR {
+            len = limit - 1;
+        }
+        Queue { len, limit }
+    }
+}
+
+/// Nodes of a pool at a listener.
+pub struct Group {
+    /// Index in the configuration.
+    pub pool: usize,
+    /// What reports call the pool.
+    id: u32,
+    balance: Balance,
+    /// With the policy that goes by it.
+    hash: Option<HashKey>,
+    share: u8,
+    known: Vec<Known>,
+    balancer: Balancer,
+}
+
+/// What holds for a node wherever it is a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeState {
+    /// It is to become idle.
+    pub drained: bool,
+    /// Nothing has been heard of it for too long.
+    pub silent: bool,
+}
+
+impl Group {
+    /// `zone` is the switch's own.
+    pub fn new(cluster: &Cluster, pool: usize, zone: Option<&str>, id: impl Fn(usize) -> NodeId) -> Self {
+        let settings = &cluster.pools[pool];
+        let members = settings.nodes.iter().map(|&index| {
+            let node = &cluster.nodes[index];
+            let near = zone.is_some() && node.zone.as_deref() == zone;
+            Member { name: node.name.clone(), weight: node.weight, near }
+        });
+        Group {
+            pool,
+            id: pool_id(&settings.name),
+            balance: settings.balance,
+            hash: (settings.policy == PolicyKind::Hash).then(|| settings.hash.clone()),
+            share: settings.queue_limit,
+            known: settings.nodes.iter().map(|&index| Known::new(id(index))).collect(),
+            balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
+        }
+    }
+
+    /// Takes over what the same group of the configuration before knew.
+    pub fn inherit(&mut self, old: Group) {
+        for known in &mut self.known {
+            if let Some(before) = old.known.iter().find(|before| before.node == known.node) {
+                known.clone_from(before);
+            }
+        }
+        self.balancer.inherit(old.balancer);
+    }
+
+    /// What reports call the pool.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// How many of the accept queue's places, in percent, the pool may fill; 0: the queue is not looked at.
+    pub fn share(&self) -> u8 {
+        self.share
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.known.iter().map(|known| known.node)
+    }
+
+    /// Whether a flow that the node has stays there at its next request; None if that is to be decided anew each time.
+    pub fn keeps(&self, node: NodeId, state: NodeState) -> Option<bool> {
+        let known = self.known.iter().find(|known| known.node == node);
+        match known {
+            Some(known) if can_serve(known, state) => (self.balance == Balance::Connection).then_some(true),
+            _ => Some(false),
+        }
+    }
+
+    /// What the pool's policy goes by, where it goes by something of the request.
+    pub fn key(&self, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
+        self.hash.as_ref().map(|by| key_of(by, flow, head))
+    }
+
+    /// The policy's choice among the nodes that are not in `tried`. A request that has `waited` asks no node again
+    /// whose accept queue is known to be full.
+    pub fn pick(
+        &mut self,
+        ask: &Ask,
+        tried: &[NodeId],
+        waited: bool,
+        state: impl Fn(NodeId) -> NodeState,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<NodeId> {
+        let Group { known, balancer, share, .. } = self;
+        let load = |index: usize| {
+            let known: &Known = &known[index];
+            let state = state(known.node);
+            let queue = known.queue_now(*share, ask.now);
+            let cannot = tried.contains(&known.node) || waited && *share != 0 && queue.is_full();
+            let standing = match () {
+                () if cannot || !can_serve(known, state) => Standing::Down,
+                () if state.silent => Standing::Suspect,
+                () => Standing::Up,
+            };
+            Load { standing, queue, ..known.load }
+        };
+        balancer.pick(ask, load, &[], random).map(|index| known[index].node)
+    }
+
+    fn member(&mut self, node: NodeId) -> Option<&mut Known> {
+        self.known.iter_mut().find(|known| known.node == node)
+    }
+
+    /// A request goes to a node that has its flow.
+    pub fn given(&mut self, node: NodeId) {
+        if let Some(known) = self.member(node) {
+            known.load.in_flight += 1;
+        }
+    }
+
+    /// A request goes to a node with its flow.
+    pub fn adopting(&mut self, node: NodeId) {
+        if let Some(known) = self.member(node) {
+            known.adopting += 1;
+            known.load.in_flight += 1;
+            known.load.flows += 1;
+        }
+    }
+
+    /// The node has adopted, and its accept queue was so long then: length and limit.
+    pub fn adopted(&mut self, node: NodeId, queue: (u16, u16), now: Duration) {
+        if let Some(known) = self.member(node) {
+            known.adopting = known.adopting.saturating_sub(1);
+            known.set_queue(queue, now);
+        }
+    }
+
+    /// The node has not adopted; true if it can serve nothing here any more. `reason` is 0 if it said nothing.
+    pub fn refused(&mut self, node: NodeId, reason: u8, queue: (u16, u16), now: Duration) -> bool {
+        let Some(known) = self.member(node) else { return false };
+        known.adopting = known.adopting.saturating_sub(1);
+        known.load.in_flight = known.load.in_flight.saturating_sub(1);
+        known.load.flows = known.load.flows.saturating_sub(1);
+        known.set_queue(queue, now);
+        let gone = [sb_reason::SB_REASON_NO_LISTENER as u8, sb_reason::SB_REASON_DRAINING as u8];
+        let changes = gone.contains(&reason) && known.reason != reason;
+        if changes {
+            known.reason = reason;
+        }
+        changes
+    }
+
+    /// What the node says of itself; true if that changes whether it can serve. `back` if nothing had been heard of it
+    /// for too long.
+    pub fn report(&mut self, node: NodeId, report: &Report, back: bool, now: Duration) -> bool {
+        if report.pool != self.id {
+            return false;
+        }
+        let Some(known) = self.member(node) else { return false };
+        let is_older = |before: u16| report.number.wrapping_sub(before).cast_signed() <= 0;
+        if !back && known.number.is_some_and(is_older) {
+            return false;
+        }
+        let was_ready = known.reason == sb_reason::SB_REASON_NONE as u8;
+        if report.is_ready() && (!was_ready || back) && known.number.is_some() {
+            known.load.up_since = now;
+        }
+        known.number = Some(report.number);
+        known.reason = report.reason;
+        known.load.in_flight = report.in_flight;
+        known.load.flows = report.flows;
+        known.load.latency = match (known.load.latency, report.first_byte) {
+            // RFC 6298 section 2 smooths round trips in the same way.
+            (Some(before), Some(latest)) => Some(before * 7 / 8 + latest / 8),
+            (before, latest) => latest.or(before),
+        };
+        known.set_queue(report.queue, now);
+        was_ready != report.is_ready()
+    }
+
+    /// Why the node is to have no requests here, and its accept queue.
+    pub fn condition(&self, node: NodeId, now: Duration) -> Option<(u8, Queue)> {
+        let known = self.known.iter().find(|known| known.node == node)?;
+        Some((known.reason, known.queue_now(self.share, now)))
+    }
+}
+
+fn can_serve(known: &Known, state: NodeState) -> bool {
+    known.reason == sb_reason::SB_REASON_NONE as u8 && !state.drained
+}

@@ -1,0 +1,91 @@
+//! What the policy `hash` goes by: a number made of a part of the request. Every switch of a cluster makes the same of
+//! the same request.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+use switchback_config::HashKey;
+use switchback_http::Head;
+use switchback_wire::sb_flow;
+
+/// A request that has no such part goes by its client.
+pub fn key_of(by: &HashKey, flow: &sb_flow, head: &Head<'_>) -> u64 {
+    let part = match by {
+        HashKey::Client => None,
+        HashKey::Path => Some(head.path().as_bytes()),
+        HashKey::Header(name) => head.header(name),
+        HashKey::Cookie(name) => cookie(head, name),
+    };
+    let mut hasher = SipHasher13::new();
+    hasher.write(part.unwrap_or(&flow.client));
+    hasher.finish()
+}
+
+/// The value of the first cookie of this name (RFC 6265 section 4.2.1).
+fn cookie<'a>(head: &Head<'a>, name: &str) -> Option<&'a [u8]> {
+    let fields = head.headers().filter(|(field, _)| field.eq_ignore_ascii_case("cookie"));
+    fields.flat_map(|(_, value)| value.split(|&byte| byte == b';')).find_map(|pair| {
+        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
+        value.strip_prefix(b"=")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use switchback_http::{Limits, Progress, parse_head};
+    use switchback_wire::address_bytes;
+
+    use super::*;
+
+    fn key(by: &HashKey, client: &str, request: &str) -> u64 {
+        let client: SocketAddr = client.parse().unwrap();
+        let flow = sb_flow {
+            client: address_bytes(client.ip()),
+            client_port: client.port().to_be(),
+            ..Default::default()
+        };
+        let text = format!("{request}\r\nHost: a\r\n\r\n").replace('|', "\r\n");
+        let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else {
+            panic!("{request} is a head")
+        };
+        key_of(by, &flow, &head)
+    }
+
+    #[test]
+    fn a_key_is_of_its_part_alone() {
+        let cookie = HashKey::Cookie("sid".to_owned());
+        let header = HashKey::Header("x-user".to_owned());
+        let same = [
+            (&HashKey::Client, ("192.0.2.1:1", "GET /a HTTP/1.1"), ("192.0.2.1:2", "GET /b HTTP/1.1")),
+            (&HashKey::Path, ("192.0.2.1:1", "GET /a?x HTTP/1.1"), ("192.0.2.2:1", "GET /a?y HTTP/1.1")),
+            (
+                &header,
+                ("192.0.2.1:1", "GET /a HTTP/1.1|X-User: 7"),
+                ("192.0.2.2:1", "GET /b HTTP/1.1|x-user:7"),
+            ),
+            (
+                &cookie,
+                ("192.0.2.1:1", "GET /a HTTP/1.1|Cookie: a=b; sid=7"),
+                ("192.0.2.2:1", "GET /b HTTP/1.1|Cookie: a=c|Cookie: sid=7;z"),
+            ),
+            (&cookie, ("192.0.2.1:1", "GET /a HTTP/1.1|Cookie: sidd=7"), ("192.0.2.1:2", "GET /b HTTP/1.1")),
+        ];
+        for (by, (client, one), (other_client, other)) in same {
+            assert_eq!(key(by, client, one), key(by, other_client, other), "{by:?}: {one} and {other}");
+        }
+        let different = [
+            (&HashKey::Client, ("192.0.2.1:1", "GET /a HTTP/1.1"), ("192.0.2.2:1", "GET /a HTTP/1.1")),
+            (&HashKey::Path, ("192.0.2.1:1", "GET /a HTTP/1.1"), ("192.0.2.1:1", "GET /b HTTP/1.1")),
+            (
+                &cookie,
+                ("192.0.2.1:1", "GET /a HTTP/1.1|Cookie: sid=7"),
+                ("192.0.2.1:1", "GET /a HTTP/1.1|Cookie: sid=8"),
+            ),
+        ];
+        for (by, (client, one), (other_client, other)) in different {
+            assert_ne!(key(by, client, one), key(by, other_client, other), "{by:?}: {one} and {other}");
+        }
+    }
+}
