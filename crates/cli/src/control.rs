@@ -60,21 +60,17 @@ impl Reload {
     }
 }
 
+/// Which processes are meant.
 #[derive(Args)]
-struct Target {
+pub struct Target {
     /// The process's socket; without, all processes of this network namespace
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
 impl Target {
-    /// Asks each process and gives the answers to `show`, the second argument of which is whether this is the
-    /// first answer. Goes on after a failure; the last one is the result.
-    fn ask(
-        &self,
-        request: &Request,
-        mut show: impl FnMut(Response, bool) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    /// Their sockets, at least one.
+    pub fn sockets(&self) -> Result<Vec<PathBuf>, Failure> {
         let sockets = match &self.socket {
             Some(path) => vec![path.clone()],
             None => find_sockets()?.into_iter().map(|instance| instance.path).collect(),
@@ -85,8 +81,18 @@ impl Target {
                  --socket",
             ));
         }
+        Ok(sockets)
+    }
+
+    /// Asks each process and gives the answers to `show`, the second argument of which is whether this is the
+    /// first answer. Goes on after a failure; the last one is the result.
+    fn ask(
+        &self,
+        request: &Request,
+        mut show: impl FnMut(Response, bool) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let mut result = Ok(());
-        for (index, path) in sockets.iter().enumerate() {
+        for (index, path) in self.sockets()?.iter().enumerate() {
             let answered = match ControlClient::call(path, request) {
                 // The same status as for a file that is invalid at the start.
                 Ok(Response::Failed { message }) => Err(Failure::invalid(message)),

@@ -18,12 +18,15 @@ pub struct Switch {
     /// Where clients' packets and the nodes' answers come in; may be given more than once
     #[arg(long = "interface", value_name = "IF", required = true)]
     interfaces: Vec<String>,
+    /// The zone that this machine is in: nodes of the same zone are preferred
+    #[arg(long, value_name = "NAME")]
+    zone: Option<String>,
 }
 
 impl Switch {
     pub fn run(self) -> Result<(), Failure> {
-        let Switch { config, interfaces } = self;
-        Ok(switchback_switch::run(switchback_switch::Options { config, interfaces })?)
+        let Switch { config, interfaces, zone } = self;
+        Ok(switchback_switch::run(switchback_switch::Options { config, interfaces, zone })?)
     }
 }
 

@@ -5,6 +5,7 @@ mod control;
 mod daemon;
 mod demo;
 mod doctor;
+mod drain;
 mod explain;
 mod failure;
 mod files;
@@ -41,6 +42,8 @@ enum Command {
     Explain(explain::Explain),
     Status(control::Status),
     Reload(control::Reload),
+    Drain(drain::Drain),
+    Undrain(drain::Undrain),
     #[command(subcommand)]
     Lab(lab::Lab),
 }
@@ -59,6 +62,8 @@ fn main() -> ExitCode {
         Command::Explain(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Reload(command) => command.run(),
+        Command::Drain(command) => command.run(),
+        Command::Undrain(command) => command.run(),
         Command::Lab(command) => command.run(),
     };
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)

@@ -1,0 +1,214 @@
+//! `drain` and `undrain`: a node becomes idle, and is taken into service again.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use jiff::SignedDuration;
+use serde_json::Value;
+use switchback_runtime::control::{ControlClient, Request, Response};
+
+use crate::control::Target;
+use crate::failure::Failure;
+
+/// How often the node is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// So long what a node says may be of a time before it was asked, or before what was on its way to it arrived.
+const SETTLED: Duration = Duration::from_millis(150);
+/// How often a line is printed where there is no terminal.
+const LINE: Duration = Duration::from_secs(1);
+
+/// Let a node become idle
+///
+/// It gets no new requests. Requests that it has are finished; connections without one move to other nodes, and
+/// their clients notice nothing. Waits until the node has no connection left, and shows how many there are.
+/// `undrain` ends it, also after a reload. On a machine with a switch the node can be any; on a node it is that one.
+#[derive(Args)]
+pub struct Drain {
+    /// The node's name in cluster.toml
+    node: String,
+    /// Do not wait
+    #[arg(long)]
+    no_wait: bool,
+    /// Stop waiting after so long, such as 30s or 5min; the node goes on draining
+    #[arg(long, value_name = "TIME", default_value = "10min")]
+    timeout: SignedDuration,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Take a drained node into service again
+#[derive(Args)]
+pub struct Undrain {
+    /// The node's name in cluster.toml
+    node: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Drain {
+    pub fn run(self) -> Result<(), Failure> {
+        let timeout = Duration::try_from(self.timeout)
+            .map_err(|_| Failure::system(format!("--timeout {:#} is negative", self.timeout)))?;
+        let start = Instant::now();
+        let sockets = ask(&self.target, &self.node, true)?;
+        if self.no_wait {
+            return Ok(());
+        }
+        let mut progress = Progress::new();
+        loop {
+            let left = left(&sockets, &self.node)?;
+            match left {
+                Some(left) if left.is_free() && start.elapsed() >= SETTLED => {
+                    progress.end();
+                    println!("node {}: free after {:.1} s", self.node, start.elapsed().as_secs_f64());
+                    return Ok(());
+                }
+                left => progress.show(&self.node, left),
+            }
+            if start.elapsed() >= timeout {
+                progress.end();
+                return Err(Failure::system(match left {
+                    Some(left) => format!("node {} still has {left}; it goes on draining", self.node),
+                    None => format!(
+                        "node {} does not say how many connections it has; is its agent running? It goes on draining",
+                        self.node
+                    ),
+                }));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Undrain {
+    pub fn run(self) -> Result<(), Failure> {
+        ask(&self.target, &self.node, false).map(drop)
+    }
+}
+
+/// Asks every process; those that are not concerned refuse. The sockets of those that are.
+fn ask(target: &Target, node: &str, on: bool) -> Result<Vec<PathBuf>, Failure> {
+    let request = Request::Drain { node: node.to_owned(), on };
+    let (mut concerned, mut refusals) = (Vec::new(), Vec::new());
+    for socket in target.sockets()? {
+        match ControlClient::call(&socket, &request)? {
+            Response::Done { lines } => {
+                lines.iter().for_each(|line| println!("{line}"));
+                concerned.push(socket);
+            }
+            Response::Failed { message } => refusals.push(message),
+            Response::Status(_) => return Err(Failure::system("the process answered something else than was asked")),
+        }
+    }
+    if concerned.is_empty() { Err(Failure::invalid(refusals.join("\n"))) } else { Ok(concerned) }
+}
+
+/// What a node still has to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Left {
+    flows: u64,
+    in_flight: u64,
+}
+
+impl Left {
+    fn is_free(self) -> bool {
+        self.flows == 0
+    }
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let Left { flows, in_flight } = self;
+        write!(f, "{flows} connection{}, {in_flight} request{} in flight", plural(*flows), plural(*in_flight))
+    }
+}
+
+/// The most that any of the processes knows of; None if one of them does not know.
+fn left(sockets: &[PathBuf], node: &str) -> Result<Option<Left>, Failure> {
+    let mut most = Left { flows: 0, in_flight: 0 };
+    for socket in sockets {
+        let Some(left) = left_of(&status(socket)?, node) else { return Ok(None) };
+        most = Left { flows: most.flows.max(left.flows), in_flight: most.in_flight.max(left.in_flight) };
+    }
+    Ok(Some(most))
+}
+
+fn status(socket: &Path) -> Result<Value, Failure> {
+    match ControlClient::call(socket, &Request::Status)? {
+        Response::Status(status) => Ok(status),
+        _ => Err(Failure::system("the process answered something else than its status")),
+    }
+}
+
+fn left_of(status: &Value, node: &str) -> Option<Left> {
+    let load = match status["role"].as_str() {
+        Some("node") => status,
+        _ => {
+            let known = status["nodes"].as_array()?.iter().find(|known| known["name"] == node)?;
+            if known["silent"] == true {
+                return None;
+            }
+            &known["load"]
+        }
+    };
+    Some(Left { flows: load["flows"].as_u64()?, in_flight: load["in_flight"].as_u64()? })
+}
+
+/// How far it has come, on one line of a terminal, or on a line each second.
+struct Progress {
+    terminal: bool,
+    shown: Option<(Instant, Option<Left>)>,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Progress { terminal: std::io::stdout().is_terminal(), shown: None }
+    }
+
+    fn show(&mut self, node: &str, left: Option<Left>) {
+        let is_due = self.shown.is_none_or(|(at, before)| before != left && (self.terminal || at.elapsed() >= LINE));
+        if !is_due {
+            return;
+        }
+        self.shown = Some((Instant::now(), left));
+        let text = left.map_or("waiting for its report".to_owned(), |left| left.to_string());
+        if self.terminal {
+            print!("\r\x1b[Knode {node}: {text}");
+            // Progress that cannot be shown is no reason to stop.
+            let _ = std::io::stdout().flush();
+        } else {
+            println!("node {node}: {text}");
+        }
+    }
+
+    fn end(&self) {
+        if self.terminal && self.shown.is_some() {
+            print!("\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_what_the_node_says() {
+        let load = json!({"flows": 3, "in_flight": 1});
+        let switch = json!({"role": "switch", "nodes": [
+            {"name": "n1", "silent": false, "load": load},
+            {"name": "n2", "silent": true, "load": load},
+            {"name": "n3", "silent": false, "load": null},
+        ]});
+        let shown = |status: &Value, node: &str| left_of(status, node).map(|left| left.to_string());
+        assert_eq!(shown(&switch, "n1").as_deref(), Some("3 connections, 1 request in flight"));
+        assert!(["n2", "n3", "n4"].iter().all(|node| left_of(&switch, node).is_none()));
+        let node = json!({"role": "node", "flows": 0, "in_flight": 0});
+        assert!(left_of(&node, "n1").is_some_and(Left::is_free));
+    }
+}
