@@ -248,7 +248,8 @@ impl<'a> Driver<'a> {
         }
         if self.dispatcher.plan().drain(name, on).is_none() {
             let names: Vec<&str> = self.cluster.nodes.iter().map(|node| node.name.as_str()).collect();
-            return Err(Error::new(format!("there is no node {name}")).remedy(format!("there are {}", names.join(", "))));
+            return Err(Error::new(format!("there is no node {name}"))
+                .remedy(format!("there are {}", names.join(", "))));
         }
         self.write_members(program);
         self.take_back(program);

@@ -229,12 +229,15 @@ impl Plan {
     pub fn keeps(&self, group: usize, node: NodeId) -> Option<bool> {
         // A flow stays with a silent node, which answers for itself when it is asked to give it up.
         let drained = self.node(node).is_none_or(PlanNode::is_drained);
-        self.groups.get(group).map_or(Some(false), |group| group.keeps(node, NodeState { drained, silent: false }))
+        self.groups
+            .get(group)
+            .map_or(Some(false), |group| group.keeps(node, NodeState { drained, silent: false }))
     }
 
     /// The nodes on whose flows the program may forward a request for the pool without asking.
     pub fn keepers(&self, pool: usize) -> Vec<NodeId> {
-        let groups: Vec<usize> = (0..self.groups.len()).filter(|&group| self.groups[group].pool == pool).collect();
+        let groups: Vec<usize> =
+            (0..self.groups.len()).filter(|&group| self.groups[group].pool == pool).collect();
         let nodes = groups.first().into_iter().flat_map(|&group| self.groups[group].nodes());
         nodes.filter(|&node| groups.iter().all(|&group| self.keeps(group, node) == Some(true))).collect()
     }

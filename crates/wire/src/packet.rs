@@ -283,6 +283,7 @@ impl sb_op {
             SB_OP_PROBE,
             SB_OP_ICMP,
             SB_OP_CONFIRM,
+            SB_OP_HELLO,
             SB_OP_ADOPTED,
             SB_OP_REFUSED,
             SB_OP_RELEASED,
@@ -290,6 +291,7 @@ impl sb_op {
             SB_OP_CLOSED,
             SB_OP_OWNED,
             SB_OP_CONFIRMED,
+            SB_OP_REPORT,
         ]
         .into_iter()
         .find(|op| *op as u8 == number)

@@ -163,7 +163,8 @@ impl Dispatcher {
     /// Takes an idle flow from its node, which is to become idle too. The flow has no node then until its next request.
     pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: sb_flow_entry) {
         let entry = self.entry_of(flow, entry);
-        let idle = entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.asked == 0 && !mark::in_body(&entry);
+        let idle =
+            entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.asked == 0 && !mark::in_body(&entry);
         if !idle || self.pending.contains(flow) {
             return;
         }
@@ -295,8 +296,8 @@ impl Dispatcher {
         let has_node = [sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_TUNNEL as u8].contains(&entry.mode);
         if has_node {
             self.forward(flow, entry, view, packet, 0);
-        } else if view.flags & flags::RST == 0 && view.seq == entry.next {
-            self.say_goodbye(flow, view.ack, view.end_seq());
+        } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.next {
+            self.say_goodbye(flow, view.ack, view.seq.wrapping_add(1));
         } else if view.flags & flags::RST == 0 {
             self.reset(flow, view.ack);
         } else if view.seq == entry.next {

@@ -5,4 +5,5 @@ mod bodies;
 mod cases;
 mod fuzz;
 mod model;
+mod nodes;
 mod random;

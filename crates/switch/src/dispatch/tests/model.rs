@@ -8,6 +8,7 @@ use std::time::Duration;
 use switchback_config::ClusterKey;
 use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::packet::{TcpView, flags, segment};
+use switchback_wire::report::{Report, pool_id};
 use switchback_wire::*;
 
 use crate::dispatch::{Dispatcher, Moment, mark};
@@ -99,16 +100,23 @@ pub struct World {
     /// Records stay in the ring until the next packet that comes while this is false.
     pub lagging: bool,
     ring: Vec<(sb_flow_entry, Vec<u8>)>,
+    reports: u16,
     pub to_client: Vec<Vec<u8>>,
 }
 
 impl World {
     pub fn new() -> Self {
+        World::of(CONFIG)
+    }
+
+    /// With another configuration, which has no more than eight nodes.
+    pub fn of(config: &str) -> Self {
         let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
-        let cluster = switchback_config::parse(CONFIG, Path::new("cluster.toml"), keys).unwrap();
+        let cluster = switchback_config::parse(config, Path::new("cluster.toml"), keys).unwrap();
         let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
         let ids = NodeIds::default().with(&addresses, 8).unwrap();
-        let mut plan = Plan::new(&cluster, keys::handoff_key(&[7; 32]), ids.all().clone(), None, Duration::ZERO);
+        let mut plan =
+            Plan::new(&cluster, keys::handoff_key(&[7; 32]), ids.all().clone(), None, Duration::ZERO);
         for node in plan.nodes.iter_mut().flatten() {
             node.source = Some("192.0.2.10".parse().unwrap());
         }
@@ -124,6 +132,7 @@ impl World {
             express: false,
             lagging: false,
             ring: Vec::new(),
+            reports: 0,
             to_client: Vec::new(),
         }
     }
@@ -275,6 +284,26 @@ impl World {
         option.op = op as u8;
         option.reason = reason as u8;
         self.handoff(asked.node, option, &asked.packet)
+    }
+
+    /// A node's report about the pool at the VIP: why it is to have no requests, and its accept queue.
+    pub fn report(&mut self, node: IpAddr, pool: &str, reason: sb_reason, queue: (u16, u16)) {
+        self.reports = self.reports.wrapping_add(1);
+        let report = Report {
+            listener: flow().vip(),
+            pool: pool_id(pool),
+            number: self.reports,
+            reason: reason as u8,
+            queue,
+            in_flight: 0,
+            flows: 1,
+            first_byte: None,
+            cpu: 0,
+        };
+        let mut packet = Vec::new();
+        report.encode(&mut packet, &sb_key::default(), node, "192.0.2.10".parse().unwrap());
+        let shim: sb_shim = read_from(&packet[20..]).unwrap();
+        assert!(self.handoff(node, shim.option, &packet[handoff::OVERHEAD_V4..]).is_empty());
     }
 
     /// Any handoff packet of a node.

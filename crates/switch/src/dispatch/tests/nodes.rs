@@ -1,0 +1,266 @@
+//! What nodes say of themselves, and what becomes of requests by it.
+
+use std::time::Duration;
+
+use switchback_wire::packet::{TcpView, bare, flags};
+use switchback_wire::*;
+
+use super::cases::settled;
+use super::model::*;
+use crate::dispatch::Moment;
+use sb_op::*;
+use sb_reason::*;
+
+const FULL: (u16, u16) = (16, 15);
+
+/// The usual world, with these lines for the pool `web` and these limits.
+fn world(pool: &str, limits: &str) -> World {
+    let policy = if pool.contains("policy") { "" } else { "policy = \"round-robin\"\n" };
+    let config = CONFIG.replacen("policy = \"round-robin\"\n", &format!("{policy}{pool}\n"), 1);
+    World::of(&config.replacen("[[node]]", &format!("[limits]\n{limits}\n[[node]]"), 1))
+}
+
+fn refused(world: &mut World, adopt: &ToNode, queue: (u16, u16)) -> Vec<ToNode> {
+    let mut option = adopt.option;
+    option.detail = (u32::from(queue.0) << 16 | u32::from(queue.1)).to_be();
+    world.answer(&ToNode { option, ..adopt.clone() }, SB_OP_REFUSED, SB_REASON_QUEUE_FULL)
+}
+
+fn last_status(world: &World) -> Option<String> {
+    let packet = world.to_client.last()?;
+    let view = TcpView::parse(packet)?;
+    let text = String::from_utf8_lossy(&packet[view.data..view.end]).into_owned();
+    text.strip_prefix("HTTP/1.1 ").map(|rest| rest[..3].to_owned())
+}
+
+#[test]
+fn an_adoption_says_how_much_of_the_accept_queue_it_may_fill() {
+    for (line, share) in [("", 100), ("queue_limit = \"80%\"", 80), ("queue_limit = \"off\"", 0)] {
+        let sent = world(line, "").client_packet(&data(0, 0, &get("/web/a")));
+        assert_eq!((sent[0].op, sent[0].option.reason), (SB_OP_ADOPT, share), "{line}");
+    }
+}
+
+#[test]
+fn a_request_waits_while_every_accept_queue_is_known_to_be_full() {
+    for policy in ["accept-queue", "fill"] {
+        let mut world = world(&format!("policy = \"{policy}\""), "");
+        for last in [1, 2] {
+            world.report(node(last), "web", SB_REASON_NONE, FULL);
+        }
+        assert!(world.client_packet(&data(0, 0, &get("/web/a"))).is_empty(), "{policy}");
+        assert_eq!(world.dispatcher.crowded(), 1);
+        // What is known to be so now is not tried.
+        for last in [1, 2] {
+            world.now = world.dispatcher.deadline().unwrap();
+            world.report(node(last), "web", SB_REASON_NONE, FULL);
+        }
+        assert!(world.pass().is_empty(), "{policy}");
+        world.report(node(2), "web", SB_REASON_NONE, (15, 15));
+        world.now = world.dispatcher.deadline().unwrap();
+        world.report(node(1), "web", SB_REASON_NONE, FULL);
+        let sent = world.pass();
+        assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(2)), "{policy}");
+        assert_eq!((world.dispatcher.crowded(), world.dispatcher.stats.waited), (0, 1));
+    }
+}
+
+#[test]
+fn a_full_queue_is_tried_with_one_request_after_a_while() {
+    let mut world = world("policy = \"accept-queue\"", "");
+    for last in [1, 2] {
+        world.report(node(last), "web", SB_REASON_NONE, FULL);
+    }
+    assert!(world.client_packet(&data(0, 0, &get("/web/a"))).is_empty());
+    let sent = world.pass();
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
+    let sent = refused(&mut world, &sent[0], FULL);
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT), "the other one is worth a try as well");
+    assert!(refused(&mut world, &sent[0], FULL).is_empty());
+    assert_eq!(world.dispatcher.crowded(), 1);
+}
+
+#[test]
+fn a_policy_that_knows_no_queue_asks_no_full_node_twice_in_a_row() {
+    let mut world = World::new();
+    let mut sent = world.client_packet(&data(0, 0, &get("/web/a")));
+    for _ in 0..2 {
+        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
+        sent = refused(&mut world, &sent[0].clone(), FULL);
+    }
+    assert!(sent.is_empty());
+    world.now = world.dispatcher.deadline().unwrap();
+    for last in [1, 2] {
+        world.report(node(last), "web", SB_REASON_NONE, FULL);
+    }
+    assert!(world.pass().is_empty());
+}
+
+#[test]
+fn too_many_that_wait_are_turned_away() {
+    let mut world = world("policy = \"accept-queue\"", "waiting = 0");
+    for last in [1, 2] {
+        world.report(node(last), "web", SB_REASON_NONE, FULL);
+    }
+    assert!(world.client_packet(&data(0, 0, &get("/web/a"))).is_empty());
+    assert_eq!(last_status(&world).as_deref(), Some("503"));
+    assert_eq!(world.dispatcher.stats.turned_away, 1);
+}
+
+#[test]
+fn flows_leave_a_node_that_cannot_serve() {
+    for reason in [SB_REASON_NO_LISTENER, SB_REASON_UNHEALTHY, SB_REASON_DRAINING] {
+        let (mut world, adopt, len) = settled("/web/a");
+        world.report(adopt.node, "web", reason, (0, 0));
+        assert!(world.dispatcher.plan().standing_changed);
+        let sent = world.client_packet(&data(len, 100, &get("/web/b")));
+        assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node), "{reason:?}");
+        let sent = world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
+        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
+        assert_ne!(sent[0].node, adopt.node, "{reason:?}");
+    }
+}
+
+#[test]
+fn a_report_about_another_pool_or_an_older_one_says_nothing() {
+    let (mut world, adopt, len) = settled("/web/a");
+    world.report(adopt.node, "web", SB_REASON_NONE, (0, 511));
+    world.report(adopt.node, "img", SB_REASON_UNHEALTHY, (0, 511));
+    let sent = world.client_packet(&data(len, 100, &get("/web/b")));
+    assert_eq!((sent[0].op, sent[0].node), (SB_OP_FORWARD, adopt.node));
+}
+
+#[test]
+fn a_crashed_server_is_asked_once_and_then_no_more() {
+    let mut world = World::new();
+    let sent = world.client_packet(&data(0, 0, &get("/web/a")));
+    let crashed = sent[0].node;
+    let sent = world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_LISTENER);
+    assert_eq!(sent[0].op, SB_OP_ADOPT);
+    assert_ne!(sent[0].node, crashed);
+    let plan = world.dispatcher.plan();
+    let crashed = plan.node_at(crashed).unwrap();
+    assert!(plan.standing_changed && !plan.keepers(0).contains(&crashed));
+    let group = plan.group(0, flow().vip()).unwrap();
+    for _ in 0..4 {
+        let ask = switchback_policy::Ask { key: None, now: Duration::ZERO };
+        assert_ne!(plan.pick(group, &ask, &[], false, &mut || 1), Some(crashed));
+    }
+}
+
+#[test]
+fn a_silent_node_gets_nothing_while_others_speak() {
+    let mut world = World::new();
+    world.report(node(1), "web", SB_REASON_NONE, (0, 511));
+    let plan = world.dispatcher.plan();
+    let group = plan.group(0, flow().vip()).unwrap();
+    let (first, second) = (plan.node_at(node(1)).unwrap(), plan.node_at(node(2)).unwrap());
+    let mut picked = |after_ms: u64, tried: &[u32]| {
+        let ask = switchback_policy::Ask { key: None, now: world.now + Duration::from_millis(after_ms) };
+        plan.pick(group, &ask, tried, false, &mut || 1)
+    };
+    assert!((0..4).all(|_| picked(150, &[]) == Some(first)));
+    assert_eq!(picked(150, &[first]), Some(second), "it may be the agent alone that is not there");
+    let both: Vec<_> = (0..4).map(|_| picked(151, &[])).collect();
+    assert!(both.contains(&Some(first)) && both.contains(&Some(second)), "{both:?}");
+}
+
+#[test]
+fn idle_flows_are_taken_from_a_draining_node() {
+    let (mut world, adopt, len) = settled("/web/a");
+    let entry = world.map[&flow()];
+    let name = if adopt.node == node(1) { "n1" } else { "n2" };
+    assert!(world.dispatcher.plan().drain(name, true).is_some());
+    let at = Moment { now: world.now, map: &|_| None };
+    world.dispatcher.take_back(at, &flow(), entry);
+    let sent = world.flush();
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
+    assert!(world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
+    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_HELD as u8);
+    assert_eq!((world.dispatcher.pending(), world.dispatcher.stats.taken_back), (0, 1));
+    let sent = world.client_packet(&data(len, 100, &get("/web/b")));
+    assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
+    assert_ne!(sent[0].node, adopt.node);
+}
+
+#[test]
+fn a_request_that_comes_while_its_flow_is_taken_back_is_not_lost() {
+    for answer in [SB_OP_RELEASED, SB_OP_BUSY] {
+        let (mut world, adopt, len) = settled("/web/a");
+        let entry = world.map[&flow()];
+        for name in ["n1", "n2"] {
+            assert!(world.dispatcher.plan().drain(name, (name == "n1") == (adopt.node == node(1))).is_some());
+        }
+        let at = Moment { now: world.now, map: &|_| Some(entry) };
+        world.dispatcher.take_back(at, &flow(), entry);
+        let asked = world.flush();
+        assert!(world.client_packet(&data(len, 100, &get("/web/b"))).is_empty());
+        let mut sent = world.answer(&asked[0], answer, SB_REASON_NONE);
+        if answer == SB_OP_BUSY {
+            assert_eq!((sent.len(), sent[0].op), (1, SB_OP_RELEASE), "now for the request");
+            sent = world.answer(&sent[0].clone(), SB_OP_RELEASED, SB_REASON_NONE);
+        }
+        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT), "{answer:?}");
+        assert_eq!(sent[0].data(), get("/web/b"));
+    }
+}
+
+#[test]
+fn a_client_that_closes_a_flow_without_a_node_is_answered() {
+    let (mut world, _, len) = settled("/web/a");
+    let mut entry = world.map[&flow()];
+    entry.mode = sb_mode::SB_MODE_HELD as u8;
+    world.map.insert(flow(), entry);
+    world.now += Duration::from_secs(1);
+    let fin = bare(&flow(), true, ORIGIN.wrapping_add(len), SERVER + 100, flags::FIN | flags::ACK);
+    assert!(world.record(sb_record_kind::SB_RECORD_REQUEST, entry, &fin).is_empty());
+    let said = TcpView::parse(world.to_client.last().expect("an answer")).unwrap();
+    assert_eq!((said.flags, said.seq), (flags::FIN | flags::ACK, SERVER + 100));
+    assert_eq!(said.ack, ORIGIN.wrapping_add(len + 1));
+    assert!(world.map.is_empty());
+}
+
+#[test]
+fn each_request_is_dispatched_anew_where_the_pool_says_so() {
+    let mut world = world("balance = \"request\"", "");
+    let request = get("/web/a");
+    let sent = world.client_packet(&data(0, 0, &request));
+    let first = sent[0].node;
+    world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+    assert!(world.dispatcher.plan().keepers(0).is_empty(), "the program must ask");
+    let sent = world.client_packet(&data(request.len() as u32, 100, &request));
+    assert_eq!((sent[0].op, sent[0].node), (SB_OP_RELEASE, first));
+    let sent = world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
+    assert_eq!(sent[0].op, SB_OP_ADOPT);
+    assert_ne!(sent[0].node, first, "it is the other one's turn");
+}
+
+#[test]
+fn a_path_has_its_node() {
+    let mut world = world("policy = \"hash\"\nhash = \"path\"", "");
+    let mut owner = None;
+    let mut offset = 0;
+    for path in ["/web/a", "/web/b", "/web/a", "/web/c", "/web/a"] {
+        let request = get(path);
+        let mut sent = world.client_packet(&data(offset, 100, &request));
+        if sent[0].op == SB_OP_RELEASE {
+            sent = world.answer(&sent[0].clone(), SB_OP_RELEASED, SB_REASON_NONE);
+        }
+        if sent[0].op == SB_OP_ADOPT {
+            world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+        }
+        if path == "/web/a" {
+            assert_eq!(*owner.get_or_insert(sent[0].node), sent[0].node);
+        }
+        offset += request.len() as u32;
+    }
+}
+
+#[test]
+fn every_node_is_asked_for_reports() {
+    let mut world = World::new();
+    world.dispatcher.ask_for_reports();
+    let sent = world.flush();
+    let asked: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node)).collect();
+    assert_eq!(asked, [1, 2, 3].map(|last| (SB_OP_HELLO, node(last))));
+}
