@@ -24,7 +24,8 @@ use crate::dispatch::held::{Held, before};
 use crate::dispatch::pending::Request;
 use crate::dispatch::{Dispatcher, Verdict, mark};
 use crate::express::automata;
-use crate::plan::{Condition, NodeId, Plan, failed};
+use crate::plan::{NodeId, Plan};
+use crate::routes::{Condition, failed};
 pub use explanation::{Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then};
 
 /// More than this behind a gap is not kept: the gap will not be filled.

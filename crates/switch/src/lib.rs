@@ -18,6 +18,7 @@ mod ids;
 mod key;
 mod nexthop;
 mod program;
+mod routes;
 mod sender;
 
 use std::cell::RefCell;

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Limits, Redirect, Route};
+use switchback_config::{Action, Cluster, Limits, Redirect};
 use switchback_http::Head;
 use switchback_policy::{Ask, Queue};
 use switchback_wire::report::Report;
 use switchback_wire::{SB_QUEUE_WHOLE, sb_flow, sb_key, sb_reason};
 
 use crate::group::{Group, NodeState};
+use crate::routes::Routes;
 
 /// A node's index in the BPF map `nodes`. It stays with the node's address across reloads and restarts, because flow
 /// entries refer to it.
@@ -53,7 +54,7 @@ impl PlanNode {
 pub struct PlanService {
     /// As in the configuration.
     pub name: String,
-    routes: Vec<Route>,
+    routes: Routes,
 }
 
 /// What a route does with the requests that it takes.
@@ -124,10 +125,10 @@ impl Plan {
                 });
             }
         }
-        let services = cluster
-            .services
-            .iter()
-            .map(|service| PlanService { name: service.name.clone(), routes: service.routes.clone() });
+        let services = cluster.services.iter().map(|service| PlanService {
+            name: service.name.clone(),
+            routes: Routes::new(service.routes.clone()),
+        });
         let vips = cluster.services.iter().enumerate();
         let vips = vips.flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)));
         Plan {
@@ -189,8 +190,8 @@ impl Plan {
 
     /// What becomes of the request: what the first route does that takes it.
     pub fn choose(&self, service: usize, head: &Head<'_>) -> Option<Choice<'_>> {
-        let routes = &self.services.get(service)?.routes;
-        routes.iter().find(|route| takes(route, head)).map(|route| match &route.action {
+        let route = self.services.get(service)?.routes.find(head)?;
+        Some(match &route.action {
             Action::Pool(pool) => Choice::Pool(*pool),
             Action::Redirect(redirect) => Choice::Redirect(redirect),
         })
@@ -330,43 +331,4 @@ impl Plan {
     pub fn is_silent(&self, id: NodeId, now: Duration) -> bool {
         self.node(id).is_none_or(|node| node.is_silent(self.patience, now))
     }
-}
-
-/// What a route can ask of a request, in the order in which it is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// The host that the request names.
-    Host,
-    /// The beginning of its path.
-    Path,
-    /// Its method.
-    Method,
-    /// One of its header fields.
-    Header,
-}
-
-/// Whether all of the route's conditions hold.
-pub fn takes(route: &Route, head: &Head<'_>) -> bool {
-    failed(route, head).is_none()
-}
-
-/// The first of the route's conditions that does not hold.
-pub fn failed(route: &Route, head: &Head<'_>) -> Option<Condition> {
-    let host = route.host.as_ref().is_none_or(|wanted| head.host.is_some_and(|host| wanted.matches(host)));
-    let path = route.path.as_ref().is_none_or(|prefix| head.path().starts_with(prefix));
-    let method = route.methods.is_empty() || route.methods.iter().any(|method| method == head.method);
-    if !host {
-        return Some(Condition::Host);
-    }
-    if !path {
-        return Some(Condition::Path);
-    }
-    if !method {
-        return Some(Condition::Method);
-    }
-    let header = route.header.as_ref().is_none_or(|wanted| {
-        head.header(&wanted.name)
-            .is_some_and(|value| wanted.value.as_ref().is_none_or(|text| text.as_bytes() == value))
-    });
-    (!header).then_some(Condition::Header)
 }

@@ -8,7 +8,7 @@ use switchback_config::{Action, ClusterKey};
 use switchback_http::{Body, Limits, Progress, parse_head};
 
 use super::*;
-use crate::plan::takes;
+use crate::routes::failed;
 
 const ROUTES: &str = r#"
 [cluster]
@@ -80,7 +80,7 @@ fn judge(routes: &[Route], bytes: &[u8]) -> Option<u16> {
     if head.len != bytes.len() || head.body != Body::None || head.tunnel || head.expect_continue {
         return None;
     }
-    routes.iter().find(|route| takes(route, &head)).and_then(|route| match route.action {
+    routes.iter().find(|route| failed(route, &head).is_none()).and_then(|route| match route.action {
         Action::Pool(pool) => Some(pool as u16),
         Action::Redirect(_) => None,
     })
