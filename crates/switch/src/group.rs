@@ -13,7 +13,7 @@ use switchback_config::{Balance, Cluster, HashKey, PolicyKind};
 use switchback_http::Head;
 use switchback_policy::{Ask, Balancer, Load, Member, Queue, Standing};
 use switchback_wire::report::{Report, pool_id};
-use switchback_wire::{sb_flow, sb_reason};
+use switchback_wire::{sb_flow, sb_key, sb_reason};
 
 use crate::key::key_of;
 use crate::plan::NodeId;
@@ -21,6 +21,9 @@ use crate::plan::NodeId;
 /// A full accept queue is believed for so long. Servers accept within microseconds, so one adoption is then tried, and
 /// its answer says how long the queue is now.
 const FULL_FOR: Duration = Duration::from_millis(5);
+
+/// A time to first byte says nothing after so long without another.
+const LATENCY_FOR: Duration = Duration::from_secs(10);
 
 /// What is known of a node here.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ struct Known {
     /// As of `queue_at`; `load.queue` counts the adoptions since as well.
     queue: Queue,
     queue_at: Duration,
+    /// When `load.latency` was last measured.
+    latency_at: Duration,
     /// Adoptions that the node has not answered.
     adopting: u32,
     /// Why it is to have no requests; `SB_REASON_NONE` if it may.
@@ -53,6 +58,7 @@ impl Known {
             },
             queue: Queue::default(),
             queue_at: Duration::ZERO,
+            latency_at: Duration::ZERO,
             adopting: 0,
             reason: sb_reason::SB_REASON_NONE as u8,
             number: None,
@@ -158,8 +164,8 @@ impl Group {
     }
 
     /// What the pool's policy goes by, where it goes by something of the request.
-    pub fn key(&self, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
-        self.hash.as_ref().map(|by| key_of(by, flow, head))
+    pub fn key(&self, secret: &sb_key, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
+        self.hash.as_ref().map(|by| key_of(secret, by, flow, head))
     }
 
     /// The policy's choice among the nodes that are not in `tried`. A request that has `waited` asks no node again
@@ -253,8 +259,12 @@ impl Group {
         known.load.latency = match (known.load.latency, report.first_byte) {
             // RFC 6298 section 2 smooths round trips in the same way.
             (Some(before), Some(latest)) => Some(before * 7 / 8 + latest / 8),
-            (before, latest) => latest.or(before),
+            (before, None) => before.filter(|_| now < known.latency_at + LATENCY_FOR),
+            (None, latest) => latest,
         };
+        if report.first_byte.is_some() {
+            known.latency_at = now;
+        }
         known.set_queue(report.queue, now);
         was_ready != report.is_ready()
     }

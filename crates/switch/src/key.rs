@@ -1,22 +1,22 @@
 //! What the policy `hash` goes by: a number made of a part of the request. Every switch of a cluster makes the same of
-//! the same request.
+//! the same request, and nobody else can: clients could aim at one node otherwise.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 use switchback_config::HashKey;
 use switchback_http::Head;
-use switchback_wire::sb_flow;
+use switchback_wire::{sb_flow, sb_key};
 
 /// A request that has no such part goes by its client.
-pub fn key_of(by: &HashKey, flow: &sb_flow, head: &Head<'_>) -> u64 {
+pub fn key_of(secret: &sb_key, by: &HashKey, flow: &sb_flow, head: &Head<'_>) -> u64 {
     let part = match by {
         HashKey::Client => None,
         HashKey::Path => Some(head.path().as_bytes()),
         HashKey::Header(name) => head.header(name),
         HashKey::Cookie(name) => cookie(head, name),
     };
-    let mut hasher = SipHasher13::new();
+    let mut hasher = SipHasher13::new_with_keys(secret.k0, secret.k1);
     hasher.write(part.unwrap_or(&flow.client));
     hasher.finish()
 }
@@ -50,7 +50,7 @@ mod tests {
         let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else {
             panic!("{request} is a head")
         };
-        key_of(by, &flow, &head)
+        key_of(&sb_key::default(), by, &flow, &head)
     }
 
     #[test]

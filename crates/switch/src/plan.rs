@@ -218,7 +218,7 @@ impl Plan {
 
     /// What the group's policy goes by, where it goes by something of the request.
     pub fn key(&self, group: usize, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
-        self.groups[group].key(flow, head)
+        self.groups[group].key(&self.key, flow, head)
     }
 
     /// How much of a node's accept queue the group may fill; see `SB_QUEUE_WHOLE`.

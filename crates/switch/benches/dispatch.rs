@@ -1,0 +1,119 @@
+//! The time of one decision with 100 nodes and 1,000 routes: `cargo bench -p switchback-switch`.
+//!
+//! `route` is from a head to the nodes that may have the request, `node` the policy's choice among 100 of them with what
+//! is known of each, and `request` everything that a first request costs the L7 thread: head, route, node, flow entry
+//! and the ADOPT packet with its tag.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use criterion::Criterion;
+use switchback_config::{Cluster, ClusterKey, PolicyKind};
+use switchback_http::{Limits, Progress, parse_head};
+use switchback_policy::Ask;
+use switchback_switch::dispatch::{Dispatcher, Moment};
+use switchback_switch::plan::Plan;
+use switchback_wire::packet::{flags, segment};
+use switchback_wire::{address_bytes, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind};
+
+const NODES: usize = 100;
+const ROUTES: usize = 1000;
+/// One of the last routes.
+const REQUEST: &[u8] = b"GET /service/998/items/7 HTTP/1.1\r\nHost: shop98.example.com\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n";
+
+fn cluster(policy: PolicyKind) -> Cluster {
+    let mut text = "[cluster]\nkey_file = \"key\"\n".to_owned();
+    let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
+    let mut names = Vec::new();
+    for node in 0..NODES {
+        add(format!("[[node]]\nname = \"n{node}\"\naddress = \"198.51.100.{}\"\n", node + 1));
+        names.push(format!("\"n{node}\""));
+    }
+    add(format!("[[pool]]\nname = \"web\"\nnodes = [{}]\npolicy = \"{policy}\"\n", names.join(", ")));
+    add("[[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]\n".to_owned());
+    for route in 0..ROUTES {
+        let host = route % 100;
+        add(format!(
+            "[[service.route]]\nhost = \"shop{host}.example.com\"\npath = \"/service/{route}/\"\npool = \"web\"\n"
+        ));
+    }
+    let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
+    switchback_config::parse(&text, Path::new("cluster.toml"), keys).expect("the configuration is valid")
+}
+
+fn plan(cluster: &Cluster) -> Plan {
+    let addresses = cluster.nodes.iter().map(|node| node.address);
+    let ids: HashMap<IpAddr, u32> = addresses.enumerate().map(|(id, address)| (address, id as u32)).collect();
+    let mut plan = Plan::new(cluster, sb_key::default(), ids, None, Duration::ZERO);
+    for node in plan.nodes.iter_mut().flatten() {
+        node.source = Some("198.51.100.200".parse().expect("an address"));
+    }
+    plan
+}
+
+fn random() -> impl FnMut() -> u64 + Send {
+    let mut state = 1u64;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state
+    }
+}
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    let vip = "192.0.2.100:80".parse().expect("an address");
+    let round_robin = cluster(PolicyKind::RoundRobin);
+
+    let limits = Limits::default();
+    let Ok(Progress::Complete(head)) = parse_head(REQUEST, &limits) else { unreachable!("it is a head") };
+    let routes = plan(&round_robin);
+    let service = routes.service(vip).expect("the VIP is the service's");
+    criterion.bench_function("route", |bencher| bencher.iter(|| routes.choose(service, black_box(&head))));
+
+    let mut group = criterion.benchmark_group("node");
+    for policy in PolicyKind::ALL {
+        let mut plan = plan(&cluster(policy));
+        let (at, mut random, mut key) = (plan.group(0, vip).expect("the route is there"), random(), 0);
+        group.bench_function(policy.name(), |bencher| {
+            bencher.iter(|| {
+                key += 1;
+                let ask = Ask { key: Some(key), now: Duration::from_secs(1) };
+                plan.pick(at, black_box(&ask), &[], false, &mut random)
+            });
+        });
+    }
+    group.finish();
+
+    let mut dispatcher = Dispatcher::new(plan(&round_robin), Box::new(random()));
+    let mut client = 0u32;
+    criterion.bench_function("request", |bencher| {
+        bencher.iter(|| {
+            client = client.wrapping_add(1);
+            let flow = sb_flow {
+                client: address_bytes(IpAddr::from(client.to_be_bytes())),
+                vip: address_bytes(vip.ip()),
+                client_port: 40_000u16.to_be(),
+                vip_port: 80u16.to_be(),
+            };
+            let packet = segment(&flow, true, (5, 6), flags::ACK, None, REQUEST);
+            let entry = sb_flow_entry { origin: 5, next: 5, mss: 1460, ..Default::default() };
+            let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
+            let record = sb_record { kind, flow, entry, ..Default::default() };
+            let at = Moment { now: Duration::from_micros(client.into()), map: &|_| None };
+            dispatcher.on_record(at, &record, &packet);
+            dispatcher.output.clear();
+            // Nobody answers here; what has been given up makes room.
+            if client % 1000 == 0 {
+                dispatcher = Dispatcher::new(plan(&round_robin), Box::new(random()));
+            }
+        });
+    });
+    criterion.final_summary();
+}
