@@ -133,6 +133,9 @@ fn start_and_serve(
                     Ok(lines) => Response::Done { lines },
                     Err(error) => Response::Failed { message: error.to_string() },
                 },
+                Request::Drain { .. } => {
+                    Response::Failed { message: "this switch cannot drain".to_owned() }
+                }
             })?;
         }
     }

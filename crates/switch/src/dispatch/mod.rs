@@ -29,7 +29,7 @@ use crate::plan::{Choice, NodeId, Plan};
 use answer::Reply;
 use flows::PendingFlows;
 use held::{Held, HeldPacket, before};
-pub use output::Output;
+pub use output::{Change, Output};
 use pending::{Pending, Phase, Request};
 use recent::Recent;
 pub use stats::{NodeStats, Stats};
@@ -53,6 +53,17 @@ pub(crate) enum Verdict {
     To(Request),
     Answer { reply: Reply, head: bool },
     Incomplete,
+}
+
+/// What a record's connection is to its flow.
+enum Standing {
+    /// The one that the flow has.
+    Current,
+    /// None any more.
+    Over,
+    /// It had a node, but its entry was lost, and a late copy of its first request has made a new one. If the connection
+    /// is not over, its node knows the true one.
+    Lost,
 }
 
 /// The L7 state of a switch.
@@ -133,6 +144,27 @@ impl Dispatcher {
         }
     }
 
+    /// What a record's connection is to the flow now. Rings are read one after the other, so a record of an earlier
+    /// connection with the same ports may come late.
+    fn standing(&self, at: Moment<'_>, flow: &sb_flow, recorded: &sb_flow_entry) -> Standing {
+        let pending = self.pending.get(flow).map(|pending| pending.entry);
+        let Some(known) = pending.or_else(|| self.recent.get(flow).copied()) else {
+            return Standing::Current;
+        };
+        let is_held = |entry: &sb_flow_entry| entry.mode == sb_mode::SB_MODE_HELD as u8;
+        if known.origin == recorded.origin && (!is_held(recorded) || is_held(&known)) {
+            return Standing::Current;
+        }
+        match (at.map)(flow) {
+            Some(current) if current.origin != recorded.origin => Standing::Over,
+            Some(current) if known.origin == recorded.origin && pending.is_none() && is_held(&current) => {
+                Standing::Lost
+            }
+            Some(_) => Standing::Current,
+            None => Standing::Over,
+        }
+    }
+
     /// A record's entry may be older than what was decided since it was written, or newer, because the program has
     /// forwarded packets since. The later mark is the newer one; while a mark moves back, the flow is pending.
     fn entry_of(&self, flow: &sb_flow, recorded: sb_flow_entry) -> sb_flow_entry {
@@ -156,19 +188,19 @@ impl Dispatcher {
     }
 
     fn write_entry(&mut self, flow: &sb_flow, entry: sb_flow_entry) {
-        self.output.updates.push((*flow, entry));
+        self.output.changes.push((*flow, Change::Replace(entry)));
         self.recent.insert(*flow, entry);
     }
 
-    fn forget(&mut self, flow: &sb_flow) {
-        self.output.deletes.push(*flow);
+    fn forget(&mut self, flow: &sb_flow, origin: u32) {
+        self.output.changes.push((*flow, Change::Remove { origin }));
         self.recent.remove(flow);
     }
 
     /// Ends a connection on which nothing can be said any more.
-    fn reset(&mut self, flow: &sb_flow, seq: u32) {
+    fn reset(&mut self, flow: &sb_flow, origin: u32, seq: u32) {
         self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
-        self.forget(flow);
+        self.forget(flow, origin);
     }
 
     fn forward(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView, packet: &[u8], extra: u8) {
@@ -206,6 +238,15 @@ impl Dispatcher {
         packet: &[u8],
         view: TcpView,
     ) {
+        match self.standing(at, flow, &recorded) {
+            Standing::Current => {}
+            Standing::Over => return,
+            Standing::Lost => {
+                self.forget(flow, recorded.origin);
+                self.on_unknown(at, flow, packet, view);
+                return;
+            }
+        }
         let entry = self.entry_of(flow, recorded);
         let pending = self.pending.take(flow).filter(|pending| pending.entry.origin == entry.origin);
         if let Some(mut pending) = pending {
@@ -241,9 +282,9 @@ impl Dispatcher {
         if has_node {
             self.forward(flow, entry, view, packet, 0);
         } else if view.flags & flags::RST == 0 {
-            self.reset(flow, view.ack);
+            self.reset(flow, entry.origin, view.ack);
         } else if view.seq == entry.next {
-            self.forget(flow);
+            self.forget(flow, entry.origin);
         }
     }
 
