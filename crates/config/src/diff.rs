@@ -1,19 +1,18 @@
 //! What changed between two clusters, in words: what a reload logs.
 
-use crate::{Action, Cluster, Route, Service};
+use crate::{Action, Cluster, Node, Route, Service};
 
 impl Cluster {
-    /// What is different in `new`, a line for each change, in the order keys, limits, nodes, pools, services.
-    /// Empty if nothing is. Things are told apart by their names, so their order in the file is no change,
-    /// except that of routes.
+    /// What is different in `new`, a line for each change, in the order keys, reports, limits, nodes, pools,
+    /// services. Empty if nothing is. Things are told apart by their names, so their order in the file is no
+    /// change, except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
         let mut lines = Vec::new();
         if self.keys != new.keys {
             lines.push("cluster key changed".to_owned());
         }
-        for ((key, old), (_, new)) in self.limits.in_words().into_iter().zip(new.limits.in_words()) {
-            changed("limits", key, old, new, &mut lines);
-        }
+        all_changed("reports", self.reports.in_words(), new.reports.in_words(), &mut lines);
+        all_changed("limits", self.limits.in_words(), new.limits.in_words(), &mut lines);
 
         named(
             "node",
@@ -24,6 +23,10 @@ impl Cluster {
             |name, old, new, lines| {
                 changed(name, "address", old.address.to_string(), new.address.to_string(), lines);
                 changed(name, "weight", old.weight.to_string(), new.weight.to_string(), lines);
+                // No name has parentheses.
+                let zone = |node: &Node| node.zone.clone().unwrap_or("(none)".to_owned());
+                changed(name, "zone", zone(old), zone(new), lines);
+                changed(name, "drain", old.drain.to_string(), new.drain.to_string(), lines);
             },
         );
         named(
@@ -33,11 +36,7 @@ impl Cluster {
             |pool| &pool.name,
             &mut lines,
             |name, old_pool, new_pool, lines| {
-                let nodes = |cluster: &Cluster, pool: &[usize]| {
-                    pool.iter().map(|&node| cluster.nodes[node].name.as_str()).collect::<Vec<_>>().join(", ")
-                };
-                changed(name, "nodes", nodes(self, &old_pool.nodes), nodes(new, &new_pool.nodes), lines);
-                changed(name, "policy", old_pool.policy.to_string(), new_pool.policy.to_string(), lines);
+                all_changed(name, old_pool.in_words(&self.nodes), new_pool.in_words(&new.nodes), lines);
             },
         );
         named(
@@ -112,6 +111,18 @@ fn named<T>(
 fn changed(name: &str, field: &str, old: String, new: String, lines: &mut Vec<String>) {
     if old != new {
         lines.push(format!("{name}: {field} {old} -> {new}"));
+    }
+}
+
+/// Compares what two things say of the same keys.
+fn all_changed<const N: usize>(
+    name: &str,
+    old: [(&'static str, String); N],
+    new: [(&'static str, String); N],
+    lines: &mut Vec<String>,
+) {
+    for ((key, old), (_, new)) in old.into_iter().zip(new) {
+        changed(name, key, old, new, lines);
     }
 }
 

@@ -11,10 +11,13 @@
 
 mod diff;
 mod error;
+mod health;
 mod key;
 mod limits;
+mod pool;
 mod raw;
 mod redirect;
+mod reports;
 mod syntax;
 mod validate;
 
@@ -23,9 +26,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 pub use error::{Diagnostic, Error};
+pub use health::{Check, Health};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key};
 pub use limits::Limits;
+pub use pool::{Balance, HashKey, Pool};
 pub use redirect::{Redirect, Scheme};
+pub use reports::Reports;
 pub use switchback_policy::PolicyKind;
 
 /// The most nodes that a cluster can have.
@@ -33,13 +39,15 @@ pub const MAX_NODES: usize = 1024;
 /// The most listen addresses that all services can have together.
 pub const MAX_LISTEN: usize = 256;
 /// The weights that a node can have.
-pub const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1000;
+pub const WEIGHTS: std::ops::RangeInclusive<u32> = 0..=1000;
 
 /// A valid `cluster.toml`. Every index in it is in range and every name in it is unique among its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// One key, or two while the key rotates. The first one signs, every one is accepted.
     pub keys: Vec<ClusterKey>,
+    /// How nodes tell the switches how they are doing.
+    pub reports: Reports,
     /// What clients may ask of the switch.
     pub limits: Limits,
     /// At least one; addresses are unique.
@@ -57,19 +65,13 @@ pub struct Node {
     pub name: String,
     /// Where handoff packets go.
     pub address: IpAddr,
-    /// Its share of requests relative to other nodes, in [`WEIGHTS`].
+    /// Its share of requests relative to other nodes, in [`WEIGHTS`]. With 0 it gets no new ones.
     pub weight: u32,
-}
-
-/// Nodes that serve the same requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool {
-    /// As for [`Node::name`].
-    pub name: String,
-    /// Indices into [`Cluster::nodes`]; at least one, none twice.
-    pub nodes: Vec<usize>,
-    /// How one of the nodes is chosen for a request.
-    pub policy: PolicyKind,
+    /// Where it is, such as a rack or a data centre; a name as [`Node::name`]. A switch prefers the nodes of
+    /// its own zone.
+    pub zone: Option<String>,
+    /// Whether it is to become idle: it gets no new requests, whatever its weight, and finishes those it has.
+    pub drain: bool,
 }
 
 /// What clients connect to.

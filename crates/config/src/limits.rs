@@ -23,6 +23,8 @@ pub(crate) const HEAD_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 /// What [`Limits::wait_timeout`] can be.
 pub(crate) const WAIT_TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
+/// What [`Limits::waiting`] can be.
+pub(crate) const WAITING: std::ops::RangeInclusive<usize> = 0..=1_000_000;
 /// What [`Limits::held_per_flow`], [`Limits::held_per_source`] and [`Limits::held`] can be, in bytes.
 pub(crate) const HELD: std::ops::RangeInclusive<u64> = *HEAD.start()..=MAX_HELD;
 
@@ -42,6 +44,9 @@ pub struct Limits {
     /// How long a request may wait for a node that can take it; at most 10 minutes. One that has waited so
     /// long is answered 503.
     pub wait_timeout: Duration,
+    /// The most requests that wait in the switch for a node with room; at most 1,000,000. One more is
+    /// answered 503 at once.
+    pub waiting: usize,
     /// The most client data that waits in the switch unacknowledged for one connection, in bytes.
     pub held_per_flow: usize,
     /// The same for one source, which is an IPv4 address or an IPv6 /64, in bytes.
@@ -58,6 +63,7 @@ impl Default for Limits {
             body: None,
             head_timeout: Duration::from_secs(10),
             wait_timeout: Duration::from_secs(3),
+            waiting: 1024,
             held_per_flow: 64 << 10,
             held_per_source: 1 << 20,
             held: 64 << 20,
@@ -67,13 +73,14 @@ impl Default for Limits {
 
 impl Limits {
     /// Each key of `[limits]` with its value as the file could have it.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 8] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 9] {
         [
             ("head", size(self.head as u64)),
             ("fields", self.fields.to_string()),
             ("body", self.body.map_or("any".to_owned(), size)),
             ("head_timeout", time(self.head_timeout)),
             ("wait_timeout", time(self.wait_timeout)),
+            ("waiting", self.waiting.to_string()),
             ("held_per_flow", size(self.held_per_flow as u64)),
             ("held_per_source", size(self.held_per_source as u64)),
             ("held", size(self.held as u64)),

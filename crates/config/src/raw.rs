@@ -15,6 +15,8 @@ use crate::error::Mistake;
 pub(crate) struct File {
     pub cluster: ClusterTable,
     #[serde(default)]
+    pub reports: Reports,
+    #[serde(default)]
     pub limits: Limits,
     #[serde(default)]
     pub node: Vec<Node>,
@@ -32,12 +34,20 @@ pub(crate) struct ClusterTable {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(crate) struct Reports {
+    pub interval: Option<Spanned<String>>,
+    pub suspect_after: Option<Spanned<i64>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
     pub head: Option<Spanned<String>>,
     pub fields: Option<Spanned<i64>>,
     pub body: Option<Spanned<String>>,
     pub head_timeout: Option<Spanned<String>>,
     pub wait_timeout: Option<Spanned<String>>,
+    pub waiting: Option<Spanned<i64>>,
     pub held_per_flow: Option<Spanned<String>>,
     pub held_per_source: Option<Spanned<String>>,
     pub held: Option<Spanned<String>>,
@@ -49,6 +59,9 @@ pub(crate) struct Node {
     pub name: Spanned<String>,
     pub address: Spanned<String>,
     pub weight: Option<Spanned<i64>>,
+    pub zone: Option<Spanned<String>>,
+    #[serde(default)]
+    pub drain: bool,
 }
 
 #[derive(Deserialize)]
@@ -57,6 +70,23 @@ pub(crate) struct Pool {
     pub name: Spanned<String>,
     pub nodes: Spanned<Vec<Spanned<String>>>,
     pub policy: Spanned<String>,
+    pub balance: Option<Spanned<String>>,
+    pub hash: Option<Spanned<String>>,
+    pub slow_start: Option<Spanned<String>>,
+    pub queue_limit: Option<Spanned<String>>,
+    pub health: Option<Health>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Health {
+    pub path: Option<Spanned<String>>,
+    pub host: Option<Spanned<String>>,
+    pub status: Option<Spanned<Texts>>,
+    pub interval: Option<Spanned<String>>,
+    pub timeout: Option<Spanned<String>>,
+    pub rise: Option<Spanned<i64>>,
+    pub fall: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +103,7 @@ pub(crate) struct Service {
 pub(crate) struct Route {
     pub host: Option<Spanned<String>>,
     pub path: Option<Spanned<String>>,
-    pub method: Option<Spanned<Methods>>,
+    pub method: Option<Spanned<Texts>>,
     pub header: Option<Header>,
     pub pool: Option<Spanned<String>>,
     pub redirect: Option<Spanned<Redirect>>,
@@ -96,34 +126,34 @@ pub(crate) struct Header {
     pub value: Option<Spanned<String>>,
 }
 
-/// One method, or a list of them. Written by hand because serde's untagged enums lose the place of what is in
+/// One text, or a list of them. Written by hand because serde's untagged enums lose the place of what is in
 /// them.
-pub(crate) enum Methods {
+pub(crate) enum Texts {
     One(String),
     List(Vec<Spanned<String>>),
 }
 
-impl<'de> Deserialize<'de> for Methods {
+impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OneOrList;
 
         impl<'de> Visitor<'de> for OneOrList {
-            type Value = Methods;
+            type Value = Texts;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a method or a list of methods")
+                f.write_str("a string or a list of strings")
             }
 
-            fn visit_str<E: de::Error>(self, method: &str) -> Result<Methods, E> {
-                Ok(Methods::One(method.to_owned()))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Texts, E> {
+                Ok(Texts::One(text.to_owned()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Methods, A::Error> {
-                let mut methods = Vec::new();
-                while let Some(method) = list.next_element()? {
-                    methods.push(method);
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
                 }
-                Ok(Methods::List(methods))
+                Ok(Texts::List(texts))
             }
         }
 

@@ -9,8 +9,12 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use switchback_policy::PolicyKind;
 
-use crate::{HostMatch, Scheme, limits};
+use crate::{Balance, HashKey, HostMatch, Scheme, health, limits, pool};
 
+/// What a token may have besides letters and digits (RFC 9110 section 5.6.2).
+const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
+/// What a path in a URL may have besides letters and digits (RFC 3986 section 3.3).
+const PATH_MARKS: &str = "-._~!$&'()*+,;=:@%/";
 /// How long a name may be; a label of a host name, too.
 const MAX_NAME: usize = 63;
 /// How long a host name may be (RFC 1035 section 2.3.4, without the root's dot and the lengths).
@@ -55,8 +59,10 @@ pub(crate) fn size(key: &str, text: &str, allowed: RangeInclusive<u64>) -> Resul
 pub(crate) fn time(key: &str, text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
     let time = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
     time.filter(|time| allowed.contains(time)).ok_or_else(|| {
-        let [low, high] = [allowed.start(), allowed.end()].map(|&time| limits::time(time));
-        format!("bad {key} {text:?}, allowed is a time from {low} to {high} such as \"10s\"")
+        let (low, high) = (*allowed.start(), *allowed.end());
+        let example = Duration::from_secs(10).clamp(low, high);
+        let [low, high, example] = [low, high, example].map(limits::time);
+        format!("bad {key} {text:?}, allowed is a time from {low} to {high} such as {example:?}")
     })
 }
 
@@ -65,6 +71,55 @@ pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
         let allowed = PolicyKind::ALL.map(PolicyKind::name).join(", ");
         format!("unknown policy {text:?}, allowed: {allowed}")
     })
+}
+
+pub(crate) fn balance(text: &str) -> Result<Balance, String> {
+    Balance::ALL.into_iter().find(|balance| balance.name() == text).ok_or_else(|| {
+        let allowed = Balance::ALL.map(Balance::name).join(", ");
+        format!("unknown balance {text:?}, allowed: {allowed}")
+    })
+}
+
+pub(crate) fn hash_key(text: &str) -> Result<HashKey, String> {
+    match text.split_once(' ') {
+        None if text == "client" => Ok(HashKey::Client),
+        None if text == "path" => Ok(HashKey::Path),
+        Some(("header", name)) => header_name(name).map(HashKey::Header),
+        Some(("cookie", name)) => cookie_name(name).map(HashKey::Cookie),
+        _ => Err(format!("bad hash {text:?}, allowed: client, path, header NAME, cookie NAME")),
+    }
+}
+
+/// A share in percent; 0 stands for `off`.
+pub(crate) fn queue_limit(text: &str) -> Result<u8, String> {
+    if text == pool::QUEUE_LIMIT_OFF {
+        return Ok(0);
+    }
+    let digits = text.strip_suffix('%').filter(|digits| digits.bytes().all(|c| c.is_ascii_digit()));
+    let percent = digits.and_then(|digits| digits.parse().ok());
+    percent.filter(|percent| pool::QUEUE_LIMIT.contains(percent)).ok_or_else(|| {
+        let (low, high) = (pool::QUEUE_LIMIT.start(), pool::QUEUE_LIMIT.end());
+        let off = pool::QUEUE_LIMIT_OFF;
+        format!("bad queue_limit {text:?}, allowed are \"{low}%\" to \"{high}%\" and {off:?}")
+    })
+}
+
+/// One status, or the first and the last of several.
+pub(crate) fn statuses(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let number = |text: &str| -> Option<u16> {
+        let digits = text.bytes().all(|c| c.is_ascii_digit());
+        text.parse().ok().filter(|status| digits && health::STATUSES.contains(status))
+    };
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => {
+            let (low, high) = (health::STATUSES.start(), health::STATUSES.end());
+            Err(format!(
+                "bad status {text:?}, allowed is a status from {low} to {high} or a range such as \"200-299\""
+            ))
+        }
+    }
 }
 
 pub(crate) fn node_address(text: &str) -> Result<IpAddr, String> {
@@ -166,7 +221,15 @@ pub(crate) fn header_name(text: &str) -> Result<String, String> {
     if is_token(text) {
         return Ok(text.to_ascii_lowercase());
     }
-    Err(format!("bad header name {text:?}, allowed are letters, digits and !#$%&'*+-.^_`|~"))
+    Err(format!("bad header name {text:?}, allowed are letters, digits and {TOKEN_MARKS}"))
+}
+
+/// RFC 6265 section 4.1.1; upper and lower case differ.
+fn cookie_name(text: &str) -> Result<String, String> {
+    if is_token(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("bad cookie name {text:?}, allowed are letters, digits and {TOKEN_MARKS}"))
 }
 
 pub(crate) fn header_value(text: &str) -> Result<String, String> {
@@ -188,21 +251,37 @@ pub(crate) fn scheme(text: &str) -> Result<Scheme, String> {
 }
 
 pub(crate) fn redirect_host(text: &str) -> Result<String, String> {
-    let lower = text.to_ascii_lowercase();
-    if is_host_name(&lower) || is_ipv6_literal(&lower) {
-        return Ok(lower);
-    }
-    Err(format!("bad host {text:?}, allowed is a name or address, and port = for the port"))
+    let host = one_host(text);
+    host.ok_or_else(|| format!("bad host {text:?}, allowed is a name or address, and port = for the port"))
 }
 
-/// RFC 3986 section 3.3: what is sent must be a URL, so this is stricter than [`path`].
+pub(crate) fn check_host(text: &str) -> Result<String, String> {
+    let host = one_host(text);
+    host.ok_or_else(|| format!("bad host {text:?}, allowed is a name or address without port"))
+}
+
+/// A name or an address, in lower case.
+fn one_host(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    (is_host_name(&lower) || is_ipv6_literal(&lower)).then_some(lower)
+}
+
+/// What is sent must be a URL, so this is stricter than [`path`].
 pub(crate) fn redirect_path(text: &str) -> Result<String, String> {
-    const MARKS: &str = "-._~!$&'()*+,;=:@%/";
-    let allowed = |c: u8| c.is_ascii_alphanumeric() || MARKS.as_bytes().contains(&c);
+    sent_path(text, PATH_MARKS)
+}
+
+/// What a health check asks for; that may have a query.
+pub(crate) fn check_path(text: &str) -> Result<String, String> {
+    sent_path(text, &format!("{PATH_MARKS}?"))
+}
+
+fn sent_path(text: &str, marks: &str) -> Result<String, String> {
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || marks.as_bytes().contains(&c);
     if text.starts_with('/') && text.bytes().all(allowed) {
         return Ok(text.to_owned());
     }
-    Err(format!("bad path {text:?}, allowed is '/' and then letters, digits and {MARKS}"))
+    Err(format!("bad path {text:?}, allowed is '/' and then letters, digits and {marks}"))
 }
 
 pub(crate) fn redirect_status(status: i64) -> Result<u16, String> {
@@ -215,7 +294,7 @@ pub(crate) fn redirect_status(status: i64) -> Result<u16, String> {
 
 /// RFC 9110 section 5.6.2.
 fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c))
+    !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || TOKEN_MARKS.as_bytes().contains(&c))
 }
 
 /// The message for a name that nothing has: the name that was probably meant, or those that there are.

@@ -4,20 +4,26 @@
 //! A value that is wrong is reported and left out, and the check goes on without it. So the result has holes
 //! until the last line, which gives it out only if nothing was reported.
 
+mod health;
 mod limits;
+mod pool;
 mod redirect;
 
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use toml::Spanned;
 
 use crate::error::Mistake;
-use crate::syntax;
-use crate::{Action, Cluster, MAX_LISTEN, MAX_NODES, Node, Pool, Route, Service, WEIGHTS, raw};
+use crate::{
+    Action, Cluster, MAX_LISTEN, MAX_NODES, Node, Reports, Route, Service, WEIGHTS, raw, reports, syntax,
+};
 
+/// A text in the file, if it is there.
+type Text = Option<Spanned<String>>;
 /// Names and the index of the first thing that has each.
 type Names<'a> = HashMap<&'a str, usize>;
 
@@ -28,6 +34,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     if key_file.get_ref().is_empty() {
         mistakes.at(key_file, "empty key_file, allowed is a path such as \"cluster.key\"");
     }
+    let reports = mistakes.reports(&file.reports);
     let limits = mistakes.limits(&file.limits);
 
     let node_names = mistakes.names("node", file.node.iter().map(|node| &node.name));
@@ -42,6 +49,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     }
     let nodes = mistakes.nodes(&file.node);
 
+    mistakes.pool_ids(&file.pool);
     let pools = file.pool.iter().filter_map(|pool| mistakes.pool(pool, &node_names)).collect();
 
     if file.service.is_empty() {
@@ -54,7 +62,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     if !mistakes.0.is_empty() {
         return Err(mistakes.0);
     }
-    Ok((key_file.get_ref(), Cluster { keys: Vec::new(), limits, nodes, pools, services }))
+    Ok((key_file.get_ref(), Cluster { keys: Vec::new(), reports, limits, nodes, pools, services }))
 }
 
 /// What the listen addresses seen so far have to be compared with.
@@ -89,6 +97,61 @@ impl Mistakes {
         self.take(value, syntax::number(key, *value.get_ref(), allowed))
     }
 
+    /// As [`number`](Self::number), and `default` for what is absent or wrong.
+    fn number_or<T: TryFrom<i64> + PartialOrd + Display>(
+        &mut self,
+        key: &str,
+        value: &Option<Spanned<i64>>,
+        allowed: RangeInclusive<T>,
+        default: T,
+    ) -> T {
+        value.as_ref().and_then(|value| self.number(key, value, allowed)).unwrap_or(default)
+    }
+
+    /// A time, and `default` for what is absent or wrong.
+    fn time(
+        &mut self,
+        key: &str,
+        text: &Text,
+        allowed: RangeInclusive<Duration>,
+        default: Duration,
+    ) -> Duration {
+        let time = text.as_ref().and_then(|text| self.take(text, syntax::time(key, text.get_ref(), allowed)));
+        time.unwrap_or(default)
+    }
+
+    /// The meaning of each of `texts`, without those that are wrong. `none` is what is wrong with an empty
+    /// list.
+    fn each<T>(
+        &mut self,
+        texts: &Spanned<raw::Texts>,
+        none: &str,
+        meaning: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        match texts.get_ref() {
+            raw::Texts::One(text) => self.take(texts, meaning(text)).into_iter().collect(),
+            raw::Texts::List(list) => {
+                if list.is_empty() {
+                    self.at(texts, none);
+                }
+                list.iter().filter_map(|text| self.take(text, meaning(text.get_ref()))).collect()
+            }
+        }
+    }
+
+    fn reports(&mut self, file: &raw::Reports) -> Reports {
+        let default = Reports::default();
+        Reports {
+            interval: self.time("interval", &file.interval, reports::INTERVAL, default.interval),
+            suspect_after: self.number_or(
+                "suspect_after",
+                &file.suspect_after,
+                reports::SUSPECT_AFTER,
+                default.suspect_after,
+            ),
+        }
+    }
+
     fn names<'a>(&mut self, kind: &str, names: impl Iterator<Item = &'a Spanned<String>>) -> Names<'a> {
         let mut seen = Names::new();
         for (index, name) in names.enumerate() {
@@ -108,10 +171,11 @@ impl Mistakes {
         let mut taken: HashMap<IpAddr, &str> = HashMap::new();
         let mut valid = Vec::new();
         for node in nodes {
-            let weight = match &node.weight {
-                None => Some(1),
-                Some(weight) => self.number("weight", weight, WEIGHTS),
-            };
+            let weight = self.number_or("weight", &node.weight, WEIGHTS, 1);
+            let zone = node
+                .zone
+                .as_ref()
+                .filter(|zone| self.take(zone, syntax::name("zone", zone.get_ref())).is_some());
             let address = self.take(&node.address, syntax::node_address(node.address.get_ref()));
             if let Some(address) = address {
                 if let Some(other) = taken.get(&address) {
@@ -121,33 +185,17 @@ impl Mistakes {
                 }
                 taken.entry(address).or_insert(node.name.get_ref());
             }
-            if let (Some(address), Some(weight)) = (address, weight) {
-                valid.push(Node { name: node.name.get_ref().clone(), address, weight });
+            if let Some(address) = address {
+                valid.push(Node {
+                    name: node.name.get_ref().clone(),
+                    address,
+                    weight,
+                    zone: zone.map(|zone| zone.get_ref().clone()),
+                    drain: node.drain,
+                });
             }
         }
         valid
-    }
-
-    fn pool(&mut self, pool: &raw::Pool, node_names: &Names<'_>) -> Option<Pool> {
-        if pool.nodes.get_ref().is_empty() {
-            self.at(
-                &pool.nodes,
-                format!("pool {:?} is empty, at least one node is needed", pool.name.get_ref()),
-            );
-        }
-        let mut nodes = Vec::new();
-        for name in pool.nodes.get_ref() {
-            let Some(node) = self.resolve("node", name, node_names) else { continue };
-            if nodes.contains(&node) {
-                let what =
-                    format!("node {:?} is in the pool already, allowed is each node once", name.get_ref());
-                self.at(name, what);
-            }
-            nodes.push(node);
-        }
-        let policy = syntax::policy(pool.policy.get_ref());
-        let policy = self.take(&pool.policy, policy)?;
-        Some(Pool { name: pool.name.get_ref().clone(), nodes, policy })
     }
 
     fn service<'a>(
@@ -226,20 +274,9 @@ impl Mistakes {
         let route = place.get_ref();
         let host = route.host.as_ref().and_then(|host| self.take(host, syntax::host(host.get_ref())));
         let path = route.path.as_ref().and_then(|path| self.take(path, syntax::path(path.get_ref())));
-        let mut methods = Vec::new();
-        if let Some(method) = &route.method {
-            match method.get_ref() {
-                raw::Methods::One(name) => methods.extend(self.take(method, syntax::method(name))),
-                raw::Methods::List(list) => {
-                    if list.is_empty() {
-                        self.at(method, "no method, leave the line out to allow any");
-                    }
-                    for name in list {
-                        methods.extend(self.take(name, syntax::method(name.get_ref())));
-                    }
-                }
-            }
-        }
+        let methods = route.method.as_ref().map_or(Vec::new(), |methods| {
+            self.each(methods, "no method, leave the line out to allow any", syntax::method)
+        });
         let header = route.header.as_ref().and_then(|header| {
             let name = self.take(&header.name, syntax::header_name(header.name.get_ref()));
             let value = header.value.as_ref();

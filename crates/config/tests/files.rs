@@ -1,32 +1,55 @@
 //! What a good file means, how it differs from another, and what holds for any file.
 
+#[allow(dead_code)] // Another test uses all of it.
 mod common;
 
 use std::path::Path;
 use std::time::Duration;
 
-use common::{GOOD, changed, good, read};
+use common::{GOOD, changed, good, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
-    Action, ClusterKey, Error, HeaderMatch, HostMatch, Limits, Node, PolicyKind, Pool, Redirect, Route,
-    Scheme, parse,
+    Action, Balance, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits, Node, PolicyKind, Pool,
+    Redirect, Reports, Route, Scheme, parse,
 };
 
 #[test]
 fn what_the_good_file_means() {
     let cluster = good(GOOD);
     assert_eq!(cluster.keys, [ClusterKey::from_bytes([7; 32])]);
+    assert_eq!(cluster.reports, Reports::default());
     assert_eq!(cluster.limits, Limits::default());
     assert_eq!(
         cluster.nodes,
         [
-            Node { name: "n1".into(), address: "192.0.2.21".parse().unwrap(), weight: 1 },
-            Node { name: "n2".into(), address: "2001:db8::22".parse().unwrap(), weight: 3 },
+            Node {
+                name: "n1".into(),
+                address: "192.0.2.21".parse().unwrap(),
+                weight: 1,
+                zone: None,
+                drain: false
+            },
+            Node {
+                name: "n2".into(),
+                address: "2001:db8::22".parse().unwrap(),
+                weight: 3,
+                zone: None,
+                drain: false
+            },
         ]
     );
     assert_eq!(
         cluster.pools,
-        [Pool { name: "web".into(), nodes: vec![0, 1], policy: PolicyKind::RoundRobin }]
+        [Pool {
+            name: "web".into(),
+            nodes: vec![0, 1],
+            policy: PolicyKind::RoundRobin,
+            balance: Balance::Connection,
+            hash: HashKey::Client,
+            slow_start: Duration::ZERO,
+            queue_limit: 100,
+            health: None,
+        }]
     );
     let [service] = &cluster.services[..] else { panic!("one service") };
     assert_eq!(service.name, "shop");
@@ -77,6 +100,7 @@ fn limits_and_their_defaults() {
         body: None,
         head_timeout: Duration::from_secs(10),
         wait_timeout: Duration::from_secs(3),
+        waiting: 1024,
         held_per_flow: 64 * 1024,
         held_per_source: 1024 * 1024,
         held: 64 * 1024 * 1024,
@@ -84,7 +108,7 @@ fn limits_and_their_defaults() {
     assert_eq!(good(&limited("")).limits, defaults);
     let all = good(&limited(
         "head = \"32 KiB\"\nfields = 1000\nbody = \"10GiB\"\nhead_timeout = \"500ms\"\n\
-         wait_timeout = \"2min\"\n\
+         wait_timeout = \"2min\"\nwaiting = 7\n\
          held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"",
     ));
     assert_eq!(
@@ -95,6 +119,7 @@ fn limits_and_their_defaults() {
             body: Some(10 * 1024 * 1024 * 1024),
             head_timeout: Duration::from_millis(500),
             wait_timeout: Duration::from_secs(120),
+            waiting: 7,
             held_per_flow: 100_000,
             held_per_source: 3 * 512 * 1024,
             held: 1_000_000_000,
@@ -112,6 +137,8 @@ fn limits_and_their_defaults() {
         ("head_timeout", "10min", "10m 1ms"),
         ("wait_timeout", "0s", "-1ns"),
         ("wait_timeout", "10m", "600s 1ns"),
+        ("waiting", "0", "-1"),
+        ("waiting", "1000000", "1000001"),
         ("held", "1TiB", "1099511627777B"),
         ("held", "1MiB", "1048575B"),
         ("held_per_flow", "16KiB", "16383B"),
@@ -121,12 +148,49 @@ fn limits_and_their_defaults() {
     ];
     for (key, last, beyond) in rows {
         let line = |value: &str| match key {
-            "fields" => limited(&format!("{key} = {value}")),
+            "fields" | "waiting" => limited(&format!("{key} = {value}")),
             _ => limited(&format!("{key} = \"{value}\"")),
         };
         good(&line(last));
         assert!(matches!(read(&line(beyond)), Err(Error::Invalid(_))), "{key} {beyond}");
     }
+}
+
+#[test]
+fn reports() {
+    let reported = |lines: &str| format!("{GOOD}[reports]\n{lines}\n");
+    let defaults = Reports { interval: Duration::from_millis(50), suspect_after: 3 };
+    assert_eq!(good(&reported("")).reports, defaults);
+    assert_eq!(
+        good(&reported("interval = \"200ms\"\nsuspect_after = 5")).reports,
+        Reports { interval: Duration::from_millis(200), suspect_after: 5 }
+    );
+    let rows = [
+        ("interval", "\"10ms\"", "\"9999us\""),
+        ("interval", "\"1s\"", "\"1s 1ns\""),
+        ("suspect_after", "1", "0"),
+        ("suspect_after", "100", "101"),
+    ];
+    for (key, last, beyond) in rows {
+        good(&reported(&format!("{key} = {last}")));
+        let result = read(&reported(&format!("{key} = {beyond}")));
+        assert!(matches!(result, Err(Error::Invalid(_))), "{key} {beyond}");
+    }
+}
+
+#[test]
+fn nodes_without_new_requests() {
+    let node = |lines: &str| good(&changed("weight = 3", lines)).nodes[1].clone();
+    let usual = node("");
+    assert_eq!((usual.weight, usual.zone, usual.drain), (1, None, false));
+    assert_eq!(node("weight = 0").weight, 0);
+    assert_eq!(node("weight = 1000").weight, 1000);
+    assert_eq!(node("zone = \"rack-1\"").zone.as_deref(), Some("rack-1"));
+    assert!(node("drain = true").drain && !node("drain = false").drain);
+
+    // A pool may be all of these; its requests are answered 503.
+    let none = changed("weight = 3", "weight = 0").replace("192.0.2.21\"", "192.0.2.21\"\ndrain = true");
+    assert_eq!(good(&none).pools[0].nodes, [0, 1]);
 }
 
 #[test]
@@ -201,6 +265,13 @@ fn key_file_is_looked_for_beside_the_configuration_and_only_if_that_is_valid() {
 }
 
 #[test]
+fn the_file_in_the_documentation_is_valid() {
+    let page = include_str!("../../../docs/config.md");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(good(example).check_line(), "ok: 2 nodes, 2 pools, 1 service, 2 routes");
+}
+
+#[test]
 fn changes_in_words() {
     let old = good(GOOD);
     assert_eq!(old.diff(&old), [""; 0]);
@@ -261,6 +332,7 @@ fn changed_limits_and_redirects_in_words() {
     let old = good(GOOD);
     let new = limited(
         "head = \"32KiB\"\nfields = 50\nbody = \"10GiB\"\nhead_timeout = \"500ms\"\nwait_timeout = \"0s\"\n\
+         waiting = 0\n\
          held_per_flow = \"65537B\"\nheld_per_source = \"2MB\"\nheld = \"2.5GiB\"",
     );
     assert_eq!(
@@ -271,6 +343,7 @@ fn changed_limits_and_redirects_in_words() {
             "limits: body any -> 10GiB",
             "limits: head_timeout 10s -> 500ms",
             "limits: wait_timeout 3s -> 0s",
+            "limits: waiting 1024 -> 0",
             "limits: held_per_flow 64KiB -> 65537B",
             "limits: held_per_source 1MiB -> 2000000B",
             "limits: held 64MiB -> 2560MiB",
@@ -343,6 +416,19 @@ proptest! {
         let key = ["head", "body", "head_timeout", "wait_timeout",
                    "held_per_flow", "held_per_source", "held"][row];
         check(&limited(&format!("{key} = {value:?}")))?;
+    }
+
+    #[test]
+    fn any_value_of_a_pool(value in "[a-z0-9+-]{0,8}[ %]?\\PC{0,12}", row in 0usize..4) {
+        let key = ["balance", "hash", "slow_start", "queue_limit"][row];
+        check(&pooled(&format!("policy = \"hash\"\n{key} = {value:?}")))?;
+    }
+
+    #[test]
+    fn any_health(value in "[0-9/-]{0,8}\\PC{0,12}", row in 0usize..5) {
+        let key = ["path", "host", "status", "interval", "timeout"][row];
+        check(&pooled(&format!("policy = \"random\"\nhealth = {{ {key} = {value:?} }}")))?;
+        check(&pooled(&format!("policy = \"random\"\nhealth.path = \"/\"\nhealth.status = [{value:?}]")))?;
     }
 
     #[test]

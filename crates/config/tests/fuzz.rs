@@ -6,10 +6,12 @@ mod common;
 #[path = "../../wire/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
+use std::time::Duration;
+
 use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
-use switchback_config::{Action, Cluster, Error};
+use switchback_config::{Action, Check, Cluster, Error, HashKey, PolicyKind, Pool, WEIGHTS};
 
 /// More of what a file can have.
 const RICH: &str = r#"
@@ -19,9 +21,47 @@ fields = 100
 body = "1GiB"
 head_timeout = "10s"
 wait_timeout = "1m 30s"
+waiting = 1024
 held_per_flow = "64KiB"
 held_per_source = "1MiB"
 held = "64MiB"
+
+[reports]
+interval = "50ms"
+suspect_after = 3
+
+[[node]]
+name = "n3"
+address = "192.0.2.23"
+weight = 0
+zone = "rack-1"
+drain = true
+
+[[pool]]
+name = "api"
+nodes = ["n3", "n1"]
+policy = "hash"
+balance = "connection"
+hash = "header X-User"
+slow_start = "30s"
+queue_limit = "80%"
+
+[pool.health]
+path = "/healthz"
+host = "www.example.com"
+status = ["200-299", "304"]
+interval = "2s"
+timeout = "1s"
+rise = 2
+fall = 3
+
+[[pool]]
+name = "batch"
+nodes = ["n1", "n3"]
+policy = "random"
+balance = "request"
+queue_limit = "off"
+health = { timeout = "250ms" }
 
 [[service]]
 name = "old"
@@ -66,6 +106,16 @@ const PIECES: &[&[u8]] = &[
     b"\n[[pool]]\nname = \"img\"\nnodes = [\"n2\"]\npolicy = \"round-robin\"\n",
     b"\nredirect = { scheme = \"https\" }\n",
     b"\nweight = 7\n",
+    b"\nzone = \"none\"\n",
+    b"\ndrain = true\n",
+    b"\nqueue_limit = \"off\"\n",
+    b"\nhash = \"path\"\n",
+    b"\nhealth = { path = \"/\" }\n",
+    b"\n[pool.health]\nhost = \"a\"\n",
+    b"\n[reports]\n",
+    b"%",
+    b"100%",
+    b"200-",
     b"\nheader = { name = \"a\" }\n",
     b"\nmethod = [\"A\", \"B\"]\n",
 ];
@@ -75,6 +125,26 @@ const VALUES: &[&str] = &[
     "7",
     "0",
     "303",
+    "true",
+    "\"off\"",
+    "\"1%\"",
+    "\"100%\"",
+    "\"request\"",
+    "\"connection\"",
+    "\"client\"",
+    "\"path\"",
+    "\"header A|B\"",
+    "\"cookie A|B\"",
+    "\"hash\"",
+    "\"fill\"",
+    "\"accept-queue\"",
+    "\"latency\"",
+    "\"200-599\"",
+    "[\"204\", \"200-200\"]",
+    "{ path = \"/?a\" }",
+    "{ path = \"/,\", status = \"204\", interval = \"1s\" }",
+    "{ rise = 7, fall = 7 }",
+    "\"none\"",
     "\"\"",
     "\"1KiB\"",
     "\"1025B\"",
@@ -166,6 +236,7 @@ fn check_cluster(cluster: &Cluster) {
     assert!(!cluster.nodes.is_empty() && !cluster.services.is_empty());
     for pool in &cluster.pools {
         assert!(!pool.nodes.is_empty() && pool.nodes.iter().all(|&node| node < cluster.nodes.len()));
+        check_pool(pool);
     }
     for service in &cluster.services {
         assert!(!service.listen.is_empty() && !service.routes.is_empty());
@@ -176,19 +247,65 @@ fn check_cluster(cluster: &Cluster) {
     let limits = &cluster.limits;
     let sizes = [limits.head, limits.held_per_flow, limits.held_per_source, limits.held];
     assert!(sizes.is_sorted());
-    check_limits(cluster);
+    assert!(cluster.nodes.iter().all(|node| WEIGHTS.contains(&node.weight)));
+    check_words(cluster);
 }
 
-/// What is said of limits is what the file could have in their place.
-fn check_limits(cluster: &Cluster) {
+fn check_pool(pool: &Pool) {
+    assert!(pool.policy == PolicyKind::Hash || pool.hash == HashKey::Client);
+    let about_the_queue = matches!(pool.policy, PolicyKind::Fill | PolicyKind::AcceptQueue);
+    assert!(pool.queue_limit <= 100 && (pool.queue_limit != 0 || !about_the_queue));
+    assert!(pool.slow_start <= Duration::from_secs(3600));
+    let Some(health) = &pool.health else { return };
+    assert!(!health.timeout.is_zero() && health.timeout <= health.interval);
+    assert!(health.rise > 0 && health.fall > 0);
+    let Check::Http { path, host, status } = &health.check else { return };
+    let blank = |c: char| c.is_ascii_whitespace() || c.is_control();
+    assert!(path.starts_with('/') && !path.contains(blank));
+    assert!(!host.as_ref().is_some_and(|host| host.is_empty() || host.contains(blank)));
+    assert!(!status.is_empty() && status.iter().all(|range| !range.is_empty()));
+}
+
+/// What is said of limits, reports and pools is what the file could have in their place. Not so the nodes of
+/// a pool, which are a list there, and its health, which is a table.
+fn check_words(cluster: &Cluster) {
     let default = Cluster { limits: Default::default(), ..cluster.clone() };
-    let mut text = format!("{GOOD}[limits]\n");
-    for line in default.diff(cluster) {
-        let (key, values) = line.strip_prefix("limits: ").unwrap().split_once(' ').unwrap();
-        let (_, new) = values.split_once(" -> ").unwrap();
-        text += &if key == "fields" { format!("{key} = {new}\n") } else { format!("{key} = \"{new}\"\n") };
-    }
+    let text = format!("{GOOD}[limits]\n{}", said("limits", &default.diff(cluster)));
     assert_eq!(good(&text).limits, cluster.limits);
+    let default = Cluster { reports: Default::default(), ..cluster.clone() };
+    let text = format!("{GOOD}[reports]\n{}", said("reports", &default.diff(cluster)));
+    assert_eq!(good(&text).reports, cluster.reports);
+
+    let default = good(GOOD);
+    for pool in &cluster.pools {
+        let base = &default.pools[0];
+        let mut new = default.clone();
+        new.pools[0] =
+            Pool { name: base.name.clone(), nodes: base.nodes.clone(), health: None, ..pool.clone() };
+        let mut lines = said("pool web", &default.diff(&new));
+        if !lines.contains("policy = ") {
+            lines += &format!("policy = \"{}\"\n", base.policy);
+        }
+        // What balance is if it is not said depends on other keys.
+        if !lines.contains("balance = ") {
+            lines += &format!("balance = \"{}\"\n", base.balance);
+        }
+        let text = GOOD.replace("policy = \"round-robin\"\n", &lines);
+        assert_eq!(good(&text).pools, new.pools);
+    }
+}
+
+/// The lines of a file that make the differences `lines`, all of which are about `thing`.
+fn said(thing: &str, lines: &[String]) -> String {
+    let line = |line: &String| {
+        let (key, values) = line.strip_prefix(thing).unwrap()[2..].split_once(' ').unwrap();
+        let (_, new) = values.split_once(" -> ").unwrap();
+        match key {
+            "fields" | "waiting" | "suspect_after" => format!("{key} = {new}\n"),
+            _ => format!("{key} = \"{new}\"\n"),
+        }
+    };
+    lines.iter().map(line).collect()
 }
 
 /// Clusters of which a reload says nothing are the same, but for the order of what has names.
@@ -197,7 +314,8 @@ fn check_difference(one: &Cluster, other: &Cluster) {
         let sorted = |cluster: &Cluster| {
             let name = |index: &usize| cluster.nodes[*index].name.clone();
             let pools = cluster.pools.iter().map(|pool| {
-                (pool.name.clone(), pool.nodes.iter().map(name).collect::<Vec<_>>(), pool.policy)
+                let nodes: Vec<_> = pool.nodes.iter().map(name).collect();
+                (nodes, Pool { nodes: Vec::new(), ..pool.clone() })
             });
             let services = cluster.services.iter().map(|service| {
                 let routes = service.routes.iter().map(|route| {
@@ -212,9 +330,9 @@ fn check_difference(one: &Cluster, other: &Cluster) {
             let (mut nodes, mut pools) = (cluster.nodes.clone(), pools.collect::<Vec<_>>());
             let mut services = services.collect::<Vec<_>>();
             nodes.sort_by(|a, b| a.name.cmp(&b.name));
-            pools.sort_by(|a, b| a.0.cmp(&b.0));
+            pools.sort_by(|a, b| a.1.name.cmp(&b.1.name));
             services.sort_by(|a, b| a.0.cmp(&b.0));
-            (cluster.limits.clone(), nodes, pools, services)
+            (cluster.limits.clone(), cluster.reports.clone(), nodes, pools, services)
         };
         assert_eq!(sorted(one), sorted(other));
     }

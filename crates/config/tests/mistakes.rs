@@ -1,36 +1,60 @@
 //! Files with mistakes in them, and the exact lines that `switchback check` prints for them.
 
+#[allow(dead_code)] // Another test uses all of it.
 mod common;
 
-use common::{GOOD, changed, good, read};
-use switchback_config::{Cluster, Error};
+use common::{GOOD, changed, good, lines, read};
+use switchback_config::PolicyKind;
+
+/// The beginning of the line for a policy that is an empty text; the list of all policies follows.
+const UNKNOWN_POLICY: &str = "16:10: unknown policy \"\", allowed: ";
 
 /// Changes to the good file, and what is wrong then: what comes after `etc/cluster.toml:`.
 const BAD: &[(&str, &str, &[&str])] = &[
     // What toml finds.
     ("[cluster]", "[cluster", &["1:9: unclosed table, expected `]`"]),
-    ("weight = 3", "wait = 3", &["11:1: unknown field `wait`, expected one of `name`, `address`, `weight`"]),
+    (
+        "weight = 3",
+        "wait = 3",
+        &["11:1: unknown field `wait`, expected one of `name`, `address`, `weight`, \
+ `zone`, `drain`"],
+    ),
     ("weight = 3", "weight = \"3\"", &["11:10: invalid type: string \"3\", expected i64"]),
     (
         "[[pool]]",
         "[[pol]]",
-        &["13:3: unknown field `pol`, expected one of `cluster`, `limits`, `node`, `pool`, `service`"],
+        &["13:3: unknown field `pol`, expected one of `cluster`, `reports`, `limits`, `node`, `pool`, \
+ `service`"],
     ),
     ("key_file = \"cluster.key\"", "", &["1:1: missing field `key_file`"]),
     (
         "[\"GET\", \"HEAD\"]",
         "7",
-        &["25:10: invalid type: integer `7`, expected a method or a list of methods"],
+        &["25:10: invalid type: integer `7`, expected a string or a list of strings"],
     ),
     ("value = \"1\"", "valeu = \"1\"", &["26:29: unknown field `valeu`, expected `name` or `value`"]),
     // Cluster.
     ("\"cluster.key\"", "\"\"", &["2:12: empty key_file, allowed is a path such as \"cluster.key\""]),
+    // Reports.
+    (
+        "[[node]]",
+        "[reports]\ninterval = \"1001ms\"\nsuspect_after = 0\n[[node]]",
+        &[
+            "5:12: bad interval \"1001ms\", allowed is a time from 10ms to 1s such as \"1s\"",
+            "6:17: suspect_after 0, allowed are 1 to 100",
+        ],
+    ),
+    (
+        "[[node]]",
+        "[reports]\nperiod = \"50ms\"\n[[node]]",
+        &["5:1: unknown field `period`, expected `interval` or `suspect_after`"],
+    ),
     // Limits.
     (
         "[[node]]",
         "[limits]\nheads = \"16KiB\"\n[[node]]",
         &["5:1: unknown field `heads`, expected one of `head`, `fields`, `body`, `head_timeout`, \
-             `wait_timeout`, `held_per_flow`, `held_per_source`, `held`"],
+             `wait_timeout`, `waiting`, `held_per_flow`, `held_per_source`, `held`"],
     ),
     (
         "[[node]]",
@@ -40,7 +64,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "[[node]]",
         "[limits]\nhead = \"16384\"\nfields = 0\nbody = \"1e30GiB\"\nhead_timeout = \"10\"\n\
-         wait_timeout = \"-1s\"\nheld_per_flow = \"64KIB!\"\nheld_per_source = \"\"\n\
+         wait_timeout = \"-1s\"\nwaiting = 1000001\nheld_per_flow = \"64KIB!\"\nheld_per_source = \"\"\n\
          held = \"2TiB\"\n[[node]]",
         &[
             "5:8: bad head \"16384\", allowed is a size from 1KiB to 64KiB such as \"16KiB\"",
@@ -48,9 +72,10 @@ const BAD: &[(&str, &str, &[&str])] = &[
             "7:8: bad body \"1e30GiB\", allowed is a size from 0B to 1EiB such as \"16KiB\"",
             "8:16: bad head_timeout \"10\", allowed is a time from 100ms to 10m such as \"10s\"",
             "9:16: bad wait_timeout \"-1s\", allowed is a time from 0s to 10m such as \"10s\"",
-            "10:17: bad held_per_flow \"64KIB!\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
-            "11:19: bad held_per_source \"\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
-            "12:8: bad held \"2TiB\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
+            "10:11: waiting 1000001, allowed are 0 to 1000000",
+            "11:17: bad held_per_flow \"64KIB!\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
+            "12:19: bad held_per_source \"\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
+            "13:8: bad held \"2TiB\", allowed is a size from 1KiB to 1TiB such as \"16KiB\"",
         ],
     ),
     // With a wrong value among them, the others are not compared.
@@ -103,15 +128,26 @@ const BAD: &[(&str, &str, &[&str])] = &[
         &["6:11: bad node address \"n1.example.com\", allowed is an IP address such as \
              192.0.2.21 or 2001:db8::21"],
     ),
-    ("weight = 3", "weight = 0", &["11:10: weight 0, allowed are 1 to 1000"]),
-    ("weight = 3", "weight = 1001", &["11:10: weight 1001, allowed are 1 to 1000"]),
-    ("weight = 3", "weight = -4294967295", &["11:10: weight -4294967295, allowed are 1 to 1000"]),
-    // Pools.
+    ("weight = 3", "weight = -1", &["11:10: weight -1, allowed are 0 to 1000"]),
+    ("weight = 3", "weight = 1001", &["11:10: weight 1001, allowed are 0 to 1000"]),
+    ("weight = 3", "weight = -4294967295", &["11:10: weight -4294967295, allowed are 0 to 1000"]),
     (
-        "policy = \"round-robin\"",
-        "policy = \"fastest\"",
-        &["16:10: unknown policy \"fastest\", allowed: round-robin"],
+        "weight = 3",
+        "zone = \"Rack 1\"",
+        &["11:8: bad zone name \"Rack 1\", allowed are 1 to 63 of a-z, 0-9 and '-'"],
     ),
+    ("weight = 3", "zone = \"\"", &["11:8: bad zone name \"\", allowed are 1 to 63 of a-z, 0-9 and '-'"]),
+    ("weight = 3", "drain = \"yes\"", &["11:9: invalid type: string \"yes\", expected a boolean"]),
+    // A node with a wrong weight has an address nevertheless.
+    (
+        "192.0.2.21\"",
+        "192.0.2.100\"\nweight = 1001",
+        &[
+            "7:10: weight 1001, allowed are 0 to 1000",
+            "21:11: 192.0.2.100 is the address of node \"n1\", a VIP must be no node's address",
+        ],
+    ),
+    // Pools.
     ("[\"n1\", \"n2\"]", "[]", &["15:9: pool \"web\" is empty, at least one node is needed"]),
     ("[\"n1\", \"n2\"]", "[\"n1\", \"n22\"]", &["15:16: unknown node \"n22\", did you mean \"n2\"?"]),
     ("[\"n1\", \"n2\"]", "[\"n1\", \"lagoon\"]", &["15:16: unknown node \"lagoon\", defined: n1, n2"]),
@@ -119,6 +155,100 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "[\"n1\", \"n2\"]",
         "[\"n1\", \"n1\"]",
         &["15:16: node \"n1\" is in the pool already, allowed is each node once"],
+    ),
+    (
+        "policy = \"round-robin\"",
+        "policy = \"hash\"\nbalance = \"flow\"\nhash = \"Client\"\nslow_start = \"61min\"\n\
+         queue_limit = \"0%\"",
+        &[
+            "17:11: unknown balance \"flow\", allowed: connection, request",
+            "18:8: bad hash \"Client\", allowed: client, path, header NAME, cookie NAME",
+            "19:14: bad slow_start \"61min\", allowed is a time from 0s to 1h such as \"10s\"",
+            "20:15: bad queue_limit \"0%\", allowed are \"1%\" to \"100%\" and \"off\"",
+        ],
+    ),
+    // An unknown policy hides no other mistake, except whether other keys go with it.
+    (
+        "policy = \"round-robin\"",
+        "policy = \"\"\nbalance = \"\"\nhash = \"path\"\nqueue_limit = \"off\"\nhealth = { rise = 0 }",
+        &[
+            UNKNOWN_POLICY,
+            "17:11: unknown balance \"\", allowed: connection, request",
+            "20:19: rise 0, allowed are 1 to 100",
+        ],
+    ),
+    (
+        "policy = \"round-robin\"",
+        "policy = \"round-robin\"\nhash = \"client\"",
+        &["17:8: hash with policy \"round-robin\", allowed is it only with policy \"hash\""],
+    ),
+    (
+        "policy = \"round-robin\"",
+        "policy = \"fill\"\nqueue_limit = \"off\"",
+        &["17:15: queue_limit \"off\" with policy \"fill\", which looks at the queue, \
+             allowed are \"1%\" to \"100%\""],
+    ),
+    (
+        "policy = \"round-robin\"",
+        "policy = \"accept-queue\"\nqueue_limit = \"off\"",
+        &["17:15: queue_limit \"off\" with policy \"accept-queue\", which looks at the queue, \
+             allowed are \"1%\" to \"100%\""],
+    ),
+    // Two names with the same FNV-1a hash.
+    (
+        "[[service]]",
+        "[[pool]]\nname = \"costarring\"\nnodes = [\"n1\"]\npolicy = \"round-robin\"\n\
+         [[pool]]\nname = \"liquid\"\nnodes = [\"n1\"]\npolicy = \"round-robin\"\n[[service]]",
+        &["23:8: pool name \"liquid\" has the same id in reports as \"costarring\", \
+             allowed is each id once"],
+    ),
+    // Health checks.
+    (
+        "[[service]]",
+        "[pool.health]\npath = \"healthz\"\nhost = \"a:80\"\nstatus = [\"204\", \"99\", \"304-300\"]\n\
+         interval = \"49ms\"\ntimeout = \"61s\"\nrise = 0\nfall = 101\n[[service]]",
+        &[
+            "19:8: bad path \"healthz\", allowed is '/' and then letters, digits and -._~!$&'()*+,;=:@%/?",
+            "20:8: bad host \"a:80\", allowed is a name or address without port",
+            "21:18: bad status \"99\", allowed is a status from 200 to 599 or a range such as \"200-299\"",
+            "21:24: bad status \"304-300\", allowed is a status from 200 to 599 or a range such as \
+             \"200-299\"",
+            "22:12: bad interval \"49ms\", allowed is a time from 50ms to 10m such as \"10s\"",
+            "23:11: bad timeout \"61s\", allowed is a time from 10ms to 1m such as \"10s\"",
+            "24:8: rise 0, allowed are 1 to 100",
+            "25:8: fall 101, allowed are 1 to 100",
+        ],
+    ),
+    (
+        "[[service]]",
+        "[pool.health]\nstatus = []\nhost = \"\"\n[[service]]",
+        &[
+            "19:10: status without path, allowed is it only with path",
+            "19:10: no status, leave the line out to allow 200-399",
+            "20:8: host without path, allowed is it only with path",
+            "20:8: bad host \"\", allowed is a name or address without port",
+        ],
+    ),
+    (
+        "[[service]]",
+        "[pool.health]\ninterval = \"2s\"\ntimeout = \"2001ms\"\n[[service]]",
+        &["20:11: timeout 2s 1ms is more than interval 2s, allowed is timeout <= interval"],
+    ),
+    (
+        "[[service]]",
+        "[pool.health]\ntimeout = \"1m\"\n[[service]]",
+        &["19:11: timeout 1m is more than interval 2s (the default), allowed is timeout <= interval"],
+    ),
+    (
+        "[[service]]",
+        "[pool.health]\ninterval = \"500ms\"\n[[service]]",
+        &["19:12: timeout 1s (the default) is more than interval 500ms, allowed is timeout <= interval"],
+    ),
+    (
+        "[[service]]",
+        "[pool.health]\nport = 80\n[[service]]",
+        &["19:1: unknown field `port`, expected one of `path`, `host`, `status`, `interval`, `timeout`, \
+             `rise`, `fall`"],
     ),
     // Services.
     (
@@ -229,7 +359,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "n1\" # \u{e9}\u{e8}\naddress = \"x\"\nweight = 5000",
         &[
             "6:11: bad node address \"x\", allowed is an IP address such as 192.0.2.21 or 2001:db8::21",
-            "7:10: weight 5000, allowed are 1 to 1000",
+            "7:10: weight 5000, allowed are 0 to 1000",
         ],
     ),
     (
@@ -242,20 +372,15 @@ const BAD: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-fn lines(result: Result<Cluster, Error>) -> Vec<String> {
-    match result {
-        Err(error @ Error::Invalid(_)) => {
-            assert_eq!(error.exit_status(), 1);
-            error.to_string().lines().map(str::to_owned).collect()
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn bad_files() {
     for (old, new, expected) in BAD {
-        let expected: Vec<_> = expected.iter().map(|line| format!("etc/cluster.toml:{line}")).collect();
+        let policies = PolicyKind::ALL.map(PolicyKind::name).join(", ");
+        let expected = expected.iter().map(|&line| match line {
+            UNKNOWN_POLICY => format!("etc/cluster.toml:{line}{policies}"),
+            _ => format!("etc/cluster.toml:{line}"),
+        });
+        let expected: Vec<_> = expected.collect();
         assert_eq!(lines(read(&changed(old, new))), expected, "{new}");
     }
 }

@@ -5,23 +5,89 @@
 //! the real one run the same code, and a run can be repeated from its seed.
 //!
 //! Each policy is one file with one type that implements [`Policy`]. [`PolicyKind`] is its name in
-//! `cluster.toml`, [`build`] makes it.
+//! `cluster.toml`, [`build`] makes it. What every pool does whatever its policy is (health, zones, slow start)
+//! is in [`Balancer`], which is what the switch uses. `docs/policies.md` says when to use which.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
+mod accept_queue;
+mod balancer;
+mod draw;
+mod fill;
+mod hash;
+mod kind;
+mod latency;
+mod least;
+mod least_connections;
+mod random;
 mod round_robin;
+mod two_choices;
 
+pub use accept_queue::AcceptQueue;
+pub use balancer::{Balancer, Load, Member, Standing, WEIGHT_SCALE};
+pub use fill::Fill;
+pub use hash::Rendezvous;
+pub use kind::{PolicyKind, UnknownPolicy};
+pub use latency::Latency;
+pub use least_connections::LeastConnections;
+pub use random::Random;
 pub use round_robin::RoundRobin;
+pub use two_choices::TwoChoices;
 
-/// What a policy is told about one node of its pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a policy is told about one node of its pool, at the moment of one choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
-    /// Share of the requests relative to the other candidates. A candidate of weight 0 is never chosen.
+    /// Share of the requests relative to the other candidates, in any unit that all of them use: [`Balancer`]
+    /// gives [`WEIGHT_SCALE`] for each unit of the configured weight. A candidate of weight 0 is never chosen.
     pub weight: u32,
     /// Whether the node can take a request now: healthy, not draining, not tried for this request already.
     pub available: bool,
+    /// The accept queue of its listener.
+    pub queue: Queue,
+    /// Requests given to it and not answered whole.
+    pub in_flight: u32,
+    /// Connections that it has.
+    pub flows: u32,
+    /// Its recent time to the first byte of a response; `None` if there is no recent one.
+    pub latency: Option<Duration>,
+}
+
+impl Candidate {
+    /// Whether it may be chosen at all.
+    pub fn is_usable(&self) -> bool {
+        self.available && self.weight > 0
+    }
+}
+
+/// The queue of connections that a server has not accepted yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// Connections in it. Whoever fills this in adds to the node's last report what was given to the node
+    /// since: a report alone makes the queue look shorter than it is while a burst arrives.
+    pub len: u32,
+    /// Connections up to which the node adopts, 0 while that is not known.
+    pub limit: u32,
+}
+
+impl Queue {
+    /// Whether it is known to take no more. A queue without a known limit is not full.
+    pub fn is_full(&self) -> bool {
+        self.room() == Some(0)
+    }
+
+    /// How many more it takes, if that is known.
+    pub fn room(&self) -> Option<u32> {
+        (self.limit > 0).then(|| self.limit.saturating_sub(self.len))
+    }
+}
+
+/// What is asked: the request, as far as a policy cares, and the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Hash of what [`Rendezvous`] goes by, such as the client's address; `None` if the request lacks it.
+    pub key: Option<u64>,
+    /// Since an arbitrary but fixed start; never runs backwards.
+    pub now: Duration,
 }
 
 /// A way to choose a node of a pool.
@@ -31,77 +97,80 @@ pub trait Policy: Send {
     /// Chooses the node for one request and returns its index in `candidates`, or `None` if none can be
     /// chosen.
     ///
-    /// `candidates` has one entry for each node of the pool, in the pool's order, at every call. `now` is the
-    /// time since an arbitrary but fixed start and never runs backwards. `random` gives 64 independent
-    /// uniform bits at each call.
+    /// `candidates` has one entry for each node of the pool, in the pool's order, at every call. `random`
+    /// gives 64 independent uniform bits at each call.
     ///
     /// Time and randomness are arguments even though not every policy uses them: a policy that could reach
     /// for a clock or a generator of its own could not be simulated, and the drivers should not have to know
     /// which one needs what.
-    fn pick(
-        &mut self,
-        candidates: &[Candidate],
-        now: Duration,
-        random: &mut dyn FnMut() -> u64,
-    ) -> Option<usize>;
+    fn pick(&mut self, candidates: &[Candidate], ask: &Ask, random: &mut dyn FnMut() -> u64)
+    -> Option<usize>;
 }
 
-/// The policies that a pool can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PolicyKind {
-    /// In turn, by weight: [`RoundRobin`].
-    RoundRobin,
-}
-
-impl PolicyKind {
-    /// Every policy, in the order in which messages list them.
-    pub const ALL: [PolicyKind; 1] = [PolicyKind::RoundRobin];
-
-    /// The name in `cluster.toml`.
-    pub fn name(self) -> &'static str {
-        match self {
-            PolicyKind::RoundRobin => "round-robin",
-        }
-    }
-}
-
-impl fmt::Display for PolicyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// The text names no policy. Its message lists those that exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownPolicy;
-
-impl fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown policy, allowed: ")?;
-        for (i, kind) in PolicyKind::ALL.iter().enumerate() {
-            if i > 0 {
-                f.write_str(", ")?;
-            }
-            write!(f, "{kind}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for UnknownPolicy {}
-
-impl FromStr for PolicyKind {
-    type Err = UnknownPolicy;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
-        PolicyKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or(UnknownPolicy)
-    }
-}
-
-/// Makes the policy `kind` for a pool of `nodes` nodes, with nothing remembered yet.
-pub fn build(kind: PolicyKind, nodes: usize) -> Box<dyn Policy> {
+/// Makes the policy `kind` for a pool of `members`, with nothing remembered yet.
+pub fn build(kind: PolicyKind, members: &[Member]) -> Box<dyn Policy> {
+    let nodes = members.len();
     match kind {
         PolicyKind::RoundRobin => Box::new(RoundRobin::new(nodes)),
+        PolicyKind::Random => Box::new(Random::new(nodes)),
+        PolicyKind::LeastConnections => Box::new(LeastConnections),
+        PolicyKind::TwoChoices => Box::new(TwoChoices::new(nodes)),
+        PolicyKind::Hash => Box::new(Rendezvous::new(members.iter().map(|member| member.name.as_str()))),
+        PolicyKind::Fill => Box::new(Fill::default()),
+        PolicyKind::AcceptQueue => Box::new(AcceptQueue),
+        PolicyKind::Latency => Box::new(Latency::new(nodes)),
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    //! What the tests of several policies need.
+
+    use super::*;
+
+    /// An available node of weight 1 about which nothing else is known.
+    pub const IDLE: Candidate = Candidate {
+        weight: 1,
+        available: true,
+        queue: Queue { len: 0, limit: 0 },
+        in_flight: 0,
+        flows: 0,
+        latency: None,
+    };
+
+    /// Idle nodes with these weights.
+    pub fn weighted(weights: &[u32]) -> Vec<Candidate> {
+        weights.iter().map(|&weight| Candidate { weight, ..IDLE }).collect()
+    }
+
+    /// A repeatable source of randomness: splitmix64 (Steele et al., OOPSLA 2014).
+    pub fn seeded(seed: u64) -> impl FnMut() -> u64 {
+        let mut state = seed;
+        move || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            hash::mix(state)
+        }
+    }
+
+    /// How often each candidate is chosen in `rounds` requests that change nothing.
+    pub fn shares(policy: &mut dyn Policy, candidates: &[Candidate], rounds: u32, seed: u64) -> Vec<u32> {
+        let mut random = seeded(seed);
+        let mut counts = vec![0; candidates.len()];
+        for _ in 0..rounds {
+            counts[policy.pick(candidates, &Ask::default(), &mut random).expect("one is usable")] += 1;
+        }
+        counts
+    }
+
+    /// That the counts are as the weights say, each within `slack` (0.1 is 10 %).
+    pub fn assert_shares(counts: &[u32], weights: &[u32], slack: f64, seed: u64) {
+        let rounds: u32 = counts.iter().sum();
+        let total: u32 = weights.iter().sum();
+        for (count, weight) in std::iter::zip(counts, weights) {
+            let expected = f64::from(rounds) * f64::from(*weight) / f64::from(total);
+            let off = (f64::from(*count) - expected).abs();
+            assert!(off <= expected * slack, "seed {seed}: {counts:?} for weights {weights:?}");
+        }
     }
 }
 
@@ -110,24 +179,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_reads_back_as_its_policy() {
-        for kind in PolicyKind::ALL {
-            assert_eq!(kind.to_string().parse(), Ok(kind));
-        }
-    }
-
-    #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
-        let error = "Round-Robin".parse::<PolicyKind>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown policy, allowed: round-robin");
-    }
-
-    #[test]
-    fn a_built_policy_chooses_among_the_nodes_it_was_built_for() {
-        for kind in PolicyKind::ALL {
-            let candidates = [Candidate { weight: 1, available: true }; 3];
-            let picked = build(kind, 3).pick(&candidates, Duration::ZERO, &mut || 7);
-            assert!(picked.is_some_and(|node| node < 3), "{kind} picked {picked:?}");
-        }
+    fn a_queue_is_full_at_its_limit_and_never_without_one() {
+        assert_eq!(Queue { len: 3, limit: 4 }.room(), Some(1));
+        assert!(!Queue { len: 3, limit: 4 }.is_full());
+        assert!(Queue { len: 4, limit: 4 }.is_full());
+        assert!(Queue { len: 5, limit: 4 }.is_full());
+        assert!(!Queue { len: 5, limit: 0 }.is_full());
+        assert_eq!(Queue { len: 5, limit: 0 }.room(), None);
     }
 }

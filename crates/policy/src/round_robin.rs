@@ -9,9 +9,7 @@
 //! A node that cannot be chosen earns and pays nothing: it comes back with the credit it left with, not with
 //! a claim to all the requests it missed.
 
-use std::time::Duration;
-
-use crate::{Candidate, Policy};
+use crate::{Ask, Candidate, Policy};
 
 /// Smooth weighted round-robin. Deterministic; among equals the first in the pool's order goes first.
 #[derive(Clone, Debug)]
@@ -31,14 +29,14 @@ impl Policy for RoundRobin {
     fn pick(
         &mut self,
         candidates: &[Candidate],
-        _now: Duration,
+        _ask: &Ask,
         _random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
         debug_assert_eq!(candidates.len(), self.credits.len(), "one candidate for each node of the pool");
         let mut earned = 0;
         let mut richest: Option<(usize, i64)> = None;
         for (node, (candidate, credit)) in candidates.iter().zip(&mut self.credits).enumerate() {
-            if !candidate.available || candidate.weight == 0 {
+            if !candidate.is_usable() {
                 continue;
             }
             let weight = i64::from(candidate.weight);
@@ -59,18 +57,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn all_available(weights: &[u32]) -> Vec<Candidate> {
-        weights.iter().map(|&weight| Candidate { weight, available: true }).collect()
-    }
+    use crate::testing::{IDLE, weighted};
 
     fn pick(policy: &mut RoundRobin, candidates: &[Candidate]) -> Option<usize> {
-        policy.pick(candidates, Duration::ZERO, &mut || unreachable!("round-robin draws no random number"))
+        policy.pick(candidates, &Ask::default(), &mut || unreachable!("round-robin draws no random number"))
     }
 
     #[test]
     fn equal_weights_take_turns() {
-        let candidates = all_available(&[1, 1, 1]);
+        let candidates = weighted(&[1, 1, 1]);
         let mut policy = RoundRobin::new(3);
         let picks: Vec<_> = (0..6).filter_map(|_| pick(&mut policy, &candidates)).collect();
         assert_eq!(picks, [0, 1, 2, 0, 1, 2]);
@@ -78,7 +73,7 @@ mod tests {
 
     #[test]
     fn weights_interleave() {
-        let candidates = all_available(&[5, 1, 1]);
+        let candidates = weighted(&[5, 1, 1]);
         let mut policy = RoundRobin::new(3);
         let picks: Vec<_> = (0..7).filter_map(|_| pick(&mut policy, &candidates)).collect();
         assert_eq!(picks, [0, 0, 1, 0, 2, 0, 0]);
@@ -87,14 +82,14 @@ mod tests {
     #[test]
     fn none_to_choose_from() {
         assert_eq!(pick(&mut RoundRobin::new(0), &[]), None);
-        let gone = Candidate { weight: 3, available: false };
-        let weightless = Candidate { weight: 0, available: true };
+        let gone = Candidate { available: false, ..IDLE };
+        let weightless = Candidate { weight: 0, ..IDLE };
         assert_eq!(pick(&mut RoundRobin::new(2), &[gone, weightless]), None);
     }
 
     #[test]
     fn a_node_that_was_away_gets_no_burst_on_its_return() {
-        let mut candidates = all_available(&[1, 1]);
+        let mut candidates = weighted(&[1, 1]);
         let mut policy = RoundRobin::new(2);
         candidates[1].available = false;
         for _ in 0..100 {
@@ -108,7 +103,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_cycle_is_exact_and_repeats(weights in prop::collection::vec(0u32..40, 1..12)) {
-            let candidates = all_available(&weights);
+            let candidates = weighted(&weights);
             let mut policy = RoundRobin::new(weights.len());
             let cycle: u32 = weights.iter().sum();
             let mut first = None;
@@ -123,7 +118,7 @@ mod tests {
 
         #[test]
         fn no_node_runs_ahead_of_its_share(weights in prop::collection::vec(1u32..40, 1..12)) {
-            let candidates = all_available(&weights);
+            let candidates = weighted(&weights);
             let mut policy = RoundRobin::new(weights.len());
             let cycle: u32 = weights.iter().sum();
             let mut taken = vec![0f64; weights.len()];
@@ -144,7 +139,7 @@ mod tests {
             let mut policy = RoundRobin::new(6);
             for round in rounds {
                 let candidates: Vec<_> =
-                    round.iter().map(|&(weight, available)| Candidate { weight, available }).collect();
+                    round.iter().map(|&(weight, available)| Candidate { weight, available, ..IDLE }).collect();
                 match pick(&mut policy, &candidates) {
                     Some(node) => prop_assert!(candidates[node].available && candidates[node].weight > 0),
                     None => prop_assert!(candidates.iter().all(|c| !c.available || c.weight == 0)),

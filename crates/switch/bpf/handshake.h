@@ -3,52 +3,56 @@
 #ifndef SWITCH_HANDSHAKE_H
 #define SWITCH_HANDSHAKE_H
 
-/*
- * MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. So the answer is no
- * longer than a usual SYN: where the frame has been copied (veth), there is not always room to grow.
- */
+/* MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. */
 #define SYNACK_OPTIONS_LONG  20
 #define SYNACK_OPTIONS_SHORT 12
 #define SYNACK_OPTIONS_ONE   8
 #define SYNACK_OPTIONS_MSS   4
 
 /*
- * Turns the frame around: addresses and ports swapped, IP lengths set for `tcp_len` bytes of TCP header and no data.
- * Returns the TCP header, or NULL. Its flags, numbers and checksum are the caller's.
+ * Turns the frame around: addresses and ports swapped, headers made anew for `tcp_len` bytes of TCP header and no data.
+ * Where a frame has been copied (veth), there is not always room for a longer one behind it, but there is in front of
+ * it. Returns the TCP header, or NULL. Its flags, numbers and checksum are the caller's.
  */
 static __always_inline struct tcphdr *turn_around(struct xdp_md *ctx, const struct packet *p,
                                                   const __u32 tcp_len)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-        struct ethhdr *eth;
+        int growth = (int)(p->start + p->l3_len + tcp_len) - (int)(end - data);
+        struct ethhdr *eth = data, before;
         struct tcphdr *tcp;
-        __u8 mac[ETH_ALEN];
-        __u32 frame = p->start + p->l3_len + tcp_len;
+        __u8 label[3] = {};
 
-        if (bpf_xdp_adjust_tail(ctx, (int)(frame - (end - data))))
+        if ((void *)(eth + 1) + sizeof(struct ipv6hdr) > end)
+                return NULL;
+        before = *eth;
+        if (p->l3_len != sizeof(struct iphdr))
+                __builtin_memcpy(label, ((struct ipv6hdr *)(eth + 1))->flow_lbl, sizeof(label));
+        if (growth > 0 ? bpf_xdp_adjust_head(ctx, -growth) : bpf_xdp_adjust_tail(ctx, growth))
                 return NULL;
         data = (void *)(long)ctx->data;
         end = (void *)(long)ctx->data_end;
         eth = data;
         if ((void *)(eth + 1) > end)
                 return NULL;
-        __builtin_memcpy(mac, eth->h_source, ETH_ALEN);
-        __builtin_memcpy(eth->h_source, eth->h_dest, ETH_ALEN);
-        __builtin_memcpy(eth->h_dest, mac, ETH_ALEN);
+        __builtin_memcpy(eth->h_source, before.h_dest, ETH_ALEN);
+        __builtin_memcpy(eth->h_dest, before.h_source, ETH_ALEN);
+        eth->h_proto = before.h_proto;
         if (p->l3_len == sizeof(struct iphdr)) {
                 struct iphdr *ip = (void *)(eth + 1);
 
                 tcp = (void *)(ip + 1);
                 if ((void *)tcp + tcp_len > end)
                         return NULL;
-                ip->tos = 0;
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 4;
+                ip->ihl = 5;
                 ip->tot_len = bpf_htons(sizeof(*ip) + tcp_len);
-                ip->id = 0;
                 ip->frag_off = bpf_htons(SB_IP_DF);
                 ip->ttl = SB_TTL;
+                ip->protocol = IPPROTO_TCP;
                 ip->saddr = sb_v4_of(p->flow.vip);
                 ip->daddr = sb_v4_of(p->flow.client);
-                ip->check = 0;
                 ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
         } else {
                 struct ipv6hdr *ip = (void *)(eth + 1);
@@ -56,9 +60,12 @@ static __always_inline struct tcphdr *turn_around(struct xdp_md *ctx, const stru
                 tcp = (void *)(ip + 1);
                 if ((void *)tcp + tcp_len > end)
                         return NULL;
-                ip->priority = 0;
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 6;
+                __builtin_memcpy(ip->flow_lbl, label, sizeof(label));
                 ip->flow_lbl[0] &= 0x0f;
                 ip->payload_len = bpf_htons(tcp_len);
+                ip->nexthdr = IPPROTO_TCP;
                 ip->hop_limit = SB_TTL;
                 sb_copy_v6(&ip->saddr, p->flow.vip);
                 sb_copy_v6(&ip->daddr, p->flow.client);

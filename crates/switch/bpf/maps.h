@@ -9,6 +9,24 @@ struct {
         __type(value, struct sb_flow_entry);
 } flows SEC(".maps");
 
+/* What the L7 thread wants done to `flows`, which it writes here and has apply_changes() do. */
+enum change_kind {
+        CHANGE_REPLACE,
+        CHANGE_CREATE,
+        CHANGE_REMOVE,
+};
+
+struct change {
+        struct sb_flow flow;
+        enum change_kind kind;
+        struct sb_flow_entry entry;
+};
+
+#define CHANGES_MAX 128
+
+struct change changes[CHANGES_MAX];
+__u32 changes_len;
+
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
         __uint(max_entries, 1024);

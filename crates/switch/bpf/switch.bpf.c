@@ -220,4 +220,33 @@ int switchback(struct xdp_md *ctx)
         return on_client(ctx, &p, vip, s);
 }
 
+/*
+ * The flow map as the L7 thread wants it. The thread is behind the packets, and a connection that it still deals with may
+ * be over: its node said so, or a SYN began another one. Then its entry must not come back, so nothing is changed but
+ * what belongs to the same connection. Between the look and the change no other connection can begin: its SYN-ACK has
+ * to come to the client first, and the client's answer back.
+ */
+SEC("syscall")
+int apply_changes(void *ctx)
+{
+        struct sb_flow_entry *entry;
+        struct change *change;
+
+        for (__u32 i = 0; i < CHANGES_MAX && i < changes_len; i++) {
+                change = &changes[i];
+                if (change->kind == CHANGE_CREATE) {
+                        bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_NOEXIST);
+                        continue;
+                }
+                entry = bpf_map_lookup_elem(&flows, &change->flow);
+                if (!entry || entry->origin != change->entry.origin)
+                        continue;
+                if (change->kind == CHANGE_REPLACE)
+                        bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_EXIST);
+                else
+                        bpf_map_delete_elem(&flows, &change->flow);
+        }
+        return 0;
+}
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant, SystemTime};
 
-use libbpf_rs::{MapCore, MapFlags};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
@@ -196,20 +195,9 @@ impl<'a> Driver<'a> {
         if output.is_empty() {
             return;
         }
-        let flows = self.program.expect("records come after start()").flows();
-        for flow in &output.deletes {
-            // Missing is as good as deleted.
-            let _ = flows.delete(bytes_of(flow));
-        }
-        if let [(flow, entry)] = &output.updates[..] {
-            let _ = flows.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY);
-        } else if !output.updates.is_empty() {
-            let keys: Vec<u8> = output.updates.iter().flat_map(|(flow, _)| bytes_of(flow)).copied().collect();
-            let values: Vec<u8> =
-                output.updates.iter().flat_map(|(_, entry)| bytes_of(entry)).copied().collect();
-            let count = output.updates.len() as u32;
-            // Updates of an LRU map fail for want of memory only; the client's next packet is then asked about.
-            let _ = flows.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
+        let program = self.program.expect("records come after start()");
+        if let Err(error) = program.change_flows(&output.changes) {
+            eprintln!("switchback: {error}");
         }
         self.sender.send(output.packets());
         output.clear();

@@ -11,18 +11,20 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, ProgramInput};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::*;
 
+use crate::dispatch::Change;
 use crate::express::Tables;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/switch.skel.rs"));
 }
+use skeleton::types::change_kind;
 use skeleton::{SwitchSkel, SwitchSkelBuilder};
 
 /// Bytes of one CPU's ring; a power of two.
@@ -163,6 +165,35 @@ impl Program {
         // Entries that come and go meanwhile may be missing; a failure ends the walk.
         let entries = entries.into_iter().flatten();
         entries.filter_map(|(flow, entry)| Some((read_from(&flow)?, read_from(&entry)?)))
+    }
+
+    /// Changes the flow map, in order, as far as it still has the connections that the changes are about.
+    pub fn change_flows(&self, changes: &[(sb_flow, Change)]) -> Result<()> {
+        let memory = &mut **self.memory.borrow_mut();
+        for batch in changes.chunks(memory.changes.len()) {
+            for (place, (flow, change)) in std::iter::zip(&mut memory.changes, batch) {
+                let (kind, entry) = match *change {
+                    Change::Replace(entry) => (change_kind::CHANGE_REPLACE, entry),
+                    Change::Create(entry) => (change_kind::CHANGE_CREATE, entry),
+                    Change::Remove { origin } => {
+                        (change_kind::CHANGE_REMOVE, sb_flow_entry { origin, ..Default::default() })
+                    }
+                };
+                // SAFETY: both sides are made from the same C structures.
+                unsafe {
+                    (&raw mut place.flow).cast::<sb_flow>().write(*flow);
+                    (&raw mut place.entry).cast::<sb_flow_entry>().write(entry);
+                }
+                place.kind = kind;
+            }
+            memory.changes_len = batch.len() as u32;
+            self.skel
+                .progs
+                .apply_changes
+                .test_run(ProgramInput::default())
+                .doing(|| "change the flow map")?;
+        }
+        Ok(())
     }
 
     /// Places and addresses in the node map.

@@ -1,27 +1,22 @@
 //! `[limits]`: every value by itself, and those that bound each other.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
-use toml::Spanned;
-
-use super::Mistakes;
-use crate::limits::{self, BODY, FIELDS, HEAD, HEAD_TIMEOUT, HELD, Limits, WAIT_TIMEOUT};
+use super::{Mistakes, Text};
+use crate::limits::{self, BODY, FIELDS, HEAD, HEAD_TIMEOUT, HELD, Limits, WAIT_TIMEOUT, WAITING};
 use crate::{raw, syntax};
-
-type Text = Option<Spanned<String>>;
 
 impl Mistakes {
     pub(super) fn limits(&mut self, file: &raw::Limits) -> Limits {
         let default = Limits::default();
         let mistakes_before = self.0.len();
-        let fields = file.fields.as_ref().and_then(|fields| self.number("fields", fields, FIELDS));
         let limits = Limits {
             head: self.memory("head", &file.head, HEAD, default.head),
-            fields: fields.unwrap_or(default.fields),
+            fields: self.number_or("fields", &file.fields, FIELDS, default.fields),
             body: self.size("body", &file.body, BODY).or(default.body),
             head_timeout: self.time("head_timeout", &file.head_timeout, HEAD_TIMEOUT, default.head_timeout),
             wait_timeout: self.time("wait_timeout", &file.wait_timeout, WAIT_TIMEOUT, default.wait_timeout),
+            waiting: self.number_or("waiting", &file.waiting, WAITING, default.waiting),
             held_per_flow: self.memory("held_per_flow", &file.held_per_flow, HELD, default.held_per_flow),
             held_per_source: self.memory(
                 "held_per_source",
@@ -71,16 +66,5 @@ impl Mistakes {
     fn memory(&mut self, key: &str, text: &Text, allowed: RangeInclusive<u64>, default: usize) -> usize {
         let bytes = self.size(key, text, allowed);
         bytes.map_or(default, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
-    }
-
-    fn time(
-        &mut self,
-        key: &str,
-        text: &Text,
-        allowed: RangeInclusive<Duration>,
-        default: Duration,
-    ) -> Duration {
-        let time = text.as_ref().and_then(|text| self.take(text, syntax::time(key, text.get_ref(), allowed)));
-        time.unwrap_or(default)
     }
 }

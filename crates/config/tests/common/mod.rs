@@ -53,3 +53,19 @@ pub fn changed(old: &str, new: &str) -> String {
     assert!(GOOD.contains(old), "{old:?} is not in the good file");
     GOOD.replacen(old, new, 1)
 }
+
+/// The good file with `lines` in place of the policy of its pool.
+pub fn pooled(lines: &str) -> String {
+    changed("policy = \"round-robin\"", lines)
+}
+
+/// What `switchback check` prints for a file with mistakes in it.
+pub fn lines(result: Result<Cluster, Error>) -> Vec<String> {
+    match result {
+        Err(error @ Error::Invalid(_)) => {
+            assert_eq!(error.exit_status(), 1);
+            error.to_string().lines().map(str::to_owned).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -103,25 +103,26 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Answers the request whose first packet is given. `rcv_nxt` is the sequence number after all that was received,
-    /// `mss` the client's. The response is still to be sent: see [`Self::unacknowledged`].
+    /// Answers the request whose first packet is given. `received` is the sequence number after all data that was
+    /// received, and whether the client's FIN came there; `mss` is the client's. The response is still to be sent: see [`Self::unacknowledged`].
     pub fn new(
         reply: &Reply,
         head: bool,
         packet: &[u8],
         view: &TcpView,
-        rcv_nxt: u32,
+        received: (u32, bool),
         mss: u16,
         now: Duration,
     ) -> Self {
+        let (end, closed) = received;
         let timestamps = timestamps(packet, view).map(|(value, echo)| (echo, value));
         let options = if timestamps.is_some() { 12 } else { 0 };
         Answer {
             text: reply.text(head).into_bytes(),
             start: view.ack,
             una: view.ack,
-            rcv_nxt,
-            client_closed: false,
+            rcv_nxt: end.wrapping_add(u32::from(closed)),
+            client_closed: closed,
             timestamps,
             mss: usize::from(mss.max(536)) - options,
             resend_at: now + FIRST_RESEND,
@@ -258,7 +259,7 @@ mod tests {
 
     fn answer(reply: Reply, head: bool) -> Answer {
         let (packet, view) = client(100, u32::MAX, 0, b"GET");
-        Answer::new(&reply, head, &packet, &view, 103, 1460, Duration::ZERO)
+        Answer::new(&reply, head, &packet, &view, (103, false), 1460, Duration::ZERO)
     }
 
     fn text(packets: &[Vec<u8>]) -> String {

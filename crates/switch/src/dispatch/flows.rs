@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use switchback_config::Limits;
-use switchback_wire::sb_flow;
+use switchback_wire::{SB_WINDOW, sb_flow};
 
+use super::held::HeldPacket;
 use super::pending::{Pending, Phase};
 
 /// Which budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The flow's own.
+    /// The flow's own, or its window.
     Flow,
     /// That of its source address.
     Source,
@@ -92,9 +93,9 @@ impl PendingFlows {
         self.flows.insert(flow, (pending, timer));
     }
 
-    /// Whether the flow is pending.
-    pub fn contains(&self, flow: &sb_flow) -> bool {
-        self.flows.contains_key(flow)
+    /// A flow, which stays.
+    pub fn get(&self, flow: &sb_flow) -> Option<&Pending> {
+        self.flows.get(flow).map(|(pending, _)| pending)
     }
 
     /// Takes a flow out.
@@ -132,11 +133,23 @@ impl PendingFlows {
         Some((flow, self.take(&flow)?))
     }
 
-    /// Whether a flow, which has been taken out, may hold `more` bytes; otherwise whose budget forbids it.
-    pub fn room(&self, limits: &Limits, flow: &sb_flow, pending: &Pending, more: usize) -> Result<(), Full> {
+    /// Whether a flow, which has been taken out, may hold a packet; otherwise whose budget forbids it. What begins so
+    /// far beyond the mark that all before it could not be held is nothing to wait for, whoever sent it.
+    pub fn room(
+        &self,
+        limits: &Limits,
+        flow: &sb_flow,
+        pending: &Pending,
+        packet: &HeldPacket,
+    ) -> Result<(), Full> {
+        let more = packet.bytes.len();
         let cost = pending.cost() + more;
         let by_source = self.cost_by_source.get(&source(flow)).copied().unwrap_or(0);
-        if pending.held.bytes() + pending.sent.bytes() + more > limits.held_per_flow {
+        let window = limits.held_per_flow.max(SB_WINDOW as usize);
+        let distance = packet.view.seq.wrapping_sub(pending.entry.next) as i32;
+        if distance > window as i32
+            || pending.held.bytes() + pending.sent.bytes() + more > limits.held_per_flow
+        {
             Err(Full::Flow)
         } else if by_source + cost > limits.held_per_source {
             Err(Full::Source)
@@ -193,7 +206,12 @@ mod tests {
             ..Limits::default()
         };
         let third = flow("2001:db8::2", 3);
-        let room = |limits, from: &sb_flow| flows.room(&limits, from, &pending(from, 1, 1000), 1);
+        let more =
+            |from: &sb_flow, seq| HeldPacket::new(&segment(from, true, (seq, 0), flags::ACK, None, b"x"));
+        let one_more = more(&third, 1000).unwrap();
+        let room = |limits, from: &sb_flow| flows.room(&limits, from, &pending(from, 1, 1000), &one_more);
+        let far = more(&third, 1 << 26).unwrap();
+        assert_eq!(flows.room(&Limits::default(), &third, &pending(&third, 1, 1000), &far), Err(Full::Flow));
         assert_eq!(room(tight(1000, 1 << 20, 1 << 20), &third), Err(Full::Flow));
         assert_eq!(room(tight(1 << 20, 2 * cost, 1 << 20), &third), Err(Full::Source));
         assert_eq!(room(tight(1 << 20, 2 * cost + 100, 1 << 20), &other), Ok(()));

@@ -30,7 +30,7 @@ use crate::plan::{Choice, NodeId, Plan};
 use answer::Reply;
 use flows::PendingFlows;
 use held::{Held, HeldPacket, before};
-pub use output::{Message, Output};
+pub use output::{Change, Message, Output};
 use pending::{Pending, Phase, Request};
 use recent::Recent;
 pub use stats::{NodeStats, Stats};
@@ -68,6 +68,17 @@ enum Next {
     Stays,
     /// To another node, this one if the policy has been asked.
     Leaves(Option<NodeId>),
+}
+
+/// What a record's connection is to its flow.
+enum Standing {
+    /// The one that the flow has.
+    Current,
+    /// None any more.
+    Over,
+    /// It had a node, but its entry was lost, and a late copy of its first request has made a new one. If the connection
+    /// is not over, its node knows the true one.
+    Lost,
 }
 
 /// The L7 state of a switch.
@@ -165,7 +176,7 @@ impl Dispatcher {
         let entry = self.entry_of(flow, entry);
         let idle =
             entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.asked == 0 && !mark::in_body(&entry);
-        if !idle || self.pending.contains(flow) {
+        if !idle || self.pending.get(flow).is_some() {
             return;
         }
         let mut pending = Pending::new(entry, at.now);
@@ -178,6 +189,27 @@ impl Dispatcher {
         while let Some((flow, mut pending)) = self.pending.take_due(at.now) {
             self.on_deadline(at, &flow, &mut pending);
             self.keep(flow, pending);
+        }
+    }
+
+    /// What a record's connection is to the flow now. Rings are read one after the other, so a record of an earlier
+    /// connection with the same ports may come late.
+    fn standing(&self, at: Moment<'_>, flow: &sb_flow, recorded: &sb_flow_entry) -> Standing {
+        let pending = self.pending.get(flow).map(|pending| pending.entry);
+        let Some(known) = pending.or_else(|| self.recent.get(flow).copied()) else {
+            return Standing::Current;
+        };
+        let is_held = |entry: &sb_flow_entry| entry.mode == sb_mode::SB_MODE_HELD as u8;
+        if known.origin == recorded.origin && (!is_held(recorded) || is_held(&known)) {
+            return Standing::Current;
+        }
+        match (at.map)(flow) {
+            Some(current) if current.origin != recorded.origin => Standing::Over,
+            Some(current) if known.origin == recorded.origin && pending.is_none() && is_held(&current) => {
+                Standing::Lost
+            }
+            Some(_) => Standing::Current,
+            None => Standing::Over,
         }
     }
 
@@ -204,26 +236,26 @@ impl Dispatcher {
     }
 
     fn write_entry(&mut self, flow: &sb_flow, entry: sb_flow_entry) {
-        self.output.updates.push((*flow, entry));
+        self.output.changes.push((*flow, Change::Replace(entry)));
         self.recent.insert(*flow, entry);
     }
 
-    fn forget(&mut self, flow: &sb_flow) {
-        self.output.deletes.push(*flow);
+    fn forget(&mut self, flow: &sb_flow, origin: u32) {
+        self.output.changes.push((*flow, Change::Remove { origin }));
         self.recent.remove(flow);
     }
 
     /// The client closes a connection that has no node and no request: `seq` and `ack` are what comes next of either
     /// side. If the answer is lost, the client's FIN comes again and meets no flow.
-    fn say_goodbye(&mut self, flow: &sb_flow, seq: u32, ack: u32) {
+    fn say_goodbye(&mut self, flow: &sb_flow, origin: u32, seq: u32, ack: u32) {
         self.output.to_client(flow, &bare(flow, false, seq, ack, flags::FIN | flags::ACK));
-        self.forget(flow);
+        self.forget(flow, origin);
     }
 
     /// Ends a connection on which nothing can be said any more.
-    fn reset(&mut self, flow: &sb_flow, seq: u32) {
+    fn reset(&mut self, flow: &sb_flow, origin: u32, seq: u32) {
         self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
-        self.forget(flow);
+        self.forget(flow, origin);
     }
 
     fn forward(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView, packet: &[u8], extra: u8) {
@@ -260,6 +292,15 @@ impl Dispatcher {
         packet: &[u8],
         view: TcpView,
     ) {
+        match self.standing(at, flow, &recorded) {
+            Standing::Current => {}
+            Standing::Over => return,
+            Standing::Lost => {
+                self.forget(flow, recorded.origin);
+                self.on_unknown(at, flow, packet, view);
+                return;
+            }
+        }
         let entry = self.entry_of(flow, recorded);
         let pending = self.pending.take(flow).filter(|pending| pending.entry.origin == entry.origin);
         if let Some(mut pending) = pending {
@@ -297,11 +338,11 @@ impl Dispatcher {
         if has_node {
             self.forward(flow, entry, view, packet, 0);
         } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.next {
-            self.say_goodbye(flow, view.ack, view.seq.wrapping_add(1));
+            self.say_goodbye(flow, entry.origin, view.ack, view.seq.wrapping_add(1));
         } else if view.flags & flags::RST == 0 {
-            self.reset(flow, view.ack);
+            self.reset(flow, entry.origin, view.ack);
         } else if view.seq == entry.next {
-            self.forget(flow);
+            self.forget(flow, entry.origin);
         }
     }
 

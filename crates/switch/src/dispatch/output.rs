@@ -24,14 +24,28 @@ impl From<sb_op> for Message {
     }
 }
 
+/// A change of the flow map. Between a record and the change that follows from it the program may have removed the
+/// entry, because the node reported the connection's end or a SYN began another one. So nothing is changed but an entry
+/// of the same connection, which has the same origin.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// A new value of the entry.
+    Replace(sb_flow_entry),
+    /// An entry for a flow that has none.
+    Create(sb_flow_entry),
+    /// No entry any more.
+    Remove {
+        /// The origin of the connection that is over.
+        origin: u32,
+    },
+}
+
 /// The effects of a batch of records. Flow map changes go first, so that what the client sends in answer to a packet
 /// meets the new entry.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// New values in the flow map; a flow that was changed twice is here twice, in order.
-    pub updates: Vec<(sb_flow, sb_flow_entry)>,
-    /// Flows to forget.
-    pub deletes: Vec<sb_flow>,
+    /// Changes of the flow map, in order.
+    pub changes: Vec<(sb_flow, Change)>,
     packets: Vec<u8>,
     ends: Vec<(usize, IpAddr)>,
 }
@@ -45,13 +59,12 @@ impl Output {
 
     /// Nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.updates.is_empty() && self.deletes.is_empty() && self.ends.is_empty()
+        self.changes.is_empty() && self.ends.is_empty()
     }
 
     /// Empties all, keeping the memory.
     pub fn clear(&mut self) {
-        self.updates.clear();
-        self.deletes.clear();
+        self.changes.clear();
         self.packets.clear();
         self.ends.clear();
     }

@@ -10,8 +10,10 @@ use super::held::{Held, HeldPacket, before};
 use super::mark;
 use crate::plan::NodeId;
 
-/// What a pending flow costs besides the packets that it holds, in bytes.
-const OWN_COST: usize = 512;
+/// What a pending flow costs besides the bytes of the packets that it holds: up to twice its size in a table that has
+/// just grown, its places in two orders of time, its source's sum, and room for four packets. Measured by VmRSS with
+/// 10,000 to 50,000 flows of one small packet each: 1,230 to 1,900 bytes.
+const OWN_COST: usize = 4 * size_of::<Pending>();
 /// When the node is first asked whether the mark is right, and then how often.
 const FIRST_DOUBT: Duration = Duration::from_millis(50);
 const NEXT_DOUBT: Duration = Duration::from_secs(1);
@@ -433,6 +435,7 @@ impl Pending {
         let packets = self.held.take_all();
         let HeldPacket { bytes, view } = packets.first()?;
         let head = self.request.after.heads & 1 == 1 && !mark::in_body(&self.entry);
-        Some(Answer::new(reply, head, bytes, view, rcv_nxt, self.entry.mss, now))
+        let closed = self.fin == Some(rcv_nxt);
+        Some(Answer::new(reply, head, bytes, view, (rcv_nxt, closed), self.entry.mss, now))
     }
 }

@@ -28,25 +28,31 @@ impl Dispatcher {
             pending.due = answer.due();
             self.say(flow, &packets);
             if reset {
-                self.forget(flow);
+                self.forget(flow, pending.entry.origin);
                 pending.phase = Phase::Done;
             }
             return;
         }
+        if reset && pending.has_node() {
+            // Its kernel judges it.
+            self.forward(flow, &pending.entry, &view, packet, 0);
+            return;
+        }
         if reset {
-            // The node's kernel judges those of its flows; here only the exact number counts (RFC 5961 section 3.2).
-            if !pending.has_node() && view.seq == pending.expected() {
-                self.forget(flow);
+            // Only the exact number counts (RFC 5961 section 3.2).
+            if view.seq == pending.expected() {
+                self.forget(flow, pending.entry.origin);
                 pending.phase = Phase::Done;
             }
             return;
         }
         let Some(held) = HeldPacket::new(packet) else { return };
+        pending.catch_up(entry);
+        // Whether or not there is room for the rest: it may be all that the client can send until it is acknowledged.
+        self.forward_old_data(flow, &pending.entry, &held);
         if !self.has_room(flow, pending, &held) {
             return;
         }
-        pending.catch_up(entry);
-        self.forward_old_data(flow, &pending.entry, &held);
         pending.hold(&held);
         if pending.phase == Phase::Assembling {
             self.advance(at, flow, pending);
@@ -92,7 +98,7 @@ impl Dispatcher {
     /// missing; where the whole switch has, the clients that have been slow for longest have to send again.
     pub(super) fn has_room(&mut self, flow: &sb_flow, pending: &mut Pending, packet: &HeldPacket) -> bool {
         loop {
-            let room = self.pending.room(&self.plan.limits, flow, pending, packet.bytes.len());
+            let room = self.pending.room(&self.plan.limits, flow, pending, packet);
             let Err(full) = room else { return true };
             if full == Full::Flow && pending.make_room(&packet.view) {
                 continue;
@@ -104,7 +110,7 @@ impl Dispatcher {
             };
             self.stats.evicted += 1;
             if slowest.acknowledged.is_some() {
-                self.reset(&other, slowest.last_ack);
+                self.reset(&other, slowest.entry.origin, slowest.last_ack);
             } else {
                 self.give_up_waiting(&other, &mut slowest);
             }
@@ -123,7 +129,12 @@ impl Dispatcher {
             if pending.held.is_empty() {
                 if !pending.has_node() && pending.fin == Some(pending.entry.next) {
                     // The client has changed its mind.
-                    self.say_goodbye(flow, pending.last_ack, pending.entry.next.wrapping_add(1));
+                    self.say_goodbye(
+                        flow,
+                        pending.entry.origin,
+                        pending.last_ack,
+                        pending.entry.next.wrapping_add(1),
+                    );
                 }
                 pending.phase = Phase::Done;
                 return;
@@ -353,7 +364,7 @@ impl Dispatcher {
 
     pub(super) fn answer(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, reply: &Reply) {
         let Some(answer) = pending.make_answer(reply, at.now) else {
-            self.forget(flow);
+            self.forget(flow, pending.entry.origin);
             pending.phase = Phase::Done;
             return;
         };
@@ -413,7 +424,7 @@ impl Dispatcher {
                     self.deliver(flow, pending);
                 } else {
                     // Another node would do again what this one may have done already.
-                    self.reset(flow, pending.last_ack);
+                    self.reset(flow, pending.entry.origin, pending.last_ack);
                     pending.phase = Phase::Done;
                 }
             }
@@ -429,7 +440,7 @@ impl Dispatcher {
                     self.say(flow, &packets);
                 }
                 None => {
-                    self.forget(flow);
+                    self.forget(flow, pending.entry.origin);
                     pending.phase = Phase::Done;
                 }
             },

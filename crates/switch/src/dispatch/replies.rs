@@ -9,7 +9,7 @@ use switchback_wire::{
 
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
-use super::{Dispatcher, Moment, UNOWNED, mark};
+use super::{Change, Dispatcher, Moment, UNOWNED, mark};
 use crate::plan::NodeId;
 
 /// A flow's entry from what its node says of it. Inside a body, where the next request begins is not known any more.
@@ -117,7 +117,7 @@ impl Dispatcher {
                 self.stats.released(node);
                 if reason == sb_reason::SB_REASON_RESPONDING as u8 {
                     // Half a response is with the client already: another one cannot follow.
-                    self.reset(flow, ack);
+                    self.reset(flow, pending.entry.origin, ack);
                     pending.phase = Phase::Done;
                 } else {
                     self.released(at, flow, pending);
@@ -245,7 +245,8 @@ impl Dispatcher {
         }
         self.stats.recovered += 1;
         self.probed.remove(flow);
-        self.set_entry(flow, &entry);
+        self.output.changes.push((*flow, Change::Create(entry)));
+        self.recent.insert(*flow, entry);
         let beyond = before(entry.next, view.end_seq());
         if !view.is_empty() && beyond && entry.mode == sb_mode::SB_MODE_REQUESTS as u8 {
             self.on_client(at, flow, entry, packet, view);

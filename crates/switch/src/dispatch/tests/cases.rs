@@ -322,3 +322,104 @@ fn held_bytes_are_bounded() {
     let acknowledged = TcpView::parse(world.to_client.last().expect("a report of the gap")).unwrap();
     assert_eq!(acknowledged.ack, ORIGIN, "nothing is acknowledged so early");
 }
+
+#[test]
+fn an_end_that_is_known_before_the_adoption_leaves_no_entry() {
+    let mut world = World::new();
+    let last = b"GET /web/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let sent = world.client_packet(&data(0, 0, last));
+    // CLOSED, which the program deals with, while ADOPTED waits in a ring.
+    world.map.clear();
+    assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    assert!(world.map.is_empty() && world.dispatcher.pending() == 0, "{:?}", world.map);
+}
+
+#[test]
+fn a_new_connection_is_not_given_the_entry_of_an_old_one() {
+    let (mut world, _, len) = settled("/web/a");
+    world.lagging = true;
+    world.client_packet(&data(len, 100, &get("/web/b")));
+    world.client_packet(&data(len + 30, 100, &get("/web/c")));
+    // A SYN, and the first packet of another connection.
+    let new = sb_flow_entry { origin: 5, next: 5, mode: sb_mode::SB_MODE_HELD as u8, ..Default::default() };
+    world.map.insert(flow(), new);
+    world.drain();
+    assert_eq!(world.map[&flow()], new);
+    // Nor is it ended by the old one's end.
+    while world.dispatcher.pending() > 0 {
+        world.pass();
+    }
+    assert_eq!(world.map[&flow()], new);
+}
+
+#[test]
+fn a_late_record_of_an_old_connection_does_not_disturb_the_new_one() {
+    let (mut world, _, len) = settled("/web/a");
+    let old = world.map[&flow()];
+    let new = sb_flow_entry { origin: 5, next: 5, mode: sb_mode::SB_MODE_HELD as u8, ..Default::default() };
+    world.map.insert(flow(), new);
+    let request = sb_record_kind::SB_RECORD_REQUEST;
+    let first = segment(&flow(), true, (5, SERVER), flags::ACK, None, b"GET /img/a HTTP/1.1\r\nHost");
+    assert!(world.record(request, new, &first).is_empty());
+    assert!(world.record(request, old, &data(len, 100, &get("/web/b"))).is_empty());
+    let rest = segment(&flow(), true, (5 + 25, SERVER), flags::ACK, None, b": a\r\n\r\n");
+    let sent = world.record(request, new, &rest);
+    assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
+}
+
+#[test]
+fn a_late_copy_of_the_first_request_is_asked_about() {
+    let mut world = World::new();
+    let last = data(0, 0, b"GET /web/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let sent = world.client_packet(&last);
+    world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
+    world.map.clear();
+    let ops: Vec<_> = world.client_packet(&last).iter().map(|sent| sent.op).collect();
+    assert_eq!(ops, [SB_OP_PROBE; 3]);
+    assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
+}
+
+#[test]
+fn data_outside_every_window_is_not_waited_for() {
+    for distance in [1 << 17, 1 << 26, 1 << 30] {
+        let (mut world, adopt, len) = settled("/web/a");
+        assert!(world.client_packet(&data(len + distance, 100, &get("/web/x"))).is_empty());
+        assert_eq!(world.dispatcher.pending(), 0, "{distance} away");
+        world.client_packet(&data(len, 100, b"GET /web/b"));
+        let held = world.dispatcher.held();
+        world.client_packet(&data(len + distance, 100, &get("/web/x")));
+        assert_eq!(world.dispatcher.held(), held, "{distance} away");
+        let sent = world.client_packet(&data(len + 10, 100, b" HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
+        assert_eq!((world.dispatcher.pending(), world.to_client.len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_reset_behind_a_request_that_is_being_adopted_goes_to_its_node() {
+    let mut world = World::new();
+    world.lagging = true;
+    let request = get("/web/a");
+    world.client_packet(&data(0, 0, &request));
+    let end = ORIGIN.wrapping_add(request.len() as u32);
+    world.client_packet(&bare(&flow(), true, end, SERVER, flags::RST | flags::ACK));
+    let sent = world.drain();
+    let ops: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node, sent.view().flags & flags::RST)).collect();
+    assert_eq!(ops, [(SB_OP_ADOPT, sent[0].node, 0), (SB_OP_FORWARD, sent[0].node, flags::RST)]);
+}
+
+#[test]
+fn what_the_node_lacks_gets_through_a_full_flow() {
+    let (mut world, adopt, len) = settled("/web/a");
+    // A request that waits for another pool's node, and all that fits behind it.
+    world.client_packet(&data(len, 100, &get("/img/b")));
+    let mut at = len + get("/img/b").len() as u32;
+    while world.dispatcher.stats.dropped_flow_full == 0 {
+        world.client_packet(&data(at, 100, &[b'x'; 1400]));
+        at += 1400;
+    }
+    // The client sends its first packet again and again, which has the end of the last request, too.
+    let again = [&get("/web/a")[10..], &get("/img/b")].concat();
+    let sent = world.client_packet(&data(10, 100, &again));
+    assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_FORWARD, adopt.node, &get("/web/a")[10..]));
+}

@@ -11,7 +11,7 @@ use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::*;
 
-use crate::dispatch::{Dispatcher, Moment, mark};
+use crate::dispatch::{Change, Dispatcher, Moment, mark};
 use crate::ids::NodeIds;
 use crate::plan::{Choice, Plan};
 
@@ -140,8 +140,7 @@ impl World {
     /// Does what the dispatcher wants done; the handoff packets it sends.
     pub fn flush(&mut self) -> Vec<ToNode> {
         let output = &mut self.dispatcher.output;
-        self.map.retain(|flow, _| !output.deletes.contains(flow));
-        self.map.extend(output.updates.iter().copied());
+        apply(&output.changes, &mut self.map);
         let mut sent = Vec::new();
         for (packet, to) in output.packets() {
             if to == flow().client().ip() {
@@ -326,6 +325,25 @@ impl World {
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
         self.dispatcher.on_time(at);
         self.flush()
+    }
+}
+
+/// What the program does to the flow map for the dispatcher.
+pub fn apply(changes: &[(sb_flow, Change)], map: &mut HashMap<sb_flow, sb_flow_entry>) {
+    for (flow, change) in changes {
+        let origin = map.get(flow).map(|entry| entry.origin);
+        match *change {
+            Change::Replace(entry) if origin == Some(entry.origin) => {
+                map.insert(*flow, entry);
+            }
+            Change::Create(entry) if origin.is_none() => {
+                map.insert(*flow, entry);
+            }
+            Change::Remove { origin: over } if origin == Some(over) => {
+                map.remove(flow);
+            }
+            _ => {}
+        }
     }
 }
 

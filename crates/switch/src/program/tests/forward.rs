@@ -9,6 +9,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 use super::{Row, run_all};
+use crate::dispatch::Change;
 
 pub const ORIGIN: u32 = 0xffff_ff00;
 /// Where the next request begins: behind a wrap of the sequence numbers.
@@ -318,4 +319,37 @@ fn requests_one_after_another_move_the_mark() {
         }
         assert_eq!(bench.program.flow(flow), Some(after));
     }
+}
+
+/// The L7 thread changes entries of the connections that it has seen, and no others.
+#[test]
+fn changes_are_about_one_connection() {
+    let bench = Bench::new();
+    let flow = &flows()[0];
+    let entry = |origin, next| sb_flow_entry { origin, next, ..Default::default() };
+    let (old, moved, new) = (entry(1, 5), entry(1, 9), entry(7, 7));
+    let remove = Change::Remove { origin: 1 };
+    for (before, change, after) in [
+        (Some(old), Change::Replace(moved), Some(moved)),
+        (Some(new), Change::Replace(moved), Some(new)),
+        (None, Change::Replace(moved), None),
+        (None, Change::Create(new), Some(new)),
+        (Some(old), Change::Create(new), Some(old)),
+        (Some(old), remove, None),
+        (Some(new), remove, Some(new)),
+        (None, remove, None),
+    ] {
+        bench.forget(flow);
+        if let Some(before) = before {
+            bench.put(flow, &before);
+        }
+        bench.program.change_flows(&[(*flow, change)]).unwrap();
+        assert_eq!(bench.program.flow(flow), after, "{before:?}, {change:?}");
+    }
+    // More than fit into the program's memory, in order.
+    bench.forget(flow);
+    let create = std::iter::once((*flow, Change::Create(entry(1, 0))));
+    let moves = (1..1000).map(|next| (*flow, Change::Replace(entry(1, next))));
+    bench.program.change_flows(&create.chain(moves).collect::<Vec<_>>()).unwrap();
+    assert_eq!(bench.program.flow(flow), Some(entry(1, 999)));
 }

@@ -1,0 +1,91 @@
+//! How a switch finds out by itself whether the servers of a pool answer.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::limits::time;
+
+/// What [`Health::interval`] can be.
+pub(crate) const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
+/// What [`Health::timeout`] can be.
+pub(crate) const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+/// What [`Health::rise`] and [`Health::fall`] can be.
+pub(crate) const TIMES: RangeInclusive<u32> = 1..=100;
+/// The statuses that [`Check::Http`] can name: those of final responses, RFC 9110 section 15.
+pub(crate) const STATUSES: RangeInclusive<u16> = 200..=599;
+/// What [`Check::Http`] takes for healthy if the file does not say.
+pub(crate) const DEFAULT_STATUS: RangeInclusive<u16> = 200..=399;
+
+/// `[pool.health]`: what each node of the pool is asked, and how many answers it takes to believe them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// What is asked.
+    pub check: Check,
+    /// From the start of one check to the start of the next; 50 ms to 10 minutes.
+    pub interval: Duration,
+    /// How long an answer may take; 10 ms to 1 minute, at most [`Health::interval`].
+    pub timeout: Duration,
+    /// So many good checks in a row make a node healthy; 1 to 100.
+    pub rise: u32,
+    /// So many failed checks in a row make a node unhealthy; 1 to 100.
+    pub fall: u32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health {
+            check: Check::Tcp,
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
+            rise: 2,
+            fall: 3,
+        }
+    }
+}
+
+/// `GET /healthz, status 200-299 or 304, interval 2s, timeout 1s, rise 2, fall 3`.
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Health { check, interval, timeout, rise, fall } = self;
+        let (interval, timeout) = (time(*interval), time(*timeout));
+        write!(f, "{check}, interval {interval}, timeout {timeout}, rise {rise}, fall {fall}")
+    }
+}
+
+/// What a node has to do to pass a health check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Accept a TCP connection.
+    Tcp,
+    /// Answer a GET request.
+    Http {
+        /// Begins with `/` and may have a query; only characters that RFC 3986 allows there, so it can stand
+        /// in a request line as it is.
+        path: String,
+        /// The `Host` of the request, a name or an address in lower case without port; without one, the VIP.
+        host: Option<String>,
+        /// The statuses of a healthy node, in 200 to 599; at least one range, none empty.
+        status: Vec<RangeInclusive<u16>>,
+    },
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Check::Http { path, host, status } = self else { return f.write_str("TCP") };
+        write!(f, "GET {path}")?;
+        if let Some(host) = host {
+            write!(f, ", host {host}")?;
+        }
+        let status: Vec<String> = status.iter().map(shown).collect();
+        write!(f, ", status {}", status.join(" or "))
+    }
+}
+
+/// `statuses` as the file has them: `200-299`, `304`.
+pub(crate) fn shown(statuses: &RangeInclusive<u16>) -> String {
+    match (statuses.start(), statuses.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    }
+}

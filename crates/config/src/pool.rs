@@ -1,0 +1,114 @@
+//! Nodes that serve the same requests, and how these are spread over them.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::health::Health;
+use crate::limits::time;
+use crate::{Node, PolicyKind};
+
+/// What [`Pool::slow_start`] can be.
+pub(crate) const SLOW_START: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+/// What [`Pool::queue_limit`] can be, apart from `"off"`.
+pub(crate) const QUEUE_LIMIT: std::ops::RangeInclusive<u8> = 1..=100;
+/// What [`Pool::queue_limit`] is if the file does not say.
+pub(crate) const DEFAULT_QUEUE_LIMIT: u8 = 100;
+/// The text for a [`Pool::queue_limit`] of 0.
+pub(crate) const QUEUE_LIMIT_OFF: &str = "off";
+
+/// Nodes that serve the same requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// As for [`Node::name`].
+    pub name: String,
+    /// Indices into [`Cluster::nodes`](crate::Cluster::nodes); at least one, none twice. All of them may have
+    /// weight 0 or drain; requests are answered 503 then.
+    pub nodes: Vec<usize>,
+    /// How one of the nodes is chosen for a request.
+    pub policy: PolicyKind,
+    /// What is dispatched: connections or requests.
+    pub balance: Balance,
+    /// What [`PolicyKind::Hash`] hashes; the default with the other policies.
+    pub hash: HashKey,
+    /// How long the share of a node that has become healthy takes to grow to what its weight says; at most an
+    /// hour. Zero: no time at all.
+    pub slow_start: Duration,
+    /// Up to which share of its accept queue a node adopts, in percent; at most 100. 0: the node adopts
+    /// without looking at the queue, which the policies that are about the queue do not allow.
+    pub queue_limit: u8,
+    /// How a switch checks the nodes, besides listening to what they report; without, it does not.
+    pub health: Option<Health>,
+}
+
+impl Pool {
+    /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 7] {
+        let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
+        let queue_limit = match self.queue_limit {
+            0 => QUEUE_LIMIT_OFF.to_owned(),
+            percent => format!("{percent}%"),
+        };
+        [
+            ("nodes", names.join(", ")),
+            ("policy", self.policy.to_string()),
+            ("balance", self.balance.to_string()),
+            ("hash", self.hash.to_string()),
+            ("slow_start", time(self.slow_start)),
+            ("queue_limit", queue_limit),
+            ("health", self.health.as_ref().map_or("(none)".to_owned(), Health::to_string)),
+        ]
+    }
+}
+
+/// What a policy chooses a node for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// A connection: its later requests stay with the node, as long as that may have requests of the pool.
+    Connection,
+    /// Each request anew.
+    Request,
+}
+
+impl Balance {
+    /// Both, in the order in which messages list them.
+    pub const ALL: [Balance; 2] = [Balance::Connection, Balance::Request];
+
+    /// The name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Balance::Connection => "connection",
+            Balance::Request => "request",
+        }
+    }
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What requests have in common that go to the same node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashKey {
+    /// The client's address.
+    Client,
+    /// The request's path.
+    Path,
+    /// The value of this header field; its name in lower case.
+    Header(String),
+    /// The value of this cookie; upper and lower case of its name differ.
+    Cookie(String),
+}
+
+/// As in the file: `header x-user`.
+impl fmt::Display for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HashKey::Client => f.write_str("client"),
+            HashKey::Path => f.write_str("path"),
+            HashKey::Header(name) => write!(f, "header {name}"),
+            HashKey::Cookie(name) => write!(f, "cookie {name}"),
+        }
+    }
+}

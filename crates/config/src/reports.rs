@@ -1,0 +1,33 @@
+//! How nodes tell the switches how they are doing.
+
+use std::time::Duration;
+
+use crate::limits::time;
+
+/// What [`Reports::interval`] can be.
+pub(crate) const INTERVAL: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(1);
+/// What [`Reports::suspect_after`] can be.
+pub(crate) const SUSPECT_AFTER: std::ops::RangeInclusive<u32> = 1..=100;
+
+/// `[reports]`, or the defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reports {
+    /// How often a node reports; 10 ms to 1 s.
+    pub interval: Duration,
+    /// After so many intervals without a report a node is suspect; 1 to 100.
+    pub suspect_after: u32,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        Reports { interval: Duration::from_millis(50), suspect_after: 3 }
+    }
+}
+
+impl Reports {
+    /// Each key of `[reports]` with its value as the file could have it.
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 2] {
+        [("interval", time(self.interval)), ("suspect_after", self.suspect_after.to_string())]
+    }
+}

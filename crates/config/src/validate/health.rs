@@ -1,0 +1,59 @@
+//! `[pool.health]`: what is asked, and whether there is time for the answer.
+
+use toml::Spanned;
+
+use super::Mistakes;
+use crate::health::{DEFAULT_STATUS, INTERVAL, TIMEOUT, TIMES, shown};
+use crate::limits::time;
+use crate::{Check, Health, raw, syntax};
+
+impl Mistakes {
+    pub(super) fn health(&mut self, file: &raw::Health) -> Health {
+        let default = Health::default();
+        let check = self.check(file);
+        let mistakes_before = self.0.len();
+        let interval = self.time("interval", &file.interval, INTERVAL, default.interval);
+        let timeout = self.time("timeout", &file.timeout, TIMEOUT, default.timeout);
+        // The default timeout fits the default interval, so one of the two is in the file.
+        if self.0.len() == mistakes_before
+            && timeout > interval
+            && let Some(place) = file.timeout.as_ref().or(file.interval.as_ref())
+        {
+            let shown = |key, duration, text: &Option<Spanned<String>>| {
+                let default = if text.is_none() { " (the default)" } else { "" };
+                format!("{key} {}{default}", time(duration))
+            };
+            let (long, short) =
+                (shown("timeout", timeout, &file.timeout), shown("interval", interval, &file.interval));
+            self.at(place, format!("{long} is more than {short}, allowed is timeout <= interval"));
+        }
+        let rise = self.number_or("rise", &file.rise, TIMES, default.rise);
+        let fall = self.number_or("fall", &file.fall, TIMES, default.fall);
+        Health { check, interval, timeout, rise, fall }
+    }
+
+    fn check(&mut self, file: &raw::Health) -> Check {
+        let path = file.path.as_ref();
+        let host = file.host.as_ref();
+        let status = file.status.as_ref();
+        if path.is_none() {
+            let what = |key| format!("{key} without path, allowed is it only with path");
+            if let Some(host) = host {
+                self.at(host, what("host"));
+            }
+            if let Some(status) = status {
+                self.at(status, what("status"));
+            }
+        }
+        let path = path.and_then(|path| self.take(path, syntax::check_path(path.get_ref())));
+        let host = host.and_then(|host| self.take(host, syntax::check_host(host.get_ref())));
+        let status = status.map(|status| {
+            let none = format!("no status, leave the line out to allow {}", shown(&DEFAULT_STATUS));
+            self.each(status, &none, syntax::statuses)
+        });
+        match path {
+            None => Check::Tcp,
+            Some(path) => Check::Http { path, host, status: status.unwrap_or(vec![DEFAULT_STATUS]) },
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `[[pool]]`: its nodes, how one of them is chosen, and which keys go together.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use switchback_wire::report::pool_id;
+
+use super::{Mistakes, Names};
+use crate::pool::{DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
+use crate::{Balance, HashKey, PolicyKind, Pool, raw, syntax};
+
+impl Mistakes {
+    /// Reports name pools by an id in place of the name, so two pools must not share one.
+    pub(super) fn pool_ids(&mut self, pools: &[raw::Pool]) {
+        let mut taken: HashMap<u32, &str> = HashMap::new();
+        for pool in pools {
+            let name = pool.name.get_ref().as_str();
+            let other = *taken.entry(pool_id(name)).or_insert(name);
+            if other != name {
+                let what = format!(
+                    "pool name {name:?} has the same id in reports as {other:?}, allowed is each id once"
+                );
+                self.at(&pool.name, what);
+            }
+        }
+    }
+
+    pub(super) fn pool(&mut self, pool: &raw::Pool, node_names: &Names<'_>) -> Option<Pool> {
+        if pool.nodes.get_ref().is_empty() {
+            self.at(
+                &pool.nodes,
+                format!("pool {:?} is empty, at least one node is needed", pool.name.get_ref()),
+            );
+        }
+        let mut nodes = Vec::new();
+        for name in pool.nodes.get_ref() {
+            let Some(node) = self.resolve("node", name, node_names) else { continue };
+            if nodes.contains(&node) {
+                let what =
+                    format!("node {:?} is in the pool already, allowed is each node once", name.get_ref());
+                self.at(name, what);
+            }
+            nodes.push(node);
+        }
+        let policy = self.take(&pool.policy, syntax::policy(pool.policy.get_ref()));
+        let balance = pool.balance.as_ref();
+        let balance = balance.and_then(|balance| self.take(balance, syntax::balance(balance.get_ref())));
+        let hash = pool.hash.as_ref().and_then(|hash| self.take(hash, syntax::hash_key(hash.get_ref())));
+        let slow_start = self.time("slow_start", &pool.slow_start, SLOW_START, Duration::ZERO);
+        let limit = pool.queue_limit.as_ref();
+        let queue_limit = limit.and_then(|limit| self.take(limit, syntax::queue_limit(limit.get_ref())));
+        let health = pool.health.as_ref().map(|health| self.health(health));
+
+        let policy = policy?;
+        if let Some(place) = &pool.hash
+            && policy != PolicyKind::Hash
+        {
+            let what = format!(
+                "hash with policy {:?}, allowed is it only with policy {:?}",
+                policy.name(),
+                PolicyKind::Hash.name()
+            );
+            self.at(place, what);
+        }
+        if let (Some(place), Some(0)) = (limit, queue_limit)
+            && matches!(policy, PolicyKind::Fill | PolicyKind::AcceptQueue)
+        {
+            let (policy, low, high) = (policy.name(), QUEUE_LIMIT.start(), QUEUE_LIMIT.end());
+            let what = format!(
+                "queue_limit {QUEUE_LIMIT_OFF:?} with policy {policy:?}, which looks at the queue, \
+                 allowed are \"{low}%\" to \"{high}%\""
+            );
+            self.at(place, what);
+        }
+        let hash = hash.unwrap_or(HashKey::Client);
+        Some(Pool {
+            name: pool.name.get_ref().clone(),
+            nodes,
+            policy,
+            balance: balance.unwrap_or(default_balance(&hash)),
+            hash,
+            slow_start,
+            queue_limit: queue_limit.unwrap_or(DEFAULT_QUEUE_LIMIT),
+            health,
+        })
+    }
+}
+
+/// All requests of a connection have the same client, but not the same path, field or cookie.
+fn default_balance(hash: &HashKey) -> Balance {
+    match hash {
+        HashKey::Client => Balance::Connection,
+        HashKey::Path | HashKey::Header(_) | HashKey::Cookie(_) => Balance::Request,
+    }
+}

@@ -1,0 +1,298 @@
+//! What every pool does around its policy.
+//!
+//! Which nodes can be offered a request at all does not depend on how one of them is then chosen: health, zones,
+//! what was tried already, and how much a node that has just come up can bear. It is decided here once, so that a
+//! policy sees only candidates with weights.
+//!
+//! In this order:
+//!
+//! 1. Members that are up are offered. If none is, those that are suspect are: a node that was silent for a moment
+//!    is better than no answer. Members of weight 0 do not count.
+//! 2. Those that were tried for this request are left out. If nothing remains, nothing is chosen, and the caller
+//!    lets the request wait: a node that refused it will take it sooner than a suspect one answers.
+//! 3. If a near one remains whose accept queue is not known to be full, only near ones are offered.
+//! 4. The weight of a member in its slow start is reduced.
+
+use std::time::Duration;
+
+use crate::{Ask, Candidate, Policy, PolicyKind, Queue, build};
+
+/// What a configured weight of 1 is for a policy. The factor leaves room for the fractions of slow start.
+pub const WEIGHT_SCALE: u32 = 256;
+
+/// Whether a member can be given requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It can.
+    Up,
+    /// It is silent, but not long enough to be sure. It is given requests only if no member is up.
+    Suspect,
+    /// Unhealthy, draining or gone. It is given none.
+    Down,
+}
+
+/// What is known of one member at the moment of one choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Whether it can be given requests.
+    pub standing: Standing,
+    /// When it came up, on the clock of [`Ask::now`]. Zero means that it has been up for as long as we are: its
+    /// weight counts whole. That is what a process that starts says of every node, which it finds at work.
+    pub up_since: Duration,
+    /// The accept queue of its listener.
+    pub queue: Queue,
+    /// Requests given to it and not answered whole.
+    pub in_flight: u32,
+    /// Connections that it has.
+    pub flows: u32,
+    /// Its recent time to the first byte of a response; `None` if there is no recent one.
+    pub latency: Option<Duration>,
+}
+
+/// One node of a pool, as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// What keys stick to under [`PolicyKind::Hash`]; different for each member of a pool.
+    pub name: String,
+    /// Share of the requests relative to the other members. 0: none. Above 2^24 - 1 it counts as that.
+    pub weight: u32,
+    /// Whether it is in the switch's zone. In a pool without zones all are or none is, which is the same.
+    pub near: bool,
+}
+
+/// A pool: its members, its policy and what that remembers.
+pub struct Balancer {
+    kind: PolicyKind,
+    policy: Box<dyn Policy>,
+    members: Vec<Member>,
+    slow_start: Duration,
+    /// One for each member, written anew for each choice. It is kept so that a choice allocates nothing.
+    candidates: Vec<Candidate>,
+}
+
+impl Balancer {
+    /// For a pool of `members`, whose weights grow to their whole over `slow_start` after they came up; zero: at
+    /// once.
+    pub fn new(kind: PolicyKind, members: Vec<Member>, slow_start: Duration) -> Self {
+        let policy = build(kind, &members);
+        let candidates = vec![Candidate::default(); members.len()];
+        Balancer { kind, policy, members, slow_start, candidates }
+    }
+
+    /// Chooses the member for one request and returns its index, or `None` if there is none now.
+    ///
+    /// `load` says what is known of a member, by index; it is called once for each, or twice if none is up.
+    /// `tried` are the members that could not take this request. `random` gives 64 independent uniform bits at
+    /// each call.
+    pub fn pick(
+        &mut self,
+        ask: &Ask,
+        load: impl Fn(usize) -> Load,
+        tried: &[usize],
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<usize> {
+        if !self.offer(Standing::Up, ask, &load, tried) {
+            self.offer(Standing::Suspect, ask, &load, tried);
+        }
+        self.prefer_near();
+        self.policy.pick(&self.candidates, ask, random)
+    }
+
+    /// Takes over what the balancer before this one remembered (whose turn it is, which queue it was filling), if
+    /// that still means something: if the policy, the members' names, their order and their weights are the same.
+    pub fn inherit(&mut self, old: Balancer) {
+        let same = |(new, old): (&Member, &Member)| new.name == old.name && new.weight == old.weight;
+        if self.kind == old.kind
+            && self.members.len() == old.members.len()
+            && self.members.iter().zip(&old.members).all(same)
+        {
+            self.policy = old.policy;
+        }
+    }
+
+    /// Makes the candidates of those members that have this standing and were not tried. Returns whether any has
+    /// it, tried or not.
+    fn offer(
+        &mut self,
+        standing: Standing,
+        ask: &Ask,
+        load: &impl Fn(usize) -> Load,
+        tried: &[usize],
+    ) -> bool {
+        let mut any = false;
+        for (index, (member, candidate)) in self.members.iter().zip(&mut self.candidates).enumerate() {
+            let load = load(index);
+            let stands = load.standing == standing && member.weight > 0;
+            any |= stands;
+            *candidate = Candidate {
+                weight: effective_weight(member.weight, load.up_since, ask.now, self.slow_start),
+                available: stands && !tried.contains(&index),
+                queue: load.queue,
+                in_flight: load.in_flight,
+                flows: load.flows,
+                latency: load.latency,
+            };
+        }
+        any
+    }
+
+    fn prefer_near(&mut self) {
+        let takes = |(member, candidate): (&Member, &Candidate)| {
+            member.near && candidate.available && !candidate.queue.is_full()
+        };
+        if self.members.iter().zip(&self.candidates).any(takes) {
+            for (member, candidate) in self.members.iter().zip(&mut self.candidates) {
+                candidate.available &= member.near;
+            }
+        }
+    }
+}
+
+/// The configured weight in units of 1 / [`WEIGHT_SCALE`], or what slow start makes of it: from a tenth when the
+/// member came up it grows evenly to the whole. Only a weight of 0 becomes 0.
+// `offer` is compiled where it is called, in another crate; without the hint this remains a call for each member.
+#[inline]
+fn effective_weight(weight: u32, up_since: Duration, now: Duration, slow_start: Duration) -> u32 {
+    let whole = weight.saturating_mul(WEIGHT_SCALE);
+    if up_since.is_zero() {
+        return whole;
+    }
+    let up_for = now.saturating_sub(up_since);
+    if up_for >= slow_start {
+        return whole;
+    }
+    // Not a division by zero: `slow_start` is above `up_for`.
+    let share = 0.1 + 0.9 * up_for.as_secs_f64() / slow_start.as_secs_f64();
+    // Below `whole`, and 25 at the least for a weight of 1.
+    (f64::from(whole) * share) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_shares, seeded};
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const UP: Load = Load {
+        standing: Standing::Up,
+        up_since: Duration::ZERO,
+        queue: Queue { len: 0, limit: 0 },
+        in_flight: 0,
+        flows: 0,
+        latency: None,
+    };
+    const SUSPECT: Load = Load { standing: Standing::Suspect, ..UP };
+    const DOWN: Load = Load { standing: Standing::Down, ..UP };
+    const FULL: Load = Load { queue: Queue { len: 8, limit: 8 }, ..UP };
+
+    /// `near` has one entry for each member.
+    fn balancer(kind: PolicyKind, near: &[bool]) -> Balancer {
+        let member = |(index, &near)| Member { name: format!("n{index}"), weight: 1, near };
+        Balancer::new(kind, near.iter().enumerate().map(member).collect(), Duration::ZERO)
+    }
+
+    /// Which members are chosen at least once in 100 requests.
+    fn chosen(kind: PolicyKind, near: &[bool], loads: &[Load], tried: &[usize]) -> Vec<usize> {
+        let mut balancer = balancer(kind, near);
+        let mut random = seeded(1);
+        let mut those: Vec<_> = (0..100)
+            .filter_map(|key| {
+                let ask = Ask { key: Some(key), now: Duration::ZERO };
+                balancer.pick(&ask, |index| loads[index], tried, &mut random)
+            })
+            .collect();
+        those.sort_unstable();
+        those.dedup();
+        those
+    }
+
+    #[test]
+    fn suspects_only_when_none_is_up() {
+        let chosen = |loads: &[Load], tried: &[usize]| chosen(PolicyKind::Random, &[true; 3], loads, tried);
+        assert_eq!(chosen(&[UP, SUSPECT, DOWN], &[]), [0]);
+        assert_eq!(chosen(&[SUSPECT, SUSPECT, DOWN], &[]), [0, 1]);
+        assert_eq!(chosen(&[SUSPECT, SUSPECT, DOWN], &[1]), [0]);
+        assert_eq!(chosen(&[DOWN, DOWN, DOWN], &[]), []);
+    }
+
+    #[test]
+    fn a_request_that_all_refused_waits_rather_than_go_to_a_suspect() {
+        assert_eq!(chosen(PolicyKind::Random, &[true; 3], &[UP, SUSPECT, UP], &[0, 2]), []);
+    }
+
+    #[test]
+    fn near_ones_first_as_long_as_one_has_room() {
+        let near = [true, true, false, false];
+        for kind in [PolicyKind::Random, PolicyKind::Hash, PolicyKind::RoundRobin] {
+            assert_eq!(chosen(kind, &near, &[UP, UP, UP, UP], &[]), [0, 1]);
+            assert_eq!(chosen(kind, &near, &[DOWN, UP, UP, UP], &[]), [1]);
+            assert_eq!(chosen(kind, &near, &[UP, UP, UP, UP], &[0, 1]), [2, 3]);
+            assert_eq!(chosen(kind, &near, &[FULL, FULL, UP, UP], &[]), [0, 1, 2, 3]);
+            assert_eq!(chosen(kind, &near, &[SUSPECT, DOWN, UP, UP], &[]), [2, 3]);
+            assert_eq!(chosen(kind, &near, &[SUSPECT, DOWN, SUSPECT, DOWN], &[]), [0]);
+        }
+        for kind in [PolicyKind::Fill, PolicyKind::AcceptQueue] {
+            assert_eq!(chosen(kind, &near, &[FULL, UP, UP, UP], &[]), [1]);
+            assert_eq!(chosen(kind, &near, &[FULL, FULL, FULL, UP], &[]), [3]);
+        }
+    }
+
+    #[test]
+    fn weight_grows_from_a_tenth_to_the_whole() {
+        let at = |weight, seconds| effective_weight(weight, 5 * SECOND, seconds * SECOND, 10 * SECOND);
+        assert_eq!(at(10, 5), 256);
+        assert_eq!(at(10, 10), 1408);
+        assert_eq!(at(10, 15), 2560);
+        assert_eq!(at(10, 1000), 2560);
+        assert_eq!(at(10, 0), 256, "a clock that is behind");
+        assert_eq!(at(1, 5), 25);
+        assert_eq!(at(0, 5), 0);
+        assert_eq!(effective_weight(10, Duration::ZERO, SECOND, 10 * SECOND), 2560, "up all along");
+        assert_eq!(effective_weight(10, SECOND, SECOND, Duration::ZERO), 2560, "no slow start");
+        assert_eq!(effective_weight(u32::MAX, SECOND, SECOND, Duration::ZERO), u32::MAX);
+    }
+
+    #[test]
+    fn slow_start_is_seen_in_the_shares() {
+        let members =
+            ["old", "new"].map(|name| Member { name: name.to_owned(), weight: 1, near: true }).to_vec();
+        let mut balancer = Balancer::new(PolicyKind::RoundRobin, members, 10 * SECOND);
+        let new = Load { up_since: 100 * SECOND, ..UP };
+        for (now, weights) in [(100, [10, 1]), (105, [20, 11]), (110, [1, 1])] {
+            let ask = Ask { key: None, now: now * SECOND };
+            let mut counts = [0; 2];
+            for _ in 0..11_000 {
+                let load = |index| if index == 1 { new } else { UP };
+                counts[balancer.pick(&ask, load, &[], &mut || 0).unwrap()] += 1;
+            }
+            assert_shares(&counts, &weights, 0.03, 0);
+        }
+    }
+
+    #[test]
+    fn a_successor_with_the_same_members_goes_on_where_the_old_one_was() {
+        let pick = |balancer: &mut Balancer| balancer.pick(&Ask::default(), |_| UP, &[], &mut || 0);
+        let used = || {
+            let mut old = balancer(PolicyKind::RoundRobin, &[true; 3]);
+            assert_eq!(pick(&mut old), Some(0));
+            old
+        };
+        let mut same = balancer(PolicyKind::RoundRobin, &[false; 3]);
+        same.inherit(used());
+        assert_eq!(pick(&mut same), Some(1));
+
+        let mut larger = balancer(PolicyKind::RoundRobin, &[true; 4]);
+        larger.inherit(used());
+        assert_eq!(pick(&mut larger), Some(0));
+
+        let mut reweighted = balancer(PolicyKind::RoundRobin, &[true; 3]);
+        reweighted.members[0].weight = 2;
+        reweighted.inherit(used());
+        assert_eq!(pick(&mut reweighted), Some(0));
+
+        let mut of_another_kind = balancer(PolicyKind::Fill, &[true; 3]);
+        of_another_kind.inherit(used());
+        assert_eq!(pick(&mut of_another_kind), Some(0));
+        assert_eq!(pick(&mut of_another_kind), Some(0));
+    }
+}

@@ -1,0 +1,108 @@
+//! The policies' names.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The policies that a pool can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// In turn, by weight: [`RoundRobin`](crate::RoundRobin).
+    RoundRobin,
+    /// By lot, by weight: [`Random`](crate::Random).
+    Random,
+    /// Where the fewest connections are: [`LeastConnections`](crate::LeastConnections).
+    LeastConnections,
+    /// Of two drawn by lot, where fewer requests are in flight: [`TwoChoices`](crate::TwoChoices).
+    TwoChoices,
+    /// The same node for the same key: [`Rendezvous`](crate::Rendezvous).
+    Hash,
+    /// One node until its accept queue is full, then the next: [`Fill`](crate::Fill).
+    Fill,
+    /// Where the most of the accept queue is free: [`AcceptQueue`](crate::AcceptQueue).
+    AcceptQueue,
+    /// Where the first byte of a response comes soonest: [`Latency`](crate::Latency).
+    Latency,
+}
+
+impl PolicyKind {
+    /// Every policy, in the order in which messages list them.
+    pub const ALL: [PolicyKind; 8] = [
+        PolicyKind::RoundRobin,
+        PolicyKind::Random,
+        PolicyKind::LeastConnections,
+        PolicyKind::TwoChoices,
+        PolicyKind::Hash,
+        PolicyKind::Fill,
+        PolicyKind::AcceptQueue,
+        PolicyKind::Latency,
+    ];
+
+    /// The name in `cluster.toml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            PolicyKind::RoundRobin => "round-robin",
+            PolicyKind::Random => "random",
+            PolicyKind::LeastConnections => "least-connections",
+            PolicyKind::TwoChoices => "two-choices",
+            PolicyKind::Hash => "hash",
+            PolicyKind::Fill => "fill",
+            PolicyKind::AcceptQueue => "accept-queue",
+            PolicyKind::Latency => "latency",
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The text names no policy. Its message lists those that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy;
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown policy, allowed: ")?;
+        for (i, kind) in PolicyKind::ALL.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{kind}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownPolicy {}
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        PolicyKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or(UnknownPolicy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_reads_back_as_its_policy() {
+        for kind in PolicyKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = "Round-Robin".parse::<PolicyKind>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unknown policy, allowed: round-robin, random, least-connections, two-choices, hash, fill, \
+             accept-queue, latency"
+        );
+    }
+}
