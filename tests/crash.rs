@@ -14,27 +14,26 @@ use switchback_lab::ServerKind;
 const BEFORE: u64 = 500;
 
 fn servers_are_killed_under(load: Steady) -> Result {
-    let mut cluster = Cluster::start_with(Plan {
+    let cluster = Cluster::start_with(Plan {
         servers: vec![ServerKind::Nginx; 2],
         pools: vec![("web", vec![0, 1])],
         server_extra: "keepalive_requests 1000000;",
         ..Plan::default()
     })?;
-    let client = cluster.client().clone();
     let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
     let body = Documents::of(&cluster.lab)?.small;
-    let ((), served) = load.run_beside(&client, vip, ("/small", &body), || {
+    let ((), served) = load.run_beside(cluster.client(), vip, (body.path, &body.body), || {
         for node in [0, 1] {
-            let of_node = |cluster: &Cluster, wanted: &dyn Fn(&serde_json::Value) -> bool| {
+            let of_node = |wanted: &dyn Fn(&serde_json::Value) -> bool| {
                 let state = || Ok(cluster.switch_status()?["nodes"][node].clone());
                 wait_until("the switch's view of the node", PATIENCE, state, wanted)
             };
-            let before = of_node(&cluster, &|_| true)?["requests"].as_u64().unwrap_or_default();
-            of_node(&cluster, &|seen| seen["requests"].as_u64() > Some(before + BEFORE))?;
+            let before = of_node(&|_| true)?["requests"].as_u64().unwrap_or_default();
+            of_node(&|seen| seen["requests"].as_u64() > Some(before + BEFORE))?;
             cluster.kill_server(node)?;
-            of_node(&cluster, &|seen| seen["listeners"][0]["state"] == "no listener")?;
+            of_node(&|seen| seen["listeners"][0]["state"] == "no listener")?;
             cluster.start_server(node)?;
-            of_node(&cluster, &|seen| seen["listeners"][0]["state"] == "up")?;
+            of_node(&|seen| seen["listeners"][0]["state"] == "up")?;
         }
         Ok(())
     })?;

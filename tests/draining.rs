@@ -25,15 +25,10 @@ fn start(nodes: usize) -> Result<Cluster> {
     })
 }
 
-fn beside<T>(
-    cluster: &mut Cluster,
-    load: Steady,
-    work: impl FnOnce(&mut Cluster) -> Result<T>,
-) -> Result<(T, Served)> {
-    let client = cluster.client().clone();
+fn beside<T>(cluster: &Cluster, load: Steady, work: impl FnOnce() -> Result<T>) -> Result<(T, Served)> {
     let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
     let body = Documents::of(&cluster.lab)?.small;
-    load.run_beside(&client, vip, ("/small", &body), || work(cluster))
+    load.run_beside(cluster.client(), vip, (body.path, &body.body), work)
 }
 
 /// What the switch says of a node.
@@ -49,8 +44,8 @@ fn assert_unharmed(served: &Served) {
 
 #[test]
 fn a_rolling_restart_costs_no_request_and_no_connection() -> Result {
-    let mut cluster = start(3)?;
-    let (drains, served) = beside(&mut cluster, LOAD, |cluster| {
+    let cluster = start(3)?;
+    let (drains, served) = beside(&cluster, LOAD, || {
         let mut drains = Vec::new();
         for node in 0..3 {
             let name = format!("node{node}");
@@ -58,10 +53,10 @@ fn a_rolling_restart_costs_no_request_and_no_connection() -> Result {
             let said = cluster.run(cluster.lab.switch(0), &["drain", &name])?.success()?;
             drains.push(start.elapsed());
             assert!(said.contains("free after"), "{said}");
-            let before = of_node(cluster, node, "requests")?;
+            let before = of_node(&cluster, node, "requests")?;
             cluster.stop_server(node)?;
             cluster.start_server(node)?;
-            assert_eq!(of_node(cluster, node, "requests")?, before, "requests while it was drained");
+            assert_eq!(of_node(&cluster, node, "requests")?, before, "requests while it was drained");
             let said = cluster.run(cluster.lab.switch(0), &["undrain", &name])?.success()?;
             assert_eq!(said, format!("node {name}: in service\n"));
         }
@@ -77,19 +72,17 @@ fn a_rolling_restart_costs_no_request_and_no_connection() -> Result {
 /// Their clients send nothing, and notice nothing.
 #[test]
 fn idle_connections_leave_a_draining_node_too() -> Result {
-    let mut cluster = start(2)?;
+    let cluster = start(2)?;
     let idle = Steady { pause: Duration::from_secs(3), ..LOAD };
-    let (took, served) = beside(&mut cluster, idle, |cluster| {
-        let both = |cluster: &Cluster| -> Result<Vec<u64>> {
-            (0..2).map(|node| of_node(cluster, node, "adopted")).collect()
-        };
-        wait_until("adoptions", PATIENCE, || both(cluster), |adopted| adopted.iter().sum::<u64>() == 200)?;
+    let (took, served) = beside(&cluster, idle, || {
+        let both = || -> Result<Vec<u64>> { (0..2).map(|node| of_node(&cluster, node, "adopted")).collect() };
+        wait_until("adoptions", PATIENCE, both, |adopted| adopted.iter().sum::<u64>() == 200)?;
         let start = Instant::now();
         cluster.run(cluster.lab.switch(0), &["drain", "node0"])?.success()?;
         let took = start.elapsed();
         assert_eq!(cluster.node_status(0)?["flows"], 0);
         // Until each of them has asked again.
-        wait_until("requests", PATIENCE, || both(cluster), |adopted| adopted[1] >= 200)?;
+        wait_until("requests", PATIENCE, both, |adopted| adopted[1] >= 200)?;
         Ok(took)
     })?;
     println!("{} requests, drained in {took:?}", served.requests);
@@ -112,7 +105,7 @@ fn a_node_drains_itself_and_names_are_checked() -> Result {
     for (host, name) in [(cluster.lab.switch(0), "node7"), (cluster.lab.node(0), "node1")] {
         let output = cluster.run(host, &["drain", name])?;
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = output.stderr;
         assert!(said.contains(name), "{said}");
     }
     cluster.down()
@@ -121,9 +114,9 @@ fn a_node_drains_itself_and_names_are_checked() -> Result {
 /// `drain = true` in the file.
 #[test]
 fn a_reload_drains_a_node() -> Result {
-    let mut cluster = start(2)?;
+    let cluster = start(2)?;
     let mut plan = cluster.plan.clone();
-    let ((), served) = beside(&mut cluster, LOAD, |cluster| {
+    let ((), served) = beside(&cluster, LOAD, || {
         plan.node_lines = vec![(0, "drain = true".to_owned())];
         cluster.write_config(&plan)?;
         let said = cluster.run(cluster.lab.switch(0), &["reload"])?.success()?;

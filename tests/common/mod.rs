@@ -9,6 +9,7 @@
 pub mod http;
 pub mod packets;
 pub mod responses;
+pub mod steady;
 pub mod traces;
 
 use std::fmt::Write;
@@ -18,8 +19,12 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use serde_json::Value;
-use switchback_lab::{Host, Lab, Process, Role, ServerKind, ServerOptions, Signal, Topology};
+use switchback_lab::{
+    Host, Lab, Process, Role, Server, ServerKind, ServerOptions, Signal, SlowServerOptions, Topology,
+};
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T = ()> = std::result::Result<T, Error>;
@@ -73,8 +78,16 @@ pub struct Plan {
     pub topology: Topology,
     /// One node for each.
     pub servers: Vec<ServerKind>,
+    /// Slow servers instead, on all nodes.
+    pub slow_servers: Option<SlowServerOptions>,
     /// Names of the pools and indices of their nodes; `/img/` is for the pool `img`, all else for the first.
     pub pools: Vec<(&'static str, Vec<usize>)>,
+    /// How every pool chooses a node.
+    pub policy: &'static str,
+    /// Of every pool, if it matters.
+    pub queue_limit: Option<&'static str>,
+    /// More lines for single nodes of the configuration.
+    pub node_lines: Vec<(usize, String)>,
     /// Which nodes are given by their IPv6 address.
     pub ipv6_nodes: Vec<usize>,
     pub generic_xdp: bool,
@@ -94,7 +107,11 @@ impl Default for Plan {
         Plan {
             topology: Topology::Flat,
             servers: vec![ServerKind::Nginx; 2],
+            slow_servers: None,
             pools: vec![("web", vec![0]), ("img", vec![1])],
+            policy: "round-robin",
+            queue_limit: None,
+            node_lines: Vec::new(),
             ipv6_nodes: Vec::new(),
             generic_xdp: false,
             server_extra: "",
@@ -113,12 +130,16 @@ impl Plan {
         let used = |index: &usize| self.pools.iter().any(|(_, nodes)| nodes.contains(index));
         for index in (0..self.servers.len()).filter(used) {
             let (name, address) = (lab.node(index).name(), self.address(lab, index));
-            add(format!("[[node]]\nname = \"{name}\"\naddress = \"{address}\"\n\n"));
+            let lines = self.node_lines.iter().filter(|(node, _)| *node == index);
+            let lines: String = lines.map(|(_, lines)| format!("{lines}\n")).collect();
+            add(format!("[[node]]\nname = \"{name}\"\naddress = \"{address}\"\n{lines}\n"));
         }
         for (name, nodes) in &self.pools {
             let nodes: Vec<String> = nodes.iter().map(|index| format!("\"node{index}\"")).collect();
             let nodes = nodes.join(", ");
-            add(format!("[[pool]]\nname = \"{name}\"\nnodes = [{nodes}]\npolicy = \"round-robin\"\n\n"));
+            add(format!("[[pool]]\nname = \"{name}\"\nnodes = [{nodes}]\npolicy = \"{}\"\n", self.policy));
+            let limit = self.queue_limit.map(|limit| format!("queue_limit = \"{limit}\"\n"));
+            add(format!("{}\n", limit.unwrap_or_default()));
         }
         add("[[service]]\nname = \"shop\"\nlisten = [\"{vip4}:80\", \"[{vip6}]:80\"]\n\n".to_owned());
         add(format!("{}\n", self.routes));
@@ -136,6 +157,17 @@ impl Plan {
     }
 }
 
+fn start_server(lab: &Lab, plan: &Plan, node: usize) -> Result<Option<Server>> {
+    if let Some(options) = &plan.slow_servers {
+        lab.node(node).slow_server(options)?;
+        return Ok(None);
+    }
+    let own = plan.node_extra.iter().filter(|(index, _)| *index == node).map(|(_, extra)| *extra);
+    let extra = [plan.server_extra].into_iter().chain(own).collect::<Vec<_>>().join("\n");
+    let options = ServerOptions { extra, ..ServerOptions::default() };
+    Ok(Some(lab.node(node).server(plan.servers[node], &options)?))
+}
+
 /// A running cluster. Dropping it takes everything down; [`down`](Self::down) also checks how it ends.
 pub struct Cluster {
     pub lab: Lab,
@@ -143,6 +175,8 @@ pub struct Cluster {
     pub config: PathBuf,
     switch: Option<Process>,
     agents: Vec<Option<Process>>,
+    /// None where there is a slow one.
+    servers: Mutex<Vec<Option<Server>>>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -174,15 +208,11 @@ impl Cluster {
         let lab = lab.up()?;
         lab.add_document("img/small", &[b'#'; 200])?;
         lab.add_document("img/1m", &http::block(1))?;
-        for (index, &kind) in plan.servers.iter().enumerate() {
-            let own = plan.node_extra.iter().filter(|(node, _)| *node == index).map(|(_, extra)| *extra);
-            let extra = [plan.server_extra].into_iter().chain(own).collect::<Vec<_>>().join("\n");
-            let options = ServerOptions { extra, ..ServerOptions::default() };
-            lab.node(index).server(kind, &options)?;
-        }
+        let servers = (0..plan.servers.len()).map(|index| start_server(&lab, &plan, index));
+        let servers = Mutex::new(servers.collect::<Result<_>>()?);
         let config = lab.write_config_text(&plan.config(&lab))?;
         let agents = plan.servers.iter().map(|_| None).collect();
-        Ok(Cluster { lab, plan, config, switch: None, agents, _alone: alone })
+        Ok(Cluster { lab, plan, config, switch: None, agents, servers, _alone: alone })
     }
 
     /// Writes a changed configuration; nobody reads it until told.
@@ -207,6 +237,40 @@ impl Cluster {
         let mut command = Command::new(PROGRAM);
         command.args(["node", "--interface", "eth0", "--name", host.name(), "--config"]).arg(&self.config);
         Ok(host.spawn("agent", command)?)
+    }
+
+    fn servers(&self) -> MutexGuard<'_, Vec<Option<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn server(&self, node: usize) -> Result<Server> {
+        self.servers()[node].clone().ok_or_else(|| format!("node {node} has a slow server").into())
+    }
+
+    /// Ends a node's server in order.
+    pub fn stop_server(&self, node: usize) -> Result {
+        Ok(self.server(node)?.stop()?)
+    }
+
+    /// Kills a node's server with all its processes, of which the first may not be the one that serves.
+    pub fn kill_server(&self, node: usize) -> Result {
+        let server = self.server(node)?;
+        let process = server.process();
+        let main = process.pid();
+        let children = std::fs::read_to_string(format!("/proc/{main}/task/{main}/children"))?;
+        // The first would start others in the place of those that are killed before it.
+        process.kill()?;
+        for child in children.split_whitespace() {
+            kill(Pid::from_raw(child.parse()?), Signal::SIGKILL)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a node's server again.
+    pub fn start_server(&self, node: usize) -> Result {
+        let server = start_server(&self.lab, &self.plan, node)?;
+        self.servers()[node] = server;
+        Ok(())
     }
 
     /// Starts the switch and waits until it is ready.

@@ -1,6 +1,6 @@
 //! Explanations for people.
 
-use switchback_config::{Cluster, PolicyKind, Route};
+use switchback_config::{Balance, Cluster, PolicyKind, Route};
 use switchback_http::Body;
 use switchback_switch::explain::{
     Connection, Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then,
@@ -115,7 +115,9 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
             format!("{node}, to which the connection moves from {from}, {state}")
         }
     };
-    lines.add("policy", format!("{}: {}", pool.policy, in_words(pool.policy)));
+    let by =
+        if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
+    lines.add("policy", format!("{}: {}{by}", pool.policy, in_words(pool.policy)));
     lines.add("node", chosen);
     decided(lines, cluster, forwarded);
     let end = |what: &str| match forwarded.end {
@@ -160,7 +162,16 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
             )
         }
         (Ok(()), Flow::Moves(from), _) => {
-            format!("{by_l7}: {}, which has the connection, is not in the pool", cluster.nodes[from].name)
+            let (pool, name) = (&cluster.pools[forwarded.pool], &cluster.nodes[from].name);
+            let why = match pool.balance {
+                _ if !pool.nodes.contains(&from) => "is not in the pool",
+                Balance::Request => "is not the one that the policy chooses for this request",
+                Balance::Connection => "is drained",
+            };
+            format!("{by_l7}: {name}, which has the connection, {why}")
+        }
+        (Ok(()), Flow::Stays, _) if cluster.pools[forwarded.pool].balance == Balance::Request => {
+            format!("{by_l7}: the pool's policy is asked for each request")
         }
         (Ok(()), Flow::Stays, Some(true)) => "in XDP".to_owned(),
         (Ok(()), Flow::Stays, Some(false)) => format!("{by_l7}; in XDP {one_packet}"),
@@ -194,6 +205,13 @@ pub fn conditions(route: &Route) -> String {
 fn in_words(policy: PolicyKind) -> &'static str {
     match policy {
         PolicyKind::RoundRobin => "in turn, by weight",
+        PolicyKind::Random => "at random, by weight",
+        PolicyKind::LeastConnections => "the node with the fewest connections for its weight",
+        PolicyKind::TwoChoices => "of two at random, the node with fewer requests in flight",
+        PolicyKind::Hash => "the node that belongs to a part of the request",
+        PolicyKind::Fill => "one accept queue up to its limit, then the next",
+        PolicyKind::AcceptQueue => "the node with the most room in its accept queue",
+        PolicyKind::Latency => "of the nodes that are not busy, the one that answers fastest",
     }
 }
 
