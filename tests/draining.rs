@@ -58,7 +58,7 @@ fn a_rolling_restart_costs_no_request_and_no_connection() -> Result {
             cluster.start_server(node)?;
             assert_eq!(of_node(&cluster, node, "requests")?, before, "requests while it was drained");
             let said = cluster.run(cluster.lab.switch(0), &["undrain", &name])?.success()?;
-            assert_eq!(said, format!("node {name}: in service\n"));
+            assert_eq!(said, format!("node {name} drains no more\n"));
         }
         Ok(drains)
     })?;
@@ -96,11 +96,11 @@ fn idle_connections_leave_a_draining_node_too() -> Result {
 fn a_node_drains_itself_and_names_are_checked() -> Result {
     let cluster = start(2)?;
     let said = cluster.run(cluster.lab.node(1), &["drain", "node1"])?.success()?;
-    assert!(said.contains("node node1: draining") && said.contains("free after"), "{said}");
+    assert!(said.contains("node node1 drains") && said.contains("free after"), "{said}");
     let state = || Ok(cluster.switch_status()?["nodes"][1]["listeners"][0]["state"].clone());
     wait_until("the switch's view", PATIENCE, state, |state| state == "draining")?;
     let said = cluster.run(cluster.lab.node(1), &["undrain", "node1"])?.success()?;
-    assert!(said.contains("node node1: in service"), "{said}");
+    assert!(said.contains("node node1 drains no more"), "{said}");
     wait_until("the switch's view", PATIENCE, state, |state| state == "up")?;
     for (host, name) in [(cluster.lab.switch(0), "node7"), (cluster.lab.node(0), "node1")] {
         let output = cluster.run(host, &["drain", name])?;

@@ -99,7 +99,9 @@ fn ask(target: &Target, node: &str, on: bool) -> Result<Vec<PathBuf>, Failure> {
                 concerned.push(socket);
             }
             Response::Failed { message } => refusals.push(message),
-            Response::Status(_) => return Err(Failure::system("the process answered something else than was asked")),
+            Response::Status(_) => {
+                return Err(Failure::system("the process answered something else than was asked"));
+            }
         }
     }
     if concerned.is_empty() { Err(Failure::invalid(refusals.join("\n"))) } else { Ok(concerned) }
@@ -169,7 +171,8 @@ impl Progress {
     }
 
     fn show(&mut self, node: &str, left: Option<Left>) {
-        let is_due = self.shown.is_none_or(|(at, before)| before != left && (self.terminal || at.elapsed() >= LINE));
+        let is_due =
+            self.shown.is_none_or(|(at, before)| before != left && (self.terminal || at.elapsed() >= LINE));
         if !is_due {
             return;
         }

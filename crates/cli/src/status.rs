@@ -15,7 +15,8 @@ pub fn render(status: &Value) -> String {
 }
 
 fn switch(status: &Value) -> String {
-    let mut text = format!("switch, up {}, {} flows\n", uptime(status), show(&status["flows"]));
+    let mut text =
+        format!("switch, up {}, {} flows\n", duration(&status["uptime_s"]), show(&status["flows"]));
     for interface in items(&status["interfaces"]) {
         text += &format!("interface {}, XDP {}\n", show(&interface["name"]), show(&interface["mode"]));
     }
@@ -62,14 +63,62 @@ fn switch(status: &Value) -> String {
 }
 
 fn node(status: &Value) -> String {
+    let draining = if status["draining"].as_bool() == Some(true) { ", draining" } else { "" };
     let mut text = format!(
-        "node {} ({}), {} flows\ninterface {}\nVIPs {}\n",
+        "node {} ({}), {} flows{draining}\ninterface {}\nVIPs {}\nreports to {}\n",
         show(&status["name"]),
         show(&status["address"]),
         show(&status["flows"]),
         show(&status["interface"]),
         show(&status["vips"]),
+        show(&status["switches"]),
     );
+    let first_byte = match status["first_byte_us"].as_u64() {
+        Some(us) => format!("{}.{:03} ms", us / 1000, us % 1000),
+        None => "-".to_owned(),
+    };
+    let cpu = status["cpu"].as_f64().map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
+    text += &format!(
+        "requests in flight {}, first byte after {first_byte}, CPU {cpu}\n",
+        show(&status["in_flight"])
+    );
+
+    let mut listeners = Table::new(&[
+        ("POOL", Align::Left),
+        ("LISTENER", Align::Left),
+        ("STATE", Align::Left),
+        ("QUEUE", Align::Right),
+        ("LIMIT", Align::Right),
+    ]);
+    for listener in items(&status["listeners"]) {
+        let cells = ["pool", "address", "state", "queue_len", "queue_limit"];
+        listeners.row(cells.map(|key| show(&listener[key])));
+    }
+    text += &format!("\n{}", listeners.render(0));
+
+    if !items(&status["health"]).is_empty() {
+        let mut checks = Table::new(&[
+            ("POOL", Align::Left),
+            ("LISTENER", Align::Left),
+            ("CHECK", Align::Left),
+            ("STATE", Align::Left),
+            ("FOR", Align::Left),
+            ("LAST ERROR", Align::Left),
+        ]);
+        for check in items(&status["health"]) {
+            let cell = |key: &str| show(&check[key]);
+            let since = duration(&check["since_s"]);
+            checks.row([
+                cell("pool"),
+                cell("address"),
+                cell("check"),
+                cell("state"),
+                since,
+                cell("last_error"),
+            ]);
+        }
+        text += &format!("\n{}", checks.render(0));
+    }
     text += &counters("counters", &status["counters"], |name| {
         NodeCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", NodeCounter::help)
     });
@@ -114,8 +163,9 @@ fn show(value: &Value) -> String {
     }
 }
 
-fn uptime(status: &Value) -> String {
-    let Some(seconds) = status["uptime_s"].as_f64() else { return "-".to_owned() };
+/// A number of seconds.
+fn duration(seconds: &Value) -> String {
+    let Some(seconds) = seconds.as_f64() else { return "-".to_owned() };
     // Whole seconds, whichever way the process counts them.
     let seconds = seconds as u64;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -164,12 +214,22 @@ mod tests {
     fn a_node_shows_itself() {
         let text = render(&json!({
             "role": "node", "name": "n1", "address": "192.0.2.21", "interface": "eth0",
-            "vips": ["192.0.2.100"], "flows": 1,
+            "vips": ["192.0.2.100"], "flows": 1, "draining": true, "in_flight": 3, "cpu": 0.254,
+            "first_byte_us": 4050, "switches": ["192.0.2.10"],
+            "listeners": [{"pool": "web", "address": "192.0.2.100:80", "state": "unhealthy", "queue_len": 2,
+                           "queue_limit": 511}],
+            "health": [{"pool": "web", "address": "192.0.2.100:80", "check": "GET /", "state": "down",
+                        "since_s": 61, "last_error": "the answer has status 503"}],
             "counters": {"adopted": 7},
         }));
         assert_eq!(
             text,
-            "node n1 (192.0.2.21), 1 flows\ninterface eth0\nVIPs 192.0.2.100\n\n\
+            "node n1 (192.0.2.21), 1 flows, draining\ninterface eth0\nVIPs 192.0.2.100\nreports to 192.0.2.10\n\
+             requests in flight 3, first byte after 4.050 ms, CPU 25%\n\n\
+             POOL  LISTENER        STATE      QUEUE  LIMIT\n\
+             web   192.0.2.100:80  unhealthy      2    511\n\n\
+             POOL  LISTENER        CHECK  STATE  FOR    LAST ERROR\n\
+             web   192.0.2.100:80  GET /  down   1 min  the answer has status 503\n\n\
              counters that are not zero\n  7  adopted  flows adopted\n"
         );
     }

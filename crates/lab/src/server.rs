@@ -67,13 +67,13 @@ pub struct Server {
 }
 
 #[derive(Clone, Debug)]
-struct Files {
-    directory: PathBuf,
-    root: PathBuf,
+pub(crate) struct Files {
+    pub(crate) directory: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Files {
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
 }
@@ -118,23 +118,38 @@ impl Host {
 
     /// Starts a server and waits until it listens on all its addresses.
     pub fn server(&self, kind: ServerKind, options: &ServerOptions) -> Result<Server> {
-        let first =
-            options.listen.first().ok_or_else(|| Error::Invalid("a server needs an address".to_owned()))?;
         let (word, configuration): (_, fn(&str, &Files, &ServerOptions) -> String) = match kind {
             ServerKind::Nginx => ("nginx", nginx_configuration),
             ServerKind::Apache => ("apache", apache_configuration),
             ServerKind::Caddy => ("caddy", caddy_configuration),
         };
+        self.start_server(
+            word,
+            &options.listen,
+            |files| configuration(self.name(), files, options),
+            |files, path| server_command(kind, path, files, options),
+        )
+    }
+
+    /// Makes the server's directory, writes its configuration there, starts it and waits until it listens.
+    pub(crate) fn start_server(
+        &self,
+        word: &str,
+        listen: &[SocketAddr],
+        configuration: impl FnOnce(&Files) -> String,
+        command: impl FnOnce(&Files, &str) -> Command,
+    ) -> Result<Server> {
+        let first = listen.first().ok_or_else(|| Error::Invalid("a server needs an address".to_owned()))?;
         let name = format!("{word}-{}", first.port());
         let root = document::root_of(self.lab_directory(), self.name())?;
         let files = Files { directory: self.directory().join(&name), root };
         let directory = &files.directory;
         fs::create_dir_all(directory).doing(|| format!("create {}", directory.display()))?;
         let path = files.path("server.conf");
-        fs::write(&path, configuration(self.name(), &files, options)).doing(|| format!("write {path}"))?;
-        let process = self.spawn(&name, server_command(kind, &path, &files, options))?;
+        fs::write(&path, configuration(&files)).doing(|| format!("write {path}"))?;
+        let process = self.spawn(&name, command(&files, &path))?;
         let server = Server { process, files };
-        self.wait_for_listeners(&server.process, &options.listen, READY_TIMEOUT)?;
+        self.wait_for_listeners(&server.process, listen, READY_TIMEOUT)?;
         Ok(server)
     }
 
@@ -204,11 +219,7 @@ fn server_command(kind: ServerKind, configuration: &str, files: &Files, options:
             command.args(["-p", &files.path(""), "-e", "stderr", "-c", configuration]);
             command
         }
-        ServerKind::Apache => {
-            let mut command = Command::new("apache2");
-            command.args(["-D", "FOREGROUND", "-f", configuration]);
-            command
-        }
+        ServerKind::Apache => apache_command(configuration),
         ServerKind::Caddy => {
             let mut command = Command::new("caddy");
             command.args(["run", "--adapter", "caddyfile", "--config", configuration]);
@@ -217,6 +228,17 @@ fn server_command(kind: ServerKind, configuration: &str, files: &Files, options:
             command
         }
     }
+}
+
+pub(crate) fn apache_command(configuration: &str) -> Command {
+    let mut command = Command::new("apache2");
+    command.args(["-D", "FOREGROUND", "-f", configuration]);
+    command
+}
+
+pub(crate) fn apache_modules(names: &[&str]) -> String {
+    let load = |name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n");
+    names.iter().map(load).collect()
 }
 
 fn nginx_configuration(host: &str, files: &Files, options: &ServerOptions) -> String {
@@ -257,10 +279,7 @@ http {{
 }
 
 fn apache_configuration(host: &str, files: &Files, options: &ServerOptions) -> String {
-    let modules: String = ["mpm_event", "authz_core", "headers"]
-        .iter()
-        .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
-        .collect();
+    let modules = apache_modules(&["mpm_event", "authz_core", "headers"]);
     let listen: String = options.listen.iter().map(|address| format!("Listen {address}\n")).collect();
     let access_log = if options.access_log {
         format!("CustomLog {} common\n", files.path("access.log"))

@@ -58,6 +58,7 @@ struct socket_facts {
         __u32 tsoffset;
         __u32 backlog;
         __u32 backlog_limit;
+        __u8 slot; /* of `adopting` */
 };
 
 static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)
@@ -84,6 +85,7 @@ static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h
                         facts->kind = SOCKET_LISTENER;
                         facts->backlog = tcp->inet_conn.icsk_inet.sk.sk_ack_backlog;
                         facts->backlog_limit = tcp->inet_conn.icsk_inet.sk.sk_max_ack_backlog;
+                        facts->slot = slot_of(tcp);
                 } else {
                         facts->kind = SOCKET_LIVE;
                         facts->rcv_nxt = tcp->rcv_nxt;
@@ -158,7 +160,7 @@ static __noinline int come_again(struct __sk_buff *skb, __u32 mark)
         return err;
 }
 
-static __always_inline __u16 saturated(__u32 value)
+static __always_inline __u16 saturated(__u64 value)
 {
         return value > 0xffff ? 0xffff : value;
 }
@@ -171,47 +173,97 @@ static __always_inline int is_owned(const struct sb_owned *flow, const struct ha
 static __always_inline int answer_adopted(struct handoff *h, const struct sb_owned *flow)
 {
         h->option.op = SB_OP_ADOPTED;
+        h->option.reason = SB_REASON_NONE;
         h->option.detail = 0;
         if (flow)
                 h->option.detail = bpf_htonl((__u32)flow->queue_len << 16 | flow->queue_limit);
         return ANSWER;
 }
 
-/* From here on the flow is this node's, if the kernel takes it. */
-static __always_inline void own(const struct handoff *h, const struct socket_facts *listener)
+/* This node does not want the flow: its second candidate gets it, or the switch hears of it. */
+static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enum sb_reason reason,
+                                   enum sb_node_counter counter)
+{
+        int passed = pass_on(skb, h);
+
+        return passed < 0 ? refuse(h, reason, counter) : passed;
+}
+
+/* A socket is being removed for the flow's sake: there is an entry, but no place in the accept queue yet. */
+static __always_inline int is_being_cured(const struct sb_owned *flow)
+{
+        return flow && flow->state == SB_OWN_ADOPTING && !flow->slot;
+}
+
+/* Nothing comes of the flow's adoption. */
+static __always_inline void forget(const struct handoff *h, struct sb_owned *flow)
+{
+        give_back(flow);
+        load_end(flow, flow->state);
+        bpf_map_delete_elem(&owned, &h->flow);
+}
+
+/*
+ * From here on the flow is this node's, if the kernel takes it. `before` is what was known of it; `taken` and `limit`
+ * are of the accept queue, in which its place is counted in `slot`.
+ */
+static __always_inline void own(const struct handoff *h, struct sb_owned *before, __u64 taken, __u32 limit,
+                                __u8 slot)
 {
         struct sb_owned flow = {
             .origin = bpf_ntohl(h->option.origin),
             .next = bpf_ntohl(h->option.next),
             .answered = h->ack,
             .followed = h->ack,
+            .asked = h->seq,
+            .again = !!(h->option.flags & SB_FLAG_AGAIN),
+            .keeps = !(h->option.flags & SB_FLAG_LAST),
             /* One less, so that note_requests() finds news. */
             .requests = bpf_ntohs(h->option.requests) - 1,
             .responses = bpf_ntohs(h->option.requests) - 1,
             .framing.allowed = ~0ULL,
             .body = !!(h->option.flags & SB_FLAG_BODY),
             .mss = bpf_ntohs(h->option.mss),
-            .queue_len = saturated(listener->backlog + 1),
-            .queue_limit = saturated(listener->backlog_limit),
+            .queue_len = saturated(taken + 1),
+            .queue_limit = saturated(limit),
+            .slot = slot,
             .options = h->option.flags & SB_SYN_ALL,
             .wscale = h->option.wscale,
             .state = SB_OWN_ADOPTING,
         };
 
+        if (before)
+                load_end(before, before->state);
         note_requests(&flow, h);
         sb_copy_v6(flow.switch_address, h->sender);
         bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
 }
 
-static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h,
+/* The place that an earlier packet has reserved for the flow, or a new one. */
+static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow,
                                  const struct socket_facts *listener)
 {
-        /* sk_acceptq_is_full(), include/net/sock.h: full is more than the limit. */
-        if (listener->backlog > listener->backlog_limit)
-                return refuse(h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
-        own(h, listener);
-        if (come_again(skb, MARK_CONFIRMED))
+        __u8 held = flow && flow->state == SB_OWN_ADOPTING ? flow->slot : 0;
+        __u8 slot = held ? held : listener->slot;
+        __u64 taken = listener->backlog;
+
+        if (!held)
+                taken += reserve(slot);
+        if (!held && is_full(taken, listener->backlog_limit, h->option.reason)) {
+                unreserve(slot);
+                if (is_being_cured(flow))
+                        forget(h, flow);
+                h->option.detail =
+                    bpf_htonl((__u32)saturated(taken) << 16 | saturated(listener->backlog_limit));
+                return decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
+        }
+        own(h, flow, taken, listener->backlog_limit, slot);
+        if (come_again(skb, MARK_CONFIRMED)) {
+                flow = bpf_map_lookup_elem(&owned, &h->flow);
+                if (flow)
+                        forget(h, flow);
                 return drop(SB_NODE_DROP_MALFORMED);
+        }
         if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (h->option.flags & SB_SYN_TSTAMP)
@@ -220,7 +272,7 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h,
         return assign(skb, h) ? TCX_DROP : TCX_PASS;
 }
 
-static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
+static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
 {
         struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
         __u32 mark = *(volatile __u32 *)&skb->mark;
@@ -232,7 +284,7 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
                 if (mark == MARK_BEHIND && !ours)
                         return TCX_DROP;
                 if (ours && flow->state == SB_OWN_ADOPTING) {
-                        bpf_map_delete_elem(&owned, &h->flow);
+                        forget(h, flow);
                         return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_FAILED);
                 }
                 /* No entry: the connection is over already, so there was one. */
@@ -255,11 +307,15 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         read_socket(skb, h, &facts);
         if (copy && flow->state == SB_OWN_ADOPTING)
                 return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+        if (draining && mark != MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED))
+                return decline(skb, h, SB_REASON_DRAINING, SB_NODE_REFUSED_DRAINING);
         switch (facts.kind) {
         case SOCKET_NONE:
-                return refuse(h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
+                if (is_being_cured(flow))
+                        forget(h, flow);
+                return decline(skb, h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
         case SOCKET_LISTENER:
-                return adopt(skb, h, &facts);
+                return adopt(skb, h, flow, &facts);
         case SOCKET_LIVE:
                 /* A server that is reading may keep the data from counting for a moment, but not for a copy. */
                 if (copy || (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0))
@@ -271,7 +327,7 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h)
         if (mark == MARK_CURED || facts.kind == SOCKET_REQUEST)
                 return drop(SB_NODE_DROP_STALE);
         /* The end of the old socket is not the end of the flow, and what follows has to wait for the new one. */
-        own(h, &facts);
+        own(h, flow, 0, 0, flow ? flow->slot : 0);
         if (come_again(skb, MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);
@@ -294,13 +350,13 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
             (flow && flow->state == SB_OWN_RELEASED)) {
-                if (h->option.flags & SB_FLAG_REQUEST)
+                if (h->option.flags & SB_FLAG_REQUEST || (is_owned(flow, h) && is_for_the_switch(flow, h)))
                         return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
                 return drop(SB_NODE_DROP_NO_SOCKET);
         }
         if (is_owned(flow, h)) {
                 if (h->option.flags & SB_FLAG_REQUEST) {
-                        flow->answered = facts.write_seq;
+                        note_beginning(flow, h, facts.write_seq);
                         sb_copy_v6(flow->switch_address, h->sender);
                 }
                 note_requests(flow, h);

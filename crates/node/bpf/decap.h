@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Reading a handoff packet, taking it off its tunnel, and turning it around into an answer. */
+/* Reading a handoff packet and taking it off its tunnel. */
 #ifndef NODE_DECAP_H
 #define NODE_DECAP_H
 
-/* Ethernet, outer IPv6, shim, inner IPv6 and TCP with options. */
-#define HEADERS_MAX (sizeof(struct ethhdr) + 2 * sizeof(struct ipv6hdr) + sizeof(struct sb_shim) + 60)
+/* Ethernet, outer IPv6, shim with both options, inner IPv6 and TCP with options. */
+#define HEADERS_MAX                                                                                          \
+        (sizeof(struct ethhdr) + 2 * sizeof(struct ipv6hdr) + sizeof(struct sb_shim) +                       \
+         sizeof(struct sb_second) + 60)
 
 struct handoff {
         struct sb_flow flow;
@@ -21,6 +23,7 @@ struct handoff {
         __u8 tcp_flags;
         __u8 icmp;      /* the inner packet is an ICMP error about a packet of the flow */
         __u8 congested; /* the outer header says so; RFC 6040 */
+        __u8 second;    /* type of the second option; 0: there is none */
 };
 
 /* What a handler wants done with the packet, besides the verdicts of linux/bpf.h. */
@@ -193,6 +196,32 @@ static __always_inline void fill_tag_input(struct sb_tag_input *input, const str
         __builtin_memcpy(input->option, &h->option.op, SB_TAGGED_LEN);
 }
 
+/* Everything between the outer and the inner IP header. */
+static __always_inline __u32 shim_len(const struct handoff *h)
+{
+        return sizeof(struct sb_shim) + (h->second ? sizeof(struct sb_second) : 0);
+}
+
+/* The options behind the Geneve header: ours, and perhaps the second one. */
+static __always_inline int read_options(struct handoff *h, const struct sb_shim *shim, const void *end)
+{
+        const struct sb_second *second = (const void *)(shim + 1);
+
+        if (shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
+            shim->option.length != (sizeof(struct sb_option) - 4) / 4)
+                return -1;
+        h->option = shim->option;
+        if (shim->geneve.ver_opt_len == sizeof(struct sb_option) / 4)
+                return 0;
+        if (shim->geneve.ver_opt_len != (sizeof(struct sb_option) + sizeof(*second)) / 4 ||
+            (const void *)(second + 1) > end || second->opt_class != bpf_htons(SB_OPTION_CLASS) ||
+            (second->type != SB_SECOND_TYPE && second->type != SB_SECOND_USED) ||
+            second->length != (sizeof(*second) - 4) / 4)
+                return -1;
+        h->second = second->type;
+        return 0;
+}
+
 static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct handoff *h,
                                                 const struct sb_node_settings *s)
 {
@@ -239,13 +268,9 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
                 return READ_PLAIN;
         shim = sb_at(data, sizeof(*eth) + h->outer_len);
         if (next_header != IPPROTO_UDP || (void *)(shim + 1) > end ||
-            shim->dest != bpf_htons(SB_GENEVE_PORT) ||
-            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 ||
-            shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
-            shim->option.length != (sizeof(struct sb_option) - 4) / 4)
+            shim->dest != bpf_htons(SB_GENEVE_PORT) || read_options(h, shim, end))
                 return READ_OTHER;
-        h->option = shim->option;
-        if (read_inner(skb, h, sizeof(*eth) + h->outer_len + sizeof(*shim), shim->geneve.protocol))
+        if (read_inner(skb, h, sizeof(*eth) + h->outer_len + shim_len(h), shim->geneve.protocol))
                 return READ_MALFORMED;
         fill_tag_input(&input, h, s);
         if (!sb_tag_valid(&s->sign, &s->accept, &input, &h->option))
@@ -257,10 +282,10 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
 #define DECAP_L3_IPV4 (1ULL << 7)
 #define DECAP_L3_IPV6 (1ULL << 8)
 
-/* Takes outer IP, UDP, Geneve and option away: what remains is the client's packet to the VIP. */
+/* Takes outer IP, UDP, Geneve and options away: what remains is the client's packet to the VIP. */
 static __noinline int decapsulate(struct __sk_buff *skb, const struct handoff *h)
 {
-        __s32 shrink = -(__s32)(h->outer_len + sizeof(struct sb_shim));
+        __s32 shrink = -(__s32)(h->outer_len + shim_len(h));
         int v4 = h->inner_len == sizeof(struct iphdr);
         void *data, *end;
         struct ethhdr *eth;
@@ -284,109 +309,6 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct handoff *
         if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         return TCX_PASS;
-}
-
-/* Timestamps as RFC 7323 appendix A aligns them, behind the fixed header. */
-struct tcp_with_timestamps {
-        struct tcphdr tcp;
-        __be32 mark; /* NOP, NOP, kind 8, length 10 */
-        __be32 tsval;
-        __be32 tsecr;
-};
-
-/* Sets the numbers from which the flow's next owner goes on. */
-static __always_inline int write_continuation(void *data, void *end, __u32 offset, const struct handoff *h)
-{
-        struct tcp_with_timestamps *header = sb_at(data, offset);
-
-        if ((void *)(&header->tcp + 1) > end)
-                return -1;
-        header->tcp.ack_seq = bpf_htonl(h->ack);
-        if (h->tsecr && (void *)(header + 1) <= end && header->mark == bpf_htonl(0x0101080a))
-                header->tsecr = bpf_htonl(h->tsecr);
-        return 0;
-}
-
-/*
- * Makes the handoff packet the answer to itself: `h->option` says what is answered. Without `whole`, the client's
- * data is cut off. The frame goes back to whoever delivered it, which on a routed path is the router.
- */
-static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const struct sb_node_settings *s,
-                             int whole)
-{
-        __u32 inner_ip_len = (__u32)h->inner_len + h->tcp_len + (whole ? h->payload : 0);
-        __u32 udp_len = sizeof(struct sb_shim) + inner_ip_len;
-        __u32 start = sizeof(struct ethhdr) + h->outer_len;
-        struct sb_tag_input input = {};
-        __u8 mac[ETH_ALEN];
-        void *data, *end;
-        struct ethhdr *eth;
-        struct sb_shim *shim;
-        __u64 tag;
-
-        if (bpf_skb_change_tail(skb, start + udp_len, 0))
-                return drop(SB_NODE_DROP_MALFORMED);
-        data = (void *)(long)skb->data;
-        end = (void *)(long)skb->data_end;
-        eth = data;
-        shim = sb_at(data, start);
-        if (data + sizeof(*eth) + sizeof(struct ipv6hdr) > end || (void *)(shim + 1) > end)
-                return drop(SB_NODE_DROP_MALFORMED);
-        __builtin_memcpy(mac, eth->h_source, ETH_ALEN);
-        __builtin_memcpy(eth->h_source, eth->h_dest, ETH_ALEN);
-        __builtin_memcpy(eth->h_dest, mac, ETH_ALEN);
-        if (h->outer_len == sizeof(struct iphdr)) {
-                struct iphdr *ip = (void *)(eth + 1);
-                __be32 address = ip->saddr;
-
-                ip->saddr = ip->daddr;
-                ip->daddr = address;
-                ip->tos = 0;
-                ip->ttl = SB_TTL;
-                ip->tot_len = bpf_htons(sizeof(*ip) + udp_len);
-                ip->check = 0;
-                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
-        } else {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                sb_copy_v6(&ip->saddr, s->address);
-                sb_copy_v6(&ip->daddr, h->sender);
-                ip->hop_limit = SB_TTL;
-                ip->payload_len = bpf_htons(udp_len);
-        }
-        shim->len = bpf_htons(udp_len);
-        shim->check = 0;
-        fill_tag_input(&input, h, s);
-        tag = sb_tag(&s->sign, &input);
-        __builtin_memcpy(h->option.tag, &tag, sizeof(tag));
-        shim->option = h->option;
-        start += sizeof(*shim);
-        if (h->inner_len == sizeof(struct iphdr)) {
-                struct iphdr *ip = sb_at(data, start);
-
-                if ((void *)(ip + 1) > end)
-                        return drop(SB_NODE_DROP_MALFORMED);
-                ip->tot_len = bpf_htons(inner_ip_len);
-                ip->check = 0;
-                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
-        } else {
-                struct ipv6hdr *ip = sb_at(data, start);
-
-                if ((void *)(ip + 1) > end)
-                        return drop(SB_NODE_DROP_MALFORMED);
-                ip->payload_len = bpf_htons(inner_ip_len - sizeof(*ip));
-        }
-        if (h->option.op == SB_OP_RELEASED && write_continuation(data, end, start + h->inner_len, h))
-                return drop(SB_NODE_DROP_MALFORMED);
-        return bpf_redirect(skb->ifindex, 0);
-}
-
-static __always_inline int refuse(struct handoff *h, enum sb_reason reason, enum sb_node_counter counter)
-{
-        count(counter);
-        h->option.op = SB_OP_REFUSED;
-        h->option.reason = reason;
-        return ANSWER_WHOLE;
 }
 
 /*

@@ -44,6 +44,8 @@ static __always_inline void note_requests(struct sb_owned *flow, const struct ha
                 *word = heads >> i & 1 ? *word | bit : *word & ~bit;
         }
         flow->requests = requests;
+        flow->asked_us = now_us();
+        load_requests(flow, more);
 }
 
 struct response_walk {
@@ -51,11 +53,12 @@ struct response_walk {
         struct sb_owned *flow;
 };
 
-static __always_inline void lose_track(struct sb_framing *framing)
+static __always_inline void lose_track(struct sb_framing *framing, const struct sb_owned *flow)
 {
         if (framing->state == SB_FRAMING_LOST)
                 return;
         framing_begin(framing, SB_FRAMING_LOST);
+        load_lose(flow);
         count(SB_NODE_LOST_TRACK);
 }
 
@@ -71,21 +74,25 @@ static long response_step(__u32 index, struct response_walk *walk)
                 /* Nobody has asked for it; or there are more requests than can be told apart. */
                 if (flow->requests == flow->responses ||
                     (__u16)(flow->requests - flow->responses) > SB_HEADS) {
-                        lose_track(&w->framing);
+                        lose_track(&w->framing, flow);
                         return 1;
                 }
                 w->head = is_head(flow, number);
+                load_first_byte(flow);
                 framing_begin(&w->framing, SB_FRAMING_HEAD);
         }
         framing_step(w);
         if (w->followed == FOLLOWED_NOT) {
-                lose_track(&w->framing);
+                lose_track(&w->framing, flow);
                 return 1;
         }
         if (w->followed == FOLLOWED_ENDS) {
+                if (w->framing.flags & SB_FRAMING_HAS_CLOSE)
+                        flow->keeps = 0;
                 framing_begin(&w->framing, SB_FRAMING_NONE);
                 w->followed = FOLLOWED_MORE;
                 flow->responses = number;
+                load_response();
                 count(SB_NODE_RESPONSES);
         }
         return w->at >= w->end;
@@ -105,7 +112,7 @@ static __noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *f
         if (flow->framing.state == SB_FRAMING_LOST)
                 return 0;
         if ((__s32)seen < 0) {
-                lose_track(&flow->framing);
+                lose_track(&flow->framing, flow);
                 return 0;
         }
         walk.flow = flow;

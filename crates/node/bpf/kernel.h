@@ -36,6 +36,7 @@ struct sock {
         struct sock_common __sk_common;
         __u32 sk_ack_backlog;
         __u32 sk_max_ack_backlog;
+        int sk_err;
 };
 
 struct inet_sock {
@@ -84,6 +85,7 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
                                    int attrs__sz) __ksym;
 
 #define TCP_ESTABLISHED 1
+#define TCP_FIN_WAIT1   4
 #define TCP_TIME_WAIT   6
 #define TCP_CLOSE       7
 #define TCP_CLOSE_WAIT  8

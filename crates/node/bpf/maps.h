@@ -36,6 +36,28 @@ struct {
         __uint(max_entries, 1 << 20);
 } closed SEC(".maps");
 
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_load);
+} load SEC(".maps");
+
+/* By address. Those that say nothing any more give way to others. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 64);
+        __type(key, __u8[16]);
+        __type(value, struct sb_listening_switch);
+} switches SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, SB_ADOPTING_SLOTS);
+        __type(key, __u32);
+        __type(value, struct sb_adopting);
+} adopting SEC(".maps");
+
 static __always_inline void count(__u32 counter)
 {
         __u64 *value = bpf_map_lookup_elem(&counters, &counter);

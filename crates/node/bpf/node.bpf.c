@@ -19,18 +19,33 @@
 #include "packet.h"
 #include "kernel.h"
 #include "maps.h"
+#include "load.h"
+#include "queue.h"
 #include "decap.h"
+#include "second.h"
+#include "answer.h"
 #include "follow.h"
+#include "outlive.h"
 #include "adopt.h"
 #include "release.h"
 
-static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h)
+/* A switch wants to be told how this node is doing. */
+static __always_inline int on_hello(const struct handoff *h)
 {
-        if ((h->option.op == SB_OP_ICMP) != h->icmp)
+        struct sb_listening_switch heard = {.heard_ns = bpf_ktime_get_ns()};
+
+        bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);
+        return drop(SB_NODE_HELLO);
+}
+
+static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
+                                      const struct sb_node_settings *s)
+{
+        if ((h->option.op == SB_OP_ICMP) != h->icmp || (h->second && h->option.op != SB_OP_ADOPT))
                 return drop(SB_NODE_DROP_MALFORMED);
         switch (h->option.op) {
         case SB_OP_ADOPT:
-                return on_adopt(skb, h);
+                return on_adopt(skb, h, s->draining);
         case SB_OP_FORWARD:
                 return on_forward(skb, h);
         case SB_OP_CONFIRM:
@@ -42,6 +57,8 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h)
         case SB_OP_ICMP:
                 count(SB_NODE_ICMP);
                 return deliver(skb, h);
+        case SB_OP_HELLO:
+                return on_hello(h);
         default:
                 return drop(SB_NODE_DROP_MALFORMED);
         }
@@ -60,7 +77,7 @@ int switchback_ingress(struct __sk_buff *skb)
                 return TCX_NEXT;
         switch (read_handoff(skb, &h, s)) {
         case READ_HANDOFF:
-                handled = on_handoff(skb, &h);
+                handled = on_handoff(skb, &h, s);
                 if (handled == ANSWER || handled == ANSWER_WHOLE)
                         return answer(skb, &h, s, handled == ANSWER_WHOLE);
                 return handled;
@@ -123,6 +140,8 @@ int switchback_egress(struct __sk_buff *skb)
                 return TCX_NEXT;
         if (owned_flow->state == SB_OWN_RELEASED)
                 return drop(SB_NODE_MUTED);
+        if (keep_back(skb, owned_flow, tcp, skb->len - start))
+                return TCX_DROP;
         follow_responses(skb, owned_flow, start, seq);
         return TCX_NEXT;
 }
@@ -162,11 +181,17 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         if (!owned_flow || owned_flow->state == SB_OWN_RELEASED)
                 return 0;
         if (new_state == TCP_ESTABLISHED) {
+                if (owned_flow->state == SB_OWN_ADOPTING) {
+                        /* tcp_get_cookie_sock() has put it into the accept queue before. */
+                        give_back(owned_flow);
+                        load_begin();
+                }
                 owned_flow->state = SB_OWN_OPEN;
                 return 0;
         }
-        if (owned_flow->state != SB_OWN_OPEN)
+        if (owned_flow->state != SB_OWN_OPEN || is_aborted(tcp, owned_flow, old_state))
                 return 0;
+        load_end(owned_flow, SB_OWN_OPEN);
         report = bpf_ringbuf_reserve(&closed, sizeof(*report), 0);
         if (report) {
                 report->flow = flow;

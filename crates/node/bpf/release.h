@@ -70,6 +70,9 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 /* The request may have been sent before the response was complete: its own numbers are too old. */
                 h->ack = flow->answered;
                 h->tsecr = flow->tsval;
+                /* The client waits for a response to a request before this one, which nobody can give any more. */
+                if (is_orphan(flow) && flow->again)
+                        return answer_release(h, SB_OP_RELEASED, SB_REASON_RESPONDING);
                 return answer_release(h, SB_OP_RELEASED, flow->reason);
         }
         read_socket(skb, h, &facts);
@@ -96,6 +99,7 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow->reason = abort && !is_unanswered(flow) ? SB_REASON_RESPONDING : SB_REASON_NONE;
         /* tcp_time_stamp_ms() and the socket's offset, include/net/tcp.h. */
         flow->tsval = (__u32)(bpf_ktime_get_ns() / 1000000) + facts.tsoffset;
+        load_end(flow, before);
         count(abort ? SB_NODE_ABORTED : SB_NODE_RELEASED);
         if (come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);

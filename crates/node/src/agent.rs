@@ -8,18 +8,20 @@ use std::time::Duration;
 
 use libbpf_rs::{OpenObject, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use serde_json::json;
+use nix::sys::signal::Signal;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Facts, Result, checks, interface, netns_cookie};
 use switchback_wire::{SB_GENEVE_PORT, address_bytes, read_from, sb_closed, sb_node_settings};
 
 use crate::addresses::Loopback;
-use crate::closed::Sender;
+use crate::closed;
+use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
+use crate::reports::Reporter;
+use crate::sender::Sender;
+use crate::signals::Signals;
 use crate::{Options, ROLE};
 
 /// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
@@ -45,7 +47,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // Addresses of an earlier agent that are VIPs no more go before the programs stop guarding them.
     loopback.remove_ours(|vip| plan.vips.contains(&vip))?;
     let mut storage = MaybeUninit::<OpenObject>::uninit();
-    let settings = settings(&plan, &options.interface)?;
+    let draining = plan.drain;
+    let settings = settings(&plan, &options.interface, draining)?;
     let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan.vips) {
         Ok(programs) => programs,
         Err(error) => {
@@ -60,11 +63,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .attach(&pins, &options.interface, index)
         .map_err(cannot_load)
         .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)));
-    let mut agent = Agent { options, plan, programs, loopback };
-    let ended = started.and_then(|()| agent.serve(&signals, &mut control, &sender));
+    let reporting = started.and_then(|()| {
+        let mut checks = Checks::new()?;
+        checks.set(plan.checks())?;
+        Ok((checks, Reporter::new(plan.cluster.reports.interval)?))
+    });
+    let (ended, mut loopback, programs) = match reporting {
+        Ok((checks, reporter)) => {
+            let drain = Drain { on: draining, by_command: false };
+            let mut agent = Agent { options, plan, programs, loopback, checks, reporter, sender, drain };
+            (agent.serve(&signals, &mut control), agent.loopback, agent.programs)
+        }
+        Err(error) => (Err(error), loopback, programs),
+    };
     // The addresses go first: without the programs the kernel would answer ARP for them.
-    let addresses = agent.loopback.remove_ours(|_| false);
-    let programs = agent.programs.remove(pins);
+    let addresses = loopback.remove_ours(|_| false);
+    let programs = programs.remove(pins);
     ended.and(addresses).and(programs)
 }
 
@@ -73,17 +87,29 @@ struct Agent<'obj, 'run> {
     plan: Plan,
     programs: Programs<'obj>,
     loopback: Loopback,
+    checks: Checks,
+    reporter: Reporter,
+    sender: Sender,
+    drain: Drain,
+}
+
+/// Whether the node adopts nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Drain {
+    on: bool,
+    /// Somebody has said so, and so it stays when the file is read again.
+    by_command: bool,
 }
 
 impl Agent<'_, '_> {
     /// Runs until a signal ends it.
-    fn serve(&mut self, signals: &Signals, control: &mut ControlServer, sender: &Sender) -> Result<()> {
-        let reports = RefCell::new(Vec::<sb_closed>::new());
+    fn serve(&mut self, signals: &Signals, control: &mut ControlServer) -> Result<()> {
+        let ended = RefCell::new(Vec::<sb_closed>::new());
         let closed = self.programs.closed()?;
         let ring = {
             let mut builder = RingBufferBuilder::new();
             let collect = |record: &[u8]| {
-                reports.borrow_mut().extend(read_from::<sb_closed>(record));
+                ended.borrow_mut().extend(read_from::<sb_closed>(record));
                 0
             };
             builder.add(&closed, collect).doing(|| "read the map closed")?;
@@ -96,17 +122,27 @@ impl Agent<'_, '_> {
         };
         eprintln!("node {name} ready on {interface}: {vips}");
         loop {
-            let mut waiting = [
-                PollFd::new(signals.fd.as_fd(), PollFlags::POLLIN),
-                PollFd::new(control.as_fd(), PollFlags::POLLIN),
-            ];
+            let waiting_for = [signals.as_fd(), control.as_fd(), self.reporter.as_fd(), self.checks.as_fd()];
+            let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             let tick = PollTimeout::try_from(TICK).expect("50 ms fit");
             match poll(&mut waiting, tick) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
             }
             ring.consume().doing(|| "read the map closed")?;
-            sender.send(&self.plan.sign, self.plan.address, &reports.take())?;
+            let packets: Vec<_> = ended
+                .take()
+                .iter()
+                .filter_map(|flow| closed::packet(&self.plan.sign, self.plan.address, flow))
+                .collect();
+            self.sender.send(self.plan.address, &packets)?;
+            if self.reporter.is_due()? {
+                self.reporter.measure(&self.programs)?;
+                self.report()?;
+            }
+            if self.checks.have_changed() {
+                self.report()?;
+            }
             control.accept_and_serve(|request| self.answer(request))?;
             match signals.next()? {
                 Some(Signal::SIGHUP) => match self.reload() {
@@ -123,21 +159,58 @@ impl Agent<'_, '_> {
         let answer = match request {
             Request::Status => self.status().map(Response::Status),
             Request::Reload {} => self.reload().map(|lines| Response::Done { lines }),
+            Request::Drain { node, on } => self.drain(&node, on).map(|lines| Response::Done { lines }),
         };
         answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
     }
 
-    fn status(&self) -> Result<serde_json::Value> {
-        Ok(json!({
-            "role": ROLE,
-            "name": self.options.name,
-            "interface": self.options.interface,
-            "pid": std::process::id(),
-            "address": self.plan.address,
-            "vips": self.plan.vips,
-            "flows": self.programs.flows()?,
-            "counters": self.programs.counters()?,
-        }))
+    /// Tells the switches how the listeners are doing, as far as that is known.
+    fn report(&mut self) -> Result<()> {
+        self.reporter.send(&self.plan, &self.checks, self.drain.on, &self.sender)
+    }
+
+    fn status(&mut self) -> Result<serde_json::Value> {
+        let mut status = self.reporter.status(&self.plan, &self.checks, self.drain.on, &self.programs)?;
+        status["role"] = ROLE.into();
+        status["name"] = self.options.name.as_str().into();
+        status["interface"] = self.options.interface.as_str().into();
+        status["pid"] = std::process::id().into();
+        status["address"] = self.plan.address.to_string().into();
+        status["vips"] = self.plan.vips.iter().map(|vip| vip.to_string()).collect();
+        status["counters"] = self.programs.counters()?.into_iter().collect();
+        Ok(status)
+    }
+
+    /// What a command says about draining. What changed, a line for each.
+    fn drain(&mut self, node: &str, on: bool) -> Result<Vec<String>> {
+        let name = &self.options.name;
+        if node != name {
+            return Err(Error::new(format!("this is node {name}, not {node}")));
+        }
+        let lines = self.set_drain(Drain { on, by_command: on })?;
+        if !on && self.plan.drain && !lines.is_empty() {
+            let again = "the configuration says drain = true, which the next reload goes by".to_owned();
+            return Ok([lines, vec![again]].concat());
+        }
+        Ok(lines)
+    }
+
+    fn set_drain(&mut self, drain: Drain) -> Result<Vec<String>> {
+        let before = self.drain;
+        if before.on != drain.on {
+            self.programs.set_settings(&settings(&self.plan, &self.options.interface, drain.on)?)?;
+        }
+        self.drain = drain;
+        if before.on == drain.on {
+            return Ok(Vec::new());
+        }
+        self.report()?;
+        let name = &self.options.name;
+        Ok(vec![if drain.on {
+            format!("node {name} drains: it adopts no more flows and keeps those it has")
+        } else {
+            format!("node {name} drains no more")
+        }])
     }
 
     /// Reads the configuration again and applies all of it or nothing. What changed, a line for each.
@@ -150,7 +223,8 @@ impl Agent<'_, '_> {
             ))
             .remedy("that needs a restart"));
         }
-        let settings = settings(&new, &self.options.interface)?;
+        let drain = Drain { on: new.drain || self.drain.by_command, ..self.drain };
+        let settings = settings(&new, &self.options.interface, drain.on)?;
         if let Err(error) = self.apply(&new, &settings) {
             // What was added goes again; if that fails too, the first error is the one to tell.
             let _ = self.keep_only(&new, &self.plan.vips.clone());
@@ -158,7 +232,11 @@ impl Agent<'_, '_> {
         }
         let lines = self.plan.cluster.diff(&new.cluster);
         let old = std::mem::replace(&mut self.plan, new);
+        self.drain = drain;
         self.keep_only(&old, &self.plan.vips.clone())?;
+        self.checks.set(self.plan.checks())?;
+        self.reporter.set_interval(self.plan.cluster.reports.interval)?;
+        self.report()?;
         Ok(lines)
     }
 
@@ -178,7 +256,7 @@ impl Agent<'_, '_> {
 }
 
 /// What the programs need to know.
-fn settings(plan: &Plan, name: &str) -> Result<sb_node_settings> {
+fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings> {
     let own: Vec<IpAddr> = interface::addresses(name)?;
     let is_own = |address: &&IpAddr| address.is_ipv4() && !plan.vips.contains(address);
     let arp_sender =
@@ -192,7 +270,7 @@ fn settings(plan: &Plan, name: &str) -> Result<sb_node_settings> {
         accept: plan.accept,
         netns_cookie: netns_cookie()?,
         arp_sender,
-        reserved: 0,
+        draining: draining.into(),
     })
 }
 
@@ -211,33 +289,4 @@ fn hold_port(address: &IpAddr) -> Result<UdpSocket> {
         .remedy("correct the node's address, or name the node that this machine is with --name"),
         _ => Error::cannot(format!("bind UDP port {port} on {address}"), error),
     })
-}
-
-/// SIGTERM, SIGINT and SIGHUP as something to wait for.
-struct Signals {
-    fd: SignalFd,
-    before: SigSet,
-}
-
-impl Signals {
-    fn take() -> Result<Signals> {
-        let ours: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
-        let doing = || "wait for signals";
-        let before = ours.thread_swap_mask(SigmaskHow::SIG_BLOCK).doing(doing)?;
-        let fd = SignalFd::with_flags(&ours, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).doing(doing)?;
-        Ok(Signals { fd, before })
-    }
-
-    /// The next signal that has arrived.
-    fn next(&self) -> Result<Option<Signal>> {
-        let arrived = self.fd.read_signal().doing(|| "read a signal")?;
-        Ok(arrived.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok()))
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        // Fails for an invalid set only, and this one came from the kernel.
-        let _ = self.before.thread_set_mask();
-    }
 }

@@ -1,7 +1,7 @@
 //! The node agent: makes a machine with an ordinary HTTP server a node of the cluster.
 //!
 //! The work on packets is done by the programs in `bpf/`. The agent loads them, holds the VIPs on `lo`, tells
-//! switches which flows have ended, and undoes all of it on SIGTERM. What it must get right is the order:
+//! switches which flows have ended and how the servers are doing, and undoes all of it on SIGTERM. What it must get right is the order:
 //! while a VIP is an address of this machine the programs have to be attached, because they keep the kernel
 //! from answering ARP for it and so from drawing the service away from the switch. Hence the programs and
 //! their maps are pinned ([`programs`]): a killed agent leaves a node that goes on adopting, and the next
@@ -10,8 +10,15 @@
 mod addresses;
 mod agent;
 mod closed;
+mod health;
+mod listeners;
+mod load;
+mod machine;
 mod plan;
 mod programs;
+mod reports;
+mod sender;
+mod signals;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
 

@@ -1,9 +1,9 @@
 //! What `cluster.toml` asks of this node.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::Cluster;
+use switchback_config::{Action, Cluster, Health};
 use switchback_runtime::Error;
 use switchback_wire::{keys, sb_key};
 
@@ -17,6 +17,19 @@ pub(crate) struct Plan {
     pub(crate) sign: sb_key,
     /// Also accepted; zeroes for none.
     pub(crate) accept: sb_key,
+    /// The file says that this node drains.
+    pub(crate) drain: bool,
+    /// What this node reports on; none twice.
+    pub(crate) listeners: Vec<PoolListener>,
+}
+
+/// A place at which this node serves a pool.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PoolListener {
+    /// Index of the pool.
+    pub(crate) pool: usize,
+    /// Where a service with a route to the pool listens.
+    pub(crate) address: SocketAddr,
 }
 
 impl Plan {
@@ -28,13 +41,13 @@ impl Plan {
     }
 
     fn new(cluster: Cluster, name: &str) -> Result<Plan, Error> {
-        let Some(node) = cluster.nodes.iter().find(|node| node.name == name) else {
+        let Some(index) = cluster.nodes.iter().position(|node| node.name == name) else {
             let names: Vec<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
             return Err(Error::new(format!("the configuration has no node {name}"))
                 .remedy(format!("it has {}", names.join(", ")))
                 .with_exit_status(1));
         };
-        let address = node.address;
+        let (address, drain) = (cluster.nodes[index].address, cluster.nodes[index].drain);
         let listen = cluster.services.iter().flat_map(|service| &service.listen);
         let mut vips: Vec<IpAddr> = listen.map(|vip| vip.ip()).collect();
         vips.sort_unstable();
@@ -42,8 +55,34 @@ impl Plan {
         let mut handoff_keys = cluster.keys.iter().map(|key| keys::handoff_key(key.as_bytes()));
         let (sign, accept) =
             (handoff_keys.next().unwrap_or_default(), handoff_keys.next().unwrap_or_default());
-        Ok(Plan { address, vips, sign, accept, cluster })
+        let listeners = listeners(&cluster, index);
+        Ok(Plan { address, vips, sign, accept, drain, listeners, cluster })
     }
+
+    /// The health checks that this node makes on itself.
+    pub(crate) fn checks(&self) -> Vec<(PoolListener, Health)> {
+        let check = |listener: &PoolListener| {
+            Some((listener.clone(), self.cluster.pools[listener.pool].health.clone()?))
+        };
+        self.listeners.iter().filter_map(check).collect()
+    }
+}
+
+/// Where a node serves the pools that it is in.
+fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
+    let mut listeners = Vec::new();
+    for service in &cluster.services {
+        for route in &service.routes {
+            if let Action::Pool(pool) = route.action
+                && cluster.pools[pool].nodes.contains(&node)
+            {
+                listeners.extend(service.listen.iter().map(|&address| PoolListener { pool, address }));
+            }
+        }
+    }
+    listeners.sort_unstable();
+    listeners.dedup();
+    listeners
 }
 
 /// The ports of all services: where the node's servers must listen. In order, none twice.

@@ -19,7 +19,8 @@ use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{
-    NodeCounter, address_bytes, bytes_of, read_from, sb_node_settings, sb_owned, sb_ownership,
+    NodeCounter, SB_FRAMING_LOST, address_bytes, address_from, bytes_of, read_from, sb_listening_switch,
+    sb_load, sb_node_settings, sb_owned, sb_ownership,
 };
 
 use crate::skeleton::{NodeSkel, NodeSkelBuilder, OpenNodeSkel};
@@ -119,12 +120,40 @@ impl<'obj> Programs<'obj> {
         MapHandle::try_from(&self.skeleton.maps.closed).doing(|| "open the map closed")
     }
 
-    /// Flows that this node answers.
-    pub(crate) fn flows(&self) -> Result<usize> {
+    /// What the programs have counted for reports.
+    pub(crate) fn load_sums(&self) -> Result<sb_load> {
+        read_load(&self.skeleton.maps.load)
+    }
+
+    /// What the flows that this node answers make together, found by looking at each: flows, and requests without a
+    /// whole response. That is slow, but forgets nothing.
+    pub(crate) fn walk(&self) -> Result<Walked> {
         let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
         let entries = entries.doing(|| "read the map owned")?;
-        let states = entries.filter_map(|(_, value)| read_from::<sb_owned>(&value)).map(|flow| flow.state);
-        Ok(states.filter(|&state| state != sb_ownership::SB_OWN_RELEASED as u8).count())
+        let mut walked = Walked::default();
+        for flow in entries.filter_map(|(_, value)| read_from::<sb_owned>(&value)) {
+            let is_open = flow.state == sb_ownership::SB_OWN_OPEN as u8;
+            let is_ours = flow.state != sb_ownership::SB_OWN_RELEASED as u8;
+            walked.flows += i64::from(is_open);
+            walked.owned += usize::from(is_ours);
+            if is_ours && u32::from(flow.framing.state) != SB_FRAMING_LOST {
+                walked.in_flight += i64::from(flow.requests.wrapping_sub(flow.responses));
+            }
+        }
+        Ok(walked)
+    }
+
+    /// The switches that have said that they want reports, and when: nanoseconds of CLOCK_MONOTONIC.
+    pub(crate) fn switches(&self) -> Result<Vec<(IpAddr, u64)>> {
+        let map = &self.skeleton.maps.switches;
+        let read = |key: Vec<u8>| {
+            // One may give way to another meanwhile.
+            let value = map.lookup(&key, MapFlags::ANY).doing(|| "read the map switches")?;
+            let heard = value.and_then(|value| read_from::<sb_listening_switch>(&value));
+            let address = <[u8; 16]>::try_from(key).ok().map(address_from);
+            Ok(address.zip(heard.map(|heard| heard.heard_ns)))
+        };
+        map.keys().filter_map(|key| read(key).transpose()).collect()
     }
 
     /// All counters by name, summed over the CPUs.
@@ -142,6 +171,33 @@ impl<'obj> Programs<'obj> {
         };
         NodeCounter::ALL.into_iter().map(read).collect()
     }
+}
+
+/// What [`Programs::walk`] has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// With a socket, as the programs count them.
+    pub(crate) flows: i64,
+    /// Requests without a whole response, on flows whose responses can be followed.
+    pub(crate) in_flight: i64,
+    /// Also those that are being adopted.
+    pub(crate) owned: usize,
+}
+
+/// The sums over all CPUs.
+fn read_load(map: &impl MapCore) -> Result<sb_load> {
+    let per_cpu = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).doing(|| "read the map load")?;
+    let mut sums = sb_load::default();
+    for cpu in per_cpu.iter().flatten().filter_map(|value| read_from::<sb_load>(value)) {
+        sums.requests += cpu.requests;
+        sums.responses += cpu.responses;
+        sums.abandoned += cpu.abandoned;
+        sums.flows += cpu.flows;
+        sums.ended += cpu.ended;
+        sums.first_bytes += cpu.first_bytes;
+        sums.waited_us += cpu.waited_us;
+    }
+    Ok(sums)
 }
 
 /// The programs with the automaton for responses, not loaded yet.

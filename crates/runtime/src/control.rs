@@ -35,6 +35,13 @@ pub enum Request {
     Status,
     /// Read the configuration again.
     Reload {},
+    /// Give a node no more flows, or give it some again.
+    Drain {
+        /// Its name in the configuration.
+        node: String,
+        /// Whether it is to drain.
+        on: bool,
+    },
 }
 
 /// What it answers.

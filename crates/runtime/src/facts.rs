@@ -7,7 +7,8 @@ use std::path::Path;
 use libbpf_rs::btf::{Btf, types::Func};
 
 use crate::interface;
-use crate::netlink::{Attributes, Request, Socket};
+use crate::listeners;
+use crate::netlink::Socket;
 use crate::pins;
 
 /// A machine as far as Switchback is concerned, seen from one network namespace.
@@ -90,36 +91,11 @@ fn capabilities() -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Asks for the TCP listeners and keeps those whose upper-layer protocol is MPTCP. A listener that is opened
-/// with MPTCP has such a TCP socket inside, so this needs no diagnosis module for MPTCP itself.
+/// The ports of listeners that speak MPTCP. This needs no diagnosis module for MPTCP itself.
 fn mptcp_ports() -> std::io::Result<Vec<u16>> {
-    /// linux/sock_diag.h, linux/inet_diag.h.
-    const SOCK_DIAG_BY_FAMILY: u16 = 20;
-    /// Asking for this brings the upper-layer protocol along.
-    const INET_DIAG_INFO: u8 = 2;
-    const INET_DIAG_ULP_INFO: u16 = 19;
-    const INET_ULP_INFO_NAME: u16 = 1;
-    /// A bit for each TCP state; the tenth is LISTEN.
-    const LISTENERS: u32 = 1 << 10;
-    const REQUEST_LEN: usize = 56;
-    const ANSWER_LEN: usize = 72;
-    let mut socket = Socket::sock_diag()?;
-    let mut ports = Vec::new();
-    for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
-        // struct inet_diag_req_v2: family, protocol, extensions, padding, states, an empty socket id.
-        let mut request = [0; REQUEST_LEN];
-        request[0] = family as u8;
-        request[1] = nix::libc::IPPROTO_TCP as u8;
-        request[2] = 1 << (INET_DIAG_INFO - 1);
-        request[4..8].copy_from_slice(&LISTENERS.to_ne_bytes());
-        for answer in socket.ask(Request::new(SOCK_DIAG_BY_FAMILY, &request).dump())? {
-            let protocol = Attributes::after(&answer, ANSWER_LEN).find(INET_DIAG_ULP_INFO);
-            let name = protocol.and_then(|info| Attributes::after(info.value, 0).find(INET_ULP_INFO_NAME));
-            if name.is_some_and(|name| name.value.starts_with(b"mptcp")) {
-                ports.push(u16::from_be_bytes([answer[4], answer[5]]));
-            }
-        }
-    }
+    let listeners = listeners::list(&mut Socket::sock_diag()?)?;
+    let mut ports: Vec<u16> =
+        listeners.iter().filter(|listener| listener.mptcp).map(|listener| listener.address.port()).collect();
     ports.sort_unstable();
     ports.dedup();
     Ok(ports)

@@ -13,6 +13,7 @@ pub mod control;
 mod error;
 pub mod facts;
 pub mod interface;
+pub mod listeners;
 pub mod netlink;
 pub mod pins;
 

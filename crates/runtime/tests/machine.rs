@@ -9,6 +9,7 @@ use nix::libc;
 use nix::sys::socket::{Backlog, SockaddrIn, bind, listen};
 use switchback_lab::{Lab, Role};
 use switchback_runtime::control::{ControlClient, ControlServer, Request, Response, find_sockets};
+use switchback_runtime::netlink::Socket;
 use switchback_runtime::pins::{PinDir, sweep};
 use switchback_runtime::{Facts, interface};
 
@@ -69,6 +70,42 @@ fn an_mptcp_listener_is_seen() -> Result<()> {
     })??;
     assert_eq!(node.enter(|| Facts::gather("eth0"))?.mptcp_ports, Ok(vec![8088]));
     drop(listening);
+    Ok(())
+}
+
+#[test]
+fn listeners_are_listed_with_their_queues() -> Result<()> {
+    let lab = Lab::builder().up()?;
+    let node = lab.node(0);
+    let v4 = node.tcp_listen((node.ipv4(), 80).into())?;
+    let dual = node.tcp_listen("[::]:81".parse()?)?;
+    let v6 = node.enter(|| {
+        let flags = nix::sys::socket::SockFlag::SOCK_CLOEXEC;
+        let (family, kind) = (nix::sys::socket::AddressFamily::Inet6, nix::sys::socket::SockType::Stream);
+        let fd = nix::sys::socket::socket(family, kind, flags, None)?;
+        nix::sys::socket::setsockopt(&fd, nix::sys::socket::sockopt::Ipv6V6Only, &true)?;
+        let address: std::net::SocketAddrV6 = "[::]:82".parse().expect("an address");
+        bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &nix::sys::socket::SockaddrIn6::from(address))?;
+        listen(&fd, Backlog::new(1)?)?;
+        nix::Result::Ok(fd)
+    })??;
+    listen(&v4, Backlog::new(5)?)?;
+    let _waiting = node.tcp_connect((node.ipv4(), 80).into(), Duration::from_secs(1))?;
+    let list = || switchback_runtime::listeners::list(&mut Socket::sock_diag()?);
+    let found = node.enter(list)??;
+    let shown: Vec<_> =
+        found.iter().map(|found| (found.address, found.only_v6, found.len, found.mptcp)).collect();
+    assert_eq!(
+        shown,
+        [
+            ((node.ipv4(), 80).into(), false, 1, false),
+            ("[::]:81".parse()?, false, 0, false),
+            ("[::]:82".parse()?, true, 0, false),
+        ]
+    );
+    assert_eq!((found[0].limit, found[2].limit), (5, 1));
+    drop((v4, dual, v6));
+    assert_eq!(node.enter(list)??, []);
     Ok(())
 }
 

@@ -111,7 +111,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         entry->next = p->seq + p->payload;
         entry->requests++;
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
-        p->handoff_flags = SB_FLAG_REQUEST;
+        p->handoff_flags = SB_FLAG_REQUEST | SB_FLAG_AGAIN;
         count(SB_SWITCH_EXPRESS);
         add_one(&express_by_node, entry->node);
         add_one(&express_by_service, vip->service);

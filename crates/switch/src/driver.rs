@@ -242,7 +242,8 @@ impl<'a> Driver<'a> {
         self.write_members(program);
         self.take_back(program);
         self.flush();
-        Ok(vec![format!("node {name}: {}", if on { "draining" } else { "in service" })])
+        let what = if on { "drains: its connections go to other nodes" } else { "drains no more" };
+        Ok(vec![format!("node {name} {what}")])
     }
 
     /// Asks the kernel for the way to every node and tells program and dispatcher.

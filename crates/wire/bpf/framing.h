@@ -51,7 +51,7 @@ static __always_inline int framing_head_ends(struct sb_framing *framing, int hea
         }
         if (head || status == 204 || status == 304)
                 return FOLLOWED_ENDS;
-        if (framing->flags == 0 || (framing->flags & both) == both)
+        if ((framing->flags & both) == 0 || (framing->flags & both) == both)
                 return FOLLOWED_NOT;
         if (framing->flags & SB_FRAMING_HAS_CHUNKED) {
                 framing->left = 0;
@@ -108,6 +108,9 @@ static __always_inline int framing_act(struct framing_walk *w, __u16 cell, __u8 
                 return FOLLOWED_MORE;
         case SB_FRAMING_COUNT:
                 return ++framing->left > SB_FRAMING_TRAILER_MAX ? FOLLOWED_NOT : FOLLOWED_MORE;
+        case SB_FRAMING_CLOSE:
+                framing->flags |= SB_FRAMING_HAS_CLOSE;
+                return FOLLOWED_MORE;
         case SB_FRAMING_HEAD_ENDS:
                 return framing_head_ends(framing, w->head);
         case SB_FRAMING_ENDS:

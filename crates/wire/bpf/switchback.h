@@ -75,6 +75,14 @@ enum sb_reason {
 #define SB_FLAG_BODY                                                                                         \
         0x40 /* `next` is inside a request's body: where the next request begins is not known yet */
 
+/* ADOPT, FORWARD with SB_FLAG_REQUEST: the connection ends with this request, or is none of HTTP/1 from here on. */
+#define SB_FLAG_LAST 0x20
+/*
+ * Likewise: the request is one packet, and it does no harm to make it twice (RFC 9110 section 9.2.2). If the server goes
+ * away before it answers, the client is not to know: another node answers.
+ */
+#define SB_FLAG_AGAIN 0x80
+
 /* Geneve base header, RFC 8926 section 3.4. */
 struct sb_geneve {
         __u8 ver_opt_len; /* option length in 4-byte words */
@@ -208,10 +216,12 @@ enum sb_framing_action {
         SB_FRAMING_COUNT = 8,     /* a byte of a trailer section, of which there are SB_FRAMING_TRAILER_MAX */
         SB_FRAMING_HEAD_ENDS = 9, /* RFC 9112 section 6.3 says what follows */
         SB_FRAMING_ENDS = 10,     /* the message is complete */
+        SB_FRAMING_CLOSE = 11,    /* the connection ends with this message */
 };
 
 #define SB_FRAMING_HAS_LENGTH  0x01
 #define SB_FRAMING_HAS_CHUNKED 0x02
+#define SB_FRAMING_HAS_CLOSE   0x04
 
 /* How far a message has been followed. */
 struct sb_framing {
@@ -352,9 +362,13 @@ struct sb_listening_switch {
         __u64 heard_ns; /* bpf_ktime_get_ns() of its last HELLO */
 };
 
-/* Adoptions that a listener has not seen yet: its address in the kernel is the key. */
+/*
+ * Adoptions that a listener has not seen yet. The key is a hash of the listener's address in the kernel, from 1 to
+ * SB_ADOPTING_SLOTS - 1; two listeners of one hash are refused adoptions a little early.
+ */
+#define SB_ADOPTING_SLOTS 256
 struct sb_adopting {
-        __u64 last_ns;
+        __u64 last_ns; /* bpf_ktime_get_ns() of the last change */
         __s64 count;
 };
 
@@ -384,11 +398,15 @@ struct sb_owned {
         __u16 queue_limit;
         __u8 options;
         __u8 wscale;
-        __u8 state;  /* enum sb_ownership */
-        __u8 body;   /* `next` is inside a request's body */
-        __u8 reason; /* enum sb_reason, of a released flow */
-        __u8 reserved;
+        __u8 state;     /* enum sb_ownership */
+        __u8 body;      /* `next` is inside a request's body */
+        __u8 reason;    /* enum sb_reason, of a released flow */
+        __u8 slot;      /* of the listener in whose `adopting` this flow counts; 0: in none */
         __u32 asked_us; /* when the last request arrived, of a clock that wraps */
+        __u32 asked;    /* sequence number of its first byte */
+        __u8 again;     /* SB_FLAG_AGAIN holds for it, and it has not been acknowledged */
+        __u8 keeps;     /* the connection goes on after it, as far as client and server have said */
+        __u8 reserved[2];
 };
 
 /* One flow whose socket is gone, from the node's program to its agent. */
@@ -443,6 +461,8 @@ struct sb_closed {
         X(REFUSED_NO_LISTENER, "adoptions refused: nobody listens")                                          \
         X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
         X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \
+        X(WITHHELD, "acknowledgments kept back of requests whose response has not begun")                    \
+        X(OUTLIVED, "flows that go on without the server that ended them")                                   \
         X(MUTED, "packets of released flows kept back")                                                      \
         X(ABORTED, "flows released before their request was complete")                                       \
         X(RESPONSES, "responses followed to their end")                                                      \

@@ -13,6 +13,8 @@ pub const SB_SYN_ALL: u32 = 15;
 pub const SB_FLAG_REQUEST: u32 = 16;
 pub const SB_FLAG_ABORT: u32 = 32;
 pub const SB_FLAG_BODY: u32 = 64;
+pub const SB_FLAG_LAST: u32 = 32;
+pub const SB_FLAG_AGAIN: u32 = 128;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_SECOND_TYPE: u32 = 2;
@@ -29,6 +31,7 @@ pub const SB_FRAMING_STATES: u32 = 128;
 pub const SB_FRAMING_TRAILER_MAX: u32 = 4096;
 pub const SB_FRAMING_HAS_LENGTH: u32 = 1;
 pub const SB_FRAMING_HAS_CHUNKED: u32 = 2;
+pub const SB_FRAMING_HAS_CLOSE: u32 = 4;
 pub const SB_MARK_STEP: u32 = 536870912;
 pub const SB_MARK_NEAR: u32 = 268435456;
 pub const SB_MARK_LATE: u32 = 67108864;
@@ -46,6 +49,7 @@ pub const SB_EXPRESS_ACCEPT: u32 = 16384;
 pub const SB_EXPRESS_NO_POOL: u32 = 65535;
 pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
+pub const SB_ADOPTING_SLOTS: u32 = 256;
 pub const SB_HEADS: u32 = 256;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
@@ -177,6 +181,7 @@ pub enum sb_framing_action {
     SB_FRAMING_COUNT = 8,
     SB_FRAMING_HEAD_ENDS = 9,
     SB_FRAMING_ENDS = 10,
+    SB_FRAMING_CLOSE = 11,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -326,8 +331,12 @@ pub struct sb_owned {
     pub state: __u8,
     pub body: __u8,
     pub reason: __u8,
-    pub reserved: __u8,
+    pub slot: __u8,
     pub asked_us: __u32,
+    pub asked: __u32,
+    pub again: __u8,
+    pub keeps: __u8,
+    pub reserved: [__u8; 2usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -518,6 +527,10 @@ pub enum NodeCounter {
     RefusedNoSocket,
     #[doc = "adoptions refused: the kernel would not"]
     RefusedFailed,
+    #[doc = "acknowledgments kept back of requests whose response has not begun"]
+    Withheld,
+    #[doc = "flows that go on without the server that ended them"]
+    Outlived,
     #[doc = "packets of released flows kept back"]
     Muted,
     #[doc = "flows released before their request was complete"]
@@ -545,7 +558,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 26] = [
+    pub const ALL: [NodeCounter; 28] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -560,6 +573,8 @@ impl NodeCounter {
         NodeCounter::RefusedNoListener,
         NodeCounter::RefusedNoSocket,
         NodeCounter::RefusedFailed,
+        NodeCounter::Withheld,
+        NodeCounter::Outlived,
         NodeCounter::Muted,
         NodeCounter::Aborted,
         NodeCounter::Responses,
@@ -590,6 +605,8 @@ impl NodeCounter {
             NodeCounter::RefusedNoListener => "refused_no_listener",
             NodeCounter::RefusedNoSocket => "refused_no_socket",
             NodeCounter::RefusedFailed => "refused_failed",
+            NodeCounter::Withheld => "withheld",
+            NodeCounter::Outlived => "outlived",
             NodeCounter::Muted => "muted",
             NodeCounter::Aborted => "aborted",
             NodeCounter::Responses => "responses",
@@ -621,6 +638,8 @@ impl NodeCounter {
             NodeCounter::RefusedNoListener => "adoptions refused: nobody listens",
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
+            NodeCounter::Withheld => "acknowledgments kept back of requests whose response has not begun",
+            NodeCounter::Outlived => "flows that go on without the server that ended them",
             NodeCounter::Muted => "packets of released flows kept back",
             NodeCounter::Aborted => "flows released before their request was complete",
             NodeCounter::Responses => "responses followed to their end",

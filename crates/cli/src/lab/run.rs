@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use switchback_lab::Error;
-use switchback_lab::experiment::proxies::{self, Options};
+use switchback_lab::experiment::{accept_queue, proxies};
 
 use crate::failure::Failure;
 
@@ -16,12 +16,14 @@ const INTERRUPTED: u8 = 130;
 #[derive(Subcommand)]
 pub enum Run {
     Proxies(Proxies),
+    AcceptQueue(AcceptQueue),
 }
 
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Run::Proxies(command) => command.run(),
+            Run::AcceptQueue(command) => command.run(),
         }
     }
 }
@@ -47,18 +49,80 @@ pub struct Proxies {
 
 impl Proxies {
     fn run(self) -> Result<(), Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::system(format!("find this program's own file: {error}")))?;
-        let options = Options { seconds: self.seconds, repetitions: self.repetitions, program };
-        let results =
-            proxies::run(&options, &mut |line| eprintln!("{line}")).map_err(|error| match error {
-                // ^C; there is nothing to say.
-                Error::TornDown => Failure::silent(INTERRUPTED),
-                error => error.into(),
-            })?;
+        let options = proxies::Options {
+            seconds: self.seconds,
+            repetitions: self.repetitions,
+            program: own_program()?,
+        };
+        let results = proxies::run(&options, &mut show_progress).map_err(failure)?;
         print!("{}", results.table());
         let files = [("proxies.csv", results.csv()), ("proxies.md", results.markdown())];
         files.iter().try_for_each(|(name, text)| write(&self.output, name, text))
+    }
+}
+
+/// Compare policies on two servers with short accept queues, as the paper on them did
+///
+/// One client opens connections at random times, which nftables and the policies random (with and without a look
+/// at the queue), fill and accept-queue give to the servers in turn. Prints a Markdown table; the output directory gets accept-queue.md, with facts about the
+/// machine, accept-queue.csv with every single measurement, and a plot of the average connection times as
+/// accept-queue.svg and accept-queue.png. Needs root, apache2, nft and the DejaVu fonts.
+#[derive(Args)]
+pub struct AcceptQueue {
+    /// Numbers of connections
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(default_values_t = accept_queue::DEFAULT_CONNECTIONS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    connections: Vec<u32>,
+    /// Within how many seconds the connections begin
+    #[arg(long, default_value_t = accept_queue::DEFAULT_SECONDS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How often each load is repeated
+    #[arg(long, value_name = "N", default_value_t = accept_queue::DEFAULT_REPETITIONS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Where the files go
+    #[arg(long, alias = "out", value_name = "DIR", default_value = "bench-out")]
+    output: PathBuf,
+}
+
+impl AcceptQueue {
+    fn run(self) -> Result<(), Failure> {
+        let options = accept_queue::Options {
+            connections: self.connections,
+            seconds: self.seconds,
+            repetitions: self.repetitions,
+            program: own_program()?,
+        };
+        let results = accept_queue::run(&options, &mut show_progress).map_err(failure)?;
+        print!("{}", results.table());
+        let files = [
+            ("accept-queue.csv", results.csv()),
+            ("accept-queue.md", results.markdown()),
+            ("accept-queue.svg", results.plot_svg()?),
+        ];
+        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
+        let picture = self.output.join("accept-queue.png");
+        results.plot_png(&picture)?;
+        eprintln!("{} written", picture.display());
+        Ok(())
+    }
+}
+
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| Failure::system(format!("find this program's own file: {error}")))
+}
+
+fn show_progress(line: &str) {
+    eprintln!("{line}");
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        // ^C; there is nothing to say.
+        Error::TornDown => Failure::silent(INTERRUPTED),
+        error => error.into(),
     }
 }
 

@@ -26,6 +26,7 @@
 //!    - `COUNT` adds 1 to `left` and rejects if that is above `SB_FRAMING_TRAILER_MAX`.
 //!    - `HEAD_ENDS`: see below. The cell's state has no meaning.
 //!    - `ENDS`: the message ends.
+//!    - `CLOSE` sets `HAS_CLOSE`: the server says that the connection ends with the message.
 //!
 //! A message that ends leaves `state`, `left`, `status` and `flags` at 0. `allowed` stays what it is: whoever
 //! begins a message sets it, to `u64::MAX` for any length. After a rejection the state is `LOST`.
@@ -36,9 +37,9 @@
 //! 1. The status is 101: the state becomes `LOST`. Another protocol follows.
 //! 2. The status is below 200, an interim response: `status`, `left` and `flags` become 0, the state `HEAD`.
 //! 3. The request was HEAD, or the status is 204 or 304: the message ends.
-//! 4. Both flags are set, or neither: the state becomes `LOST`. The server contradicts itself, or it ends the
+//! 4. Both of `HAS_LENGTH` and `HAS_CHUNKED` are set, or neither: the state becomes `LOST`. The server contradicts itself, or it ends the
 //!    response by closing the connection.
-//! 5. The flag is `HAS_CHUNKED`: the state becomes `CHUNK`.
+//! 5. It is `HAS_CHUNKED`: the state becomes `CHUNK`.
 //! 6. `left` is 0: the message ends. Otherwise the state becomes `BODY` with `SKIP`.
 
 mod builder;
@@ -49,9 +50,9 @@ use std::sync::LazyLock;
 
 use switchback_wire::sb_framing_action::*;
 use switchback_wire::{
-    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_HAS_CHUNKED, SB_FRAMING_HAS_LENGTH, SB_FRAMING_HEAD,
-    SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_TRAILER, SB_FRAMING_TRAILER_MAX,
-    sb_framing,
+    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_HAS_CHUNKED, SB_FRAMING_HAS_CLOSE, SB_FRAMING_HAS_LENGTH,
+    SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_TRAILER,
+    SB_FRAMING_TRAILER_MAX, sb_framing,
 };
 
 use crate::{Body, Limits, Reject};
@@ -66,6 +67,7 @@ const SKIP: u16 = SB_FRAMING_SKIP as u16;
 
 const HAS_LENGTH: u8 = SB_FRAMING_HAS_LENGTH as u8;
 const HAS_CHUNKED: u8 = SB_FRAMING_HAS_CHUNKED as u8;
+const HAS_CLOSE: u8 = SB_FRAMING_HAS_CLOSE as u8;
 
 const GO: u16 = SB_FRAMING_GO as u16;
 const REJECT: u16 = SB_FRAMING_REJECT as u16;
@@ -78,6 +80,7 @@ const CHUNK_BEGINS: u16 = SB_FRAMING_CHUNK_BEGINS as u16;
 const COUNT: u16 = SB_FRAMING_COUNT as u16;
 const HEAD_ENDS: u16 = SB_FRAMING_HEAD_ENDS as u16;
 const ENDS: u16 = SB_FRAMING_ENDS as u16;
+const CLOSE: u16 = SB_FRAMING_CLOSE as u16;
 
 /// The automaton for chunked bodies of requests, as strict as heads are. It begins in `SB_FRAMING_CHUNK`.
 ///
@@ -207,6 +210,7 @@ fn act(framing: &mut sb_framing, cell: u16, byte: u8, head: bool) -> Result<(), 
         }
         HEAD_ENDS => head_ends(framing, head),
         ENDS => begin(framing, NONE),
+        CLOSE => framing.flags |= HAS_CLOSE,
         _ => return Err(Reject::ALL[usize::from(cell & 0xff)]),
     }
     Ok(())
@@ -227,7 +231,7 @@ fn set_once(framing: &mut sb_framing, flag: u8, otherwise: Reject) -> Result<(),
 
 /// RFC 9112 section 6.3: how the end of the response is found.
 fn head_ends(framing: &mut sb_framing, head: bool) {
-    match (framing.status, framing.flags) {
+    match (framing.status, framing.flags & !HAS_CLOSE) {
         (101, _) => framing.state = LOST,
         (..200, _) => begin(framing, HEAD),
         (204 | 304, _) => begin(framing, NONE),
@@ -257,7 +261,7 @@ mod tests {
                 match cell >> 8 {
                     REJECT => assert!(low < Reject::ALL.len()),
                     HEAD_ENDS | ENDS => {}
-                    GO..=ENDS => assert!(rows[low].iter().any(|cell| cell >> 8 != REJECT), "{cell:#x}"),
+                    GO..=CLOSE => assert!(rows[low].iter().any(|cell| cell >> 8 != REJECT), "{cell:#x}"),
                     _ => panic!("{cell:#x} has no action"),
                 }
             }

@@ -2,10 +2,11 @@
 //! phrase, values, chunk extensions and trailers. What says where a response ends is read as strictly.
 
 use super::builder::{Builder, cell, only, reject};
-use super::{CHUNKED, DECIMAL, ENDS, GO, HEAD, HEAD_ENDS, LENGTH, NONE, STATUS, TRAILER, Table};
+use super::{CHUNKED, CLOSE, DECIMAL, ENDS, GO, HEAD, HEAD_ENDS, LENGTH, NONE, STATUS, TRAILER, Table};
 use crate::Reject;
 
-const VERSION: &[&[u8]] = &[b"H", b"T", b"T", b"P", b"/", b"1", b".", b"01", b" "];
+const VERSION: &[&[u8]] = &[b"H", b"T", b"T", b"P", b"/", b"1", b"."];
+const CLOSES: &[u8] = b"close";
 const CODE: &[&[u8]] = &[b"12345", b"0123456789", b"0123456789"];
 const ENCODING: &[&[u8]] = &[b"cC", b"hH", b"uU", b"nN", b"kK", b"eE", b"dD"];
 
@@ -13,18 +14,27 @@ pub(super) fn table() -> Table {
     let mut builder = Builder::new();
     let [fields, text, text_lf, head_lf] = builder.states();
 
-    let version_end = builder.sequence(HEAD, GO, VERSION, Reject::InvalidVersion);
-    let status_end = builder.sequence(version_end, STATUS, CODE, Reject::InvalidVersion);
+    let minor = builder.sequence(HEAD, GO, VERSION, Reject::InvalidVersion);
+    let [version_end] = builder.states();
+    // Without a word the connection ends after a response of HTTP/1.0 (RFC 9112 section 9.3); with one it may, too.
+    builder.fill(minor, |c| match c {
+        b'0' => cell(CLOSE, version_end),
+        b'1' => cell(GO, version_end),
+        _ => reject(Reject::InvalidVersion),
+    });
+    let code = builder.sequence(version_end, GO, &[b" "], Reject::InvalidVersion);
+    let status_end = builder.sequence(code, STATUS, CODE, Reject::InvalidVersion);
     builder.fill(status_end, |c| match c {
         b' ' => cell(GO, text),
         b'\r' => cell(GO, text_lf),
         _ => reject(Reject::InvalidVersion),
     });
 
-    let [length, digits, blanks, encoding] = builder.states();
-    builder.names(fields, GO, &[b"content-length", b"transfer-encoding"], |name| match name {
+    let [length, digits, blanks, encoding, option] = builder.states();
+    builder.names(fields, GO, &[b"content-length", b"transfer-encoding", b"connection"], |name| match name {
         b"content-length" => cell(LENGTH, length),
         b"transfer-encoding" => cell(CHUNKED, encoding),
+        b"connection" => cell(GO, option),
         _ => cell(GO, text),
     });
     builder.fill(text, rest_of_line(text, text_lf));
@@ -48,6 +58,30 @@ pub(super) fn table() -> Table {
     builder.set(encoding, b' ', cell(GO, encoding));
     builder.set(encoding, b'\t', cell(GO, encoding));
     builder.fill(encoding_end, value_ends);
+
+    // RFC 9110 section 7.6.1: a list, in which `close` may be anywhere.
+    let [other_option, closes_end] = builder.states();
+    let goes_on = |c| match c {
+        b',' => cell(GO, option),
+        c => rest_of_line(other_option, text_lf)(c),
+    };
+    builder.fill(other_option, goes_on);
+    let mut state = option;
+    for (index, wanted) in CLOSES.iter().enumerate() {
+        let next = if index + 1 == CLOSES.len() { closes_end } else { builder.states::<1>()[0] };
+        builder.fill(state, |c| match c {
+            b' ' | b'\t' if state == option => cell(GO, option),
+            c if c.eq_ignore_ascii_case(wanted) => cell(GO, next),
+            c => goes_on(c),
+        });
+        state = next;
+    }
+    builder.fill(closes_end, |c| match c {
+        b' ' | b'\t' => cell(GO, closes_end),
+        b',' => cell(CLOSE, option),
+        b'\r' => cell(CLOSE, text_lf),
+        c => goes_on(c),
+    });
 
     let [size_lf, before_extension, extension] = builder.states();
     let extension_begins = |c| match c {

@@ -4,8 +4,10 @@
 //! shown is separate, so that it can be tested without a lab. Numbers of one run compare with each other, not
 //! with those of another machine or day: all hosts share this machine's CPUs.
 
+pub mod accept_queue;
 mod cpu;
 mod machine;
+mod open_loop;
 pub mod proxies;
 mod report;
 mod statistics;
@@ -14,6 +16,7 @@ mod wrk;
 
 pub use cpu::CpuTimes;
 pub use machine::Machine;
+pub use open_loop::{Connections, Failures, OpenLoop, STALL};
 pub use statistics::Spread;
 pub use systems::System;
 pub use wrk::{Errors, LoadResult};

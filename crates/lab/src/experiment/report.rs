@@ -31,7 +31,8 @@ const COLUMNS: [(&str, bool); 12] = [
     ("of it receive", true),
 ];
 
-const ABSENT: &str = "–";
+/// Stands for what was not measured.
+pub(super) const ABSENT: &str = "–";
 
 /// The repetitions of one load on one system.
 struct Group<'a> {
@@ -176,26 +177,26 @@ fn cells(group: &Group<'_>, reference: &Group<'_>) -> [String; COLUMNS.len()] {
     ]
 }
 
-fn row<const N: usize>(cells: &[String; N]) -> String {
+pub(super) fn row<const N: usize>(cells: &[String; N]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+pub(super) fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| ABSENT.to_owned(), show)
 }
 
-fn with_extremes(spread: Option<Spread>, show: fn(f64) -> String) -> String {
+pub(super) fn with_extremes(spread: Option<Spread>, show: fn(f64) -> String) -> String {
     shown(spread, |Spread { min, median, max }| format!("{} ({}–{})", show(median), show(min), show(max)))
 }
 
 /// Of the medians.
-fn ratio(ours: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
+pub(super) fn ratio(ours: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
     let (ours, theirs) = (ours?.median, theirs?.median);
     (theirs > 0.0).then(|| ours / theirs)
 }
 
 /// `12,345`; below 1000 with one decimal, as it matters there.
-fn thousands(value: f64) -> String {
+pub(super) fn thousands(value: f64) -> String {
     if value < 1000.0 {
         return format!("{value:.1}");
     }

@@ -106,21 +106,26 @@ fn proxy(
 
 fn switchback(lab: &Lab, program: &Path) -> Result<Running> {
     let config = lab.write_config(&Cluster::with_policy("round-robin"))?;
+    let switch = start_switchback(lab, program, &config)?;
+    let meter = Some(CpuMeter::new(lab.switch(0), &switch)?);
+    Ok(Running { system: System::Switchback, address: (lab.vip4(), 80).into(), meter })
+}
+
+/// Starts the agents of all nodes and the first switch, waits until they are ready, and returns the switch.
+pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Process> {
     let start = |host: &Host, name: &str, words: &[&str]| -> Result<Process> {
         let mut command = Command::new(program);
-        command.args(words).args(["--interface", "eth0", "--config"]).arg(&config);
+        command.args(words).args(["--interface", "eth0", "--config"]).arg(config);
         host.spawn(name, command)
     };
     let mut daemons = Vec::new();
     for node in lab.nodes() {
         daemons.push(start(node, "switchback-node", &["node", "--name", node.name()])?);
     }
-    let host = lab.switch(0);
-    let switch = start(host, "switchback-switch", &["switch"])?;
+    let switch = start(lab.switch(0), "switchback-switch", &["switch"])?;
     daemons.push(switch.clone());
     daemons.iter().try_for_each(|daemon| daemon.wait_for_log("ready", READY).map(drop))?;
-    let meter = Some(CpuMeter::new(host, &switch)?);
-    Ok(Running { system: System::Switchback, address: (lab.vip4(), 80).into(), meter })
+    Ok(switch)
 }
 
 fn haproxy_command(_: &Path, file: &Path) -> Command {

@@ -7,3 +7,6 @@ mod follow;
 mod frames;
 mod fuzz;
 mod invariants;
+mod load;
+mod queue;
+mod second;

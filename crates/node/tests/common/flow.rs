@@ -25,10 +25,10 @@ pub struct World {
     pub client: IpAddr,
     pub vip: IpAddr,
     pub sniffer: Sniffer,
-    config: PathBuf,
-    raw: Raw,
-    ear: UdpSocket,
-    listener: TcpListener,
+    pub config: PathBuf,
+    pub raw: Raw,
+    pub ear: UdpSocket,
+    pub listener: TcpListener,
     next_port: Cell<u16>,
 }
 

@@ -129,6 +129,8 @@ pub struct Handoff {
     pub heads: u32,
     /// `SB_FLAG_*` of the next handoff packets.
     pub flags: u32,
+    /// Percent of the accept queue that an adoption may use.
+    pub share: u8,
 }
 
 impl Handoff {
@@ -143,7 +145,17 @@ impl Handoff {
         let key = keys::handoff_key(cluster.keys[0].as_bytes());
         // The sequence numbers wrap around within the first request.
         let origin = u32::MAX - 10;
-        Ok(Handoff { key, flow, origin, seq: origin, ack: 0x1234_5678, requests: 0, heads: 0, flags: 0 })
+        Ok(Handoff {
+            key,
+            flow,
+            origin,
+            seq: origin,
+            ack: 0x1234_5678,
+            requests: 0,
+            heads: 0,
+            flags: 0,
+            share: 100,
+        })
     }
 
     /// The client's packet with this data.
@@ -187,6 +199,9 @@ impl Handoff {
         };
         let mut option = handoff::option(op, &entry);
         option.flags |= self.flags as u8;
+        if op == sb_op::SB_OP_ADOPT {
+            option.reason = self.share;
+        }
         let mut out = Vec::new();
         handoff::encode(&mut out, &self.key, (switch, node, node), &self.flow, option, view, inner);
         out
@@ -228,6 +243,15 @@ pub fn answer(socket: &UdpSocket) -> Result<(sb_option, Vec<u8>)> {
     let start = size_of::<sb_geneve>();
     let option = read_from::<sb_option>(&buffer[start..len]).ok_or("too short for an option")?;
     Ok((option, buffer[start + size_of::<sb_option>()..len].to_vec()))
+}
+
+/// A counter of the host's network stack: of `TcpExt` in /proc/net/netstat.
+pub fn tcp_counter(host: &Host, name: &str) -> Result<u64> {
+    let shown = host.run(["cat", "/proc/net/netstat"])?.success()?;
+    let mut lines = shown.lines().filter_map(|line| line.strip_prefix("TcpExt: ")).map(str::split_whitespace);
+    let (names, values) = (lines.next().ok_or("no names")?, lines.next().ok_or("no values")?);
+    let value = names.zip(values).find(|(found, _)| *found == name).ok_or("no such counter")?.1;
+    Ok(value.parse()?)
 }
 
 /// Sees every packet that comes to a host, from the network header on.

@@ -21,7 +21,7 @@ mod tests;
 
 use std::time::Duration;
 
-use switchback_http::{Progress, Reject, Version, parse_head};
+use switchback_http::{Body, Progress, Reject, Version, parse_head};
 use switchback_policy::Ask;
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind};
@@ -39,6 +39,9 @@ pub use stats::{NodeStats, Stats};
 const RECENT: Duration = Duration::from_millis(100);
 /// After this time without an owner, an unknown flow is reset.
 const UNOWNED: Duration = Duration::from_millis(500);
+
+/// Methods that can be repeated and have no body (RFC 9110 section 9.2.2).
+const IDEMPOTENT: [&str; 5] = ["GET", "HEAD", "OPTIONS", "TRACE", "DELETE"];
 
 /// The time of an event, and the flow map as it is then.
 #[derive(Clone, Copy)]
@@ -371,7 +374,8 @@ impl Dispatcher {
             Next::Stays => {
                 self.give(&request, entry.node);
                 self.set_entry(flow, &after);
-                self.forward(flow, &after, &view, packet, SB_FLAG_REQUEST as u8);
+                let flags = SB_FLAG_REQUEST as u8 | request.flags(true);
+                self.forward(flow, &after, &view, packet, flags);
                 AtOnce::Forwarded
             }
             Next::Leaves(choice) => AtOnce::Not(choice),
@@ -447,8 +451,9 @@ impl Dispatcher {
                     return Verdict::Answer { reply: Reply::Status(404), head: is_head };
                 };
                 let key = self.plan.key(group, flow, &head);
+                let repeatable = IDEMPOTENT.contains(&head.method) && !head.tunnel && head.body == Body::None;
                 match mark::enter(&mut after, &head, data, &limits) {
-                    Ok(()) => Verdict::To(Request { group, key, service, after }),
+                    Ok(()) => Verdict::To(Request { group, key, service, repeatable, after }),
                     Err(reject) => refuse(reject, is_head),
                 }
             }

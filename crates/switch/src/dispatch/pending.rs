@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
-use switchback_wire::{SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::{SB_FLAG_AGAIN, SB_FLAG_LAST, SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
@@ -61,8 +61,20 @@ pub struct Request {
     pub key: Option<u64>,
     /// Whose it is.
     pub service: usize,
+    /// It does no harm to make it twice.
+    pub repeatable: bool,
     /// The flow's entry when the node that it has now gets the request.
     pub after: sb_flow_entry,
+}
+
+impl Request {
+    /// The flags that tell a node what to do if its server goes away. `again` if the client can be left to send the
+    /// request once more.
+    pub fn flags(&self, again: bool) -> u8 {
+        let last = if self.after.mode == sb_mode::SB_MODE_TUNNEL as u8 { SB_FLAG_LAST } else { 0 };
+        let again = if self.repeatable && again { SB_FLAG_AGAIN } else { 0 };
+        (last | again) as u8
+    }
 }
 
 /// One flow's request in progress.
@@ -84,6 +96,8 @@ pub struct Pending {
     pub choice: Option<NodeId>,
     /// Nodes that could not take it.
     pub tried: Vec<NodeId>,
+    /// A server has gone away before it answered.
+    pub is_second_try: bool,
     /// It has waited for a node with room.
     pub has_waited: bool,
     /// Set when the switch answers itself as soon as no node speaks on the flow.
@@ -122,9 +136,10 @@ impl Pending {
             due: now,
             held: Held::default(),
             sent: Held::default(),
-            request: Request { group: 0, key: None, service: 0, after: entry },
+            request: Request { group: 0, key: None, service: 0, repeatable: false, after: entry },
             choice: None,
             tried: Vec::new(),
+            is_second_try: false,
             has_waited: false,
             reply: None,
             abort: false,
@@ -150,6 +165,12 @@ impl Pending {
     /// A node has the flow.
     pub fn has_node(&self) -> bool {
         self.entry.mode != sb_mode::SB_MODE_HELD as u8
+    }
+
+    /// The flags that tell a node what to do if its server goes away.
+    pub fn flags(&self) -> u8 {
+        let alone = self.sent.iter().count() == 1 && self.acknowledged.is_none();
+        self.request.flags(alone && !self.is_second_try)
     }
 
     /// There is nothing that the node is to be asked for: neither a request nor an answer of the switch.
@@ -361,6 +382,7 @@ impl Pending {
         self.sent = Held::default();
         self.tried.clear();
         self.failed = false;
+        self.is_second_try = false;
         self.acknowledged = None;
         self.phase = Phase::Assembling;
     }

@@ -240,7 +240,7 @@ impl Dispatcher {
         pending.enter_request();
         self.give(&pending.request, pending.entry.node);
         self.set_entry(flow, &pending.entry);
-        let mut first = SB_FLAG_REQUEST as u8;
+        let mut first = SB_FLAG_REQUEST as u8 | pending.flags();
         for packet in pending.sent.iter() {
             self.forward(flow, &pending.entry, &packet.view, &packet.bytes, first);
             first = 0;
@@ -344,7 +344,7 @@ impl Dispatcher {
     fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
         let entry = pending.request.after;
         let share = self.plan.share(pending.request.group);
-        let mut message = Message { reason: share, ..sb_op::SB_OP_ADOPT.into() };
+        let mut message = Message { op: sb_op::SB_OP_ADOPT, flags: pending.flags(), reason: share };
         for packet in pending.sent.iter() {
             self.send(message, entry.node, flow, &entry, &packet.view, &packet.bytes);
             message = sb_op::SB_OP_FORWARD.into();

@@ -187,7 +187,6 @@ impl Dispatcher {
         {
             return;
         }
-        let Some(held) = HeldPacket::new(packet) else { return };
         let entry = sb_flow_entry {
             next: view.seq,
             mode: sb_mode::SB_MODE_HELD as u8,
@@ -195,7 +194,13 @@ impl Dispatcher {
             framing: Default::default(),
             ..latest
         };
+        if view.is_empty() {
+            self.on_end(&record.flow, &entry, packet, &view);
+            return;
+        }
+        let Some(held) = HeldPacket::new(packet) else { return };
         let mut pending = Pending::new(entry, at.now);
+        pending.is_second_try = true;
         pending.hold(&held);
         self.advance(at, &record.flow, &mut pending);
         self.keep(record.flow, pending);

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::skel::OpenSkel;
 use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut};
@@ -21,15 +21,19 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use switchback_runtime::netns_cookie;
 use switchback_wire::{
-    NodeCounter, address_bytes, bytes_of, read_from, sb_flow, sb_key, sb_node_settings, sb_owned,
+    NodeCounter, SB_ADOPTING_SLOTS, address_bytes, bytes_of, read_from, sb_adopting, sb_flow, sb_key,
+    sb_load, sb_node_settings, sb_owned,
 };
 
+use crate::machine::monotonic_ns;
 use crate::programs::{attach_tcx, open};
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
 
 /// The node's addresses, of which the first one is in the tags.
 pub const NODE: [&str; 2] = ["192.0.2.21", "2001:db8::21"];
+/// Other nodes.
+pub const SECOND: [&str; 2] = ["192.0.2.22", "2001:db8::22"];
 pub const VIPS: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 pub const PORT: u16 = 80;
 pub const SIGN: sb_key = sb_key { k0: 1, k1: 2 };
@@ -73,6 +77,15 @@ pub fn alone(work: impl FnOnce() + Send) {
     };
     let ended = std::thread::scope(|scope| scope.spawn(enter).join());
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// Clones come in a moment later, and what they do can be waited for.
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not yet: {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// SplitMix64.
@@ -157,13 +170,18 @@ impl Bench {
 
     /// Makes this the node's address.
     pub fn be(&self, node: &str) {
+        self.set(node, false);
+    }
+
+    /// Likewise, and whether it drains.
+    pub fn set(&self, node: &str, draining: bool) {
         let settings = sb_node_settings {
             address: address_bytes(address(node)),
             sign: SIGN,
             accept: ACCEPT,
             netns_cookie: netns_cookie().unwrap(),
             arp_sender: u32::from_ne_bytes([192, 0, 2, 21]),
-            ..Default::default()
+            draining: draining.into(),
         };
         self.skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).unwrap();
     }
@@ -175,6 +193,34 @@ impl Bench {
 
     pub fn put(&self, flow: &sb_flow, owned: &sb_owned) {
         self.skel.maps.owned.update(bytes_of(flow), bytes_of(owned), MapFlags::ANY).unwrap();
+    }
+
+    /// What the programs have counted for reports.
+    pub fn load(&self) -> sb_load {
+        crate::programs::read_load(&self.skel.maps.load).unwrap()
+    }
+
+    /// The switches that want reports.
+    pub fn switches(&self) -> Vec<IpAddr> {
+        let addresses = self.skel.maps.switches.keys().map(|key| key.try_into().expect("16 bytes"));
+        addresses.map(switchback_wire::address_from).collect()
+    }
+
+    /// Places that are reserved in accept queues.
+    pub fn reserved(&self) -> i64 {
+        let slots = (0..SB_ADOPTING_SLOTS).map(|slot| {
+            let value = self.skel.maps.adopting.lookup(&slot.to_ne_bytes(), MapFlags::ANY).unwrap();
+            read_from::<sb_adopting>(&value.expect("a slot of an array")).expect("its size").count
+        });
+        slots.sum()
+    }
+
+    /// Makes every listener seem to have so many places reserved, for so long.
+    pub fn reserve(&self, count: i64, since: Duration) {
+        let places = sb_adopting { last_ns: monotonic_ns() - since.as_nanos() as u64, count };
+        for slot in 0..SB_ADOPTING_SLOTS {
+            self.skel.maps.adopting.update(&slot.to_ne_bytes(), bytes_of(&places), MapFlags::ANY).unwrap();
+        }
     }
 
     pub fn forget(&self, flow: &sb_flow) {

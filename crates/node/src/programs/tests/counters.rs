@@ -106,6 +106,18 @@ impl Flows<'_> {
                 let known = self.next();
                 self.say(&Known { flow: flow(false, self.port, PORT + 1), ..known }, SB_OP_ADOPT, 0, REQUEST);
             }
+            RefusedDraining => {
+                bench.set(NODE[0], true);
+                self.say_of_next(SB_OP_ADOPT, 0, REQUEST);
+                bench.set(NODE[0], false);
+            }
+            PassedOn => {
+                let known = self.next();
+                let known = Known { flow: flow(false, self.port, PORT + 1), ..known };
+                let packet = known.hand_over_with(known.option(SB_OP_ADOPT), REQUEST, SECOND[0]);
+                bench.ingress(&to_us(&packet), 0);
+            }
+            Hello => self.say_of_next(SB_OP_HELLO, 0, b""),
             RefusedNoSocket => self.say_of_next(SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST),
             // Less than an MSS can be: the kernel does not take it.
             RefusedFailed => {

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::{
-    address_bytes, handoff, sb_flow, sb_flow_entry, sb_op, sb_option, sb_owned, sb_ownership,
+    SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, sb_flow,
+    sb_flow_entry, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -81,6 +82,26 @@ pub fn too_long(flow: &sb_flow, seq: u32, len: usize) -> Vec<u8> {
     packet
 }
 
+/// A second option without a type, a node or a tag.
+pub fn second_option() -> sb_second {
+    sb_second {
+        opt_class: (SB_OPTION_CLASS as u16).to_be(),
+        length: (size_of::<sb_second>() / 4 - 1) as u8,
+        ..Default::default()
+    }
+}
+
+/// Puts a second option into a handoff packet that has none.
+pub fn add_second(packet: &mut Vec<u8>, second: &sb_second) {
+    let header = if packet[0] >> 4 == 4 { 20 } else { 40 };
+    packet[header + 8] = ((size_of::<sb_option>() + size_of::<sb_second>()) / 4) as u8;
+    let at = header + size_of::<sb_shim>();
+    packet.splice(at..at, bytes_of(second).iter().copied());
+    let udp = (packet.len() - header) as u16;
+    packet[header + 4..header + 6].copy_from_slice(&udp.to_be_bytes());
+    repair(packet);
+}
+
 /// A flow, with what is to come next of it, and the server's end of its connection.
 pub struct Known {
     pub flow: sb_flow,
@@ -114,7 +135,8 @@ impl Known {
             requests: 1,
             ..Default::default()
         };
-        handoff::option(op, &entry)
+        let reason = if op == sb_op::SB_OP_ADOPT { SB_QUEUE_WHOLE as u8 } else { 0 };
+        sb_option { reason, ..handoff::option(op, &entry) }
     }
 
     /// The handoff packet with the client's next data, by IPv4.
@@ -128,6 +150,17 @@ impl Known {
         let mut out = Vec::new();
         handoff::encode(&mut out, &SIGN, (switch, node, node), &self.flow, option, view, inner);
         out
+    }
+
+    /// Likewise with another node to pass it on to.
+    pub fn hand_over_with(&self, option: sb_option, data: &[u8], second: &str) -> Vec<u8> {
+        let mut packet = self.hand_over(option, data);
+        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, data);
+        let view = TcpView::parse(&inner).expect("a TCP packet");
+        let node = address_bytes(address(second));
+        let tag = handoff::tag(&SIGN, node, &self.flow, &view, &option);
+        add_second(&mut packet, &sb_second { type_: SB_SECOND_TYPE as u8, node, tag, ..second_option() });
+        packet
     }
 
     /// What the node knows of the flow when the last request has its response.

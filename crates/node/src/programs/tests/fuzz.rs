@@ -28,8 +28,9 @@ pub struct Case {
     /// Of a clone of the ingress program's.
     mark: u32,
     leaves: bool,
-    /// The node's address.
+    /// The node's address, and whether it drains.
     pub node: &'static str,
+    draining: bool,
     pub flow: sb_flow,
     pub before: Option<sb_owned>,
 }
@@ -37,9 +38,9 @@ pub struct Case {
 impl Drop for Case {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Case { seed, number, frame, mark, leaves, node, flow, before } = self;
+            let Case { seed, number, frame, mark, leaves, node, draining, flow, before } = self;
             eprintln!("SWITCHBACK_FUZZ_SEED={seed}, number {number}: {frame:02x?}");
-            eprintln!("mark {mark:x}, leaves: {leaves}, at {node}");
+            eprintln!("mark {mark:x}, leaves: {leaves}, at {node}, draining: {draining}");
             eprintln!("{} to {}: {before:?}", flow.client(), flow.vip());
         }
     }
@@ -107,6 +108,8 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
         state: random.below(3) as u8,
         body: random.below(2) as u8,
         reason: random.below(9) as u8,
+        slot: random.pick(&[0, 0, 0, any as u8]),
+        asked_us: any as u32,
         ..Default::default()
     }
 }
@@ -150,8 +153,17 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>, least: usize) {
 
 fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<u8> {
     let any = random.next();
-    let ops = [SB_OP_ADOPT, SB_OP_FORWARD, SB_OP_RELEASE, SB_OP_PROBE, SB_OP_CONFIRM, SB_OP_ICMP]
-        .map(|op| op as u8);
+    let ops = [
+        SB_OP_ADOPT,
+        SB_OP_ADOPT,
+        SB_OP_FORWARD,
+        SB_OP_RELEASE,
+        SB_OP_PROBE,
+        SB_OP_CONFIRM,
+        SB_OP_ICMP,
+        SB_OP_HELLO,
+    ]
+    .map(|op| op as u8);
     let op = if random.one_in(16) { any as u8 } else { random.pick(&ops) };
     let icmp = (op == SB_OP_ICMP as u8) != random.one_in(16);
     let mut inner = inner_packet(random, known, icmp);
@@ -182,6 +194,12 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
     handoff::encode(&mut packet, &SIGN, (switch, to, to), &known.flow, option, &view, &inner);
     if random.one_in(8) {
         packet[1] |= if v6 { 0x30 } else { 3 };
+    }
+    if random.one_in(if op == SB_OP_ADOPT as u8 { 2 } else { 16 }) {
+        let node = address_bytes(address(SECOND[usize::from(v6 != random.one_in(8))]));
+        let (type_, tag) =
+            (random.pick(&[SB_SECOND_TYPE, SB_SECOND_TYPE, SB_SECOND_USED]) as u8, any.to_ne_bytes());
+        add_second(&mut packet, &sb_second { type_, node, tag, ..second_option() });
     }
     let mut frame = to_us(&packet);
     let signed_last = random.one_in(2);
@@ -266,7 +284,8 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, num
         1..3 => bench.flow(&flow),
         _ => Some(random_entry(random, known)),
     };
-    Case { seed, number, frame, mark, leaves, node, flow, before }
+    let draining = random.one_in(8);
+    Case { seed, number, frame, mark, leaves, node, draining, flow, before }
 }
 
 #[test]
@@ -286,7 +305,7 @@ fn whatever_comes_some_things_never_happen() {
                 known = known_flows(&bench, random);
             }
             let case = next_case(&bench, random, &known, seed, number);
-            bench.be(case.node);
+            bench.set(case.node, case.draining);
             bench.forget(&case.flow);
             if let Some(entry) = &case.before {
                 bench.put(&case.flow, entry);
@@ -303,6 +322,7 @@ fn whatever_comes_some_things_never_happen() {
         let counters = NodeCounter::ALL.map(|counter| (counter, bench.counter(counter)));
         let still: Vec<_> = counters.iter().filter(|(_, count)| *count == 0).collect();
         println!("{counters:?}");
+        assert!(bench.reserved() >= 0, "more places were given back than reserved");
         assert!(still.len() < 4, "part of the programs is never reached: {still:?}");
     });
 }

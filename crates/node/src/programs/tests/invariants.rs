@@ -3,8 +3,8 @@
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_OPTION_CLASS, SB_OPTION_TYPE,
-    SB_TTL, address_bytes, handoff, read_from, sb_flow, sb_key, sb_op, sb_option, sb_owned, sb_ownership,
-    sb_shim,
+    SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, handoff, read_from, sb_flow, sb_key, sb_op,
+    sb_option, sb_owned, sb_ownership, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -18,6 +18,7 @@ const ICMP: usize = 8;
 /// A handoff packet, taken apart. Offsets are in the frame.
 pub struct Handoff {
     pub option: sb_option,
+    pub second: Option<sb_second>,
     pub flow: sb_flow,
     /// Where the shim begins.
     pub shim: usize,
@@ -72,6 +73,13 @@ fn flow_of(packet: &[u8], header: usize, from_client: bool) -> Option<sb_flow> {
     })
 }
 
+fn read_second(bytes: &[u8]) -> Option<sb_second> {
+    let second: sb_second = read_from(bytes)?;
+    let known = [SB_SECOND_TYPE, SB_SECOND_USED].contains(&u32::from(second.type_));
+    let ours = u32::from(u16::from_be(second.opt_class)) == SB_OPTION_CLASS && second.length == 6;
+    (known && ours).then_some(second)
+}
+
 impl Handoff {
     /// The frame as a handoff packet that comes in, whatever its tag.
     pub fn read(frame: &[u8]) -> Option<Handoff> {
@@ -79,20 +87,25 @@ impl Handoff {
         if is_vip(&dest) { None } else { Self::parse(frame) }
     }
 
-    fn parse(frame: &[u8]) -> Option<Handoff> {
+    /// Likewise, or as an answer.
+    pub fn parse(frame: &[u8]) -> Option<Handoff> {
         let outer = ip_header(frame)?;
         let shim = ETHERNET + outer;
         let option: sb_option = read_from(frame.get(shim + 16..shim + SHIM)?)?;
         let ours = protocol(&frame[ETHERNET..], outer)? == 17
             && be16(frame, shim + 2)? == switchback_wire::SB_GENEVE_PORT as u16
-            && usize::from(frame[shim + 8]) == size_of::<sb_option>() / 4
             && u32::from(u16::from_be(option.opt_class)) == SB_OPTION_CLASS
             && u32::from(option.type_) == SB_OPTION_TYPE
             && usize::from(option.length) == size_of::<sb_option>() / 4 - 1;
         if !ours {
             return None;
         }
-        let inner = shim + SHIM;
+        let second = match usize::from(frame[shim + 8]) * 4 {
+            32 => None,
+            60 => Some(read_second(&frame[shim + SHIM..])?),
+            _ => return None,
+        };
+        let inner = shim + SHIM + second.map_or(0, |_| size_of::<sb_second>());
         let packet = &frame[inner..];
         let (header, version) = match be16(frame, shim + 10)? {
             0x0800 => (20, 4),
@@ -115,11 +128,11 @@ impl Handoff {
             let seq = be32(about, header + 4)?;
             let view = TcpView { tcp: header, data: 0, end: 0, seq, ack: 0, flags: 0 };
             let flow = flow_of(about, header, false)?;
-            return plain.then_some(Handoff { option, flow, shim, inner, end, view, icmp: true });
+            return plain.then_some(Handoff { option, second, flow, shim, inner, end, view, icmp: true });
         }
         let view = TcpView::parse(packet).filter(|_| next == 6)?;
         let flow = flow_of(packet, header, true)?;
-        Some(Handoff { option, flow, shim, inner, end, view, icmp: false })
+        Some(Handoff { option, second, flow, shim, inner, end, view, icmp: false })
     }
 
     pub fn tag(&self, key: &sb_key, node: &str) -> [u8; 8] {
@@ -178,6 +191,11 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         return;
     };
     let op = handoff.op();
+    let is_adoption = op == Some(sb_op::SB_OP_ADOPT);
+    assert!(
+        handoff.second.is_none() || is_adoption || verdict == Verdict::Drop,
+        "{op:?} with a second candidate"
+    );
     if is_released(case.before.as_ref()) && !is_released(after.as_ref()) {
         assert_eq!(op, Some(sb_op::SB_OP_ADOPT), "a mute flow may speak again");
     }
@@ -185,6 +203,9 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         Verdict::Next => panic!("a handoff packet goes on"),
         Verdict::Drop => {}
         Verdict::Pass => check_delivered(&handoff, frame, out, after.as_ref()),
+        Verdict::Redirect if Handoff::parse(out).and_then(|h| h.op()) == Some(sb_op::SB_OP_ADOPT) => {
+            check_passed_on(&handoff, frame, out);
+        }
         Verdict::Redirect => check_answer(&handoff, case, out),
     }
 }
@@ -219,12 +240,35 @@ fn check_delivered(handoff: &Handoff, frame: &[u8], out: &[u8], after: Option<&s
     }
 }
 
+/// An adoption goes to its second candidate, once, and as it is.
+fn check_passed_on(asked: &Handoff, frame: &[u8], out: &[u8]) {
+    let second = asked.second.expect("nobody to pass it on to");
+    assert_eq!((asked.op(), u32::from(second.type_)), (Some(sb_op::SB_OP_ADOPT), SB_SECOND_TYPE));
+    let passed = Handoff::parse(out).expect("a handoff packet");
+    assert_eq!(passed.second, Some(sb_second { type_: SB_SECOND_USED as u8, ..second }), "the second option");
+    assert_eq!(passed.option, sb_option { tag: second.tag, ..asked.option }, "the option");
+    let outer = ip_header(frame).expect("the outer header");
+    let (source, _) = addresses(&frame[ETHERNET..], outer).expect("the outer addresses");
+    assert_eq!(
+        addresses(&out[ETHERNET..], outer),
+        Some((source, second.node)),
+        "from the switch to the node"
+    );
+    assert!(outer == 40 || is_sealed(&out[ETHERNET..]), "the outer header's checksum");
+    assert_eq!(
+        (out.len(), &out[passed.inner..]),
+        (frame.len(), &frame[asked.inner..]),
+        "the client's packet"
+    );
+}
+
 /// An answer goes back where the packet came from, is signed, and has right lengths.
 fn check_answer(asked: &Handoff, case: &Case, out: &[u8]) {
     use sb_op::*;
     let Case { frame, node, .. } = case;
     let answer = Handoff::parse(out).expect("an answer is a handoff packet");
     assert!(answer.is_signed(&SIGN, node), "the tag of the answer");
+    assert!(answer.second.is_none(), "an answer with a second candidate");
     assert_eq!(
         [&out[..6], &out[6..12], &out[12..14]],
         [&frame[6..12], &frame[..6], &frame[12..14]],

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Turning a handoff packet around into the answer to itself. */
+#ifndef NODE_ANSWER_H
+#define NODE_ANSWER_H
+
+/* Timestamps as RFC 7323 appendix A aligns them, behind the fixed header. */
+struct tcp_with_timestamps {
+        struct tcphdr tcp;
+        __be32 mark; /* NOP, NOP, kind 8, length 10 */
+        __be32 tsval;
+        __be32 tsecr;
+};
+
+/* Sets the numbers from which the flow's next owner goes on. */
+static __always_inline int write_continuation(void *data, void *end, __u32 offset, const struct handoff *h)
+{
+        struct tcp_with_timestamps *header = sb_at(data, offset);
+
+        if ((void *)(&header->tcp + 1) > end)
+                return -1;
+        header->tcp.ack_seq = bpf_htonl(h->ack);
+        if (h->tsecr && (void *)(header + 1) <= end && header->mark == bpf_htonl(0x0101080a))
+                header->tsecr = bpf_htonl(h->tsecr);
+        return 0;
+}
+
+/*
+ * Back to whoever delivered it. What another node has passed on goes to the switch by a route of its own. Not inlined:
+ * the verifier allows no pointer arithmetic on the context.
+ */
+static __noinline int return_frame(struct __sk_buff *skb, const struct handoff *h)
+{
+        if (h->second == SB_SECOND_USED)
+                return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+        return bpf_redirect(skb->ifindex, 0);
+}
+
+/*
+ * Makes the handoff packet the answer to itself: `h->option` says what is answered. Without `whole`, the client's
+ * data is cut off. The frame goes back to whoever delivered it, which on a routed path is the router.
+ */
+static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const struct sb_node_settings *s,
+                             int whole)
+{
+        __u32 inner_ip_len = (__u32)h->inner_len + h->tcp_len + (whole ? h->payload : 0);
+        __u32 udp_len = sizeof(struct sb_shim) + inner_ip_len;
+        __u32 start = sizeof(struct ethhdr) + h->outer_len;
+        struct sb_tag_input input = {};
+        __u8 mac[ETH_ALEN];
+        void *data, *end;
+        struct ethhdr *eth;
+        struct sb_shim *shim;
+        __u64 tag;
+
+        if (h->second && remove_second(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (bpf_skb_change_tail(skb, start + udp_len, 0))
+                return drop(SB_NODE_DROP_MALFORMED);
+        data = (void *)(long)skb->data;
+        end = (void *)(long)skb->data_end;
+        eth = data;
+        shim = sb_at(data, start);
+        if (data + sizeof(*eth) + sizeof(struct ipv6hdr) > end || (void *)(shim + 1) > end)
+                return drop(SB_NODE_DROP_MALFORMED);
+        __builtin_memcpy(mac, eth->h_source, ETH_ALEN);
+        __builtin_memcpy(eth->h_source, eth->h_dest, ETH_ALEN);
+        __builtin_memcpy(eth->h_dest, mac, ETH_ALEN);
+        if (h->outer_len == sizeof(struct iphdr)) {
+                struct iphdr *ip = (void *)(eth + 1);
+                __be32 address = ip->saddr;
+
+                ip->saddr = ip->daddr;
+                ip->daddr = address;
+                ip->tos = 0;
+                ip->ttl = SB_TTL;
+                ip->tot_len = bpf_htons(sizeof(*ip) + udp_len);
+                ip->check = 0;
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                sb_copy_v6(&ip->saddr, s->address);
+                sb_copy_v6(&ip->daddr, h->sender);
+                ip->hop_limit = SB_TTL;
+                ip->payload_len = bpf_htons(udp_len);
+        }
+        shim->len = bpf_htons(udp_len);
+        shim->check = 0;
+        fill_tag_input(&input, h, s);
+        tag = sb_tag(&s->sign, &input);
+        __builtin_memcpy(h->option.tag, &tag, sizeof(tag));
+        shim->option = h->option;
+        start += sizeof(*shim);
+        if (h->inner_len == sizeof(struct iphdr)) {
+                struct iphdr *ip = sb_at(data, start);
+
+                if ((void *)(ip + 1) > end)
+                        return drop(SB_NODE_DROP_MALFORMED);
+                ip->tot_len = bpf_htons(inner_ip_len);
+                ip->check = 0;
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = sb_at(data, start);
+
+                if ((void *)(ip + 1) > end)
+                        return drop(SB_NODE_DROP_MALFORMED);
+                ip->payload_len = bpf_htons(inner_ip_len - sizeof(*ip));
+        }
+        if (h->option.op == SB_OP_RELEASED && write_continuation(data, end, start + h->inner_len, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        return return_frame(skb, h);
+}
+
+static __always_inline int refuse(struct handoff *h, enum sb_reason reason, enum sb_node_counter counter)
+{
+        count(counter);
+        h->option.op = SB_OP_REFUSED;
+        h->option.reason = reason;
+        return ANSWER_WHOLE;
+}
+
+#endif

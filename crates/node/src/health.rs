@@ -1,0 +1,229 @@
+//! Health checks: the node asks its own servers at the VIPs, which are addresses of `lo`, and tells the switches what
+//! comes of it.
+//!
+//! Each check has a thread that sleeps most of the time, so that a server that does not answer holds up nothing else.
+//! The first answer decides alone; from then on it takes so many of the other kind in a row as the file says. Before the
+//! first answer nothing is known, and nothing is reported.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use serde_json::{Value, json};
+use switchback_config::{Check, Health as Settings};
+use switchback_runtime::{Doing, Result};
+
+use crate::plan::PoolListener;
+
+const USER_AGENT: &str = "switchback-health";
+
+/// What is known of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It has not been heard of yet.
+    Unknown,
+    Up,
+    Down,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Health::Unknown => "not checked yet",
+            Health::Up => "up",
+            Health::Down => "down",
+        })
+    }
+}
+
+/// What has come of one server's checks.
+#[derive(Clone, Debug)]
+struct History {
+    health: Health,
+    since: Instant,
+    /// How many in a row speak against `health`.
+    against: u32,
+    /// Of the last check that failed.
+    error: Option<String>,
+}
+
+impl History {
+    fn new(now: Instant) -> History {
+        History { health: Health::Unknown, since: now, against: 0, error: None }
+    }
+
+    /// One more check; true if that changes what is known.
+    fn add(&mut self, settings: &Settings, outcome: std::result::Result<(), String>, now: Instant) -> bool {
+        let found = if outcome.is_ok() { Health::Up } else { Health::Down };
+        self.error = outcome.err().or(self.error.take());
+        if found == self.health {
+            self.against = 0;
+            return false;
+        }
+        self.against += 1;
+        let enough = match self.health {
+            Health::Unknown => 1,
+            Health::Up => settings.fall,
+            Health::Down => settings.rise,
+        };
+        if self.against < enough {
+            return false;
+        }
+        *self = History { health: found, since: now, against: 0, error: self.error.take() };
+        true
+    }
+}
+
+struct Running {
+    listener: PoolListener,
+    settings: Settings,
+    history: Arc<Mutex<History>>,
+    /// The thread ends when this is dropped, after the check that it is at.
+    _stop: mpsc::Sender<()>,
+}
+
+impl Running {
+    fn history(&self) -> MutexGuard<'_, History> {
+        lock(&self.history)
+    }
+}
+
+/// A thread that has panicked has left nothing half done.
+fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All checks of this node.
+pub(crate) struct Checks {
+    running: Vec<Running>,
+    changed: Arc<EventFd>,
+}
+
+impl Checks {
+    pub(crate) fn new() -> Result<Checks> {
+        let changed = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        Ok(Checks { running: Vec::new(), changed: Arc::new(changed.doing(|| "make an event counter")?) })
+    }
+
+    /// Makes these checks and no others. What is known of a server stays, if it still is checked.
+    pub(crate) fn set(&mut self, wanted: Vec<(PoolListener, Settings)>) -> Result<()> {
+        let mut old = std::mem::take(&mut self.running);
+        for (listener, settings) in wanted {
+            // The index of the pool may have changed, its name is not known here: a check is known by all it does.
+            let same = |running: &Running| {
+                running.listener.address == listener.address && running.settings.check == settings.check
+            };
+            let before = old.iter().position(same).map(|index| old.swap_remove(index));
+            let running = match before {
+                Some(running) if running.settings == settings => Running { listener, ..running },
+                Some(running) => {
+                    let history = running.history().clone();
+                    start(listener, settings, history, &self.changed)?
+                }
+                None => start(listener, settings, History::new(Instant::now()), &self.changed)?,
+            };
+            self.running.push(running);
+        }
+        Ok(())
+    }
+
+    /// Whether a server has come up or gone down since the last call.
+    pub(crate) fn have_changed(&self) -> bool {
+        self.changed.read().is_ok()
+    }
+
+    /// What is known of a pool's server; None if it is not checked.
+    pub(crate) fn of(&self, listener: &PoolListener) -> Option<Health> {
+        let running = self.running.iter().find(|running| running.listener == *listener)?;
+        Some(running.history().health)
+    }
+
+    /// Each check for `status`; `name` is that of a pool.
+    pub(crate) fn status<'a>(&self, name: impl Fn(usize) -> &'a str) -> Value {
+        let one = |running: &Running| {
+            let history = running.history();
+            json!({
+                "pool": name(running.listener.pool),
+                "address": running.listener.address,
+                "check": running.settings.check.to_string(),
+                "state": history.health.to_string(),
+                "since_s": history.since.elapsed().as_secs(),
+                "last_error": history.error,
+            })
+        };
+        self.running.iter().map(one).collect()
+    }
+}
+
+/// Readable when [`Checks::have_changed`] is true.
+impl AsFd for Checks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changed.as_fd()
+    }
+}
+
+fn start(
+    listener: PoolListener,
+    settings: Settings,
+    history: History,
+    changed: &Arc<EventFd>,
+) -> Result<Running> {
+    let (stop, stopped) = mpsc::channel();
+    let history = Arc::new(Mutex::new(history));
+    let (ours, changed) = (Arc::clone(&history), Arc::clone(changed));
+    let (address, check) = (listener.address, settings.clone());
+    let run = move || {
+        loop {
+            let begun = Instant::now();
+            let outcome = try_once(address, &check.check, check.timeout);
+            if lock(&ours).add(&check, outcome, Instant::now()) {
+                // It only fails when nobody has looked for an unbelievably long time.
+                let _ = changed.write(1);
+            }
+            let rest = check.interval.saturating_sub(begun.elapsed());
+            if stopped.recv_timeout(rest) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("health".to_owned())
+        .spawn(run)
+        .doing(|| format!("start the health check of {address}"))?;
+    Ok(Running { listener, settings, history, _stop: stop })
+}
+
+/// One check; in words what was wrong.
+fn try_once(address: SocketAddr, check: &Check, timeout: Duration) -> std::result::Result<(), String> {
+    let Check::Http { path, host, status } = check else {
+        return TcpStream::connect_timeout(&address, timeout).map(drop).map_err(|error| error.to_string());
+    };
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .user_agent(USER_AGENT)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        // The environment's is not for addresses of this machine.
+        .proxy(None)
+        .build()
+        .into();
+    let mut request = agent.get(format!("http://{address}{path}")).header("Connection", "close");
+    if let Some(host) = host {
+        request = request.header("Host", host);
+    }
+    match request.call() {
+        Ok(answer) if status.iter().any(|good| good.contains(&answer.status().as_u16())) => Ok(()),
+        Ok(answer) => Err(format!("the answer has status {}", answer.status().as_u16())),
+        Err(ureq::Error::Timeout(_)) => Err(format!("no answer within {} ms", timeout.as_millis())),
+        Err(ureq::Error::Io(error)) => Err(error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What reports are made of: requests, responses, flows and the time between a request and its response.
+
+use std::time::Duration;
+
+use sb_op::*;
+use switchback_wire::packet::flags;
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+
+const HEAD_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+
+/// A flow that has been adopted with its first request, and what the switch and the server do with it.
+struct Adopted<'a> {
+    bench: &'a Bench,
+    known: Known,
+    requests: u16,
+}
+
+impl<'a> Adopted<'a> {
+    fn new(bench: &'a Bench, port: u16) -> Self {
+        Self::with_heads(bench, port, 0)
+    }
+
+    fn with_heads(bench: &'a Bench, port: u16, heads: u32) -> Self {
+        let mut known =
+            Known { flow: flow(port.is_multiple_of(2), port, PORT), seq: 1000, ack: 5000, socket: None };
+        let option = sb_option { detail: heads.to_be(), ..known.option(SB_OP_ADOPT) };
+        known.socket = Some(bench.adopt(&known.hand_over(option, REQUEST), &known.flow));
+        known.seq += REQUEST.len() as u32;
+        Adopted { bench, known, requests: 1 }
+    }
+
+    /// The switch says that there are so many requests more.
+    fn ask(mut self, more: u16) -> Self {
+        self.requests += more;
+        let option = sb_option {
+            requests: self.requests.to_be(),
+            flags: SB_FLAG_REQUEST as u8,
+            origin: 1000u32.to_be(),
+            ..self.known.option(SB_OP_FORWARD)
+        };
+        let frame = to_us(&self.known.hand_over(option, REQUEST));
+        assert_eq!(self.bench.ingress(&frame, 0).0, Verdict::Pass);
+        self
+    }
+
+    /// The server's data passes egress.
+    fn say(mut self, data: &[u8]) -> Self {
+        let numbers = (self.known.ack, self.known.seq);
+        self.bench.egress(&response(&self.known.flow, numbers, flags::ACK, false, data));
+        self.known.ack += data.len() as u32;
+        self
+    }
+
+    /// The server closes without having read the request, which kills the socket.
+    fn close(mut self) -> Self {
+        self.known.socket = None;
+        wait_until("the end of the flow", || self.bench.flow(&self.known.flow).is_none());
+        self
+    }
+
+    fn release(self, more_flags: u32) -> Self {
+        let option = sb_option {
+            flags: more_flags as u8,
+            origin: 1000u32.to_be(),
+            requests: self.requests.to_be(),
+            ..self.known.option(SB_OP_RELEASE)
+        };
+        let frame = to_us(&self.known.hand_over(option, b""));
+        assert_eq!(self.bench.ingress(&frame, 0).0, Verdict::Pass, "the RST for the socket");
+        self
+    }
+}
+
+/// A name, what happens to a flow, and by how much that moves requests, responses, abandoned, flows, ended and first bytes.
+type Row = (&'static str, for<'a> fn(&'a Bench, u16) -> Adopted<'a>, [u64; 6]);
+
+const ROWS: [Row; 11] = [
+    ("a request and its response", |bench, port| Adopted::new(bench, port).say(RESPONSE), [1, 1, 0, 1, 0, 1]),
+    (
+        "pipelined requests, of which the last one waits alone",
+        |bench, port| Adopted::new(bench, port).ask(2).say(&RESPONSE.repeat(3)),
+        [3, 3, 0, 1, 0, 1],
+    ),
+    (
+        "a response to HEAD, and one to GET",
+        |bench, port| Adopted::with_heads(bench, port, 1).say(HEAD_RESPONSE).ask(1).say(RESPONSE),
+        [2, 2, 0, 1, 0, 2],
+    ),
+    ("half a response", |bench, port| Adopted::new(bench, port).say(HEAD_RESPONSE), [1, 0, 0, 1, 0, 1]),
+    ("a close without a response", |bench, port| Adopted::new(bench, port).close(), [1, 0, 1, 1, 1, 0]),
+    (
+        "a close after the response",
+        |bench, port| Adopted::new(bench, port).say(RESPONSE).close(),
+        [1, 1, 0, 1, 1, 1],
+    ),
+    (
+        "a release",
+        |bench, port| {
+            let mut flow = Adopted::new(bench, port).say(RESPONSE);
+            // The server itself has yet to send what has been followed.
+            flow.known.ack = 5000;
+            flow.known.answer();
+            flow.release(0)
+        },
+        [1, 1, 0, 1, 1, 1],
+    ),
+    (
+        "a release of a request that is not answered",
+        |bench, port| Adopted::new(bench, port).release(SB_FLAG_ABORT),
+        [1, 0, 1, 1, 1, 0],
+    ),
+    (
+        "a response that cannot be followed, and a request after it",
+        |bench, port| Adopted::new(bench, port).ask(1).say(b"220 mail ready\r\n").ask(1).close(),
+        [2, 0, 2, 1, 1, 0],
+    ),
+    (
+        "an adoption that the kernel refuses",
+        |bench, port| {
+            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let failed = bench.counter(NodeCounter::RefusedFailed);
+            bench.send(&known.hand_over(sb_option { mss: 0, ..known.option(SB_OP_ADOPT) }, REQUEST));
+            wait_until("the refusal", || bench.counter(NodeCounter::RefusedFailed) > failed);
+            Adopted { bench, known, requests: 1 }
+        },
+        [1, 0, 1, 0, 0, 0],
+    ),
+    (
+        // The entry is made twice: before the old socket is removed and after that.
+        "a later connection from the same port",
+        |bench, port| {
+            let mut old = Adopted::new(bench, port);
+            let adopted = bench.counter(NodeCounter::Adopted);
+            old.known.seq += 1 << 20;
+            bench.send(&old.known.hand_over(old.known.option(SB_OP_ADOPT), REQUEST));
+            wait_until("the adoption", || bench.counter(NodeCounter::Adopted) > adopted);
+            old
+        },
+        [3, 0, 2, 2, 1, 0],
+    ),
+];
+
+fn sums(load: &sb_load) -> [u64; 6] {
+    [load.requests, load.responses, load.abandoned, load.flows, load.ended, load.first_bytes]
+}
+
+#[test]
+fn what_happens_to_flows_is_summed_up() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, (name, happens, expected)) in (50_000..).zip(ROWS) {
+            let before = sums(&bench.load());
+            let flow = happens(&bench, port);
+            let after = sums(&bench.load());
+            let moved: [u64; 6] = std::array::from_fn(|i| after[i] - before[i]);
+            assert_eq!(moved, expected, "{name}");
+            drop(flow);
+        }
+    });
+}
+
+#[test]
+fn the_time_to_the_first_byte_is_measured() {
+    const WAIT: Duration = Duration::from_millis(20);
+    alone(|| {
+        let bench = Bench::new();
+        let flow = Adopted::new(&bench, 50_000);
+        std::thread::sleep(WAIT);
+        let flow = flow.say(&RESPONSE[..1]);
+        std::thread::sleep(WAIT);
+        let _flow = flow.say(&RESPONSE[1..]);
+        let load = bench.load();
+        let waited = Duration::from_micros(load.waited_us);
+        assert!(load.first_bytes == 1 && (WAIT..WAIT * 2).contains(&waited), "{load:?}");
+    });
+}
+
+#[test]
+fn a_switch_that_says_hello_is_remembered() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = Known { flow: flow(true, 1, 1), seq: 0, ack: 0, socket: None };
+        let frame = to_us(&known.hand_over(known.option(SB_OP_HELLO), b""));
+        let mut forged = frame.clone();
+        forged[14 + 20 + size_of::<sb_shim>() - 1] ^= 1;
+        assert_eq!((bench.ingress(&forged, 0).0, bench.switches()), (Verdict::Drop, vec![]));
+        assert_eq!(
+            (bench.ingress(&frame, 0).0, bench.switches()),
+            (Verdict::Drop, vec![address(SWITCHES[0])])
+        );
+        assert_eq!(bench.counter(NodeCounter::Hello), 1);
+    });
+}

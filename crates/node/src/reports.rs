@@ -1,0 +1,242 @@
+//! REPORT packets: how this node's listeners are doing, to every switch that has asked for it lately.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use serde_json::{Value, json};
+use switchback_runtime::listeners::{self, Listener};
+use switchback_runtime::netlink::Socket;
+use switchback_runtime::{Doing, Result};
+use switchback_wire::report::{Report, pool_id};
+use switchback_wire::sb_reason;
+
+use crate::health::{Checks, Health};
+use crate::listeners::{Queue, queue_at};
+use crate::load::Load;
+use crate::machine::{Cpu, monotonic_ns};
+use crate::plan::{Plan, PoolListener};
+use crate::programs::Programs;
+use crate::sender::Sender;
+
+/// A switch says HELLO each second. After so long without one it gets no more reports.
+const HEARD_FOR: Duration = Duration::from_secs(3);
+/// How often the sums of the programs are compared with the flows themselves.
+const WALK: Duration = Duration::from_secs(10);
+
+/// Whether a pool may have requests at a listener. The first reason that holds is the one that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Draining,
+    NoListener,
+    /// As good as none: the kernel gives it no flow.
+    Mptcp,
+    Unhealthy,
+}
+
+impl State {
+    fn reason(self) -> u8 {
+        let reason = match self {
+            State::Ready => sb_reason::SB_REASON_NONE,
+            State::Draining => sb_reason::SB_REASON_DRAINING,
+            State::NoListener | State::Mptcp => sb_reason::SB_REASON_NO_LISTENER,
+            State::Unhealthy => sb_reason::SB_REASON_UNHEALTHY,
+        };
+        reason as u8
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            State::Ready => "ready",
+            State::Draining => "draining",
+            State::NoListener => "nobody listens",
+            State::Mptcp => "listens with MPTCP",
+            State::Unhealthy => "unhealthy",
+        }
+    }
+}
+
+/// Measures and reports, with a timer for when to.
+pub(crate) struct Reporter {
+    timer: TimerFd,
+    diag: Socket,
+    /// None if the kernel does not tell, which a kernel without the module inet_diag does not.
+    listeners: Option<Vec<Listener>>,
+    switches: Vec<IpAddr>,
+    load: Load,
+    walked: Option<Instant>,
+    cpu: Cpu,
+    cpu_share: u16,
+    number: u16,
+}
+
+impl Reporter {
+    pub(crate) fn new(interval: Duration) -> Result<Reporter> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let reporter = Reporter {
+            timer: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).doing(|| "make a timer for reports")?,
+            diag: Socket::sock_diag().doing(|| "ask the kernel for listeners")?,
+            listeners: None,
+            switches: Vec::new(),
+            load: Load::default(),
+            walked: None,
+            cpu: Cpu::default(),
+            cpu_share: 0,
+            number: 0,
+        };
+        reporter.set_interval(interval)?;
+        Ok(reporter)
+    }
+
+    pub(crate) fn set_interval(&self, interval: Duration) -> Result<()> {
+        let every = Expiration::Interval(TimeSpec::from_duration(interval));
+        self.timer.set(every, TimerSetTimeFlags::empty()).doing(|| "set the timer for reports")
+    }
+
+    /// Whether a period has ended since the last call. Several that have ended count as one.
+    pub(crate) fn is_due(&self) -> Result<bool> {
+        match self.timer.wait() {
+            Ok(()) => Ok(true),
+            Err(nix::errno::Errno::EAGAIN) => Ok(false),
+            Err(errno) => Err(switchback_runtime::Error::cannot("read the timer for reports", errno)),
+        }
+    }
+
+    /// Looks at everything that reports are about, at the end of a period.
+    pub(crate) fn measure(&mut self, programs: &Programs<'_>) -> Result<()> {
+        let now = Instant::now();
+        self.listeners = listeners::list(&mut self.diag).ok();
+        if self.walked.is_none_or(|walked| now.duration_since(walked) >= WALK) {
+            self.walk(programs)?;
+        }
+        self.load.end_period(programs.load_sums()?);
+        self.cpu_share = self.cpu.share(now);
+        let oldest = monotonic_ns().saturating_sub(HEARD_FOR.as_nanos() as u64);
+        let heard = programs.switches()?.into_iter().filter(|(_, heard_ns)| *heard_ns >= oldest);
+        self.switches = heard.map(|(switch, _)| switch).collect();
+        self.switches.sort_unstable();
+        Ok(())
+    }
+
+    /// Compares the sums with the flows themselves; how many of those there are.
+    fn walk(&mut self, programs: &Programs<'_>) -> Result<usize> {
+        let before = programs.load_sums()?;
+        let walked = programs.walk()?;
+        self.load.correct(&before, walked, &programs.load_sums()?);
+        self.walked = Some(Instant::now());
+        Ok(walked.owned)
+    }
+
+    /// Reports what has been measured, and what is known without.
+    pub(crate) fn send(
+        &mut self,
+        plan: &Plan,
+        checks: &Checks,
+        draining: bool,
+        sender: &Sender,
+    ) -> Result<()> {
+        if self.switches.is_empty() {
+            return Ok(());
+        }
+        self.number = self.number.wrapping_add(1);
+        let reports: Vec<Report> = plan
+            .listeners
+            .iter()
+            .filter_map(|listener| self.report(plan, listener, checks.of(listener), draining))
+            .collect();
+        let mut packets = Vec::with_capacity(reports.len() * self.switches.len());
+        for &switch in &self.switches {
+            for report in &reports {
+                let mut packet = Vec::new();
+                report.encode(&mut packet, &plan.sign, plan.address, switch);
+                // Empty if the switch has another IP version than the node.
+                packets.extend((!packet.is_empty()).then_some((switch, packet)));
+            }
+        }
+        sender.send(plan.address, &packets)
+    }
+
+    /// The report on one listener for one pool; none as long as nothing can be said.
+    fn report(
+        &self,
+        plan: &Plan,
+        listener: &PoolListener,
+        health: Option<Health>,
+        draining: bool,
+    ) -> Option<Report> {
+        let queue = self.queue(listener.address);
+        let state = self.state(queue, health, draining)?;
+        let saturated = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
+        Some(Report {
+            listener: listener.address,
+            pool: pool_id(&plan.cluster.pools[listener.pool].name),
+            number: self.number,
+            reason: state.reason(),
+            queue: queue.map_or((0, 0), |queue| (saturated(queue.len), saturated(queue.limit))),
+            in_flight: self.load.in_flight(),
+            flows: self.load.flows(),
+            first_byte: self.load.first_byte(),
+            cpu: self.cpu_share,
+        })
+    }
+
+    fn queue(&self, address: SocketAddr) -> Option<Queue> {
+        queue_at(self.listeners.as_deref()?, address)
+    }
+
+    /// None if there is a health check that has not said anything yet.
+    fn state(&self, queue: Option<Queue>, health: Option<Health>, draining: bool) -> Option<State> {
+        Some(match queue {
+            _ if draining => State::Draining,
+            None if self.listeners.is_some() => State::NoListener,
+            Some(queue) if queue.mptcp => State::Mptcp,
+            _ => match health {
+                Some(Health::Unknown) => return None,
+                Some(Health::Down) => State::Unhealthy,
+                Some(Health::Up) | None => State::Ready,
+            },
+        })
+    }
+
+    /// All of this for a person, or a program of theirs.
+    pub(crate) fn status(
+        &mut self,
+        plan: &Plan,
+        checks: &Checks,
+        draining: bool,
+        programs: &Programs<'_>,
+    ) -> Result<Value> {
+        let owned = self.walk(programs)?;
+        let listener = |listener: &PoolListener| {
+            let queue = self.queue(listener.address);
+            let state = self.state(queue, checks.of(listener), draining);
+            json!({
+                "pool": plan.cluster.pools[listener.pool].name,
+                "address": listener.address,
+                "state": state.map_or("not checked yet", State::words),
+                "queue_len": queue.map(|queue| queue.len),
+                "queue_limit": queue.map(|queue| queue.limit),
+            })
+        };
+        Ok(json!({
+            "flows": owned,
+            "draining": draining,
+            "in_flight": self.load.in_flight(),
+            "cpu": f64::from(self.cpu_share) / 1000.0,
+            "first_byte_us": self.load.first_byte().map(|time| time.as_micros() as u64),
+            "switches": self.switches,
+            "listeners": plan.listeners.iter().map(listener).collect::<Vec<_>>(),
+            "health": checks.status(|pool| &plan.cluster.pools[pool].name),
+        }))
+    }
+}
+
+/// Readable when [`Reporter::is_due`] is true.
+impl AsFd for Reporter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}

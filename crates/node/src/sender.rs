@@ -1,0 +1,53 @@
+//! Sending packets to switches. Nothing depends on one that is lost.
+
+use std::io::IoSlice;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType, SockaddrStorage, sendmmsg,
+    socket,
+};
+use switchback_runtime::{Doing, Error, Result};
+
+/// Packets in one system call.
+const BATCH: usize = 64;
+
+/// Sends whole IP packets.
+pub(crate) struct Sender {
+    v4: OwnedFd,
+    v6: Option<OwnedFd>,
+}
+
+impl Sender {
+    pub(crate) fn open() -> Result<Sender> {
+        let v4 = raw_socket(AddressFamily::Inet)
+            .doing(|| "open a raw socket for handoff packets")
+            .map_err(|error| error.remedy("CAP_NET_RAW is needed: run as root"))?;
+        // A machine may have been booted without IPv6.
+        Ok(Sender { v4, v6: raw_socket(AddressFamily::Inet6).ok() })
+    }
+
+    /// Sends each packet to its switch. All are from `node`, so of its IP version.
+    pub(crate) fn send(&self, node: IpAddr, packets: &[(IpAddr, Vec<u8>)]) -> Result<()> {
+        let Some(raw) = (if node.is_ipv4() { Some(&self.v4) } else { self.v6.as_ref() }) else {
+            return Err(Error::new("this machine has no IPv6, but the node's address is one"));
+        };
+        for batch in packets.chunks(BATCH) {
+            let slices: Vec<[IoSlice<'_>; 1]> =
+                batch.iter().map(|(_, packet)| [IoSlice::new(packet)]).collect();
+            let to: Vec<Option<SockaddrStorage>> =
+                batch.iter().map(|(switch, _)| Some(SocketAddr::new(*switch, 0).into())).collect();
+            let mut headers = MultiHeaders::preallocate(batch.len(), None);
+            // A switch that cannot be reached does without.
+            let _ = sendmmsg(raw.as_raw_fd(), &mut headers, &slices, &to, [], MsgFlags::MSG_DONTWAIT);
+        }
+        Ok(())
+    }
+}
+
+/// A socket to which whole IP packets are written: what IPPROTO_RAW means in raw(7).
+fn raw_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(family, SockType::Raw, flags, SockProtocol::Raw)
+}
