@@ -272,10 +272,7 @@ fn random_requests(impaired: bool) -> Result {
         limits: LIMITS,
         ..Plan::default()
     })?;
-    let seed: u64 = match std::env::var("SWITCHBACK_SEED") {
-        Ok(seed) => seed.parse()?,
-        Err(_) => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_micros() as u64,
-    };
+    let seed = common::packets::seed()?;
     let impairment = Impairment {
         loss_permille: 20,
         duplicate_permille: 20,

@@ -3,10 +3,13 @@
 mod common;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use common::http::{Documents, add_long_document, fetch, get, start_fetch};
+use common::packets::{Random, seed};
+use common::steady::Steady;
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::{ServerKind, Signal};
 
@@ -180,5 +183,56 @@ fn a_vip_comes_and_goes() -> Result {
     let gone = cluster.client().run(["curl", "-s", "--max-time", "0.5", "http://192.0.2.101/small"])?;
     assert!(!gone.status.success());
     get(cluster.client(), &cluster.url4("/small"), &small)?;
+    cluster.down()
+}
+
+/// Other weights, other routes, other nodes, in any order, while clients go on.
+#[test]
+fn two_hundred_reloads_lose_no_request() -> Result {
+    const RELOADS: u64 = 200;
+    let mut plan =
+        Plan { servers: vec![ServerKind::Nginx; 3], pools: vec![("web", vec![0, 1, 2])], ..Plan::default() };
+    let cluster = Cluster::start_with(plan.clone())?;
+    let seed = seed()?;
+    println!("SWITCHBACK_SEED={seed}");
+    let mut random = Random::new(seed);
+    let small = Documents::of(&cluster.lab)?.small;
+    let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
+    let load = Steady { clients: 50, pause: Duration::from_millis(5), close: false };
+    let (changes, served) = load.run_beside(cluster.client(), vip, (small.path, &small.body), || {
+        let mut changes = 0;
+        for _ in 0..RELOADS {
+            match random.next() % 3 {
+                0 => {
+                    let weight = |node: usize, weight: u32| (node, format!("weight = {}", 1 + weight % 5));
+                    plan.node_lines = (0..3).map(|node| weight(node, random.next())).collect();
+                }
+                1 => {
+                    let routes = [
+                        "",
+                        "[[service.route]]\npath = \"/small\"\npool = \"web\"\n",
+                        "[[service.route]]\nhost = \"a.example.com\"\nredirect = { scheme = \"https\" }\n",
+                    ];
+                    plan.routes = routes[random.next() as usize % 3];
+                }
+                _ => {
+                    let nodes = [vec![0, 1, 2], vec![0, 1], vec![1, 2], vec![2, 0], vec![1]];
+                    plan.pools = vec![("web", nodes[random.next() as usize % 5].clone())];
+                }
+            }
+            cluster.write_config(&plan)?;
+            let said = cluster.run(cluster.lab.switch(0), &["reload"])?.success()?;
+            changes += u64::from(said != "nothing changed\n");
+        }
+        Ok(changes)
+    })?;
+    println!("{changes} changes, {} requests, the slowest {:?}", served.requests, served.slowest);
+    served.assert_all_answered();
+    assert_eq!(served.closed_idle, 0);
+    assert!(
+        changes > RELOADS / 2 && served.requests > 1000,
+        "{changes} changes, {} requests",
+        served.requests
+    );
     cluster.down()
 }

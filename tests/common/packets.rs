@@ -51,6 +51,14 @@ pub fn flow(client: SocketAddr, vip: SocketAddr) -> sb_flow {
 /// Random numbers that repeat from run to run (xorshift64*).
 pub struct Random(pub u64);
 
+/// The seed of this run: that of an earlier one if SWITCHBACK_SEED says so.
+pub fn seed() -> super::Result<u64> {
+    match std::env::var("SWITCHBACK_SEED") {
+        Ok(text) => Ok(text.parse()?),
+        Err(_) => Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos() as u64),
+    }
+}
+
 impl Random {
     /// Seeds that lie side by side give numbers that have nothing in common.
     pub fn new(seed: u64) -> Random {
