@@ -18,7 +18,7 @@ COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clan
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
 	curl:curl wrk:wrk nginx:nginx-light apache2:apache2-bin caddy:caddy \
 	go:golang-go node:nodejs chromium:chromium
-PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev \
+PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
 	python3-requests python3-httpx python3-websockets node-undici
 
 demo: deps

@@ -36,13 +36,16 @@ pub struct Pool {
     /// Up to which share of its accept queue a node adopts, in percent; at most 100. 0: the node adopts
     /// without looking at the queue, which the policies that are about the queue do not allow.
     pub queue_limit: u8,
-    /// How a switch checks the nodes, besides listening to what they report; without, it does not.
+    /// Whether a node that cannot adopt passes the request on to another one, which the switch has named,
+    /// instead of giving it back to the switch.
+    pub second_candidate: bool,
+    /// How each node checks its server, besides looking whether there is one; without, it does not.
     pub health: Option<Health>,
 }
 
 impl Pool {
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 7] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 8] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),
@@ -55,6 +58,7 @@ impl Pool {
             ("hash", self.hash.to_string()),
             ("slow_start", time(self.slow_start)),
             ("queue_limit", queue_limit),
+            ("second_candidate", self.second_candidate.to_string()),
             ("health", self.health.as_ref().map_or("(none)".to_owned(), Health::to_string)),
         ]
     }

@@ -74,6 +74,8 @@ pub(crate) struct Pool {
     pub hash: Option<Spanned<String>>,
     pub slow_start: Option<Spanned<String>>,
     pub queue_limit: Option<Spanned<String>>,
+    #[serde(default)]
+    pub second_candidate: bool,
     pub health: Option<Health>,
 }
 

@@ -48,6 +48,7 @@ fn what_the_good_file_means() {
             hash: HashKey::Client,
             slow_start: Duration::ZERO,
             queue_limit: 100,
+            second_candidate: false,
             health: None,
         }]
     );

@@ -22,7 +22,7 @@ fn pools_and_their_defaults() {
     }
     let all = pool(
         "policy = \"hash\"\nbalance = \"connection\"\nhash = \"cookie Sid\"\nslow_start = \"30s\"\n\
-         queue_limit = \"80%\"\nhealth = {}",
+         queue_limit = \"80%\"\nsecond_candidate = true\nhealth = {}",
     );
     assert_eq!(
         all,
@@ -34,6 +34,7 @@ fn pools_and_their_defaults() {
             hash: HashKey::Cookie("Sid".into()),
             slow_start: Duration::from_secs(30),
             queue_limit: 80,
+            second_candidate: true,
             health: Some(Health::default()),
         }
     );

@@ -180,12 +180,34 @@ static __always_inline int answer_adopted(struct handoff *h, const struct sb_own
         return ANSWER;
 }
 
+/* Copies of the adoption must not be adopted here, whatever room there is when they come. */
+static __noinline int remember_passing(const struct handoff *h)
+{
+        struct sb_owned flow = {
+            .origin = bpf_ntohl(h->option.origin),
+            .next = bpf_ntohl(h->option.next),
+            .state = SB_OWN_RELEASED,
+            .reason = SB_REASON_PASSED_ON,
+        };
+
+        return bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
+}
+
+static __always_inline int was_passed_on(const struct sb_owned *flow, const struct handoff *h)
+{
+        return flow->state == SB_OWN_RELEASED && flow->reason == SB_REASON_PASSED_ON &&
+               flow->next == bpf_ntohl(h->option.next);
+}
+
 /* This node does not want the flow: its second candidate gets it, or the switch hears of it. */
 static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enum sb_reason reason,
                                    enum sb_node_counter counter)
 {
-        int passed = pass_on(skb, h);
+        int passed;
 
+        if (h->second != SB_SECOND_TYPE || remember_passing(h))
+                return refuse(h, reason, counter);
+        passed = pass_on(skb, h);
         return passed < 0 ? refuse(h, reason, counter) : passed;
 }
 
@@ -292,9 +314,14 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int dra
                         count(SB_NODE_ADOPTED);
                 return answer_adopted(h, flow);
         }
-        /* A copy that was delayed on its way: the flow was here, and has moved on since. */
-        if (ours && flow->state == SB_OWN_RELEASED && (__s32)(h->seq - flow->next) < 0)
+        if (ours && was_passed_on(flow, h)) {
+                /* Sent again, because nobody has answered. Without a second candidate it is meant for this node. */
+                if (h->second == SB_SECOND_TYPE)
+                        return decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
+        } else if (ours && flow->state == SB_OWN_RELEASED && (__s32)(h->seq - flow->next) < 0) {
+                /* A copy that was delayed on its way: the flow was here, and has moved on since. */
                 return drop(SB_NODE_DROP_STALE);
+        }
         /* Likewise, and it is about to come back: a later request is being adopted. */
         if (ours && flow->state == SB_OWN_ADOPTING && (__s32)(bpf_ntohl(h->option.next) - flow->next) < 0)
                 return drop(SB_NODE_DROP_STALE);

@@ -59,6 +59,9 @@ static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
 {
         load_end(flow, flow->state);
         flow->again = is_waiting(flow);
+        /* The request may come back to this node, to another server. */
+        if (flow->again)
+                flow->next = flow->asked;
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_NO_SOCKET;
         flow->answered = seq;

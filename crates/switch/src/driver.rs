@@ -391,6 +391,7 @@ impl<'a> Driver<'a> {
                 "waiting": self.dispatcher.crowded(),
                 "waited": stats.waited,
                 "turned_away": stats.turned_away,
+                "passed_on": stats.passed_on,
                 "reports": stats.reports,
                 "taken_back": stats.taken_back,
                 "send_failed": self.sender.failed,

@@ -96,7 +96,10 @@ pub struct Group {
     /// With the policy that goes by it.
     hash: Option<HashKey>,
     share: u8,
+    second_candidate: bool,
     known: Vec<Known>,
+    /// In the same order.
+    weights: Vec<u32>,
     balancer: Balancer,
 }
 
@@ -124,7 +127,9 @@ impl Group {
             balance: settings.balance,
             hash: (settings.policy == PolicyKind::Hash).then(|| settings.hash.clone()),
             share: settings.queue_limit,
+            second_candidate: settings.second_candidate,
             known: settings.nodes.iter().map(|&index| Known::new(id(index))).collect(),
+            weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
         }
     }
@@ -192,6 +197,27 @@ impl Group {
             Load { standing, queue, ..known.load }
         };
         balancer.pick(ask, load, &[], random).map(|index| known[index].node)
+    }
+
+    /// The node to which `first` may pass a request on: of those that can serve the one with the least to do for its
+    /// weight. The policy is not asked, because the first node is its choice already.
+    pub fn second(
+        &self,
+        first: NodeId,
+        state: impl Fn(NodeId) -> NodeState,
+        now: Duration,
+    ) -> Option<NodeId> {
+        if !self.second_candidate {
+            return None;
+        }
+        let nodes = std::iter::zip(&self.known, &self.weights).filter(|(known, weight)| {
+            let state = state(known.node);
+            let has_room = !known.queue_now(self.share, now).is_full();
+            **weight > 0 && known.node != first && can_serve(known, state) && !state.silent && has_room
+        });
+        let burden =
+            |(known, weight): &(&Known, &u32)| u64::from(known.load.in_flight) * 1000 / u64::from(**weight);
+        nodes.min_by_key(burden).map(|(known, _)| known.node)
     }
 
     fn member(&mut self, node: NodeId) -> Option<&mut Known> {

@@ -262,6 +262,17 @@ impl Plan {
         groups.get_mut(group)?.pick(ask, tried, waited, state, random)
     }
 
+    /// The node of the group to which `first` may pass a request on that it has no room for.
+    pub fn second(&self, group: usize, first: NodeId, now: Duration) -> Option<NodeId> {
+        let state = |id: NodeId| match self.node(id) {
+            Some(node) => {
+                NodeState { drained: node.is_drained(), silent: node.is_silent(self.patience, now) }
+            }
+            None => NodeState { drained: true, silent: true },
+        };
+        self.groups.get(group)?.second(first, state, now)
+    }
+
     /// What is known of the group's nodes, to be told what happens to them.
     pub fn group_mut(&mut self, group: usize) -> Option<&mut Group> {
         self.groups.get_mut(group)

@@ -52,6 +52,7 @@ enum sb_reason {
         SB_REASON_DUPLICATE = 7,  /* not released: the node has this request already */
         SB_REASON_RESPONDING = 8, /* released on demand, in the middle of a response */
         SB_REASON_UNHEALTHY = 9,  /* REPORT: the health check fails */
+        SB_REASON_PASSED_ON = 10, /* in a node's own memory: its second candidate has got the adoption */
 };
 
 /*

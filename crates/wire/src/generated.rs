@@ -90,6 +90,7 @@ pub enum sb_reason {
     SB_REASON_DUPLICATE = 7,
     SB_REASON_RESPONDING = 8,
     SB_REASON_UNHEALTHY = 9,
+    SB_REASON_PASSED_ON = 10,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

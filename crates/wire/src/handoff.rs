@@ -6,7 +6,7 @@ use siphasher::sip::SipHasher24;
 
 use crate::generated::*;
 use crate::packet::{TcpView, fold, sum};
-use crate::{address_bytes, bytes_of};
+use crate::{address_bytes, bytes_of, read_from};
 
 /// Everything in front of the inner packet when both outer addresses are IPv6.
 pub const OVERHEAD_V6: usize = 40 + size_of::<sb_shim>();
@@ -93,6 +93,41 @@ pub fn encode(
     };
     out.extend_from_slice(bytes_of(&shim));
     out.extend_from_slice(&inner[..view.end]);
+}
+
+/// Adds a second candidate to the ADOPT packet that begins at `start` in `out` and was encoded with the same key.
+pub fn add_second(
+    out: &mut Vec<u8>,
+    start: usize,
+    key: &sb_key,
+    node: IpAddr,
+    (flow, view): (&sb_flow, &TcpView),
+) {
+    let v4 = out[start] >> 4 == 4;
+    let outer = start + if v4 { 20 } else { 40 };
+    let Some(mut shim) = read_from::<sb_shim>(&out[outer..]) else { return };
+    let len = size_of::<sb_second>();
+    let second = sb_second {
+        opt_class: shim.option.opt_class,
+        type_: SB_SECOND_TYPE as u8,
+        length: (len / 4 - 1) as u8,
+        node: address_bytes(node),
+        tag: tag(key, address_bytes(node), flow, view, &shim.option),
+    };
+    let udp_len = u16::from_be(shim.len) + len as u16;
+    shim.len = udp_len.to_be();
+    shim.geneve.ver_opt_len += (len / 4) as u8;
+    let end = outer + size_of::<sb_shim>();
+    out[outer..end].copy_from_slice(bytes_of(&shim));
+    out.splice(end..end, bytes_of(&second).iter().copied());
+    if v4 {
+        out[start + 2..start + 4].copy_from_slice(&(20 + udp_len).to_be_bytes());
+        out[start + 10..start + 12].fill(0);
+        let check = fold(sum(&out[start..start + 20]));
+        out[start + 10..start + 12].copy_from_slice(&check.to_be_bytes());
+    } else {
+        out[start + 4..start + 6].copy_from_slice(&udp_len.to_be_bytes());
+    }
 }
 
 /// Outer UDP source port of a flow; `sb_source_port()` in `bpf/packet.h` is the same.

@@ -81,6 +81,7 @@ impl Mistakes {
             hash,
             slow_start,
             queue_limit: queue_limit.unwrap_or(DEFAULT_QUEUE_LIMIT),
+            second_candidate: pool.second_candidate,
             health,
         })
     }

@@ -5,6 +5,7 @@
 //! with those of another machine or day: all hosts share this machine's CPUs.
 
 pub mod accept_queue;
+mod by_lot;
 mod cpu;
 mod machine;
 mod open_loop;
@@ -14,6 +15,7 @@ mod statistics;
 mod systems;
 mod wrk;
 
+pub use by_lot::dispatch_by_lot;
 pub use cpu::CpuTimes;
 pub use machine::Machine;
 pub use open_loop::{Connections, Failures, OpenLoop, STALL};

@@ -8,5 +8,6 @@ mod frames;
 mod fuzz;
 mod invariants;
 mod load;
+mod outlive;
 mod queue;
 mod second;

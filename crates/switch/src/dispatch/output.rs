@@ -16,11 +16,13 @@ pub struct Message {
     pub flags: u8,
     /// The option's field of this name, which ADOPT uses for the share of the accept queue.
     pub reason: u8,
+    /// ADOPT: the node that gets the packet if the first one has no room.
+    pub second: Option<IpAddr>,
 }
 
 impl From<sb_op> for Message {
     fn from(op: sb_op) -> Self {
-        Message { op, flags: 0, reason: 0 }
+        Message { op, flags: 0, reason: 0, second: None }
     }
 }
 
@@ -87,7 +89,11 @@ impl Output {
         option.flags |= message.flags;
         option.reason = message.reason;
         let addresses = (source, node.address, node.address);
+        let start = self.packets.len();
         handoff::encode(&mut self.packets, key, addresses, flow, option, view, packet);
+        if let Some(second) = message.second {
+            handoff::add_second(&mut self.packets, start, key, second, (flow, view));
+        }
         self.ends.push((self.packets.len(), node.address));
     }
 

@@ -94,6 +94,8 @@ pub struct Pending {
     pub request: Request,
     /// The node that the policy has chosen already.
     pub choice: Option<NodeId>,
+    /// The node to which the one that is asked may pass it on.
+    pub second: Option<NodeId>,
     /// Nodes that could not take it.
     pub tried: Vec<NodeId>,
     /// A server has gone away before it answered.
@@ -138,6 +140,7 @@ impl Pending {
             sent: Held::default(),
             request: Request { group: 0, key: None, service: 0, repeatable: false, after: entry },
             choice: None,
+            second: None,
             tried: Vec::new(),
             is_second_try: false,
             has_waited: false,

@@ -11,6 +11,9 @@ use super::pending::{Pending, Phase};
 use super::{Dispatcher, Message, Moment, Next, Verdict, mark};
 use crate::plan::NodeId;
 
+/// The longest packet that is sent with a second candidate, in bytes: whatever the link, that fits.
+const SECOND_MAX: usize = 1000;
+
 impl Dispatcher {
     /// A packet of a flow that waits for something. `entry` is the latest that is known of it.
     pub(super) fn on_pending(
@@ -306,6 +309,7 @@ impl Dispatcher {
         let is_next = waits || self.pending.crowded(group) == 0;
         match if is_next { self.pick(at, pending) } else { None } {
             Some(node) => {
+                pending.second = self.second(at, pending, node);
                 if let Some(group) = self.plan.group_mut(group) {
                     group.adopting(node);
                 }
@@ -340,11 +344,45 @@ impl Dispatcher {
         choice.take().or_else(pick)
     }
 
+    /// The node to which `first` may pass the request on: only the first time, so that a node that has passed it on knows
+    /// what is a copy, and only where it is one packet with room for one more option.
+    fn second(&self, at: Moment<'_>, pending: &Pending, first: NodeId) -> Option<NodeId> {
+        let mut packets = pending.sent.iter();
+        let fits = packets.next().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
+        if !fits || packets.next().is_some() || pending.has_waited || !pending.tried.is_empty() {
+            return None;
+        }
+        let family = |id| self.plan.node(id).map(|node| node.address.is_ipv4());
+        let second = self.plan.second(pending.request.group, first, at.now)?;
+        (family(first) == family(second)).then_some(second)
+    }
+
+    /// The node that was asked has passed the request on, and its second candidate answers.
+    pub(super) fn passed_on(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        second: NodeId,
+    ) {
+        let first = pending.entry.node;
+        self.plan.refused(pending.request.group, first, 0, (0, 0), at.now);
+        if let Some(group) = self.plan.group_mut(pending.request.group) {
+            group.adopting(second);
+        }
+        self.stats.passed_on += 1;
+        pending.tried.push(first);
+        pending.second = None;
+        pending.enter_request_at(second);
+        self.set_entry(flow, &pending.entry);
+    }
+
     /// The mark in it is that of the first time, whatever has been forwarded since: a node tells copies by it.
     fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
         let entry = pending.request.after;
         let share = self.plan.share(pending.request.group);
-        let mut message = Message { op: sb_op::SB_OP_ADOPT, flags: pending.flags(), reason: share };
+        let second = pending.second.and_then(|second| Some(self.plan.node(second)?.address));
+        let mut message = Message { op: sb_op::SB_OP_ADOPT, flags: pending.flags(), reason: share, second };
         for packet in pending.sent.iter() {
             self.send(message, entry.node, flow, &entry, &packet.view, &packet.bytes);
             message = sb_op::SB_OP_FORWARD.into();

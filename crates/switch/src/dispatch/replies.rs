@@ -56,6 +56,14 @@ impl Dispatcher {
             }
             return;
         };
+        let answers = [sb_op::SB_OP_ADOPTED, sb_op::SB_OP_REFUSED].contains(&op);
+        if pending.second == Some(node)
+            && pending.phase == Phase::Adopting
+            && answers
+            && view.seq == pending.asked_at()
+        {
+            self.passed_on(at, flow, &mut pending, node);
+        }
         // A late answer to an earlier question says nothing about this one.
         if pending.entry.node == node && view.seq == pending.asked_at() {
             if op == sb_op::SB_OP_RELEASED {

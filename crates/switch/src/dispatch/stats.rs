@@ -54,6 +54,8 @@ pub struct Stats {
     pub waited: u64,
     /// Requests answered 503 at once, because too many waited already.
     pub turned_away: u64,
+    /// Requests that a node passed on to its second candidate.
+    pub passed_on: u64,
     /// Reports of nodes.
     pub reports: u64,
     /// Idle flows taken from nodes that are draining.

@@ -5,13 +5,13 @@
 //! As in the paper there are one client, one dispatcher and two servers, and the number of connections is what
 //! varies. The paper says neither how fast they came nor how fast its servers were; here all connections of a
 //! load begin within the same time, so that more connections mean a higher rate, and the servers take times for
-//! an answer that give connection times like the paper's. Arrivals are a Poisson process: at the highest rate
-//! both servers together are busy for 0.85 of the time. Their queues are then long enough together, but not each
-//! at every moment when its share is drawn by lot.
+//! an answer that give connection times like the paper's. Arrivals are a Poisson process; at the highest rate both
+//! servers together are busy for 0.6 of the time on a quiet machine. Their queues are then long enough together,
+//! but not each at every moment when its share is drawn by lot.
 //!
 //! What the paper compares with, a dispatcher that draws by lot and knows nothing, is the kernel's own here: an
-//! nftables rule on a second switch. Switchback without a look at the queues (`queue_limit = "off"`) is not it,
-//! because it sends a connection that the node's kernel has dropped again, long before the client would.
+//! nftables rule on a second switch. Switchback without a look at the queues (`queue_limit = "off"`) is not it: the
+//! node notices that its kernel has dropped a connection and says so, and the switch gives it to the other node.
 //!
 //! All ways of dispatching run on one lab and take turns, changed by a reload of the configuration. In one
 //! repetition all get connections at the same times.
@@ -20,14 +20,17 @@ mod plot;
 mod report;
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::by_lot::dispatch_by_lot;
 use super::machine::Machine;
 use super::open_loop::{Connections, OpenLoop};
 use super::systems;
 use crate::cluster::{Cluster, Pool};
 use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::lab::Lab;
 use crate::slow_server::{ServiceTime, SlowServerOptions};
 
@@ -42,10 +45,12 @@ const NODES: usize = 2;
 /// Processes of each server.
 const WORKERS: u32 = 16;
 const BACKLOG: u32 = 16;
-/// With [`WORKERS`] on [`NODES`] this is enough for 1,882 connections a second.
+/// With [`WORKERS`] on [`NODES`] this is enough for 2,667 connections a second.
 const SERVICE: Duration = Duration::from_millis(12);
 /// Clients give up after so long.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// One client stands for many here, and its address may hold as many waiting requests as the switch has room for.
+const LIMITS: &str = "[limits]\nheld_per_source = \"64MiB\"\n";
 /// A load before the first one that counts.
 const WARM_UP: u32 = 500;
 const PROGRAMS: [(&str, &str); 2] = [("apache2", "-v"), ("nft", "--version")];
@@ -178,8 +183,10 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results>
 fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
     let server = SlowServerOptions::new(WORKERS, BACKLOG, ServiceTime::Exponential(SERVICE));
     lab.nodes().try_for_each(|node| node.slow_server(&server).map(drop))?;
-    dispatch_by_nftables(lab)?;
-    let config = lab.write_config(&Cluster::default())?;
+    let nodes: Vec<Ipv4Addr> = lab.nodes().map(Host::ipv4).collect();
+    dispatch_by_lot(lab.switch(1), &nodes)?;
+    let pool = Dispatch::AcceptQueue.pool().expect("it is Switchback");
+    let config = write_config(lab, pool)?;
     systems::start_switchback(lab, &options.program, &config)?;
     let total = options.connections.len() * Dispatch::ALL.len() * options.repetitions as usize;
     let mut samples = Vec::with_capacity(total);
@@ -188,7 +195,7 @@ fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Resu
             for index in 0..Dispatch::ALL.len() {
                 let dispatch = Dispatch::ALL[(index + repetition as usize - 1) % Dispatch::ALL.len()];
                 if let Some(pool) = dispatch.pool() {
-                    lab.write_config(&Cluster { pools: vec![pool], ..Cluster::default() })?;
+                    write_config(lab, pool)?;
                     reload(lab, options)?;
                 }
                 if samples.len() < Dispatch::ALL.len() {
@@ -206,35 +213,14 @@ fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Resu
     Ok(samples)
 }
 
+fn write_config(lab: &Lab, pool: Pool) -> Result<PathBuf> {
+    lab.write_config(&Cluster { pools: vec![pool], extra: LIMITS.to_owned(), ..Cluster::default() })
+}
+
 /// Everybody reads the configuration again.
 fn reload(lab: &Lab, options: &Options) -> Result<()> {
     let reload = [options.program.as_os_str(), "reload".as_ref()];
     lab.nodes().chain([lab.switch(0)]).try_for_each(|host| host.run(reload)?.success().map(drop))
-}
-
-/// Makes the second switch a router that gives each connection to its own address to a node by lot. The kernel
-/// forgets ended connections after a second, or its table would be full.
-fn dispatch_by_nftables(lab: &Lab) -> Result<()> {
-    let host = lab.switch(1);
-    let nodes: Vec<String> =
-        lab.nodes().enumerate().map(|(n, node)| format!("{n} : {}", node.ipv4())).collect();
-    let rules = format!(
-        "table ip blind {{
-            chain to {{
-                type nat hook prerouting priority dstnat
-                ip daddr {} tcp dport 80 dnat to numgen random mod {NODES} map {{ {} }}
-            }}
-            chain from {{
-                type nat hook postrouting priority srcnat
-                masquerade
-            }}
-        }}",
-        host.ipv4(),
-        nodes.join(", "),
-    );
-    host.run(["nft", &rules])?.success()?;
-    let settings = ["net.ipv4.ip_forward=1", "net.netfilter.nf_conntrack_tcp_timeout_time_wait=1"];
-    host.run(["sysctl", "-q", "-w"].into_iter().chain(settings))?.success().map(drop)
 }
 
 fn load(lab: &Lab, dispatch: Dispatch, connections: u32, seconds: u32, seed: u32) -> Result<Connections> {

@@ -79,6 +79,11 @@ pub fn alone(work: impl FnOnce() + Send) {
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
+/// As the programs measure time.
+pub fn now_us() -> u32 {
+    (monotonic_ns() / 1000) as u32
+}
+
 /// Clones come in a moment later, and what they do can be waited for.
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -184,6 +189,11 @@ impl Bench {
             draining: draining.into(),
         };
         self.skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).unwrap();
+    }
+
+    /// From here on what servers send passes the egress program, too.
+    pub fn attach_egress(&self) -> Link {
+        attach_tcx(&self.skel.progs.switchback_egress, LOOPBACK).unwrap()
     }
 
     pub fn flow(&self, flow: &sb_flow) -> Option<sb_owned> {

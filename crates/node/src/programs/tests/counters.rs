@@ -125,6 +125,17 @@ impl Flows<'_> {
                 let option = sb_option { mss: 0, ..known.option(SB_OP_ADOPT) };
                 bench.send(&known.hand_over(option, REQUEST));
             }
+            Withheld => {
+                let known = self.next();
+                let asked = known.seq - REQUEST.len() as u32;
+                let owned = sb_owned { responses: 0, again: 1, asked, asked_us: now_us(), ..known.owned() };
+                self.leave(&known, &owned, b"");
+            }
+            Outlived => {
+                let known = self.next();
+                bench.put(&known.flow, &sb_owned { keeps: 1, ..known.owned() });
+                bench.egress(&response(&known.flow, (known.ack, known.seq), flags::RST, false, b""));
+            }
             Muted => {
                 let known = self.next();
                 let state = sb_ownership::SB_OWN_RELEASED as u8;

@@ -88,7 +88,7 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
         allowed: random.pick(&[u64::MAX, u64::MAX, 0, any]),
         state: random.pick(&[0, 0, 0, 1, 2, 3, 5, state, state | SB_FRAMING_SKIP as u16]),
         status: random.pick(&[0, 100, 200, 204, any as u16]),
-        flags: random.below(4) as u8,
+        flags: random.below(8) as u8,
         ..Default::default()
     };
     sb_owned {
@@ -109,7 +109,10 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
         body: random.below(2) as u8,
         reason: random.below(9) as u8,
         slot: random.pick(&[0, 0, 0, any as u8]),
-        asked_us: any as u32,
+        asked_us: random.pick(&[now_us(), now_us(), any as u32]),
+        asked: near(random, of.seq),
+        again: random.below(2) as u8,
+        keeps: random.below(2) as u8,
         ..Default::default()
     }
 }

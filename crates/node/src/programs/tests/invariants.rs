@@ -4,7 +4,7 @@ use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_OPTION_CLASS, SB_OPTION_TYPE,
     SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, handoff, read_from, sb_flow, sb_key, sb_op,
-    sb_option, sb_owned, sb_ownership, sb_second, sb_shim,
+    sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -337,7 +337,14 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         return;
     }
     let after = after.expect("egress forgets nothing");
-    assert_eq!(verdict, Verdict::Next, "a flow that may speak is kept back");
+    if verdict == Verdict::Drop {
+        check_kept_back(frame, before, &after);
+        return;
+    }
+    assert_eq!(verdict, Verdict::Next);
+    assert!(after.again <= before.again && after.keeps <= before.keeps, "a server promises nothing");
+    let sb_owned { again, keeps, .. } = *before;
+    let after = sb_owned { again, keeps, ..after };
     let rest =
         sb_owned { framing: before.framing, responses: before.responses, followed: before.followed, ..after };
     assert_eq!(rest, *before, "only how far responses are followed");
@@ -357,4 +364,20 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let within = matches!(u32::from(before.framing.state), SB_FRAMING_NONE | SB_FRAMING_LOST) || asked != 0;
     let more = after.responses.wrapping_sub(before.responses);
     assert!(!within || more <= asked, "more responses than requests");
+}
+
+/// A packet without data of a flow whose server, if it is gone, can be replaced.
+fn check_kept_back(frame: &[u8], before: &sb_owned, after: &sb_owned) {
+    let (_, seq, start) = leaving(frame).expect("a TCP packet");
+    assert_eq!(frame.len(), start, "data is kept back");
+    assert_eq!(u32::from(before.framing.state), SB_FRAMING_NONE, "in the middle of a response");
+    let waits = before.requests.wrapping_sub(before.responses);
+    if after.state == sb_ownership::SB_OWN_OPEN as u8 {
+        assert_eq!((before.again, waits, after), (1, 1, before), "only an acknowledgment is kept back");
+        return;
+    }
+    assert_eq!(before.state, sb_ownership::SB_OWN_OPEN as u8);
+    let replaced = waits == 0 && before.keeps == 1 && before.followed == seq;
+    assert!(replaced || waits == 1 && before.again == 1, "nobody can replace the server");
+    assert_eq!((after.reason, after.answered), (sb_reason::SB_REASON_NO_SOCKET as u8, seq));
 }

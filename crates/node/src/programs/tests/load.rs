@@ -57,7 +57,8 @@ impl<'a> Adopted<'a> {
     /// The server closes without having read the request, which kills the socket.
     fn close(mut self) -> Self {
         self.known.socket = None;
-        wait_until("the end of the flow", || self.bench.flow(&self.known.flow).is_none());
+        let is_open = |owned: sb_owned| owned.state == sb_ownership::SB_OWN_OPEN as u8;
+        wait_until("the end of the flow", || !self.bench.flow(&self.known.flow).is_some_and(is_open));
         self
     }
 

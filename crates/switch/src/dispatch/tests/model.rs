@@ -74,6 +74,7 @@ pub fn flow() -> sb_flow {
 #[derive(Clone, Debug)]
 pub struct ToNode {
     pub node: IpAddr,
+    pub second: Option<IpAddr>,
     pub op: sb_op,
     pub option: sb_option,
     pub packet: Vec<u8>,
@@ -149,8 +150,12 @@ impl World {
             }
             let shim: sb_shim = read_from(&packet[20..]).unwrap();
             let op = sb_op::from_number(shim.option.op).unwrap();
-            let packet = packet[20 + size_of::<sb_shim>()..].to_vec();
-            sent.push(ToNode { node: to, op, option: shim.option, packet });
+            let mut inner = 20 + size_of::<sb_shim>();
+            let has_second = usize::from(shim.geneve.ver_opt_len) * 4 > size_of::<sb_option>();
+            let second = has_second.then(|| read_from::<sb_second>(&packet[inner..]).unwrap());
+            inner += if has_second { size_of::<sb_second>() } else { 0 };
+            let second = second.map(|second| address_from(second.node));
+            sent.push(ToNode { node: to, second, op, option: shim.option, packet: packet[inner..].to_vec() });
         }
         output.clear();
         sent
@@ -211,7 +216,7 @@ impl World {
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
         let mut option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
         option.flags |= extra;
-        vec![ToNode { node, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
+        vec![ToNode { node, second: None, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
     }
 
     /// If the program goes on with the packet by itself: the entry after it, and what flags it forwards it with.

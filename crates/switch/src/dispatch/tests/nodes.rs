@@ -264,3 +264,46 @@ fn every_node_is_asked_for_reports() {
     let asked: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node)).collect();
     assert_eq!(asked, [1, 2, 3].map(|last| (SB_OP_HELLO, node(last))));
 }
+
+/// Both nodes are heard of.
+fn with_second_candidates() -> World {
+    let mut world = world("second_candidate = true", "");
+    for last in [1, 2] {
+        world.report(node(last), "web", SB_REASON_NONE, (0, 511));
+    }
+    world
+}
+
+#[test]
+fn a_second_candidate_may_answer_instead_of_the_first() {
+    let mut world = with_second_candidates();
+    let adopt = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
+    let second = adopt.second.expect("a second candidate");
+    assert!([node(1), node(2)].contains(&second) && second != adopt.node);
+    let again = world.pass().remove(0);
+    assert_eq!((again.node, again.second), (adopt.node, Some(second)), "a copy is the same");
+    let passed = ToNode { node: second, ..adopt };
+    assert!(world.answer(&passed, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    let plan = world.dispatcher.plan();
+    let id = plan.node_at(second).unwrap();
+    assert_eq!((world.map[&flow()].node, world.dispatcher.pending()), (id, 0));
+    assert_eq!(world.dispatcher.stats.passed_on, 1);
+}
+
+#[test]
+fn when_both_candidates_refuse_there_is_none_left_and_none_is_passed_to_later() {
+    let mut world = with_second_candidates();
+    let adopt = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
+    let passed = ToNode { node: adopt.second.unwrap(), ..adopt };
+    assert!(refused(&mut world, &passed, FULL).is_empty());
+    assert_eq!(world.dispatcher.crowded(), 1);
+    let later = world.pass().remove(0);
+    assert_eq!((later.op, later.second), (SB_OP_ADOPT, None));
+}
+
+#[test]
+fn there_is_no_second_candidate_unless_asked_for_nor_for_long_packets() {
+    assert_eq!(World::new().client_packet(&data(0, 0, &get("/web/a")))[0].second, None);
+    let long = get(&format!("/web/{}", "a".repeat(1000)));
+    assert_eq!(with_second_candidates().client_packet(&data(0, 0, &long))[0].second, None);
+}

@@ -1,0 +1,526 @@
+//! What of a server's end is kept from its client, and what becomes of the flow then.
+//!
+//! A packet of a test run has no TCP socket, which is what tells a server's FIN from the answer to the client's. So where
+//! it is about FIN, the server's kernel sends it through the egress program at the loopback interface, and a packet socket
+//! behind that sees what has left.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use libbpf_rs::Link;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
+use sb_op::*;
+use sb_ownership::*;
+use sb_reason::*;
+use switchback_wire::packet::{TcpView, bare, flags};
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::invariants::Handoff;
+
+const LEN: u32 = REQUEST.len() as u32;
+/// Sequence numbers of the client's and the server's first byte.
+const FIRST: u32 = 1000;
+const ANSWER: u32 = 5000;
+
+/// A flow whose client has sent its first request.
+fn asked(port: u16) -> Known {
+    Known { flow: flow(port.is_multiple_of(2), port, PORT), seq: FIRST + LEN, ack: ANSWER, socket: None }
+}
+
+/// What the node knows of it: a request that can be made again has just come.
+fn waiting(known: &Known) -> sb_owned {
+    sb_owned {
+        origin: FIRST,
+        responses: 0,
+        asked: FIRST,
+        asked_us: now_us(),
+        again: 1,
+        keeps: 1,
+        ..known.owned()
+    }
+}
+
+/// The request has its response, and there is no other.
+fn become_idle(owned: &mut sb_owned) {
+    owned.responses = 1;
+}
+
+fn in_response(owned: &mut sb_owned) {
+    owned.framing.state = SB_FRAMING_HEAD as u16;
+}
+
+/// As the switch makes it for the flow's first request.
+fn option(known: &Known, op: sb_op, more: u32) -> sb_option {
+    let option = sb_option { origin: FIRST.to_be(), next: (FIRST + LEN).to_be(), ..known.option(op) };
+    sb_option { flags: option.flags | more as u8, ..option }
+}
+
+/// Who acknowledges what: a name, what differs from a flow that waits, how much of the request the packet acknowledges,
+/// its data, what becomes of it, and whether the client still has to have the request.
+type Acknowledgment = (&'static str, fn(&mut sb_owned), u32, &'static [u8], Verdict, bool);
+
+const ACKNOWLEDGMENTS: [Acknowledgment; 11] = [
+    ("at once", |_| {}, LEN, b"", Verdict::Drop, true),
+    ("after 400 ms", |owned| owned.asked_us -= 400_000, LEN, b"", Verdict::Drop, true),
+    ("after 500 ms", |owned| owned.asked_us -= 500_000, LEN, b"", Verdict::Next, false),
+    ("of what came before the request", |_| {}, 0, b"", Verdict::Next, true),
+    ("in a response", in_response, LEN, b"", Verdict::Next, false),
+    ("behind the response", become_idle, LEN, b"", Verdict::Next, false),
+    ("of a request that must not be repeated", |owned| owned.again = 0, LEN, b"", Verdict::Next, false),
+    ("of two requests", |owned| owned.requests = 2, LEN, b"", Verdict::Next, false),
+    (
+        "behind a response that cannot be followed",
+        |owned| owned.framing.state = SB_FRAMING_LOST as u16,
+        LEN,
+        b"",
+        Verdict::Next,
+        false,
+    ),
+    ("with the response", |_| {}, LEN, RESPONSE, Verdict::Next, false),
+    ("with data that was sent before the request came", |_| {}, 0, RESPONSE, Verdict::Next, true),
+];
+
+#[test]
+fn acknowledgments_wait_for_the_response() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, (name, differs, len, data, verdict, again)) in (50_000..).zip(ACKNOWLEDGMENTS) {
+            let known = asked(port);
+            let mut owned = waiting(&known);
+            differs(&mut owned);
+            bench.put(&known.flow, &owned);
+            let before = bench.counter(NodeCounter::Withheld);
+            let frame = response(&known.flow, (ANSWER, FIRST + len), flags::ACK, false, data);
+            assert_eq!(bench.egress(&frame), (verdict, frame), "{name}");
+            let after = bench.flow(&known.flow).expect("it stays");
+            assert_eq!((after.state, after.again), (SB_OWN_OPEN as u8, u8::from(again)), "{name}");
+            let withheld = bench.counter(NodeCounter::Withheld) - before;
+            assert_eq!(withheld, u64::from(verdict == Verdict::Drop), "{name}");
+        }
+    });
+}
+
+/// Likewise for a RST: a name, what differs, its sequence number behind what has been sent, its data, and whether it is
+/// kept back.
+type Reset = (&'static str, fn(&mut sb_owned), u32, &'static [u8], bool);
+
+const RESETS: [Reset; 11] = [
+    ("while a request waits", |_| {}, 0, b"", true),
+    ("while the last request waits", |owned| owned.keeps = 0, 0, b"", true),
+    ("while nothing waits", become_idle, 0, b"", true),
+    ("while a request waits that must not be repeated", |owned| owned.again = 0, 0, b"", false),
+    ("while two requests wait", |owned| owned.requests = 2, 0, b"", false),
+    ("in a response", in_response, 0, b"", false),
+    (
+        "behind the last response",
+        |owned| {
+            become_idle(owned);
+            owned.keeps = 0;
+        },
+        0,
+        b"",
+        false,
+    ),
+    ("behind data that has not been sent", become_idle, 1, b"", false),
+    ("with data", become_idle, 0, b"x", false),
+    (
+        "behind a response that cannot be followed",
+        |owned| owned.framing.state = SB_FRAMING_LOST as u16,
+        0,
+        b"",
+        false,
+    ),
+    ("before there is a socket", |owned| owned.state = SB_OWN_ADOPTING as u8, 0, b"", false),
+];
+
+#[test]
+fn a_reset_is_kept_back_where_another_node_can_go_on() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, (name, differs, behind, data, kept)) in (50_000..).zip(RESETS) {
+            let known = asked(port);
+            let mut owned = waiting(&known);
+            differs(&mut owned);
+            bench.put(&known.flow, &owned);
+            let (outlived, load) = (bench.counter(NodeCounter::Outlived), bench.load());
+            let seq = ANSWER + behind;
+            let numbers = (seq, FIRST + LEN);
+            let frame = response(&known.flow, numbers, flags::RST | flags::ACK, false, data);
+            let verdict = if kept { Verdict::Drop } else { Verdict::Next };
+            assert_eq!(bench.egress(&frame), (verdict, frame), "{name}");
+            assert_eq!(bench.counter(NodeCounter::Outlived) - outlived, u64::from(kept), "{name}");
+            let after = bench.flow(&known.flow).expect("it stays");
+            let mute = (after.state, after.reason) == (SB_OWN_RELEASED as u8, SB_REASON_NO_SOCKET as u8);
+            assert_eq!(mute, kept, "{name}: {after:?}");
+            if !kept {
+                continue;
+            }
+            let waits = owned.requests - owned.responses;
+            assert_eq!((after.answered, u16::from(after.again)), (seq, waits), "{name}");
+            let ended = bench.load();
+            let moved = (ended.ended - load.ended, ended.abandoned - load.abandoned);
+            assert_eq!(moved, (1, u64::from(waits)), "{name}");
+            let muted = bench.counter(NodeCounter::Muted);
+            let more = response(&known.flow, numbers, flags::ACK, false, b"more");
+            assert_eq!(bench.egress(&more).0, Verdict::Drop, "{name}");
+            assert_eq!(bench.counter(NodeCounter::Muted), muted + 1, "{name}");
+        }
+    });
+}
+
+/// A response, and whether the connection goes on behind it.
+const RESPONSES: [(&str, u8); 6] = [
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 1),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", 1),
+    ("HTTP/1.1 100 Continue\r\nConnection: close\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", 1),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", 0),
+    ("HTTP/1.1 200 OK\r\nconnection: x, Close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 0),
+    ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", 0),
+];
+
+#[test]
+fn a_server_may_say_that_the_connection_ends() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, (text, keeps)) in (50_000..).zip(RESPONSES) {
+            for split in 0..text.len() {
+                let known = asked(port);
+                bench.put(&known.flow, &waiting(&known));
+                let (first, second) = text.split_at(split);
+                for (at, part) in [(0, first), (split as u32, second)] {
+                    let numbers = (ANSWER + at, FIRST + LEN);
+                    bench.egress(&response(&known.flow, numbers, flags::ACK, false, part.as_bytes()));
+                }
+                let after = bench.flow(&known.flow).expect("it stays");
+                assert_eq!((after.responses, after.keeps), (1, keeps), "{text:?} at {split}");
+            }
+        }
+    });
+}
+
+/// What a FORWARD says is taken from the first packet of a request alone.
+#[test]
+fn what_the_switch_says_of_a_request_is_remembered() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, more, expected) in [
+            (50_000, 0, (0, 1)),
+            (50_001, SB_FLAG_AGAIN, (1, 1)),
+            (50_002, SB_FLAG_LAST, (0, 0)),
+            (50_003, SB_FLAG_AGAIN | SB_FLAG_LAST, (1, 0)),
+        ] {
+            let mut known = asked(port);
+            known.seq = FIRST;
+            let packet = known.hand_over(option(&known, SB_OP_ADOPT, more), REQUEST);
+            known.socket = Some(bench.adopt(&packet, &known.flow));
+            let said = || bench.flow(&known.flow).map(|owned| (owned.again, owned.keeps));
+            assert_eq!(said(), Some(expected), "ADOPT with {more:#x}");
+
+            known.seq = FIRST + LEN;
+            let request = |requests: u16, more| {
+                let option = sb_option {
+                    requests: requests.to_be(),
+                    ..option(&known, SB_OP_FORWARD, SB_FLAG_REQUEST | more)
+                };
+                assert_eq!(bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0).0, Verdict::Pass);
+            };
+            bench.put(&known.flow, &sb_owned { responses: 1, ..bench.flow(&known.flow).unwrap() });
+            request(2, more);
+            assert_eq!(said(), Some(expected), "FORWARD with {more:#x}");
+            request(2, more ^ SB_FLAG_AGAIN ^ SB_FLAG_LAST);
+            assert_eq!(said(), Some(expected), "a copy of it");
+            known.seq += LEN;
+            let request = sb_option {
+                requests: 3u16.to_be(),
+                ..option(&known, SB_OP_FORWARD, SB_FLAG_REQUEST | SB_FLAG_AGAIN)
+            };
+            bench.ingress(&to_us(&known.hand_over(request, REQUEST)), 0);
+            assert_eq!(said(), Some((0, 1)), "behind another request");
+        }
+    });
+}
+
+/// An orphan's packet: a name, whether a request waits, the operation, more flags of it, the packet's place behind the
+/// first byte, its TCP flags and data, and the answer, if there is one.
+type OfOrphan = (&'static str, bool, sb_op, u32, u32, u8, &'static [u8], Option<(sb_op, sb_reason)>);
+
+const REFUSED: Option<(sb_op, sb_reason)> = Some((SB_OP_REFUSED, SB_REASON_NO_SOCKET));
+const FIN: u8 = flags::FIN | flags::ACK;
+const OF_ORPHANS: [OfOrphan; 13] = [
+    ("the request once more", true, SB_OP_FORWARD, 0, 0, flags::ACK, REQUEST, REFUSED),
+    ("the next request", false, SB_OP_FORWARD, SB_FLAG_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
+    ("a request of another one", true, SB_OP_FORWARD, SB_FLAG_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
+    ("the client's end", false, SB_OP_FORWARD, 0, LEN, FIN, b"", REFUSED),
+    ("the client's end before a response", true, SB_OP_FORWARD, 0, LEN, FIN, b"", REFUSED),
+    ("a request that has its response", false, SB_OP_FORWARD, 0, 0, flags::ACK, REQUEST, None),
+    ("data behind the request", true, SB_OP_FORWARD, 0, LEN, flags::ACK, b"x", None),
+    ("an acknowledgment", true, SB_OP_FORWARD, 0, LEN, flags::ACK, b"", None),
+    ("a reset", false, SB_OP_FORWARD, 0, LEN, flags::RST, b"", None),
+    ("a probe", false, SB_OP_PROBE, 0, LEN, flags::ACK, REQUEST, None),
+    ("how far it has come", true, SB_OP_CONFIRM, 0, LEN, flags::ACK, b"", None),
+    ("a release", false, SB_OP_RELEASE, 0, LEN, flags::ACK, b"", Some((SB_OP_RELEASED, SB_REASON_NO_SOCKET))),
+    (
+        "a release while a request waits",
+        true,
+        SB_OP_RELEASE,
+        0,
+        LEN,
+        flags::ACK,
+        b"",
+        Some((SB_OP_RELEASED, SB_REASON_RESPONDING)),
+    ),
+];
+
+#[test]
+fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, (name, waits, op, more, behind, tcp_flags, data, expected)) in (50_000..).zip(OF_ORPHANS) {
+            let mut known = asked(port);
+            let mut owned = waiting(&known);
+            if !waits {
+                become_idle(&mut owned);
+            }
+            bench.put(&known.flow, &owned);
+            let end = response(&known.flow, (ANSWER, FIRST + LEN), flags::RST, false, b"");
+            assert_eq!(bench.egress(&end).0, Verdict::Drop);
+            let orphan = bench.flow(&known.flow);
+
+            known.seq = FIRST + behind;
+            let numbers = (known.seq, ANSWER);
+            let inner = packet::segment(&known.flow, true, numbers, tcp_flags, None, data);
+            let view = TcpView::parse(&inner).expect("a TCP packet");
+            let frame = to_us(&known.hand_over_packet(option(&known, op, more), &view, &inner));
+            let (verdict, out) = bench.ingress(&frame, 0);
+            let answer = Handoff::parse(&out).map(|answer| (answer.option.op, answer.option.reason));
+            match expected {
+                None => assert_eq!(verdict, Verdict::Drop, "{name}"),
+                Some((op, reason)) => {
+                    assert_eq!(
+                        (verdict, answer),
+                        (Verdict::Redirect, Some((op as u8, reason as u8))),
+                        "{name}"
+                    );
+                    assert!(op == SB_OP_RELEASED || out.ends_with(&inner), "{name}: it comes back whole");
+                }
+            }
+            if matches!(expected, Some((SB_OP_RELEASED, _))) {
+                let ack = Handoff::parse(&out).map(|answer| answer.view.ack);
+                assert_eq!(ack, Some(ANSWER), "{name}: from where to go on");
+            }
+            assert_eq!(bench.flow(&known.flow), orphan, "{name}: it stays");
+
+            // Another connection from the same port has nothing to do with it.
+            let stranger = sb_option { origin: 1u32.to_be(), ..option(&known, op, more) };
+            if more == 0 && op == SB_OP_FORWARD {
+                let frame = to_us(&known.hand_over_packet(stranger, &view, &inner));
+                assert_eq!(bench.ingress(&frame, 0).0, Verdict::Drop, "{name} of another connection");
+            }
+        }
+    });
+}
+
+/// A bench whose servers' packets pass the egress program, and what has left.
+struct Wire {
+    bench: Bench,
+    socket: OwnedFd,
+    _egress: Link,
+}
+
+/// A flow at a server of [`Wire`], over IPv4.
+struct Served<'a> {
+    wire: &'a Wire,
+    known: Known,
+}
+
+impl Wire {
+    fn new() -> Wire {
+        let bench = Bench::new();
+        let egress = bench.attach_egress();
+        // Of a protocol's own packet sockets only those that come in are seen: what leaves comes in once.
+        let kind = (AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_NONBLOCK, SockProtocol::EthAll);
+        let socket = socket(kind.0, kind.1, kind.2, kind.3).expect("the right to see packets");
+        Wire { bench, socket, _egress: egress }
+    }
+
+    /// The request is with the server, which has read it.
+    fn adopt(&self, port: u16, more: u32) -> Served<'_> {
+        let served = self.adopt_unread(port, more);
+        served.server().read_exact(&mut [0; REQUEST.len()]).expect("the request");
+        served
+    }
+
+    fn adopt_unread(&self, port: u16, more: u32) -> Served<'_> {
+        let mut known = Known { flow: flow(false, port, PORT), seq: FIRST, ack: ANSWER, socket: None };
+        let packet = known.hand_over(option(&known, SB_OP_ADOPT, more), REQUEST);
+        self.bench.send(&packet);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        for c in NodeCounter::ALL {
+            let n = self.bench.counter(c);
+            if n > 0 {
+                eprintln!("DBG {c:?} {n}");
+            }
+        }
+        eprintln!("{:?} {:?}", self.left(&known.flow), self.bench.flow(&known.flow));
+        known.socket = Some(self.bench.adopt(&packet, &known.flow));
+        known.seq += LEN;
+        Served { wire: self, known }
+    }
+
+    /// TCP packets that have left for the flow's client since the last time that somebody looked.
+    fn left(&self, flow: &sb_flow) -> Vec<TcpView> {
+        let mut frame = [0; 4096];
+        let mut left = Vec::new();
+        while let Ok(len) = recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::empty()) {
+            let packet = &frame[14..len];
+            let Some(view) = TcpView::parse(packet) else { continue };
+            let ports = [&packet[view.tcp..view.tcp + 2], &packet[view.tcp + 2..view.tcp + 4]];
+            if ports == [&flow.vip_port.to_ne_bytes(), &flow.client_port.to_ne_bytes()] {
+                left.push(view);
+            }
+        }
+        left
+    }
+}
+
+impl Served<'_> {
+    fn server(&self) -> &std::net::TcpStream {
+        self.known.socket.as_ref().expect("an adopted flow")
+    }
+
+    /// The server's data leaves.
+    fn say(mut self, data: &[u8]) -> Self {
+        self.server().write_all(data).expect("there is room for it");
+        self.known.ack += data.len() as u32;
+        let end = self.known.ack;
+        wait_until("the data is followed", || self.owned().is_some_and(|owned| owned.followed == end));
+        self
+    }
+
+    /// A packet of the client without data comes.
+    fn hear(self, tcp_flags: u8) -> Self {
+        let Known { flow, seq, ack, .. } = &self.known;
+        let inner = bare(flow, true, *seq, *ack, tcp_flags);
+        let view = TcpView::parse(&inner).expect("a TCP packet");
+        let option = option(&self.known, SB_OP_FORWARD, 0);
+        let forwarded = self.wire.bench.counter(NodeCounter::Forwarded);
+        self.wire.bench.send(&self.known.hand_over_packet(option, &view, &inner));
+        wait_until("it is forwarded", || self.wire.bench.counter(NodeCounter::Forwarded) > forwarded);
+        self
+    }
+
+    fn acknowledge(self) -> Self {
+        self.hear(flags::ACK)
+    }
+
+    fn close(mut self) -> Self {
+        self.known.socket = None;
+        self
+    }
+
+    fn owned(&self) -> Option<sb_owned> {
+        self.wire.bench.flow(&self.known.flow)
+    }
+
+    fn is_orphan(&self) -> bool {
+        self.owned().is_some_and(|owned| {
+            (owned.state, owned.reason) == (SB_OWN_RELEASED as u8, SB_REASON_NO_SOCKET as u8)
+        })
+    }
+
+    /// Waits for the server's end to leave.
+    fn ends(&self, name: &str) {
+        let end = flags::FIN | flags::RST;
+        wait_until(name, || self.wire.left(&self.known.flow).iter().any(|left| left.flags & end != 0));
+        assert!(!self.is_orphan(), "{name}");
+    }
+
+    /// Waits for the flow to have no server any more, of which its client has heard nothing.
+    fn outlives(&self, name: &str) {
+        wait_until(name, || self.is_orphan());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let end = flags::FIN | flags::RST;
+        assert!(self.wire.left(&self.known.flow).iter().all(|left| left.flags & end == 0), "{name}");
+    }
+}
+
+const HALF: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nok";
+const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+const OLD: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// A name, and what happens to a flow.
+type End = (&'static str, for<'a> fn(&'a Wire, u16) -> Served<'a>);
+
+const KEPT_BACK: [End; 4] = [
+    ("before a response", |wire, port| wire.adopt(port, SB_FLAG_AGAIN).close()),
+    ("before the last response", |wire, port| wire.adopt(port, SB_FLAG_AGAIN | SB_FLAG_LAST).close()),
+    ("before the request is read", |wire, port| wire.adopt_unread(port, SB_FLAG_AGAIN).close()),
+    ("behind a response", |wire, port| wire.adopt(port, 0).say(RESPONSE).acknowledge().close()),
+];
+
+const TOLD: [End; 8] = [
+    ("before a response that must not be made again", |wire, port| wire.adopt(port, 0).close()),
+    ("likewise, and the request is not read", |wire, port| wire.adopt_unread(port, 0).close()),
+    ("in a response", |wire, port| wire.adopt(port, SB_FLAG_AGAIN).say(HALF).acknowledge().close()),
+    ("behind a response that says so", |wire, port| {
+        wire.adopt(port, SB_FLAG_AGAIN).say(CLOSING).acknowledge().close()
+    }),
+    ("behind a response of HTTP/1.0", |wire, port| {
+        wire.adopt(port, SB_FLAG_AGAIN).say(OLD).acknowledge().close()
+    }),
+    ("behind the last response", |wire, port| {
+        wire.adopt(port, SB_FLAG_AGAIN | SB_FLAG_LAST).say(RESPONSE).acknowledge().close()
+    }),
+    ("in answer to the client's end", |wire, port| wire.adopt(port, 0).say(RESPONSE).hear(FIN).close()),
+    ("in answer to the client's end before a response", |wire, port| {
+        wire.adopt(port, SB_FLAG_AGAIN).hear(FIN).close()
+    }),
+];
+
+#[test]
+fn a_servers_end_is_told_where_nobody_can_go_on() {
+    alone(|| {
+        let wire = Wire::new();
+        for (port, (name, happens)) in (50_000..).zip(KEPT_BACK) {
+            happens(&wire, port).outlives(name);
+        }
+        for (port, (name, happens)) in (50_100..).zip(TOLD) {
+            happens(&wire, port).ends(name);
+        }
+    });
+}
+
+/// Only the server that has sent a response can send it again.
+#[test]
+fn a_response_is_sent_until_it_is_acknowledged() {
+    alone(|| {
+        let wire = Wire::new();
+        let served = wire.adopt(50_000, SB_FLAG_AGAIN).say(RESPONSE);
+        wire.left(&served.known.flow);
+        let served = served.close();
+        wait_until("the response is sent again", || {
+            wire.left(&served.known.flow).iter().any(|left| left.seq == ANSWER && !left.is_empty())
+        });
+        served.acknowledge().outlives("the server is not needed any more");
+    });
+}
+
+/// The node's server is there again, and the switch knows no better node.
+#[test]
+fn an_orphan_can_come_back() {
+    alone(|| {
+        let wire = Wire::new();
+        let mut served = wire.adopt(50_000, SB_FLAG_AGAIN).close();
+        served.outlives("before a response");
+        served.known.seq = FIRST;
+        let packet = served.known.hand_over(option(&served.known, SB_OP_ADOPT, 0), REQUEST);
+        served.known.socket = Some(wire.bench.adopt(&packet, &served.known.flow));
+        served.known.seq += LEN;
+        served.server().read_exact(&mut [0; REQUEST.len()]).expect("the request");
+        let served = served.say(RESPONSE);
+        assert!(wire.left(&served.known.flow).iter().any(|left| !left.is_empty()));
+        assert_eq!(served.owned().map(|owned| (owned.state, owned.again)), Some((SB_OWN_OPEN as u8, 0)));
+    });
+}
