@@ -32,6 +32,10 @@ fn switch(status: &Value) -> String {
         ("NODE", Align::Left),
         ("ADDRESS", Align::Left),
         ("NEXT HOP", Align::Left),
+        ("STATE", Align::Left),
+        ("FLOWS", Align::Right),
+        ("IN FLIGHT", Align::Right),
+        ("QUEUE", Align::Right),
         ("REQUESTS", Align::Right),
         ("ADOPTED", Align::Right),
         ("REFUSED", Align::Right),
@@ -48,6 +52,10 @@ fn switch(status: &Value) -> String {
             show(&node["name"]),
             show(&node["address"]),
             next_hop.to_owned(),
+            state(node),
+            show(&node["load"]["flows"]),
+            show(&node["load"]["in_flight"]),
+            longest_queue(node),
             number("requests"),
             number("adopted"),
             number("refused"),
@@ -60,6 +68,30 @@ fn switch(status: &Value) -> String {
     text + &counters("counters", &status["counters"], |name| {
         SwitchCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", SwitchCounter::help)
     })
+}
+
+/// What the switch thinks of a node, in a word; of several listeners the first that is not well counts.
+fn state(node: &Value) -> String {
+    let listeners = items(&node["listeners"]);
+    let ill = listeners.iter().find(|listener| listener["state"] != "up");
+    match ill.or(listeners.first()) {
+        _ if node["draining"] == true => "draining".to_owned(),
+        _ if node["silent"] == true => "silent".to_owned(),
+        Some(listener) => show(&listener["state"]),
+        None => "-".to_owned(),
+    }
+}
+
+/// The fullest of a node's accept queues, as `length/limit`.
+fn longest_queue(node: &Value) -> String {
+    let listeners = items(&node["listeners"]).iter();
+    let queues = listeners
+        .filter_map(|listener| Some((listener["queue"].as_u64()?, listener["queue_limit"].as_u64()?)));
+    let known = queues.filter(|(_, limit)| *limit != 0);
+    // By share: the products are the shares with a common denominator.
+    let fullest =
+        known.max_by(|(len, limit), (other, other_limit)| (len * other_limit).cmp(&(other * limit)));
+    fullest.map_or("-".to_owned(), |(len, limit)| format!("{len}/{limit}"))
 }
 
 fn node(status: &Value) -> String {
@@ -192,7 +224,10 @@ mod tests {
             "flows": 2,
             "services": [{"name": "shop", "listen": ["192.0.2.100:80", "[2001:db8::100]:80"], "requests": 9}],
             "nodes": [{"name": "n1", "address": "192.0.2.21", "resolved": true, "requests": 9, "adopted": 3,
-                       "refused": 0, "released": 1}],
+                       "refused": 0, "released": 1, "draining": false, "silent": false,
+                       "load": {"flows": 4, "in_flight": 2},
+                       "listeners": [{"state": "up", "queue": 1, "queue_limit": 512},
+                                     {"state": "unhealthy", "queue": 1, "queue_limit": 17}]}],
             "dispatch": {"resent": 4, "busy": 0, "answered": {"404": 2}},
             "counters": {"syn_answered": 3, "drop_tag": 0},
         }));
@@ -200,7 +235,7 @@ mod tests {
             "switch, up 1 h 2 min, 2 flows",
             "interface eth0, XDP native",
             "shop     192.0.2.100:80, [2001:db8::100]:80         9",
-            "n1    192.0.2.21  resolved         9        3        0         1",
+            "n1    192.0.2.21  resolved  unhealthy      4          2   1/17         9        3        0         1",
             "  4  resent",
             "  2  answered 404",
             "  3  syn_answered  SYNs answered with a cookie",
