@@ -1,4 +1,4 @@
-//! How a switch finds out by itself whether the servers of a pool answer.
+//! How the servers of a pool are checked, by the agents of its nodes.
 
 use std::fmt;
 use std::ops::RangeInclusive;

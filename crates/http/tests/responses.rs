@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use switchback_http::framing::{self, Followed};
-use switchback_wire::{SB_FRAMING_HEAD, sb_framing};
+use switchback_wire::{SB_FRAMING_HAS_CLOSE, SB_FRAMING_HEAD, sb_framing};
 
 fn begin() -> sb_framing {
     sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
@@ -57,6 +57,87 @@ fn responses_whose_end_cannot_be_told() {
     for text in rows {
         assert_eq!(follow(&text[..text.len() - 1], false), Followed::More, "{text:?}");
         assert_eq!(follow(text, false), Followed::Lost, "{text:?}");
+    }
+}
+
+/// Whether the server has said by the end of this text, which comes in two parts, that it closes behind the response.
+fn closes(text: &str, split: usize) -> bool {
+    let mut framing = begin();
+    let (first, second) = text.as_bytes().split_at(split);
+    for part in [first, second] {
+        assert_eq!(framing::responses().follow(&mut framing, part, false), Followed::More, "{text:?}");
+    }
+    u32::from(framing.flags) & SB_FRAMING_HAS_CLOSE != 0
+}
+
+#[test]
+fn servers_say_that_they_close() {
+    let rows = [
+        (1, "Connection: close", true),
+        (1, "CONNECTION:CLOSE", true),
+        (1, "connection:\t close \t", true),
+        (1, "Connection: close, x", true),
+        (1, "Connection: x,CLOSE", true),
+        (1, "Connection: x ,\tclose ", true),
+        (1, "Connection: x, y ,cLoSe,z", true),
+        (1, "Connection: , close", true),
+        (1, "Connection: close,", true),
+        (1, "Connection: keep-alive\r\nConnection: close", true),
+        (1, "Connection: close\r\nConnection: keep-alive", true),
+        (0, "Server: x", true),
+        (0, "Connection: keep-alive", true),
+        (1, "Server: x", false),
+        (1, "Connection:", false),
+        (1, "Connection: keep-alive", false),
+        (1, "Connection: keep-alive, Upgrade", false),
+        (1, "Connection: closed", false),
+        (1, "Connection: clos", false),
+        (1, "Connection: clos,e", false),
+        (1, "Connection: cclose", false),
+        (1, "Connection: x-close", false),
+        (1, "Connection: x close", false),
+        (1, "Connection: close x", false),
+        (1, "Connection: close;x", false),
+        (1, "Connections: close", false),
+        (1, "Proxy-Connection: close", false),
+        (1, "Connectio: close", false),
+        (1, "X: Connection: close", false),
+        (1, "Server: close", false),
+    ];
+    for (minor, fields, expected) in rows {
+        let head = format!("HTTP/1.{minor} 200 OK\r\n{fields}\r\n");
+        let last = "Content-Length: 1\r\n\r\n";
+        for split in 0..=head.len() {
+            assert_eq!(closes(&head, split), expected, "{head:?}, split at {split}");
+        }
+        // It holds for the response, and for no other.
+        assert_eq!(closes(&format!("{head}{last}"), head.len()), expected, "{head:?}");
+        let interim = head.replacen("200", "103", 1);
+        assert!(!closes(&format!("{interim}\r\n"), head.len()), "{interim:?}");
+        let mut framing = begin();
+        let text = format!("{head}{last}x");
+        assert_eq!(
+            framing::responses().follow(&mut framing, text.as_bytes(), false),
+            Followed::Ends(text.len())
+        );
+        assert_eq!(framing, sb_framing { allowed: framing.allowed, ..Default::default() }, "{text:?}");
+    }
+}
+
+#[test]
+fn what_servers_say_of_the_connection_is_read_loosely() {
+    for value in ["\x01\x7f\u{e9}", "\"close", "a=b;c", ",,,", "close\x01"] {
+        let text = format!("HTTP/1.1 200 OK\r\nConnection: {value}\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(follow(&text, false), Followed::Ends(text.len()), "{text:?}");
+    }
+    for text in [
+        "Connection: \0",
+        "Connection: clo\n",
+        "Connection: close\n",
+        "Connection: close\rx",
+        "Connection: x\n",
+    ] {
+        refused_at_the_last_byte(&format!("HTTP/1.1 200 OK\r\n{text}"));
     }
 }
 

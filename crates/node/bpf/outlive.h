@@ -66,20 +66,29 @@ static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
         flow->reason = SB_REASON_NO_SOCKET;
         flow->answered = seq;
         flow->tsval = 0;
+        /* Where the next owner begins, which may be this node again. */
+        if (flow->again)
+                flow->next = flow->asked;
         count(SB_NODE_OUTLIVED);
 }
 
 /*
  * The socket is gone at once, as that of a server which has not read all: its RST comes later. An error means that
- * the client, or nobody, wants the connection any more.
+ * the client, or nobody, wants the connection any more; or that a request has met a server which had closed.
  */
 static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owned *flow, int old_state)
 {
-        if (old_state != TCP_ESTABLISHED || tcp->inet_conn.icsk_inet.sk.sk_err)
+        __u32 heard = tcp->snd_una;
+
+        if (old_state == TCP_FIN_WAIT1) {
+                /* All but the FIN. */
+                if (!is_waiting(flow) || heard != tcp->snd_nxt - 1)
+                        return 0;
+        } else if (old_state != TCP_ESTABLISHED || tcp->inet_conn.icsk_inet.sk.sk_err ||
+                   (!is_waiting(flow) && !is_idle(flow)) || heard != tcp->snd_nxt) {
                 return 0;
-        if (!is_waiting(flow) && !is_idle(flow))
-                return 0;
-        orphan(flow, tcp->snd_nxt);
+        }
+        orphan(flow, heard);
         return 1;
 }
 
@@ -97,6 +106,23 @@ static __always_inline int has_ended(struct __sk_buff *skb, __u8 tcp_flags)
         return sk && sk->state == TCP_FIN_WAIT1;
 }
 
+/* The client has all that comes before. What has been lost on its way, nobody but the server's socket has. */
+static __always_inline int is_heard(struct __sk_buff *skb, __u32 seq)
+{
+        struct bpf_tcp_sock *tcp;
+        struct bpf_sock *sk;
+
+        sk = skb->sk;
+        if (!sk)
+                return 1;
+        sk = bpf_sk_fullsock(sk);
+        /* Where there is no socket any more, the kernel speaks through one of its own. */
+        if (!sk || sk->state == TCP_CLOSE)
+                return 1;
+        tcp = bpf_tcp_sock(sk);
+        return !tcp || tcp->snd_una == seq;
+}
+
 /* Whether a packet of the server, with `len` bytes of data, is kept from the client. */
 static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, const struct tcphdr *header,
                                 __u32 len)
@@ -111,7 +137,14 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
         tcp_flags = sb_tcp_flags(header);
         if (len == 0 && (is_waiting(flow) || (is_idle(flow) && flow->followed == seq)) &&
             has_ended(skb, tcp_flags)) {
-                orphan(flow, seq);
+                if (is_heard(skb, seq)) {
+                        orphan(flow, seq);
+                        return 1;
+                }
+                if (tcp_flags & SB_TCP_RST)
+                        return 0;
+                /* It comes again, until it is acknowledged. */
+                count(SB_NODE_WITHHELD);
                 return 1;
         }
         if ((__s32)(ack - flow->asked) <= 0)

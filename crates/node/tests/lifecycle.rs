@@ -174,11 +174,12 @@ fn what_a_deleted_namespace_has_left_is_swept() -> Result<()> {
     start(lab.node(0), &config)?.kill()?;
     let left = leftovers(lab.node(0))?;
     let pins = left.iter().find(|path| path.starts_with("/sys/fs/bpf")).ok_or("nothing is pinned")?;
+    // Another namespace may be given the old one's inode, and with it the name: here it is one that nobody gets.
+    let pins_of_nobody = pins.with_file_name("node-eth0-0");
+    std::fs::rename(pins, &pins_of_nobody)?;
     lab.down()?;
     let other = Lab::builder().up()?;
     start(other.node(0), &common::config(&other)?)?;
-    // The new namespace may have been given the old one's inode, and with it the name.
-    let own = leftovers(other.node(0))?;
-    assert!(!pins.exists() || own.contains(pins), "{}", pins.display());
+    assert!(!pins_of_nobody.exists(), "{}", pins_of_nobody.display());
     Ok(())
 }

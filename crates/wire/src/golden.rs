@@ -75,6 +75,14 @@ fn a_forward_of_an_ipv6_flow_over_ipv6() {
     assert_eq!(packet(true, true, sb_op::SB_OP_FORWARD), golden.concat());
 }
 
+/// LAST and ABORT are of different operations.
+#[test]
+fn flags_beside_what_the_handshake_settled() {
+    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_BODY, SB_FLAG_AGAIN];
+    assert_eq!(all, [0x10, 0x20, 0x20, 0x40, 0x80]);
+    assert!(all.iter().all(|flag| flag & SB_SYN_ALL == 0));
+}
+
 #[test]
 fn subkeys() {
     let (handoff, cookie) = (keys::handoff_key(&[0x42; 32]), keys::cookie_key(&[0x42; 32], 7));

@@ -5,7 +5,9 @@
 //! behind that sees what has left.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use libbpf_rs::Link;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
@@ -23,6 +25,10 @@ const LEN: u32 = REQUEST.len() as u32;
 /// Sequence numbers of the client's and the server's first byte.
 const FIRST: u32 = 1000;
 const ANSWER: u32 = 5000;
+/// What ends a server's side.
+const END: u8 = flags::FIN | flags::RST;
+/// For what would have left at once.
+const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// A flow whose client has sent its first request.
 fn asked(port: u16) -> Known {
@@ -339,7 +345,6 @@ impl Wire {
     fn new() -> Wire {
         let bench = Bench::new();
         let egress = bench.attach_egress();
-        // Of a protocol's own packet sockets only those that come in are seen: what leaves comes in once.
         let kind = (AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_NONBLOCK, SockProtocol::EthAll);
         let socket = socket(kind.0, kind.1, kind.2, kind.3).expect("the right to see packets");
         Wire { bench, socket, _egress: egress }
@@ -355,15 +360,6 @@ impl Wire {
     fn adopt_unread(&self, port: u16, more: u32) -> Served<'_> {
         let mut known = Known { flow: flow(false, port, PORT), seq: FIRST, ack: ANSWER, socket: None };
         let packet = known.hand_over(option(&known, SB_OP_ADOPT, more), REQUEST);
-        self.bench.send(&packet);
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        for c in NodeCounter::ALL {
-            let n = self.bench.counter(c);
-            if n > 0 {
-                eprintln!("DBG {c:?} {n}");
-            }
-        }
-        eprintln!("{:?} {:?}", self.left(&known.flow), self.bench.flow(&known.flow));
         known.socket = Some(self.bench.adopt(&packet, &known.flow));
         known.seq += LEN;
         Served { wire: self, known }
@@ -386,7 +382,7 @@ impl Wire {
 }
 
 impl Served<'_> {
-    fn server(&self) -> &std::net::TcpStream {
+    fn server(&self) -> &TcpStream {
         self.known.socket.as_ref().expect("an adopted flow")
     }
 
@@ -432,17 +428,15 @@ impl Served<'_> {
 
     /// Waits for the server's end to leave.
     fn ends(&self, name: &str) {
-        let end = flags::FIN | flags::RST;
-        wait_until(name, || self.wire.left(&self.known.flow).iter().any(|left| left.flags & end != 0));
+        wait_until(name, || self.wire.left(&self.known.flow).iter().any(|left| left.flags & END != 0));
         assert!(!self.is_orphan(), "{name}");
     }
 
     /// Waits for the flow to have no server any more, of which its client has heard nothing.
     fn outlives(&self, name: &str) {
         wait_until(name, || self.is_orphan());
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let end = flags::FIN | flags::RST;
-        assert!(self.wire.left(&self.known.flow).iter().all(|left| left.flags & end == 0), "{name}");
+        std::thread::sleep(A_MOMENT);
+        assert!(self.wire.left(&self.known.flow).iter().all(|left| left.flags & END == 0), "{name}");
     }
 }
 
@@ -497,13 +491,48 @@ fn a_servers_end_is_told_where_nobody_can_go_on() {
 fn a_response_is_sent_until_it_is_acknowledged() {
     alone(|| {
         let wire = Wire::new();
-        let served = wire.adopt(50_000, SB_FLAG_AGAIN).say(RESPONSE);
-        wire.left(&served.known.flow);
-        let served = served.close();
+        // A part is acknowledged, so that the server's kernel has an idea of the round trip.
+        let (first, second) = RESPONSE.split_at(1);
+        let served = wire.adopt(50_000, SB_FLAG_AGAIN).say(first).acknowledge().say(second).close();
+        std::thread::sleep(A_MOMENT);
+        let left = wire.left(&served.known.flow);
+        assert!(left.iter().all(|left| left.flags & END == 0), "a FIN: {left:?}");
+        assert!(!served.is_orphan(), "its response may have been lost");
         wait_until("the response is sent again", || {
-            wire.left(&served.known.flow).iter().any(|left| left.seq == ANSWER && !left.is_empty())
+            wire.left(&served.known.flow).iter().any(|left| !left.is_empty())
         });
-        served.acknowledge().outlives("the server is not needed any more");
+        let served = wire.adopt(50_002, SB_FLAG_AGAIN).say(RESPONSE).close().acknowledge();
+        served.outlives("the server is not needed any more");
+    });
+}
+
+/// The server has closed, which the client cannot know yet.
+#[test]
+fn a_request_may_meet_a_server_that_has_closed() {
+    alone(|| {
+        let wire = Wire::new();
+        for (port, more, outlives) in [(50_000, SB_FLAG_AGAIN, true), (50_002, 0, false)] {
+            let served = wire.adopt(port, SB_FLAG_AGAIN).say(RESPONSE).close();
+            let option = sb_option {
+                requests: 2u16.to_be(),
+                next: (FIRST + 2 * LEN).to_be(),
+                ..option(&served.known, SB_OP_FORWARD, SB_FLAG_REQUEST | more)
+            };
+            let frame = served.known.hand_over(option, REQUEST);
+            wire.bench.send(&frame);
+            if !outlives {
+                served.ends("before a response that must not be made again");
+                continue;
+            }
+            std::thread::sleep(A_MOMENT); eprintln!("DBG {:?} {:?}", served.owned(), wire.left(&served.known.flow)); for c in NodeCounter::ALL { let n = wire.bench.counter(c); if n > 0 { eprintln!("DBG {c:?} {n}"); } }
+            served.outlives("before a response");
+            let (verdict, out) = wire.bench.ingress(&to_us(&frame), 0);
+            let answer = Handoff::parse(&out).map(|answer| (answer.option.op, answer.option.reason));
+            let refused = (SB_OP_REFUSED as u8, SB_REASON_NO_SOCKET as u8);
+            assert_eq!((verdict, answer), (Verdict::Redirect, Some(refused)));
+            let owned = served.owned().expect("an orphan");
+            assert_eq!(owned.answered, ANSWER + RESPONSE.len() as u32, "without the FIN");
+        }
     });
 }
 

@@ -423,3 +423,137 @@ fn what_the_node_lacks_gets_through_a_full_flow() {
     let sent = world.client_packet(&data(10, 100, &again));
     assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_FORWARD, adopt.node, &get("/web/a")[10..]));
 }
+
+const LAST: u8 = SB_FLAG_LAST as u8;
+const AGAIN: u8 = SB_FLAG_AGAIN as u8;
+
+/// The flags that are about the request.
+fn of_request(sent: &ToNode) -> u8 {
+    sent.option.flags & !(SB_SYN_ALL as u8)
+}
+
+#[test]
+fn a_node_is_told_what_to_do_if_its_server_goes_away() {
+    let rows = [
+        ("GET", "", AGAIN),
+        ("HEAD", "", AGAIN),
+        ("OPTIONS", "", AGAIN),
+        ("DELETE", "", AGAIN),
+        ("GET", "Content-Length: 0\r\n", AGAIN),
+        ("GET", "Connection: close\r\n", AGAIN | LAST),
+        ("POST", "", 0),
+        ("POST", "Content-Length: 0\r\n", 0),
+        ("PATCH", "Connection: close\r\n", LAST),
+        ("GET", "Content-Length: 1\r\n", 0),
+        ("GET", "Transfer-Encoding: chunked\r\n", 0),
+        ("GET", "Connection: upgrade\r\nUpgrade: websocket\r\n", LAST),
+    ];
+    for (method, fields, flags) in rows {
+        let request = format!("{method} /web/a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let sent = World::new().client_packet(&data(0, 0, request.as_bytes()));
+        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT), "{request:?}");
+        assert_eq!(of_request(&sent[0]), flags, "ADOPT of {request:?}");
+        let (mut world, _, len) = settled("/web/a");
+        let sent = world.client_packet(&data(len, 100, request.as_bytes()));
+        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD), "{request:?}");
+        assert_eq!(of_request(&sent[0]), REQUEST | flags, "FORWARD of {request:?}");
+    }
+}
+
+#[test]
+fn a_request_in_two_packets_is_not_asked_for_again() {
+    let request = get("/web/b");
+    for settle in [false, true] {
+        let (mut world, at) = if settle {
+            let (world, _, len) = settled("/web/a");
+            (world, len)
+        } else {
+            (World::new(), 0)
+        };
+        assert!(world.client_packet(&data(at, 0, &request[..9])).is_empty());
+        let sent = world.client_packet(&data(at + 9, 0, &request[9..]));
+        assert!(
+            !sent.is_empty() && sent.iter().all(|sent| sent.option.flags & (AGAIN | LAST) == 0),
+            "{sent:?}"
+        );
+    }
+    // The last piece of one request, with the next one behind it.
+    let mut world = World::new();
+    let both = [get("/web/a"), get("/web/b")].concat();
+    let sent = world.client_packet(&data(0, 0, &both));
+    assert_eq!(of_request(&sent[0]), AGAIN, "the part that is the first request");
+}
+
+/// A client that has been told of a request's arrival does not send it again.
+#[test]
+fn an_acknowledged_request_is_not_asked_for_again() {
+    let (mut world, _, len) = settled("/web/a");
+    let asked = world.client_packet(&data(len, 100, &get("/img/b")));
+    let acknowledged = |world: &World| world.dispatcher.stats.acknowledged > 0;
+    while !acknowledged(&world) {
+        for sent in world.pass() {
+            match sent.op {
+                SB_OP_RELEASE => drop(world.answer(&sent, SB_OP_BUSY, SB_REASON_NONE)),
+                SB_OP_CONFIRM => {
+                    let option = sb_option { next: sent.view().seq.to_be(), ..sent.option };
+                    let confirmed = ToNode { option, ..sent };
+                    world.answer(&confirmed, SB_OP_CONFIRMED, SB_REASON_NONE);
+                }
+                op => panic!("{op:?}"),
+            }
+        }
+    }
+    let sent = world.answer(&asked[0], SB_OP_RELEASED, SB_REASON_NONE);
+    assert_eq!((sent[0].op, of_request(&sent[0])), (SB_OP_ADOPT, 0));
+}
+
+/// The first node's server has gone away before it answered, and the client has sent the request once more.
+#[test]
+fn what_a_server_has_not_answered_is_asked_of_another_once() {
+    for path in ["/web/a", "/web/b"] {
+        let mut world = World::new();
+        let first = get("/web/a");
+        let mut sent = world.client_packet(&data(0, 0, &first));
+        assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+        let (mut at, mut request) = (0, first);
+        if path == "/web/b" {
+            (at, request) = (request.len() as u32, get(path));
+            sent = world.client_packet(&data(at, 100, &request));
+        }
+        assert_eq!(of_request(&sent[0]) & AGAIN, AGAIN);
+        let again = world.client_packet(&data(at, 100, &request));
+        assert_eq!((again.len(), again[0].op, of_request(&again[0])), (1, SB_OP_FORWARD, 0), "unread");
+        let sent = world.answer(&again[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET);
+        assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_ADOPT, &request[..]));
+        assert_eq!(of_request(&sent[0]), 0, "a server that never answers is not asked for ever");
+        let sent = world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_LISTENER);
+        assert_eq!((sent[0].op, of_request(&sent[0])), (SB_OP_ADOPT, 0), "nor where the second cannot");
+        assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+        let sent = world.client_packet(&data(at + request.len() as u32, 200, &get("/web/c")));
+        assert_eq!(of_request(&sent[0]), REQUEST | AGAIN, "the next request is another one");
+    }
+}
+
+#[test]
+fn the_end_of_a_flow_without_a_server_is_answered() {
+    let end = flags::FIN | flags::ACK;
+    for (more, tcp_flags, answer) in [(0, end, end), (1, end, flags::RST)] {
+        let (mut world, _, len) = settled("/web/a");
+        let numbers = (ORIGIN.wrapping_add(len + more), SERVER + 100);
+        let packet = bare(&flow(), true, numbers.0, numbers.1, tcp_flags);
+        let sent = world.client_packet(&packet);
+        assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD));
+        // A late copy of a packet of an earlier request says nothing.
+        let late = ToNode { option: sb_option { requests: 0, ..sent[0].option }, ..sent[0].clone() };
+        assert!(world.answer(&late, SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
+        assert!(world.to_client.is_empty() && world.map.contains_key(&flow()));
+        assert!(world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
+        let [said] = &world.to_client[..] else { panic!("one packet, not {:?}", world.to_client) };
+        let view = TcpView::parse(said).unwrap();
+        assert_eq!((view.seq, view.flags), (numbers.1, answer));
+        if answer == end {
+            assert_eq!(view.ack, numbers.0.wrapping_add(1), "the FIN is acknowledged");
+        }
+        assert!(world.map.is_empty() && world.dispatcher.pending() == 0, "{:?}", world.map);
+    }
+}
