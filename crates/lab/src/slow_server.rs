@@ -14,6 +14,9 @@ use crate::error::{Doing, Result};
 use crate::host::Host;
 use crate::server::{Files, Server, ServerOptions, apache_command, apache_modules};
 
+/// A process waits for a request for so many seconds. A client that has given up may never send it.
+const REQUEST_TIMEOUT_S: u32 = 5;
+
 /// How long a request is worked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceTime {
@@ -93,6 +96,7 @@ ErrorLog /dev/stderr
 DocumentRoot {root}
 Header always set X-Node {host}
 KeepAlive Off
+Timeout {REQUEST_TIMEOUT_S}
 StartServers {workers}
 ServerLimit {workers}
 MinSpareServers 1

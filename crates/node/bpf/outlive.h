@@ -66,9 +66,6 @@ static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
         flow->reason = SB_REASON_NO_SOCKET;
         flow->answered = seq;
         flow->tsval = 0;
-        /* Where the next owner begins, which may be this node again. */
-        if (flow->again)
-                flow->next = flow->asked;
         count(SB_NODE_OUTLIVED);
 }
 
@@ -78,17 +75,16 @@ static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
  */
 static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owned *flow, int old_state)
 {
-        __u32 heard = tcp->snd_una;
-
-        if (old_state == TCP_FIN_WAIT1) {
-                /* All but the FIN. */
-                if (!is_waiting(flow) || heard != tcp->snd_nxt - 1)
+        /* What is on its way to the client may have to be sent again. A FIN that is kept back counts as not sent. */
+        if (tcp->snd_una != tcp->snd_nxt)
+                return 0;
+        if (old_state == TCP_ESTABLISHED) {
+                if (tcp->inet_conn.icsk_inet.sk.sk_err || (!is_waiting(flow) && !is_idle(flow)))
                         return 0;
-        } else if (old_state != TCP_ESTABLISHED || tcp->inet_conn.icsk_inet.sk.sk_err ||
-                   (!is_waiting(flow) && !is_idle(flow)) || heard != tcp->snd_nxt) {
+        } else if (old_state != TCP_FIN_WAIT1 || !is_waiting(flow)) {
                 return 0;
         }
-        orphan(flow, heard);
+        orphan(flow, tcp->snd_nxt);
         return 1;
 }
 
@@ -143,7 +139,7 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
                 }
                 if (tcp_flags & SB_TCP_RST)
                         return 0;
-                /* It comes again, until it is acknowledged. */
+                /* It comes again, at the latest when all has been acknowledged. */
                 count(SB_NODE_WITHHELD);
                 return 1;
         }

@@ -317,8 +317,7 @@ impl<'a> Driver<'a> {
         self.keys.replace(&cluster.keys);
         let now = self.now();
         let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), self.zone.as_deref(), now);
-        let old = std::mem::replace(self.dispatcher.plan(), plan);
-        self.dispatcher.plan().inherit(old);
+        self.dispatcher.replace_plan(plan);
         self.ids = ids;
         self.cluster = cluster;
         program.set_settings(&self.keys.settings())?;

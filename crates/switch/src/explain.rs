@@ -69,7 +69,7 @@ impl Explainer {
             return Some((entry.node, Flow::Stays));
         }
         let ask = Ask { key: request.key, now: Duration::ZERO };
-        let node = plan.pick(request.group, &ask, &[], false, &mut self.random)?;
+        let node = plan.pick(request.group, &ask, (&[], false), &[], &mut self.random)?;
         let flow = match has_node {
             true if node == entry.node => Flow::Stays,
             true => Flow::Moves(entry.node as usize),

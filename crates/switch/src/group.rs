@@ -31,13 +31,11 @@ struct Known {
     node: NodeId,
     /// Without its standing and queue, which depend on the moment.
     load: Load,
-    /// As of `queue_at`; `load.queue` counts the adoptions since as well.
+    /// As of `queue_at`, without the adoptions that are on their way.
     queue: Queue,
     queue_at: Duration,
     /// When `load.latency` was last measured.
     latency_at: Duration,
-    /// Adoptions that the node has not answered.
-    adopting: u32,
     /// Why it is to have no requests; `SB_REASON_NONE` if it may.
     reason: u8,
     /// Of the last report.
@@ -59,7 +57,6 @@ impl Known {
             queue: Queue::default(),
             queue_at: Duration::ZERO,
             latency_at: Duration::ZERO,
-            adopting: 0,
             reason: sb_reason::SB_REASON_NONE as u8,
             number: None,
         }
@@ -74,12 +71,13 @@ impl Known {
         }
     }
 
-    /// The accept queue as far as it can be known now, up to the share that the pool may fill.
-    fn queue_now(&self, share: u8, now: Duration) -> Queue {
+    /// The accept queue as far as it can be known now, up to the share that the pool may fill. `adopting` adoptions are
+    /// on their way to it.
+    fn queue_now(&self, share: u8, adopting: u32, now: Duration) -> Queue {
         let Queue { len, limit } = self.queue;
         let limit = if share == 0 || limit == 0 { limit } else { (limit * u32::from(share) / 100).max(1) };
-        let mut len = len + self.adopting;
-        if limit != 0 && len >= limit && self.adopting == 0 && now >= self.queue_at + FULL_FOR {
+        let mut len = len + adopting;
+        if limit != 0 && len >= limit && adopting == 0 && now >= self.queue_at + FULL_FOR {
             len = limit - 1;
         }
         Queue { len, limit }
@@ -110,6 +108,8 @@ pub struct NodeState {
     pub drained: bool,
     /// Nothing has been heard of it for too long.
     pub silent: bool,
+    /// Adoptions for the group that it has not answered.
+    pub adopting: u32,
 }
 
 impl Group {
@@ -187,7 +187,7 @@ impl Group {
         let load = |index: usize| {
             let known: &Known = &known[index];
             let state = state(known.node);
-            let queue = known.queue_now(*share, ask.now);
+            let queue = known.queue_now(*share, state.adopting, ask.now);
             let cannot = tried.contains(&known.node) || waited && *share != 0 && queue.is_full();
             let standing = match () {
                 () if cannot || !can_serve(known, state) => Standing::Down,
@@ -212,7 +212,7 @@ impl Group {
         }
         let nodes = std::iter::zip(&self.known, &self.weights).filter(|(known, weight)| {
             let state = state(known.node);
-            let has_room = !known.queue_now(self.share, now).is_full();
+            let has_room = !known.queue_now(self.share, state.adopting, now).is_full();
             **weight > 0 && known.node != first && can_serve(known, state) && !state.silent && has_room
         });
         let burden =
@@ -234,7 +234,6 @@ impl Group {
     /// A request goes to a node with its flow.
     pub fn adopting(&mut self, node: NodeId) {
         if let Some(known) = self.member(node) {
-            known.adopting += 1;
             known.load.in_flight += 1;
             known.load.flows += 1;
         }
@@ -243,7 +242,6 @@ impl Group {
     /// The node has adopted, and its accept queue was so long then: length and limit.
     pub fn adopted(&mut self, node: NodeId, queue: (u16, u16), now: Duration) {
         if let Some(known) = self.member(node) {
-            known.adopting = known.adopting.saturating_sub(1);
             known.set_queue(queue, now);
         }
     }
@@ -251,7 +249,6 @@ impl Group {
     /// The node has not adopted; true if it can serve nothing here any more. `reason` is 0 if it said nothing.
     pub fn refused(&mut self, node: NodeId, reason: u8, queue: (u16, u16), now: Duration) -> bool {
         let Some(known) = self.member(node) else { return false };
-        known.adopting = known.adopting.saturating_sub(1);
         known.load.in_flight = known.load.in_flight.saturating_sub(1);
         known.load.flows = known.load.flows.saturating_sub(1);
         known.set_queue(queue, now);
@@ -266,9 +263,6 @@ impl Group {
     /// What the node says of itself; true if that changes whether it can serve. `back` if nothing had been heard of it
     /// for too long.
     pub fn report(&mut self, node: NodeId, report: &Report, back: bool, now: Duration) -> bool {
-        if report.pool != self.id {
-            return false;
-        }
         let Some(known) = self.member(node) else { return false };
         let is_older = |before: u16| report.number.wrapping_sub(before).cast_signed() <= 0;
         if !back && known.number.is_some_and(is_older) {
@@ -298,7 +292,7 @@ impl Group {
     /// Why the node is to have no requests here, and its accept queue.
     pub fn condition(&self, node: NodeId, now: Duration) -> Option<(u8, Queue)> {
         let known = self.known.iter().find(|known| known.node == node)?;
-        Some((known.reason, known.queue_now(self.share, now)))
+        Some((known.reason, known.queue_now(self.share, 0, now)))
     }
 }
 

@@ -146,8 +146,9 @@ impl Plan {
     }
 
     /// Takes over what the plan before this one knew. Nodes that are in it no more stay known: their flows go on, and
-    /// can be released. Groups are the same if their pool's name and their VIP are.
-    pub fn inherit(&mut self, old: Plan) {
+    /// can be released. Groups are the same if their pool's name and their VIP are; the result has the new place of each
+    /// old group that there still is.
+    pub fn inherit(&mut self, old: Plan) -> HashMap<usize, usize> {
         for (index, before) in old.nodes.iter().enumerate() {
             if self.nodes.len() <= index {
                 self.nodes.resize(index + 1, None);
@@ -163,14 +164,17 @@ impl Plan {
                 _ => {}
             }
         }
+        let mut places = HashMap::new();
         let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
         for ((_, vip), index) in old.group_at {
             let mut same = self.group_at.iter().filter(|((_, at), _)| *at == vip).map(|(_, group)| *group);
             let Some(group) = before[index].take() else { continue };
             if let Some(same) = same.find(|same| self.groups[*same].id() == group.id()) {
                 self.groups[same].inherit(group);
+                places.insert(index, same);
             }
         }
+        places
     }
 
     /// The service at a VIP.
@@ -232,7 +236,7 @@ impl Plan {
         let drained = self.node(node).is_none_or(PlanNode::is_drained);
         self.groups
             .get(group)
-            .map_or(Some(false), |group| group.keeps(node, NodeState { drained, silent: false }))
+            .map_or(Some(false), |group| group.keeps(node, NodeState { drained, silent: false, adopting: 0 }))
     }
 
     /// The nodes on whose flows the program may forward a request for the pool without asking.
@@ -243,32 +247,37 @@ impl Plan {
         nodes.filter(|&node| groups.iter().all(|&group| self.keeps(group, node) == Some(true))).collect()
     }
 
-    /// The policy's choice among the group's nodes that are not in `tried`.
+    /// The policy's choice among the group's nodes that are not in `tried`. `adopting` has, by id, the adoptions for the
+    /// group that each node has not answered.
     pub fn pick(
         &mut self,
         group: usize,
         ask: &Ask,
-        tried: &[NodeId],
-        waited: bool,
+        (tried, waited): (&[NodeId], bool),
+        adopting: &[u32],
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
         let Plan { nodes, groups, patience, .. } = self;
         let state = |id: NodeId| match nodes.get(id as usize) {
-            Some(Some(node)) => {
-                NodeState { drained: node.is_drained(), silent: node.is_silent(*patience, ask.now) }
-            }
-            _ => NodeState { drained: true, silent: true },
+            Some(Some(node)) => NodeState {
+                drained: node.is_drained(),
+                silent: node.is_silent(*patience, ask.now),
+                adopting: adopting.get(id as usize).copied().unwrap_or(0),
+            },
+            _ => NodeState { drained: true, silent: true, adopting: 0 },
         };
         groups.get_mut(group)?.pick(ask, tried, waited, state, random)
     }
 
     /// The node of the group to which `first` may pass a request on that it has no room for.
-    pub fn second(&self, group: usize, first: NodeId, now: Duration) -> Option<NodeId> {
+    pub fn second(&self, group: usize, first: NodeId, adopting: &[u32], now: Duration) -> Option<NodeId> {
         let state = |id: NodeId| match self.node(id) {
-            Some(node) => {
-                NodeState { drained: node.is_drained(), silent: node.is_silent(self.patience, now) }
-            }
-            None => NodeState { drained: true, silent: true },
+            Some(node) => NodeState {
+                drained: node.is_drained(),
+                silent: node.is_silent(self.patience, now),
+                adopting: adopting.get(id as usize).copied().unwrap_or(0),
+            },
+            None => NodeState { drained: true, silent: true, adopting: 0 },
         };
         self.groups.get(group)?.second(first, state, now)
     }
@@ -285,15 +294,19 @@ impl Plan {
         }
     }
 
-    /// What a node says of one of its listeners.
-    pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) {
-        let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return };
+    /// What a node says of one of its listeners. The groups that it is about.
+    pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) -> Vec<usize> {
+        let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return Vec::new() };
         let back = node.is_silent(self.patience, now);
         node.report = Some((now, *report));
         let at_listener = self.group_at.iter().filter(|((_, vip), _)| *vip == report.listener);
-        for (_, &group) in at_listener {
-            self.standing_changed |= self.groups[group].report(id, report, back, now);
+        let at_listener = at_listener.map(|(_, group)| *group);
+        let groups: Vec<usize> =
+            at_listener.filter(|group| self.groups[*group].id() == report.pool).collect();
+        for group in &groups {
+            self.standing_changed |= self.groups[*group].report(id, report, back, now);
         }
+        groups
     }
 
     /// Drains a node by command, or ends that; None if there is no such node.

@@ -104,7 +104,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>());
     assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6);
     assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 32 + 16 + 4 + 4);
-    let owned = 16 + 5 * 4 + 2 * 2 + size_of::<sb_framing>() + 256 / 8 + 3 * 2 + 5 + 5;
+    let owned = 16 + 5 * 4 + 2 * 2 + size_of::<sb_framing>() + 256 / 8 + 3 * 2 + 6 + 2 * 4 + 4;
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 8 + 4 + 4);

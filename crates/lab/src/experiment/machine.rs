@@ -76,6 +76,8 @@ fn first_sentence(program: &str, text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let line = line.strip_prefix("nginx version: nginx/").unwrap_or(line);
     let line = line.strip_prefix("HAProxy version ").unwrap_or(line);
+    let line = line.strip_prefix("Server version: Apache/").unwrap_or(line);
+    let line = line.strip_prefix("nftables ").unwrap_or(line);
     let line = line.strip_prefix(program).unwrap_or(line).trim();
     let end = line.find(" [").or_else(|| line.find(" - http")).unwrap_or(line.len());
     line[..end].to_owned()
@@ -95,6 +97,8 @@ mod tests {
                 "HAProxy version 2.6.12-1 2025/10/03 - https://haproxy.org/\nStatus:",
                 "2.6.12-1 2025/10/03",
             ),
+            ("apache2", "Server version: Apache/2.4.71 (Debian)\nServer built:", "2.4.71 (Debian)"),
+            ("nft", "nftables v1.0.6 (Lester Gooch #5)\n", "v1.0.6 (Lester Gooch #5)"),
             ("other", "", ""),
         ];
         for (program, text, expected) in cases {

@@ -41,9 +41,10 @@ pub struct PendingFlows {
     last_timer: u64,
     cost: usize,
     cost_by_source: HashMap<Source, usize>,
-    /// How many wait for a node with room, by group.
-    crowded: HashMap<usize, usize>,
-    crowded_sum: usize,
+    /// Flows that wait for a node with room, by group and since when.
+    crowded: BTreeMap<(usize, Timer), sb_flow>,
+    /// How many wait for a node's word about their adoption, by group and node.
+    adopting: Vec<Vec<u32>>,
 }
 
 /// The number keeps equal deadlines apart.
@@ -60,14 +61,39 @@ impl PendingFlows {
         self.cost
     }
 
-    /// How many of the group's requests wait for a node with room.
-    pub fn crowded(&self, group: usize) -> usize {
-        self.crowded.get(&group).copied().unwrap_or(0)
+    /// Whether requests of the group wait for a node with room.
+    pub fn is_crowded(&self, group: usize) -> bool {
+        let first = (group, (Duration::ZERO, 0));
+        self.crowded.range(first..).next().is_some_and(|((other, _), _)| *other == group)
+    }
+
+    /// Takes out the one of them that has waited longest.
+    pub fn take_crowded(&mut self, group: usize) -> Option<(sb_flow, Pending)> {
+        let first = (group, (Duration::ZERO, 0));
+        let (_, flow) = self.crowded.range(first..).next().filter(|((other, _), _)| *other == group)?;
+        let flow = *flow;
+        Some((flow, self.take(&flow)?))
+    }
+
+    /// By node, how many of the group's adoptions it has not answered.
+    pub fn adopting(&self, group: usize) -> &[u32] {
+        self.adopting.get(group.wrapping_add(1)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The groups of requests have other places from here on.
+    pub fn move_groups(&mut self, place: impl Fn(usize) -> usize) {
+        let flows: Vec<sb_flow> = self.flows.keys().copied().collect();
+        for flow in flows {
+            if let Some(mut pending) = self.take(&flow) {
+                pending.request.group = place(pending.request.group);
+                self.put(flow, pending);
+            }
+        }
     }
 
     /// How many requests wait for a node with room.
     pub fn all_crowded(&self) -> usize {
-        self.crowded_sum
+        self.crowded.len()
     }
 
     /// The next deadline.
@@ -86,9 +112,12 @@ impl PendingFlows {
         if let Some(since) = pending.waits_since() {
             self.waiting.insert((since, timer.1), flow);
         }
-        if pending.phase == Phase::Crowded {
-            *self.crowded.entry(pending.request.group).or_default() += 1;
-            self.crowded_sum += 1;
+        match pending.phase {
+            Phase::Crowded => {
+                self.crowded.insert((pending.request.group, (pending.born(), timer.1)), flow);
+            }
+            Phase::Adopting => *self.adopting_at(&pending) += 1,
+            _ => {}
         }
         self.flows.insert(flow, (pending, timer));
     }
@@ -105,11 +134,12 @@ impl PendingFlows {
         if let Some(since) = pending.waits_since() {
             self.waiting.remove(&(since, timer.1));
         }
-        if pending.phase == Phase::Crowded
-            && let Some(count) = self.crowded.get_mut(&pending.request.group)
-        {
-            *count -= 1;
-            self.crowded_sum -= 1;
+        match pending.phase {
+            Phase::Crowded => {
+                self.crowded.remove(&(pending.request.group, (pending.born(), timer.1)));
+            }
+            Phase::Adopting => *self.adopting_at(&pending) -= 1,
+            _ => {}
         }
         let cost = pending.cost();
         self.cost -= cost;
@@ -131,6 +161,19 @@ impl PendingFlows {
         }
         let flow = *flow;
         Some((flow, self.take(&flow)?))
+    }
+
+    /// The place to count an adoption at. A pool that is there no more has none, and counts for nothing.
+    fn adopting_at(&mut self, pending: &Pending) -> &mut u32 {
+        let (group, node) = (pending.request.group, pending.entry.node as usize);
+        let group = if group == usize::MAX { 0 } else { group + 1 };
+        if self.adopting.len() <= group {
+            self.adopting.resize(group + 1, Vec::new());
+        }
+        if self.adopting[group].len() <= node {
+            self.adopting[group].resize(node + 1, 0);
+        }
+        &mut self.adopting[group][node]
     }
 
     /// Whether a flow, which has been taken out, may hold a packet; otherwise whose budget forbids it. What begins so

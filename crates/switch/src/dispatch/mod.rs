@@ -116,6 +116,14 @@ impl Dispatcher {
         &mut self.plan
     }
 
+    /// Decides by another plan from here on. What the old one knew goes on; a request that waits for a pool which is there
+    /// no more is answered 503 in its time.
+    pub fn replace_plan(&mut self, plan: Plan) {
+        let old = std::mem::replace(&mut self.plan, plan);
+        let places = self.plan.inherit(old);
+        self.pending.move_groups(|group| places.get(&group).copied().unwrap_or(usize::MAX));
+    }
+
     /// The same, to be read only.
     pub fn seen(&self) -> &Plan {
         &self.plan
@@ -389,7 +397,8 @@ impl Dispatcher {
             Some(false) => Next::Leaves(choice),
             None => {
                 let ask = Ask { key: request.key, now: at.now };
-                let pick = || self.plan.pick(request.group, &ask, &[], false, &mut self.random);
+                let adopting = self.pending.adopting(request.group);
+                let pick = || self.plan.pick(request.group, &ask, (&[], false), adopting, &mut self.random);
                 // Where every accept queue is full, the flow needs no place in one as long as it stays.
                 match choice.or_else(pick) {
                     Some(other) if other != node => Next::Leaves(Some(other)),

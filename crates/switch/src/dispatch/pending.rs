@@ -421,6 +421,11 @@ impl Pending {
         self.due = now + (waited / 4).clamp(Duration::from_millis(1), BUSY_MAX);
     }
 
+    /// Since when the request in progress has been waiting.
+    pub fn born(&self) -> Duration {
+        self.born
+    }
+
     /// The request has waited for a node for too long.
     pub fn is_too_old(&self, now: Duration, timeout: Duration) -> bool {
         now.saturating_sub(self.born) > timeout

@@ -306,7 +306,7 @@ impl Dispatcher {
     pub(super) fn adopt(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         let group = pending.request.group;
         let waits = pending.phase == Phase::Crowded;
-        let is_next = waits || self.pending.crowded(group) == 0;
+        let is_next = waits || !self.pending.is_crowded(group);
         match if is_next { self.pick(at, pending) } else { None } {
             Some(node) => {
                 pending.second = self.second(at, pending, node);
@@ -332,7 +332,20 @@ impl Dispatcher {
                 }
                 pending.has_waited = true;
                 pending.tried.clear();
-                pending.wait(at.now, Phase::Crowded);
+                pending.wait_longer(at.now);
+                pending.phase = Phase::Crowded;
+            }
+        }
+    }
+
+    /// There may be room at a node of the group: for those that wait, the oldest first.
+    pub(super) fn admit(&mut self, at: Moment<'_>, group: usize) {
+        while let Some((flow, mut pending)) = self.pending.take_crowded(group) {
+            self.adopt(at, &flow, &mut pending);
+            let waits = pending.phase == Phase::Crowded;
+            self.keep(flow, pending);
+            if waits {
+                break;
             }
         }
     }
@@ -340,7 +353,8 @@ impl Dispatcher {
     fn pick(&mut self, at: Moment<'_>, pending: &mut Pending) -> Option<NodeId> {
         let Pending { request, tried, choice, has_waited, .. } = pending;
         let ask = Ask { key: request.key, now: at.now };
-        let pick = || self.plan.pick(request.group, &ask, tried, *has_waited, &mut self.random);
+        let adopting = self.pending.adopting(request.group);
+        let pick = || self.plan.pick(request.group, &ask, (tried, *has_waited), adopting, &mut self.random);
         choice.take().or_else(pick)
     }
 
@@ -353,7 +367,8 @@ impl Dispatcher {
             return None;
         }
         let family = |id| self.plan.node(id).map(|node| node.address.is_ipv4());
-        let second = self.plan.second(pending.request.group, first, at.now)?;
+        let group = pending.request.group;
+        let second = self.plan.second(group, first, self.pending.adopting(group), at.now)?;
         (family(first) == family(second)).then_some(second)
     }
 

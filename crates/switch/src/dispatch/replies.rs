@@ -38,7 +38,9 @@ impl Dispatcher {
         let flow = &record.flow;
         if op == sb_op::SB_OP_REPORT {
             self.stats.reports += 1;
-            self.plan.report(node, &Report::read(flow, option, &view), at.now);
+            for group in self.plan.report(node, &Report::read(flow, option, &view), at.now) {
+                self.admit(at, group);
+            }
             return;
         }
         if op == sb_op::SB_OP_OWNED {
@@ -90,8 +92,10 @@ impl Dispatcher {
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
                 self.stats.adopted(pending.request.service, node);
-                if let Some(group) = self.plan.group_mut(pending.request.group) {
+                let index = pending.request.group;
+                if let Some(group) = self.plan.group_mut(index) {
                     group.adopted(node, queue_of(option), at.now);
+                    self.admit(at, index);
                 }
                 // The first packet has arrived with the adoption.
                 if pending.undelivered().len() > 1 {

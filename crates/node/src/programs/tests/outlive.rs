@@ -524,7 +524,6 @@ fn a_request_may_meet_a_server_that_has_closed() {
                 served.ends("before a response that must not be made again");
                 continue;
             }
-            std::thread::sleep(A_MOMENT); eprintln!("DBG {:?} {:?}", served.owned(), wire.left(&served.known.flow)); for c in NodeCounter::ALL { let n = wire.bench.counter(c); if n > 0 { eprintln!("DBG {c:?} {n}"); } }
             served.outlives("before a response");
             let (verdict, out) = wire.bench.ingress(&to_us(&frame), 0);
             let answer = Handoff::parse(&out).map(|answer| (answer.option.op, answer.option.reason));
