@@ -29,8 +29,10 @@ pub struct Steady {
 pub struct Served {
     /// Requests answered whole, with status 200 and the right body.
     pub requests: usize,
-    /// Requests that were not, in words.
+    /// Requests to which not a byte came in answer, in words.
     pub failed: Vec<String>,
+    /// Requests whose responses had begun, but did not come to their end.
+    pub cut_off: Vec<String>,
     /// Connections that ended while no request was under way.
     pub closed_idle: usize,
     /// The longest that a request has taken.
@@ -41,12 +43,24 @@ impl Served {
     fn add(&mut self, other: Served) {
         self.requests += other.requests;
         self.failed.extend(other.failed);
+        self.cut_off.extend(other.cut_off);
         self.closed_idle += other.closed_idle;
         self.slowest = self.slowest.max(other.slowest);
     }
 
     /// No request has failed.
     pub fn assert_all_answered(&self) {
+        self.assert_all_begun();
+        assert!(
+            self.cut_off.is_empty(),
+            "{} were cut off, the first: {}",
+            self.cut_off.len(),
+            self.cut_off[0]
+        );
+    }
+
+    /// No request has failed whose response had not begun.
+    pub fn assert_all_begun(&self) {
         assert!(self.failed.is_empty(), "{} failed, the first: {}", self.failed.len(), self.failed[0]);
     }
 }
@@ -85,11 +99,12 @@ impl Steady {
                 Some(stream) => Ok(stream),
                 None => TcpStream::connect_timeout(&server, PATIENCE),
             };
+            let mut received = Vec::new();
             let answered = connected.map_err(Error::from).and_then(|mut stream| {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_nodelay(true)?;
                 stream.write_all(request.as_bytes())?;
-                read_response(&mut stream, body)?;
+                read_response(&mut stream, &mut received, body)?;
                 Ok(stream)
             });
             served.slowest = served.slowest.max(start.elapsed());
@@ -98,7 +113,10 @@ impl Steady {
                     served.requests += 1;
                     stream = (!self.close).then_some(answered);
                 }
-                Err(error) => served.failed.push(format!("{error} after {:?}", start.elapsed())),
+                Err(error) => {
+                    let what = format!("{error} after {} bytes and {:?}", received.len(), start.elapsed());
+                    if received.is_empty() { served.failed.push(what) } else { served.cut_off.push(what) }
+                }
             }
             thread::sleep(self.pause);
             if stream.as_mut().is_some_and(has_ended) {
@@ -119,14 +137,13 @@ fn has_ended(stream: &mut TcpStream) -> bool {
 }
 
 /// Reads one response with Content-Length.
-fn read_response(stream: &mut TcpStream, body: &[u8]) -> Result {
-    let mut received = Vec::new();
+fn read_response(stream: &mut TcpStream, received: &mut Vec<u8>, body: &[u8]) -> Result {
     let mut part = [0; 16 << 10];
     loop {
         match stream.read(&mut part) {
-            Ok(0) => return Err(format!("the connection ended after {} bytes", received.len()).into()),
+            Ok(0) => return Err("the connection ended".into()),
             Ok(len) => received.extend_from_slice(&part[..len]),
-            Err(error) => return Err(format!("{error} after {} bytes", received.len()).into()),
+            Err(error) => return Err(error.into()),
         }
         let Some(end) = received.windows(4).position(|end| end == b"\r\n\r\n") else { continue };
         let head = String::from_utf8_lossy(&received[..end]);

@@ -110,7 +110,7 @@ fn main() {
             dispatcher.on_record(at, &record, &packet);
             dispatcher.output.clear();
             // Nobody answers here; what has been given up makes room.
-            if client % 1000 == 0 {
+            if client.is_multiple_of(1000) {
                 dispatcher = Dispatcher::new(plan(&round_robin), Box::new(random()));
             }
         });

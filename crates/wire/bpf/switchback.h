@@ -462,7 +462,7 @@ struct sb_closed {
         X(REFUSED_NO_LISTENER, "adoptions refused: nobody listens")                                          \
         X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
         X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \
-        X(WITHHELD, "acknowledgments kept back of requests whose response has not begun")                    \
+        X(WITHHELD, "acknowledgments of requests without a response, and early FINs, kept back")             \
         X(OUTLIVED, "flows that go on without the server that ended them")                                   \
         X(MUTED, "packets of released flows kept back")                                                      \
         X(ABORTED, "flows released before their request was complete")                                       \

@@ -528,7 +528,7 @@ pub enum NodeCounter {
     RefusedNoSocket,
     #[doc = "adoptions refused: the kernel would not"]
     RefusedFailed,
-    #[doc = "acknowledgments kept back of requests whose response has not begun"]
+    #[doc = "acknowledgments of requests without a response, and early FINs, kept back"]
     Withheld,
     #[doc = "flows that go on without the server that ended them"]
     Outlived,
@@ -639,7 +639,7 @@ impl NodeCounter {
             NodeCounter::RefusedNoListener => "adoptions refused: nobody listens",
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
-            NodeCounter::Withheld => "acknowledgments kept back of requests whose response has not begun",
+            NodeCounter::Withheld => "acknowledgments of requests without a response, and early FINs, kept back",
             NodeCounter::Outlived => "flows that go on without the server that ended them",
             NodeCounter::Muted => "packets of released flows kept back",
             NodeCounter::Aborted => "flows released before their request was complete",

@@ -207,7 +207,10 @@ impl Dispatcher {
             ..latest
         };
         if view.is_empty() {
-            self.on_end(&record.flow, &entry, packet, &view);
+            // The client's end, if nothing is missing before it.
+            if view.seq == latest.next {
+                self.on_end(&record.flow, &entry, packet, &view);
+            }
             return;
         }
         let Some(held) = HeldPacket::new(packet) else { return };

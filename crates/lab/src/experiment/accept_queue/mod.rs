@@ -45,8 +45,8 @@ const NODES: usize = 2;
 /// Processes of each server.
 const WORKERS: u32 = 16;
 const BACKLOG: u32 = 16;
-/// With [`WORKERS`] on [`NODES`] this is enough for 2,667 connections a second.
-const SERVICE: Duration = Duration::from_millis(12);
+/// With [`WORKERS`] on [`NODES`] this is enough for 1,882 connections a second.
+const SERVICE: Duration = Duration::from_millis(17);
 /// Clients give up after so long.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// One client stands for many here, and its address may hold as many waiting requests as the switch has room for.
