@@ -156,7 +156,7 @@ fn connections_in_a_capture() {
         "connection 2: [2001:db8::1]:40001 to [2001:db8::100]:80",
         "request 1 of connection 2: GET / HTTP/1.1",
         "service   shop ([2001:db8::100]:80)",
-        "node      n1, if nothing",
+        "node      n2, if nothing",
         "connection 3: 198.51.100.7:40000 to 192.0.2.100:80",
         "request 1 of connection 3: GET / HTTP/1.1",
         "refused   bare_lf: the client gets 400",

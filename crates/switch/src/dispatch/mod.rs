@@ -462,7 +462,14 @@ impl Dispatcher {
                 let key = self.plan.key(group, flow, &head);
                 let repeatable = IDEMPOTENT.contains(&head.method) && !head.tunnel && head.body == Body::None;
                 match mark::enter(&mut after, &head, data, &limits) {
-                    Ok(()) => Verdict::To(Request { group, key, service, repeatable, after }),
+                    Ok(()) => Verdict::To(Request {
+                        group,
+                        key,
+                        service,
+                        last: !head.keep_alive,
+                        repeatable,
+                        after,
+                    }),
                     Err(reject) => refuse(reject, is_head),
                 }
             }

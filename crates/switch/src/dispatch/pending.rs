@@ -61,6 +61,8 @@ pub struct Request {
     pub key: Option<u64>,
     /// Whose it is.
     pub service: usize,
+    /// The client wants the connection to end with it.
+    pub last: bool,
     /// It does no harm to make it twice.
     pub repeatable: bool,
     /// The flow's entry when the node that it has now gets the request.
@@ -71,7 +73,8 @@ impl Request {
     /// The flags that tell a node what to do if its server goes away. `again` if the client can be left to send the
     /// request once more.
     pub fn flags(&self, again: bool) -> u8 {
-        let last = if self.after.mode == sb_mode::SB_MODE_TUNNEL as u8 { SB_FLAG_LAST } else { 0 };
+        let is_last = self.last || self.after.mode == sb_mode::SB_MODE_TUNNEL as u8;
+        let last = if is_last { SB_FLAG_LAST } else { 0 };
         let again = if self.repeatable && again { SB_FLAG_AGAIN } else { 0 };
         (last | again) as u8
     }
@@ -138,7 +141,14 @@ impl Pending {
             due: now,
             held: Held::default(),
             sent: Held::default(),
-            request: Request { group: 0, key: None, service: 0, repeatable: false, after: entry },
+            request: Request {
+                group: 0,
+                key: None,
+                service: 0,
+                last: false,
+                repeatable: false,
+                after: entry,
+            },
             choice: None,
             second: None,
             tried: Vec::new(),

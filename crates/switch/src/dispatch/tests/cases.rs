@@ -550,3 +550,12 @@ fn the_end_of_a_flow_without_a_server_is_answered() {
     assert_eq!((view.seq, view.ack, view.flags), (numbers.1, numbers.0.wrapping_add(1), end));
     assert!(world.map.is_empty() && world.dispatcher.pending() == 0, "{:?}", world.map);
 }
+
+#[test]
+fn the_last_request_is_called_so_whatever_its_body() {
+    let body =
+        "POST /web/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let sent = World::new().client_packet(&data(0, 0, body.as_bytes()));
+    let flags = u32::from(sent[0].option.flags) & (SB_FLAG_LAST | SB_FLAG_AGAIN);
+    assert_eq!((sent[0].op, flags), (SB_OP_ADOPT, SB_FLAG_LAST));
+}

@@ -253,7 +253,7 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
 fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str) -> Row {
     let packet = Tcp::data(flow, MARK, ACK, head.as_bytes()).packet();
     let after = after_head(before, head);
-    let sent = bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST);
+    let sent = bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN);
     let what = format!("a plain head of {} bytes to node {}", head.len(), before.node);
     Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
         .with(before)
@@ -312,7 +312,7 @@ fn requests_one_after_another_move_the_mark() {
             after = after_head(&after, PLAIN);
             let (verdict, frame, _) = bench.run(&to_us(&packet), 1);
             assert_eq!(verdict, Verdict::Tx);
-            assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST));
+            assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN));
             // Sent again, it is below the mark, and no request any more.
             let (_, frame, _) = bench.run(&to_us(&packet), 1);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));
