@@ -11,6 +11,8 @@
  * Packets that arrive together all pass here before the first of them reaches its socket (the kernel takes them
  * through TC as a list). So copies of the ADOPT, and the rest of its request, are queued behind it as clones, too.
  *
+ * An ADOPT that meets the adoption of an older connection of the same ports comes in behind that once more.
+ *
  * skb->mark says how far a clone has come; packets from the wire have none.
  */
 #ifndef NODE_ADOPT_H
@@ -19,6 +21,7 @@
 #define MARK_CURED     0x5b000001
 #define MARK_CONFIRMED 0x5b000002
 #define MARK_BEHIND    0x5b000003
+#define MARK_AFTER     0x5b000004
 
 static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const struct handoff *h)
 {
@@ -314,6 +317,9 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int dra
                         count(SB_NODE_ADOPTED);
                 return answer_adopted(h, flow);
         }
+        /* An older connection of the same ports is on its way to its socket, which has to be there to be removed. */
+        if (flow && !ours && flow->state == SB_OWN_ADOPTING && mark == 0)
+                return come_again(skb, MARK_AFTER) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         if (ours && was_passed_on(flow, h)) {
                 /* Sent again, because nobody has answered. Without a second candidate it is meant for this node. */
                 if (h->second == SB_SECOND_TYPE)
