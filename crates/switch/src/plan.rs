@@ -42,10 +42,39 @@ impl PlanNode {
         self.drain || self.drain_by_command
     }
 
-    /// Nothing has been heard of it for `patience`. One that has not been asked for reports has some time.
-    fn is_silent(&self, patience: Duration, now: Duration) -> bool {
-        let heard = self.report.map_or(self.since + FIRST_REPORT, |(heard, _)| heard);
-        now > heard + patience
+    /// When something was last heard of it. One that has not been asked for reports has some time.
+    fn heard(&self) -> Duration {
+        self.report.map_or(self.since + FIRST_REPORT, |(heard, _)| heard)
+    }
+}
+
+/// What each choice asks about each node. It stands apart from the rest of what is known, so that a hundred nodes are
+/// read quickly.
+#[derive(Clone, Copy, Debug)]
+struct Brief {
+    drained: bool,
+    silent_after: Duration,
+}
+
+impl Brief {
+    /// Of a node that there is not.
+    const NONE: Brief = Brief { drained: true, silent_after: Duration::ZERO };
+
+    fn is_silent(self, now: Duration) -> bool {
+        now > self.silent_after
+    }
+}
+
+/// Tells of nodes by id; `adopting` has the adoptions that each has not answered.
+fn state_of<'a>(
+    briefs: &'a [Brief],
+    adopting: &'a [u32],
+    now: Duration,
+) -> impl Fn(NodeId) -> NodeState + use<'a> {
+    move |id| {
+        let brief = briefs.get(id as usize).copied().unwrap_or(Brief::NONE);
+        let adopting = adopting.get(id as usize).copied().unwrap_or(0);
+        NodeState { drained: brief.drained, silent: brief.is_silent(now), adopting }
     }
 }
 
@@ -77,6 +106,8 @@ pub struct Plan {
     pub key: sb_key,
     /// By id; an id whose node left the configuration is None.
     pub nodes: Vec<Option<PlanNode>>,
+    /// Of the nodes.
+    briefs: Vec<Brief>,
     /// In the configuration's order.
     pub services: Vec<PlanService>,
     /// Set when [`Self::keepers`] has come to say something else.
@@ -131,9 +162,10 @@ impl Plan {
         });
         let vips = cluster.services.iter().enumerate();
         let vips = vips.flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)));
-        Plan {
+        let mut plan = Plan {
             limits: cluster.limits.clone(),
             key,
+            briefs: vec![Brief::NONE; nodes.len()],
             nodes,
             services: services.collect(),
             standing_changed: true,
@@ -142,7 +174,18 @@ impl Plan {
             vips: vips.collect(),
             ids,
             patience: cluster.reports.interval * cluster.reports.suspect_after,
-        }
+        };
+        (0..plan.nodes.len()).for_each(|index| plan.note(index));
+        plan
+    }
+
+    /// What is known of a node has changed.
+    fn note(&mut self, index: usize) {
+        self.briefs.resize(self.nodes.len(), Brief::NONE);
+        self.briefs[index] = self.nodes[index].as_ref().map_or(Brief::NONE, |node| Brief {
+            drained: node.is_drained(),
+            silent_after: node.heard() + self.patience,
+        });
     }
 
     /// Takes over what the plan before this one knew. Nodes that are in it no more stay known: their flows go on, and
@@ -164,6 +207,7 @@ impl Plan {
                 _ => {}
             }
         }
+        (0..self.nodes.len()).for_each(|index| self.note(index));
         let mut places = HashMap::new();
         let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
         for ((_, vip), index) in old.group_at {
@@ -257,28 +301,13 @@ impl Plan {
         adopting: &[u32],
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
-        let Plan { nodes, groups, patience, .. } = self;
-        let state = |id: NodeId| match nodes.get(id as usize) {
-            Some(Some(node)) => NodeState {
-                drained: node.is_drained(),
-                silent: node.is_silent(*patience, ask.now),
-                adopting: adopting.get(id as usize).copied().unwrap_or(0),
-            },
-            _ => NodeState { drained: true, silent: true, adopting: 0 },
-        };
-        groups.get_mut(group)?.pick(ask, tried, waited, state, random)
+        let state = state_of(&self.briefs, adopting, ask.now);
+        self.groups.get_mut(group)?.pick(ask, tried, waited, state, random)
     }
 
     /// The node of the group to which `first` may pass a request on that it has no room for.
     pub fn second(&self, group: usize, first: NodeId, adopting: &[u32], now: Duration) -> Option<NodeId> {
-        let state = |id: NodeId| match self.node(id) {
-            Some(node) => NodeState {
-                drained: node.is_drained(),
-                silent: node.is_silent(self.patience, now),
-                adopting: adopting.get(id as usize).copied().unwrap_or(0),
-            },
-            None => NodeState { drained: true, silent: true, adopting: 0 },
-        };
+        let state = state_of(&self.briefs, adopting, now);
         self.groups.get(group)?.second(first, state, now)
     }
 
@@ -296,9 +325,10 @@ impl Plan {
 
     /// What a node says of one of its listeners. The groups that it is about.
     pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) -> Vec<usize> {
+        let back = self.is_silent(id, now);
         let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return Vec::new() };
-        let back = node.is_silent(self.patience, now);
         node.report = Some((now, *report));
+        self.note(id as usize);
         let at_listener = self.group_at.iter().filter(|((_, vip), _)| *vip == report.listener);
         let at_listener = at_listener.map(|(_, group)| *group);
         let groups: Vec<usize> =
@@ -315,6 +345,7 @@ impl Plan {
         let index = self.nodes.iter().position(is_it)?;
         let node = self.nodes[index].as_mut()?;
         node.drain_by_command = on;
+        self.note(index);
         self.standing_changed = true;
         Some(index as NodeId)
     }
@@ -353,6 +384,6 @@ impl Plan {
 
     /// Whether nothing has been heard of the node for too long.
     pub fn is_silent(&self, id: NodeId, now: Duration) -> bool {
-        self.node(id).is_none_or(|node| node.is_silent(self.patience, now))
+        self.briefs.get(id as usize).is_none_or(|brief| brief.is_silent(now))
     }
 }
