@@ -4,9 +4,9 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use common::packets::Random;
+use common::packets::{Random, seed};
 use common::{Cluster, PATIENCE, Plan, Result};
 use switchback_lab::experiment::{OpenLoop, dispatch_by_lot};
 use switchback_lab::{Host, ServiceTime, SlowServerOptions};
@@ -80,10 +80,7 @@ fn bursts(cluster: &Cluster, sizes: &[u32], policy: &'static str, limit: &'stati
 
 #[test]
 fn bursts_stall_only_where_nobody_looks_at_the_queues() -> Result {
-    let seed: u64 = match std::env::var("SWITCHBACK_SEED") {
-        Ok(seed) => seed.parse()?,
-        Err(_) => SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64,
-    };
+    let seed = seed()?;
     println!("SWITCHBACK_SEED={seed}");
     let mut random = Random::new(seed);
     let sizes: Vec<u32> = (0..BURSTS).map(|_| LEAST + random.below(SPAN) as u32).collect();

@@ -9,13 +9,9 @@ use nix::sys::socket::sockopt;
 use nix::sys::time::TimeVal;
 use switchback_lab::Lab;
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::{
-    SB_OPTION_CLASS, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, read_from, sb_op, sb_option,
-    sb_reason, sb_second, sb_shim,
-};
+use switchback_wire::{handoff, read_from, sb_op, sb_option, sb_reason};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n";
-const IP: usize = 20;
 
 #[test]
 fn agent_process() {
@@ -28,21 +24,8 @@ fn adopt(lab: &Lab, handoff: &Handoff) -> Vec<u8> {
     let switch = lab.switch(0).ipv4().into();
     let inner = handoff.packet(flags::ACK | flags::PSH, REQUEST);
     let mut packet = handoff.encode(sb_op::SB_OP_ADOPT, switch, nodes[0], &inner);
-    let option: sb_option = read_from(&packet[IP + 16..]).expect("an option");
     let view = TcpView::parse(&inner).expect("made by `packet`");
-    let node = address_bytes(nodes[1]);
-    let second = sb_second {
-        opt_class: (SB_OPTION_CLASS as u16).to_be(),
-        type_: SB_SECOND_TYPE as u8,
-        length: (size_of::<sb_second>() / 4 - 1) as u8,
-        node,
-        tag: handoff::tag(&handoff.key, node, &handoff.flow, &view, &option),
-    };
-    packet[IP + 8] += (size_of::<sb_second>() / 4) as u8;
-    packet.splice(IP + size_of::<sb_shim>()..IP + size_of::<sb_shim>(), bytes_of(&second).iter().copied());
-    let len = packet.len() as u16;
-    // The kernel fills in the length and the checksum of the IP header (raw(7)).
-    packet[IP + 4..IP + 6].copy_from_slice(&(len - IP as u16).to_be_bytes());
+    handoff::add_second(&mut packet, 0, &handoff.key, nodes[1], (&handoff.flow, &view));
     packet
 }
 

@@ -226,9 +226,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Drains a node, or ends that. The line says what is so now.
+    /// Drains a node, or ends that, with the next [`Self::on_time`]. The line says what is so then.
     pub fn drain(&mut self, name: &str, on: bool) -> Result<Vec<String>> {
-        let program = self.program();
         let from_file = self.cluster.nodes.iter().any(|node| node.name == name && node.drain);
         if !on && from_file {
             return Err(Error::new(format!("the configuration drains node {name}"))
@@ -239,9 +238,6 @@ impl<'a> Driver<'a> {
             return Err(Error::new(format!("there is no node {name}"))
                 .remedy(format!("there are {}", names.join(", "))));
         }
-        self.write_members(program);
-        self.take_back(program);
-        self.flush();
         let what = if on { "drains: its connections go to other nodes" } else { "drains no more" };
         Ok(vec![format!("node {name} {what}")])
     }

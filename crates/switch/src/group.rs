@@ -160,10 +160,10 @@ impl Group {
     }
 
     /// Whether a flow that the node has stays there at its next request; None if that is to be decided anew each time.
-    pub fn keeps(&self, node: NodeId, state: NodeState) -> Option<bool> {
+    pub fn keeps(&self, node: NodeId, drained: bool) -> Option<bool> {
         let known = self.known.iter().find(|known| known.node == node);
         match known {
-            Some(known) if can_serve(known, state) => (self.balance == Balance::Connection).then_some(true),
+            Some(known) if can_serve(known, drained) => (self.balance == Balance::Connection).then_some(true),
             _ => Some(false),
         }
     }
@@ -190,7 +190,7 @@ impl Group {
             let queue = known.queue_now(*share, state.adopting, ask.now);
             let cannot = tried.contains(&known.node) || waited && *share != 0 && queue.is_full();
             let standing = match () {
-                () if cannot || !can_serve(known, state) => Standing::Down,
+                () if cannot || !can_serve(known, state.drained) => Standing::Down,
                 () if state.silent => Standing::Suspect,
                 () => Standing::Up,
             };
@@ -213,7 +213,11 @@ impl Group {
         let nodes = std::iter::zip(&self.known, &self.weights).filter(|(known, weight)| {
             let state = state(known.node);
             let has_room = !known.queue_now(self.share, state.adopting, now).is_full();
-            **weight > 0 && known.node != first && can_serve(known, state) && !state.silent && has_room
+            **weight > 0
+                && known.node != first
+                && can_serve(known, state.drained)
+                && !state.silent
+                && has_room
         });
         let burden =
             |(known, weight): &(&Known, &u32)| u64::from(known.load.in_flight) * 1000 / u64::from(**weight);
@@ -296,6 +300,6 @@ impl Group {
     }
 }
 
-fn can_serve(known: &Known, state: NodeState) -> bool {
-    known.reason == sb_reason::SB_REASON_NONE as u8 && !state.drained
+fn can_serve(known: &Known, drained: bool) -> bool {
+    known.reason == sb_reason::SB_REASON_NONE as u8 && !drained
 }

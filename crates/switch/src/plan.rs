@@ -278,9 +278,7 @@ impl Plan {
     pub fn keeps(&self, group: usize, node: NodeId) -> Option<bool> {
         // A flow stays with a silent node, which answers for itself when it is asked to give it up.
         let drained = self.node(node).is_none_or(PlanNode::is_drained);
-        self.groups
-            .get(group)
-            .map_or(Some(false), |group| group.keeps(node, NodeState { drained, silent: false, adopting: 0 }))
+        self.groups.get(group).map_or(Some(false), |group| group.keeps(node, drained))
     }
 
     /// The nodes on whose flows the program may forward a request for the pool without asking.

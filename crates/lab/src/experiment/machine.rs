@@ -40,6 +40,13 @@ impl Machine {
         }
         Ok(Machine { facts })
     }
+
+    /// The lines of a Markdown table.
+    pub(super) fn table(&self) -> Vec<String> {
+        let head = ["| Machine | |", "| --- | --- |"].map(str::to_owned);
+        let facts = self.facts.iter().map(|(name, value)| format!("| {name} | {value} |"));
+        head.into_iter().chain(facts).collect()
+    }
 }
 
 fn installed(program: &str) -> bool {

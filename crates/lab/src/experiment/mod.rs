@@ -22,3 +22,21 @@ pub use open_loop::{Connections, Failures, OpenLoop, STALL};
 pub use statistics::Spread;
 pub use systems::System;
 pub use wrk::{Errors, LoadResult};
+
+use crate::error::{Error, Result};
+use crate::lab::Lab;
+
+/// Makes a lab with two switches and so many nodes, measures on it, and takes it down. After ^C the error is
+/// [`Error::TornDown`].
+fn in_lab<T>(nodes: usize, measure: impl FnOnce(&Lab) -> Result<T>) -> Result<T> {
+    let lab = Lab::builder().switches(2).nodes(nodes).up()?;
+    let measured = match measure(&lab) {
+        // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
+        Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {
+            return Err(Error::TornDown);
+        }
+        result => result?,
+    };
+    lab.down()?;
+    Ok(measured)
+}

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cpu::CpuTimes;
+use super::in_lab;
 use super::machine::Machine;
 use super::systems::{self, Running, System};
 use super::wrk::{Load, LoadResult};
 use crate::document::{ONE_MIB, SMALL};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
 
@@ -109,15 +110,7 @@ pub struct Results {
 /// is [`Error::TornDown`].
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
     let machine = Machine::look(&PROGRAMS)?;
-    let lab = Lab::builder().switches(2).nodes(NODES).up()?;
-    let samples = match measure(&lab, options, progress) {
-        // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
-        Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {
-            return Err(Error::TornDown);
-        }
-        result => result?,
-    };
-    lab.down()?;
+    let samples = in_lab(NODES, |lab| measure(lab, options, progress))?;
     let Options { seconds, repetitions, .. } = *options;
     Ok(Results { seconds, repetitions, machine, samples })
 }

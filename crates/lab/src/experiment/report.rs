@@ -94,15 +94,14 @@ impl Results {
             "Errors are those of all repetitions together.\n".to_owned(),
         ];
         lines.extend(self.targets().iter().map(|target| format!("- {target}")));
-        lines.push("\n| Machine | |\n| --- | --- |".to_owned());
-        lines.extend(self.machine.facts.iter().map(|(name, value)| format!("| {name} | {value} |")));
+        lines.push(String::new());
+        lines.extend(self.machine.table());
         lines.join("\n") + "\n"
     }
 
     /// A line for each workload and system, as a Markdown table.
     pub fn table(&self) -> String {
-        let mut text = row(&COLUMNS.map(|(title, _)| title.to_owned()));
-        text += &row(&COLUMNS.map(|(_, number)| if number { "---:" } else { "---" }.to_owned()));
+        let mut text = header(&COLUMNS);
         for workload in WORKLOADS {
             let reference = self.group(workload, System::Haproxy);
             for system in System::ALL {
@@ -175,6 +174,12 @@ fn cells(group: &Group<'_>, reference: &Group<'_>) -> [String; COLUMNS.len()] {
         median(process, cpu_time),
         median(receive, cpu_time),
     ]
+}
+
+/// The first lines of a Markdown table: a title for each column, with whether it holds numbers.
+pub(super) fn header<const N: usize>(columns: &[(&str, bool); N]) -> String {
+    let titles = row(&columns.map(|(title, _)| title.to_owned()));
+    titles + &row(&columns.map(|(_, number)| if number { "---:" } else { "---" }.to_owned()))
 }
 
 pub(super) fn row<const N: usize>(cells: &[String; N]) -> String {

@@ -31,6 +31,9 @@ fn source(flow: &sb_flow) -> Source {
     source
 }
 
+/// In the place of a group that is there no more: no plan has so many.
+const GONE: usize = usize::MAX;
+
 /// Pending flows. One that is being dealt with is taken out and put back.
 #[derive(Debug, Default)]
 pub struct PendingFlows {
@@ -61,31 +64,35 @@ impl PendingFlows {
         self.cost
     }
 
+    /// The flow that has waited longest for a node of the group with room.
+    fn first_crowded(&self, group: usize) -> Option<&sb_flow> {
+        let first = (group, (Duration::ZERO, 0));
+        let (_, flow) = self.crowded.range(first..).next().filter(|((other, _), _)| *other == group)?;
+        Some(flow)
+    }
+
     /// Whether requests of the group wait for a node with room.
     pub fn is_crowded(&self, group: usize) -> bool {
-        let first = (group, (Duration::ZERO, 0));
-        self.crowded.range(first..).next().is_some_and(|((other, _), _)| *other == group)
+        self.first_crowded(group).is_some()
     }
 
     /// Takes out the one of them that has waited longest.
     pub fn take_crowded(&mut self, group: usize) -> Option<(sb_flow, Pending)> {
-        let first = (group, (Duration::ZERO, 0));
-        let (_, flow) = self.crowded.range(first..).next().filter(|((other, _), _)| *other == group)?;
-        let flow = *flow;
+        let flow = *self.first_crowded(group)?;
         Some((flow, self.take(&flow)?))
     }
 
     /// By node, how many of the group's adoptions it has not answered.
     pub fn adopting(&self, group: usize) -> &[u32] {
-        self.adopting.get(group.wrapping_add(1)).map_or(&[], Vec::as_slice)
+        self.adopting.get(group).map_or(&[], Vec::as_slice)
     }
 
-    /// The groups of requests have other places from here on.
-    pub fn move_groups(&mut self, place: impl Fn(usize) -> usize) {
+    /// The groups of requests have other places from here on, or none.
+    pub fn move_groups(&mut self, place: impl Fn(usize) -> Option<usize>) {
         let flows: Vec<sb_flow> = self.flows.keys().copied().collect();
         for flow in flows {
             if let Some(mut pending) = self.take(&flow) {
-                pending.request.group = place(pending.request.group);
+                pending.request.group = place(pending.request.group).unwrap_or(GONE);
                 self.put(flow, pending);
             }
         }
@@ -116,7 +123,7 @@ impl PendingFlows {
             Phase::Crowded => {
                 self.crowded.insert((pending.request.group, (pending.born(), timer.1)), flow);
             }
-            Phase::Adopting => *self.adopting_at(&pending) += 1,
+            Phase::Adopting => self.count_adopting(&pending, |count| *count += 1),
             _ => {}
         }
         self.flows.insert(flow, (pending, timer));
@@ -138,7 +145,7 @@ impl PendingFlows {
             Phase::Crowded => {
                 self.crowded.remove(&(pending.request.group, (pending.born(), timer.1)));
             }
-            Phase::Adopting => *self.adopting_at(&pending) -= 1,
+            Phase::Adopting => self.count_adopting(&pending, |count| *count -= 1),
             _ => {}
         }
         let cost = pending.cost();
@@ -163,17 +170,19 @@ impl PendingFlows {
         Some((flow, self.take(&flow)?))
     }
 
-    /// The place to count an adoption at. A pool that is there no more has none, and counts for nothing.
-    fn adopting_at(&mut self, pending: &Pending) -> &mut u32 {
+    /// Counts an adoption, unless its pool is there no more.
+    fn count_adopting(&mut self, pending: &Pending, change: impl Fn(&mut u32)) {
         let (group, node) = (pending.request.group, pending.entry.node as usize);
-        let group = if group == usize::MAX { 0 } else { group + 1 };
+        if group == GONE {
+            return;
+        }
         if self.adopting.len() <= group {
             self.adopting.resize(group + 1, Vec::new());
         }
         if self.adopting[group].len() <= node {
             self.adopting[group].resize(node + 1, 0);
         }
-        &mut self.adopting[group][node]
+        change(&mut self.adopting[group][node]);
     }
 
     /// Whether a flow, which has been taken out, may hold a packet; otherwise whose budget forbids it. What begins so

@@ -85,6 +85,11 @@ impl Held {
         self.packets.first()
     }
 
+    /// The packet, if there is one and no other.
+    pub fn only(&self) -> Option<&HeldPacket> {
+        if let [packet] = &self.packets[..] { Some(packet) } else { None }
+    }
+
     /// All packets, in order.
     pub fn iter(&self) -> impl Iterator<Item = &HeldPacket> {
         self.packets.iter()

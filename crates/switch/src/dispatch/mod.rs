@@ -121,7 +121,7 @@ impl Dispatcher {
     pub fn replace_plan(&mut self, plan: Plan) {
         let old = std::mem::replace(&mut self.plan, plan);
         let places = self.plan.inherit(old);
-        self.pending.move_groups(|group| places.get(&group).copied().unwrap_or(usize::MAX));
+        self.pending.move_groups(|group| places.get(&group).copied());
     }
 
     /// The same, to be read only.

@@ -182,7 +182,7 @@ impl Pending {
 
     /// The flags that tell a node what to do if its server goes away.
     pub fn flags(&self) -> u8 {
-        let alone = self.sent.iter().count() == 1 && self.acknowledged.is_none();
+        let alone = self.sent.only().is_some() && self.acknowledged.is_none();
         self.request.flags(alone && !self.is_second_try)
     }
 

@@ -361,9 +361,8 @@ impl Dispatcher {
     /// The node to which `first` may pass the request on: only the first time, so that a node that has passed it on knows
     /// what is a copy, and only where it is one packet with room for one more option.
     fn second(&self, at: Moment<'_>, pending: &Pending, first: NodeId) -> Option<NodeId> {
-        let mut packets = pending.sent.iter();
-        let fits = packets.next().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
-        if !fits || packets.next().is_some() || pending.has_waited || !pending.tried.is_empty() {
+        let fits = pending.sent.only().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
+        if !fits || pending.has_waited || !pending.tried.is_empty() {
             return None;
         }
         let family = |id| self.plan.node(id).map(|node| node.address.is_ipv4());

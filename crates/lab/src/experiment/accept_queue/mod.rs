@@ -25,11 +25,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::by_lot::dispatch_by_lot;
+use super::in_lab;
 use super::machine::Machine;
 use super::open_loop::{Connections, OpenLoop};
 use super::systems;
 use crate::cluster::{Cluster, Pool};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::host::Host;
 use crate::lab::Lab;
 use crate::slow_server::{ServiceTime, SlowServerOptions};
@@ -167,15 +168,7 @@ pub struct Results {
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
     let machine = Machine::look(&PROGRAMS)?;
     plot::register_font()?;
-    let lab = Lab::builder().switches(2).nodes(NODES).up()?;
-    let samples = match measure(&lab, options, progress) {
-        // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
-        Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {
-            return Err(Error::TornDown);
-        }
-        result => result?,
-    };
-    lab.down()?;
+    let samples = in_lab(NODES, |lab| measure(lab, options, progress))?;
     let Options { seconds, repetitions, .. } = *options;
     Ok(Results { seconds, repetitions, machine, samples })
 }

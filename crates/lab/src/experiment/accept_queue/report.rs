@@ -1,7 +1,7 @@
 //! The results as a table for people and as a file for programs.
 
 use super::{Dispatch, PAPER, PaperRow, Results, Sample};
-use crate::experiment::report::{ABSENT, ratio, row, shown, thousands, with_extremes};
+use crate::experiment::report::{ABSENT, header, ratio, row, shown, thousands, with_extremes};
 use crate::experiment::statistics::Spread;
 
 const CSV_TITLES: &str = "repetition,connections,policy,answered,average_ms,p50_ms,p99_ms,max_ms,timeouts,\
@@ -50,16 +50,14 @@ impl Results {
             "medians and, in brackets, the extremes. Failures, stalls (above 200 ms) and ListenOverflows are"
                 .to_owned(),
             "those of all repetitions together.\n".to_owned(),
-            "| Machine | |\n| --- | --- |".to_owned(),
         ];
-        lines.extend(self.machine.facts.iter().map(|(name, value)| format!("| {name} | {value} |")));
+        lines.extend(self.machine.table());
         lines.join("\n") + "\n"
     }
 
     /// A line for each number of connections and way of dispatching, as a Markdown table.
     pub fn table(&self) -> String {
-        let mut text = row(&COLUMNS.map(|(title, _)| title.to_owned()));
-        text += &row(&COLUMNS.map(|(_, number)| if number { "---:" } else { "---" }.to_owned()));
+        let mut text = header(&COLUMNS);
         for connections in self.connections() {
             for dispatch in Dispatch::ALL {
                 text += &row(&self.cells(connections, dispatch));
