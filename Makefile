@@ -17,9 +17,10 @@ SWITCHBACK := cargo run --quiet --release --package switchback-cli --
 COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
 	curl:curl wrk:wrk nginx:nginx-light apache2:apache2-bin caddy:caddy \
-	go:golang-go node:nodejs chromium:chromium
+	go:golang-go node:nodejs chromium:chromium java:default-jre-headless
 PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
-	python3-requests python3-httpx python3-websockets node-undici
+	python3-requests python3-httpx python3-websockets node-undici \
+	php-fpm libtomcat10-java
 
 demo: deps
 	cargo build --release --package switchback-cli
@@ -110,9 +111,9 @@ deps: root rust
 		echo "make: missing, by their Debian names: $${missing[*]}; install them and try again" >&2; exit 2; \
 	fi; \
 	echo "Installing with apt-get: $${missing[*]}"; \
-	case " $${missing[*]} " in *" nginx-light "* | *" caddy "*) \
-		echo "On a machine with systemd apt also starts the services nginx and caddy, on port 80;"; \
-		echo "Switchback does not need them: systemctl disable --now nginx caddy" ;; \
+	case " $${missing[*]} " in *" nginx-light "* | *" caddy "* | *" php-fpm "*) \
+		echo "On a machine with systemd apt also starts the services nginx and caddy, on port 80, and PHP's FPM;"; \
+		echo "Switchback does not need them: systemctl disable --now nginx caddy php<version>-fpm" ;; \
 	esac; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -q && apt-get install -q -y --no-install-recommends "$${missing[@]}" < /dev/null

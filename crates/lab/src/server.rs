@@ -14,7 +14,8 @@ use crate::error::{Doing, Error, Result};
 use crate::host::Host;
 use crate::process::Process;
 
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Several Java machines that start together on two cores may need ten seconds.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// There is no event for "a socket listens": the table is read this often until the process listens or ends.
 const READY_POLL: Duration = Duration::from_millis(4);
 const HTTP_PORT: u16 = 80;
@@ -63,6 +64,8 @@ impl ServerOptions {
 #[derive(Clone, Debug)]
 pub struct Server {
     process: Process,
+    /// What it passes requests on to, if that is a process of its own.
+    backend: Option<Process>,
     files: Files,
 }
 
@@ -84,6 +87,14 @@ impl Server {
         &self.process
     }
 
+    pub(crate) fn with_backend(self, backend: Process) -> Server {
+        Server { backend: Some(backend), ..self }
+    }
+
+    pub(crate) fn backend(&self) -> Option<&Process> {
+        self.backend.as_ref()
+    }
+
     /// The directory it serves.
     pub fn document_root(&self) -> &Path {
         &self.files.root
@@ -96,7 +107,8 @@ impl Server {
 
     /// Asks it to end, and waits: requests under way are cut off (nginx, Apache) or have a second (Caddy).
     pub fn stop(&self) -> Result<()> {
-        self.process.stop().map(drop)
+        self.process.stop()?;
+        self.backend.as_ref().map_or(Ok(()), |backend| backend.stop().map(drop))
     }
 }
 
@@ -148,7 +160,7 @@ impl Host {
         let path = files.path("server.conf");
         fs::write(&path, configuration(&files)).doing(|| format!("write {path}"))?;
         let process = self.spawn(&name, command(&files, &path))?;
-        let server = Server { process, files };
+        let server = Server { process, backend: None, files };
         self.wait_for_listeners(&server.process, listen, READY_TIMEOUT)?;
         Ok(server)
     }
@@ -209,10 +221,17 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes.as_slice()) {
         return Some((v4, port).into());
     }
-    Some((<[u8; 16]>::try_from(bytes).ok()?, port).into())
+    // Java listens on an IPv4 address with an IPv6 socket.
+    let v6 = Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?);
+    Some((v6.to_canonical(), port).into())
 }
 
-fn server_command(kind: ServerKind, configuration: &str, files: &Files, options: &ServerOptions) -> Command {
+pub(crate) fn server_command(
+    kind: ServerKind,
+    configuration: &str,
+    files: &Files,
+    options: &ServerOptions,
+) -> Command {
     match kind {
         ServerKind::Nginx => {
             let mut command = Command::new("nginx");
@@ -241,7 +260,7 @@ pub(crate) fn apache_modules(names: &[&str]) -> String {
     names.iter().map(load).collect()
 }
 
-fn nginx_configuration(host: &str, files: &Files, options: &ServerOptions) -> String {
+pub(crate) fn nginx_configuration(host: &str, files: &Files, options: &ServerOptions) -> String {
     let listen: String =
         options.listen.iter().map(|address| format!("        listen {address};\n")).collect();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -278,7 +297,7 @@ http {{
     )
 }
 
-fn apache_configuration(host: &str, files: &Files, options: &ServerOptions) -> String {
+pub(crate) fn apache_configuration(host: &str, files: &Files, options: &ServerOptions) -> String {
     let modules = apache_modules(&["mpm_event", "authz_core", "headers"]);
     let listen: String = options.listen.iter().map(|address| format!("Listen {address}\n")).collect();
     let access_log = if options.access_log {
@@ -365,6 +384,7 @@ mod tests {
     fn addresses_are_read_as_the_kernel_writes_them() {
         assert_eq!(parse_address("0100007F:0050"), "127.0.0.1:80".parse().ok());
         assert_eq!(parse_address("00000000000000000000000001000000:1F90"), "[::1]:8080".parse().ok());
+        assert_eq!(parse_address("0000000000000000FFFF0000140200C0:1F90"), "192.0.2.20:8080".parse().ok());
         assert_eq!(parse_address("0100007F"), None);
     }
 
