@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::health::Health;
 use crate::limits::time;
-use crate::{Node, PolicyKind};
+use crate::{Node, Persistence, PolicyKind};
 
 /// What [`Pool::slow_start`] can be.
 pub(crate) const SLOW_START: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -41,11 +41,13 @@ pub struct Pool {
     pub second_candidate: bool,
     /// How each node checks its server, besides looking whether there is one; without, it does not.
     pub health: Option<Health>,
+    /// How the requests of one session find the same node; without, each goes by the policy.
+    pub persistence: Option<Persistence>,
 }
 
 impl Pool {
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 8] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 9] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),
@@ -60,6 +62,7 @@ impl Pool {
             ("queue_limit", queue_limit),
             ("second_candidate", self.second_candidate.to_string()),
             ("health", self.health.as_ref().map_or("(none)".to_owned(), Health::to_string)),
+            ("persistence", self.persistence.as_ref().map_or("(none)".to_owned(), Persistence::to_string)),
         ]
     }
 }

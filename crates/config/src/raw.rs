@@ -77,6 +77,7 @@ pub(crate) struct Pool {
     #[serde(default)]
     pub second_candidate: bool,
     pub health: Option<Health>,
+    pub persistence: Option<Persistence>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +90,21 @@ pub(crate) struct Health {
     pub timeout: Option<Spanned<String>>,
     pub rise: Option<Spanned<i64>>,
     pub fall: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Persistence {
+    pub mode: Spanned<String>,
+    pub cookie: Option<Spanned<String>>,
+    pub hash: Option<Spanned<String>>,
+    pub sticky: Option<Spanned<String>>,
+    pub path: Option<Spanned<String>>,
+    pub domain: Option<Spanned<String>>,
+    pub secure: Option<Spanned<bool>>,
+    pub http_only: Option<Spanned<bool>>,
+    pub same_site: Option<Spanned<String>>,
+    pub max_age: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

@@ -9,7 +9,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use switchback_policy::PolicyKind;
 
-use crate::{Balance, HashKey, HostMatch, Scheme, health, limits, pool};
+use crate::persistence::{self, Mode};
+use crate::{Balance, HashKey, HostMatch, SameSite, Scheme, health, limits, pool};
 
 /// What a token may have besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
@@ -19,6 +20,10 @@ const PATH_MARKS: &str = "-._~!$&'()*+,;=:@%/";
 const MAX_NAME: usize = 63;
 /// How long a host name may be (RFC 1035 section 2.3.4, without the root's dot and the lengths).
 const MAX_HOST: usize = 253;
+/// What browsers check before they believe the name of a cookie (RFC 6265bis section 4.1.3).
+pub(crate) const COOKIE_PREFIXES: [&str; 2] = [HOST_PREFIX, "__Secure-"];
+/// The stricter one of [`COOKIE_PREFIXES`].
+pub(crate) const HOST_PREFIX: &str = "__Host-";
 /// How many known names a message lists.
 const MAX_LISTED: usize = 8;
 /// How many letters of a name that nothing has may differ from the one that is suggested instead.
@@ -230,6 +235,103 @@ fn cookie_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!("bad cookie name {text:?}, allowed are letters, digits and {TOKEN_MARKS}"))
+}
+
+/// The cookie of mode rewrite, which has to have room for what is written into its name.
+pub(crate) fn rewritten_cookie(text: &str) -> Result<String, String> {
+    let (insert, mark, carried) = (Mode::Insert.name(), persistence::MARK, persistence::CARRIED);
+    if is_token(text) && text.len() < carried {
+        return Err(format!(
+            "cookie name {text:?} is too short, its first {carried} characters carry where the session is: \
+             give the server's session cookie a longer name (for PHP session.name), or use mode {insert:?}"
+        ));
+    }
+    let name = cookie_name_of(text, persistence::REWRITTEN_NAME)?;
+    if let Some(prefix) = COOKIE_PREFIXES.into_iter().find(|prefix| has_cookie_prefix(&name, prefix)) {
+        return Err(format!(
+            "cookie name {text:?} begins with {prefix:?}, rewriting would take away what browsers guarantee \
+             for it, allowed is it only with mode {insert:?}"
+        ));
+    }
+    if name.starts_with(mark) {
+        return Err(format!(
+            "cookie name {text:?} begins with {mark:?}, which marks names that are rewritten, allowed is \
+             another beginning"
+        ));
+    }
+    Ok(name)
+}
+
+/// The cookie of mode insert.
+pub(crate) fn inserted_cookie(text: &str) -> Result<String, String> {
+    cookie_name_of(text, persistence::INSERTED_NAME)
+}
+
+fn cookie_name_of(text: &str, len: RangeInclusive<usize>) -> Result<String, String> {
+    if is_token(text) && len.contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    let (low, high) = (len.start(), len.end());
+    Err(format!("bad cookie name {text:?}, allowed are {low} to {high} letters, digits and {TOKEN_MARKS}"))
+}
+
+/// Whether browsers treat `name` as one with `prefix`: they take upper and lower case for the same there (RFC
+/// 6265bis section 5.4), because some servers do.
+pub(crate) fn has_cookie_prefix(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(prefix))
+}
+
+/// What stands behind `Path=`. A browser compares it with the path of a URL, which has no blank.
+pub(crate) fn cookie_path(text: &str) -> Result<String, String> {
+    let allowed = |c: u8| c.is_ascii_graphic() && c != b';';
+    if text.starts_with('/') && text.len() <= persistence::MAX_PATH && text.bytes().all(allowed) {
+        return Ok(text.to_owned());
+    }
+    let more = persistence::MAX_PATH - 1;
+    Err(format!("bad path {text:?}, allowed is '/' and then at most {more} visible ASCII without ;"))
+}
+
+/// What stands behind `Domain=`, in lower case. No top-level domain begins with a digit, and an IPv4 address
+/// does in its last part however it is written.
+pub(crate) fn cookie_domain(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    let last = lower.rsplit('.').next().unwrap_or_default();
+    if is_host_name(&lower) && !last.starts_with(|c: char| c.is_ascii_digit()) {
+        return Ok(lower);
+    }
+    Err(format!("bad domain {text:?}, allowed is a host name without a dot before it, and no address"))
+}
+
+/// What stands behind `Max-Age=`.
+pub(crate) fn max_age(text: &str) -> Result<Duration, String> {
+    let age = time("max_age", text, persistence::MAX_AGE)?;
+    if age.subsec_nanos() != 0 {
+        return Err(format!("bad max_age {text:?}, allowed are whole seconds"));
+    }
+    Ok(age)
+}
+
+pub(crate) fn same_site(text: &str) -> Result<SameSite, String> {
+    SameSite::ALL.into_iter().find(|same_site| same_site.name() == text).ok_or_else(|| {
+        let allowed = SameSite::ALL.map(SameSite::name).join(", ");
+        format!("unknown same_site {text:?}, allowed: {allowed}")
+    })
+}
+
+pub(crate) fn persistence_mode(text: &str) -> Result<Mode, String> {
+    Mode::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
+        let allowed = Mode::ALL.map(Mode::name).join(", ");
+        format!("unknown mode {text:?}, allowed: {allowed}")
+    })
+}
+
+/// Whether it is strict.
+pub(crate) fn sticky(text: &str) -> Result<bool, String> {
+    let known = persistence::STICKY.into_iter().find(|(name, _)| *name == text);
+    known.map(|(_, strict)| strict).ok_or_else(|| {
+        let allowed = persistence::STICKY.map(|(name, _)| name).join(", ");
+        format!("unknown sticky {text:?}, allowed: {allowed}")
+    })
 }
 
 pub(crate) fn header_value(text: &str) -> Result<String, String> {

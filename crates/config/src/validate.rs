@@ -6,6 +6,7 @@
 
 mod health;
 mod limits;
+mod persistence;
 mod pool;
 mod redirect;
 
@@ -50,7 +51,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     let nodes = mistakes.nodes(&file.node);
 
     mistakes.pool_ids(&file.pool);
-    let pools = file.pool.iter().filter_map(|pool| mistakes.pool(pool, &node_names)).collect();
+    let pools: Vec<_> = file.pool.iter().map(|pool| mistakes.pool(pool, &node_names)).collect();
 
     if file.service.is_empty() {
         mistakes.in_file("no service, at least one [[service]] is needed");
@@ -58,10 +59,14 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     let mut listening = Listening { nodes: &nodes, taken: HashMap::new() };
     let services = file.service.iter();
     let services = services.map(|service| mistakes.service(service, &pool_names, &mut listening)).collect();
+    for service in &file.service {
+        mistakes.cookies(service, &pool_names, &pools);
+    }
 
     if !mistakes.0.is_empty() {
         return Err(mistakes.0);
     }
+    let pools = pools.into_iter().flatten().collect();
     Ok((key_file.get_ref(), Cluster { keys: Vec::new(), reports, limits, nodes, pools, services }))
 }
 

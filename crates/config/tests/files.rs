@@ -50,6 +50,7 @@ fn what_the_good_file_means() {
             queue_limit: 100,
             second_candidate: false,
             health: None,
+            persistence: None,
         }]
     );
     let [service] = &cluster.services[..] else { panic!("one service") };
@@ -430,6 +431,16 @@ proptest! {
         let key = ["path", "host", "status", "interval", "timeout"][row];
         check(&pooled(&format!("policy = \"random\"\nhealth = {{ {key} = {value:?} }}")))?;
         check(&pooled(&format!("policy = \"random\"\nhealth.path = \"/\"\nhealth.status = [{value:?}]")))?;
+    }
+
+    #[test]
+    fn any_persistence(
+        value in "(SB|__Host-|__secure-|/)?[a-z0-9.-]{0,40}\\PC{0,12}", row in 0usize..8, mode in 0usize..3,
+    ) {
+        let key = ["mode", "cookie", "hash", "sticky", "path", "domain", "same_site", "max_age"][row];
+        let mode = ["rewrite", "insert", "hash"][mode];
+        let mode = if row == 0 { String::new() } else { format!("mode = \"{mode}\", ") };
+        check(&pooled(&format!("policy = \"random\"\npersistence = {{ {mode}{key} = {value:?} }}")))?;
     }
 
     #[test]

@@ -11,7 +11,10 @@ use std::time::Duration;
 use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
-use switchback_config::{Action, Check, Cluster, Error, HashKey, PolicyKind, Pool, WEIGHTS};
+use switchback_config::{
+    Action, Check, Cluster, Error, HashKey, InsertedCookie, Persistence, PersistenceMode, PolicyKind, Pool,
+    SameSite, Service, WEIGHTS,
+};
 
 /// More of what a file can have.
 const RICH: &str = r#"
@@ -55,6 +58,17 @@ timeout = "1s"
 rise = 2
 fall = 3
 
+[pool.persistence]
+mode = "insert"
+cookie = "sid"
+sticky = "strict"
+path = "/api"
+domain = "example.com"
+secure = true
+http_only = false
+same_site = "none"
+max_age = "1h"
+
 [[pool]]
 name = "batch"
 nodes = ["n1", "n3"]
@@ -63,9 +77,28 @@ balance = "request"
 queue_limit = "off"
 health = { timeout = "250ms" }
 
+[pool.persistence]
+mode = "rewrite"
+cookie = "PHPSESSID"
+
+[[pool]]
+name = "files"
+nodes = ["n1"]
+policy = "latency"
+persistence.mode = "hash"
+persistence.hash = "path"
+
 [[service]]
 name = "old"
 listen = ["192.0.2.101:80"]
+
+[[service.route]]
+host = "api.example.com"
+pool = "api"
+
+[[service.route]]
+host = "batch.example.com"
+pool = "batch"
 
 [[service.route]]
 host = "*.example.com"
@@ -112,6 +145,11 @@ const PIECES: &[&[u8]] = &[
     b"\nhash = \"path\"\n",
     b"\nhealth = { path = \"/\" }\n",
     b"\n[pool.health]\nhost = \"a\"\n",
+    b"\npersistence = { mode = \"insert\" }\n",
+    b"\n[pool.persistence]\nmode = \"rewrite\"\ncookie = \"JSESSIONID\"\n",
+    b"\n[pool.persistence]\nmode = \"hash\"\nhash = \"header x\"\n",
+    b"__Host-",
+    b"SB",
     b"\n[reports]\n",
     b"%",
     b"100%",
@@ -144,6 +182,23 @@ const VALUES: &[&str] = &[
     "{ path = \"/?a\" }",
     "{ path = \"/,\", status = \"204\", interval = \"1s\" }",
     "{ rise = 7, fall = 7 }",
+    "{ mode = \"insert\" }",
+    "{ mode = \"insert\", path = \"/,sticky\", http_only = false, max_age = \"400s\" }",
+    "{ mode = \"rewrite\", cookie = \"PHPSESSID\" }",
+    "{ mode = \"hash\", hash = \"client\", sticky = \"strict\" }",
+    "\"insert\"",
+    "\"rewrite\"",
+    "\"PHPSESSID\"",
+    "\"SB-api\"",
+    "\"__Secure-a\"",
+    "\"__host-a\"",
+    "\"prefer\"",
+    "\"strict\"",
+    "\"lax\"",
+    "\"b.example\"",
+    "\"/\"",
+    "false",
+    "\"api\"",
     "\"none\"",
     "\"\"",
     "\"1KiB\"",
@@ -240,6 +295,7 @@ fn check_cluster(cluster: &Cluster) {
     }
     for service in &cluster.services {
         assert!(!service.listen.is_empty() && !service.routes.is_empty());
+        check_cookies(cluster, service);
         for route in &service.routes {
             assert!(!matches!(route.action, Action::Pool(pool) if pool >= cluster.pools.len()));
         }
@@ -256,6 +312,9 @@ fn check_pool(pool: &Pool) {
     let about_the_queue = matches!(pool.policy, PolicyKind::Fill | PolicyKind::AcceptQueue);
     assert!(pool.queue_limit <= 100 && (pool.queue_limit != 0 || !about_the_queue));
     assert!(pool.slow_start <= Duration::from_secs(3600));
+    if let Some(persistence) = &pool.persistence {
+        check_persistence(persistence);
+    }
     let Some(health) = &pool.health else { return };
     assert!(!health.timeout.is_zero() && health.timeout <= health.interval);
     assert!(health.rise > 0 && health.fall > 0);
@@ -266,8 +325,50 @@ fn check_pool(pool: &Pool) {
     assert!(!status.is_empty() && status.iter().all(|range| !range.is_empty()));
 }
 
+fn check_persistence(persistence: &Persistence) {
+    let token =
+        |name: &str| name.bytes().all(|c| c.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(&c));
+    let prefixed = |name: &str, prefix| name.to_ascii_lowercase().starts_with(prefix);
+    match &persistence.mode {
+        PersistenceMode::Rewrite { cookie } => {
+            assert!(token(cookie) && (8..=32).contains(&cookie.len()) && !cookie.starts_with("SB"));
+            assert!(!prefixed(cookie, "__host-") && !prefixed(cookie, "__secure-"));
+        }
+        PersistenceMode::Insert(cookie) => {
+            let InsertedCookie { name, path, domain, secure, same_site, max_age, .. } = cookie;
+            assert!(token(name) && (1..=32).contains(&name.len()));
+            assert!(path.starts_with('/') && path.len() <= 64);
+            let host = prefixed(name, "__host-");
+            assert!(*secure || !host && !prefixed(name, "__secure-") && *same_site != Some(SameSite::None));
+            assert!(!host || path == "/" && domain.is_none());
+            let age = |age: Duration| age.subsec_nanos() == 0 && (1..=34_560_000).contains(&age.as_secs());
+            assert!(max_age.is_none_or(age));
+            let line = format!("Set-Cookie: {name}=12345678901234{}\r\n", cookie.attributes());
+            assert!(line.len() <= 255 && line.matches(['\r', '\n']).count() == 2 && line.is_ascii());
+        }
+        PersistenceMode::Hash(_) => {}
+    }
+}
+
+/// The pools of a service share the name of a cookie only if none of them inserts it.
+fn check_cookies(cluster: &Cluster, service: &Service) {
+    let pools = service.routes.iter().filter_map(|route| match route.action {
+        Action::Pool(pool) => Some(pool),
+        Action::Redirect(_) => None,
+    });
+    let pools: Vec<usize> = pools.collect();
+    let mode = |pool: usize| cluster.pools[pool].persistence.as_ref().map(|persistence| &persistence.mode);
+    for &one in &pools {
+        let Some(PersistenceMode::Insert(InsertedCookie { name, .. })) = mode(one) else { continue };
+        for &other in pools.iter().filter(|&&other| other != one) {
+            assert!(!matches!(mode(other), Some(PersistenceMode::Insert(cookie)) if cookie.name == *name));
+            assert!(!matches!(mode(other), Some(PersistenceMode::Rewrite { cookie }) if cookie == name));
+        }
+    }
+}
+
 /// What is said of limits, reports and pools is what the file could have in their place. Not so the nodes of
-/// a pool, which are a list there, and its health, which is a table.
+/// a pool, which are a list there, and its health and its persistence, which are tables.
 fn check_words(cluster: &Cluster) {
     let default = Cluster { limits: Default::default(), ..cluster.clone() };
     let text = format!("{GOOD}[limits]\n{}", said("limits", &default.diff(cluster)));
@@ -280,8 +381,8 @@ fn check_words(cluster: &Cluster) {
     for pool in &cluster.pools {
         let base = &default.pools[0];
         let mut new = default.clone();
-        new.pools[0] =
-            Pool { name: base.name.clone(), nodes: base.nodes.clone(), health: None, ..pool.clone() };
+        let (name, nodes) = (base.name.clone(), base.nodes.clone());
+        new.pools[0] = Pool { name, nodes, health: None, persistence: None, ..pool.clone() };
         let mut lines = said("pool web", &default.diff(&new));
         if !lines.contains("policy = ") {
             lines += &format!("policy = \"{}\"\n", base.policy);

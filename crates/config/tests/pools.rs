@@ -19,6 +19,7 @@ fn pools_and_their_defaults() {
         assert_eq!(pool.policy, policy);
         assert_eq!((pool.balance, pool.hash), (Balance::Connection, HashKey::Client));
         assert_eq!((pool.slow_start, pool.queue_limit, pool.health), (Duration::ZERO, 100, None));
+        assert_eq!(pool.persistence, None);
     }
     let all = pool(
         "policy = \"hash\"\nbalance = \"connection\"\nhash = \"cookie Sid\"\nslow_start = \"30s\"\n\
@@ -36,6 +37,7 @@ fn pools_and_their_defaults() {
             queue_limit: 80,
             second_candidate: true,
             health: Some(Health::default()),
+            persistence: None,
         }
     );
     assert_eq!(pool("policy = \"random\"\nqueue_limit = \"off\"").queue_limit, 0);

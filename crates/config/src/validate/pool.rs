@@ -50,6 +50,8 @@ impl Mistakes {
         let limit = pool.queue_limit.as_ref();
         let queue_limit = limit.and_then(|limit| self.take(limit, syntax::queue_limit(limit.get_ref())));
         let health = pool.health.as_ref().map(|health| self.health(health));
+        let persistence = pool.persistence.as_ref();
+        let persistence = persistence.and_then(|file| self.persistence(file, pool.name.get_ref()));
 
         let policy = policy?;
         if let Some(place) = &pool.hash
@@ -83,6 +85,7 @@ impl Mistakes {
             queue_limit: queue_limit.unwrap_or(DEFAULT_QUEUE_LIMIT),
             second_candidate: pool.second_candidate,
             health,
+            persistence,
         })
     }
 }

@@ -1,0 +1,192 @@
+//! How the requests of one session find the same node: what the file says about it. What nodes and switch
+//! make of it stands with them.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::HashKey;
+
+/// How many characters at the beginning of a rewritten cookie's name carry where the session is.
+pub(crate) const CARRIED: usize = 8;
+/// The mark of a name that a node has rewritten.
+pub(crate) const MARK: &str = "SB";
+/// How long the name in [`PersistenceMode::Rewrite`] can be.
+pub(crate) const REWRITTEN_NAME: RangeInclusive<usize> = CARRIED..=32;
+/// How long [`InsertedCookie::name`] can be.
+pub(crate) const INSERTED_NAME: RangeInclusive<usize> = 1..=32;
+/// How long [`InsertedCookie::path`] can be.
+pub(crate) const MAX_PATH: usize = 64;
+/// What [`InsertedCookie::path`] is if the file does not say.
+pub(crate) const DEFAULT_PATH: &str = "/";
+/// What [`InsertedCookie::max_age`] can be: browsers keep no cookie longer (RFC 6265bis section 5.5).
+pub(crate) const MAX_AGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(400 * 24 * 3600);
+/// How long the value of an inserted cookie is.
+pub(crate) const VALUE_LEN: usize = 14;
+/// How long the whole `Set-Cookie` line of an inserted cookie can be, with the line's end.
+pub(crate) const MAX_LINE: usize = 255;
+/// What [`Persistence::strict`] is called in the file, in the order in which messages list it.
+pub(crate) const STICKY: [(&str, bool); 2] = [("prefer", false), ("strict", true)];
+
+/// How the requests of one session find the same node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Persistence {
+    /// What tells the node of a session.
+    pub mode: PersistenceMode,
+    /// A request whose node is down or draining is answered 503; otherwise it goes elsewhere.
+    pub strict: bool,
+}
+
+/// `rewrite PHPSESSID, sticky prefer`.
+impl fmt::Display for Persistence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [prefer, strict] = STICKY.map(|(name, _)| name);
+        write!(f, "{}, sticky {}", self.mode, if self.strict { strict } else { prefer })
+    }
+}
+
+/// What tells the node of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PersistenceMode {
+    /// Nodes rewrite the first eight characters of the name of this cookie, which their servers set.
+    Rewrite {
+        /// 8 to 32 characters of a token; upper and lower case differ. It begins with none of `SB`,
+        /// `__Host-` and `__Secure-`.
+        cookie: String,
+    },
+    /// Nodes add a cookie of their own.
+    Insert(InsertedCookie),
+    /// The same key goes to the same node; no cookie is touched. A request without the key goes by the pool's
+    /// policy.
+    Hash(HashKey),
+}
+
+/// `rewrite PHPSESSID`, `insert SB-web; Path=/; HttpOnly`, `hash header x-user`.
+impl fmt::Display for PersistenceMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mode, how): (Mode, &dyn fmt::Display) = match self {
+            PersistenceMode::Rewrite { cookie } => (Mode::Rewrite, cookie),
+            PersistenceMode::Insert(cookie) => (Mode::Insert, cookie),
+            PersistenceMode::Hash(key) => (Mode::Hash, key),
+        };
+        write!(f, "{} {how}", mode.name())
+    }
+}
+
+/// A [`PersistenceMode`] without what belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Rewrite,
+    Insert,
+    Hash,
+}
+
+impl Mode {
+    /// All, in the order in which messages list them.
+    pub(crate) const ALL: [Mode; 3] = [Mode::Rewrite, Mode::Insert, Mode::Hash];
+
+    /// The name in the file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::Rewrite => "rewrite",
+            Mode::Insert => "insert",
+            Mode::Hash => "hash",
+        }
+    }
+}
+
+/// A cookie that nodes add to responses. Its complete `Set-Cookie` line, with a value of 14 characters and
+/// the line's end, has at most 255 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InsertedCookie {
+    /// 1 to 32 characters of a token; upper and lower case differ.
+    pub name: String,
+    /// Begins with `/`; at most 64 printable ASCII characters, none of them `;`.
+    pub path: String,
+    /// A host name in lower case, no address; without one, browsers send the cookie only
+    /// to the host that it comes from.
+    pub domain: Option<String>,
+    /// Whether browsers send it over TLS only.
+    pub secure: bool,
+    /// Whether it is kept from scripts.
+    pub http_only: bool,
+    /// Whether requests that other sites cause have it; without one, the browser decides.
+    pub same_site: Option<SameSite>,
+    /// How long browsers keep it, in whole seconds from 1 s to 400 days; without one, for their session.
+    pub max_age: Option<Duration>,
+}
+
+impl InsertedCookie {
+    /// What follows the value in `Set-Cookie` (RFC 6265 section 4.1.1): `; Path=/; HttpOnly; SameSite=Lax`.
+    pub fn attributes(&self) -> String {
+        let mut text = format!("; Path={}", self.path);
+        if let Some(domain) = &self.domain {
+            text += &format!("; Domain={domain}");
+        }
+        if let Some(age) = self.max_age {
+            text += &format!("; Max-Age={}", age.as_secs());
+        }
+        if self.secure {
+            text += "; Secure";
+        }
+        if self.http_only {
+            text += "; HttpOnly";
+        }
+        if let Some(same_site) = self.same_site {
+            text += &format!("; SameSite={}", same_site.attribute());
+        }
+        text
+    }
+
+    /// How long the `Set-Cookie` line is, in bytes.
+    pub(crate) fn line_len(&self) -> usize {
+        "Set-Cookie: ".len()
+            + self.name.len()
+            + "=".len()
+            + VALUE_LEN
+            + self.attributes().len()
+            + "\r\n".len()
+    }
+}
+
+/// As in `Set-Cookie`, without the value: `SB-web; Path=/; HttpOnly`.
+impl fmt::Display for InsertedCookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.name, self.attributes())
+    }
+}
+
+/// Which requests that other sites cause have the cookie (RFC 6265bis section 4.1.2.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameSite {
+    /// None of them.
+    Strict,
+    /// Those that open a page.
+    Lax,
+    /// All of them.
+    None,
+}
+
+impl SameSite {
+    /// All, in the order in which messages list them.
+    pub const ALL: [SameSite; 3] = [SameSite::Strict, SameSite::Lax, SameSite::None];
+
+    /// The name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            SameSite::Strict => "strict",
+            SameSite::Lax => "lax",
+            SameSite::None => "none",
+        }
+    }
+
+    /// The name in `Set-Cookie`.
+    fn attribute(self) -> &'static str {
+        match self {
+            SameSite::Strict => "Strict",
+            SameSite::Lax => "Lax",
+            SameSite::None => "None",
+        }
+    }
+}
