@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::http::{Documents, alternating, block, fetch};
-use common::{Cluster, PATIENCE, Plan, Result, long, text};
+use common::{Cluster, PATIENCE, Plan, Result, chromium, long, text};
 use switchback_lab::{Host, TrafficCounter};
 
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients");
@@ -146,7 +146,7 @@ fn node_undici_pipelining_to_two_pools() -> Result {
 }
 
 #[test]
-fn chromium() -> Result {
+fn a_page_in_chromium() -> Result {
     const RESOURCES: usize = 50;
     let cluster = Cluster::start_with(Plan {
         server_extra: "types { text/html html; text/javascript js; image/svg+xml svg; }",
@@ -173,12 +173,7 @@ fn chromium() -> Result {
     cluster.lab.add_document("page.html", page.as_bytes())?;
     for (number, url) in [cluster.url4("/page.html"), cluster.url6("/page.html")].iter().enumerate() {
         let profile = cluster.lab.directory().join(format!("chromium-{number}"));
-        let profile = format!("--user-data-dir={}", text(&profile));
-        let mut words = vec!["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"];
-        words.extend(["--no-first-run", "--disable-background-networking", "--disable-component-update"]);
-        words.extend(["--disable-sync", "--disable-dev-shm-usage", "--timeout=30000", &profile]);
-        words.extend(["--dump-dom", url]);
-        let dom = cluster.client().run_within(TIMEOUT, words)?.success()?;
+        let dom = chromium::dump_dom(cluster.client(), text(&profile), url)?;
         let expected = format!("<title>the sum is {}</title>", RESOURCES * (RESOURCES + 1) / 2);
         assert!(dom.contains(&expected), "{dom}");
     }

@@ -6,6 +6,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod chromium;
 pub mod http;
 pub mod packets;
 pub mod responses;
@@ -19,11 +20,10 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use serde_json::Value;
 use switchback_lab::{
-    Host, Lab, Process, Role, Server, ServerKind, ServerOptions, Signal, SlowServerOptions, Topology,
+    Host, Lab, Process, Role, Server, ServerKind, ServerOptions, SessionServerKind, SessionServerOptions,
+    Signal, SlowServerOptions, Topology,
 };
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -80,6 +80,12 @@ pub struct Plan {
     pub servers: Vec<ServerKind>,
     /// Slow servers instead, on all nodes.
     pub slow_servers: Option<SlowServerOptions>,
+    /// Applications with sessions instead, on the first nodes.
+    pub session_servers: Vec<SessionServerKind>,
+    /// The name of their cookie, and that of the application under `/img/`.
+    pub session_cookies: (Option<&'static str>, Option<&'static str>),
+    /// More lines of every pool.
+    pub pool_lines: String,
     /// Names of the pools and indices of their nodes; `/img/` is for the pool `img`, all else for the first.
     pub pools: Vec<(&'static str, Vec<usize>)>,
     /// How every pool chooses a node.
@@ -108,6 +114,9 @@ impl Default for Plan {
             topology: Topology::Flat,
             servers: vec![ServerKind::Nginx; 2],
             slow_servers: None,
+            session_servers: Vec::new(),
+            session_cookies: (None, None),
+            pool_lines: String::new(),
             pools: vec![("web", vec![0]), ("img", vec![1])],
             policy: "round-robin",
             queue_limit: None,
@@ -139,7 +148,7 @@ impl Plan {
             let nodes = nodes.join(", ");
             add(format!("[[pool]]\nname = \"{name}\"\nnodes = [{nodes}]\npolicy = \"{}\"\n", self.policy));
             let limit = self.queue_limit.map(|limit| format!("queue_limit = \"{limit}\"\n"));
-            add(format!("{}\n", limit.unwrap_or_default()));
+            add(format!("{}{}\n", limit.unwrap_or_default(), self.pool_lines));
         }
         add("[[service]]\nname = \"shop\"\nlisten = [\"{vip4}:80\", \"[{vip6}]:80\"]\n\n".to_owned());
         add(format!("{}\n", self.routes));
@@ -161,6 +170,15 @@ fn start_server(lab: &Lab, plan: &Plan, node: usize) -> Result<Option<Server>> {
     if let Some(options) = &plan.slow_servers {
         lab.node(node).slow_server(options)?;
         return Ok(None);
+    }
+    if let Some(&kind) = plan.session_servers.get(node) {
+        let (cookie, img_cookie) = plan.session_cookies;
+        let options = SessionServerOptions {
+            cookie: cookie.map(str::to_owned),
+            img_cookie: img_cookie.map(str::to_owned),
+            ..Default::default()
+        };
+        return Ok(Some(lab.node(node).session_server(kind, &options)?));
     }
     let own = plan.node_extra.iter().filter(|(index, _)| *index == node).map(|(_, extra)| *extra);
     let extra = [plan.server_extra].into_iter().chain(own).collect::<Vec<_>>().join("\n");
@@ -254,16 +272,7 @@ impl Cluster {
 
     /// Kills a node's server with all its processes, of which the first may not be the one that serves.
     pub fn kill_server(&self, node: usize) -> Result {
-        let server = self.server(node)?;
-        let process = server.process();
-        let main = process.pid();
-        let children = std::fs::read_to_string(format!("/proc/{main}/task/{main}/children"))?;
-        // The first would start others in the place of those that are killed before it.
-        process.kill()?;
-        for child in children.split_whitespace() {
-            kill(Pid::from_raw(child.parse()?), Signal::SIGKILL)?;
-        }
-        Ok(())
+        Ok(self.server(node)?.kill()?)
     }
 
     /// Starts a node's server again.

@@ -228,7 +228,8 @@ mod tests {
                        "load": {"flows": 4, "in_flight": 2},
                        "listeners": [{"state": "up", "queue": 1, "queue_limit": 512},
                                      {"state": "unhealthy", "queue": 1, "queue_limit": 17}]}],
-            "dispatch": {"resent": 4, "busy": 0, "answered": {"404": 2}},
+            "dispatch": {"resent": 4, "busy": 0, "answered": {"404": 2}, "sessions_kept": 6,
+                         "cookies_ignored": 0},
             "counters": {"syn_answered": 3, "drop_tag": 0},
         }));
         for line in [
@@ -238,6 +239,7 @@ mod tests {
             "n1    192.0.2.21  resolved  unhealthy      4          2   1/17         9        3        0         1",
             "  4  resent",
             "  2  answered 404",
+            "  6  sessions_kept",
             "  3  syn_answered  SYNs answered with a cookie",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line:?} is not in\n{text}");

@@ -42,6 +42,10 @@ const PIECES: &[&[u8]] = &[
     b"HTTP/1.1 200 OK\r\n",
     b"HTTP/1.1 100 \r\n\r\n",
     b"HTTP/1.1 204\r\n",
+    b"Cookie: ",
+    b"Set-Cookie: ",
+    b"; id=",
+    b"id",
     b"\xff",
 ];
 
@@ -78,6 +82,7 @@ fn responses() -> Vec<Vec<u8>> {
         "HTTP/1.1 200\r\nTransfer-Encoding: Chunked\r\n\r\n5;a=b\r\nhello\r\n0 \r\nDigest: x\r\n\r\n",
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
         "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+        "HTTP/1.1 204\r\nset-cookie: id=1; Path=/\r\nServer: x\r\nSet-Cookie:a=b; id=1\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nany",
     ];
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
@@ -192,11 +197,67 @@ fn chunked_bodies() {
         let bytes = case.text.bytes(&examples, PIECES);
         let body_len = case.allowed.map_or(u64::MAX, u64::from);
         let framing = Body::Chunked.framing(&Limits { body_len, ..Limits::default() });
-        let ours = follow(framing::requests(), framing, &bytes, &case.cuts, false);
+        let (ours, found) = follow(framing::requests(), framing, &bytes, &case.cuts, false);
         if let Followed::Ends(len) = ours {
             assert_eq!(chunks_end(&bytes), Some(len));
         }
+        assert!(found.is_empty(), "cookies in a body");
     });
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct RequestCase {
+    text: Input,
+    cuts: Cuts,
+}
+
+/// What the strict parser accepts ends where that says, and cookies are where httparse has them.
+#[test]
+fn whole_requests() {
+    let mut examples = requests();
+    examples.extend([
+        b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=b; id=1;id=\r\nCookie:id=2; idd=3\r\n\r\n".to_vec(),
+        b"POST / HTTP/1.1\r\nHost: a\r\ncookie: a; id=\r\nContent-Length: 3\r\n\r\nid=".to_vec(),
+    ]);
+    check!().with_test_time(fuzzing::time()).with_type::<RequestCase>().for_each(|case| {
+        let bytes = case.text.bytes(&examples, PIECES);
+        let (ours, found) = follow(framing::requests(), begin(), &bytes, &case.cuts, false);
+        let Ok(Progress::Complete(head)) = parse_head(&bytes, &Limits::default()) else { return };
+        if head.version == Version::Http2 {
+            return;
+        }
+        let body = &bytes[head.len..];
+        let expected = match head.body {
+            Body::None => Some(0),
+            // The automaton need not take all that fits.
+            Body::Length(len) if len >> 59 > 0 => return,
+            Body::Length(len) => usize::try_from(len).ok().filter(|&len| len <= body.len()),
+            Body::Chunked => {
+                match framing::requests().follow(&mut head.body.framing(&Limits::default()), body, false) {
+                    Followed::Ends(len) => Some(len),
+                    Followed::Rejected(reason, at) => {
+                        return assert_eq!(ours, Followed::Rejected(reason, head.len + at));
+                    }
+                    _ => None,
+                }
+            }
+        };
+        assert_eq!(ours, expected.map_or(Followed::More, |len| Followed::Ends(head.len + len)));
+        let cookies = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case("cookie"));
+        let pairs = cookies.flat_map(|(_, value)| value.split(|&c| c == b';'));
+        assert_eq!(found, wanted_pairs(&bytes, pairs));
+    });
+}
+
+/// Of cookies, which are parts of `bytes`, those called [`WANTED`]: where their `=` is.
+fn wanted_pairs<'a>(bytes: &[u8], pairs: impl Iterator<Item = &'a [u8]>) -> Vec<usize> {
+    let place = |pair: &[u8]| {
+        let name = pair.len() - pair.iter().position(|c| !b" \t".contains(c))?;
+        let trimmed = &pair[pair.len() - name..];
+        let begins = trimmed.starts_with(WANTED) && trimmed.get(WANTED.len()) == Some(&b'=');
+        begins.then(|| trimmed.as_ptr() as usize - bytes.as_ptr() as usize + WANTED.len())
+    };
+    pairs.filter_map(place).collect()
 }
 
 #[derive(Clone, Debug, TypeGenerator)]
@@ -211,21 +272,48 @@ fn responses_to_anything() {
     let examples = responses();
     check!().with_test_time(fuzzing::time()).with_type::<ResponseCase>().for_each(|case| {
         let bytes = case.text.bytes(&examples, PIECES);
-        let framing = sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() };
-        let ours = follow(framing::responses(), framing, &bytes, &case.cuts, case.to_head);
+        let (ours, found) = follow(framing::responses(), begin(), &bytes, &case.cuts, case.to_head);
         // Any text is a reason, a value or an extension here, but not for httparse.
         if let (Followed::Ends(len), Some(other)) = (ours, response_end(&bytes, case.to_head)) {
             assert_eq!(len, other);
+            assert_eq!(found, wanted_pairs(&bytes, set_cookies(&bytes).into_iter()));
         }
     });
 }
 
-/// What becomes of a message, which is the same however it arrives.
-fn follow(table: &Table, begin: sb_framing, bytes: &[u8], cuts: &[u8], to_head: bool) -> Followed {
+/// The values of the fields Set-Cookie in a response and the interim ones before it, for httparse.
+fn set_cookies(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut headers = [httparse::EMPTY_HEADER; 256];
+    let mut head = httparse::Response::new(&mut headers);
+    let Ok(Status::Complete(len)) = head.parse(bytes) else { return Vec::new() };
+    let mut values = named(head.headers, "set-cookie");
+    if head.code.is_some_and(|code| code < 200) {
+        values.extend(set_cookies(&bytes[len..]));
+    }
+    values
+}
+
+/// Where a request or a response begins.
+fn begin() -> sb_framing {
+    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
+}
+
+/// The cookie that is looked for.
+const WANTED: &[u8] = b"id";
+
+/// What becomes of a message, and where it has the wanted cookie, which is the same however it arrives.
+fn follow(
+    table: &Table,
+    begin: sb_framing,
+    bytes: &[u8],
+    cuts: &[u8],
+    to_head: bool,
+) -> (Followed, Vec<usize>) {
     let in_pieces = |pieces: &[&[u8]]| {
-        let (mut framing, mut start) = (begin, 0);
+        let (mut framing, mut start, mut found) = (begin, 0, Vec::new());
         for piece in pieces {
-            let followed = match table.follow(&mut framing, piece, to_head) {
+            let tell = &mut |at| found.push(start + at);
+            let followed = match table.follow_names(&mut framing, piece, to_head, WANTED, tell) {
                 Followed::More => {
                     start += piece.len();
                     continue;
@@ -234,14 +322,14 @@ fn follow(table: &Table, begin: sb_framing, bytes: &[u8], cuts: &[u8], to_head: 
                 Followed::Rejected(reason, at) => Followed::Rejected(reason, start + at),
                 Followed::Lost => Followed::Lost,
             };
-            return (followed, framing);
+            return (followed, framing, found);
         }
-        (Followed::More, framing)
+        (Followed::More, framing, found)
     };
     let whole = in_pieces(&[bytes]);
     assert_eq!(in_pieces(&cut(bytes, cuts)), whole);
     assert_eq!(in_pieces(&bytes.chunks(1).collect::<Vec<_>>()), whole, "byte by byte");
-    whole.0
+    (whole.0, whole.2)
 }
 
 /// Where a chunked body ends for httparse.

@@ -97,6 +97,9 @@ fn responses() -> impl Strategy<Value = Vec<u8>> {
         b"content-length:0 \r\n",
         b"Transfer-encoding: Chunked\r\n",
         b"Contents: x\r\n",
+        b"Set-Cookie: id=1; id=2\r\n",
+        b"set-cookie:i",
+        b"d=",
         b"\r\n",
         b"1",
         b"0\r\n\r\n",
@@ -109,27 +112,53 @@ fn responses() -> impl Strategy<Value = Vec<u8>> {
     (beginning, rest).prop_map(|(beginning, rest)| [beginning, &rest.concat()].concat())
 }
 
-fn response() -> sb_framing {
+/// Requests of which most begin well, with cookies.
+fn requests() -> impl Strategy<Value = Vec<u8>> {
+    let pieces: &[&[u8]] = &[
+        b"GET / HTTP/1.1\r\n",
+        b"Cookie: id=1; a=2\r\n",
+        b"cookie:",
+        b" i",
+        b"id",
+        b"d=",
+        b"=",
+        b";",
+        b"\t",
+        b"\r\n",
+        b"Content-Length: 2\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"\r\n\r\n",
+        b"2\r\nid\r\n",
+        b"0\r\n",
+        b"\0",
+    ];
+    let rest = prop::collection::vec(prop::sample::select(pieces), 0..12);
+    rest.prop_map(|rest| [b"GET / HTTP/1.1\r\n", &rest.concat()[..]].concat())
+}
+
+/// Where a message begins.
+fn head() -> sb_framing {
     sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
 }
 
-/// What becomes of the message that begins with `framing` and arrives in `pieces`, and what is known then.
-/// Positions count from the start of the first piece.
-fn follow(table: &Table, mut framing: sb_framing, pieces: &[&[u8]]) -> (Followed, sb_framing) {
-    let mut start = 0;
+/// What becomes of the message that begins with `framing` and arrives in `pieces`, what is known then, and
+/// where cookies called `id` were found. Positions count from the start of the first piece.
+fn follow(table: &Table, mut framing: sb_framing, pieces: &[&[u8]]) -> (Followed, sb_framing, Vec<usize>) {
+    let (mut start, mut found) = (0, Vec::new());
     for piece in pieces {
-        let followed = match table.follow(&mut framing, piece, false) {
+        let tell = &mut |at| found.push(start + at);
+        let followed = match table.follow_names(&mut framing, piece, false, b"id", tell) {
             Followed::More => Followed::More,
             Followed::Ends(at) => Followed::Ends(start + at),
             Followed::Rejected(reason, at) => Followed::Rejected(reason, start + at),
             Followed::Lost => Followed::Lost,
         };
         if followed != Followed::More {
-            return (followed, framing);
+            return (followed, framing, found);
         }
         start += piece.len();
     }
-    (Followed::More, framing)
+    (Followed::More, framing, found)
 }
 
 fn cuts() -> impl Strategy<Value = Vec<usize>> {
@@ -193,7 +222,8 @@ proptest! {
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check_beginnings(&bytes)?;
         follow(framing::requests(), Body::Chunked.framing(&LIMITS), &[&bytes]);
-        follow(framing::responses(), response(), &[&bytes]);
+        follow(framing::requests(), head(), &[&bytes]);
+        follow(framing::responses(), head(), &[&bytes]);
     }
 
     #[test]
@@ -227,8 +257,14 @@ proptest! {
     }
 
     #[test]
+    fn requests_arrive_in_any_way(bytes in requests(), cuts in cuts()) {
+        let whole = follow(framing::requests(), head(), &[&bytes]);
+        prop_assert_eq!(follow(framing::requests(), head(), &cut(&bytes, &cuts)), whole);
+    }
+
+    #[test]
     fn responses_arrive_in_any_way(bytes in responses(), cuts in cuts()) {
-        let whole = follow(framing::responses(), response(), &[&bytes]);
-        prop_assert_eq!(follow(framing::responses(), response(), &cut(&bytes, &cuts)), whole);
+        let whole = follow(framing::responses(), head(), &[&bytes]);
+        prop_assert_eq!(follow(framing::responses(), head(), &cut(&bytes, &cuts)), whole);
     }
 }

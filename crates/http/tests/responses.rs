@@ -27,6 +27,7 @@ fn responses_end_where_they_end() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 9\r\n: any\r\n\r\n",
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204 x\r\n\r\n",
         "HTTP/1.1 199 Interim\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 204 x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nno field\r\nSet-Cookies\r\nContent-Length: 2\r\n\r\nab",
         "HTTP/1.1 200 OK\r\nContent-Lengths: a\r\nTransfer_Encoding: a\r\nContent-Length: 1\r\n\r\n\n",
     ];
     for text in rows {
@@ -168,8 +169,11 @@ fn refused_responses() {
         " ",
         "\n",
         "\rx",
-        "a\r",
-        "a ",
+        "c\r",
+        "c ",
+        "content-length ",
+        "Transfer-Encoding\t",
+        "set-cookie ",
         "a\n",
         ":",
         "a: \0",
@@ -190,6 +194,10 @@ fn refused_responses() {
         "Transfer-Encoding: chunkedx",
         "Transfer-Encoding: chunked c",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding:",
+        "Set-Cookie: \n",
+        "Set-Cookie: a\n",
+        "Set-Cookie: a=\0",
+        "Set-Cookie:\rx",
     ];
     for text in in_fields {
         refused_at_the_last_byte(&format!("HTTP/1.1 200 OK\r\n{text}"));

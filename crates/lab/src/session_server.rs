@@ -62,6 +62,8 @@ pub struct SessionServerOptions {
     pub workers: u32,
     /// The name of the session's cookie instead of `PHPSESSID` or `JSESSIONID`.
     pub cookie: Option<String>,
+    /// The name of the session's cookie under `/img/`, which is an application of its own then.
+    pub img_cookie: Option<String>,
     /// Whether a session id that is not known here is replaced (`session.use_strict_mode`), as unless told.
     /// Without, PHP begins a session of that id. Tomcat always replaces it.
     pub strict: bool,
@@ -70,7 +72,7 @@ pub struct SessionServerOptions {
 impl Default for SessionServerOptions {
     fn default() -> Self {
         let listen = ServerOptions::default().listen;
-        SessionServerOptions { listen, workers: 8, cookie: None, strict: true }
+        SessionServerOptions { listen, workers: 8, cookie: None, img_cookie: None, strict: true }
     }
 }
 
@@ -93,8 +95,8 @@ impl Host {
     /// Starts a server with an application that keeps sessions, and waits until it has answered a request.
     pub fn session_server(&self, kind: SessionServerKind, options: &SessionServerOptions) -> Result<Server> {
         let token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        if let Some(name) = options.cookie.as_ref().filter(|name| name.is_empty() || !name.bytes().all(token))
-        {
+        let names = [&options.cookie, &options.img_cookie].into_iter().flatten();
+        if let Some(name) = names.into_iter().find(|name| name.is_empty() || !name.bytes().all(token)) {
             return Err(Error::Invalid(format!("a cookie cannot be called {name:?}")));
         }
         let first =
@@ -193,7 +195,7 @@ impl Host {
         self.start_server(
             "tomcat",
             &options.listen,
-            |_| server_xml(&application, &listen, options.workers),
+            |_| server_xml(&application, &listen, options),
             |_, path| java_command(self.name(), &base, only_ipv4, path),
         )
     }
@@ -208,6 +210,9 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 const PHP: &str = r#"<?php
+if (getenv('IMG_COOKIE') && str_starts_with($_SERVER['REQUEST_URI'], '/img/')) {
+    session_name(getenv('IMG_COOKIE'));
+}
 session_start();
 $counter = ($_SESSION['counter'] ?? 0) + 1;
 $_SESSION['counter'] = $counter;
@@ -253,7 +258,9 @@ if (request.getParameter("chunked") != null) {
 "#;
 
 fn fpm_configuration(host: &str, socket: &str, sessions: &Path, options: &SessionServerOptions) -> String {
-    let cookie = options.cookie.as_ref().map(|name| format!("php_admin_value[session.name] = {name}\n"));
+    // An `admin` value could not be changed by the script.
+    let cookie = options.cookie.as_ref().map(|name| format!("php_value[session.name] = {name}\n"));
+    let img_cookie = options.img_cookie.as_ref().map(|name| format!("env[IMG_COOKIE] = {name}\n"));
     format!(
         "[global]
 error_log = /proc/self/fd/2
@@ -270,7 +277,8 @@ php_admin_value[display_errors] = 0
 php_admin_value[session.gc_probability] = 0
 php_admin_value[session.save_path] = {sessions}
 php_admin_value[session.use_strict_mode] = {strict}
-{cookie}",
+{img_cookie}{cookie}",
+        img_cookie = img_cookie.unwrap_or_default(),
         workers = options.workers,
         sessions = sessions.display(),
         strict = u8::from(options.strict),
@@ -342,7 +350,8 @@ fn java_addresses(listen: &[SocketAddr]) -> Vec<SocketAddr> {
 }
 
 /// The listeners open after the application has been compiled (`bindOnInit`, `load-on-startup`).
-fn server_xml(application: &Path, listen: &[SocketAddr], threads: u32) -> String {
+fn server_xml(application: &Path, listen: &[SocketAddr], options: &SessionServerOptions) -> String {
+    let threads = options.workers;
     let connectors: String = listen
         .iter()
         .map(|address| {
@@ -357,22 +366,33 @@ fn server_xml(application: &Path, listen: &[SocketAddr], threads: u32) -> String
         })
         .collect();
     // Nothing is searched for, and sessions are not kept over a restart.
+    let context = |attributes: &str| {
+        format!(
+            "        <Context {attributes} docBase=\"{}\">
+          <Manager pathname=\"\"/>
+          <JarScanner scanClassPath=\"false\" scanManifest=\"false\"/>
+        </Context>
+",
+            application.display()
+        )
+    };
+    let img = options
+        .img_cookie
+        .as_ref()
+        .map(|name| context(&format!("path=\"/img\" sessionCookieName=\"{name}\" sessionCookiePath=\"/\"")));
     format!(
         "<Server port=\"-1\">
   <Service name=\"sessions\">
 {connectors}    <Engine name=\"sessions\" defaultHost=\"localhost\">
       <Host name=\"localhost\" appBase=\"none\" deployOnStartup=\"false\" autoDeploy=\"false\"
         failCtxIfServletStartFails=\"true\">
-        <Context path=\"\" docBase=\"{application}\">
-          <Manager pathname=\"\"/>
-          <JarScanner scanClassPath=\"false\" scanManifest=\"false\"/>
-        </Context>
-      </Host>
+{root}{img}      </Host>
     </Engine>
   </Service>
 </Server>
 ",
-        application = application.display(),
+        root = context("path=\"\""),
+        img = img.unwrap_or_default(),
     )
 }
 

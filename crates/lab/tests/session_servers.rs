@@ -179,6 +179,23 @@ fn the_client_sees_a_session_that_is_lost() -> Result<()> {
     lab.down()
 }
 
+#[test]
+fn two_applications_keep_sessions_apart() -> Result<()> {
+    let lab = Lab::builder().nodes(3).up()?;
+    let kinds = [SessionServerKind::NginxPhp, SessionServerKind::ApachePhp, SessionServerKind::Tomcat];
+    for (node, kind) in std::iter::zip(lab.nodes(), kinds) {
+        let options = SessionServerOptions { img_cookie: Some("IMGSESSION".into()), ..Default::default() };
+        node.session_server(kind, &options)?;
+        let base = format!("http://{}", node.ipv4());
+        let words = ["python3", CLIENT, "--clients", "2", "--pools", "/a,/img/a", "--base", &base];
+        lab.client(0).run(words)?.success()?;
+        let (head, _) = ask(lab.client(0), node.ipv4(), "/img/a", &[])?;
+        let set = header(&head, "set-cookie").expect("a new session sets a cookie").to_lowercase();
+        assert!(set.starts_with("imgsession=") && set.contains("path=/"), "{kind:?}: {set}");
+    }
+    lab.down()
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     node: String,

@@ -23,86 +23,6 @@
 #define MARK_BEHIND    0x5b000003
 #define MARK_AFTER     0x5b000004
 
-static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const struct handoff *h)
-{
-        struct bpf_sock_tuple tuple = {};
-
-        if (h->inner_len == sizeof(struct iphdr)) {
-                tuple.ipv4.saddr = sb_v4_of(h->flow.client);
-                tuple.ipv4.daddr = sb_v4_of(h->flow.vip);
-                tuple.ipv4.sport = h->flow.client_port;
-                tuple.ipv4.dport = h->flow.vip_port;
-                return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
-        }
-        sb_copy_v6(tuple.ipv6.saddr, h->flow.client);
-        sb_copy_v6(tuple.ipv6.daddr, h->flow.vip);
-        tuple.ipv6.sport = h->flow.client_port;
-        tuple.ipv6.dport = h->flow.vip_port;
-        return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
-}
-
-/* What the node knows of the socket that a handoff packet's flow has here. */
-enum socket_kind {
-        SOCKET_NONE,
-        SOCKET_LISTENER,
-        SOCKET_LIVE,    /* a full socket, in whatever state */
-        SOCKET_REQUEST, /* a handshake of the kernel's own */
-        SOCKET_TIME_WAIT,
-};
-
-struct socket_facts {
-        enum socket_kind kind;
-        __u32 state;
-        __u32 rcv_nxt;
-        __u32 copied_seq;
-        __u32 snd_nxt;
-        __u32 snd_una;
-        __u32 write_seq;
-        __u32 tsoffset;
-        __u32 backlog;
-        __u32 backlog_limit;
-        __u8 slot; /* of `adopting` */
-};
-
-static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)
-{
-        struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);
-        struct tcp_timewait_sock *waiting;
-        struct tcp_sock *tcp;
-
-        facts->kind = SOCKET_NONE;
-        if (!skc)
-                return 0;
-        facts->state = *(volatile __u32 *)&skc->state;
-        if (facts->state == TCP_TIME_WAIT) {
-                waiting = (void *)bpf_skc_to_tcp_timewait_sock(skc);
-                if (waiting) {
-                        facts->kind = SOCKET_TIME_WAIT;
-                        facts->rcv_nxt = waiting->tw_sk.__tw_common.skc_tw_rcv_nxt;
-                }
-        } else {
-                tcp = (void *)bpf_skc_to_tcp_sock(skc);
-                if (!tcp) {
-                        facts->kind = SOCKET_REQUEST;
-                } else if (facts->state == TCP_LISTEN) {
-                        facts->kind = SOCKET_LISTENER;
-                        facts->backlog = tcp->inet_conn.icsk_inet.sk.sk_ack_backlog;
-                        facts->backlog_limit = tcp->inet_conn.icsk_inet.sk.sk_max_ack_backlog;
-                        facts->slot = slot_of(tcp);
-                } else {
-                        facts->kind = SOCKET_LIVE;
-                        facts->rcv_nxt = tcp->rcv_nxt;
-                        facts->copied_seq = tcp->copied_seq;
-                        facts->snd_nxt = tcp->snd_nxt;
-                        facts->snd_una = tcp->snd_una;
-                        facts->write_seq = tcp->write_seq;
-                        facts->tsoffset = tcp->tsoffset;
-                }
-        }
-        bpf_sk_release(skc);
-        return 0;
-}
-
 /* The timestamps of the client's packet, which the kernel continues from. */
 static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
 {
@@ -186,14 +106,15 @@ static __always_inline int answer_adopted(struct handoff *h, const struct sb_own
 /* Copies of the adoption must not be adopted here, whatever room there is when they come. */
 static __noinline int remember_passing(const struct handoff *h)
 {
-        struct sb_owned flow = {
-            .origin = bpf_ntohl(h->option.origin),
-            .next = bpf_ntohl(h->option.next),
-            .state = SB_OWN_RELEASED,
-            .reason = SB_REASON_PASSED_ON,
-        };
+        struct sb_owned *flow = fresh_entry();
 
-        return bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
+        if (!flow)
+                return -1;
+        flow->origin = bpf_ntohl(h->option.origin);
+        flow->next = bpf_ntohl(h->option.next);
+        flow->state = SB_OWN_RELEASED;
+        flow->reason = SB_REASON_PASSED_ON;
+        return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);
 }
 
 static __always_inline int was_passed_on(const struct sb_owned *flow, const struct handoff *h)
@@ -232,36 +153,64 @@ static __always_inline void forget(const struct handoff *h, struct sb_owned *flo
  * From here on the flow is this node's, if the kernel takes it. `before` is what was known of it; `taken` and `limit`
  * are of the accept queue, in which its place is counted in `slot`.
  */
-static __always_inline void own(const struct handoff *h, struct sb_owned *before, __u64 taken, __u32 limit,
-                                __u8 slot)
+static __noinline int own(const struct handoff *h, struct sb_owned *before, __u64 taken, __u32 limit,
+                          __u8 slot)
 {
-        struct sb_owned flow = {
-            .origin = bpf_ntohl(h->option.origin),
-            .next = bpf_ntohl(h->option.next),
-            .answered = h->ack,
-            .followed = h->ack,
-            .asked = h->seq,
-            .again = !!(h->option.flags & SB_FLAG_AGAIN),
-            .keeps = !(h->option.flags & SB_FLAG_LAST),
-            /* One less, so that note_requests() finds news. */
-            .requests = bpf_ntohs(h->option.requests) - 1,
-            .responses = bpf_ntohs(h->option.requests) - 1,
-            .framing.allowed = ~0ULL,
-            .body = !!(h->option.flags & SB_FLAG_BODY),
-            .mss = bpf_ntohs(h->option.mss),
-            .queue_len = saturated(taken + 1),
-            .queue_limit = saturated(limit),
-            .slot = slot,
-            .options = h->option.flags & SB_SYN_ALL,
-            .wscale = h->option.wscale,
-            .state = SB_OWN_ADOPTING,
-        };
+        struct sb_owned *flow = fresh_entry();
 
+        if (!flow)
+                return -1;
+        flow->origin = bpf_ntohl(h->option.origin);
+        flow->next = bpf_ntohl(h->option.next);
+        flow->answered = h->ack;
+        flow->followed = h->ack;
+        flow->asked = h->seq;
+        flow->again = !!(h->option.flags & SB_FLAG_AGAIN);
+        flow->keeps = !(h->option.flags & SB_FLAG_LAST);
+        /* One less, so that note_requests() finds news. */
+        flow->requests = bpf_ntohs(h->option.requests) - 1;
+        flow->responses = flow->requests;
+        flow->framing.allowed = ~0ULL;
+        flow->body = !!(h->option.flags & SB_FLAG_BODY);
+        flow->mss = bpf_ntohs(h->option.mss);
+        flow->queue_len = saturated(taken + 1);
+        flow->queue_limit = saturated(limit);
+        flow->slot = slot;
+        flow->options = h->option.flags & SB_SYN_ALL;
+        flow->wscale = h->option.wscale;
+        flow->state = SB_OWN_ADOPTING;
+        flow->cookies.session = h->option.session;
+        flow->cookies.heard = h->seq;
+        flow->cookies.request.allowed = ~0ULL;
+        sb_copy_v6(flow->switch_address, h->sender);
         if (before)
                 load_end(before, before->state);
-        note_requests(&flow, h);
-        sb_copy_v6(flow.switch_address, h->sender);
-        bpf_map_update_elem(&owned, &h->flow, &flow, BPF_ANY);
+        note_requests(flow, h);
+        return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);
+}
+
+/* What is to be done about the session's cookie when the flow's first request is adopted. */
+__noinline int begin_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
+{
+        struct sb_persistence *p;
+
+        if (!h || !flow)
+                return -1;
+        p = persistence_of(&flow->cookies.session);
+        if (p && p->mode == SB_SESSION_REWRITE)
+                return restore_names(skb, h, flow, p, h->seq);
+        pass_requests(&flow->cookies);
+        flow->hooked = needs_cookie(h, p) && h->payload ? SB_HOOK_WANTED : SB_HOOK_NONE;
+        return 0;
+}
+
+/* The socket is there, and has no data yet: it gets it now, by way of the program that inserts a cookie. */
+static __always_inline int deliver_first(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow)
+{
+        hook(skb, h, flow);
+        if (come_again(skb, MARK_BEHIND))
+                return drop(SB_NODE_DROP_MALFORMED);
+        return deliver(skb, h);
 }
 
 /* The place that an earlier packet has reserved for the flow, or a new one. */
@@ -289,7 +238,12 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
                         forget(h, flow);
                 return drop(SB_NODE_DROP_MALFORMED);
         }
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        if (flow && begin_session(skb, h, flow) < 0)
+                return drop(SB_NODE_DROP_MALFORMED);
         if (decapsulate(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (flow && flow->hooked == SB_HOOK_WANTED && cut_to_handshake(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         if (h->option.flags & SB_SYN_TSTAMP)
                 read_timestamps(skb, h);
@@ -315,6 +269,8 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int dra
                 /* No entry: the connection is over already, so there was one. */
                 if (mark == MARK_CONFIRMED)
                         count(SB_NODE_ADOPTED);
+                if (mark == MARK_CONFIRMED && ours && flow->hooked == SB_HOOK_WANTED)
+                        return deliver_first(skb, h, flow);
                 return answer_adopted(h, flow);
         }
         /* An older connection of the same ports is on its way to its socket, which has to be there to be removed. */
@@ -367,6 +323,31 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int dra
         return reset_locally(skb, h, facts.rcv_nxt);
 }
 
+/* What a packet with data means for the session's cookie; less than zero if it is not to be delivered now. */
+__noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
+                                  __u32 rcv_nxt)
+{
+        struct sb_persistence *p;
+        int begins;
+
+        if (!h || !flow)
+                return -1;
+        /* A delayed copy says nothing of the request that is next. */
+        begins = h->option.flags & SB_FLAG_REQUEST && (__s32)(h->seq - rcv_nxt) >= 0;
+        if (begins) {
+                flow->cookies.session = h->option.session;
+                if (flow->cookies.request.state == SB_FRAMING_LOST)
+                        begin_requests(&flow->cookies, h->seq);
+        }
+        p = persistence_of(&flow->cookies.session);
+        if (p && p->mode == SB_SESSION_REWRITE)
+                return restore_names(skb, h, flow, p, rcv_nxt);
+        pass_requests(&flow->cookies);
+        if (begins && needs_cookie(h, p))
+                hook(skb, h, flow);
+        return 0;
+}
+
 /*
  * One more packet of a flow that is here. Without a socket it is dropped, never answered by the kernel's RST: an
  * adoption may be under way. Only where a request begins does the switch need to know.
@@ -398,6 +379,8 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         flow->next = bpf_ntohl(h->option.next);
                         flow->body = !!(h->option.flags & SB_FLAG_BODY);
                 }
+                if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
+                        return TCX_DROP;
         }
         count(SB_NODE_FORWARDED);
         return deliver(skb, h);

@@ -2,14 +2,10 @@
 /*
  * Which responses the server has sent whole. Every new byte that it sends on an adopted flow passes egress once, in
  * order, before it can be acknowledged; the automaton reads heads and the sizes of chunks, and skips the rest. What
- * has gone by already is a retransmission.
+ * has gone by already is a retransmission. On the way the name of the session's cookie is rewritten.
  */
 #ifndef NODE_FOLLOW_H
 #define NODE_FOLLOW_H
-
-#define FRAMING_CONTEXT                struct __sk_buff
-#define FRAMING_LOAD(ctx, at, to, len) bpf_skb_load_bytes(ctx, at, to, len)
-#include "framing.h"
 
 /* Each step goes on by a byte at least, or ends data; the longest packet (BIG TCP) has some 500 KB. */
 #define FOLLOW_STEPS (1 << 20)
@@ -51,6 +47,8 @@ static __always_inline void note_requests(struct sb_owned *flow, const struct ha
 struct response_walk {
         struct framing_walk framing;
         struct sb_owned *flow;
+        __u32 base;
+        __u32 done;
 };
 
 static __always_inline void lose_track(struct sb_framing *framing, const struct sb_owned *flow)
@@ -86,6 +84,8 @@ static long response_step(__u32 index, struct response_walk *walk)
                 lose_track(&w->framing, flow);
                 return 1;
         }
+        if (w->followed == FOLLOWED_NAME)
+                note_name(w, &flow->cookies.rewritten, walk->base, walk->done, SB_NODE_COOKIE_REWRITTEN);
         if (w->followed == FOLLOWED_ENDS) {
                 if (w->framing.flags & SB_FRAMING_HAS_CLOSE)
                         flow->keeps = 0;
@@ -98,33 +98,126 @@ static long response_step(__u32 index, struct response_walk *walk)
         return w->at >= w->end;
 }
 
-/* Data of the server at `start` in the packet, whose sequence number is `seq`. */
-static __noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *flow, __u32 start, __u32 seq)
-{
-        __u32 len = skb->len - start, seen;
-        struct response_walk walk = {};
+/* What a packet's TCP header says. */
+struct tcp_numbers {
+        __u32 seq;
+        __u8 flags;
+};
 
-        if (!flow || skb->len <= start)
-                return 0;
-        seen = flow->followed - seq;
-        if ((__s32)(seen - len) >= 0)
-                return 0;
+/* Numbers of the socket whose packet it is. */
+struct sender {
+        __u32 snd_una;
+        __u32 write_seq;
+};
+
+/* Where there is no socket, nothing is known to be acknowledged, and more to follow. */
+static __always_inline void read_sender(struct __sk_buff *skb, const struct data_place *data,
+                                        struct sender *sender)
+{
+        struct bpf_sock *sk = skb->sk;
+        struct tcp_sock *tcp;
+
+        sender->snd_una = data->seq - (1 << 30);
+        sender->write_seq = data->seq;
+        if (!sk)
+                return;
+        tcp = (void *)bpf_skc_to_tcp_sock(sk);
+        if (!tcp)
+                return;
+        sender->snd_una = tcp->snd_una;
+        sender->write_seq = tcp->write_seq;
+}
+
+/*
+ * The packet ends in the middle of what may be the name. If the server has written nothing behind it, TCP takes the
+ * packet for not sent, and tries again with what comes; otherwise for lost, and the next packet decides.
+ */
+static __always_inline int keep_cut(struct sb_owned *flow, const struct data_place *data,
+                                    const struct sender *sender, int ends)
+{
+        struct sb_changed *rewritten = &flow->cookies.rewritten;
+        __u32 end = data->seq + data->len, at = end - flow->framing.matched;
+
+        if (ends) {
+                give_up_name(&flow->framing, rewritten);
+                return TCX_NEXT;
+        }
+        count(SB_NODE_COOKIE_WAITED);
+        if (sender->write_seq == end) {
+                __s32 before = data->seq - at;
+
+                flow->framing.matched = before > 0 ? before : 0;
+                flow->followed = before > 0 ? data->seq : at;
+                return TCX_DROP;
+        }
+        rewritten->undecided = at;
+        rewritten->tries = 1;
+        return bpf_redirect(0, 0);
+}
+
+/* Follows the new data of the packet; whether it is to leave. */
+__noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_persistence *p,
+                      const struct data_place *data, int ends)
+{
+        struct response_walk walk = {};
+        struct sender sender = {};
+        __s32 seen;
+
+        if (!flow || !data)
+                return TCX_NEXT;
         if (flow->framing.state == SB_FRAMING_LOST)
-                return 0;
-        if ((__s32)seen < 0) {
+                return TCX_NEXT;
+        seen = flow->followed - data->seq;
+        if (seen >= (__s32)data->len) {
+                if (p && is_undecided(&flow->framing, &flow->cookies.rewritten, data))
+                        return bpf_redirect(0, 0);
+                return TCX_NEXT;
+        }
+        if (seen < 0) {
                 lose_track(&flow->framing, flow);
-                return 0;
+                return TCX_NEXT;
+        }
+        if (p) {
+                read_sender(skb, data, &sender);
+                walk.framing.name_len = p->name_len;
+                __builtin_memcpy(walk.framing.name, p->name, sizeof(p->name));
         }
         walk.flow = flow;
+        walk.base = data->seq - data->start;
+        walk.done = sender.snd_una;
         walk.framing.ctx = skb;
         walk.framing.framing = flow->framing;
-        walk.framing.at = start + seen;
-        walk.framing.end = start + len;
+        walk.framing.at = data->start + seen;
+        walk.framing.end = data->start + data->len;
         walk.framing.head = is_head(flow, flow->responses + 1);
         bpf_loop(FOLLOW_STEPS, response_step, &walk, 0);
         flow->framing = walk.framing.framing;
-        flow->followed = seq + len;
-        return 0;
+        flow->followed = data->seq + data->len;
+        if (is_cut(&flow->framing))
+                return keep_cut(flow, data, &sender, ends);
+        flow->cookies.rewritten.tries = 0;
+        return TCX_NEXT;
+}
+
+/* A packet of the server whose TCP header is at `tcp`, and its data at `start`; what becomes of it. */
+__noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *flow, __u32 tcp, __u32 start,
+                                const struct tcp_numbers *numbers)
+{
+        struct data_place data = {.tcp = tcp, .start = start};
+        struct sb_persistence *p;
+        int verdict;
+
+        if (!flow || !numbers || skb->len <= start)
+                return TCX_NEXT;
+        data.seq = numbers->seq;
+        data.len = skb->len - start;
+        p = persistence_of(&flow->cookies.session);
+        if (p && p->mode != SB_SESSION_REWRITE)
+                p = NULL;
+        verdict = follow(skb, flow, p, &data, numbers->flags & (SB_TCP_FIN | SB_TCP_RST));
+        if (!p || verdict != TCX_NEXT)
+                return verdict;
+        return write_codes(skb, &data, &flow->cookies.rewritten, code_of(p->code)) ? TCX_DROP : TCX_NEXT;
 }
 
 #endif

@@ -9,6 +9,24 @@ struct {
         __type(value, struct sb_owned);
 } owned SEC(".maps");
 
+/* Where an entry of `owned` is put together: the stack has no room for one. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_owned);
+} fresh SEC(".maps");
+
+static __always_inline struct sb_owned *fresh_entry(void)
+{
+        __u32 zero = 0;
+        struct sb_owned *flow = bpf_map_lookup_elem(&fresh, &zero);
+
+        if (flow)
+                __builtin_memset(flow, 0, sizeof(*flow));
+        return flow;
+}
+
 /* Addresses of the VIPs that this node answers from. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
@@ -50,6 +68,22 @@ struct {
         __type(key, __u8[16]);
         __type(value, struct sb_listening_switch);
 } switches SEC(".maps");
+
+/* By a pool's code, with a zero behind it. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(max_entries, 1024);
+        __type(key, __u32);
+        __type(value, struct sb_persistence);
+} persistence SEC(".maps");
+
+/* Sockets whose next response gets a cookie. */
+struct {
+        __uint(type, BPF_MAP_TYPE_SOCKHASH);
+        __uint(max_entries, 16384);
+        __type(key, struct sb_flow);
+        __type(value, __u64);
+} sockets SEC(".maps");
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);

@@ -6,6 +6,9 @@
  *
  * Every answer to the switch is made of the packet that asked, turned around in place, so that it needs no user
  * space. Where a packet must go to the kernel and be answered, a clone of it comes in again behind it.
+ *
+ * Where a pool has sessions, their cookies are changed on the way: names of the servers' own in packets, cookies of ours
+ * in what servers write.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -24,8 +27,18 @@
 #include "decap.h"
 #include "second.h"
 #include "answer.h"
+
+#define FRAMING_CONTEXT                struct __sk_buff
+#define FRAMING_LOAD(ctx, at, to, len) bpf_skb_load_bytes(ctx, at, to, len)
+/* Of responses, and of requests. */
+#define FRAMING_TABLES 2
+#include "framing.h"
+#include "cookies.h"
 #include "follow.h"
+#include "restore.h"
 #include "outlive.h"
+#include "socket.h"
+#include "insert.h"
 #include "adopt.h"
 #include "release.h"
 
@@ -102,8 +115,9 @@ int switchback_egress(struct __sk_buff *skb)
         struct sb_flow flow = {};
         struct sb_node_settings *s;
         struct sb_owned *owned_flow;
+        struct tcp_numbers numbers;
         struct tcphdr *tcp;
-        __u32 zero = 0, start, seq;
+        __u32 zero = 0, start, at;
 
         if ((void *)(eth + 1) > end)
                 return TCX_NEXT;
@@ -133,8 +147,10 @@ int switchback_egress(struct __sk_buff *skb)
         }
         flow.vip_port = tcp->source;
         flow.client_port = tcp->dest;
-        seq = bpf_ntohl(tcp->seq);
-        start = (void *)tcp - data + tcp->doff * 4;
+        numbers.seq = bpf_ntohl(tcp->seq);
+        numbers.flags = sb_tcp_flags(tcp);
+        at = (void *)tcp - data;
+        start = at + tcp->doff * 4;
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow)
                 return TCX_NEXT;
@@ -142,8 +158,8 @@ int switchback_egress(struct __sk_buff *skb)
                 return drop(SB_NODE_MUTED);
         if (keep_back(skb, owned_flow, tcp, skb->len - start))
                 return TCX_DROP;
-        follow_responses(skb, owned_flow, start, seq);
-        return TCX_NEXT;
+        unhook(owned_flow, &flow);
+        return follow_responses(skb, owned_flow, at, start, &numbers);
 }
 
 SEC("tp_btf/inet_sock_set_state")

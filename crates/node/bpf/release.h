@@ -145,6 +145,7 @@ static __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
         h->option.next = bpf_htonl(flow->next);
         h->option.requests = bpf_htons(flow->requests);
         h->option.detail = bpf_htonl(latest_heads(flow));
+        h->option.session = flow->cookies.session;
         count(SB_NODE_OWNED);
         return ANSWER_WHOLE;
 }

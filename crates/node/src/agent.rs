@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut storage = MaybeUninit::<OpenObject>::uninit();
     let draining = plan.drain;
     let settings = settings(&plan, &options.interface, draining)?;
-    let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan.vips) {
+    let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan.vips, &plan.sessions) {
         Ok(programs) => programs,
         Err(error) => {
             // Those of an earlier agent go on; otherwise nothing stays.
@@ -228,6 +228,7 @@ impl Agent<'_, '_> {
         if let Err(error) = self.apply(&new, &settings) {
             // What was added goes again; if that fails too, the first error is the one to tell.
             let _ = self.keep_only(&new, &self.plan.vips.clone());
+            let _ = self.programs.set_sessions(&self.plan.sessions);
             return Err(error);
         }
         let lines = self.plan.cluster.diff(&new.cluster);
@@ -244,6 +245,7 @@ impl Agent<'_, '_> {
     fn apply(&mut self, new: &Plan, settings: &sb_node_settings) -> Result<()> {
         new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip))?;
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
+        self.programs.set_sessions(&new.sessions)?;
         self.programs.set_settings(settings)
     }
 

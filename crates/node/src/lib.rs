@@ -18,6 +18,7 @@ mod plan;
 mod programs;
 mod reports;
 mod sender;
+mod sessions;
 mod signals;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;

@@ -1,11 +1,14 @@
 //! What `cluster.toml` asks of this node.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use switchback_config::{Action, Cluster, Health};
 use switchback_runtime::Error;
-use switchback_wire::{keys, sb_key};
+use switchback_wire::{keys, sb_key, sb_persistence};
+
+use crate::sessions::{self, PoolKey};
 
 /// A configuration, as one node sees it.
 pub(crate) struct Plan {
@@ -21,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) drain: bool,
     /// What this node reports on; none twice.
     pub(crate) listeners: Vec<PoolListener>,
+    /// What it does about the cookies of its pools.
+    pub(crate) sessions: BTreeMap<PoolKey, sb_persistence>,
 }
 
 /// A place at which this node serves a pool.
@@ -56,7 +61,8 @@ impl Plan {
         let (sign, accept) =
             (handoff_keys.next().unwrap_or_default(), handoff_keys.next().unwrap_or_default());
         let listeners = listeners(&cluster, index);
-        Ok(Plan { address, vips, sign, accept, drain, listeners, cluster })
+        let sessions = sessions::entries(&cluster, index);
+        Ok(Plan { address, vips, sign, accept, drain, listeners, sessions, cluster })
     }
 
     /// The health checks that this node makes on itself.

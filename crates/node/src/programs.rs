@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -20,9 +21,10 @@ use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{
     NodeCounter, SB_FRAMING_LOST, address_bytes, address_from, bytes_of, read_from, sb_listening_switch,
-    sb_load, sb_node_settings, sb_owned, sb_ownership,
+    sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
 };
 
+use crate::sessions::PoolKey;
 use crate::skeleton::{NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
 /// Entries that one system call reads.
@@ -41,6 +43,7 @@ impl<'obj> Programs<'obj> {
         pins: &PinDir,
         settings: &sb_node_settings,
         vips: &[IpAddr],
+        sessions: &BTreeMap<PoolKey, sb_persistence>,
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
         let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
@@ -53,6 +56,8 @@ impl<'obj> Programs<'obj> {
         for vip in vips {
             programs.add_vip(*vip)?;
         }
+        programs.set_sessions(sessions)?;
+        programs.attach_insert()?;
         let maps = &mut programs.skeleton.maps;
         pin(&mut maps.owned, &owned)?;
         pin(&mut maps.counters, &counters)?;
@@ -113,6 +118,24 @@ impl<'obj> Programs<'obj> {
     pub(crate) fn remove_vip(&self, vip: IpAddr) -> Result<()> {
         let map = &self.skeleton.maps.vip_addresses;
         map.delete(&address_bytes(vip)).doing(|| format!("remove {vip} from the map vip_addresses"))
+    }
+
+    /// From here on what the sockets in the map write passes the program. It stays as long as the map does.
+    fn attach_insert(&self) -> Result<()> {
+        let map = self.skeleton.maps.sockets.as_fd().as_raw_fd();
+        let attached = self.skeleton.progs.switchback_insert.attach_sockmap(map);
+        attached.map(drop).doing(|| "attach the program switchback_insert to the map sockets")
+    }
+
+    /// Makes the map say what there is to do about the cookies of pools, and nothing else.
+    pub(crate) fn set_sessions(&self, sessions: &BTreeMap<PoolKey, sb_persistence>) -> Result<()> {
+        let map = &self.skeleton.maps.persistence;
+        for (key, entry) in sessions {
+            map.update(key, bytes_of(entry), MapFlags::ANY).doing(|| "write the map persistence")?;
+        }
+        let is_gone = |key: &Vec<u8>| !sessions.keys().any(|other| key == other);
+        let gone: Vec<Vec<u8>> = map.keys().filter(is_gone).collect();
+        gone.iter().try_for_each(|key| map.delete(key).doing(|| "write the map persistence"))
     }
 
     /// The ring of flows that have ended.
@@ -200,12 +223,15 @@ fn read_load(map: &impl MapCore) -> Result<sb_load> {
     Ok(sums)
 }
 
-/// The programs with the automaton for responses, not loaded yet.
+/// The programs with the automata for responses and requests, not loaded yet.
 fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
     libbpf_rs::set_print(None);
     let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
     let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
-    constants.framing_cells.copy_from_slice(framing::responses().cells());
+    let tables = [framing::responses(), framing::requests()].map(framing::Table::cells);
+    for (place, cells) in constants.framing_cells.chunks_exact_mut(tables[0].len()).zip(tables) {
+        place.copy_from_slice(cells);
+    }
     Ok(open)
 }
 
@@ -218,7 +244,7 @@ fn reuse(map: &mut OpenMapMut<'_>, path: &Path) -> Result<()> {
         && pinned.max_entries() == map.max_entries();
     let doing = || format!("take over {}", path.display());
     if fits {
-        return map.reuse_fd(std::os::fd::AsFd::as_fd(&pinned)).doing(doing);
+        return map.reuse_fd(pinned.as_fd()).doing(doing);
     }
     fs::remove_file(path).doing(doing)
 }

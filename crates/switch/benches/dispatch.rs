@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hint::black_box;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,14 +18,38 @@ use switchback_policy::Ask;
 use switchback_switch::dispatch::{Dispatcher, Moment};
 use switchback_switch::plan::Plan;
 use switchback_wire::packet::{flags, segment};
-use switchback_wire::{address_bytes, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind};
+use switchback_wire::{
+    address_bytes, keys, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind, session,
+};
 
 const NODES: usize = 100;
 const ROUTES: usize = 1000;
 /// One of the last routes.
 const REQUEST: &[u8] = b"GET /service/998/items/7 HTTP/1.1\r\nHost: shop98.example.com\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n";
 
-fn cluster(policy: PolicyKind) -> Cluster {
+/// What a shop's page with a few trackers has.
+const COOKIES: &str = "_ga=GA1.2.1839475023.1700000000; _gid=GA1.2.204857692.1700000000; _fbp=fb.1.1700000000000.1093847562; \
+consent=eyJ2IjoxLCJhIjpbMSwyLDNdfQ; lang=en-GB; theme=dark; cart=7f3a9c1e5b2d4860; csrftoken=kq3vX9mZt2LrPw8YbN5cHs7J";
+const REWRITE: &str = "[pool.persistence]\nmode = \"rewrite\"\ncookie = \"PHPSESSID\"\n";
+const KEY: [u8; 32] = [7; 32];
+
+/// A request with cookies, the last one of which is a session's with the node in the middle.
+fn with_session() -> Vec<u8> {
+    let key = keys::session_key(&KEY);
+    let names: Vec<String> = (0..NODES).map(|node| format!("n{node}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let node = session::node_codes(&key, "web", &names)[NODES / 2];
+    let name = session::rewritten(session::pool_codes(&key, &["web"])[0], node);
+    let name = std::str::from_utf8(&name).expect("codes are ASCII");
+    with_cookies(&format!("{COOKIES}; {name}D=9b1deb4d3b7d4bad9bdd2b0d7b3dcb6d"))
+}
+
+fn with_cookies(cookies: &str) -> Vec<u8> {
+    let head = &REQUEST[..REQUEST.len() - 2];
+    [head, b"Cookie: ", cookies.as_bytes(), b"\r\n\r\n"].concat()
+}
+
+fn cluster(policy: PolicyKind, persistence: &str) -> Cluster {
     let mut text = "[cluster]\nkey_file = \"key\"\n".to_owned();
     let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
     let mut names = Vec::new();
@@ -33,7 +57,10 @@ fn cluster(policy: PolicyKind) -> Cluster {
         add(format!("[[node]]\nname = \"n{node}\"\naddress = \"198.51.100.{}\"\n", node + 1));
         names.push(format!("\"n{node}\""));
     }
-    add(format!("[[pool]]\nname = \"web\"\nnodes = [{}]\npolicy = \"{policy}\"\n", names.join(", ")));
+    add(format!(
+        "[[pool]]\nname = \"web\"\nnodes = [{}]\npolicy = \"{policy}\"\n{persistence}",
+        names.join(", ")
+    ));
     add("[[service]]\nname = \"shop\"\nlisten = [\"192.0.2.100:80\"]\n".to_owned());
     for route in 0..ROUTES {
         let host = route % 100;
@@ -41,7 +68,7 @@ fn cluster(policy: PolicyKind) -> Cluster {
             "[[service.route]]\nhost = \"shop{host}.example.com\"\npath = \"/service/{route}/\"\npool = \"web\"\n"
         ));
     }
-    let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
+    let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes(KEY)]);
     switchback_config::parse(&text, Path::new("cluster.toml"), keys).expect("the configuration is valid")
 }
 
@@ -69,7 +96,7 @@ fn main() {
         .measurement_time(Duration::from_secs(2))
         .configure_from_args();
     let vip = "192.0.2.100:80".parse().expect("an address");
-    let round_robin = cluster(PolicyKind::RoundRobin);
+    let round_robin = cluster(PolicyKind::RoundRobin, "");
 
     let limits = Limits::default();
     let Ok(Progress::Complete(head)) = parse_head(REQUEST, &limits) else { unreachable!("it is a head") };
@@ -79,7 +106,7 @@ fn main() {
 
     let mut group = criterion.benchmark_group("node");
     for policy in PolicyKind::ALL {
-        let mut plan = plan(&cluster(policy));
+        let mut plan = plan(&cluster(policy, ""));
         let (at, mut random, mut key) = (plan.group(0, vip).expect("the route is there"), random(), 0);
         group.bench_function(policy.name(), |bencher| {
             bencher.iter(|| {
@@ -91,9 +118,23 @@ fn main() {
     }
     group.finish();
 
-    let mut dispatcher = Dispatcher::new(plan(&round_robin), Box::new(random()));
+    let sessions = cluster(PolicyKind::RoundRobin, REWRITE);
+    for (name, cluster, request) in [
+        ("request", &round_robin, REQUEST.to_vec()),
+        ("request with cookies", &round_robin, with_cookies(COOKIES)),
+        ("request with cookies of no session", &sessions, with_cookies(COOKIES)),
+        ("request of a session", &sessions, with_session()),
+    ] {
+        bench_requests(&mut criterion, name, cluster, &request, vip);
+    }
+    criterion.final_summary();
+}
+
+/// First requests of many clients.
+fn bench_requests(criterion: &mut Criterion, name: &str, cluster: &Cluster, request: &[u8], vip: SocketAddr) {
+    let mut dispatcher = Dispatcher::new(plan(cluster), Box::new(random()));
     let mut client = 0u32;
-    criterion.bench_function("request", |bencher| {
+    criterion.bench_function(name, |bencher| {
         bencher.iter(|| {
             client = client.wrapping_add(1);
             let flow = sb_flow {
@@ -102,7 +143,7 @@ fn main() {
                 client_port: 40_000u16.to_be(),
                 vip_port: 80u16.to_be(),
             };
-            let packet = segment(&flow, true, (5, 6), flags::ACK, None, REQUEST);
+            let packet = segment(&flow, true, (5, 6), flags::ACK, None, request);
             let entry = sb_flow_entry { origin: 5, next: 5, mss: 1460, ..Default::default() };
             let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
             let record = sb_record { kind, flow, entry, ..Default::default() };
@@ -111,9 +152,8 @@ fn main() {
             dispatcher.output.clear();
             // Nobody answers here; what has been given up makes room.
             if client.is_multiple_of(1000) {
-                dispatcher = Dispatcher::new(plan(&round_robin), Box::new(random()));
+                dispatcher = Dispatcher::new(plan(cluster), Box::new(random()));
             }
         });
     });
-    criterion.final_summary();
 }

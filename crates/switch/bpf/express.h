@@ -86,7 +86,10 @@ enum express {
         EXPRESS_HEAD,
 };
 
-/* Whether the packet is one plain head for a pool that the flow's node belongs to, and of which method. */
+/*
+ * Whether the packet is one plain head for a pool that the flow's node belongs to, and of which method. Where the node
+ * has to do with cookies, the L7 thread is to read each request.
+ */
 static __noinline enum express is_express(struct xdp_md *ctx, const struct packet *p,
                                           const struct sb_flow_entry *entry, const struct sb_vip *vip)
 {
@@ -94,6 +97,8 @@ static __noinline enum express is_express(struct xdp_md *ctx, const struct packe
         __u32 zero = 0, len = p->payload, node = entry->node, pool, word;
         struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
 
+        if (entry->session.pool[0] != 0)
+                return EXPRESS_NOT;
         if (!head || vip->start == 0 || len == 0 || len > SB_EXPRESS_HEAD_MAX)
                 return EXPRESS_NOT;
         if (bpf_xdp_load_bytes(ctx, (__u32)p->start + p->l3_len + p->tcp_len, head->bytes, len))

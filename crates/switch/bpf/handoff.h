@@ -122,6 +122,7 @@ static __always_inline void write_shim(struct sb_shim *shim, const struct packet
         option->requests = bpf_htons(entry->requests);
         option->next = bpf_htonl(entry->next);
         option->detail = bpf_htonl(entry->heads);
+        option->session = entry->session;
         sb_copy_v6(input.node, node->address);
         __builtin_memcpy(input.option, &option->op, SB_TAGGED_LEN);
         tag = sb_tag(&s->sign, &input);

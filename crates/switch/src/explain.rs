@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use switchback_config::{Cluster, HeaderMatch, Route};
 use switchback_http::{Body, Head, Limits, Progress, Version, parse_head};
-use switchback_policy::Ask;
+use switchback_wire::keys::handoff_key;
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow, sb_flow_entry, sb_key, sb_mode};
 
@@ -21,12 +21,15 @@ use crate::automaton::{Automaton, Walked};
 use crate::dispatch::answer::Reply;
 pub use crate::dispatch::held::HeldPacket;
 use crate::dispatch::held::{Held, before};
-use crate::dispatch::pending::Request;
-use crate::dispatch::{Dispatcher, Verdict, mark};
+use crate::dispatch::pending::{Pending, Request};
+use crate::dispatch::{Dispatcher, Moment, Next, Verdict, mark};
 use crate::express::automata;
+use crate::group::Place as Goes;
 use crate::plan::{NodeId, Plan};
 use crate::routes::{Condition, failed};
-pub use explanation::{Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then};
+pub use explanation::{
+    Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
+};
 
 /// More than this behind a gap is not kept: the gap will not be filled.
 const GAP_MAX: usize = 4 << 20;
@@ -38,18 +41,22 @@ pub struct Explainer {
     cluster: Cluster,
     dispatcher: Dispatcher,
     automata: Vec<Option<Automaton>>,
-    random: Box<dyn FnMut() -> u64>,
 }
 
+/// A switch that has just started, and knows no flows but the one that is explained.
+const AT_FIRST: Moment<'static> = Moment { now: Duration::ZERO, map: &|_| None };
+
 impl Explainer {
-    /// Policies have nothing remembered yet.
+    /// Policies have nothing remembered yet. Without a key in the configuration, no cookie can be read, and what depends
+    /// on a hash of the request is not what it is in the cluster.
     pub fn new(cluster: Cluster) -> Self {
         let ids: HashMap<IpAddr, NodeId> =
             cluster.nodes.iter().enumerate().map(|(index, node)| (node.address, index as NodeId)).collect();
-        let plan = Plan::new(&cluster, sb_key::default(), ids, None, Duration::ZERO);
+        let key = cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()));
+        let plan = Plan::new(&cluster, key, ids, None, Duration::ZERO);
         let automata = automata(&cluster);
         let dispatcher = Dispatcher::new(plan, Box::new(always_the_same()));
-        Explainer { cluster, dispatcher, automata, random: Box::new(always_the_same()) }
+        Explainer { cluster, dispatcher, automata }
     }
 
     /// What the indices in explanations are about.
@@ -63,19 +70,42 @@ impl Explainer {
 
     /// The node for a request on a flow with this entry; None if the configuration lets no node of the pool have it.
     fn pick(&mut self, request: &Request, entry: &sb_flow_entry) -> Option<(NodeId, Flow)> {
-        let plan = self.dispatcher.plan();
         let has_node = entry.mode != sb_mode::SB_MODE_HELD as u8;
-        if has_node && plan.keeps(request.group, entry.node) == Some(true) {
-            return Some((entry.node, Flow::Stays));
+        let mut pending = Pending::new(*entry, Duration::ZERO);
+        pending.request = *request;
+        if has_node {
+            match self.dispatcher.next_node(AT_FIRST, request, entry, None) {
+                Next::Stays => return Some((entry.node, Flow::Stays)),
+                Next::Leaves(choice) => pending.choice = choice,
+                Next::Nowhere => return None,
+            }
         }
-        let ask = Ask { key: request.key, now: Duration::ZERO };
-        let node = plan.pick(request.group, &ask, (&[], false), &[], &mut self.random)?;
+        let node = match self.dispatcher.place(AT_FIRST, &mut pending) {
+            Goes::Session(node) | Goes::Full(node) | Goes::Any(Some(node)) => node,
+            Goes::Any(None) | Goes::Nowhere => return None,
+        };
         let flow = match has_node {
-            true if node == entry.node => Flow::Stays,
+            true if node == entry.node => Flow::Anew,
             true => Flow::Moves(entry.node as usize),
             false => Flow::New,
         };
         Some((node, flow))
+    }
+
+    /// What the request says of its session, if the pool has sessions that stay with their nodes.
+    fn session(&mut self, request: &Request) -> Option<SessionRead> {
+        let plan = self.dispatcher.plan();
+        let by_client = plan.sessions(request.group)?.is_by_client();
+        Some(SessionRead {
+            pool: plan.pool_of(request.group),
+            names: match request.session {
+                None => Names::Nothing,
+                Some(session) => session.node.map_or(Names::Gone, |node| Names::Node(node as usize)),
+            },
+            ignored: request.cookies_ignored,
+            by_client,
+            readable: !self.cluster.keys.is_empty(),
+        })
     }
 
     /// What the automaton makes of a head at `offset`.
@@ -213,7 +243,7 @@ impl Connection {
         let end = self.entry.next.wrapping_add(data.len() as u32);
         if !self.over && !data.is_empty() && !mark::in_body(&self.entry) {
             let outcome = Outcome::Incomplete { received: data.len(), closed: self.fin == Some(end) };
-            self.explain(explainer, &data, Vec::new(), outcome);
+            self.explain(explainer, &data, Vec::new(), (None, outcome));
         }
         (!self.held.is_empty() && before(end, self.seen)).then_some(self.offset + data.len() as u64)
     }
@@ -256,7 +286,7 @@ impl Connection {
                 return false;
             }
         } else {
-            match explainer.dispatcher.judge(&self.flow, &data, &start) {
+            match explainer.dispatcher.judge(AT_FIRST.now, &self.flow, &data, &start) {
                 Verdict::Incomplete => return false,
                 Verdict::Answer { reply, .. } => {
                     self.answered(explainer, &data, reply);
@@ -304,7 +334,7 @@ impl Connection {
             }
             (Reply::Status(status), _) => Outcome::Answered { status, location: None },
         };
-        self.explain(explainer, data, routes, outcome);
+        self.explain(explainer, data, routes, (None, outcome));
     }
 
     fn forwarded(&mut self, explainer: &mut Explainer, data: &[u8], request: &Request) {
@@ -313,10 +343,12 @@ impl Connection {
             unreachable!("what is not a head is not forwarded");
         };
         let service = self.service(explainer);
+        let session = explainer.session(request);
         let Some((node, flow)) = explainer.pick(request, &self.entry) else {
             self.over = true;
             let routes = explainer.routes(service, &head);
-            self.explain(explainer, data, routes, Outcome::Answered { status: 503, location: None });
+            let outcome = Outcome::Answered { status: 503, location: None };
+            self.explain(explainer, data, routes, (session, outcome));
             return;
         };
         let pool = explainer.dispatcher.plan().pool_of(request.group);
@@ -337,7 +369,10 @@ impl Connection {
             pool,
             node: node as usize,
             flow,
-            express: explainer.express(service, &data[..head.len], self.offset),
+            express: match &session {
+                Some(session) if !session.by_client => Err(Slow::Session),
+                _ => explainer.express(service, &data[..head.len], self.offset),
+            },
             alone: (!self.packets.is_empty()).then_some(alone),
             body: head.body,
             end: is_last.then_some(self.offset + len),
@@ -345,18 +380,25 @@ impl Connection {
             then,
         });
         let routes = explainer.routes(service, &head);
-        self.explain(explainer, data, routes, outcome);
+        self.explain(explainer, data, routes, (session, outcome));
         self.entry = sb_flow_entry { node, ..after };
         self.over = is_tunnel;
     }
 
-    fn explain(&mut self, explainer: &Explainer, data: &[u8], routes: Vec<Option<String>>, outcome: Outcome) {
+    fn explain(
+        &mut self,
+        explainer: &Explainer,
+        data: &[u8],
+        routes: Vec<Option<String>>,
+        (session, outcome): (Option<SessionRead>, Outcome),
+    ) {
         let line = data.split(|&byte| byte == b'\n').next().unwrap_or_default();
         self.requests.push(Explanation {
             offset: self.offset,
             line: line.strip_suffix(b"\r").unwrap_or(line).to_vec(),
             service: self.service(explainer),
             routes,
+            session,
             outcome,
         });
     }

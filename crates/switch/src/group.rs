@@ -6,6 +6,8 @@
 //! What is known comes from three sides. Reports say everything, each 50 ms. An adoption and its refusal say how long
 //! the accept queue is at that moment. And what the switch itself has sent since is counted on top, because bursts are
 //! shorter than the time between two reports.
+//!
+//! Where the pool's sessions stay with their nodes, the policy decides about the requests that have none.
 
 use std::time::Duration;
 
@@ -13,10 +15,11 @@ use switchback_config::{Balance, Cluster, HashKey, PolicyKind};
 use switchback_http::Head;
 use switchback_policy::{Ask, Balancer, Load, Member, Queue, Standing};
 use switchback_wire::report::{Report, pool_id};
-use switchback_wire::{sb_flow, sb_key, sb_reason};
+use switchback_wire::{sb_flow, sb_key, sb_reason, sb_session};
 
 use crate::key::key_of;
 use crate::plan::NodeId;
+use crate::sessions::{Said, Session, Sessions};
 
 /// A full accept queue is believed for so long. Servers accept within microseconds, so one adoption is then tried, and
 /// its answer says how long the queue is now.
@@ -99,6 +102,20 @@ pub struct Group {
     /// In the same order.
     weights: Vec<u32>,
     balancer: Balancer,
+    sessions: Option<Sessions>,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To the node that has its session.
+    Session(NodeId),
+    /// Likewise, as soon as that has room.
+    Full(NodeId),
+    /// To this node; None while none can take it.
+    Any(Option<NodeId>),
+    /// Nowhere: the node that has its session cannot serve, and no other is wanted.
+    Nowhere,
 }
 
 /// What holds for a node wherever it is a member.
@@ -116,6 +133,7 @@ impl Group {
     /// `zone` is the switch's own.
     pub fn new(cluster: &Cluster, pool: usize, zone: Option<&str>, id: impl Fn(usize) -> NodeId) -> Self {
         let settings = &cluster.pools[pool];
+        let sessions = Sessions::new(cluster, pool, &id);
         let members = settings.nodes.iter().map(|&index| {
             let node = &cluster.nodes[index];
             let near = zone.is_some() && node.zone.as_deref() == zone;
@@ -131,6 +149,7 @@ impl Group {
             known: settings.nodes.iter().map(|&index| Known::new(id(index))).collect(),
             weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
+            sessions,
         }
     }
 
@@ -184,19 +203,66 @@ impl Group {
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
         let Group { known, balancer, share, .. } = self;
-        let load = |index: usize| {
-            let known: &Known = &known[index];
-            let state = state(known.node);
-            let queue = known.queue_now(*share, state.adopting, ask.now);
-            let cannot = tried.contains(&known.node) || waited && *share != 0 && queue.is_full();
-            let standing = match () {
-                () if cannot || !can_serve(known, state.drained) => Standing::Down,
-                () if state.silent => Standing::Suspect,
-                () => Standing::Up,
-            };
-            Load { standing, queue, ..known.load }
-        };
+        let load = |index: usize| load(&known[index], *share, (tried, waited), &state, ask.now);
         balancer.pick(ask, load, &[], random).map(|index| known[index].node)
+    }
+
+    /// How the pool's sessions are found, if they stay with their nodes.
+    pub fn sessions(&self) -> Option<&Sessions> {
+        self.sessions.as_ref()
+    }
+
+    /// What a request says of its session.
+    pub fn read_session(
+        &mut self,
+        secret: &sb_key,
+        flow: &sb_flow,
+        head: &Head<'_>,
+        state: impl Fn(NodeId) -> NodeState,
+    ) -> Said {
+        let Group { known, weights, sessions, .. } = self;
+        let Some(sessions) = sessions else { return Said::default() };
+        sessions.read(secret, flow, head, |node| is_usable(known, weights, node, &state))
+    }
+
+    /// Whether a flow whose node was told this of sessions can take requests of the pool: a node knows one pool for each
+    /// flow.
+    pub fn is_told(&self, told: &sb_session) -> bool {
+        self.sessions
+            .as_ref()
+            .map_or(told.pool == sb_session::default().pool, |sessions| sessions.is_told(told))
+    }
+
+    /// Where a request of this session goes, other than to a node in `tried`. Any switch sends it to the same node, also
+    /// while that of the session cannot serve. A node that has been given weight 0 keeps its sessions: it is to get no
+    /// new ones.
+    pub fn place(
+        &mut self,
+        session: &Session,
+        (tried, waited): (&[NodeId], bool),
+        state: impl Fn(NodeId) -> NodeState,
+        now: Duration,
+    ) -> Place {
+        let Group { known, weights, share, sessions, .. } = self;
+        let Some(sessions) = sessions else { return Place::Any(None) };
+        let owner =
+            session.node.filter(|node| !tried.contains(node) && is_usable(known, weights, *node, &state));
+        match owner {
+            Some(node) if sessions.waits_for_room() => {
+                let has_room = known.iter().find(|known| known.node == node).is_some_and(|known| {
+                    *share == 0 || !known.queue_now(*share, state(node).adopting, now).is_full()
+                });
+                if has_room { Place::Session(node) } else { Place::Full(node) }
+            }
+            None if sessions.is_strict() => Place::Nowhere,
+            _ => {
+                let load = |index: usize| load(&known[index], *share, (tried, waited), &state, now);
+                match sessions.choose(session.key, load) {
+                    Some(node) if owner == Some(node) => Place::Session(node),
+                    other => Place::Any(other),
+                }
+            }
+        }
     }
 
     /// The node to which `first` may pass a request on: of those that can serve the one with the least to do for its
@@ -298,6 +364,37 @@ impl Group {
         let known = self.known.iter().find(|known| known.node == node)?;
         Some((known.reason, known.queue_now(self.share, 0, now)))
     }
+}
+
+/// What a choice is to know of a node. One that has been `tried`, or whose accept queue is known to be full while the
+/// request has waited, counts as one that cannot serve.
+fn load(
+    known: &Known,
+    share: u8,
+    (tried, waited): (&[NodeId], bool),
+    state: impl Fn(NodeId) -> NodeState,
+    now: Duration,
+) -> Load {
+    let state = state(known.node);
+    let queue = known.queue_now(share, state.adopting, now);
+    let cannot = tried.contains(&known.node) || waited && share != 0 && queue.is_full();
+    let standing = match () {
+        () if cannot || !can_serve(known, state.drained) => Standing::Down,
+        () if state.silent => Standing::Suspect,
+        () => Standing::Up,
+    };
+    Load { standing, queue, ..known.load }
+}
+
+/// Whether a policy would be offered the node: it can serve, and is not silent while another one speaks.
+fn is_usable(known: &[Known], weights: &[u32], node: NodeId, state: &impl Fn(NodeId) -> NodeState) -> bool {
+    let own = state(node);
+    let serves = known.iter().any(|known| known.node == node && can_serve(known, own.drained));
+    let speaks = |(known, weight): (&Known, &u32)| {
+        let state = state(known.node);
+        *weight > 0 && !state.silent && can_serve(known, state.drained)
+    };
+    serves && (!own.silent || !std::iter::zip(known, weights).any(speaks))
 }
 
 fn can_serve(known: &Known, drained: bool) -> bool {

@@ -10,24 +10,35 @@ use switchback_wire::{sb_flow, sb_key};
 
 /// A request that has no such part goes by its client.
 pub fn key_of(secret: &sb_key, by: &HashKey, flow: &sb_flow, head: &Head<'_>) -> u64 {
-    let part = match by {
-        HashKey::Client => None,
+    hash_of(secret, &[part_of(by, flow, head).unwrap_or(&flow.client)])
+}
+
+/// The part of the request; None if it has no such part.
+pub fn part_of<'a>(by: &HashKey, flow: &'a sb_flow, head: &Head<'a>) -> Option<&'a [u8]> {
+    match by {
+        HashKey::Client => Some(&flow.client),
         HashKey::Path => Some(head.path().as_bytes()),
         HashKey::Header(name) => head.header(name),
         HashKey::Cookie(name) => cookie(head, name),
-    };
+    }
+}
+
+/// A number made of these parts, one after the other.
+pub fn hash_of(secret: &sb_key, parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(secret.k0, secret.k1);
-    hasher.write(part.unwrap_or(&flow.client));
+    parts.iter().for_each(|part| hasher.write(part));
     hasher.finish()
 }
 
 /// The value of the first cookie of this name (RFC 6265 section 4.2.1).
 fn cookie<'a>(head: &Head<'a>, name: &str) -> Option<&'a [u8]> {
+    cookie_pairs(head).find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// All cookies, from their names on.
+pub fn cookie_pairs<'a>(head: &Head<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let fields = head.headers().filter(|(field, _)| field.eq_ignore_ascii_case("cookie"));
-    fields.flat_map(|(_, value)| value.split(|&byte| byte == b';')).find_map(|pair| {
-        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
-        value.strip_prefix(b"=")
-    })
+    fields.flat_map(|(_, value)| value.split(|&byte| byte == b';')).map(<[u8]>::trim_ascii)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod nexthop;
 mod program;
 mod routes;
 mod sender;
+mod sessions;
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,6 +1,6 @@
 //! What the dispatcher decides by: the configuration with nodes named by their place in the BPF map.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use switchback_config::{Action, Cluster, Limits, Redirect};
 use switchback_http::Head;
 use switchback_policy::{Ask, Queue};
 use switchback_wire::report::Report;
-use switchback_wire::{SB_QUEUE_WHOLE, sb_flow, sb_key, sb_reason};
+use switchback_wire::{SB_QUEUE_WHOLE, sb_flow, sb_key, sb_reason, sb_session};
 
-use crate::group::{Group, NodeState};
+use crate::group::{Group, NodeState, Place};
 use crate::routes::Routes;
+use crate::sessions::{Said, Session, Sessions};
 
 /// A node's index in the BPF map `nodes`. It stays with the node's address across reloads and restarts, because flow
 /// entries refer to it.
@@ -281,12 +282,21 @@ impl Plan {
         self.groups.get(group).map_or(Some(false), |group| group.keeps(node, drained))
     }
 
-    /// The nodes on whose flows the program may forward a request for the pool without asking.
+    /// The nodes on whose flows the program may forward a request for the pool without asking. It reads no cookies: where
+    /// sessions depend on them, each request is to be read here. Where they depend on the client, a connection is with the
+    /// right node, unless another pool has brought it there.
     pub fn keepers(&self, pool: usize) -> Vec<NodeId> {
         let groups: Vec<usize> =
             (0..self.groups.len()).filter(|&group| self.groups[group].pool == pool).collect();
+        let sessions = groups.first().and_then(|&group| self.groups[group].sessions());
+        let others = self.groups.iter().filter(|group| group.pool != pool && sessions.is_some());
+        let others: HashSet<NodeId> = others.flat_map(Group::nodes).collect();
+        let may_keep = |node: &NodeId| {
+            sessions.is_none_or(|sessions| sessions.is_by_client() && !others.contains(node))
+                && groups.iter().all(|&group| self.keeps(group, *node) == Some(true))
+        };
         let nodes = groups.first().into_iter().flat_map(|&group| self.groups[group].nodes());
-        nodes.filter(|&node| groups.iter().all(|&group| self.keeps(group, node) == Some(true))).collect()
+        nodes.filter(may_keep).collect()
     }
 
     /// The policy's choice among the group's nodes that are not in `tried`. `adopting` has, by id, the adoptions for the
@@ -301,6 +311,37 @@ impl Plan {
     ) -> Option<NodeId> {
         let state = state_of(&self.briefs, adopting, ask.now);
         self.groups.get_mut(group)?.pick(ask, tried, waited, state, random)
+    }
+
+    /// What a request of the group says of its session.
+    pub fn read_session(&mut self, group: usize, flow: &sb_flow, head: &Head<'_>, now: Duration) -> Said {
+        let state = state_of(&self.briefs, &[], now);
+        self.groups
+            .get_mut(group)
+            .map_or_else(Said::default, |group| group.read_session(&self.key, flow, head, state))
+    }
+
+    /// Where a request of the group that has a session goes; the arguments are those of [`Self::pick`].
+    pub fn place(
+        &mut self,
+        group: usize,
+        session: &Session,
+        tried: (&[NodeId], bool),
+        adopting: &[u32],
+        now: Duration,
+    ) -> Place {
+        let state = state_of(&self.briefs, adopting, now);
+        self.groups.get_mut(group).map_or(Place::Any(None), |group| group.place(session, tried, state, now))
+    }
+
+    /// Whether a flow whose node was told this of sessions can take requests of the group.
+    pub fn is_told(&self, group: usize, told: &sb_session) -> bool {
+        self.groups.get(group).is_none_or(|group| group.is_told(told))
+    }
+
+    /// How the group's sessions are found, if they stay with their nodes.
+    pub fn sessions(&self, group: usize) -> Option<&Sessions> {
+        self.groups.get(group)?.sessions()
     }
 
     /// The node of the group to which `first` may pass a request on that it has no room for.

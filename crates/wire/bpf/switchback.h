@@ -84,6 +84,18 @@ enum sb_reason {
  */
 #define SB_FLAG_AGAIN 0x80
 
+/*
+ * A session, as far as switches and nodes speak of it: which pool's it is, and which of the pool's nodes has it. Both are
+ * codes that src/session.rs makes of names and the cluster key, of three characters that a cookie's name may have. With
+ * a pool of zeroes, nodes have nothing to do with cookies on the flow; with a node of zeroes, the request has no cookie
+ * that names one.
+ */
+struct sb_session {
+        __u8 pool[3];
+        __u8 node[3];
+        __u8 reserved[2];
+};
+
 /* Geneve base header, RFC 8926 section 3.4. */
 struct sb_geneve {
         __u8 ver_opt_len; /* option length in 4-byte words */
@@ -126,7 +138,8 @@ struct sb_option {
          * 65535. Everywhere else: which of the last 32 requests were HEAD, the latest in the lowest bit.
          */
         __be32 detail;
-        __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
+        struct sb_session session; /* of the last request that the packet is about, or comes after */
+        __u8 tag[8];               /* SipHash-2-4 of struct sb_tag_input, little endian */
 };
 
 /*
@@ -151,7 +164,7 @@ struct sb_flow {
         __be16 vip_port;
 } __attribute__((aligned(4)));
 
-#define SB_TAGGED_LEN 20
+#define SB_TAGGED_LEN 28
 
 /* The message under an option's tag: binds it to a node, a flow and a position in it. */
 struct sb_tag_input {
@@ -190,8 +203,8 @@ struct sb_cookie_input {
 /* --- where messages end ------------------------------------------------------------------------------------------- */
 
 /*
- * Both programs follow messages byte by byte, with automata that crates/http/src/framing.rs makes: the switch the
- * chunked bodies of requests, a node the responses. A cell has the next state in its low byte and an action in its
+ * Both programs follow messages byte by byte, with automata that crates/http/src/framing makes: the switch the
+ * chunked bodies of requests, a node the responses, and where it touches cookies the requests too. A cell has the next state in its low byte and an action in its
  * high byte. States that the walker itself has to know:
  */
 #define SB_FRAMING_NONE    0      /* nothing to follow */
@@ -199,7 +212,10 @@ struct sb_cookie_input {
 #define SB_FRAMING_CHUNK   2      /* the size of a chunk begins */
 #define SB_FRAMING_TRAILER 3      /* the line after the last chunk begins */
 #define SB_FRAMING_BODY    4      /* with SB_FRAMING_SKIP: a body of known length, and then the end */
-#define SB_FRAMING_LOST    5      /* where this response ends cannot be told */
+#define SB_FRAMING_LOST    5      /* where this message ends cannot be told */
+#define SB_FRAMING_TEXT    6      /* the rest of a line, of which no byte matters but its end */
+#define SB_FRAMING_NAME    7      /* the name of a cookie, which is compared with the wanted one */
+#define SB_FRAMING_OTHER   8      /* the rest of a cookie that is not, or whose name has been read */
 #define SB_FRAMING_SKIP    0x8000 /* with a state: `left` bytes of data come before it */
 
 #define SB_FRAMING_STATES      128
@@ -231,7 +247,8 @@ struct sb_framing {
         __u16 state;   /* SB_FRAMING_NONE: between messages */
         __u16 status;  /* of the response */
         __u8 flags;    /* SB_FRAMING_HAS_* */
-        __u8 reserved[3];
+        __u8 matched;  /* in SB_FRAMING_NAME: so many bytes are those of the wanted name */
+        __u8 reserved[2];
 };
 
 /* --- maps of the switch ----------------------------------------------------------------------------------------- */
@@ -288,6 +305,7 @@ struct sb_flow_entry {
         __u16 requests;            /* given to the node since it adopted the flow */
         __u32 heads;               /* which of the last 32 were HEAD, the latest in the lowest bit */
         struct sb_framing framing; /* at the mark */
+        struct sb_session session; /* of the last request; with a pool, every request goes to the L7 thread */
 };
 
 struct sb_node {
@@ -373,6 +391,50 @@ struct sb_adopting {
         __s64 count;
 };
 
+/* How a node takes part in the sessions of a pool. */
+enum sb_session_mode {
+        SB_SESSION_REWRITE = 1, /* the server's cookie carries the session's code in its name */
+        SB_SESSION_INSERT = 2,  /* a cookie of our own is added to responses */
+};
+
+#define SB_KEYWORD        "SB" /* begins every rewritten name */
+#define SB_CODE_LEN       8    /* of the keyword, the pool's code and the node's: what is rewritten */
+#define SB_NAME_MAX       32   /* longest name of a cookie */
+#define SB_SET_COOKIE_MAX 256  /* longest line that is inserted */
+
+/* What a node knows of a pool whose sessions it takes part in; the key is the pool's code, with a zero behind it. */
+struct sb_persistence {
+        __u8 mode;                    /* enum sb_session_mode */
+        __u8 name_len;                /* REWRITE */
+        __u16 line_len;               /* INSERT */
+        __u8 code[SB_CODE_LEN];       /* keyword, pool and this node, under the key that is in use */
+        __u8 name[SB_NAME_MAX];       /* of the server's cookie */
+        __u8 line[SB_SET_COOKIE_MAX]; /* a header line with its end */
+};
+
+/*
+ * Names of cookies that have been changed on a flow in one direction, and may have to be changed again when they are sent
+ * again; by the sequence numbers of their first bytes.
+ */
+#define SB_CHANGED_MAX 4
+struct sb_changed {
+        __u32 at[SB_CHANGED_MAX];
+        __u32 undecided; /* likewise, of a name that did not end with its packet */
+        __u8 count;
+        __u8 tries; /* packets kept back because of the undecided name; 0: there is none */
+        __u8 reserved[2];
+};
+
+/* What a node does about the cookies of a flow. */
+struct sb_cookies {
+        struct sb_session session;
+        __u32 heard; /* sequence number up to which the requests have been followed */
+        __u8 reserved[4];
+        struct sb_framing request; /* at `heard` */
+        struct sb_changed restored;
+        struct sb_changed rewritten;
+};
+
 enum sb_ownership {
         SB_OWN_ADOPTING = 0, /* given to the kernel, no socket seen yet */
         SB_OWN_OPEN = 1,     /* the kernel has an established socket */
@@ -407,7 +469,17 @@ struct sb_owned {
         __u32 asked;    /* sequence number of its first byte */
         __u8 again;     /* SB_FLAG_AGAIN holds for it, and it has not been acknowledged */
         __u8 keeps;     /* the connection goes on after it, as far as client and server have said */
-        __u8 reserved[2];
+        __u8 hooked;    /* enum sb_hook */
+        __u8 reserved;
+        struct sb_cookies cookies;
+};
+
+/* Whether the server's writes on a flow pass the program that inserts a cookie. */
+enum sb_hook {
+        SB_HOOK_NONE = 0,
+        SB_HOOK_WANTED = 1, /* they are to, as soon as there is a socket; it gets no data before */
+        SB_HOOK_SET = 2,    /* they do, until a response has got the cookie */
+        SB_HOOK_DONE = 3,   /* one has, and the next packet takes the socket out again */
 };
 
 /* One flow whose socket is gone, from the node's program to its agent. */
@@ -475,7 +547,13 @@ struct sb_closed {
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
         X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \
-        X(DROP_STALE, "dropped: a delayed adoption, or a stale socket that would not go")
+        X(DROP_STALE, "dropped: a delayed adoption, or a stale socket that would not go")                    \
+        X(DROP_BEHIND_GAP, "dropped: part of a request with cookies, behind a gap")                          \
+        X(COOKIE_RESTORED, "cookies given back the name that their server knows")                            \
+        X(COOKIE_REWRITTEN, "session cookies whose names were rewritten")                                    \
+        X(COOKIE_INSERTED, "session cookies inserted")                                                       \
+        X(COOKIE_WAITED, "packets sent again because a cookie's name was not all in them")                   \
+        X(COOKIE_MISSED, "session cookies left as the server set them, or not inserted")
 
 #define SB_ENUM_SWITCH(name, help) SB_SWITCH_##name,
 #define SB_ENUM_NODE(name, help)   SB_NODE_##name,

@@ -19,13 +19,16 @@ pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_SECOND_TYPE: u32 = 2;
 pub const SB_SECOND_USED: u32 = 3;
-pub const SB_TAGGED_LEN: u32 = 20;
+pub const SB_TAGGED_LEN: u32 = 28;
 pub const SB_FRAMING_NONE: u32 = 0;
 pub const SB_FRAMING_HEAD: u32 = 1;
 pub const SB_FRAMING_CHUNK: u32 = 2;
 pub const SB_FRAMING_TRAILER: u32 = 3;
 pub const SB_FRAMING_BODY: u32 = 4;
 pub const SB_FRAMING_LOST: u32 = 5;
+pub const SB_FRAMING_TEXT: u32 = 6;
+pub const SB_FRAMING_NAME: u32 = 7;
+pub const SB_FRAMING_OTHER: u32 = 8;
 pub const SB_FRAMING_SKIP: u32 = 32768;
 pub const SB_FRAMING_STATES: u32 = 128;
 pub const SB_FRAMING_TRAILER_MAX: u32 = 4096;
@@ -50,6 +53,11 @@ pub const SB_EXPRESS_NO_POOL: u32 = 65535;
 pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
 pub const SB_ADOPTING_SLOTS: u32 = 256;
+pub const SB_KEYWORD: &[u8; 3] = b"SB\0";
+pub const SB_CODE_LEN: u32 = 8;
+pub const SB_NAME_MAX: u32 = 32;
+pub const SB_SET_COOKIE_MAX: u32 = 256;
+pub const SB_CHANGED_MAX: u32 = 4;
 pub const SB_HEADS: u32 = 256;
 pub type __u8 = ::std::os::raw::c_uchar;
 pub type __u16 = ::std::os::raw::c_ushort;
@@ -94,6 +102,13 @@ pub enum sb_reason {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_session {
+    pub pool: [__u8; 3usize],
+    pub node: [__u8; 3usize],
+    pub reserved: [__u8; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_geneve {
     pub ver_opt_len: __u8,
     pub flags: __u8,
@@ -115,6 +130,7 @@ pub struct sb_option {
     pub requests: __be16,
     pub next: __be32,
     pub detail: __be32,
+    pub session: sb_session,
     pub tag: [__u8; 8usize],
 }
 #[repr(C)]
@@ -142,7 +158,7 @@ pub struct sb_tag_input {
     pub flow: sb_flow,
     pub seq: __be32,
     pub ack: __be32,
-    pub option: [__u8; 20usize],
+    pub option: [__u8; 28usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -192,7 +208,8 @@ pub struct sb_framing {
     pub state: __u16,
     pub status: __u16,
     pub flags: __u8,
-    pub reserved: [__u8; 3usize],
+    pub matched: __u8,
+    pub reserved: [__u8; 2usize],
 }
 #[repr(C)]
 #[repr(align(4))]
@@ -243,6 +260,7 @@ pub struct sb_flow_entry {
     pub requests: __u16,
     pub heads: __u32,
     pub framing: sb_framing,
+    pub session: sb_session,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -306,6 +324,41 @@ pub struct sb_adopting {
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_session_mode {
+    SB_SESSION_REWRITE = 1,
+    SB_SESSION_INSERT = 2,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_persistence {
+    pub mode: __u8,
+    pub name_len: __u8,
+    pub line_len: __u16,
+    pub code: [__u8; 8usize],
+    pub name: [__u8; 32usize],
+    pub line: [__u8; 256usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_changed {
+    pub at: [__u32; 4usize],
+    pub undecided: __u32,
+    pub count: __u8,
+    pub tries: __u8,
+    pub reserved: [__u8; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_cookies {
+    pub session: sb_session,
+    pub heard: __u32,
+    pub reserved: [__u8; 4usize],
+    pub request: sb_framing,
+    pub restored: sb_changed,
+    pub rewritten: sb_changed,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum sb_ownership {
     SB_OWN_ADOPTING = 0,
     SB_OWN_OPEN = 1,
@@ -337,7 +390,17 @@ pub struct sb_owned {
     pub asked: __u32,
     pub again: __u8,
     pub keeps: __u8,
-    pub reserved: [__u8; 2usize],
+    pub hooked: __u8,
+    pub reserved: __u8,
+    pub cookies: sb_cookies,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_hook {
+    SB_HOOK_NONE = 0,
+    SB_HOOK_WANTED = 1,
+    SB_HOOK_SET = 2,
+    SB_HOOK_DONE = 3,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -556,10 +619,22 @@ pub enum NodeCounter {
     DropNoSocket,
     #[doc = "dropped: a delayed adoption, or a stale socket that would not go"]
     DropStale,
+    #[doc = "dropped: part of a request with cookies, behind a gap"]
+    DropBehindGap,
+    #[doc = "cookies given back the name that their server knows"]
+    CookieRestored,
+    #[doc = "session cookies whose names were rewritten"]
+    CookieRewritten,
+    #[doc = "session cookies inserted"]
+    CookieInserted,
+    #[doc = "packets sent again because a cookie's name was not all in them"]
+    CookieWaited,
+    #[doc = "session cookies left as the server set them, or not inserted"]
+    CookieMissed,
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 28] = [
+    pub const ALL: [NodeCounter; 34] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -588,6 +663,12 @@ impl NodeCounter {
         NodeCounter::DropPlain,
         NodeCounter::DropNoSocket,
         NodeCounter::DropStale,
+        NodeCounter::DropBehindGap,
+        NodeCounter::CookieRestored,
+        NodeCounter::CookieRewritten,
+        NodeCounter::CookieInserted,
+        NodeCounter::CookieWaited,
+        NodeCounter::CookieMissed,
     ];
 
     pub fn name(self) -> &'static str {
@@ -620,6 +701,12 @@ impl NodeCounter {
             NodeCounter::DropPlain => "drop_plain",
             NodeCounter::DropNoSocket => "drop_no_socket",
             NodeCounter::DropStale => "drop_stale",
+            NodeCounter::DropBehindGap => "drop_behind_gap",
+            NodeCounter::CookieRestored => "cookie_restored",
+            NodeCounter::CookieRewritten => "cookie_rewritten",
+            NodeCounter::CookieInserted => "cookie_inserted",
+            NodeCounter::CookieWaited => "cookie_waited",
+            NodeCounter::CookieMissed => "cookie_missed",
         }
     }
 
@@ -653,6 +740,12 @@ impl NodeCounter {
             NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
             NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",
             NodeCounter::DropStale => "dropped: a delayed adoption, or a stale socket that would not go",
+            NodeCounter::DropBehindGap => "dropped: part of a request with cookies, behind a gap",
+            NodeCounter::CookieRestored => "cookies given back the name that their server knows",
+            NodeCounter::CookieRewritten => "session cookies whose names were rewritten",
+            NodeCounter::CookieInserted => "session cookies inserted",
+            NodeCounter::CookieWaited => "packets sent again because a cookie's name was not all in them",
+            NodeCounter::CookieMissed => "session cookies left as the server set them, or not inserted",
         }
     }
 }

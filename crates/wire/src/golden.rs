@@ -23,6 +23,7 @@ fn entry() -> sb_flow_entry {
         mss: 1460,
         options: (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
         wscale: 0x97,
+        session: sb_session::new(*b"abc", Some(*b"xyz")),
         ..Default::default()
     }
 }
@@ -47,13 +48,14 @@ fn packet(outer_v6: bool, inner_v6: bool, op: sb_op) -> String {
 #[test]
 fn an_adoption_of_an_ipv4_flow_over_ipv4() {
     let golden = [
-        "4500006c000040004011b661c000020ac0000215", // outer IPv4: 108 bytes, DF, TTL 64, UDP
-        "facc17c100580000",                         // UDP to port 6081, no checksum
-        "0840080000000000",                         // Geneve: 8 words of options, critical, inner IPv4
-        "ff5b8107",                                 // option class, type with the critical bit, 7 words
+        "45000074000040004011b659c000020ac0000215", // outer IPv4: 116 bytes, DF, TTL 64, UDP
+        "facc17c100600000",                         // UDP to port 6081, no checksum
+        "0a40080000000000",                         // Geneve: 10 words of options, critical, inner IPv4
+        "ff5b8109",                                 // option class, type with the critical bit, 9 words
         "01070097", // ADOPT; wscale, SACK, timestamps; no reason; scales 9 and 7
         "0102030405b400000a0b0c0d00000000", // origin, MSS 1460, next, queue
-        "0c5627eab9d490e6", // tag
+        "61626378797a0000", // session: pool abc, node xyz
+        "9e04fa81db8dd7eb", // tag
         "450000280000400040064e37c6336401c0000264", // the client's packet
         "9c40005011223344556677885010ffff15560000",
     ];
@@ -63,12 +65,13 @@ fn an_adoption_of_an_ipv4_flow_over_ipv4() {
 #[test]
 fn a_forward_of_an_ipv6_flow_over_ipv6() {
     let golden = [
-        "60000000006c114020010db800000000000000000000001020010db8000000000000000000000021",
-        "c03017c1006c0000",
-        "084086dd00000000",
-        "ff5b8107",
+        "600000000074114020010db800000000000000000000001020010db8000000000000000000000021",
+        "c03017c100740000",
+        "0a4086dd00000000",
+        "ff5b8109",
         "020700970102030405b400000a0b0c0d00000000",
-        "73b5528b092f42a1",
+        "61626378797a0000",
+        "b191916f0f1739d3",
         "600000000014064020010db800000000000000000000000120010db8000000000000000000000100",
         "9c40005011223344556677885010ffffa57c0000",
     ];
@@ -93,18 +96,30 @@ fn subkeys() {
 #[test]
 fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_flow>(), 16 + 16 + 2 + 2);
-    assert_eq!(size_of::<sb_option>(), 32);
+    assert_eq!(size_of::<sb_option>(), 40);
     assert_eq!(size_of::<sb_geneve>(), 8);
-    assert_eq!(size_of::<sb_shim>(), 8 + 8 + 32);
-    assert_eq!(size_of::<sb_tag_input>(), 16 + 36 + 4 + 4 + 20);
+    assert_eq!(size_of::<sb_shim>(), 8 + 8 + 40);
+    assert_eq!(size_of::<sb_tag_input>(), 16 + 36 + 4 + 4 + 28);
     assert_eq!(size_of::<sb_endpoint>(), 16 + 2 + 2);
     assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
     assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 4 + 4);
     assert_eq!(size_of::<sb_framing>(), 8 + 8 + 2 + 2 + 1 + 3);
-    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>());
+    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>() + 8);
+    assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
+    assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
+    assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<sb_framing>() + 2 * (4 * 4 + 4 + 4));
     assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6);
-    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 32 + 16 + 4 + 4);
-    let owned = 16 + 5 * 4 + 2 * 2 + size_of::<sb_framing>() + 256 / 8 + 3 * 2 + 6 + 2 * 4 + 4;
+    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 40 + 16 + 4 + 4);
+    let owned = 16
+        + 5 * 4
+        + 2 * 2
+        + size_of::<sb_framing>()
+        + 256 / 8
+        + 3 * 2
+        + 6
+        + 2 * 4
+        + 4
+        + size_of::<sb_cookies>();
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 8 + 4 + 4);
@@ -139,6 +154,7 @@ fn a_tag_binds_node_flow_position_and_option() {
         tag(&key, node, &flow, &view, &sb_option { next: 0, ..plain }),
         tag(&key, node, &flow, &view, &sb_option { requests: 9, ..plain }),
         tag(&key, node, &flow, &view, &sb_option { detail: 1, ..plain }),
+        tag(&key, node, &flow, &view, &sb_option { session: sb_session::default(), ..plain }),
     ];
     for (index, tag) in changed.iter().enumerate() {
         assert_ne!(*tag, reference, "change {index}");

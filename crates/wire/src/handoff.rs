@@ -42,6 +42,7 @@ pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
         requests: entry.requests.to_be(),
         next: entry.next.to_be(),
         detail: entry.heads.to_be(),
+        session: entry.session,
         tag: [0; 8],
     }
 }

@@ -28,6 +28,11 @@ pub fn cookie_key(cluster_key: &[u8; 32], epoch: u64) -> sb_key {
     derive(cluster_key, b"switchback cookie v1", epoch)
 }
 
+/// The key under the codes and tags in cookies.
+pub fn session_key(cluster_key: &[u8; 32]) -> sb_key {
+    derive(cluster_key, b"switchback session v1", 0)
+}
+
 fn derive(cluster_key: &[u8; 32], purpose: &[u8], epoch: u64) -> sb_key {
     let mut out = [0; 16];
     Hkdf::<Sha256>::new(None, cluster_key)

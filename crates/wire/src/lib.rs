@@ -13,6 +13,7 @@ pub mod keys;
 pub mod packet;
 mod plain;
 pub mod report;
+pub mod session;
 
 pub use generated::*;
 pub use plain::{Plain, bytes_of, read_from};

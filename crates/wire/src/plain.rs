@@ -32,6 +32,7 @@ plain!(
     sb_record,
     sb_node_settings,
     sb_owned,
+    sb_persistence,
     sb_closed,
     sb_second,
     sb_load,

@@ -185,7 +185,7 @@ struct HandoffCase {
     inner: Packet,
     outer_v6: bool,
     key: (u64, u64),
-    option: [u8; 32],
+    option: [u8; size_of::<sb_option>()],
     before: Vec<u8>,
 }
 

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use switchback_config::Cluster;
 use switchback_http::Body;
-use switchback_switch::explain::{Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then};
+use switchback_switch::explain::{
+    Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
+};
 
 use super::text::{caret, conditions};
 use super::{Begins, Explained};
@@ -59,8 +61,27 @@ fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
         "line": request.line.escape_ascii().to_string(),
         "service": service.name,
         "routes": routes.collect::<Vec<_>>(),
+        "session": request.session.as_ref().map(|read| session(cluster, read)),
         "outcome": outcome,
         outcome: details,
+    })
+}
+
+/// Without the cluster's key, what the cookies name is not known.
+fn session(cluster: &Cluster, session: &SessionRead) -> Value {
+    let persistence = cluster.pools[session.pool].persistence.as_ref();
+    let (names, node) = match session.names {
+        Names::Nothing => ("nothing", None),
+        Names::Node(node) => ("node", Some(&cluster.nodes[node].name)),
+        Names::Gone => ("gone", None),
+    };
+    json!({
+        "persistence": persistence.map(|persistence| persistence.mode.to_string()),
+        "strict": persistence.is_some_and(|persistence| persistence.strict),
+        "key_known": session.readable,
+        "names": names,
+        "node": node,
+        "cookies_ignored": session.ignored,
     })
 }
 
@@ -78,11 +99,13 @@ fn forwarded(cluster: &Cluster, forwarded: &Forwarded) -> Value {
         Err(Slow::NoAutomaton) => json!({ "reason": "no_automaton" }),
         Err(Slow::TooLong) => json!({ "reason": "too_long" }),
         Err(Slow::Route) => json!({ "reason": "route" }),
+        Err(Slow::Session) => json!({ "reason": "session" }),
         Err(Slow::Unknown(place)) => json!({ "reason": "unknown", "place": self::place(place) }),
     };
     let (flow, from) = match forwarded.flow {
         Flow::New => ("new", None),
         Flow::Stays => ("stays", None),
+        Flow::Anew => ("anew", None),
         Flow::Moves(from) => ("moves", Some(name(from))),
     };
     let then = match forwarded.then {

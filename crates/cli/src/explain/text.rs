@@ -1,9 +1,9 @@
 //! Explanations for people.
 
-use switchback_config::{Balance, Cluster, PolicyKind, Route};
+use switchback_config::{Balance, Cluster, PersistenceMode, PolicyKind, Route};
 use switchback_http::Body;
 use switchback_switch::explain::{
-    Connection, Explanation, Flow, Forwarded, Outcome, Place, Refusal, Slow, Then,
+    Connection, Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
 };
 
 use super::{Begins, Explained};
@@ -73,8 +73,11 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
         };
         lines.add(&format!("route {}", index + 1), what);
     }
+    if let Some(session) = &request.session {
+        self::session(lines, cluster, session, &request.outcome);
+    }
     match &request.outcome {
-        Outcome::Forwarded(forwarded) => self::forwarded(lines, cluster, forwarded),
+        Outcome::Forwarded(forwarded) => self::forwarded(lines, cluster, forwarded, request.session.as_ref()),
         Outcome::Answered { status, location: Some(location) } => {
             lines.add("redirect", format!("the switch answers {status} and ends the connection"));
             lines.add("Location", location);
@@ -100,14 +103,56 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
     }
 }
 
-fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
+/// What the pool's sessions go by, what the request says of its own, and where that leads.
+fn session(lines: &mut Lines, cluster: &Cluster, session: &SessionRead, outcome: &Outcome) {
+    let pool = &cluster.pools[session.pool];
+    let Some(persistence) = &pool.persistence else { return };
+    let by_cookie = !matches!(persistence.mode, PersistenceMode::Hash(_));
+    let node = match outcome {
+        Outcome::Forwarded(forwarded) => Some(forwarded.node),
+        _ => None,
+    };
+    let leads = match (node, session.names) {
+        (Some(node), Names::Node(wanted)) if node == wanted => ", which gets it".to_owned(),
+        (Some(node), Names::Node(_)) => {
+            format!(", which cannot serve: until it can, the session is with {}", cluster.nodes[node].name)
+        }
+        (Some(node), Names::Gone) => format!(": the session is with {} now", cluster.nodes[node].name),
+        (None, Names::Node(_) | Names::Gone) if persistence.strict => {
+            ", and it may go nowhere else".to_owned()
+        }
+        (None, Names::Node(_)) => ", which cannot serve, and no other can".to_owned(),
+        (None, Names::Gone) => ", and no other can serve".to_owned(),
+        (_, Names::Nothing) => String::new(),
+    };
+    let says = match session.names {
+        _ if by_cookie && !session.readable => {
+            "what its cookies say cannot be told without the cluster's key".to_owned()
+        }
+        Names::Nothing if by_cookie => "no cookie names a node".to_owned(),
+        Names::Nothing => "it has none".to_owned(),
+        Names::Node(node) if by_cookie => format!("a cookie names {}{leads}", cluster.nodes[node].name),
+        Names::Node(node) => format!("it belongs to {}{leads}", cluster.nodes[node].name),
+        Names::Gone => format!("a cookie names a node that has left the pool{leads}"),
+    };
+    lines.add("session", format!("{persistence}: {says}"));
+    if session.ignored > 0 && session.readable {
+        let cookies = if session.ignored == 1 { "cookie is" } else { "cookies are" };
+        lines.add("", format!("{} {cookies} ignored: forged or damaged", session.ignored));
+    }
+}
+
+fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, session: Option<&SessionRead>) {
     let pool = &cluster.pools[forwarded.pool];
     let node = &cluster.nodes[forwarded.node].name;
     let nodes = pool.nodes.iter().map(|&index| &cluster.nodes[index]);
     let nodes: Vec<_> = nodes.map(|node| format!("{} (weight {})", node.name, node.weight)).collect();
     lines.add("pool", format!("{}: {}", pool.name, nodes.join(", ")));
     let state = "if nothing but what is shown here came before; a running switch has its own state";
+    let has_session = session.is_some_and(|session| session.names != Names::Nothing);
+    let state = if has_session { "because of its session" } else { state };
     let chosen = match forwarded.flow {
+        Flow::Anew => format!("{node}, which has the connection for another pool and adopts it anew"),
         Flow::New => format!("{node}, {state}"),
         Flow::Stays => format!("{node}, because it has the connection"),
         Flow::Moves(from) => {
@@ -117,7 +162,9 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
     };
     let by =
         if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
-    lines.add("policy", format!("{}: {}{by}", pool.policy, in_words(pool.policy)));
+    if !has_session {
+        lines.add("policy", format!("{}: {}{by}", pool.policy, in_words(pool.policy)));
+    }
     lines.add("node", chosen);
     decided(lines, cluster, forwarded);
     let end = |what: &str| match forwarded.end {
@@ -156,6 +203,10 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
             lines.add_place(place);
             return;
         }
+        (Err(Slow::Session), ..) => {
+            format!("{by_l7}: XDP does not read what says which node has the session")
+        }
+        (Ok(()), Flow::Anew, _) => format!("{by_l7}: the node has the connection for another pool"),
         (Ok(()), Flow::New, _) => {
             format!(
                 "{by_l7}, as a connection's first request; in XDP later on, if a node of the pool has it then"
@@ -165,6 +216,7 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
             let (pool, name) = (&cluster.pools[forwarded.pool], &cluster.nodes[from].name);
             let why = match pool.balance {
                 _ if !pool.nodes.contains(&from) => "is not in the pool",
+                _ if pool.persistence.is_some() => "is not the one that has the session, or is drained",
                 Balance::Request => "is not the one that the policy chooses for this request",
                 Balance::Connection => "is drained",
             };
@@ -225,4 +277,108 @@ fn printable_start(bytes: &[u8]) -> String {
 pub fn caret(place: &Place) -> (String, usize) {
     let before = place.line[..place.column].escape_ascii().to_string();
     (place.line.escape_ascii().to_string(), before.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use switchback_config::ClusterKey;
+    use switchback_switch::explain::Explainer;
+    use switchback_wire::{address_bytes, keys, sb_flow, session};
+
+    use super::super::json;
+    use super::*;
+
+    fn config(persistence: &str) -> String {
+        format!(
+            "[cluster]\nkey_file = \"key\"\n\
+             [[node]]\nname = \"n1\"\naddress = \"192.0.2.21\"\n\
+             [[node]]\nname = \"n2\"\naddress = \"192.0.2.22\"\ndrain = true\n\
+             [[pool]]\nname = \"web\"\nnodes = [\"n1\", \"n2\"]\npolicy = \"random\"\n\
+             [pool.persistence]\n{persistence}\n\
+             [[service]]\nname = \"s\"\nlisten = [\"192.0.2.100:80\"]\n[[service.route]]\npool = \"web\"\n"
+        )
+    }
+
+    /// As text, and the request of the JSON.
+    fn explain(persistence: &str, key: bool, field: &str) -> (String, serde_json::Value) {
+        let keys = |_: &Path| Ok(if key { vec![ClusterKey::from_bytes([7; 32])] } else { Vec::new() });
+        let cluster =
+            switchback_config::parse(&config(persistence), Path::new("cluster.toml"), keys).unwrap();
+        let mut explainer = Explainer::new(cluster);
+        let flow = sb_flow {
+            client: address_bytes("198.51.100.1".parse().unwrap()),
+            vip: address_bytes("192.0.2.100".parse().unwrap()),
+            client_port: 40000u16.to_be(),
+            vip_port: 80u16.to_be(),
+        };
+        let mut connection = Connection::new(flow, 0);
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n");
+        connection.data(&mut explainer, head.as_bytes());
+        let explained = [Explained { connection, begins: Begins::Given, missing: None }];
+        let value = json::render(explainer.cluster(), &explained);
+        (render(explainer.cluster(), &explained), value["connections"][0]["requests"][0].clone())
+    }
+
+    #[test]
+    fn a_session_is_told_with_where_it_leads() {
+        let key = keys::session_key(&[7; 32]);
+        let codes = session::node_codes(&key, "web", &["n1", "n2"]);
+        let name = |node: usize| {
+            let name = session::rewritten(session::pool_codes(&key, &["web"])[0], codes[node]);
+            format!("Cookie: {}D=1", String::from_utf8(name.to_vec()).unwrap())
+        };
+        let rewrite = "mode = \"rewrite\"\ncookie = \"PHPSESSID\"";
+        let strict = format!("{rewrite}\nsticky = \"strict\"");
+        let prefer = "session   rewrite PHPSESSID, sticky prefer: ";
+        for (persistence, has_key, field, line) in [
+            (rewrite, true, String::new(), format!("{prefer}no cookie names a node")),
+            (rewrite, true, name(0), format!("{prefer}a cookie names n1, which gets it")),
+            (
+                rewrite,
+                true,
+                name(1),
+                format!(
+                    "{prefer}a cookie names n2, which cannot serve: until it can, the session is with n1"
+                ),
+            ),
+            (
+                &strict,
+                true,
+                name(1),
+                "session   rewrite PHPSESSID, sticky strict: a cookie names n2, and it may go nowhere else"
+                    .to_owned(),
+            ),
+            (
+                rewrite,
+                false,
+                name(0),
+                format!("{prefer}what its cookies say cannot be told without the cluster's key"),
+            ),
+            (
+                rewrite,
+                true,
+                format!("{}; {}", name(0), name(1)[8..].replace("D=", "X=")),
+                "1 cookie is ignored: forged or damaged".to_owned(),
+            ),
+            (
+                "mode = \"hash\"\nhash = \"header x-user\"",
+                true,
+                String::new(),
+                "session   hash header x-user, sticky prefer: it has none".to_owned(),
+            ),
+        ] {
+            let field = if field.is_empty() { field } else { field + "\r\n" };
+            let (text, _) = explain(persistence, has_key, &field);
+            assert!(text.lines().any(|shown| shown.trim_start() == line), "{line:?} is not in\n{text}");
+        }
+        let (_, value) = explain(rewrite, true, &format!("{}\r\n", name(1)));
+        let expected = serde_json::json!({
+            "persistence": "rewrite PHPSESSID", "strict": false, "key_known": true, "names": "node", "node": "n2",
+            "cookies_ignored": 0,
+        });
+        assert_eq!(value["session"], expected);
+        assert_eq!(value["forwarded"]["automaton"]["why_not"]["reason"], "session");
+    }
 }

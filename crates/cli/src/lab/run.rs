@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use switchback_lab::Error;
-use switchback_lab::experiment::{accept_queue, proxies};
+use switchback_lab::experiment::{accept_queue, proxies, session_cost};
 
 use crate::failure::Failure;
 
@@ -17,6 +17,7 @@ const INTERRUPTED: u8 = 130;
 pub enum Run {
     Proxies(Proxies),
     AcceptQueue(AcceptQueue),
+    SessionCost(SessionCost),
 }
 
 impl Run {
@@ -24,6 +25,7 @@ impl Run {
         match self {
             Run::Proxies(command) => command.run(),
             Run::AcceptQueue(command) => command.run(),
+            Run::SessionCost(command) => command.run(),
         }
     }
 }
@@ -107,6 +109,40 @@ impl AcceptQueue {
         results.plot_png(&picture)?;
         eprintln!("{} written", picture.display());
         Ok(())
+    }
+}
+
+/// Measure what session persistence costs nodes and switch
+///
+/// The same requests and responses with each mode and without, in turn. Prints a Markdown table; the output directory gets
+/// session-cost.md, with facts about the machine, and session-cost.csv with every single measurement. Needs root, nginx
+/// and wrk.
+#[derive(Args)]
+pub struct SessionCost {
+    /// How long each load lasts
+    #[arg(long, default_value_t = session_cost::DEFAULT_SECONDS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How often each load is repeated
+    #[arg(long, value_name = "N", default_value_t = session_cost::DEFAULT_REPETITIONS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = "bench-out")]
+    output: PathBuf,
+}
+
+impl SessionCost {
+    fn run(self) -> Result<(), Failure> {
+        let options = session_cost::Options {
+            seconds: self.seconds,
+            repetitions: self.repetitions,
+            program: own_program()?,
+        };
+        let results = session_cost::run(&options, &mut show_progress).map_err(failure)?;
+        print!("{}", results.table());
+        let files = [("session-cost.csv", results.csv()), ("session-cost.md", results.markdown())];
+        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))
     }
 }
 

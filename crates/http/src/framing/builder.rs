@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use switchback_wire::SB_FRAMING_STATES;
 
-use super::{CHUNK, CHUNK_BEGINS, GO, HEX, LOST, REJECT, Table};
+use super::{CHUNK, CHUNK_BEGINS, DECIMAL, GO, HEAD_ENDS, HEX, LENGTH, NONE, OTHER, REJECT, TEXT, Table};
 use crate::table::{self, TOKEN};
 use crate::{Reject, fields};
 
@@ -31,10 +31,29 @@ pub(super) fn only(byte: u8, cell: u16, otherwise: Reject) -> impl Fn(u8) -> u16
     move |c| if c == byte { cell } else { reject(otherwise) }
 }
 
+/// The row of a state in a line of any text, which goes on in `more`, up to its end in `before_lf`.
+pub(super) fn rest_of_line(more: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
+    move |c| match c {
+        b'\r' => cell(GO, before_lf),
+        b'\n' => reject(Reject::BareLf),
+        0 => reject(Reject::InvalidFieldValue),
+        _ => cell(GO, more),
+    }
+}
+
+/// The row of a state in which nothing but `blanks`, the state of blanks, comes up to the line's end.
+pub(super) fn value_ends(blanks: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
+    move |c| match c {
+        b' ' | b'\t' => cell(GO, blanks),
+        b'\r' => cell(GO, before_lf),
+        _ => reject(Reject::InvalidFieldValue),
+    }
+}
+
 impl Builder {
     pub(super) fn new() -> Self {
         let cells = vec![reject(Reject::InvalidFieldName); SB_FRAMING_STATES as usize * 256];
-        Builder { cells, next: LOST + 1 }
+        Builder { cells, next: OTHER + 1 }
     }
 
     /// New states.
@@ -93,14 +112,42 @@ impl Builder {
         self.fill(data_lf, only(b'\n', cell(GO, CHUNK), Reject::InvalidChunkEnd));
     }
 
+    /// The fields of a head, up to its end. `line_lf` becomes the state before the line feed of any line,
+    /// also of the first, which is made elsewhere and ends there or in `TEXT`. `known` are names of interest
+    /// besides Content-Length, with the cells of their colons. Other lines go on in `TEXT` from the first
+    /// character that shows them to be others, so what is wrong in the rest of such a name is not seen.
+    pub(super) fn head(&mut self, line_lf: u16, known: &[(&'static [u8], u16)]) {
+        let [fields, head_lf, length, digits, blanks] = self.states();
+        let content_length = [(&b"content-length"[..], cell(LENGTH, length))];
+        let known: BTreeMap<_, _> = known.iter().copied().chain(content_length).collect();
+        let names: Vec<_> = known.keys().copied().collect();
+        let any = cell(GO, TEXT);
+        self.names(fields, GO, &names, TEXT, |name| known.get(name).copied().unwrap_or(any));
+        self.set(fields, b'\r', cell(GO, head_lf));
+        self.fill(head_lf, only(b'\n', cell(HEAD_ENDS, NONE), Reject::BareCr));
+        self.fill(TEXT, rest_of_line(TEXT, line_lf));
+        self.fill(line_lf, only(b'\n', cell(GO, fields), Reject::BareCr));
+
+        self.fill(length, |c| match c {
+            b' ' | b'\t' => cell(GO, length),
+            b'0'..=b'9' => cell(DECIMAL, digits),
+            _ => reject(Reject::InvalidContentLength),
+        });
+        let ends = value_ends(blanks, line_lf);
+        self.fill(digits, |c| if c.is_ascii_digit() { cell(DECIMAL, digits) } else { ends(c) });
+        self.fill(blanks, ends);
+    }
+
     /// Names of fields, each a token and a colon, that begin in `start`. Their characters have `action`.
     /// `colon` is the cell of the colon after one of `known`, which are in lower case and mean upper case as
-    /// well, or after an empty name that stands for any other.
+    /// well, or after an empty name that stands for any other. A character that makes it another name leads
+    /// to `unknown`, whose row is not filled.
     pub(super) fn names(
         &mut self,
         start: u16,
         action: u16,
         known: &[&'static [u8]],
+        unknown: u16,
         colon: impl Fn(&[u8]) -> u16,
     ) {
         let mut beginnings: BTreeMap<&[u8], u16> = BTreeMap::new();
@@ -112,7 +159,6 @@ impl Builder {
                 });
             }
         }
-        let [unknown] = self.states();
         let row = |beginning: &[u8], c: u8| {
             if !table::is(TOKEN, c) {
                 return reject(fields::not_a_name(c, beginning.is_empty()));
@@ -125,10 +171,5 @@ impl Builder {
             self.fill(state, |c| row(beginning, c));
             self.set(state, b':', colon(if known.contains(beginning) { beginning } else { b"" }));
         }
-        self.fill(unknown, |c| match c {
-            b':' => colon(b""),
-            _ if table::is(TOKEN, c) => cell(action, unknown),
-            _ => reject(fields::not_a_name(c, false)),
-        });
     }
 }

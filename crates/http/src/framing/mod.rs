@@ -1,11 +1,12 @@
-//! Where messages end, told byte by byte (RFC 9112 sections 6.3 and 7.1).
+//! Where messages end, told byte by byte (RFC 9112 sections 6.3 and 7.1), and where a cookie's name is.
 //!
-//! The switch follows the chunked bodies of requests, a node follows the responses of its servers, and both
-//! do so in BPF programs, a packet at a time: nothing of a message is kept but how far it has been followed
-//! ([`sb_framing`]). A parser with a branch for each case of the grammar would be more than the verifier can
-//! look through, and there would be one in C and one in Rust to disagree. So the grammar is a table, made
-//! here by [`requests()`] and [`responses()`], and what walks it has few rules. They are written twice, in
-//! [`Table::follow`] and in `crates/wire/bpf/framing.h`.
+//! The switch follows the chunked bodies of requests. A node follows the responses of its servers and, where
+//! it changes the names of cookies, the requests too. Both do so in BPF programs, a packet at a time: nothing
+//! of a message is kept but how far it has been followed ([`sb_framing`]). A parser with a branch for each
+//! case of the grammar would be more than the verifier can look through, and there would be one in C and one
+//! in Rust to disagree. So the grammar is a table, made here by [`requests()`] and [`responses()`], and what
+//! walks it has few rules. They are written twice, in [`Table::follow_names`] and in
+//! `crates/wire/bpf/framing.h`.
 //!
 //! A table has a row for each of `SB_FRAMING_STATES` states and a cell in it for each byte. A cell has an
 //! action (`sb_framing_action`) in its high byte and the next state in its low byte. To go on:
@@ -13,7 +14,15 @@
 //! 1. In `SB_FRAMING_NONE` the message is over, in `SB_FRAMING_LOST` nothing more can be said about it: stop.
 //! 2. If the state has `SB_FRAMING_SKIP`, pass over `left` bytes, or as many as there are, and subtract them
 //!    from `left`. When it is 0, clear the bit; a state of `SB_FRAMING_BODY` then ends the message.
-//! 3. Otherwise take a byte and its cell, go to the cell's state, and do the cell's action:
+//! 3. In `SB_FRAMING_NAME`, where the name of a cookie is expected, the table is not asked. Whoever walks it
+//!    wants to find one name, of which the first `matched` bytes have been seen; the next byte is `c`, and
+//!    the first of these that applies is done:
+//!    - `matched` is 0 and `c` is a blank (space or tab): pass over it.
+//!    - The whole name has matched, is not empty, and `c` is `=`: the name is *found*, and whoever walks is
+//!      told where the `=` is. `matched` becomes 0, the state `OTHER`, and `c` is still to be read.
+//!    - `c` is the next byte of the name: pass over it and add 1 to `matched`.
+//!    - Otherwise it is another name: `matched` becomes 0, the state `OTHER`, and `c` is still to be read.
+//! 4. Otherwise take a byte and its cell, go to the cell's state, and do the cell's action:
 //!    - `GO`: nothing else.
 //!    - `REJECT` rejects. The low byte is not a state but the reason's [`Reject::index`].
 //!    - `HEX` rejects if `left` is 2^59 or more; else `left` becomes 16 `left` plus the digit.
@@ -28,17 +37,22 @@
 //!    - `ENDS`: the message ends.
 //!    - `CLOSE` sets `HAS_CLOSE`: the server says that the connection ends with the message.
 //!
-//! A message that ends leaves `state`, `left`, `status` and `flags` at 0. `allowed` stays what it is: whoever
-//! begins a message sets it, to `u64::MAX` for any length. After a rejection the state is `LOST`.
+//! In `TEXT` and `OTHER` every byte from space up leaves the state as it is, but `;` in `OTHER`, so C passes
+//! over such bytes without the table.
 //!
-//! `HEAD_ENDS` comes after the head of a response, and the first of these that applies decides (RFC 9112
-//! section 6.3):
+//! A message that ends leaves `state`, `left`, `status`, `flags` and `matched` at 0. `allowed` stays what it
+//! is: whoever begins a message sets it, to `u64::MAX` for any length. After a rejection the state is `LOST`.
 //!
+//! `HEAD_ENDS` comes after a head, and the first of these that applies decides (RFC 9112 section 6.3):
+//!
+//! 0. The status is 0, so it is a request: with both of `HAS_LENGTH` and `HAS_CHUNKED` the state becomes
+//!    `LOST`, with `HAS_CHUNKED` `CHUNK`, and with a `left` above 0 `BODY` with `SKIP`; else the message
+//!    ends.
 //! 1. The status is 101: the state becomes `LOST`. Another protocol follows.
 //! 2. The status is below 200, an interim response: `status`, `left` and `flags` become 0, the state `HEAD`.
 //! 3. The request was HEAD, or the status is 204 or 304: the message ends.
-//! 4. Both of `HAS_LENGTH` and `HAS_CHUNKED` are set, or neither: the state becomes `LOST`. The server contradicts itself, or it ends the
-//!    response by closing the connection.
+//! 4. Both of `HAS_LENGTH` and `HAS_CHUNKED` are set, or neither: the state becomes `LOST`. The server
+//!    contradicts itself, or it ends the response by closing the connection.
 //! 5. It is `HAS_CHUNKED`: the state becomes `CHUNK`.
 //! 6. `left` is 0: the message ends. Otherwise the state becomes `BODY` with `SKIP`.
 
@@ -51,8 +65,8 @@ use std::sync::LazyLock;
 use switchback_wire::sb_framing_action::*;
 use switchback_wire::{
     SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_HAS_CHUNKED, SB_FRAMING_HAS_CLOSE, SB_FRAMING_HAS_LENGTH,
-    SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_TRAILER,
-    SB_FRAMING_TRAILER_MAX, sb_framing,
+    SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER, SB_FRAMING_SKIP,
+    SB_FRAMING_TEXT, SB_FRAMING_TRAILER, SB_FRAMING_TRAILER_MAX, sb_framing,
 };
 
 use crate::{Body, Limits, Reject};
@@ -63,6 +77,9 @@ const CHUNK: u16 = SB_FRAMING_CHUNK as u16;
 const TRAILER: u16 = SB_FRAMING_TRAILER as u16;
 const BODY: u16 = SB_FRAMING_BODY as u16;
 const LOST: u16 = SB_FRAMING_LOST as u16;
+const TEXT: u16 = SB_FRAMING_TEXT as u16;
+const NAME: u16 = SB_FRAMING_NAME as u16;
+const OTHER: u16 = SB_FRAMING_OTHER as u16;
 const SKIP: u16 = SB_FRAMING_SKIP as u16;
 
 const HAS_LENGTH: u8 = SB_FRAMING_HAS_LENGTH as u8;
@@ -82,15 +99,19 @@ const HEAD_ENDS: u16 = SB_FRAMING_HEAD_ENDS as u16;
 const ENDS: u16 = SB_FRAMING_ENDS as u16;
 const CLOSE: u16 = SB_FRAMING_CLOSE as u16;
 
-/// The automaton for chunked bodies of requests, as strict as heads are. It begins in `SB_FRAMING_CHUNK`.
+/// The automaton for requests. A whole one begins in `SB_FRAMING_HEAD`, a chunked body in `SB_FRAMING_CHUNK`.
 ///
-/// The trailer section can have `SB_FRAMING_TRAILER_MAX` bytes before the line feed at its end.
+/// Chunked bodies are read as strictly as [`parse_head`](crate::parse_head) reads heads, and the trailer
+/// section can have `SB_FRAMING_TRAILER_MAX` bytes before the line feed at its end. The switch has read a
+/// head before, so this reads of it only where it ends, where the body ends, and the names of cookies in
+/// `Cookie`.
 pub fn requests() -> &'static Table {
     static TABLE: LazyLock<Table> = LazyLock::new(requests::table);
     &TABLE
 }
 
-/// The automaton for responses with their bodies; each begins in `SB_FRAMING_HEAD`.
+/// The automaton for responses with their bodies; each begins in `SB_FRAMING_HEAD`. The names of cookies are
+/// those in `Set-Cookie`.
 ///
 /// A client may well read what this rejects, so a rejected response is one whose end cannot be told; the
 /// reason has no further meaning.
@@ -127,6 +148,20 @@ impl Table {
     /// Goes on in `bytes`, which follow those that `framing` has come past. `head` says that the message is a
     /// response to HEAD.
     pub fn follow(&self, framing: &mut sb_framing, bytes: &[u8], head: bool) -> Followed {
+        self.follow_names(framing, bytes, head, b"", &mut |_| {})
+    }
+
+    /// As [`follow`](Table::follow), and tells `found` where cookies called `wanted` are: the index in
+    /// `bytes` of the `=` after the name, which may have begun in earlier bytes. `wanted` is the same for the
+    /// whole message, and no longer than 255 bytes; an empty one is never found.
+    pub fn follow_names(
+        &self,
+        framing: &mut sb_framing,
+        bytes: &[u8],
+        head: bool,
+        wanted: &[u8],
+        found: &mut dyn FnMut(usize),
+    ) -> Followed {
         let mut at = 0;
         loop {
             match framing.state {
@@ -137,6 +172,14 @@ impl Table {
             let Some(&byte) = bytes.get(at) else { return Followed::More };
             if framing.state & SKIP != 0 {
                 at += skip(framing, bytes.len() - at);
+                continue;
+            }
+            if framing.state == NAME {
+                match compare(framing, byte, wanted) {
+                    Compared::Same => at += 1,
+                    Compared::Found => found(at),
+                    Compared::Other => {}
+                }
                 continue;
             }
             // A map that another version has written may say anything.
@@ -176,6 +219,32 @@ fn skip(framing: &mut sb_framing, available: usize) -> usize {
         }
     }
     taken
+}
+
+/// What a byte says of the name of a cookie.
+enum Compared {
+    /// It may be the wanted one; on with the next byte.
+    Same,
+    /// It was the wanted one, and the byte is the `=` after it.
+    Found,
+    /// It is another one.
+    Other,
+}
+
+/// Rule 3.
+fn compare(framing: &mut sb_framing, byte: u8, wanted: &[u8]) -> Compared {
+    let matched = usize::from(framing.matched);
+    if matched == 0 && matches!(byte, b' ' | b'\t') {
+        return Compared::Same;
+    }
+    let is_found = matched == wanted.len() && matched > 0 && byte == b'=';
+    if !is_found && wanted.get(matched) == Some(&byte) {
+        framing.matched += 1;
+        return Compared::Same;
+    }
+    framing.matched = 0;
+    framing.state = OTHER;
+    if is_found { Compared::Found } else { Compared::Other }
 }
 
 /// Does what a cell says of `byte`.
@@ -229,16 +298,25 @@ fn set_once(framing: &mut sb_framing, flag: u8, otherwise: Reject) -> Result<(),
     Ok(())
 }
 
-/// RFC 9112 section 6.3: how the end of the response is found.
+/// RFC 9112 section 6.3: how the end of the message is found.
 fn head_ends(framing: &mut sb_framing, head: bool) {
     match (framing.status, framing.flags & !HAS_CLOSE) {
+        (0, 0) => begin(framing, NONE),
+        (0, _) => body_begins(framing),
         (101, _) => framing.state = LOST,
         (..200, _) => begin(framing, HEAD),
         (204 | 304, _) => begin(framing, NONE),
         _ if head => begin(framing, NONE),
-        (_, HAS_CHUNKED) => framing.state = CHUNK,
-        (_, HAS_LENGTH) if framing.left == 0 => begin(framing, NONE),
-        (_, HAS_LENGTH) => framing.state = BODY | SKIP,
+        _ => body_begins(framing),
+    }
+}
+
+/// The message has a body, if its fields say of which length.
+fn body_begins(framing: &mut sb_framing) {
+    match framing.flags & !HAS_CLOSE {
+        HAS_CHUNKED => framing.state = CHUNK,
+        HAS_LENGTH if framing.left == 0 => begin(framing, NONE),
+        HAS_LENGTH => framing.state = BODY | SKIP,
         _ => framing.state = LOST,
     }
 }
@@ -255,15 +333,33 @@ mod tests {
     fn cells_lead_to_states_with_a_way_on_or_reject_with_a_reason() {
         for table in [requests(), responses()] {
             let rows: Vec<_> = table.cells().chunks_exact(256).collect();
+            let has_row = |state: usize| rows[state].iter().any(|cell| cell >> 8 != REJECT);
             assert_eq!(rows.len(), switchback_wire::SB_FRAMING_STATES as usize);
             for &cell in table.cells() {
                 let low = usize::from(cell & 0xff);
                 match cell >> 8 {
                     REJECT => assert!(low < Reject::ALL.len()),
                     HEAD_ENDS | ENDS => {}
-                    GO..=CLOSE => assert!(rows[low].iter().any(|cell| cell >> 8 != REJECT), "{cell:#x}"),
+                    GO..=CLOSE => assert!(low == usize::from(NAME) || has_row(low), "{cell:#x}"),
                     _ => panic!("{cell:#x} has no action"),
                 }
+            }
+            for state in [HEAD, CHUNK, TRAILER, TEXT, OTHER] {
+                assert!(has_row(state.into()), "{state}");
+            }
+            for state in [NONE, BODY, LOST, NAME] {
+                assert!(!has_row(state.into()), "{state}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_framing_h_passes_over_without_a_look_at_the_table_stays_in_its_state() {
+        for table in [requests(), responses()] {
+            for byte in b' '..=0xff {
+                let of = |state: u16| table.cells()[usize::from(state) << 8 | usize::from(byte)];
+                assert_eq!(of(TEXT), TEXT, "{byte:#x}");
+                assert!(byte == b';' || of(OTHER) == OTHER, "{byte:#x}");
             }
         }
     }

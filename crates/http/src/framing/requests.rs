@@ -1,8 +1,9 @@
-//! Chunked bodies of requests: only what every parser reads the same way.
+//! Requests. Their chunked bodies are only what every parser reads the same way. A head comes to this when it
+//! has been read as strictly, so this looks only for its end, for where the body ends, and for cookies.
 
-use super::builder::{Builder, cell, only, reject};
-use super::{COUNT, ENDS, NONE, TRAILER, Table};
-use crate::table::{self, VALUE};
+use super::builder::{Builder, cell, only, reject, rest_of_line};
+use super::{CHUNKED, COUNT, ENDS, GO, HEAD, NAME, NONE, OTHER, TEXT, TRAILER, Table};
+use crate::table::{self, TOKEN, VALUE};
 use crate::{Reject, fields};
 
 /// The names that matter to framing, and those that CGI makes equal to them.
@@ -11,7 +12,8 @@ const KNOWN: &[&[u8]] =
 
 pub(super) fn table() -> Table {
     let mut builder = Builder::new();
-    let [size_lf, value, value_lf, end_lf] = builder.states();
+    head(&mut builder);
+    let [size_lf, name, value, value_lf, end_lf] = builder.states();
 
     builder.chunks(size_lf, |c| {
         reject(match c {
@@ -21,10 +23,15 @@ pub(super) fn table() -> Table {
         })
     });
 
-    builder.names(TRAILER, COUNT, KNOWN, |name| match fields::framing(name) {
+    builder.names(TRAILER, COUNT, KNOWN, name, |name| match fields::framing(name) {
         Ok(None) => cell(COUNT, value),
         Ok(Some(_)) => reject(Reject::ForbiddenTrailer),
         Err(reason) => reject(reason),
+    });
+    builder.fill(name, |c| match c {
+        b':' => cell(COUNT, value),
+        _ if table::is(TOKEN, c) => cell(COUNT, name),
+        _ => reject(fields::not_a_name(c, false)),
     });
     builder.fill(value, |c| match c {
         b'\r' => cell(COUNT, value_lf),
@@ -36,4 +43,20 @@ pub(super) fn table() -> Table {
     builder.set(TRAILER, b'\r', cell(COUNT, end_lf));
     builder.fill(end_lf, only(b'\n', cell(ENDS, NONE), Reject::BareCr));
     builder.table()
+}
+
+fn head(builder: &mut Builder) {
+    let [line_lf] = builder.states();
+    builder.fill(HEAD, |c| match c {
+        b'\r' => reject(Reject::LeadingEmptyLine),
+        c => rest_of_line(TEXT, line_lf)(c),
+    });
+    // With any other last coding than `chunked` it would be no request (RFC 9112 section 6.3), so that there
+    // is one is enough to know.
+    builder.head(line_lf, &[(b"transfer-encoding", cell(CHUNKED, TEXT)), (b"cookie", cell(GO, NAME))]);
+    // RFC 6265 section 4.2: pairs with a semicolon and a space between them.
+    builder.fill(OTHER, |c| match c {
+        b';' => cell(GO, NAME),
+        c => rest_of_line(OTHER, line_lf)(c),
+    });
 }

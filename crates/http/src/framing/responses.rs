@@ -1,8 +1,8 @@
 //! Responses. Servers are trusted to mean well, so this takes more than is taken of requests: any reason
 //! phrase, values, chunk extensions and trailers. What says where a response ends is read as strictly.
 
-use super::builder::{Builder, cell, only, reject};
-use super::{CHUNKED, CLOSE, DECIMAL, ENDS, GO, HEAD, HEAD_ENDS, LENGTH, NONE, STATUS, TRAILER, Table};
+use super::builder::{Builder, cell, only, reject, rest_of_line, value_ends};
+use super::{CHUNKED, CLOSE, ENDS, GO, HEAD, NAME, NONE, OTHER, STATUS, TEXT, TRAILER, Table};
 use crate::Reject;
 
 const VERSION: &[&[u8]] = &[b"H", b"T", b"T", b"P", b"/", b"1", b"."];
@@ -12,11 +12,12 @@ const ENCODING: &[&[u8]] = &[b"cC", b"hH", b"uU", b"nN", b"kK", b"eE", b"dD"];
 
 pub(super) fn table() -> Table {
     let mut builder = Builder::new();
-    let [fields, text, text_lf, head_lf] = builder.states();
+    let [line_lf, encoding, option] = builder.states();
 
     let minor = builder.sequence(HEAD, GO, VERSION, Reject::InvalidVersion);
     let [version_end] = builder.states();
-    // Without a word the connection ends after a response of HTTP/1.0 (RFC 9112 section 9.3); with one it may, too.
+    // Without a word the connection ends after a response of HTTP/1.0 (RFC 9112 section 9.3); with one it
+    // may, too.
     builder.fill(minor, |c| match c {
         b'0' => cell(CLOSE, version_end),
         b'1' => cell(GO, version_end),
@@ -25,45 +26,30 @@ pub(super) fn table() -> Table {
     let code = builder.sequence(version_end, GO, &[b" "], Reject::InvalidVersion);
     let status_end = builder.sequence(code, STATUS, CODE, Reject::InvalidVersion);
     builder.fill(status_end, |c| match c {
-        b' ' => cell(GO, text),
-        b'\r' => cell(GO, text_lf),
+        b' ' => cell(GO, TEXT),
+        b'\r' => cell(GO, line_lf),
         _ => reject(Reject::InvalidVersion),
     });
 
-    let [length, digits, blanks, encoding, option] = builder.states();
-    builder.names(fields, GO, &[b"content-length", b"transfer-encoding", b"connection"], |name| match name {
-        b"content-length" => cell(LENGTH, length),
-        b"transfer-encoding" => cell(CHUNKED, encoding),
-        b"connection" => cell(GO, option),
-        _ => cell(GO, text),
-    });
-    builder.fill(text, rest_of_line(text, text_lf));
-    builder.fill(text_lf, only(b'\n', cell(GO, fields), Reject::BareCr));
-    builder.set(fields, b'\r', cell(GO, head_lf));
-    builder.fill(head_lf, only(b'\n', cell(HEAD_ENDS, NONE), Reject::BareCr));
+    let known: &[(&'static [u8], u16)] = &[
+        (b"transfer-encoding", cell(CHUNKED, encoding)),
+        (b"connection", cell(GO, option)),
+        (b"set-cookie", cell(GO, NAME)),
+    ];
+    builder.head(line_lf, known);
+    // One cookie in each field; what comes after it may look like more, but is not (RFC 6265 section 4.1).
+    builder.fill(OTHER, rest_of_line(OTHER, line_lf));
 
-    builder.fill(length, |c| match c {
-        b' ' | b'\t' => cell(GO, length),
-        b'0'..=b'9' => cell(DECIMAL, digits),
-        _ => reject(Reject::InvalidContentLength),
-    });
-    let value_ends = |c| match c {
-        b' ' | b'\t' => cell(GO, blanks),
-        b'\r' => cell(GO, text_lf),
-        _ => reject(Reject::InvalidFieldValue),
-    };
-    builder.fill(digits, |c| if c.is_ascii_digit() { cell(DECIMAL, digits) } else { value_ends(c) });
-    builder.fill(blanks, value_ends);
     let encoding_end = builder.sequence(encoding, GO, ENCODING, Reject::UnsupportedEncoding);
     builder.set(encoding, b' ', cell(GO, encoding));
     builder.set(encoding, b'\t', cell(GO, encoding));
-    builder.fill(encoding_end, value_ends);
+    builder.fill(encoding_end, value_ends(encoding_end, line_lf));
 
     // RFC 9110 section 7.6.1: a list, in which `close` may be anywhere.
     let [other_option, closes_end] = builder.states();
     let goes_on = |c| match c {
         b',' => cell(GO, option),
-        c => rest_of_line(other_option, text_lf)(c),
+        c => rest_of_line(other_option, line_lf)(c),
     };
     builder.fill(other_option, goes_on);
     let mut state = option;
@@ -79,7 +65,7 @@ pub(super) fn table() -> Table {
     builder.fill(closes_end, |c| match c {
         b' ' | b'\t' => cell(GO, closes_end),
         b',' => cell(CLOSE, option),
-        b'\r' => cell(CLOSE, text_lf),
+        b'\r' => cell(CLOSE, line_lf),
         c => goes_on(c),
     });
 
@@ -99,14 +85,4 @@ pub(super) fn table() -> Table {
     builder.fill(trailer_lf, only(b'\n', cell(GO, TRAILER), Reject::BareCr));
     builder.fill(end_lf, only(b'\n', cell(ENDS, NONE), Reject::BareCr));
     builder.table()
-}
-
-/// The row of a state in a line of any text, which goes on in `more`, up to its end in `before_lf`.
-fn rest_of_line(more: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
-    move |c| match c {
-        b'\r' => cell(GO, before_lf),
-        b'\n' => reject(Reject::BareLf),
-        0 => reject(Reject::InvalidFieldValue),
-        _ => cell(GO, more),
-    }
 }

@@ -5,16 +5,19 @@
 //! with those of another machine or day: all hosts share this machine's CPUs.
 
 pub mod accept_queue;
+mod bpf_time;
 mod by_lot;
 mod cpu;
 mod machine;
 mod open_loop;
 pub mod proxies;
 mod report;
+pub mod session_cost;
 mod statistics;
 mod systems;
 mod wrk;
 
+pub use bpf_time::BpfTime;
 pub use by_lot::dispatch_by_lot;
 pub use cpu::CpuTimes;
 pub use machine::Machine;

@@ -145,7 +145,8 @@ fn load(
     seconds: u32,
 ) -> Result<(LoadResult, Option<CpuTimes>)> {
     let url = format!("http://{}{}", running.address, workload.path);
-    let load = Load { url: &url, connections: workload.connections, close: workload.close, seconds };
+    let load =
+        Load { url: &url, connections: workload.connections, close: workload.close, fields: &[], seconds };
     let before = running.cpu_times()?;
     let result = load.run(lab.client(0))?;
     let after = running.cpu_times()?;

@@ -15,6 +15,8 @@ pub(super) struct Load<'a> {
     pub(super) connections: u32,
     /// Ask for the end of the connection with each request.
     pub(super) close: bool,
+    /// More header fields of each request.
+    pub(super) fields: &'a [String],
     pub(super) seconds: u32,
 }
 
@@ -65,6 +67,7 @@ impl Load<'_> {
         if self.close {
             words.extend(["-H", "Connection: close"]);
         }
+        words.extend(self.fields.iter().flat_map(|field| ["-H", field]));
         words.push(self.url);
         let timeout = SLACK + Duration::from_secs(self.seconds.into());
         parse(&client.run_within(timeout, words)?.success()?)

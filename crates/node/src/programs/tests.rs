@@ -2,6 +2,7 @@
 //! network namespace.
 
 mod bench;
+mod cookies;
 mod counters;
 mod follow;
 mod frames;
@@ -11,3 +12,4 @@ mod load;
 mod outlive;
 mod queue;
 mod second;
+mod wire;

@@ -8,6 +8,7 @@ use switchback_wire::{SB_WINDOW, sb_flow};
 
 use super::held::HeldPacket;
 use super::pending::{Pending, Phase};
+use crate::plan::NodeId;
 
 /// Which budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ fn source(flow: &sb_flow) -> Source {
 /// In the place of a group that is there no more: no plan has so many.
 const GONE: usize = usize::MAX;
 
+/// What a crowded flow waits for.
+fn room(pending: &Pending) -> Room {
+    (pending.request.group, pending.waits_for)
+}
+
 /// Pending flows. One that is being dealt with is taken out and put back.
 #[derive(Debug, Default)]
 pub struct PendingFlows {
@@ -44,11 +50,14 @@ pub struct PendingFlows {
     last_timer: u64,
     cost: usize,
     cost_by_source: HashMap<Source, usize>,
-    /// Flows that wait for a node with room, by group and since when.
-    crowded: BTreeMap<(usize, Timer), sb_flow>,
+    /// Flows that wait for a node with room, by what they wait for and since when.
+    crowded: BTreeMap<(Room, Timer), sb_flow>,
     /// How many wait for a node's word about their adoption, by group and node.
     adopting: Vec<Vec<u32>>,
 }
+
+/// Room for requests of a group at this node, or at any.
+pub type Room = (usize, Option<NodeId>);
 
 /// The number keeps equal deadlines apart.
 type Timer = (Duration, u64);
@@ -64,21 +73,21 @@ impl PendingFlows {
         self.cost
     }
 
-    /// The flow that has waited longest for a node of the group with room.
-    fn first_crowded(&self, group: usize) -> Option<&sb_flow> {
-        let first = (group, (Duration::ZERO, 0));
-        let (_, flow) = self.crowded.range(first..).next().filter(|((other, _), _)| *other == group)?;
+    /// The flow that has waited longest for this room.
+    fn first_crowded(&self, room: Room) -> Option<&sb_flow> {
+        let first = (room, (Duration::ZERO, 0));
+        let (_, flow) = self.crowded.range(first..).next().filter(|((other, _), _)| *other == room)?;
         Some(flow)
     }
 
-    /// Whether requests of the group wait for a node with room.
-    pub fn is_crowded(&self, group: usize) -> bool {
-        self.first_crowded(group).is_some()
+    /// Whether requests wait for this room.
+    pub fn is_crowded(&self, room: Room) -> bool {
+        self.first_crowded(room).is_some()
     }
 
     /// Takes out the one of them that has waited longest.
-    pub fn take_crowded(&mut self, group: usize) -> Option<(sb_flow, Pending)> {
-        let flow = *self.first_crowded(group)?;
+    pub fn take_crowded(&mut self, room: Room) -> Option<(sb_flow, Pending)> {
+        let flow = *self.first_crowded(room)?;
         Some((flow, self.take(&flow)?))
     }
 
@@ -121,7 +130,7 @@ impl PendingFlows {
         }
         match pending.phase {
             Phase::Crowded => {
-                self.crowded.insert((pending.request.group, (pending.born(), timer.1)), flow);
+                self.crowded.insert((room(&pending), (pending.born(), timer.1)), flow);
             }
             Phase::Adopting => self.count_adopting(&pending, |count| *count += 1),
             _ => {}
@@ -143,7 +152,7 @@ impl PendingFlows {
         }
         match pending.phase {
             Phase::Crowded => {
-                self.crowded.remove(&(pending.request.group, (pending.born(), timer.1)));
+                self.crowded.remove(&(room(&pending), (pending.born(), timer.1)));
             }
             Phase::Adopting => self.count_adopting(&pending, |count| *count -= 1),
             _ => {}

@@ -137,6 +137,27 @@ impl Held {
         }
     }
 
+    /// Puts the data from sequence number `start` to `end`, which is all here, into one packet. Where it lies in several,
+    /// what it was cut from becomes shorter and it is a packet of its own, so that no packet becomes longer than the
+    /// network takes.
+    pub fn unite(&mut self, start: u32, end: u32) {
+        let reaches_in = |packet: &HeldPacket| before(start, packet.end()) && before(packet.view.seq, end);
+        let Some(first) = self.packets.iter().position(reaches_in) else { return };
+        let len = self.packets[first..].iter().take_while(|packet| reaches_in(packet)).count();
+        if len == 1 {
+            return;
+        }
+        let parts = &self.packets[first..first + len];
+        let mut united = parts.iter().filter_map(|packet| packet.part(start, end));
+        let Some(mut whole) = united.next() else { return };
+        united.for_each(|part| append(&mut whole.bytes, &mut whole.view, &part.bytes, &part.view));
+        let ahead = parts[0].part(parts[0].view.seq, start);
+        let behind = parts[len - 1].part(end, parts[len - 1].end());
+        let pieces: Vec<HeldPacket> = ahead.into_iter().chain([whole]).chain(behind).collect();
+        self.packets.splice(first..first + len, pieces);
+        self.bytes = self.packets.iter().map(|packet| packet.bytes.len()).sum();
+    }
+
     /// All packets, in order, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut HeldPacket> {
         self.packets.iter_mut()
@@ -217,6 +238,7 @@ pub fn before(a: u32, b: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use switchback_wire::packet::{bare, flags};
     use switchback_wire::{address_bytes, sb_flow};
 
@@ -298,5 +320,54 @@ mod tests {
         let mut held = Held::default();
         held.insert(&packet(10, b"abcdef"), 13);
         assert_eq!(held.stream(13), b"def");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_united_lies_in_one_packet(
+            cuts in prop::collection::vec(0usize..100, 0..12),
+            names in prop::collection::vec((0usize..100, 1usize..33), 1..3),
+            closes in any::<bool>(),
+            seq in any::<u32>(),
+        ) {
+            let text: Vec<u8> = (0..100).collect();
+            let mut cuts = [&cuts[..], &[0, 100]].concat();
+            cuts.sort_unstable();
+            cuts.dedup();
+            let at = |offset: usize| seq.wrapping_add(offset as u32);
+            let packets = cuts.windows(2).map(|cut| packet(at(cut[0]), &text[cut[0]..cut[1]]));
+            let mut packets: Vec<HeldPacket> = packets.collect();
+            if closes {
+                let last = packets.len() - 1;
+                let mut bytes = packets[last].bytes.clone();
+                bytes[packets[last].view.tcp + 13] |= flags::FIN;
+                packets[last] = HeldPacket::new(&bytes).unwrap();
+            }
+            let longest = packets.iter().map(|packet| packet.data().len()).max().unwrap();
+            let mut held = Held::of(packets);
+            // Names do not overlap: the second begins behind the first.
+            let mut from = 0;
+            let mut places = Vec::new();
+            for (gap, len) in names {
+                let (start, end) = ((from + gap).min(100), (from + gap + len).min(100));
+                from = end;
+                held.unite(at(start), at(end));
+                places.push((start, end));
+            }
+            for (start, end) in places {
+                let whole = |packet: &&HeldPacket| {
+                    !before(at(start), packet.view.seq) && !before(packet.end(), at(end))
+                };
+                prop_assert!(start == end || held.iter().filter(whole).count() == 1);
+            }
+            prop_assert_eq!(held.stream(seq), text);
+            prop_assert!(held.iter().all(|packet| packet.data().len() <= longest.max(32)));
+            let ends = held.iter().map(|packet| packet.view.flags & flags::FIN != 0);
+            let ends: Vec<bool> = ends.collect();
+            prop_assert!(ends[..ends.len() - 1].iter().all(|fin| !fin));
+            prop_assert_eq!(ends.last(), Some(&closes));
+            let bytes: usize = held.iter().map(|packet| packet.bytes.len()).sum();
+            prop_assert_eq!(held.bytes(), bytes);
+        }
     }
 }

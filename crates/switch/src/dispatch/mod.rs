@@ -7,6 +7,7 @@
 //! unacknowledged, and sent again until the node answers. The client keeps them too, so losing all this loses nothing.
 
 pub(crate) mod answer;
+mod choice;
 mod flows;
 pub(crate) mod held;
 pub(crate) mod mark;
@@ -22,7 +23,6 @@ mod tests;
 use std::time::Duration;
 
 use switchback_http::{Body, Progress, Reject, Version, parse_head};
-use switchback_policy::Ask;
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind};
 
@@ -67,10 +67,12 @@ enum AtOnce {
 }
 
 /// Where the request of a flow with a node goes.
-enum Next {
+pub(crate) enum Next {
     Stays,
-    /// To another node, this one if the policy has been asked.
+    /// It is adopted anew, by this node if the policy has been asked.
     Leaves(Option<NodeId>),
+    /// Its session's node cannot serve, and it may not go to another one.
+    Nowhere,
 }
 
 /// What a record's connection is to its flow.
@@ -370,7 +372,7 @@ impl Dispatcher {
             return AtOnce::Not(None);
         }
         let end = view.end_seq();
-        let request = match self.judge(flow, &packet[view.data..view.end], entry) {
+        let request = match self.judge(at.now, flow, &packet[view.data..view.end], entry) {
             Verdict::To(request) => request,
             _ => return AtOnce::Not(None),
         };
@@ -378,8 +380,9 @@ impl Dispatcher {
         if after.mode != sb_mode::SB_MODE_TUNNEL as u8 && before(after.next, end) {
             return AtOnce::Not(None);
         }
-        match self.next_node(at, &request, entry.node, None) {
+        match self.next_node(at, &request, entry, None) {
             Next::Stays => {
+                self.stats.cookies_ignored += u64::from(request.cookies_ignored);
                 self.give(&request, entry.node);
                 self.set_entry(flow, &after);
                 let flags = SB_FLAG_REQUEST as u8 | request.flags(true);
@@ -387,30 +390,13 @@ impl Dispatcher {
                 AtOnce::Forwarded
             }
             Next::Leaves(choice) => AtOnce::Not(choice),
-        }
-    }
-
-    /// Where the request of a flow goes that has a node; `choice` is what the policy has said before.
-    fn next_node(&mut self, at: Moment<'_>, request: &Request, node: NodeId, choice: Option<NodeId>) -> Next {
-        match self.plan.keeps(request.group, node) {
-            Some(true) => Next::Stays,
-            Some(false) => Next::Leaves(choice),
-            None => {
-                let ask = Ask { key: request.key, now: at.now };
-                let adopting = self.pending.adopting(request.group);
-                let pick = || self.plan.pick(request.group, &ask, (&[], false), adopting, &mut self.random);
-                // Where every accept queue is full, the flow needs no place in one as long as it stays.
-                match choice.or_else(pick) {
-                    Some(other) if other != node => Next::Leaves(Some(other)),
-                    _ => Next::Stays,
-                }
-            }
+            Next::Nowhere => AtOnce::Not(None),
         }
     }
 
     /// A request goes to a node that has its flow.
     fn give(&mut self, request: &Request, node: NodeId) {
-        self.stats.request(request.service, node);
+        self.stats.request(request, node);
         if let Some(group) = self.plan.group_mut(request.group) {
             group.given(node);
         }
@@ -435,7 +421,13 @@ impl Dispatcher {
     }
 
     /// What is to become of the request at the start of `data`, where the mark of `entry` is.
-    pub(crate) fn judge(&self, flow: &sb_flow, data: &[u8], entry: &sb_flow_entry) -> Verdict {
+    pub(crate) fn judge(
+        &mut self,
+        now: Duration,
+        flow: &sb_flow,
+        data: &[u8],
+        entry: &sb_flow_entry,
+    ) -> Verdict {
         let limits = self.plan.http_limits();
         let refuse = |reject: Reject, head| Verdict::Answer { reply: Reply::Refused(reject), head };
         let head = match parse_head(data, &limits) {
@@ -460,6 +452,8 @@ impl Dispatcher {
                     return Verdict::Answer { reply: Reply::Status(404), head: is_head };
                 };
                 let key = self.plan.key(group, flow, &head);
+                let said = self.plan.read_session(group, flow, &head, now);
+                after.session = said.told;
                 let repeatable = IDEMPOTENT.contains(&head.method) && !head.tunnel && head.body == Body::None;
                 match mark::enter(&mut after, &head, data, &limits) {
                     Ok(()) => Verdict::To(Request {
@@ -469,6 +463,8 @@ impl Dispatcher {
                         last: !head.keep_alive,
                         repeatable,
                         after,
+                        session: said.session,
+                        cookies_ignored: said.ignored,
                     }),
                     Err(reject) => refuse(reject, is_head),
                 }

@@ -9,6 +9,7 @@ use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
 use super::mark;
 use crate::plan::NodeId;
+use crate::sessions::Session;
 
 /// What a pending flow costs besides the bytes of the packets that it holds: up to twice its size in a table that has
 /// just grown, its places in two orders of time, its source's sum, and room for four packets. Measured by VmRSS with
@@ -38,7 +39,7 @@ pub enum Phase {
     Adopting,
     /// CONFIRMED: the node has what has been acknowledged to the client.
     Delivering,
-    /// Any node that can take it.
+    /// Room at the node that has its session, or else at any.
     Crowded,
     /// The client to see the switch's answer.
     Answered(Answer),
@@ -67,6 +68,10 @@ pub struct Request {
     pub repeatable: bool,
     /// The flow's entry when the node that it has now gets the request.
     pub after: sb_flow_entry,
+    /// The session that it belongs to, if it names one.
+    pub session: Option<Session>,
+    /// Its cookies that only look as if they named one.
+    pub cookies_ignored: u16,
 }
 
 impl Request {
@@ -105,6 +110,8 @@ pub struct Pending {
     pub is_second_try: bool,
     /// It has waited for a node with room.
     pub has_waited: bool,
+    /// The node for whose room it waits; None if any will do.
+    pub waits_for: Option<NodeId>,
     /// Set when the switch answers itself as soon as no node speaks on the flow.
     pub reply: Option<Reply>,
     /// The node is to give the flow up although its request is not complete.
@@ -148,12 +155,15 @@ impl Pending {
                 last: false,
                 repeatable: false,
                 after: entry,
+                session: None,
+                cookies_ignored: 0,
             },
             choice: None,
             second: None,
             tried: Vec::new(),
             is_second_try: false,
             has_waited: false,
+            waits_for: None,
             reply: None,
             abort: false,
             failed: false,

@@ -1,8 +1,7 @@
 //! How a pending flow comes closer to what it waits for: packets of its client, and deadlines.
 
-use switchback_policy::Ask;
 use switchback_wire::packet::{TcpView, flags, without_timestamps};
-use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op};
+use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason};
 
 use super::answer::Reply;
 use super::flows::Full;
@@ -10,9 +9,6 @@ use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
 use super::{Dispatcher, Message, Moment, Next, Verdict, mark};
 use crate::plan::NodeId;
-
-/// The longest packet that is sent with a second candidate, in bytes: whatever the link, that fits.
-const SECOND_MAX: usize = 1000;
 
 impl Dispatcher {
     /// A packet of a flow that waits for something. `entry` is the latest that is known of it.
@@ -161,8 +157,11 @@ impl Dispatcher {
                 && data.len() < self.plan.limits.head
                 && !pending.is_all(&data);
             pending.looked_at = data.len();
-            let verdict =
-                if looks_same { Verdict::Incomplete } else { self.judge(flow, &data, &pending.entry) };
+            let verdict = if looks_same {
+                Verdict::Incomplete
+            } else {
+                self.judge(at.now, flow, &data, &pending.entry)
+            };
             match verdict {
                 Verdict::Incomplete if pending.is_all(&data) => {
                     self.refuse(at, flow, pending, Reply::Status(400), false);
@@ -180,15 +179,26 @@ impl Dispatcher {
                 }
                 Verdict::To(request) => {
                     pending.begin(request, at.now);
+                    self.stats.cookies_ignored += u64::from(request.cookies_ignored);
+                    self.keep_name_whole(pending, &data);
                     if !pending.has_node() {
                         self.adopt(at, flow, pending);
                         return;
                     }
                     let choice = pending.choice.take();
-                    if let Next::Leaves(choice) = self.next_node(at, &request, pending.entry.node, choice) {
-                        pending.choice = choice;
-                        self.release(at, flow, pending);
-                        return;
+                    match self.next_node(at, &request, &pending.entry, choice) {
+                        Next::Stays => {}
+                        Next::Leaves(choice) => {
+                            pending.choice = choice;
+                            self.release(at, flow, pending);
+                            return;
+                        }
+                        Next::Nowhere => {
+                            self.stats.sessions_refused += 1;
+                            let head = request.after.heads & 1 == 1;
+                            self.refuse(at, flow, pending, Reply::Status(503), head);
+                            return;
+                        }
                     }
                     self.forward_request(flow, pending);
                     if !self.given(at, pending) {
@@ -302,75 +312,6 @@ impl Dispatcher {
         self.send(message, pending.entry.node, flow, &pending.entry, &view, &bytes);
     }
 
-    /// Chooses a node and gives it the flow. A request for which there is none waits behind those that wait already.
-    pub(super) fn adopt(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let group = pending.request.group;
-        let waits = pending.phase == Phase::Crowded;
-        let is_next = waits || !self.pending.is_crowded(group);
-        match if is_next { self.pick(at, pending) } else { None } {
-            Some(node) => {
-                pending.second = self.second(at, pending, node);
-                if let Some(group) = self.plan.group_mut(group) {
-                    group.adopting(node);
-                }
-                pending.enter_request_at(node);
-                self.set_entry(flow, &pending.entry);
-                pending.wait(at.now, Phase::Adopting);
-                self.send_adopt(flow, pending);
-            }
-            None if pending.is_too_old(at.now, self.plan.limits.wait_timeout) => {
-                let status = if pending.failed { 502 } else { 503 };
-                self.answer(at, flow, pending, &Reply::Status(status));
-            }
-            None if !pending.has_waited && self.pending.all_crowded() >= self.plan.limits.waiting => {
-                self.stats.turned_away += 1;
-                self.answer(at, flow, pending, &Reply::Status(503));
-            }
-            None => {
-                if !pending.has_waited {
-                    self.stats.waited += 1;
-                }
-                pending.has_waited = true;
-                pending.tried.clear();
-                pending.wait_longer(at.now);
-                pending.phase = Phase::Crowded;
-            }
-        }
-    }
-
-    /// There may be room at a node of the group: for those that wait, the oldest first.
-    pub(super) fn admit(&mut self, at: Moment<'_>, group: usize) {
-        while let Some((flow, mut pending)) = self.pending.take_crowded(group) {
-            self.adopt(at, &flow, &mut pending);
-            let waits = pending.phase == Phase::Crowded;
-            self.keep(flow, pending);
-            if waits {
-                break;
-            }
-        }
-    }
-
-    fn pick(&mut self, at: Moment<'_>, pending: &mut Pending) -> Option<NodeId> {
-        let Pending { request, tried, choice, has_waited, .. } = pending;
-        let ask = Ask { key: request.key, now: at.now };
-        let adopting = self.pending.adopting(request.group);
-        let pick = || self.plan.pick(request.group, &ask, (tried, *has_waited), adopting, &mut self.random);
-        choice.take().or_else(pick)
-    }
-
-    /// The node to which `first` may pass the request on: only the first time, so that a node that has passed it on knows
-    /// what is a copy, and only where it is one packet with room for one more option.
-    fn second(&self, at: Moment<'_>, pending: &Pending, first: NodeId) -> Option<NodeId> {
-        let fits = pending.sent.only().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
-        if !fits || pending.has_waited || !pending.tried.is_empty() {
-            return None;
-        }
-        let family = |id| self.plan.node(id).map(|node| node.address.is_ipv4());
-        let group = pending.request.group;
-        let second = self.plan.second(group, first, self.pending.adopting(group), at.now)?;
-        (family(first) == family(second)).then_some(second)
-    }
-
     /// The node that was asked has passed the request on, and its second candidate answers.
     pub(super) fn passed_on(
         &mut self,
@@ -392,7 +333,7 @@ impl Dispatcher {
     }
 
     /// The mark in it is that of the first time, whatever has been forwarded since: a node tells copies by it.
-    fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
+    pub(super) fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
         let entry = pending.request.after;
         let share = self.plan.share(pending.request.group);
         let second = pending.second.and_then(|second| Some(self.plan.node(second)?.address));
@@ -509,9 +450,14 @@ impl Dispatcher {
         reason: u8,
         queue: (u16, u16),
     ) {
-        self.plan.refused(pending.request.group, pending.entry.node, reason, queue, at.now);
-        pending.tried.push(pending.entry.node);
+        let node = pending.entry.node;
+        self.plan.refused(pending.request.group, node, reason, queue, at.now);
         pending.leave_request();
+        if reason == sb_reason::SB_REASON_QUEUE_FULL as u8 && self.is_awaited(pending, node) {
+            self.wait_for_room(at, flow, pending, Some(node));
+            return;
+        }
+        pending.tried.push(node);
         self.adopt(at, flow, pending);
     }
 

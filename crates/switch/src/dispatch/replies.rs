@@ -25,6 +25,7 @@ fn entry_from(option: &sb_option, node: NodeId, next: u32, mode: sb_mode) -> sb_
         mode: if in_body { sb_mode::SB_MODE_TUNNEL } else { mode } as u8,
         requests: u16::from_be(option.requests),
         heads: u32::from_be(option.detail),
+        session: option.session,
         ..Default::default()
     }
 }
@@ -39,7 +40,7 @@ impl Dispatcher {
         if op == sb_op::SB_OP_REPORT {
             self.stats.reports += 1;
             for group in self.plan.report(node, &Report::read(flow, option, &view), at.now) {
-                self.admit(at, group);
+                self.admit(at, group, node);
             }
             return;
         }
@@ -91,11 +92,11 @@ impl Dispatcher {
         let arrived = u32::from_be(option.next);
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
-                self.stats.adopted(pending.request.service, node);
+                self.stats.adopted(&pending.request, node);
                 let index = pending.request.group;
                 if let Some(group) = self.plan.group_mut(index) {
                     group.adopted(node, queue_of(option), at.now);
-                    self.admit(at, index);
+                    self.admit(at, index, node);
                 }
                 // The first packet has arrived with the adoption.
                 if pending.undelivered().len() > 1 {
@@ -140,8 +141,10 @@ impl Dispatcher {
                 self.pass_on(flow, pending);
             }
             (sb_op::SB_OP_BUSY, Phase::Releasing) if reason == sb_reason::SB_REASON_DUPLICATE as u8 => {
-                // The node has the request; it is the flow map that is behind.
+                // The node has the request; it is the flow map that is behind. It has adopted nothing since.
+                let session = pending.entry.session;
                 pending.enter_request();
+                pending.entry.session = session;
                 self.set_entry(flow, &pending.entry);
                 if self.given(at, pending) {
                     self.advance(at, flow, pending);

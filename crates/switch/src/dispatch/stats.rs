@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::answer::Reply;
 use super::flows::Full;
+use super::pending::Request;
 use crate::plan::NodeId;
 
 /// Counts of one node.
@@ -60,6 +61,14 @@ pub struct Stats {
     pub reports: u64,
     /// Idle flows taken from nodes that are draining.
     pub taken_back: u64,
+    /// Requests that went to the node that has their session.
+    pub sessions_kept: u64,
+    /// Requests that went elsewhere, because the node that has their session could not serve.
+    pub sessions_moved: u64,
+    /// Requests answered 503 for the same reason.
+    pub sessions_refused: u64,
+    /// Cookies that look as if they named a session's node and do not.
+    pub cookies_ignored: u64,
 }
 
 impl Stats {
@@ -71,16 +80,22 @@ impl Stats {
         &mut self.nodes[index]
     }
 
-    pub(super) fn request(&mut self, service: usize, node: NodeId) {
+    pub(super) fn request(&mut self, request: &Request, node: NodeId) {
+        let service = request.service;
         if self.services.len() <= service {
             self.services.resize(service + 1, 0);
         }
         self.services[service] += 1;
         self.node(node).requests += 1;
+        match request.session {
+            None => {}
+            Some(session) if session.node == Some(node) => self.sessions_kept += 1,
+            Some(_) => self.sessions_moved += 1,
+        }
     }
 
-    pub(super) fn adopted(&mut self, service: usize, node: NodeId) {
-        self.request(service, node);
+    pub(super) fn adopted(&mut self, request: &Request, node: NodeId) {
+        self.request(request, node);
         self.node(node).adopted += 1;
     }
 

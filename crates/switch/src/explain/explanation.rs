@@ -18,8 +18,36 @@ pub struct Explanation {
     pub service: usize,
     /// The service's routes in order, up to the one that takes the request: why it does not, or None.
     pub routes: Vec<Option<String>>,
+    /// What it says of its session, if its pool has sessions that stay with their nodes.
+    pub session: Option<SessionRead>,
     /// What the routes lead to.
     pub outcome: Outcome,
+}
+
+/// What a request says of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRead {
+    /// Index in `Cluster::pools`.
+    pub pool: usize,
+    /// Which node has it.
+    pub names: Names,
+    /// How many of its cookies look as if they named a node and are forged or damaged.
+    pub ignored: u16,
+    /// The client's address is all that it depends on.
+    pub by_client: bool,
+    /// The cluster's key is known. Without it, no cookie says anything.
+    pub readable: bool,
+}
+
+/// What a request says of the node that has its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// It belongs to no session.
+    Nothing,
+    /// It is this one, an index in `Cluster::nodes`.
+    Node(usize),
+    /// It is none of the pool's any more.
+    Gone,
 }
 
 /// What the switch does with a request.
@@ -75,7 +103,10 @@ pub enum Flow {
     New,
     /// The same.
     Stays,
-    /// This one, which does not belong to the pool.
+    /// The same, but for another pool: it gives the flow up and adopts it again, because a node that has to do with
+    /// cookies knows one pool for each flow.
+    Anew,
+    /// This one, which is not to have the request.
     Moves(usize),
 }
 
@@ -88,6 +119,8 @@ pub enum Slow {
     TooLong,
     /// The route asks for a header field.
     Route,
+    /// Which node gets it depends on what the automaton does not read.
+    Session,
     /// The automaton does not know what stands here.
     Unknown(Place),
 }

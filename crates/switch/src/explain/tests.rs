@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use switchback_config::Action;
-use switchback_wire::address_bytes;
+use switchback_config::{Action, ClusterKey};
+use switchback_wire::{address_bytes, keys, session};
 
 use super::*;
 use crate::plan::Choice;
@@ -224,4 +224,71 @@ fn a_gap_that_grows_too_long_ends_the_reading() {
     }
     connection.packet(&mut explainer, &packet(text.len(), b"f\r\n"));
     assert_eq!(connection.finish(&explainer), Some(text.len() as u64));
+}
+
+#[test]
+fn a_session_is_explained_by_its_cookie() {
+    let persistence = "policy = \"round-robin\"\n[pool.persistence]\nmode = \"insert\"\ncookie = \"lb\"\n";
+    let (before, after) = CLUSTER.split_at(CLUSTER.find("name = \"b\"").unwrap());
+    let text = format!("{before}{}", after.replacen("policy = \"round-robin\"\n", persistence, 1));
+    let key = keys::session_key(&[7; 32]);
+    let codes = session::node_codes(&key, "b", &["n2", "n1"]);
+    let value = |code| String::from_utf8(session::inserted_value(&key, "b", code).to_vec()).unwrap();
+    let [second, first] = [codes[0], codes[1]].map(|code| format!("Cookie: lb={}\r\n", value(code)));
+    let left = format!("Cookie: lb={}\r\n", value(session::node_codes(&key, "b", &["n9"])[0]));
+    let ask = |field: &str| format!("GET / HTTP/1.1\r\nHost: www.example.com\r\n{field}\r\n");
+    let of_a = "GET / HTTP/1.1\r\nHost: x\r\nX-Beta: 1\r\n\r\n";
+    let requests = [
+        ask(&first),
+        of_a.to_owned(),
+        ask(&second),
+        ask("Cookie: lb=x\r\n"),
+        ask(""),
+        ask(&first),
+        ask(&left),
+    ];
+    let expected = [
+        (Some((Names::Node(0), 0)), Some((0, Flow::New))),
+        (None, Some((0, Flow::Anew))),
+        (Some((Names::Node(1), 0)), Some((1, Flow::Moves(0)))),
+        (Some((Names::Nothing, 1)), Some((1, Flow::Stays))),
+        (Some((Names::Nothing, 0)), Some((1, Flow::Stays))),
+        (Some((Names::Node(0), 0)), Some((0, Flow::Moves(1)))),
+    ];
+    for (strict, drained) in [(false, false), (false, true), (true, true)] {
+        let mut text = text.clone();
+        if strict {
+            text = text.replace("cookie = \"lb\"", "cookie = \"lb\"\nsticky = \"strict\"");
+        }
+        if drained {
+            text = text.replacen("name = \"n1\"", "name = \"n1\"\ndrain = true", 1);
+        }
+        let made = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
+        let cluster = switchback_config::parse(&text, Path::new("cluster.toml"), made).unwrap();
+        let mut explainer = Explainer::new(cluster);
+        let all = if drained { requests[0].clone() } else { requests.concat() };
+        let explained = explain(&mut explainer, &all);
+        let found = explained.iter().map(|one| {
+            let session = one.session.map(|session| (session.names, session.ignored));
+            let forwarded = match &one.outcome {
+                Outcome::Forwarded(forwarded) => {
+                    assert_eq!(forwarded.express == Err(Slow::Session), session.is_some());
+                    Some((forwarded.node, forwarded.flow))
+                }
+                Outcome::Answered { status: 503, .. } => None,
+                other => panic!("{other:?}"),
+            };
+            (session, forwarded)
+        });
+        let found: Vec<_> = found.collect();
+        match (strict, drained) {
+            (false, false) => {
+                assert_eq!(found[..6], expected);
+                assert_eq!(found[6].0, Some((Names::Gone, 0)));
+            }
+            (false, true) => assert_eq!(found, [(Some((Names::Node(0), 0)), Some((1, Flow::New)))]),
+            _ => assert_eq!(found, [(Some((Names::Node(0), 0)), None)]),
+        }
+        assert!(explained.iter().all(|one| one.session.is_none_or(|session| session.readable)));
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,10 +20,13 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use switchback_runtime::netns_cookie;
+use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
-    NodeCounter, SB_ADOPTING_SLOTS, address_bytes, bytes_of, read_from, sb_adopting, sb_flow, sb_key,
-    sb_load, sb_node_settings, sb_owned,
+    NodeCounter, SB_ADOPTING_SLOTS, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of, read_from,
+    sb_adopting, sb_flow, sb_key, sb_load, sb_node_settings, sb_owned, sb_persistence, sb_session_mode,
 };
+
+use super::frames::{INSERTED, OWN, REWRITTEN};
 
 use crate::machine::monotonic_ns;
 use crate::programs::{attach_tcx, open};
@@ -37,9 +40,13 @@ pub const SECOND: [&str; 2] = ["192.0.2.22", "2001:db8::22"];
 pub const VIPS: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 pub const PORT: u16 = 80;
 pub const SIGN: sb_key = sb_key { k0: 1, k1: 2 };
+/// The server's own cookie where names are rewritten.
+pub const NAME: &[u8] = b"LONGNAMESID";
+/// What is inserted.
+pub const LINE: &[u8] = b"Set-Cookie: SB-web=ownTTTTTTTTTTT; Path=/\r\n";
 /// Only accepted.
 pub const ACCEPT: sb_key = sb_key { k0: 3, k1: 4 };
-const LOOPBACK: u32 = 1;
+pub const LOOPBACK: u32 = 1;
 
 pub fn address(text: &str) -> IpAddr {
     text.parse().expect("an address of these tests")
@@ -57,6 +64,11 @@ pub fn seed() -> u64 {
     setting("SWITCHBACK_FUZZ_SEED").unwrap_or(now.as_nanos() as u64)
 }
 
+pub fn ip(line: &str) {
+    let status = Command::new("ip").args(line.split(' ')).status().expect("ip can be started");
+    assert!(status.success(), "ip {line}");
+}
+
 /// Does the work on a thread in a network namespace of its own.
 pub fn alone(work: impl FnOnce() + Send) {
     let enter = || {
@@ -70,8 +82,7 @@ pub fn alone(work: impl FnOnce() + Send) {
             "addr add 2001:db8::21/128 dev lo nodad",
             "addr add 2001:db8::100/128 dev lo nodad",
         ] {
-            let status = Command::new("ip").args(line.split(' ')).status().expect("ip can be started");
-            assert!(status.success(), "ip {line}");
+            ip(line);
         }
         work();
     };
@@ -168,9 +179,33 @@ impl Bench {
             attach_tcx(&skel.progs.switchback_ingress, LOOPBACK).unwrap(),
             skel.progs.switchback_socket_state.attach().unwrap(),
         ];
+        let sockets = skel.maps.sockets.as_fd().as_raw_fd();
+        skel.progs.switchback_insert.attach_sockmap(sockets).unwrap();
         let bench = Bench { listeners: VIPS.map(listen), raw, _links: links, skel };
         bench.be(NODE[0]);
+        bench.keep_sessions();
         bench
+    }
+
+    /// The pools with sessions.
+    fn keep_sessions(&self) {
+        let mut entry = sb_persistence {
+            mode: sb_session_mode::SB_SESSION_REWRITE as u8,
+            name_len: NAME.len() as u8,
+            line_len: LINE.len() as u16,
+            code: rewritten(REWRITTEN, OWN),
+            name: [0; SB_NAME_MAX as usize],
+            line: [0; SB_SET_COOKIE_MAX as usize],
+        };
+        entry.name[..NAME.len()].copy_from_slice(NAME);
+        entry.line[..LINE.len()].copy_from_slice(LINE);
+        let put = |pool: Code, entry: &sb_persistence| {
+            let key = [pool[0], pool[1], pool[2], 0];
+            self.skel.maps.persistence.update(&key, bytes_of(entry), MapFlags::ANY).unwrap();
+        };
+        put(REWRITTEN, &entry);
+        entry.mode = sb_session_mode::SB_SESSION_INSERT as u8;
+        put(INSERTED, &sb_persistence { code: rewritten(INSERTED, OWN), ..entry });
     }
 
     /// Makes this the node's address.
@@ -191,9 +226,9 @@ impl Bench {
         self.skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).unwrap();
     }
 
-    /// From here on what servers send passes the egress program, too.
-    pub fn attach_egress(&self) -> Link {
-        attach_tcx(&self.skel.progs.switchback_egress, LOOPBACK).unwrap()
+    /// From here on what servers send through the interface passes the egress program, too.
+    pub fn attach_egress(&self, interface: u32) -> Link {
+        attach_tcx(&self.skel.progs.switchback_egress, interface).unwrap()
     }
 
     pub fn flow(&self, flow: &sb_flow) -> Option<sb_owned> {
@@ -231,6 +266,11 @@ impl Bench {
         for slot in 0..SB_ADOPTING_SLOTS {
             self.skel.maps.adopting.update(&slot.to_ne_bytes(), bytes_of(&places), MapFlags::ANY).unwrap();
         }
+    }
+
+    /// How many sockets pass what they write through the program that inserts a cookie.
+    pub fn hooked(&self) -> usize {
+        self.skel.maps.sockets.keys().count()
     }
 
     pub fn forget(&self, flow: &sb_flow) {

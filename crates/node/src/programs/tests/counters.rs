@@ -6,6 +6,7 @@ use NodeCounter::*;
 use nix::sys::socket::{Backlog, listen};
 use sb_op::*;
 use switchback_wire::packet::{TcpView, flags};
+use switchback_wire::session::Code;
 use switchback_wire::*;
 
 use super::bench::*;
@@ -40,6 +41,30 @@ impl Flows<'_> {
         let mut option = known.option(op);
         option.flags |= more as u8;
         self.bench.ingress(&to_us(&known.hand_over(option, data)), 0);
+    }
+
+    /// One that was adopted for a pool with sessions, and its first request has its response.
+    fn in_session(&mut self, pool: Code) -> Known {
+        let mut known = self.next();
+        known.adopt_in_session(self.bench, pool);
+        known.answer();
+        let owned = self.bench.flow(&known.flow).expect("an adopted flow");
+        self.bench.put(&known.flow, &sb_owned { cookies: owned.cookies, ..known.owned() });
+        known
+    }
+
+    fn say_in_session(&self, known: &Known, pool: Code, more: u32, data: &[u8]) {
+        let mut option = known.option(SB_OP_FORWARD);
+        option.flags |= more as u8;
+        option.session = sb_session::new(pool, Some(*b"n01"));
+        self.bench.ingress(&to_us(&known.hand_over(option, data)), 0);
+    }
+
+    /// The server's response to a second request.
+    fn leave_in_session(&self, known: &Known, data: &[u8]) {
+        let owned = self.bench.flow(&known.flow).expect("an adopted flow");
+        let owned = sb_owned { responses: 0, framing: idle(), ..owned };
+        self.leave(known, &owned, data);
     }
 
     fn say_of_answered(&mut self, op: sb_op, more: u32, data: &[u8]) {
@@ -178,6 +203,38 @@ impl Flows<'_> {
                 self.say(&known, SB_OP_ADOPT, 0, REQUEST);
                 let after = bench.flow(&known.flow).expect("it stays");
                 assert_eq!((after.state, after.next), (state, known.seq + 1000), "the later request's entry");
+            }
+            DropBehindGap => {
+                let mut known = self.in_session(REWRITTEN);
+                let option = known.option(SB_OP_FORWARD);
+                known.seq += 1;
+                bench.ingress(&to_us(&known.hand_over(option, b"x")), 0);
+            }
+            CookieRestored => {
+                let known = self.in_session(REWRITTEN);
+                let request = b"GET / HTTP/1.1\r\nCookie: SBrewn01SID=1\r\n\r\n";
+                self.say_in_session(&known, REWRITTEN, SB_FLAG_REQUEST, request);
+            }
+            CookieRewritten => {
+                let known = self.in_session(REWRITTEN);
+                self.leave_in_session(&known, b"HTTP/1.1 200 OK\r\nSet-Cookie: LONGNAMESID=1\r\n");
+            }
+            CookieWaited => {
+                let known = self.in_session(REWRITTEN);
+                self.leave_in_session(&known, b"HTTP/1.1 200 OK\r\nSet-Cookie: LONG");
+            }
+            CookieMissed => {
+                let known = self.in_session(REWRITTEN);
+                let changed = sb_changed { at: [known.ack; 4], count: 4, ..Default::default() };
+                let mut owned =
+                    sb_owned { responses: 0, ..bench.flow(&known.flow).expect("an adopted flow") };
+                owned.cookies.rewritten = changed;
+                self.leave(&known, &owned, b"HTTP/1.1 200 OK\r\nSet-Cookie: LONGNAMESID=1\r\n");
+            }
+            CookieInserted => {
+                let mut known = self.next();
+                known.adopt_in_session(bench, INSERTED);
+                known.answer();
             }
         }
     }

@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
+use switchback_wire::session::Code;
 use switchback_wire::{
     SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, sb_flow,
-    sb_flow_entry, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_shim,
+    sb_flow_entry, sb_framing, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
 };
 
 use super::bench::*;
@@ -16,6 +17,11 @@ pub const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub const SWITCHES: [&str; 2] = ["192.0.2.11", "2001:db8::11"];
 pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 pub const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+/// Pools with sessions: by the server's cookie LONGNAMESID, and by one of ours.
+pub const REWRITTEN: Code = *b"rew";
+pub const INSERTED: Code = *b"ins";
+/// This node in both.
+pub const OWN: Code = *b"own";
 const CLIENTS: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
 /// A client's connection, by IPv6 or IPv4.
@@ -67,6 +73,13 @@ pub fn repair(packet: &mut [u8]) {
     }
 }
 
+/// Whether the checksum of a TCP packet's header and data is right.
+pub fn is_tcp_sealed(packet: &[u8]) -> bool {
+    let Some(view) = TcpView::parse(packet) else { return false };
+    let addresses = if view.tcp == 20 { 12..20 } else { 8..40 };
+    fold(sum(&packet[addresses]) + 6 + (view.end - view.tcp) as u64 + sum(&packet[view.tcp..view.end])) == 0
+}
+
 /// A router's message that a packet of the flow's server is too long, with so much of that packet behind its IP header.
 /// The checksum of the message is wrong.
 pub fn too_long(flow: &sb_flow, seq: u32, len: usize) -> Vec<u8> {
@@ -102,6 +115,11 @@ pub fn add_second(packet: &mut Vec<u8>, second: &sb_second) {
     repair(packet);
 }
 
+/// Between two messages.
+pub fn idle() -> sb_framing {
+    sb_framing { allowed: u64::MAX, ..Default::default() }
+}
+
 /// A flow, with what is to come next of it, and the server's end of its connection.
 pub struct Known {
     pub flow: sb_flow,
@@ -114,6 +132,13 @@ impl Known {
     /// The node adopts the flow with its first request, which the server does not read yet.
     pub fn adopt(&mut self, bench: &Bench) {
         let option = self.option(sb_op::SB_OP_ADOPT);
+        self.socket = Some(bench.adopt(&self.hand_over(option, REQUEST), &self.flow));
+        self.seq = self.seq.wrapping_add(REQUEST.len() as u32);
+    }
+
+    /// Likewise, for a pool of [`Bench::new`] with sessions; the request has no cookie.
+    pub fn adopt_in_session(&mut self, bench: &Bench, pool: Code) {
+        let option = sb_option { session: sb_session::new(pool, None), ..self.option(sb_op::SB_OP_ADOPT) };
         self.socket = Some(bench.adopt(&self.hand_over(option, REQUEST), &self.flow));
         self.seq = self.seq.wrapping_add(REQUEST.len() as u32);
     }

@@ -20,6 +20,9 @@ const ROUND: u64 = 2000;
 /// Nobody listens there.
 const CLOSED_PORT: u16 = 81;
 
+const WITH_COOKIE: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: SBrewxyzSID=1; a=SB\r\n\r\n";
+const SETS_COOKIE: &[u8] = b"HTTP/1.1 200 OK\r\nSet-Cookie: LONGNAMESID=1\r\nContent-Length: 2\r\n\r\nok";
+
 /// A packet and the entry of its flow. Tells itself when a check fails.
 pub struct Case {
     seed: u64,
@@ -50,16 +53,19 @@ impl Drop for Case {
 fn known_flows(bench: &Bench, random: &mut Random) -> Vec<Known> {
     let mut known = Vec::new();
     for v6 in [false, true] {
-        for (port, kind) in (40_000..).zip(["unread", "answered", "closed", "none", "refused"]) {
+        for (port, kind) in (40_000..).zip(["unread", "answered", "closed", "none", "refused", "rewritten", "inserted"]) {
             let vip_port = if kind == "refused" { CLOSED_PORT } else { PORT };
             let flow = flow(v6, port, vip_port);
             let (seq, ack) = (random.next() as u32, random.next() as u32);
             let mut live = Known { flow, seq, ack, socket: None };
-            if !matches!(kind, "none" | "refused") {
-                live.adopt(bench);
+            match kind {
+                "none" | "refused" => {}
+                "rewritten" => live.adopt_in_session(bench, REWRITTEN),
+                "inserted" => live.adopt_in_session(bench, INSERTED),
+                _ => live.adopt(bench),
             }
             match kind {
-                "answered" => live.answer(),
+                "answered" | "inserted" => live.answer(),
                 "closed" => live.socket = None,
                 _ => {}
             }
@@ -77,6 +83,43 @@ fn near(random: &mut Random, to: u32) -> u32 {
     to.wrapping_add(if random.one_in(4) { random.pick(&by) } else { 0 })
 }
 
+fn random_session(random: &mut Random) -> sb_session {
+    let pool = random.pick(&[[0; 3], REWRITTEN, REWRITTEN, REWRITTEN, INSERTED, *b"???"]);
+    sb_session::new(pool, random.pick(&[None, Some(OWN), Some(*b"xyz"), Some(*b"xyz")]))
+}
+
+/// May say anything.
+fn random_changed(random: &mut Random, next: u32) -> sb_changed {
+    let any = random.next();
+    sb_changed {
+        at: std::array::from_fn(|_| near(random, next).wrapping_add(random.below(40) as u32)),
+        undecided: near(random, next),
+        count: random.pick(&[0, 0, 1, 2, 4, 5, 255, any as u8]),
+        tries: random.pick(&[0, 0, 1, 4, 255]),
+        ..Default::default()
+    }
+}
+
+fn random_cookies(random: &mut Random, of: &Known) -> sb_cookies {
+    let any = random.next();
+    let request = sb_framing {
+        left: random.pick(&[0, 0, 1, 100, u64::MAX, any]),
+        allowed: random.pick(&[u64::MAX, 0, any]),
+        state: random.pick(&[0, 0, 1, 5, 7, 8, any as u16, any as u16 & 0x7f | SB_FRAMING_SKIP as u16]),
+        flags: random.below(256) as u8,
+        matched: random.pick(&[0, 1, 8, 11, 255, any as u8]),
+        ..Default::default()
+    };
+    sb_cookies {
+        session: random_session(random),
+        heard: near(random, of.seq),
+        request,
+        restored: random_changed(random, of.seq),
+        rewritten: random_changed(random, of.ack),
+        ..Default::default()
+    }
+}
+
 /// An entry that may say anything that is in range, mostly not far from the truth.
 fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
     let any = random.next();
@@ -86,9 +129,10 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
     let framing = sb_framing {
         left: random.pick(&[0, 0, 1, 2, 1400, u64::from(u32::MAX), 1 << 59, u64::MAX, any]),
         allowed: random.pick(&[u64::MAX, u64::MAX, 0, any]),
-        state: random.pick(&[0, 0, 0, 1, 2, 3, 5, state, state | SB_FRAMING_SKIP as u16]),
+        state: random.pick(&[0, 0, 0, 1, 2, 3, 5, 7, state, state | SB_FRAMING_SKIP as u16]),
         status: random.pick(&[0, 100, 200, 204, any as u16]),
         flags: random.below(8) as u8,
+        matched: random.pick(&[0, 0, 1, 4, 8, 11, 255, any as u8]),
         ..Default::default()
     };
     sb_owned {
@@ -113,6 +157,8 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
         asked: near(random, of.seq),
         again: random.below(2) as u8,
         keeps: random.below(2) as u8,
+        hooked: random.pick(&[0, 0, 1, 2, 3, any as u8]),
+        cookies: random_cookies(random, of),
         ..Default::default()
     }
 }
@@ -126,8 +172,10 @@ fn inner_packet(random: &mut Random, known: &Known, icmp: bool) -> Vec<u8> {
     let tcp_flags =
         random.pick(&[flags::ACK, flags::ACK | flags::PSH, flags::ACK | flags::FIN, flags::RST, any]);
     if !icmp {
-        let len = random.pick(&[0, 0, 1, REQUEST.len(), 1300]);
-        let data: Vec<u8> = REQUEST.iter().copied().cycle().take(len).collect();
+        let len = random.pick(&[0, 0, 1, REQUEST.len(), 30, 1300]);
+        let request = random.pick(&[REQUEST, WITH_COOKIE]);
+        let skipped = random.pick(&[0, 0, 0, 1, 30, 42]);
+        let data: Vec<u8> = request.iter().copied().cycle().skip(skipped).take(len).collect();
         return segment(flow, true, numbers, tcp_flags, stamped, &data);
     }
     let len = random.pick(&[8, 20, 120]);
@@ -185,6 +233,7 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
         mss: random.pick(&[1400, 1400, 536, 535, 0, u16::MAX]).to_be(),
         requests: (any as u16).to_be(),
         detail: random.next() as u32,
+        session: random_session(random),
         ..known.option(SB_OP_ADOPT)
     };
     option.origin = near(random, known.seq).to_be();
@@ -244,8 +293,9 @@ fn plain_frame(random: &mut Random, known: &Known) -> Vec<u8> {
 fn response_frame(random: &mut Random, known: &Known) -> Vec<u8> {
     let most = random.pick(&[1, 40, 1300]);
     let len = random.below(most);
-    let skipped = random.below(RESPONSE.len());
-    let data: Vec<u8> = RESPONSE.iter().copied().cycle().skip(skipped).take(len).collect();
+    let response_bytes = random.pick(&[RESPONSE, SETS_COOKIE]);
+    let skipped = if random.one_in(2) { 0 } else { random.below(response_bytes.len()) };
+    let data: Vec<u8> = response_bytes.iter().copied().cycle().skip(skipped).take(len).collect();
     let any = random.next() as u8;
     let tcp_flags = random.pick(&[flags::ACK, flags::ACK | flags::FIN, flags::RST, any]);
     let numbers = (near(random, known.ack), near(random, known.seq));

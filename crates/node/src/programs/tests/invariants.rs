@@ -2,12 +2,13 @@
 
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
-    SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_OPTION_CLASS, SB_OPTION_TYPE,
-    SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, handoff, read_from, sb_flow, sb_key, sb_op,
-    sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
+    SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER, SB_FRAMING_SKIP, SB_FRAMING_STATES,
+    SB_OPTION_CLASS, SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, handoff, read_from,
+    sb_cookies, sb_flow, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
+use super::frames::*;
 use super::fuzz::Case;
 
 const ETHERNET: usize = 14;
@@ -100,9 +101,11 @@ impl Handoff {
         if !ours {
             return None;
         }
+        const ONE: usize = size_of::<sb_option>();
+        const BOTH: usize = ONE + size_of::<sb_second>();
         let second = match usize::from(frame[shim + 8]) * 4 {
-            32 => None,
-            60 => Some(read_second(&frame[shim + SHIM..])?),
+            ONE => None,
+            BOTH => Some(read_second(&frame[shim + SHIM..])?),
             _ => return None,
         };
         let inner = shim + SHIM + second.map_or(0, |_| size_of::<sb_second>());
@@ -210,6 +213,21 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     }
 }
 
+/// Whether names on the flow may be changed.
+fn may_change(owned: Option<&sb_owned>) -> bool {
+    owned.is_some_and(|owned| owned.cookies.session.pool == REWRITTEN)
+}
+
+/// Of a TCP packet only data has changed, and the checksum is still right.
+fn check_changed(before: &[u8], after: &[u8]) {
+    assert_eq!(before.len(), after.len(), "the length");
+    let Some(view) = TcpView::parse(before).filter(|view| view.end == before.len()) else { return };
+    let check = view.tcp + 16;
+    assert_eq!(before[..check], after[..check], "headers");
+    assert_eq!(before[check + 2..view.data], after[check + 2..view.data], "headers");
+    assert!(is_tcp_sealed(after) || !is_tcp_sealed(before), "the checksum behind a changed name");
+}
+
 /// The kernel gets the inner packet as it is, or a RST that the node makes up.
 fn check_delivered(handoff: &Handoff, frame: &[u8], out: &[u8], after: Option<&sb_owned>) {
     use sb_op::*;
@@ -233,10 +251,21 @@ fn check_delivered(handoff: &Handoff, frame: &[u8], out: &[u8], after: Option<&s
     let class = if outer == 20 { frame[15] } else { frame[15] >> 4 };
     if class & 3 == 3 {
         // RFC 6040: congestion shows in the inner header, if that is capable of it.
-        assert_eq!((packet.len(), &packet[handoff.view.tcp..]), (inner.len(), &inner[handoff.view.tcp..]));
+        let mut same = inner.to_vec();
+        same[..handoff.view.tcp].copy_from_slice(&packet[..handoff.view.tcp]);
+        check_same(&same, packet, after);
         assert!(is_sealed(packet) || !is_sealed(inner), "the checksum behind ECN");
     } else {
-        assert_eq!(packet, inner, "the client's packet");
+        check_same(inner, packet, after);
+    }
+}
+
+/// The client's packet, or the server's.
+fn check_same(before: &[u8], after: &[u8], owned: Option<&sb_owned>) {
+    if may_change(owned) {
+        check_changed(before, after);
+    } else {
+        assert_eq!(before, after, "what is none of ours is left alone");
     }
 }
 
@@ -327,7 +356,8 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         assert_eq!(out.len(), frame.len(), "ARP");
         return;
     }
-    assert_eq!(out, frame, "what leaves is left alone");
+    assert_eq!(out[..ETHERNET], frame[..ETHERNET], "Ethernet");
+    check_same(&frame[ETHERNET..], &out[ETHERNET..], before.as_ref());
     let (Some((_, seq, start)), Some(before)) = (leaving(frame), before) else {
         assert_eq!((verdict, after), (Verdict::Next, *before), "none of our business");
         return;
@@ -341,7 +371,16 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         check_kept_back(frame, before, &after);
         return;
     }
-    assert_eq!(verdict, Verdict::Next);
+    let changes = may_change(Some(before));
+    assert!(verdict == Verdict::Next || verdict == Verdict::Redirect && changes, "{verdict:?}");
+    assert!(after.hooked == before.hooked || after.hooked == 0, "a server's packet asks for no cookie");
+    assert_eq!(after.cookies.restored, before.cookies.restored, "requests");
+    let rewritten = if changes { before.cookies.rewritten } else { after.cookies.rewritten };
+    let after = sb_owned {
+        hooked: before.hooked,
+        cookies: sb_cookies { rewritten, ..after.cookies },
+        ..after
+    };
     assert!(after.again <= before.again && after.keeps <= before.keeps, "a server promises nothing");
     let sb_owned { again, keeps, .. } = *before;
     let after = sb_owned { again, keeps, ..after };
@@ -357,6 +396,9 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         let len = frame.len().saturating_sub(start) as u32;
         assert_eq!(after.followed, seq.wrapping_add(len), "followed to the end of the packet");
         assert!(after.followed.wrapping_sub(before.followed) as i32 > 0, "followed backwards");
+    } else if u32::from(after.framing.state) == SB_FRAMING_OTHER && changes {
+        let matched = (u32::from(before.framing.state), before.framing.matched != 0);
+        assert!(matched == (SB_FRAMING_NAME, true) || after == *before, "what is given up is a cut name");
     } else if u32::from(after.framing.state) != SB_FRAMING_LOST {
         assert_eq!(after, *before, "nothing new, but followed");
     }

@@ -1,16 +1,12 @@
 //! What of a server's end is kept from its client, and what becomes of the flow then.
 //!
 //! A packet of a test run has no TCP socket, which is what tells a server's FIN from the answer to the client's. So where
-//! it is about FIN, the server's kernel sends it through the egress program at the loopback interface, and a packet socket
-//! behind that sees what has left.
+//! it is about FIN, the server's kernel sends it ([`super::wire`]).
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use libbpf_rs::Link;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 use sb_op::*;
 use sb_ownership::*;
 use sb_reason::*;
@@ -20,6 +16,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
+use super::wire::Wire;
 
 const LEN: u32 = REQUEST.len() as u32;
 /// Sequence numbers of the client's and the server's first byte.
@@ -328,13 +325,6 @@ fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
     });
 }
 
-/// A bench whose servers' packets pass the egress program, and what has left.
-struct Wire {
-    bench: Bench,
-    socket: OwnedFd,
-    _egress: Link,
-}
-
 /// A flow at a server of [`Wire`], over IPv4.
 struct Served<'a> {
     wire: &'a Wire,
@@ -342,14 +332,6 @@ struct Served<'a> {
 }
 
 impl Wire {
-    fn new() -> Wire {
-        let bench = Bench::new();
-        let egress = bench.attach_egress();
-        let kind = (AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_NONBLOCK, SockProtocol::EthAll);
-        let socket = socket(kind.0, kind.1, kind.2, kind.3).expect("the right to see packets");
-        Wire { bench, socket, _egress: egress }
-    }
-
     /// The request is with the server, which has read it.
     fn adopt(&self, port: u16, more: u32) -> Served<'_> {
         let served = self.adopt_unread(port, more);
@@ -363,21 +345,6 @@ impl Wire {
         known.socket = Some(self.bench.adopt(&packet, &known.flow));
         known.seq += LEN;
         Served { wire: self, known }
-    }
-
-    /// TCP packets that have left for the flow's client since the last time that somebody looked.
-    fn left(&self, flow: &sb_flow) -> Vec<TcpView> {
-        let mut frame = [0; 4096];
-        let mut left = Vec::new();
-        while let Ok(len) = recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::empty()) {
-            let packet = &frame[14..len];
-            let Some(view) = TcpView::parse(packet) else { continue };
-            let ports = [&packet[view.tcp..view.tcp + 2], &packet[view.tcp + 2..view.tcp + 4]];
-            if ports == [&flow.vip_port.to_ne_bytes(), &flow.client_port.to_ne_bytes()] {
-                left.push(view);
-            }
-        }
-        left
     }
 }
 

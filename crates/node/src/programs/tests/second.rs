@@ -122,8 +122,8 @@ fn what_cannot_be_passed_on_is_refused() {
         let option = Handoff::read(&frame).expect("a handoff packet");
         let forward = sb_option { op: SB_OP_FORWARD as u8, ..option.option };
         let tag = handoff::tag(&SIGN, address_bytes(address(NODE[0])), &option.flow, &option.view, &forward);
-        frame[second - 28] = forward.op;
-        frame[second - 8..second].copy_from_slice(&tag);
+        let forward = sb_option { tag, ..forward };
+        frame[second - size_of::<sb_option>()..second].copy_from_slice(bytes_of(&forward));
         let malformed = bench.counter(NodeCounter::DropMalformed);
         assert_eq!(bench.ingress(&frame, 0).0, Verdict::Drop);
         assert_eq!(bench.counter(NodeCounter::DropMalformed), malformed + 1);

@@ -53,12 +53,33 @@ const PIECES: &[&[u8]] = &[
     b"HEAD ",
 ];
 
+/// The pools know sessions, so that a few heads name nodes.
+const PERSISTENCE: [(&str, &str); 2] =
+    [("web", "mode = \"rewrite\"\ncookie = \"PHPSESSID\""), ("img", "mode = \"insert\"\ncookie = \"lb\"")];
+
+/// Cookies of sessions with the nodes n2 and n3.
+fn cookies() -> [String; 2] {
+    let key = keys::session_key(&KEY);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let pool = session::pool_codes(&key, &["web", "img"])[0];
+    let node = session::node_codes(&key, "web", &["n1", "n2"])[1];
+    let other = session::node_codes(&key, "img", &["n3"])[0];
+    [
+        format!("Cookie: {}D=1\r\n", text(&session::rewritten(pool, node))),
+        format!("Cookie: lb={}\r\n", text(&session::inserted_value(&key, "img", other))),
+    ]
+}
+
 fn texts() -> Vec<Vec<u8>> {
+    let [rewritten, inserted] = &cookies();
     let head = |line: &str, fields: &str| format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let upgrade = "Connection: Upgrade\r\nUpgrade: x\r\n";
     let texts = [
         head("GET /web/", ""),
         head("GET /img/", ""),
+        head("GET /web/", rewritten),
+        head("GET /img/", inserted),
+        head("GET /web/", &format!("A: {}\r\n{rewritten}", "b".repeat(600))),
         head("HEAD /web/", ""),
         head("GET /old/", ""),
         head("GET /none", ""),
@@ -203,6 +224,11 @@ struct Fuzz {
 fn dispatcher() -> Dispatcher {
     let config = CONFIG.replace("[\"192.0.2.100:80\"]", "[\"192.0.2.100:80\", \"[2001:db8::100]:80\"]");
     let config = config.replacen("[[node]]", &format!("{LIMITS}[[node]]"), 1);
+    let config = PERSISTENCE.iter().fold(config, |config, (pool, lines)| {
+        let (before, after) = config.split_once(&format!("name = \"{pool}\"\n")).unwrap();
+        let (own, after) = after.split_once("[[").unwrap();
+        format!("{before}name = \"{pool}\"\n{own}[pool.persistence]\n{lines}\n[[{after}")
+    });
     let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes(KEY)]);
     let cluster = switchback_config::parse(&config, Path::new("cluster.toml"), keys).unwrap();
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
@@ -324,6 +350,7 @@ impl Fuzz {
             requests: entry.requests,
             heads: entry.heads,
             framing: sb_framing { left: entry.left, allowed: entry.allowed, state, ..Default::default() },
+            session: self.asked.front().map_or_else(sb_session::default, |asked| asked.option.session),
             ..Default::default()
         }
     }

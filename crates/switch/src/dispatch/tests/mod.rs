@@ -7,3 +7,4 @@ mod fuzz;
 mod model;
 mod nodes;
 mod random;
+mod sessions;

@@ -112,15 +112,12 @@ impl World {
 
     /// With another configuration, which has no more than eight nodes.
     pub fn of(config: &str) -> Self {
-        let keys = |_: &Path| Ok(vec![ClusterKey::from_bytes([7; 32])]);
-        let cluster = switchback_config::parse(config, Path::new("cluster.toml"), keys).unwrap();
-        let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
-        let ids = NodeIds::default().with(&addresses, 8).unwrap();
-        let mut plan =
-            Plan::new(&cluster, keys::handoff_key(&[7; 32]), ids.all().clone(), None, Duration::ZERO);
-        for node in plan.nodes.iter_mut().flatten() {
-            node.source = Some("192.0.2.10".parse().unwrap());
-        }
+        World::with_keys(config, &[7])
+    }
+
+    /// Likewise, with keys of these bytes.
+    pub fn with_keys(config: &str, cluster_keys: &[u8]) -> Self {
+        let plan = plan(config, cluster_keys);
         let mut counter = 0;
         let random = move || {
             counter += 1;
@@ -136,6 +133,11 @@ impl World {
             reports: 0,
             to_client: Vec::new(),
         }
+    }
+
+    /// Another configuration is loaded, or other keys.
+    pub fn reload(&mut self, config: &str, cluster_keys: &[u8]) {
+        self.dispatcher.replace_plan(plan(config, cluster_keys));
     }
 
     /// Does what the dispatcher wants done; the handoff packets it sends.
@@ -247,7 +249,8 @@ impl World {
         let choice = plan.service(flow().vip()).and_then(|service| plan.choose(service, &head));
         let Some(Choice::Pool(pool)) = choice else { return None };
         let plain = head.len == view.len() && head.body == Body::None && !head.tunnel;
-        if !plain || !plan.keepers(pool).contains(&entry.node) {
+        let told = entry.session != sb_session::default();
+        if !plain || told || !plan.keepers(pool).contains(&entry.node) {
             return None;
         }
         mark::enter(&mut moved, &head, data, &limits).ok()?;
@@ -331,6 +334,19 @@ impl World {
         self.dispatcher.on_time(at);
         self.flush()
     }
+}
+
+fn plan(config: &str, cluster_keys: &[u8]) -> Plan {
+    let made: Vec<ClusterKey> = cluster_keys.iter().map(|byte| ClusterKey::from_bytes([*byte; 32])).collect();
+    let sign = keys::handoff_key(made[0].as_bytes());
+    let cluster = switchback_config::parse(config, Path::new("cluster.toml"), |_: &Path| Ok(made)).unwrap();
+    let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
+    let ids = NodeIds::default().with(&addresses, 8).unwrap();
+    let mut plan = Plan::new(&cluster, sign, ids.all().clone(), None, Duration::ZERO);
+    for node in plan.nodes.iter_mut().flatten() {
+        node.source = Some("192.0.2.10".parse().unwrap());
+    }
+    plan
 }
 
 /// What the program does to the flow map for the dispatcher.

@@ -40,6 +40,8 @@ struct Node {
     /// The latest count of requests that a packet said, and which were HEAD.
     requests: u16,
     heads: u32,
+    /// What the latest request's packet said of sessions.
+    session: sb_session,
     origin_of_ownership: u32,
     received: Vec<u8>,
     ahead: HashMap<u32, Vec<u8>>,
@@ -93,6 +95,7 @@ impl Net {
                 option.origin = ORIGIN.to_be();
                 option.next = node.next.to_be();
                 (option.requests, option.detail) = (node.requests.to_be(), node.heads.to_be());
+                option.session = node.session;
                 queue.extend(self.world.handoff(packet.node, option, &packet.packet));
                 continue;
             }
@@ -123,9 +126,17 @@ impl Net {
             (node.next, node.body) = (next, body);
         }
         let count = u16::from_be(packet.option.requests);
-        if node.owns && (forwarded || packet.op == SB_OP_RELEASE) && count > node.requests {
+        // What is late is from before the node gave the flow up and adopted it again.
+        let is_late = offset < node.origin_of_ownership
+            || packet.data().is_empty() && offset == node.origin_of_ownership;
+        let counts = (forwarded || packet.op == SB_OP_RELEASE) && !is_late;
+        if node.owns && counts && count > node.requests {
             (node.requests, node.heads) = (count, u32::from_be(packet.option.detail));
+            node.session = packet.option.session;
         }
+        // A node knows one pool for each adoption.
+        let told = packet.option.session.pool;
+        assert!(!node.owns || !forwarded || is_late || told == node.session.pool, "seed {seed}: {told:?}");
         match packet.op {
             SB_OP_PROBE => node.owns.then_some((SB_OP_OWNED, SB_REASON_NONE)),
             // A late copy from before the release.
@@ -141,6 +152,7 @@ impl Net {
                         body,
                         requests: count,
                         heads,
+                        session: packet.option.session,
                         ..Node::default()
                     };
                 }
@@ -195,6 +207,11 @@ impl Net {
         let wrong = if address == node_of_img() { " /web/" } else { " /img/" };
         let text = String::from_utf8_lossy(&node.received);
         assert!(!text.contains(wrong), "seed {seed}: {address} got {wrong}");
+        for last in (1..=3).filter(|last| super::model::node(*last) != address) {
+            let pool = if last == 3 { "img" } else { "web" };
+            let cookie = format!("; {}; ", cookie_of(pool, last));
+            assert!(!text.contains(&cookie), "seed {seed}: {address} got a session of n{last}");
+        }
     }
 }
 
@@ -207,6 +224,31 @@ fn methods_in(received: &[u8]) -> Vec<bool> {
 
 fn node_of_img() -> IpAddr {
     node(3)
+}
+
+/// The usual pools with sessions, and one of all nodes without.
+fn with_sessions() -> String {
+    let rewrite = "[pool.persistence]\nmode = \"rewrite\"\ncookie = \"PHPSESSID\"\n";
+    let insert = "[pool.persistence]\nmode = \"insert\"\ncookie = \"lb\"\n";
+    let all = "[[pool]]\nname = \"all\"\nnodes = [\"n1\", \"n2\", \"n3\"]\npolicy = \"round-robin\"\n";
+    let route = "[[service.route]]\npath = \"/all/\"\npool = \"all\"\n";
+    let parts: Vec<&str> = CONFIG.split_inclusive("policy = \"round-robin\"\n").collect();
+    let [web, img, rest] = parts[..] else { panic!("two pools") };
+    format!("{web}{rewrite}{img}{insert}{all}{rest}{route}")
+}
+
+/// Of a session with the node, as nodes set it.
+fn cookie_of(pool: &str, last: u8) -> String {
+    let key = keys::session_key(&[7; 32]);
+    let code = session::pool_codes(&key, &["web", "img"])[usize::from(pool == "img")];
+    let names: &[&str] = if pool == "img" { &["n3"] } else { &["n1", "n2"] };
+    let place = names.iter().position(|name| *name == format!("n{last}")).unwrap();
+    let node = session::node_codes(&key, pool, names)[place];
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    match pool {
+        "web" => format!("{}D=v", text(&session::rewritten(code, node))),
+        _ => format!("lb={}", text(&session::inserted_value(&key, pool, node))),
+    }
 }
 
 impl Node {
@@ -230,19 +272,30 @@ impl Node {
 fn run(seed: u64) {
     let mut random = Random(seed);
     let mut stream = Vec::new();
+    let sessions = random.chance(50);
+    let mut named = 0;
     for i in 0..2 + random.below(6) {
-        let pool = ["web", "img"][random.below(2) as usize];
+        let pool = ["web", "img", "all"][random.below(if sessions { 3 } else { 2 }) as usize];
+        let mut cookie = String::new();
+        if sessions && pool != "all" && random.chance(60) {
+            let last = if pool == "img" { 3 } else { random.below(2) as u8 + 1 };
+            cookie = format!("Cookie: a=b; {}; c=d\r\n", cookie_of(pool, last));
+            named += 1;
+        }
         match random.below(5) {
             0 => {
                 let body = vec![b'x'; random.below(3000) as usize];
-                let head =
-                    format!("POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+                let head = format!(
+                    "POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\n{cookie}Content-Length: {}\r\n\r\n",
+                    body.len()
+                );
                 stream.extend_from_slice(head.as_bytes());
                 stream.extend_from_slice(&body);
             }
             1 => {
-                let head =
-                    format!("POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+                let head = format!(
+                    "POST /{pool}/{i} HTTP/1.1\r\nHost: a\r\n{cookie}Transfer-Encoding: chunked\r\n\r\n"
+                );
                 stream.extend_from_slice(head.as_bytes());
                 for _ in 0..random.below(5) {
                     let limit = if random.chance(50) { 20 } else { 4000 };
@@ -254,12 +307,16 @@ fn run(seed: u64) {
                 let trailer = if random.chance(30) { "Digest: z\r\n" } else { "" };
                 stream.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
             }
-            2 => stream.extend_from_slice(format!("HEAD /{pool}/{i} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()),
-            _ => stream.extend_from_slice(&get(&format!("/{pool}/{i}"))),
+            kind => {
+                let method = if kind == 2 { "HEAD" } else { "GET" };
+                let head = format!("{method} /{pool}/{i} HTTP/1.1\r\nHost: a\r\n{cookie}\r\n");
+                stream.extend_from_slice(head.as_bytes());
+            }
         }
     }
+    let world = if sessions { World::of(&with_sessions()) } else { World::new() };
     let nodes = (1..=3).map(|last| (node(last), Node::default())).collect();
-    let mut net = Net { world: World::new(), random, nodes, stream, acked: 0, seed };
+    let mut net = Net { world, random, nodes, stream, acked: 0, seed };
     let len = net.stream.len() as u32;
     for round in 0.. {
         assert!(round < 5000, "seed {seed}: stuck at {} of {len}", net.acked);
@@ -305,6 +362,13 @@ fn run(seed: u64) {
         net.check(node(last));
     }
     net.hear();
+    let stats = &net.world.dispatcher.stats;
+    let counts = (stats.sessions_moved, stats.sessions_refused, stats.cookies_ignored);
+    assert_eq!(counts, (0, 0, 0), "seed {seed}");
+    // A flow that was taken up again in the middle of a body stays with its node, unread.
+    let is_unread = net.world.map[&flow()].mode == sb_mode::SB_MODE_TUNNEL as u8;
+    let kept = stats.sessions_kept;
+    assert!(is_unread || kept >= named, "seed {seed}: {kept} of {named}");
 }
 
 #[test]

@@ -240,6 +240,10 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
         let plain = |seq: u32| Tcp::data(flow, seq, ACK, PLAIN.as_bytes());
         let asked = sb_flow_entry { asked: 1, ..entry(V4) };
         rows.push(judged_row("the L7 thread is asked already", flow, &asked, plain(MARK)));
+        for node in [None, Some(*b"xyz")] {
+            let told = sb_flow_entry { session: sb_session::new(*b"abc", node), ..entry(V4) };
+            rows.push(judged_row("the node has to do with cookies", flow, &told, plain(MARK)));
+        }
         rows.push(judged_row("a gap before it", flow, &entry(V4), plain(MARK + 1)));
         rows.push(judged_row("it begins below the mark", flow, &entry(V4), plain(MARK - 1)));
         rows.push(judged_row("a node that is not in the pool", flow, &entry(UNRESOLVED), plain(MARK)));

@@ -97,6 +97,11 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         requests: random.pick(&[0, 1, u16::MAX, any]),
         heads: random.next() as u32,
         framing,
+        session: if random.one_in(4) {
+            sb_session::new(*b"abc", Some(*b"xyz"))
+        } else {
+            sb_session::default()
+        },
     }
 }
 

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Names of session cookies. The server's own cookie says which node has the session: the first characters of its name
+ * are replaced by a code of the same length on the way to the client (follow.h), and put back on the way to the server
+ * (restore.h). No sequence number moves. All that has to be remembered is where names have been changed, because
+ * packets may be sent again.
+ *
+ * The end of a packet can cut a name in two. Whether it is the session's shows only in the next packet, so the first is
+ * kept back, and comes again because its sender takes it for lost.
+ */
+#ifndef NODE_COOKIES_H
+#define NODE_COOKIES_H
+
+/* A packet with an undecided name is kept back so often; then the name stays as it is. */
+#define CUT_TRIES 4
+
+/* Where a packet's data is: offsets in the packet, and its sequence number. */
+struct data_place {
+        __u32 tcp;
+        __u32 start;
+        __u32 seq;
+        __u32 len;
+        __u32 done; /* the receiver has all before this sequence number */
+};
+
+static __always_inline struct sb_persistence *persistence_of(const struct sb_session *session)
+{
+        __u32 key = 0;
+
+        if (session->pool[0] == 0)
+                return NULL;
+        __builtin_memcpy(&key, session->pool, sizeof(session->pool));
+        return bpf_map_lookup_elem(&persistence, &key);
+}
+
+/* The code as it stands in memory, so that parts of it are shifts. */
+static __always_inline __u64 code_of(const __u8 code[SB_CODE_LEN])
+{
+        __u64 word;
+
+        __builtin_memcpy(&word, code, sizeof(word));
+        return word;
+}
+
+/* Writes what lies in the packet of the code at sequence number `at`, and brings the TCP checksum up to date. */
+__noinline int write_code(struct __sk_buff *skb, const struct data_place *data, __u32 at, __u64 code)
+{
+        __u64 before = 0;
+        __u32 skipped = 0, from, len;
+        __s32 offset;
+        __s64 sum;
+
+        if (!data)
+                return -1;
+        offset = at - data->seq;
+        if (offset <= -SB_CODE_LEN || offset >= (__s32)data->len)
+                return 0;
+        if (offset < 0) {
+                skipped = -offset;
+                offset = 0;
+        }
+        len = SB_CODE_LEN - skipped;
+        if (len > data->len - offset)
+                len = data->len - offset;
+        asm volatile("%0 &= 15" : "+r"(len));
+        if (len == 0 || len > sizeof(before))
+                return -1;
+        code >>= 8 * (skipped & 7);
+        if (len < sizeof(code))
+                code &= (1ULL << 8 * len) - 1;
+        from = data->start + offset;
+        if (bpf_skb_load_bytes(skb, from, &before, len))
+                return -1;
+        sum = bpf_csum_diff((__be32 *)&before, sizeof(before), (__be32 *)&code, sizeof(code), 0);
+        /* The checksum goes by pairs of bytes; data begins at an even one. */
+        if (offset & 1) {
+                sum = (sum & 0xffff) + (sum >> 16 & 0xffff);
+                sum = (sum & 0xffff) + (sum >> 16);
+                sum = __builtin_bswap16((__u16)sum);
+        }
+        if (bpf_l4_csum_replace(skb, data->tcp + offsetof(struct tcphdr, check), 0, sum, 0) ||
+            bpf_skb_store_bytes(skb, from, &code, len, 0))
+                return -1;
+        return 0;
+}
+
+/* Writes all codes that the packet has a part of. Less than zero if there was no memory for it. */
+static __always_inline int write_codes(struct __sk_buff *skb, const struct data_place *data,
+                                       const struct sb_changed *changed, __u64 code)
+{
+        for (__u32 i = 0; i < SB_CHANGED_MAX; i++) {
+                if (i < changed->count && write_code(skb, data, changed->at[i], code))
+                        return -1;
+        }
+        return 0;
+}
+
+/* A name begins at `at`. Those that end before `done` are of no interest any more. */
+static __always_inline int remember(struct sb_changed *changed, __u32 at, __u32 done)
+{
+        __u32 kept = 0;
+
+        for (__u32 i = 0; i < SB_CHANGED_MAX; i++) {
+                __u32 other = changed->at[i];
+
+                if (i < changed->count && (__s32)(other + SB_CODE_LEN - done) > 0)
+                        changed->at[kept++ & (SB_CHANGED_MAX - 1)] = other;
+        }
+        changed->count = kept;
+        if (kept == SB_CHANGED_MAX)
+                return -1;
+        changed->at[kept & (SB_CHANGED_MAX - 1)] = at;
+        changed->count = kept + 1;
+        return 0;
+}
+
+/* The walk has found the wanted name. `base` is the sequence number of the packet's first byte, if it were data. */
+static __always_inline void note_name(struct framing_walk *w, struct sb_changed *changed, __u32 base,
+                                      __u32 done, enum sb_node_counter counter)
+{
+        w->followed = FOLLOWED_MORE;
+        count(remember(changed, base + w->at - w->name_len, done) ? SB_NODE_COOKIE_MISSED : counter);
+}
+
+/* The packet has ended in the middle of what may be the wanted name. */
+static __always_inline int is_cut(const struct sb_framing *framing)
+{
+        return framing->state == SB_FRAMING_NAME && framing->matched != 0;
+}
+
+/* From here on the name is one of no interest. */
+static __always_inline void give_up_name(struct sb_framing *framing, struct sb_changed *changed)
+{
+        framing->state = SB_FRAMING_OTHER;
+        framing->matched = 0;
+        changed->tries = 0;
+        count(SB_NODE_COOKIE_MISSED);
+}
+
+/* Whether the packet, whose data has been followed before, is kept back because of an undecided name. */
+static __always_inline int is_undecided(struct sb_framing *framing, struct sb_changed *changed,
+                                        const struct data_place *data)
+{
+        if (changed->tries == 0 || !is_cut(framing) ||
+            (__s32)(data->seq + data->len - changed->undecided) <= 0)
+                return 0;
+        if (++changed->tries > CUT_TRIES) {
+                give_up_name(framing, changed);
+                return 0;
+        }
+        count(SB_NODE_COOKIE_WAITED);
+        return 1;
+}
+
+#endif

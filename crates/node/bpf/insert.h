@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Inserting the session's cookie into a response. That makes it longer, so it has to be done before TCP numbers its
+ * bytes: in the server's own system call. A socket whose next response is to have the cookie is put into a map whose
+ * program (BPF_SK_MSG_VERDICT) sees what is written, and is taken out again when that is done: all else that it sends,
+ * with sendfile() for example, goes its usual way.
+ *
+ * The line is put behind the first line of the response. That is possible if all that was written before has been sent
+ * and followed to the end of a response, as it is unless a client has requests answered in a row without waiting; and
+ * if the server writes its first line whole. Otherwise the response has no cookie, and the next request tries again.
+ */
+#ifndef NODE_INSERT_H
+#define NODE_INSERT_H
+
+/* Among the first bytes of a response its first line must end. */
+#define FIRST_LINE_MAX 128
+
+/* The request has no cookie that names this node. */
+static __always_inline int needs_cookie(const struct handoff *h, const struct sb_persistence *p)
+{
+        if (!p || p->mode != SB_SESSION_INSERT)
+                return 0;
+        for (__u32 i = 0; i < sizeof(h->option.session.node); i++) {
+                if (h->option.session.node[i] != p->code[SB_CODE_LEN - sizeof(h->option.session.node) + i])
+                        return 1;
+        }
+        return 0;
+}
+
+/* What the kernel says of a socket that is in the map already: sock_map_link(), net/core/sock_map.c. */
+#define EBUSY 16
+
+/* Puts the flow's socket into the map. It may be there still: another request waits for its response. */
+static __noinline int hook_socket(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);
+        int err = -1;
+
+        if (!skc)
+                return -1;
+        if (*(volatile __u32 *)&skc->state == TCP_ESTABLISHED)
+                err = bpf_map_update_elem(&sockets, &h->flow, skc, BPF_ANY);
+        bpf_sk_release(skc);
+        return err == -EBUSY ? 0 : err;
+}
+
+/* The response to what is being forwarded is to have the cookie. */
+static __always_inline void hook(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
+{
+        if (hook_socket(skb, h)) {
+                flow->hooked = SB_HOOK_NONE;
+                count(SB_NODE_COOKIE_MISSED);
+                return;
+        }
+        flow->hooked = SB_HOOK_SET;
+}
+
+/* The response has its cookie, or none can be told from what is sent: its socket leaves the map. */
+static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *key)
+{
+        if (flow->hooked == SB_HOOK_SET && flow->framing.state == SB_FRAMING_LOST) {
+                count(SB_NODE_COOKIE_MISSED);
+                flow->hooked = SB_HOOK_DONE;
+        }
+        if (flow->hooked != SB_HOOK_DONE)
+                return;
+        bpf_map_delete_elem(&sockets, key);
+        flow->hooked = SB_HOOK_NONE;
+}
+
+/* What remains of a packet that is only to make a socket: the ACK of a handshake, without data. */
+static __noinline int cut_to_handshake(struct __sk_buff *skb, const struct handoff *h)
+{
+        const __u32 flags_at = 13, check_at = offsetof(struct tcphdr, check) / 2;
+        __u32 start = sizeof(struct ethhdr) + h->inner_len, len = h->tcp_len;
+        __u16 header[30] = {};
+        void *data, *end;
+
+        if (bpf_skb_change_tail(skb, start + len, 0))
+                return -1;
+        if (len < sizeof(struct tcphdr) || len > sizeof(header) ||
+            bpf_skb_load_bytes(skb, start, header, len))
+                return -1;
+        ((__u8 *)header)[flags_at] = SB_TCP_ACK;
+        header[check_at] = 0;
+        header[check_at] = sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, len) + sb_sum(header, 30));
+        if (bpf_skb_store_bytes(skb, start, header, len, 0))
+                return -1;
+        data = (void *)(long)skb->data;
+        end = (void *)(long)skb->data_end;
+        if (h->inner_len == sizeof(struct iphdr)) {
+                struct iphdr *ip = data + sizeof(struct ethhdr);
+
+                if ((void *)(ip + 1) > end)
+                        return -1;
+                ip->tot_len = bpf_htons(sizeof(*ip) + len);
+                ip->check = 0;
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = data + sizeof(struct ethhdr);
+
+                if ((void *)(ip + 1) > end)
+                        return -1;
+                ip->payload_len = bpf_htons(len);
+        }
+        return 0;
+}
+
+/* Whether nothing has been written on the flow but whole responses, and a request waits for the next. */
+static __always_inline int is_response_next(struct sk_msg_md *msg, const struct sb_owned *flow)
+{
+        struct tcp_sock *tcp = (void *)bpf_skc_to_tcp_sock(msg->sk);
+        __u16 state = flow->framing.state;
+
+        /* Behind an interim response a head is to come. */
+        return tcp && (state == SB_FRAMING_NONE || state == SB_FRAMING_HEAD) && unanswered(flow) &&
+               flow->followed == tcp->write_seq;
+}
+
+/*
+ * Where the second line of the response begins that begins with what is written; 0 if it is an interim one, less than
+ * zero if it does not show.
+ */
+static __always_inline __s32 second_line(struct sk_msg_md *msg)
+{
+        __u32 len = msg->size < FIRST_LINE_MAX ? msg->size : FIRST_LINE_MAX;
+        const __u8 *data, *end;
+
+        if (bpf_msg_pull_data(msg, 0, len, 0))
+                return -1;
+        data = (const void *)(long)msg->data;
+        end = (const void *)(long)msg->data_end;
+        /* "HTTP/1.1 200" */
+        if (data + 12 > end || data[0] != 'H' || data[4] != '/')
+                return -1;
+        /* RFC 9110 section 15.2 */
+        if (data[9] == '1')
+                return 0;
+        for (__u32 i = 12; i < FIRST_LINE_MAX && data + i + 1 <= end; i++) {
+                if (data[i] == '\n')
+                        return i + 1;
+        }
+        return -1;
+}
+
+/* Writes the line into the message at `at`. What has been half done must not be sent. */
+__noinline int insert_line(struct sk_msg_md *msg, const struct sb_persistence *p, __u32 at)
+{
+        __u32 len;
+        __u8 *data, *end;
+
+        if (!p)
+                return SK_PASS;
+        len = p->line_len;
+        if (len == 0 || len > sizeof(p->line) || bpf_msg_push_data(msg, at, len, 0)) {
+                count(SB_NODE_COOKIE_MISSED);
+                return SK_PASS;
+        }
+        if (bpf_msg_pull_data(msg, at, at + len, 0))
+                return SK_DROP;
+        data = (void *)(long)msg->data;
+        end = (void *)(long)msg->data_end;
+        for (__u32 i = 0; i < sizeof(p->line) && i < len; i++) {
+                if (data + i + 1 > end)
+                        return SK_DROP;
+                data[i] = p->line[i];
+        }
+        count(SB_NODE_COOKIE_INSERTED);
+        return SK_PASS;
+}
+
+SEC("sk_msg")
+int switchback_insert(struct sk_msg_md *msg)
+{
+        struct sb_persistence *p;
+        struct sb_owned *flow;
+        struct sb_flow key = {};
+        __s32 at;
+
+        key.vip_port = bpf_htons(msg->local_port);
+        /* Its upper half: sk_msg_convert_ctx_access(), net/core/filter.c. */
+        key.client_port = (__be16)(msg->remote_port >> 16);
+        if (msg->family == AF_INET) {
+                sb_map_v4(key.client, msg->remote_ip4);
+                sb_map_v4(key.vip, msg->local_ip4);
+        } else {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                        ((__u32 *)key.client)[i] = msg->remote_ip6[i];
+                        ((__u32 *)key.vip)[i] = msg->local_ip6[i];
+                }
+        }
+        flow = bpf_map_lookup_elem(&owned, &key);
+        if (!flow || flow->hooked != SB_HOOK_SET || !is_response_next(msg, flow))
+                return SK_PASS;
+        p = persistence_of(&flow->cookies.session);
+        if (!p || p->mode != SB_SESSION_INSERT)
+                return SK_PASS;
+        at = second_line(msg);
+        if (at == 0)
+                return SK_PASS;
+        flow->hooked = SB_HOOK_DONE;
+        if (at < 0) {
+                count(SB_NODE_COOKIE_MISSED);
+                return SK_PASS;
+        }
+        return insert_line(msg, p, at);
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* The socket that a handoff packet's flow has here. */
+#ifndef NODE_SOCKET_H
+#define NODE_SOCKET_H
+
+static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct bpf_sock_tuple tuple = {};
+
+        if (h->inner_len == sizeof(struct iphdr)) {
+                tuple.ipv4.saddr = sb_v4_of(h->flow.client);
+                tuple.ipv4.daddr = sb_v4_of(h->flow.vip);
+                tuple.ipv4.sport = h->flow.client_port;
+                tuple.ipv4.dport = h->flow.vip_port;
+                return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+        }
+        sb_copy_v6(tuple.ipv6.saddr, h->flow.client);
+        sb_copy_v6(tuple.ipv6.daddr, h->flow.vip);
+        tuple.ipv6.sport = h->flow.client_port;
+        tuple.ipv6.dport = h->flow.vip_port;
+        return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* What the node knows of the socket that a handoff packet's flow has here. */
+enum socket_kind {
+        SOCKET_NONE,
+        SOCKET_LISTENER,
+        SOCKET_LIVE,    /* a full socket, in whatever state */
+        SOCKET_REQUEST, /* a handshake of the kernel's own */
+        SOCKET_TIME_WAIT,
+};
+
+struct socket_facts {
+        enum socket_kind kind;
+        __u32 state;
+        __u32 rcv_nxt;
+        __u32 copied_seq;
+        __u32 snd_nxt;
+        __u32 snd_una;
+        __u32 write_seq;
+        __u32 tsoffset;
+        __u32 backlog;
+        __u32 backlog_limit;
+        __u8 slot; /* of `adopting` */
+};
+
+static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)
+{
+        struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);
+        struct tcp_timewait_sock *waiting;
+        struct tcp_sock *tcp;
+
+        facts->kind = SOCKET_NONE;
+        if (!skc)
+                return 0;
+        facts->state = *(volatile __u32 *)&skc->state;
+        if (facts->state == TCP_TIME_WAIT) {
+                waiting = (void *)bpf_skc_to_tcp_timewait_sock(skc);
+                if (waiting) {
+                        facts->kind = SOCKET_TIME_WAIT;
+                        facts->rcv_nxt = waiting->tw_sk.__tw_common.skc_tw_rcv_nxt;
+                }
+        } else {
+                tcp = (void *)bpf_skc_to_tcp_sock(skc);
+                if (!tcp) {
+                        facts->kind = SOCKET_REQUEST;
+                } else if (facts->state == TCP_LISTEN) {
+                        facts->kind = SOCKET_LISTENER;
+                        facts->backlog = tcp->inet_conn.icsk_inet.sk.sk_ack_backlog;
+                        facts->backlog_limit = tcp->inet_conn.icsk_inet.sk.sk_max_ack_backlog;
+                        facts->slot = slot_of(tcp);
+                } else {
+                        facts->kind = SOCKET_LIVE;
+                        facts->rcv_nxt = tcp->rcv_nxt;
+                        facts->copied_seq = tcp->copied_seq;
+                        facts->snd_nxt = tcp->snd_nxt;
+                        facts->snd_una = tcp->snd_una;
+                        facts->write_seq = tcp->write_seq;
+                        facts->tsoffset = tcp->tsoffset;
+                }
+        }
+        bpf_sk_release(skc);
+        return 0;
+}
+
+#endif
