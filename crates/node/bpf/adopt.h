@@ -306,6 +306,9 @@ static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int dra
         case SOCKET_LISTENER:
                 return adopt(skb, h, flow, &facts);
         case SOCKET_LIVE:
+                /* What was to bring the socket its first data has been lost. */
+                if (copy && flow->hooked == SB_HOOK_WANTED)
+                        return deliver_first(skb, h, flow);
                 /* A server that is reading may keep the data from counting for a moment, but not for a copy. */
                 if (copy || (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0))
                         return answer_adopted(h, flow);
@@ -348,6 +351,16 @@ __noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h
         return 0;
 }
 
+/* Every packet says where the next request begins, which a switch may have to ask for. */
+static __always_inline void note_progress(struct sb_owned *flow, const struct handoff *h)
+{
+        note_requests(flow, h);
+        if ((__s32)(bpf_ntohl(h->option.next) - flow->next) > 0) {
+                flow->next = bpf_ntohl(h->option.next);
+                flow->body = !!(h->option.flags & SB_FLAG_BODY);
+        }
+}
+
 /*
  * One more packet of a flow that is here. Without a socket it is dropped, never answered by the kernel's RST: an
  * adoption may be under way. Only where a request begins does the switch need to know.
@@ -373,12 +386,9 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         note_beginning(flow, h, facts.write_seq);
                         sb_copy_v6(flow->switch_address, h->sender);
                 }
-                note_requests(flow, h);
-                /* Every packet says where the next request begins; a switch may have to ask for it. */
-                if ((__s32)(bpf_ntohl(h->option.next) - flow->next) > 0) {
-                        flow->next = bpf_ntohl(h->option.next);
-                        flow->body = !!(h->option.flags & SB_FLAG_BODY);
-                }
+                /* What comes late, of an earlier adoption perhaps, knows nothing of this one's requests. */
+                if ((__s32)(h->seq - flow->asked) >= 0)
+                        note_progress(flow, h);
                 if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
                         return TCX_DROP;
         }

@@ -193,7 +193,7 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
         bpf_loop(FOLLOW_STEPS, response_step, &walk, 0);
         flow->framing = walk.framing.framing;
         flow->followed = data->seq + data->len;
-        if (is_cut(&flow->framing))
+        if (p && is_cut(&flow->framing))
                 return keep_cut(flow, data, &sender, ends);
         flow->cookies.rewritten.tries = 0;
         return TCX_NEXT;

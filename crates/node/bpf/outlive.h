@@ -17,8 +17,8 @@
 /* The last request begins with this packet. */
 static __always_inline void note_beginning(struct sb_owned *flow, const struct handoff *h, __u32 write_seq)
 {
-        /* A copy says nothing new. */
-        if (flow->asked == h->seq)
+        /* A copy says nothing new, and one that comes late nothing true. */
+        if ((__s32)(h->seq - flow->asked) <= 0)
                 return;
         flow->answered = write_seq;
         flow->asked = h->seq;

@@ -42,7 +42,7 @@ fn an_adoption_goes_to_the_second_node() -> Result<()> {
         let mut buffer = [0; 2048];
         let (len, from) = ear.recv_from(&mut buffer)?;
         let option: sb_option = read_from(&buffer[8..]).ok_or("no option")?;
-        assert_eq!(buffer[0], 8, "the second option is taken out");
+        assert_eq!(usize::from(buffer[0]) * 4, size_of::<sb_option>(), "the second option is taken out");
         Ok((from.ip(), sb_op::from_number(option.op).ok_or("an operation")?, option.reason, len))
     };
     let flow = |port| {

@@ -187,8 +187,14 @@ impl Bench {
         bench
     }
 
+    /// No pool has sessions any more.
+    pub fn forget_sessions(&self) {
+        let map = &self.skel.maps.persistence;
+        map.keys().collect::<Vec<_>>().iter().for_each(|key| map.delete(key).unwrap());
+    }
+
     /// The pools with sessions.
-    fn keep_sessions(&self) {
+    pub fn keep_sessions(&self) {
         let mut entry = sb_persistence {
             mode: sb_session_mode::SB_SESSION_REWRITE as u8,
             name_len: NAME.len() as u8,

@@ -53,7 +53,9 @@ impl Drop for Case {
 fn known_flows(bench: &Bench, random: &mut Random) -> Vec<Known> {
     let mut known = Vec::new();
     for v6 in [false, true] {
-        for (port, kind) in (40_000..).zip(["unread", "answered", "closed", "none", "refused", "rewritten", "inserted"]) {
+        for (port, kind) in
+            (40_000..).zip(["unread", "answered", "closed", "none", "refused", "rewritten", "inserted"])
+        {
             let vip_port = if kind == "refused" { CLOSED_PORT } else { PORT };
             let flow = flow(v6, port, vip_port);
             let (seq, ack) = (random.next() as u32, random.next() as u32);

@@ -3,8 +3,9 @@
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER, SB_FRAMING_SKIP, SB_FRAMING_STATES,
-    SB_OPTION_CLASS, SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, handoff, read_from,
-    sb_cookies, sb_flow, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
+    SB_OPTION_CLASS, SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, handoff,
+    read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership,
+    sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -205,7 +206,7 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     match verdict {
         Verdict::Next => panic!("a handoff packet goes on"),
         Verdict::Drop => {}
-        Verdict::Pass => check_delivered(&handoff, frame, out, after.as_ref()),
+        Verdict::Pass => check_delivered(&handoff, case, out, after.as_ref()),
         Verdict::Redirect if Handoff::parse(out).and_then(|h| h.op()) == Some(sb_op::SB_OP_ADOPT) => {
             check_passed_on(&handoff, frame, out);
         }
@@ -229,14 +230,19 @@ fn check_changed(before: &[u8], after: &[u8]) {
 }
 
 /// The kernel gets the inner packet as it is, or a RST that the node makes up.
-fn check_delivered(handoff: &Handoff, frame: &[u8], out: &[u8], after: Option<&sb_owned>) {
+fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owned>) {
     use sb_op::*;
+    let Case { frame, before, .. } = case;
+    // The socket is there, and its first data comes behind it.
+    let wanted = |owned: &sb_owned| owned.hooked == sb_hook::SB_HOOK_WANTED as u8;
+    let has_socket = |owned: &sb_owned| owned.state != sb_ownership::SB_OWN_ADOPTING as u8;
+    let is_first = before.as_ref().is_some_and(wanted) && after.is_some_and(|o| !wanted(o) && has_socket(o));
     let inner = &frame[handoff.inner..];
     let op = handoff.op().expect("an unknown operation is obeyed");
     let packet = &out[ETHERNET..];
     assert_eq!(out[12..14], if handoff.view.tcp == 20 { [0x08, 0x00] } else { [0x86, 0xdd] }, "EtherType");
     assert_eq!(op == SB_OP_ICMP, handoff.icmp, "the operation and the inner packet");
-    if matches!(op, SB_OP_ADOPT | SB_OP_RELEASE) {
+    if op == SB_OP_RELEASE || op == SB_OP_ADOPT && !is_first {
         let view = TcpView::parse(packet).expect("a RST");
         assert_eq!((view.flags, view.end, packet.len()), (flags::RST | flags::ACK, view.tcp + 20, view.end));
         assert_eq!(flow_of(packet, view.tcp, true), Some(handoff.flow), "the flow of the RST");
@@ -246,7 +252,10 @@ fn check_delivered(handoff: &Handoff, frame: &[u8], out: &[u8], after: Option<&s
         assert_eq!(op == SB_OP_RELEASE, is_released(after), "a released flow is mute, an adopted one is not");
         return;
     }
-    assert!(matches!(op, SB_OP_FORWARD | SB_OP_CONFIRM | SB_OP_PROBE | SB_OP_ICMP), "{op:?} is delivered");
+    assert!(
+        matches!(op, SB_OP_ADOPT | SB_OP_FORWARD | SB_OP_CONFIRM | SB_OP_PROBE | SB_OP_ICMP),
+        "{op:?} is delivered"
+    );
     let outer = ip_header(frame).expect("the outer header");
     let class = if outer == 20 { frame[15] } else { frame[15] >> 4 };
     if class & 3 == 3 {
@@ -375,12 +384,11 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     assert!(verdict == Verdict::Next || verdict == Verdict::Redirect && changes, "{verdict:?}");
     assert!(after.hooked == before.hooked || after.hooked == 0, "a server's packet asks for no cookie");
     assert_eq!(after.cookies.restored, before.cookies.restored, "requests");
-    let rewritten = if changes { before.cookies.rewritten } else { after.cookies.rewritten };
-    let after = sb_owned {
-        hooked: before.hooked,
-        cookies: sb_cookies { rewritten, ..after.cookies },
-        ..after
-    };
+    let tries = before.cookies.rewritten.tries;
+    let rewritten = sb_changed { tries, ..after.cookies.rewritten };
+    let rewritten = if changes { before.cookies.rewritten } else { rewritten };
+    let after =
+        sb_owned { hooked: before.hooked, cookies: sb_cookies { rewritten, ..after.cookies }, ..after };
     assert!(after.again <= before.again && after.keeps <= before.keeps, "a server promises nothing");
     let sb_owned { again, keeps, .. } = *before;
     let after = sb_owned { again, keeps, ..after };

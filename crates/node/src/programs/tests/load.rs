@@ -46,6 +46,18 @@ impl<'a> Adopted<'a> {
         self
     }
 
+    /// A packet from before the flow was adopted, with what the switch knew then.
+    fn hear_late(self, requests: u16) -> Self {
+        let option = sb_option {
+            requests: requests.to_be(),
+            origin: 1000u32.to_be(),
+            ..self.known.option(SB_OP_FORWARD)
+        };
+        let late = Known { flow: self.known.flow, seq: 990, ack: self.known.ack, socket: None };
+        self.bench.ingress(&to_us(&late.hand_over(option, b"late")), 0);
+        self
+    }
+
     /// The server's data passes egress.
     fn say(mut self, data: &[u8]) -> Self {
         let numbers = (self.known.ack, self.known.seq);
@@ -78,8 +90,13 @@ impl<'a> Adopted<'a> {
 /// A name, what happens to a flow, and by how much that moves requests, responses, abandoned, flows, ended and first bytes.
 type Row = (&'static str, for<'a> fn(&'a Bench, u16) -> Adopted<'a>, [u64; 6]);
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     ("a request and its response", |bench, port| Adopted::new(bench, port).say(RESPONSE), [1, 1, 0, 1, 0, 1]),
+    (
+        "a packet of the time before the adoption, when the node had had many requests",
+        |bench, port| Adopted::new(bench, port).hear_late(57).say(RESPONSE),
+        [1, 1, 0, 1, 0, 1],
+    ),
     (
         "pipelined requests, of which the last one waits alone",
         |bench, port| Adopted::new(bench, port).ask(2).say(&RESPONSE.repeat(3)),

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{IoSlice, Read, Seek, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use NodeCounter::*;
+use nix::sys::socket::{MsgFlags, send};
 use sb_op::*;
 use switchback_wire::session::Code;
 use switchback_wire::*;
@@ -17,6 +19,8 @@ use super::super::wire::{Client, Wire};
 /// For what would have left, or been read, at once.
 const A_MOMENT: Duration = Duration::from_millis(20);
 const FIRST: u32 = 1000;
+/// Nothing leaves before more is written: linux/socket.h.
+const MSG_MORE: i32 = 0x8000;
 
 /// The request has a cookie that names the node, or none.
 fn session(node: Option<Code>) -> sb_session {
@@ -226,6 +230,78 @@ fn the_server_reads_the_whole_request_once() {
             [CookieInserted, CookieMissed, Adopted].map(|counter| wire.bench.counter(counter)),
             [4, 0, 4]
         );
+    });
+}
+
+/// Of the clones that adopt a flow, any may be lost.
+#[test]
+fn the_first_data_comes_with_the_next_copy_at_the_latest() {
+    alone(|| {
+        let wire = Wire::new();
+        let mut client = Client::new(&wire, flow(false, 50_000, PORT), FIRST);
+        let adopt = client.request(SB_OP_ADOPT, session(None), REQUEST);
+        client.known.socket = Some(wire.bench.adopt(&adopt, &client.known.flow));
+        let owned = wire.bench.flow(&client.known.flow).expect("an adopted flow");
+        assert_eq!(owned.hooked, sb_hook::SB_HOOK_SET as u8);
+        wire.bench.put(&client.known.flow, &sb_owned { hooked: sb_hook::SB_HOOK_WANTED as u8, ..owned });
+        assert_eq!(wire.bench.ingress(&to_us(&adopt), 0).0, Verdict::Pass, "it is delivered");
+        std::thread::sleep(A_MOMENT);
+        client.look(|| false);
+        assert_eq!(client.answers, [SB_OP_ADOPTED as u8; 2]);
+        assert_eq!(wire.bench.flow(&client.known.flow), Some(owned));
+    });
+}
+
+/// A request that comes once more after its response is none.
+#[test]
+fn a_delayed_copy_asks_for_no_cookie() {
+    alone(|| {
+        let wire = Wire::new();
+        let mut client = Client::new(&wire, flow(false, 50_000, PORT), FIRST);
+        client.adopt(session(Some(OWN)), REQUEST);
+        answer(&mut client, WAYS[0].1, b"ok", false);
+        let forward = client.request(SB_OP_FORWARD, session(None), REQUEST);
+        wire.bench.send(&forward);
+        answer(&mut client, WAYS[0].1, b"ok", true);
+        wire.bench.send(&forward);
+        assert_eq!(wire.bench.hooked(), 0);
+        client.ask(session(Some(OWN)), REQUEST);
+        answer(&mut client, WAYS[0].1, b"ok", false);
+    });
+}
+
+/// Only what has been sent has been followed.
+#[test]
+fn what_is_written_in_a_response_is_not_taken_for_one() {
+    alone(|| {
+        let wire = Wire::new();
+        let mut client = Client::new(&wire, flow(false, 50_000, PORT), FIRST);
+        client.adopt(session(Some(OWN)), REQUEST);
+        let head = head(OK.len());
+        send(client.server().as_raw_fd(), &head, MsgFlags::from_bits_retain(MSG_MORE)).expect("room");
+        client.ask(session(None), REQUEST);
+        assert_eq!((client.look(|| false), wire.bench.hooked()), (0, 1), "the head waits");
+        client.server().write_all(OK.as_bytes()).expect("room");
+        let first = [&head, OK.as_bytes()].concat();
+        client.wait_for(first.len());
+        assert_eq!(client.stream(), first);
+        answer(&mut client, WAYS[0].1, b"ok", true);
+    });
+}
+
+/// Where responses cannot be followed, none can be told from what comes before it.
+#[test]
+fn a_flow_that_is_no_http_any_more_is_not_hooked() {
+    alone(|| {
+        let wire = Wire::new();
+        let mut client = Client::new(&wire, flow(false, 50_000, PORT), FIRST);
+        client.adopt(session(None), REQUEST);
+        let switched = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
+        client.server().write_all(switched).expect("room");
+        client.server().write_all(b"HTTP/1.1 200 OK\r\n").expect("room");
+        client.wait_for(switched.len() + 17);
+        assert_eq!(wire.bench.hooked(), 0);
+        assert_eq!([CookieInserted, CookieMissed].map(|counter| wire.bench.counter(counter)), [0, 1]);
     });
 }
 

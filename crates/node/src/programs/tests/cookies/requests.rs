@@ -295,6 +295,31 @@ fn the_switch_says_which_names_are_restored() {
     });
 }
 
+/// The switch may have a configuration with the pool's sessions before the node has.
+#[test]
+fn a_pool_may_become_known_later() {
+    alone(|| {
+        let bench = Bench::new();
+        const LEN: usize = WITH_COOKIE.len();
+        let starts = [0, LEN, 2 * LEN, 3 * LEN];
+        let mut requests = Requests { starts: starts.to_vec(), ..Default::default() };
+        requests.stream.say(&WITH_COOKIE.repeat(4));
+        let mut sender = Sender::new(&bench, flow(false, 50_000, PORT), FIRST, &requests);
+        bench.forget_sessions();
+        sender.adopt(LEN);
+        sender.forward(LEN..LEN + 10, true);
+        bench.keep_sessions();
+        sender.forward(LEN + 10..2 * LEN, false);
+        sender.forward(2 * LEN..3 * LEN, true);
+        bench.forget_sessions();
+        bench.keep_sessions();
+        sender.forward(3 * LEN..4 * LEN, true);
+        sender.read();
+        let restored = |at: usize| sender.read[at..at + LEN].windows(8).any(|name| name == b"LONGNAME");
+        assert_eq!(starts.map(restored), [false, false, true, true]);
+    });
+}
+
 /// A client may not be able to send more before the packet has arrived.
 #[test]
 fn a_cut_name_is_given_up_at_last() {
