@@ -37,6 +37,7 @@ pub(crate) struct ClusterTable {
 pub(crate) struct Reports {
     pub interval: Option<Spanned<String>>,
     pub suspect_after: Option<Spanned<i64>>,
+    pub dead_after: Option<Spanned<i64>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -10,6 +10,9 @@ pub(crate) const INTERVAL: std::ops::RangeInclusive<Duration> =
 /// What [`Reports::suspect_after`] can be.
 pub(crate) const SUSPECT_AFTER: std::ops::RangeInclusive<u32> = 1..=100;
 
+/// What [`Reports::dead_after`] can be.
+pub(crate) const DEAD_AFTER: std::ops::RangeInclusive<u32> = 1..=1000;
+
 /// `[reports]`, or the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reports {
@@ -17,17 +20,23 @@ pub struct Reports {
     pub interval: Duration,
     /// After so many intervals without a report a node is suspect; 1 to 100.
     pub suspect_after: u32,
+    /// And after so many it is taken for dead, if another one reports; 1 to 1000, at least `suspect_after`.
+    pub dead_after: u32,
 }
 
 impl Default for Reports {
     fn default() -> Self {
-        Reports { interval: Duration::from_millis(50), suspect_after: 3 }
+        Reports { interval: Duration::from_millis(50), suspect_after: 3, dead_after: 20 }
     }
 }
 
 impl Reports {
     /// Each key of `[reports]` with its value as the file could have it.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 2] {
-        [("interval", time(self.interval)), ("suspect_after", self.suspect_after.to_string())]
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 3] {
+        [
+            ("interval", time(self.interval)),
+            ("suspect_after", self.suspect_after.to_string()),
+            ("dead_after", self.dead_after.to_string()),
+        ]
     }
 }

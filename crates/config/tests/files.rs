@@ -161,17 +161,19 @@ fn limits_and_their_defaults() {
 #[test]
 fn reports() {
     let reported = |lines: &str| format!("{GOOD}[reports]\n{lines}\n");
-    let defaults = Reports { interval: Duration::from_millis(50), suspect_after: 3 };
+    let defaults = Reports { interval: Duration::from_millis(50), suspect_after: 3, dead_after: 20 };
     assert_eq!(good(&reported("")).reports, defaults);
     assert_eq!(
-        good(&reported("interval = \"200ms\"\nsuspect_after = 5")).reports,
-        Reports { interval: Duration::from_millis(200), suspect_after: 5 }
+        good(&reported("interval = \"200ms\"\nsuspect_after = 5\ndead_after = 6")).reports,
+        Reports { interval: Duration::from_millis(200), suspect_after: 5, dead_after: 6 }
     );
     let rows = [
         ("interval", "\"10ms\"", "\"9999us\""),
         ("interval", "\"1s\"", "\"1s 1ns\""),
         ("suspect_after", "1", "0"),
         ("suspect_after", "100", "101"),
+        ("dead_after", "3", "0"),
+        ("dead_after", "1000", "1001"),
     ];
     for (key, last, beyond) in rows {
         good(&reported(&format!("{key} = {last}")));

@@ -32,6 +32,7 @@ held = "64MiB"
 [reports]
 interval = "50ms"
 suspect_after = 3
+dead_after = 20
 
 [[node]]
 name = "n3"
@@ -402,7 +403,7 @@ fn said(thing: &str, lines: &[String]) -> String {
         let (key, values) = line.strip_prefix(thing).unwrap()[2..].split_once(' ').unwrap();
         let (_, new) = values.split_once(" -> ").unwrap();
         match key {
-            "fields" | "waiting" | "suspect_after" => format!("{key} = {new}\n"),
+            "fields" | "waiting" | "suspect_after" | "dead_after" => format!("{key} = {new}\n"),
             _ => format!("{key} = \"{new}\"\n"),
         }
     };

@@ -46,8 +46,13 @@ const BAD: &[(&str, &str, &[&str])] = &[
     ),
     (
         "[[node]]",
+        "[reports]\nsuspect_after = 5\ndead_after = 4\n[[node]]",
+        &["6:14: dead_after 4 is less than suspect_after 5, allowed is suspect_after <= dead_after"],
+    ),
+    (
+        "[[node]]",
         "[reports]\nperiod = \"50ms\"\n[[node]]",
-        &["5:1: unknown field `period`, expected `interval` or `suspect_after`"],
+        &["5:1: unknown field `period`, expected one of `interval`, `suspect_after`, `dead_after`"],
     ),
     // Limits.
     (

@@ -196,7 +196,7 @@ fn changed_reports_nodes_and_pools_in_words() {
     let lines = "policy = \"hash\"\nhash = \"header X-User\"\nslow_start = \"90s\"\nqueue_limit = \"80%\"\n\
                  health = { path = \"/healthz\", status = [\"200-299\", \"304\"] }";
     let new = good(&format!(
-        "{}[reports]\ninterval = \"100ms\"\nsuspect_after = 5\n",
+        "{}[reports]\ninterval = \"100ms\"\nsuspect_after = 5\ndead_after = 50\n",
         pooled(lines).replace("weight = 3", "weight = 0\nzone = \"none\"\ndrain = true")
     ));
     assert_eq!(
@@ -204,6 +204,7 @@ fn changed_reports_nodes_and_pools_in_words() {
         [
             "reports: interval 50ms -> 100ms",
             "reports: suspect_after 3 -> 5",
+            "reports: dead_after 20 -> 50",
             "node n2: weight 3 -> 0",
             "node n2: zone (none) -> none",
             "node n2: drain false -> true",

@@ -63,6 +63,8 @@ static __noinline int follow_body(struct xdp_md *ctx, const struct packet *p, st
         entry->framing = walk.framing;
         entry->next = p->seq + p->payload;
         settle(entry);
+        if (entry->last && entry->framing.state == SB_FRAMING_NONE)
+                entry->mode = SB_MODE_TUNNEL;
         count(SB_SWITCH_CHUNKS);
         return 1;
 }

@@ -61,6 +61,7 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                                 return drop(SB_SWITCH_DROP_CHECKSUM);
                         entry.origin = p->seq;
                         entry.next = p->seq;
+                        entry.begins = p->seq;
                         entry.mode = SB_MODE_HELD;
                         /* The rest of a long head follows at once and has no cookie that could be checked. */
                         bpf_map_update_elem(&flows, &p->flow, &entry, BPF_NOEXIST);
@@ -108,6 +109,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         express = is_express(ctx, p, entry, vip);
         if (express == EXPRESS_NOT)
                 return BEYOND_ASK;
+        entry->begins = p->seq;
         entry->next = p->seq + p->payload;
         entry->requests++;
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
@@ -116,6 +118,14 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         add_one(&express_by_node, entry->node);
         add_one(&express_by_service, vip->service);
         return BEYOND_FORWARD;
+}
+
+/* What a client sends again to such a node, another one may have to answer. */
+static __always_inline int is_dead(__u32 index)
+{
+        struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
+
+        return node && node->dead;
 }
 
 static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const struct sb_vip *vip,
@@ -169,6 +179,8 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 }
                 break;
         }
+        if (p->payload && !(p->flags & SB_TCP_RST) && entry->mode == SB_MODE_REQUESTS && is_dead(entry->node))
+                return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
         return forward(ctx, p, entry, s);
 }
 

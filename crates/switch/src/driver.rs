@@ -58,6 +58,10 @@ pub struct Driver<'a> {
     zone: Option<String>,
     /// When to look again for flows of nodes that are draining.
     sweep: Option<Duration>,
+    /// When it was last looked which nodes are dead.
+    looked: Duration,
+    /// As the program knows them, by id.
+    known: HashMap<NodeId, sb_node>,
 }
 
 impl<'a> Driver<'a> {
@@ -90,6 +94,8 @@ impl<'a> Driver<'a> {
             ending: None,
             zone: zone.map(str::to_owned),
             sweep: None,
+            looked: Duration::ZERO,
+            known: HashMap::new(),
             cluster,
         })
     }
@@ -158,6 +164,10 @@ impl<'a> Driver<'a> {
     pub fn on_time(&mut self) {
         let now = self.now();
         let program = self.program();
+        if now >= self.looked + SWEEP {
+            self.looked = now;
+            self.bury(program);
+        }
         self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
         if self.dispatcher.plan().standing_changed {
             self.write_members(program);
@@ -205,10 +215,22 @@ impl<'a> Driver<'a> {
 
     /// Lets the program forward requests only where flows stay with their nodes.
     fn write_members(&mut self, program: &Program) {
+        let now = self.now();
         let plan = self.dispatcher.plan();
         plan.standing_changed = false;
         let pools = self.cluster.pools.len();
-        program.with_tables(|tables| tables.write_members(self.bank, pools, |pool| plan.keepers(pool)));
+        program.with_tables(|tables| tables.write_members(self.bank, pools, |pool| plan.keepers(pool, now)));
+    }
+
+    /// Tells the program which nodes have died, and which have come back.
+    fn bury(&mut self, program: &Program) {
+        for (id, dead) in self.dispatcher.plan().new_dead(self.looked) {
+            let Some(node) = self.known.get_mut(&id) else { continue };
+            node.dead = dead.into();
+            if let Err(error) = program.set_node(id, node) {
+                eprintln!("switchback: {error}");
+            }
+        }
     }
 
     /// Takes idle flows from nodes that are to become idle and still have some.
@@ -267,7 +289,9 @@ impl<'a> Driver<'a> {
             } else {
                 self.routes.remove(&address);
             }
+            node.dead = self.known.get(&id).map_or(0, |known| known.dead);
             program.set_node(id, &node)?;
+            self.known.insert(id, node);
             if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
                 planned.source = route.map(|route| route.source);
             }
@@ -284,9 +308,10 @@ impl<'a> Driver<'a> {
         let v6 = self.cluster.nodes.iter().any(|node| node.address.is_ipv6());
         let overhead = if v6 { OVERHEAD_V6 } else { OVERHEAD_V4 } as u32;
         self.bank = 1 - self.bank;
+        let now = self.now();
         let plan = self.dispatcher.plan();
         plan.standing_changed = false;
-        let members = |pool| plan.keepers(pool);
+        let members = |pool| plan.keepers(pool, now);
         let express = program.with_tables(|tables| tables.write(self.bank, &self.cluster, members));
         let mut vips = HashMap::new();
         for (service, vip) in std::iter::zip(&self.cluster.services, express) {

@@ -301,6 +301,7 @@ impl Connection {
             if let Some(forwarded) = self.last() {
                 forwarded.end = Some(end);
             }
+            self.over = self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8;
         }
         true
     }
@@ -360,8 +361,9 @@ impl Connection {
             _ if head.keep_alive => Then::Routed,
             _ => Then::Closes,
         };
-        // Behind the last request of a connection nothing is followed; where it ends its head says.
-        let is_tunnel = after.mode == sb_mode::SB_MODE_TUNNEL as u8;
+        // Behind the last request of a connection nothing is followed; where it ends its head says, or its chunks.
+        let is_followed = head.body == Body::Chunked && !head.tunnel;
+        let is_tunnel = after.mode == sb_mode::SB_MODE_TUNNEL as u8 && !is_followed;
         let body_len = if let Body::Length(len) = head.body { len } else { 0 };
         let len = head.len as u64 + body_len;
         let is_last = is_tunnel && then == Then::Closes;

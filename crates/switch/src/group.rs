@@ -125,6 +125,8 @@ pub struct NodeState {
     pub drained: bool,
     /// Nothing has been heard of it for too long.
     pub silent: bool,
+    /// Or for so long that it is taken for dead.
+    pub dead: bool,
     /// Adoptions for the group that it has not answered.
     pub adopting: u32,
 }
@@ -179,10 +181,16 @@ impl Group {
     }
 
     /// Whether a flow that the node has stays there at its next request; None if that is to be decided anew each time.
-    pub fn keeps(&self, node: NodeId, drained: bool) -> Option<bool> {
+    /// A silent node answers for itself when it is asked to give a flow up, so flows leave it only when it seems dead, and
+    /// another one is there.
+    pub fn keeps(&self, node: NodeId, state: impl Fn(NodeId) -> NodeState) -> Option<bool> {
         let known = self.known.iter().find(|known| known.node == node);
+        let own = state(node);
+        let is_left = own.dead && !is_usable(&self.known, &self.weights, node, &state);
         match known {
-            Some(known) if can_serve(known, drained) => (self.balance == Balance::Connection).then_some(true),
+            Some(known) if can_serve(known, own.drained) && !is_left => {
+                (self.balance == Balance::Connection).then_some(true)
+            }
             _ => Some(false),
         }
     }

@@ -55,14 +55,19 @@ impl PlanNode {
 struct Brief {
     drained: bool,
     silent_after: Duration,
+    dead_after: Duration,
 }
 
 impl Brief {
     /// Of a node that there is not.
-    const NONE: Brief = Brief { drained: true, silent_after: Duration::ZERO };
+    const NONE: Brief = Brief { drained: true, silent_after: Duration::ZERO, dead_after: Duration::ZERO };
 
     fn is_silent(self, now: Duration) -> bool {
         now > self.silent_after
+    }
+
+    fn is_dead(self, now: Duration) -> bool {
+        now > self.dead_after
     }
 }
 
@@ -75,7 +80,7 @@ fn state_of<'a>(
     move |id| {
         let brief = briefs.get(id as usize).copied().unwrap_or(Brief::NONE);
         let adopting = adopting.get(id as usize).copied().unwrap_or(0);
-        NodeState { drained: brief.drained, silent: brief.is_silent(now), adopting }
+        NodeState { drained: brief.drained, silent: brief.is_silent(now), dead: brief.is_dead(now), adopting }
     }
 }
 
@@ -120,6 +125,10 @@ pub struct Plan {
     ids: HashMap<IpAddr, NodeId>,
     /// After so long without a report a node is suspect.
     patience: Duration,
+    /// And after so long it is taken for dead.
+    longest_patience: Duration,
+    /// The nodes that were dead when [`Self::new_dead`] was last asked.
+    dead: Vec<bool>,
 }
 
 impl Plan {
@@ -175,6 +184,8 @@ impl Plan {
             vips: vips.collect(),
             ids,
             patience: cluster.reports.interval * cluster.reports.suspect_after,
+            longest_patience: cluster.reports.interval * cluster.reports.dead_after,
+            dead: Vec::new(),
         };
         (0..plan.nodes.len()).for_each(|index| plan.note(index));
         plan
@@ -186,6 +197,7 @@ impl Plan {
         self.briefs[index] = self.nodes[index].as_ref().map_or(Brief::NONE, |node| Brief {
             drained: node.is_drained(),
             silent_after: node.heard() + self.patience,
+            dead_after: node.heard() + self.longest_patience,
         });
     }
 
@@ -209,6 +221,7 @@ impl Plan {
             }
         }
         (0..self.nodes.len()).for_each(|index| self.note(index));
+        self.dead = old.dead;
         let mut places = HashMap::new();
         let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
         for ((_, vip), index) in old.group_at {
@@ -276,16 +289,15 @@ impl Plan {
     }
 
     /// Whether a flow that the node has stays there for a request of the group; None if the policy is to decide.
-    pub fn keeps(&self, group: usize, node: NodeId) -> Option<bool> {
-        // A flow stays with a silent node, which answers for itself when it is asked to give it up.
-        let drained = self.node(node).is_none_or(PlanNode::is_drained);
-        self.groups.get(group).map_or(Some(false), |group| group.keeps(node, drained))
+    pub fn keeps(&self, group: usize, node: NodeId, now: Duration) -> Option<bool> {
+        let state = state_of(&self.briefs, &[], now);
+        self.groups.get(group).map_or(Some(false), |group| group.keeps(node, state))
     }
 
     /// The nodes on whose flows the program may forward a request for the pool without asking. It reads no cookies: where
     /// sessions depend on them, each request is to be read here. Where they depend on the client, a connection is with the
     /// right node, unless another pool has brought it there.
-    pub fn keepers(&self, pool: usize) -> Vec<NodeId> {
+    pub fn keepers(&self, pool: usize, now: Duration) -> Vec<NodeId> {
         let groups: Vec<usize> =
             (0..self.groups.len()).filter(|&group| self.groups[group].pool == pool).collect();
         let sessions = groups.first().and_then(|&group| self.groups[group].sessions());
@@ -293,7 +305,7 @@ impl Plan {
         let others: HashSet<NodeId> = others.flat_map(Group::nodes).collect();
         let may_keep = |node: &NodeId| {
             sessions.is_none_or(|sessions| sessions.is_by_client() && !others.contains(node))
-                && groups.iter().all(|&group| self.keeps(group, *node) == Some(true))
+                && groups.iter().all(|&group| self.keeps(group, *node, now) == Some(true))
         };
         let nodes = groups.first().into_iter().flat_map(|&group| self.groups[group].nodes());
         nodes.filter(may_keep).collect()
@@ -419,6 +431,28 @@ impl Plan {
             .collect();
         found.sort_by_key(|(pool, vip, ..)| (*pool, *vip));
         found
+    }
+
+    /// Whether nothing has been heard of the node for so long that its flows may go elsewhere without its word. Where
+    /// nothing is heard of any node, it is the switch that is cut off.
+    pub fn is_dead(&self, id: NodeId, now: Duration) -> bool {
+        let dead = self.briefs.get(id as usize).is_none_or(|brief| brief.is_dead(now));
+        dead && self.briefs.iter().any(|brief| !brief.is_silent(now))
+    }
+
+    /// Nodes that have died or come back since the last time, with what they are now.
+    pub fn new_dead(&mut self, now: Duration) -> Vec<(NodeId, bool)> {
+        self.dead.resize(self.briefs.len(), false);
+        let mut changes = Vec::new();
+        for id in 0..self.dead.len() {
+            let dead = self.is_dead(id as NodeId, now);
+            if self.dead[id] != dead {
+                self.dead[id] = dead;
+                changes.push((id as NodeId, dead));
+            }
+        }
+        self.standing_changed |= !changes.is_empty();
+        changes
     }
 
     /// Whether nothing has been heard of the node for too long.

@@ -306,6 +306,9 @@ struct sb_flow_entry {
         __u32 heads;               /* which of the last 32 were HEAD, the latest in the lowest bit */
         struct sb_framing framing; /* at the mark */
         struct sb_session session; /* of the last request; with a pool, every request goes to the L7 thread */
+        __u32 begins; /* sequence number of the last request's first byte; the mark, if it is not known */
+        __u8 last;    /* nothing follows that request, whose body is still coming */
+        __u8 reserved[3];
 };
 
 struct sb_node {
@@ -314,6 +317,8 @@ struct sb_node {
         __u32 ifindex;    /* of the next hop; 0: not resolved, user space sends */
         __u8 next_hop[6];
         __u8 our_mac[6];
+        __u32
+            dead; /* nothing has been heard of it for so long that the L7 thread sees all data of its flows */
 };
 
 enum sb_record_kind {

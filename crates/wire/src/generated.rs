@@ -261,6 +261,9 @@ pub struct sb_flow_entry {
     pub heads: __u32,
     pub framing: sb_framing,
     pub session: sb_session,
+    pub begins: __u32,
+    pub last: __u8,
+    pub reserved: [__u8; 3usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -270,6 +273,7 @@ pub struct sb_node {
     pub ifindex: __u32,
     pub next_hop: [__u8; 6usize],
     pub our_mac: [__u8; 6usize],
+    pub dead: __u32,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]

@@ -104,11 +104,11 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
     assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 4 + 4);
     assert_eq!(size_of::<sb_framing>(), 8 + 8 + 2 + 2 + 1 + 3);
-    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>() + 8);
+    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>() + 8 + 4 + 4);
     assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
     assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
     assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<sb_framing>() + 2 * (4 * 4 + 4 + 4));
-    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6);
+    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4);
     assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 40 + 16 + 4 + 4);
     let owned = 16
         + 5 * 4

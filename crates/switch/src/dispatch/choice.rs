@@ -43,7 +43,7 @@ impl Dispatcher {
         node: NodeId,
         choice: Option<NodeId>,
     ) -> Next {
-        match self.plan.keeps(request.group, node) {
+        match self.plan.keeps(request.group, node, at.now) {
             Some(true) => Next::Stays,
             Some(false) => Next::Leaves(choice),
             None => {
@@ -62,7 +62,7 @@ impl Dispatcher {
     /// No choice is made for the time after the release: where a session goes is the same then, unless its node has
     /// come to be another.
     fn next_of_session(&mut self, at: Moment<'_>, group: usize, session: &Session, node: NodeId) -> Next {
-        let may_stay = self.plan.keeps(group, node) != Some(false);
+        let may_stay = self.plan.keeps(group, node, at.now) != Some(false);
         if may_stay && session.node == Some(node) {
             return Next::Stays;
         }

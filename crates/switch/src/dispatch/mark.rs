@@ -44,6 +44,7 @@ pub fn due(entry: &sb_flow_entry) -> u32 {
 
 /// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark.
 pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &Limits) -> Result<(), Reject> {
+    entry.begins = entry.next;
     entry.next = entry.next.wrapping_add(head.len as u32);
     entry.requests = entry.requests.wrapping_add(1);
     entry.heads = entry.heads << 1 | u32::from(head.method == "HEAD");
@@ -55,8 +56,22 @@ pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &L
         return Ok(());
     }
     entry.framing = head.body.framing(limits);
+    entry.last = u8::from(!head.keep_alive);
     settle(entry);
     if u32::from(entry.framing.state) == SB_FRAMING_CHUNK { follow(entry, &data[head.len..]) } else { Ok(()) }
+}
+
+/// Moves the mark back to where the last request begins, as if it had not been read.
+pub fn back(entry: &sb_flow_entry) -> sb_flow_entry {
+    sb_flow_entry {
+        next: entry.begins,
+        requests: entry.requests.wrapping_sub(1),
+        heads: entry.heads >> 1,
+        framing: sb_framing::default(),
+        last: 0,
+        asked: 0,
+        ..*entry
+    }
 }
 
 /// Moves the mark through a body as far as `data` goes, which begins at the mark. After an error the mark is where it
@@ -73,6 +88,9 @@ pub fn follow(entry: &mut sb_flow_entry, data: &[u8]) -> Result<(), Reject> {
     entry.framing = framing;
     entry.next = entry.next.wrapping_add(len as u32);
     settle(entry);
+    if entry.last != 0 && !in_body(entry) {
+        entry.mode = sb_mode::SB_MODE_TUNNEL as u8;
+    }
     Ok(())
 }
 
@@ -107,6 +125,7 @@ mod tests {
         assert_ne!(mode("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"), tunnel);
         let chunked = "PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_ne!(mode(chunked), tunnel, "its chunks are to be checked");
+        assert_eq!(mode(&format!("{chunked}1\r\nx\r\n0\r\n\r\n")), tunnel, "behind them nothing is read");
     }
 
     #[test]

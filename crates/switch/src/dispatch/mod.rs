@@ -325,6 +325,13 @@ impl Dispatcher {
             self.on_end(flow, &entry, packet, &view);
             return;
         }
+        if self.is_sent_again(at, &entry, &view) {
+            let Some(held) = HeldPacket::new(packet) else { return };
+            let mut pending = Pending::new(mark::back(&entry), at.now);
+            pending.was_given = true;
+            self.begin(at, flow, pending, &held);
+            return;
+        }
         let choice = match self.forward_at_once(at, flow, &entry, packet, view) {
             AtOnce::Forwarded => return,
             AtOnce::Not(choice) => choice,
@@ -336,12 +343,28 @@ impl Dispatcher {
         }
         let mut pending = Pending::new(entry, at.now);
         pending.choice = choice;
-        if before(entry.next, held.end()) && self.has_room(flow, &mut pending, &held) {
-            pending.hold(&held);
+        if before(entry.next, held.end()) {
+            self.begin(at, flow, pending, &held);
+        }
+    }
+
+    /// A flow begins to wait, with its first packet.
+    fn begin(&mut self, at: Moment<'_>, flow: &sb_flow, mut pending: Pending, packet: &HeldPacket) {
+        if self.has_room(flow, &mut pending, packet) {
+            pending.hold(packet);
             self.advance(at, flow, &mut pending);
             self.help(at, flow, &mut pending);
             self.keep(*flow, pending);
         }
+    }
+
+    /// The client sends the last request's beginning once more, and its node seems to be dead: it has not got it, or not
+    /// said so. A node that lives after all says whether it has it when it is asked to give the flow up.
+    fn is_sent_again(&self, at: Moment<'_>, entry: &sb_flow_entry, view: &TcpView) -> bool {
+        entry.mode == sb_mode::SB_MODE_REQUESTS as u8
+            && view.seq == entry.begins
+            && before(entry.begins, entry.next)
+            && self.plan.is_dead(entry.node, at.now)
     }
 
     /// FIN, RST or an ACK of a flow that the record says has no node; if there is one by now, it is the node's. If not,

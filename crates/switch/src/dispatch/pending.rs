@@ -22,6 +22,8 @@ const NEXT_DOUBT: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// Attempts before a silent node is taken for dead: 10 + 20 + 40 + 80 + 160 + 320 ms.
 const ATTEMPTS: u32 = 6;
+/// Likewise, if nothing has been heard of it for long: 10 + 20 + 40 ms.
+const ATTEMPTS_IF_DEAD: u32 = 3;
 /// After this time a client is about to send its data again, and nothing else: Linux has no retransmission time-out below
 /// 200 ms. What it takes for the round trip decides how long it waits the next time that something is lost.
 const STALLED: Duration = Duration::from_millis(150);
@@ -108,6 +110,8 @@ pub struct Pending {
     pub tried: Vec<NodeId>,
     /// A server has gone away before it answered.
     pub is_second_try: bool,
+    /// The request in progress has been given to the node that the flow has, which may have done it.
+    pub was_given: bool,
     /// It has waited for a node with room.
     pub has_waited: bool,
     /// The node for whose room it waits; None if any will do.
@@ -162,6 +166,7 @@ impl Pending {
             second: None,
             tried: Vec::new(),
             is_second_try: false,
+            was_given: false,
             has_waited: false,
             waits_for: None,
             reply: None,
@@ -406,6 +411,7 @@ impl Pending {
         self.tried.clear();
         self.failed = false;
         self.is_second_try = false;
+        self.was_given = false;
         self.acknowledged = None;
         self.phase = Phase::Assembling;
     }
@@ -427,11 +433,12 @@ impl Pending {
         self.due = now + FIRST_WAIT;
     }
 
-    /// Whether to ask the node once more; sets the next deadline.
-    pub fn try_again(&mut self, now: Duration) -> bool {
+    /// Whether to ask the node once more; sets the next deadline. A node of which nothing is heard anyway is not asked
+    /// for so long.
+    pub fn try_again(&mut self, now: Duration, dead: bool) -> bool {
         self.due = now + FIRST_WAIT * (1 << self.attempts.min(8));
         self.attempts += 1;
-        self.attempts <= ATTEMPTS
+        self.attempts <= if dead { ATTEMPTS_IF_DEAD } else { ATTEMPTS }
     }
 
     /// The node lives but its response is not complete: asks again after a while, as often as it takes.

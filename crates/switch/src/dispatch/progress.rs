@@ -138,6 +138,10 @@ impl Dispatcher {
                 pending.phase = Phase::Done;
                 return;
             }
+            if pending.is_tunnel() {
+                self.pass_on(flow, pending);
+                return;
+            }
             let data = pending.held.stream(pending.entry.next);
             if mark::in_body(&pending.entry) {
                 if data.is_empty() || mark::is_passing(&pending.entry) {
@@ -377,6 +381,7 @@ impl Dispatcher {
 
     /// What a flow waits for has not come in time.
     pub(super) fn on_deadline(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        let dead = self.plan.is_dead(pending.entry.node, at.now);
         match &mut pending.phase {
             Phase::Assembling => {
                 if !pending.is_too_slow(at.now, self.plan.limits.head_timeout) {
@@ -395,16 +400,20 @@ impl Dispatcher {
                 if pending.acknowledged.is_none() {
                     self.help(at, flow, pending);
                 }
-                if pending.try_again(at.now) {
+                if pending.try_again(at.now, dead) {
                     self.stats.resent += 1;
                     self.ask_for_release(flow, pending);
+                } else if pending.was_given && !pending.request.repeatable {
+                    // It may have done what must not be done twice.
+                    self.reset(flow, pending.entry.origin, pending.last_ack);
+                    pending.phase = Phase::Done;
                 } else {
                     // The node is silent for so long that it is taken for dead.
                     self.released(at, flow, pending);
                 }
             }
             Phase::Adopting => {
-                if pending.try_again(at.now) {
+                if pending.try_again(at.now, dead) {
                     self.stats.resent += 1;
                     self.send_adopt(flow, pending);
                 } else {
@@ -412,7 +421,7 @@ impl Dispatcher {
                 }
             }
             Phase::Delivering => {
-                if pending.try_again(at.now) {
+                if pending.try_again(at.now, dead) {
                     self.stats.resent += 1;
                     self.deliver(flow, pending);
                 } else {

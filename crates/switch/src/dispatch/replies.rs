@@ -26,6 +26,7 @@ fn entry_from(option: &sb_option, node: NodeId, next: u32, mode: sb_mode) -> sb_
         requests: u16::from_be(option.requests),
         heads: u32::from_be(option.detail),
         session: option.session,
+        begins: next,
         ..Default::default()
     }
 }
@@ -204,6 +205,7 @@ impl Dispatcher {
         }
         let entry = sb_flow_entry {
             next: view.seq,
+            begins: view.seq,
             mode: sb_mode::SB_MODE_HELD as u8,
             requests: 0,
             framing: Default::default(),

@@ -3,6 +3,7 @@
 
 mod bodies;
 mod cases;
+mod dead;
 mod fuzz;
 mod model;
 mod nodes;

@@ -189,6 +189,11 @@ impl World {
         let to_l7 = if mode(sb_mode::SB_MODE_HELD) {
             !view.is_empty() || control
         } else if mode(sb_mode::SB_MODE_REQUESTS)
+            && !view.is_empty()
+            && self.dispatcher.seen().is_dead(entry.node, self.now)
+        {
+            true
+        } else if mode(sb_mode::SB_MODE_REQUESTS)
             && mark::is_passing(&entry)
             && (entry.next.wrapping_sub(end) as i32) < SB_MARK_NEAR as i32
         {
@@ -250,7 +255,7 @@ impl World {
         let Some(Choice::Pool(pool)) = choice else { return None };
         let plain = head.len == view.len() && head.body == Body::None && !head.tunnel;
         let told = entry.session != sb_session::default();
-        if !plain || told || !plan.keepers(pool).contains(&entry.node) {
+        if !plain || told || !plan.keepers(pool, self.now).contains(&entry.node) {
             return None;
         }
         mark::enter(&mut moved, &head, data, &limits).ok()?;

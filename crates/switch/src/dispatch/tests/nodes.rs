@@ -145,7 +145,7 @@ fn a_crashed_server_is_asked_once_and_then_no_more() {
     assert_ne!(sent[0].node, crashed);
     let plan = world.dispatcher.plan();
     let crashed = plan.node_at(crashed).unwrap();
-    assert!(plan.standing_changed && !plan.keepers(0).contains(&crashed));
+    assert!(plan.standing_changed && !plan.keepers(0, Duration::ZERO).contains(&crashed));
     let group = plan.group(0, flow().vip()).unwrap();
     for _ in 0..4 {
         let ask = switchback_policy::Ask { key: None, now: Duration::ZERO };
@@ -232,7 +232,7 @@ fn each_request_is_dispatched_anew_where_the_pool_says_so() {
     let sent = world.client_packet(&data(0, 0, &request));
     let first = sent[0].node;
     world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
-    assert!(world.dispatcher.plan().keepers(0).is_empty(), "the program must ask");
+    assert!(world.dispatcher.plan().keepers(0, Duration::ZERO).is_empty(), "the program must ask");
     let sent = world.client_packet(&data(request.len() as u32, 100, &request));
     assert_eq!((sent[0].op, sent[0].node), (SB_OP_RELEASE, first));
     let sent = world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);

@@ -2,6 +2,8 @@
 
 mod away;
 
+use std::time::Duration;
+
 use std::net::IpAddr;
 
 use switchback_wire::packet::TcpView;
@@ -275,16 +277,19 @@ fn a_key_has_its_node_and_without_one_the_policy_decides() {
 fn the_program_may_not_answer_for_cookies() {
     let mut client = new();
     let plan = client.world.dispatcher.plan();
-    assert_eq!([0, 1, 2, 3].map(|pool| plan.keepers(pool).len()), [0, 0, 0, 3]);
+    assert_eq!([0, 1, 2, 3].map(|pool| plan.keepers(pool, Duration::ZERO).len()), [0, 0, 0, 3]);
     let by_client = config("").replace("hash = \"header x-user\"", "hash = \"client\"");
     let mut client = Client::new(&by_client, &[7]);
-    assert!(client.world.dispatcher.plan().keepers(2).is_empty(), "other pools have the nodes, too");
+    assert!(
+        client.world.dispatcher.plan().keepers(2, Duration::ZERO).is_empty(),
+        "other pools have the nodes, too"
+    );
     let (pools, service) = by_client.split_once("[[service]]").unwrap();
     let one_route = service.split("[[service.route]]").find(|route| route.contains("/user/")).unwrap();
     let listen = service.split_once("[[service.route]]").unwrap().0;
     let alone = format!("{pools}[[service]]{listen}[[service.route]]{one_route}");
     let mut client = Client::new(&alone, &[7]);
-    assert_eq!(client.world.dispatcher.plan().keepers(2).len(), 3);
+    assert_eq!(client.world.dispatcher.plan().keepers(2, Duration::ZERO).len(), 3);
 }
 
 #[test]

@@ -43,6 +43,9 @@ address = "192.0.2.24"
 [[node]]
 name = "ends-in-zeros"
 address = "2001:db8::1:0:0"
+[[node]]
+name = "dead"
+address = "192.0.2.26"
 [[pool]]
 name = "web"
 nodes = ["v4", "v6", "on-another-interface", "ends-in-zeros"]
@@ -67,6 +70,7 @@ pub const V6: u32 = 1;
 pub const UNRESOLVED: u32 = 2;
 pub const ON_ANOTHER_INTERFACE: u32 = 3;
 pub const ENDS_IN_ZEROS: u32 = 4;
+pub const DEAD: u32 = 5;
 /// Not in the node map.
 pub const UNKNOWN: u32 = 9;
 
@@ -188,6 +192,7 @@ impl Bench {
             },
             next_hop: Self::next_hop(id),
             our_mac: OURS,
+            dead: u32::from(id == DEAD),
         }
     }
 

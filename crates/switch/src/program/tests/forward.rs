@@ -23,6 +23,7 @@ pub fn entry(node: u32) -> sb_flow_entry {
         node,
         origin: ORIGIN,
         next: MARK,
+        begins: MARK,
         mss: 1400,
         options: (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
         wscale: 0x97,
@@ -55,6 +56,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
         rows.extend(held_rows(flow));
         rows.extend(answered_rows(flow));
         rows.extend(nowhere_rows(flow));
+        rows.extend(dead_rows(bench, flow));
         rows.extend(unacceptable_rows(flow));
     }
     rows
@@ -194,6 +196,31 @@ fn nowhere_rows(flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
+/// A node of which nothing is heard: what its clients send again is read, all else may still be of use to it.
+fn dead_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
+    let data = |seq: u32| Tcp::data(flow, seq, ACK, &[b'x'; 16]);
+    let read = [("data below the mark", data(0)), ("data of long ago", data(ORIGIN))];
+    let mut rows = Vec::new();
+    for (what, tcp) in read {
+        let what = format!("a dead node: {what}");
+        let row = Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request]);
+        rows.push(row.with(&entry(DEAD)).records(SB_RECORD_REQUEST));
+    }
+    let tunnel = sb_flow_entry { mode: SB_MODE_TUNNEL as u8, ..entry(DEAD) };
+    let ack = Tcp::new(flow, MARK, ACK, flags::ACK);
+    let reset = Tcp { flags: flags::ACK | flags::RST, ..data(0) };
+    for (what, entry, tcp) in
+        [("an ACK", entry(DEAD), ack), ("a RST", entry(DEAD), reset), ("a tunnel's data", tunnel, data(0))]
+    {
+        let packet = tcp.packet();
+        let sent = bench.forwarded(&entry, flow, &packet, 0);
+        let what = format!("a dead node: {what}");
+        let row = Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Forwarded]);
+        rows.push(row.with(&entry).sends(sent));
+    }
+    rows
+}
+
 pub fn express_rows(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     let padding = "x".repeat(SB_EXPRESS_HEAD_MAX as usize);
@@ -268,6 +295,7 @@ fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str
 /// The mark is behind the head, and the request is counted.
 pub fn after_head(before: &sb_flow_entry, head: &str) -> sb_flow_entry {
     sb_flow_entry {
+        begins: before.next,
         next: before.next.wrapping_add(head.len() as u32),
         requests: before.requests.wrapping_add(1),
         heads: before.heads << 1 | u32::from(head.starts_with("HEAD ")),

@@ -82,6 +82,7 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
             UNRESOLVED,
             ON_ANOTHER_INTERFACE,
             ENDS_IN_ZEROS,
+            DEAD,
             UNKNOWN,
             1023,
             1024,
@@ -102,6 +103,9 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         } else {
             sb_session::default()
         },
+        begins: next.wrapping_sub(random.pick(&[0, 1, 40, 1 << 20])),
+        last: u8::from(random.one_in(8)),
+        reserved: [0; 3],
     }
 }
 

@@ -72,7 +72,7 @@ fn held(flow: &sb_flow, offer: &Offer, isn: u32) -> sb_flow_entry {
     let settled = offer.settled();
     // Every IPv6 host can take so much, and its node's kernel adopts no less.
     let mss = if flow.client().is_ipv6() { settled.mss.max(1220) } else { settled.mss };
-    sb_flow_entry { origin, next: origin, mode: sb_mode::SB_MODE_HELD as u8, mss, ..settled }
+    sb_flow_entry { origin, next: origin, begins: origin, mode: sb_mode::SB_MODE_HELD as u8, mss, ..settled }
 }
 
 pub fn rows(bench: &Bench) -> Vec<Row> {

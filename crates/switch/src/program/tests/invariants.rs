@@ -239,6 +239,8 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
                 requests: after.requests,
                 heads: after.heads,
                 framing: after.framing,
+                begins: after.begins,
+                mode: after.mode,
                 ..*before
             };
             assert_eq!(*after, moved, "what the handshake settled");
@@ -255,6 +257,12 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             let skips = u32::from(before.framing.state) & SB_FRAMING_SKIP != 0;
             assert!(skips || ahead == 0 || is_intact(&calm(frame)[14..]), "a damaged packet is read");
             let counted = after.requests.wrapping_sub(before.requests);
+            let begins = if counted == 0 { before.begins } else { before.next };
+            assert_eq!(after.begins, begins, "where the last request begins");
+            let is_over =
+                before.last != 0 && state(before) != SB_FRAMING_NONE && state(after) == SB_FRAMING_NONE;
+            let mode = if is_over { SB_MODE_TUNNEL } else { SB_MODE_REQUESTS };
+            assert_eq!(after.mode, mode as u8, "behind the last request nothing is read");
             let heads = before.heads << counted;
             assert!(counted <= 1 && after.heads & !u32::from(counted) == heads, "one request a packet");
             let in_body = state(before) != SB_FRAMING_NONE && before.framing.state == after.framing.state;

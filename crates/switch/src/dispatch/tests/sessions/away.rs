@@ -231,6 +231,8 @@ fn a_node_of_weight_0_keeps_its_sessions_and_gets_no_other() {
 fn a_session_goes_to_a_silent_node_only_if_no_other_speaks() {
     let mut client = new();
     assert_eq!(client.ask(&with("web", &cookie(7, "web", 1))).1, node(1), "nobody has said a word yet");
+    client.world.report(node(1), "web", SB_REASON_NONE, (0, 511));
+    client.world.now += Duration::from_millis(200);
     client.world.report(node(2), "web", SB_REASON_NONE, (0, 511));
     assert_eq!(client.ask(&with("web", &cookie(7, "web", 1))).0, [SB_OP_FORWARD], "it is asked itself");
     assert_eq!(client.ask(&with("web", &cookie(7, "web", 3))).1, node(2));

@@ -1,0 +1,127 @@
+//! A node dies: it says nothing any more, whatever it is asked.
+
+use std::time::Duration;
+
+use switchback_wire::packet::{TcpView, flags};
+use switchback_wire::*;
+
+use super::cases::settled;
+use super::model::*;
+use sb_op::*;
+use sb_reason::*;
+
+/// Longer than a node may be silent.
+const LONG: Duration = Duration::from_secs(4);
+
+/// A flow on a node of which nothing is heard any more, while the other node of its pool reports; the request's length.
+fn on_a_dead_node(request: &[u8]) -> (World, ToNode) {
+    let mut world = World::new();
+    let adopt = world.client_packet(&data(0, 0, request)).remove(0);
+    assert!(world.answer(&adopt, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    world.now += LONG;
+    let other = if adopt.node == node(1) { node(2) } else { node(1) };
+    world.report(other, "web", SB_REASON_NONE, (0, 511));
+    assert_eq!(dead(&mut world), [(adopt.node, true)]);
+    (world, adopt)
+}
+
+/// The nodes of the pool that have died or come back since the last time.
+fn dead(world: &mut World) -> Vec<(std::net::IpAddr, bool)> {
+    let now = world.now;
+    let plan = world.dispatcher.plan();
+    let changes = plan.new_dead(now);
+    let changes = changes.into_iter().map(|(id, dead)| (plan.node(id).unwrap().address, dead));
+    changes.filter(|(address, _)| [node(1), node(2)].contains(address)).collect()
+}
+
+/// What is sent to another node than the flow's, and how long that takes.
+fn elsewhere(world: &mut World, asked: &ToNode) -> (ToNode, Duration) {
+    let start = world.now;
+    loop {
+        let sent = world.pass().remove(0);
+        if sent.node != asked.node {
+            return (sent, world.now - start);
+        }
+        assert_eq!(sent.op, SB_OP_RELEASE);
+    }
+}
+
+#[test]
+fn the_next_request_goes_elsewhere() {
+    let (mut world, adopt) = on_a_dead_node(&get("/web/a"));
+    let len = get("/web/a").len() as u32;
+    let asked = world.client_packet(&data(len, 100, &get("/web/b"))).remove(0);
+    assert_eq!((asked.op, asked.node), (SB_OP_RELEASE, adopt.node), "it may live after all");
+    let (sent, waited) = elsewhere(&mut world, &asked);
+    assert_eq!((sent.op, sent.data()), (SB_OP_ADOPT, &get("/web/b")[..]));
+    assert!(waited < Duration::from_millis(100), "{waited:?}");
+}
+
+#[test]
+fn a_request_that_is_sent_again_goes_elsewhere() {
+    let request = get("/web/a");
+    let (mut world, adopt) = on_a_dead_node(&request);
+    let asked = world.client_packet(&data(0, 0, &request)).remove(0);
+    assert_eq!((asked.op, asked.node), (SB_OP_RELEASE, adopt.node));
+    assert_eq!(asked.view().seq, ORIGIN, "from its beginning on");
+    let (sent, _) = elsewhere(&mut world, &asked);
+    assert_eq!((sent.op, sent.data()), (SB_OP_ADOPT, &request[..]));
+    assert_eq!((sent.option.requests, sent.option.next), (1u16.to_be(), adopt.option.next));
+    assert!(world.answer(&sent, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
+    // And the flow goes on there.
+    let len = request.len() as u32;
+    let next = world.client_packet(&data(len, 100, &get("/web/b"))).remove(0);
+    assert_eq!((next.op, next.node), (SB_OP_FORWARD, sent.node));
+}
+
+#[test]
+fn a_request_that_does_harm_twice_is_not_made_twice() {
+    let request = b"POST /web/a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    let (mut world, adopt) = on_a_dead_node(request);
+    let asked = world.client_packet(&data(0, 0, request)).remove(0);
+    assert_eq!((asked.op, asked.node), (SB_OP_RELEASE, adopt.node));
+    while world.dispatcher.pending() > 0 {
+        assert!(world.pass().iter().all(|sent| sent.op == SB_OP_RELEASE), "no ADOPT");
+    }
+    let last = world.to_client.last().expect("the client hears of it");
+    assert_ne!(TcpView::parse(last).expect("a packet").flags & flags::RST, 0);
+    assert!(!world.map.contains_key(&flow()));
+}
+
+/// Only its agent is gone: the node has the request, or has not and gives the flow up.
+#[test]
+fn a_node_that_lives_says_so() {
+    let request = get("/web/a");
+    for (answer, reason) in [(SB_OP_BUSY, SB_REASON_DUPLICATE), (SB_OP_RELEASED, SB_REASON_NONE)] {
+        let (mut world, adopt) = on_a_dead_node(&request);
+        let before = world.map[&flow()];
+        let asked = world.client_packet(&data(0, 0, &request)).remove(0);
+        let sent = world.answer(&asked, answer, reason);
+        if answer == SB_OP_BUSY {
+            assert!(sent.is_empty());
+            assert_eq!(world.map[&flow()], sb_flow_entry { asked: 0, ..before });
+        } else {
+            assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
+            assert_ne!(sent[0].node, adopt.node);
+        }
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_keeps_its_flows() {
+    let (mut world, adopt) = on_a_dead_node(&get("/web/a"));
+    world.report(adopt.node, "web", SB_REASON_NONE, (0, 511));
+    assert_eq!(dead(&mut world), [(adopt.node, false)]);
+    let len = get("/web/a").len() as u32;
+    let sent = world.client_packet(&data(len, 100, &get("/web/b"))).remove(0);
+    assert_eq!((sent.op, sent.node), (SB_OP_FORWARD, adopt.node));
+}
+
+#[test]
+fn where_no_node_speaks_none_is_dead() {
+    let (mut world, adopt, len) = settled("/web/a");
+    world.now += LONG;
+    assert!(dead(&mut world).is_empty());
+    let sent = world.client_packet(&data(len, 100, &get("/web/b"))).remove(0);
+    assert_eq!((sent.op, sent.node), (SB_OP_FORWARD, adopt.node));
+}
