@@ -154,7 +154,7 @@ int switchback_egress(struct __sk_buff *skb)
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow)
                 return TCX_NEXT;
-        if (owned_flow->state == SB_OWN_RELEASED)
+        if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
         if (keep_back(skb, owned_flow, tcp, skb->len - start))
                 return TCX_DROP;

@@ -33,13 +33,16 @@ static __always_inline int is_orphan(const struct sb_owned *flow)
         return flow->state == SB_OWN_RELEASED && flow->reason == SB_REASON_NO_SOCKET;
 }
 
-/* A packet of such a flow that the switch must see: the request that has been cut off, or the client's own end. */
+/*
+ * A packet of such a flow that the switch must see: the request that has been cut off, one that comes after that, or the
+ * client's own end. When a client sends a request again nothing says that it is one, but where requests begin is known.
+ */
 static __always_inline int is_for_the_switch(const struct sb_owned *flow, const struct handoff *h)
 {
         if (!is_orphan(flow))
                 return 0;
         if (h->payload)
-                return flow->again && h->seq == flow->asked;
+                return h->seq == flow->next;
         return h->tcp_flags & SB_TCP_FIN;
 }
 
@@ -100,6 +103,16 @@ static __always_inline int has_ended(struct __sk_buff *skb, __u8 tcp_flags)
         sk = bpf_sk_fullsock(sk);
         /* Not in answer to the client's FIN. */
         return sk && sk->state == TCP_FIN_WAIT1;
+}
+
+/*
+ * Nothing of a flow that is another node's reaches the client, nor the kernel's RST for an adoption whose listener has just
+ * closed: the switch hears of that, and takes another node.
+ */
+static __always_inline int is_mute(const struct sb_owned *flow, __u8 tcp_flags)
+{
+        return flow->state == SB_OWN_RELEASED ||
+               (flow->state == SB_OWN_ADOPTING && tcp_flags & SB_TCP_RST);
 }
 
 /* The client has all that comes before. What has been lost on its way, nobody but the server's socket has. */

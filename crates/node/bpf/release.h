@@ -71,7 +71,7 @@ static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 h->ack = flow->answered;
                 h->tsecr = flow->tsval;
                 /* The client waits for a response to a request before this one, which nobody can give any more. */
-                if (is_orphan(flow) && flow->again)
+                if (is_orphan(flow) && flow->again && h->seq != flow->asked)
                         return answer_release(h, SB_OP_RELEASED, SB_REASON_RESPONDING);
                 return answer_release(h, SB_OP_RELEASED, flow->reason);
         }

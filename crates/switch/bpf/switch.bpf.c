@@ -110,6 +110,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         if (express == EXPRESS_NOT)
                 return BEYOND_ASK;
         entry->begins = p->seq;
+        entry->tries = 0;
         entry->next = p->seq + p->payload;
         entry->requests++;
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);

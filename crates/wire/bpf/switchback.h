@@ -308,7 +308,8 @@ struct sb_flow_entry {
         struct sb_session session; /* of the last request; with a pool, every request goes to the L7 thread */
         __u32 begins; /* sequence number of the last request's first byte; the mark, if it is not known */
         __u8 last;    /* nothing follows that request, whose body is still coming */
-        __u8 reserved[3];
+        __u8 tries;   /* how often that request has come back, because its server had gone away */
+        __u8 reserved[2];
 };
 
 struct sb_node {

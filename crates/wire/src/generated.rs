@@ -263,7 +263,8 @@ pub struct sb_flow_entry {
     pub session: sb_session,
     pub begins: __u32,
     pub last: __u8,
-    pub reserved: [__u8; 3usize],
+    pub tries: __u8,
+    pub reserved: [__u8; 2usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

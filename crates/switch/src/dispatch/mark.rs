@@ -44,6 +44,9 @@ pub fn due(entry: &sb_flow_entry) -> u32 {
 
 /// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark.
 pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &Limits) -> Result<(), Reject> {
+    if entry.begins != entry.next {
+        entry.tries = 0;
+    }
     entry.begins = entry.next;
     entry.next = entry.next.wrapping_add(head.len as u32);
     entry.requests = entry.requests.wrapping_add(1);

@@ -24,6 +24,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 const ATTEMPTS: u32 = 6;
 /// Likewise, if nothing has been heard of it for long: 10 + 20 + 40 ms.
 const ATTEMPTS_IF_DEAD: u32 = 3;
+/// A request that has come back so often may be what makes servers go away: if there is no response the next time, its
+/// client is to know.
+pub const TRIES: u8 = 3;
 /// After this time a client is about to send its data again, and nothing else: Linux has no retransmission time-out below
 /// 200 ms. What it takes for the round trip decides how long it waits the next time that something is lost.
 const STALLED: Duration = Duration::from_millis(150);
@@ -108,8 +111,6 @@ pub struct Pending {
     pub second: Option<NodeId>,
     /// Nodes that could not take it.
     pub tried: Vec<NodeId>,
-    /// A server has gone away before it answered.
-    pub is_second_try: bool,
     /// The request in progress has been given to the node that the flow has, which may have done it.
     pub was_given: bool,
     /// It has waited for a node with room.
@@ -165,7 +166,6 @@ impl Pending {
             choice: None,
             second: None,
             tried: Vec::new(),
-            is_second_try: false,
             was_given: false,
             has_waited: false,
             waits_for: None,
@@ -198,7 +198,7 @@ impl Pending {
     /// The flags that tell a node what to do if its server goes away.
     pub fn flags(&self) -> u8 {
         let alone = self.sent.only().is_some() && self.acknowledged.is_none();
-        self.request.flags(alone && !self.is_second_try)
+        self.request.flags(alone && self.request.after.tries < TRIES)
     }
 
     /// There is nothing that the node is to be asked for: neither a request nor an answer of the switch.
@@ -410,7 +410,6 @@ impl Pending {
         self.sent = Held::default();
         self.tried.clear();
         self.failed = false;
-        self.is_second_try = false;
         self.was_given = false;
         self.acknowledged = None;
         self.phase = Phase::Assembling;

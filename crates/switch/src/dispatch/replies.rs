@@ -209,6 +209,7 @@ impl Dispatcher {
             mode: sb_mode::SB_MODE_HELD as u8,
             requests: 0,
             framing: Default::default(),
+            tries: latest.tries.saturating_add(1),
             ..latest
         };
         if view.is_empty() {
@@ -220,7 +221,6 @@ impl Dispatcher {
         }
         let Some(held) = HeldPacket::new(packet) else { return };
         let mut pending = Pending::new(entry, at.now);
-        pending.is_second_try = true;
         pending.hold(&held);
         self.advance(at, &record.flow, &mut pending);
         self.keep(record.flow, pending);

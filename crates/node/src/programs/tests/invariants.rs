@@ -371,7 +371,10 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         assert_eq!((verdict, after), (Verdict::Next, *before), "none of our business");
         return;
     };
-    if is_released(Some(before)) {
+    let tcp = ETHERNET + ip_header(frame).expect("a TCP packet");
+    let is_reset = frame[tcp + 13] & flags::RST != 0;
+    let is_reset = is_reset && before.state == sb_ownership::SB_OWN_ADOPTING as u8;
+    if is_released(Some(before)) || is_reset {
         assert_eq!((verdict, after.as_ref()), (Verdict::Drop, Some(before)), "a mute flow speaks");
         return;
     }

@@ -109,7 +109,7 @@ fn acknowledgments_wait_for_the_response() {
 /// kept back.
 type Reset = (&'static str, fn(&mut sb_owned), u32, &'static [u8], bool);
 
-const RESETS: [Reset; 11] = [
+const RESETS: [Reset; 10] = [
     ("while a request waits", |_| {}, 0, b"", true),
     ("while the last request waits", |owned| owned.keeps = 0, 0, b"", true),
     ("while nothing waits", become_idle, 0, b"", true),
@@ -135,8 +135,24 @@ const RESETS: [Reset; 11] = [
         b"",
         false,
     ),
-    ("before there is a socket", |owned| owned.state = SB_OWN_ADOPTING as u8, 0, b"", false),
 ];
+
+/// The listener has closed while an adoption was on its way to it, and the kernel answers for it.
+#[test]
+fn the_reset_of_an_adoption_that_failed_is_not_for_the_client() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = asked(50_000);
+        let state = SB_OWN_ADOPTING as u8;
+        bench.put(&known.flow, &sb_owned { state, ..waiting(&known) });
+        let frame = |tcp_flags| response(&known.flow, (ANSWER, FIRST + LEN), tcp_flags, false, b"");
+        let muted = bench.counter(NodeCounter::Muted);
+        assert_eq!(bench.egress(&frame(flags::RST)).0, Verdict::Drop);
+        assert_eq!(bench.counter(NodeCounter::Muted), muted + 1);
+        assert_eq!(bench.egress(&frame(flags::ACK)).0, Verdict::Next);
+        assert_eq!(bench.flow(&known.flow).map(|owned| owned.state), Some(state), "it stays");
+    });
+}
 
 #[test]
 fn a_reset_is_kept_back_where_another_node_can_go_on() {
@@ -251,9 +267,10 @@ type OfOrphan = (&'static str, bool, sb_op, u32, u32, u8, &'static [u8], Option<
 
 const REFUSED: Option<(sb_op, sb_reason)> = Some((SB_OP_REFUSED, SB_REASON_NO_SOCKET));
 const FIN: u8 = flags::FIN | flags::ACK;
-const OF_ORPHANS: [OfOrphan; 13] = [
+const OF_ORPHANS: [OfOrphan; 15] = [
     ("the request once more", true, SB_OP_FORWARD, 0, 0, flags::ACK, REQUEST, REFUSED),
     ("the next request", false, SB_OP_FORWARD, SB_FLAG_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
+    ("the next request once more", false, SB_OP_FORWARD, 0, LEN, flags::ACK, REQUEST, REFUSED),
     ("a request of another one", true, SB_OP_FORWARD, SB_FLAG_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
     ("the client's end", false, SB_OP_FORWARD, 0, LEN, FIN, b"", REFUSED),
     ("the client's end before a response", true, SB_OP_FORWARD, 0, LEN, FIN, b"", REFUSED),
@@ -264,6 +281,16 @@ const OF_ORPHANS: [OfOrphan; 13] = [
     ("a probe", false, SB_OP_PROBE, 0, LEN, flags::ACK, REQUEST, None),
     ("how far it has come", true, SB_OP_CONFIRM, 0, LEN, flags::ACK, b"", None),
     ("a release", false, SB_OP_RELEASE, 0, LEN, flags::ACK, b"", Some((SB_OP_RELEASED, SB_REASON_NO_SOCKET))),
+    (
+        "a release for the request that waits",
+        true,
+        SB_OP_RELEASE,
+        0,
+        0,
+        flags::ACK,
+        b"",
+        Some((SB_OP_RELEASED, SB_REASON_NO_SOCKET)),
+    ),
     (
         "a release while a request waits",
         true,

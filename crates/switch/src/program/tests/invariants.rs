@@ -240,6 +240,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
                 heads: after.heads,
                 framing: after.framing,
                 begins: after.begins,
+                tries: after.tries,
                 mode: after.mode,
                 ..*before
             };
