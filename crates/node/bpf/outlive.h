@@ -111,8 +111,7 @@ static __always_inline int has_ended(struct __sk_buff *skb, __u8 tcp_flags)
  */
 static __always_inline int is_mute(const struct sb_owned *flow, __u8 tcp_flags)
 {
-        return flow->state == SB_OWN_RELEASED ||
-               (flow->state == SB_OWN_ADOPTING && tcp_flags & SB_TCP_RST);
+        return flow->state == SB_OWN_RELEASED || (flow->state == SB_OWN_ADOPTING && tcp_flags & SB_TCP_RST);
 }
 
 /* The client has all that comes before. What has been lost on its way, nobody but the server's socket has. */
