@@ -101,18 +101,8 @@ fn every_counter_is_right(mode: Mode, servers: [SessionServerKind; 3], loss_perm
 }
 
 #[test]
-fn every_counter_is_right_by_rewriting() -> Result {
+fn rewriting_with_nginx() -> Result {
     every_counter_is_right(Mode::Rewrite, NGINX, 0)
-}
-
-#[test]
-fn every_counter_is_right_by_inserting() -> Result {
-    every_counter_is_right(Mode::Insert, NGINX, 0)
-}
-
-#[test]
-fn every_counter_is_right_by_hashing() -> Result {
-    every_counter_is_right(Mode::Hash, NGINX, 0)
 }
 
 #[test]
