@@ -251,13 +251,17 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
         return assign(skb, h) ? TCX_DROP : TCX_PASS;
 }
 
-static __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
+__noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
 {
-        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
         __u32 mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts facts = {};
-        int ours = is_owned(flow, h), copy;
+        struct sb_owned *flow;
+        int ours, copy;
 
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        ours = is_owned(flow, h);
         if (mark == MARK_CONFIRMED || mark == MARK_BEHIND) {
                 /* A copy: the first has been refused, and said so. */
                 if (mark == MARK_BEHIND && !ours)
@@ -365,12 +369,15 @@ static __always_inline void note_progress(struct sb_owned *flow, const struct ha
  * One more packet of a flow that is here. Without a socket it is dropped, never answered by the kernel's RST: an
  * adoption may be under way. Only where a request begins does the switch need to know.
  */
-static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
+__noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 {
-        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
         __u32 mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts facts = {};
+        struct sb_owned *flow;
 
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
         /* The rest of a request that arrived together with its beginning, which is not with its socket yet. */
         if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING && mark != MARK_BEHIND)
                 return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
@@ -400,11 +407,14 @@ static __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
  * How far the node has come. With data: it is data that the switch has acknowledged to the client, so nobody but the
  * switch sends it again; if it is not here yet, it is taken as forwarded.
  */
-static __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
+__noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 {
-        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
         struct socket_facts facts = {};
+        struct sb_owned *flow;
 
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
         read_socket(skb, h, &facts);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
             (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {

@@ -7,6 +7,9 @@
  * Every answer to the switch is made of the packet that asked, turned around in place, so that it needs no user
  * space. Where a packet must go to the kernel and be answered, a clone of it comes in again behind it.
  *
+ * Functions that are not static are verified once, by themselves, for whatever they may be called with, instead of once for
+ * each way that leads to them; so they look at their pointers first.
+ *
  * Where a pool has sessions, their cookies are changed on the way: names of the servers' own in packets, cookies of ours
  * in what servers write.
  */

@@ -59,13 +59,17 @@ static __always_inline int can_go(const struct socket_facts *facts, const struct
         return facts->state == TCP_ESTABLISHED && is_done(facts, h, flow);
 }
 
-static __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
+__noinline int on_release(struct __sk_buff *skb, struct handoff *h)
 {
-        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
-        int abort = h->option.flags & SB_FLAG_ABORT;
         struct socket_facts facts = {};
+        struct sb_owned *flow;
         __u8 before;
+        int abort;
 
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        abort = h->option.flags & SB_FLAG_ABORT;
         if (is_owned(flow, h) && flow->state == SB_OWN_RELEASED) {
                 /* The request may have been sent before the response was complete: its own numbers are too old. */
                 h->ack = flow->answered;
@@ -128,10 +132,13 @@ static __always_inline __u32 latest_heads(struct sb_owned *flow)
         return heads;
 }
 
-static __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
+__noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
 {
-        struct sb_owned *flow = bpf_map_lookup_elem(&owned, &h->flow);
+        struct sb_owned *flow;
 
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (!flow)
                 return answer_from_time_wait(skb, h);
         if (flow->state != SB_OWN_OPEN)
