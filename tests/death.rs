@@ -12,6 +12,8 @@ use switchback_lab::ServerKind;
 
 /// All packets.
 const ALL: u32 = 1000;
+/// Requests that the node has before.
+const BEFORE: u64 = 300;
 const LOAD: Steady = Steady { clients: 100, pause: Duration::from_millis(50), close: false };
 
 fn start() -> Result<Cluster> {
@@ -39,7 +41,8 @@ fn of_node(cluster: &Cluster, node: usize, key: &str) -> Result<u64> {
 fn its_connections_go_on_elsewhere_and_its_requests_are_answered() -> Result {
     let cluster = start()?;
     let ((), served) = beside(&cluster, || {
-        std::thread::sleep(Duration::from_secs(1));
+        let requests = || of_node(&cluster, 0, "requests");
+        wait_until("the load has begun", PATIENCE, requests, |requests| *requests > BEFORE)?;
         cluster.lab.node(0).set_loss(ALL, ALL)?;
         let start = Instant::now();
         let adopted = || Ok(of_node(&cluster, 1, "adopted")? + of_node(&cluster, 2, "adopted")?);
