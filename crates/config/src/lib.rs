@@ -164,6 +164,13 @@ pub struct HeaderMatch {
 }
 
 impl Cluster {
+    /// The pools whose sessions go by cookies, in the order of the file. Nodes and switches make the pools' codes for
+    /// these, which are to be the same.
+    pub fn cookie_pools(&self) -> impl Iterator<Item = &Pool> {
+        let is_by_cookie = |persistence: &Persistence| persistence.mode.is_by_cookie();
+        self.pools.iter().filter(move |pool| pool.persistence.as_ref().is_some_and(is_by_cookie))
+    }
+
     /// One line that says what the cluster consists of: `3 nodes, 2 pools, 1 service, 4 routes`.
     pub fn summary(&self) -> String {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });

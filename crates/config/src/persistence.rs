@@ -62,6 +62,13 @@ pub enum PersistenceMode {
     Hash(HashKey),
 }
 
+impl PersistenceMode {
+    /// Whether a session is a cookie's. Then nodes write that cookie, and switches read it.
+    pub fn is_by_cookie(&self) -> bool {
+        !matches!(self, PersistenceMode::Hash(_))
+    }
+}
+
 /// `rewrite PHPSESSID`, `insert SB-web; Path=/; HttpOnly`, `hash header x-user`.
 impl fmt::Display for PersistenceMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,13 +4,16 @@
 #[path = "../../wire/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
+mod following;
+
 use bolero::{TypeGenerator, check};
+use following::{begin, follow_pieces};
 use fuzzing::Input;
 use httparse::{Header, Status};
 use serde::Deserialize;
 use switchback_http::framing::{self, Followed, Table};
 use switchback_http::{Body, Head, Limits, Progress, Reject, Version, parse_head};
-use switchback_wire::{SB_FRAMING_HEAD, sb_framing};
+use switchback_wire::sb_framing;
 
 const PIECES: &[&[u8]] = &[
     b"\r\n",
@@ -293,11 +296,6 @@ fn set_cookies(bytes: &[u8]) -> Vec<&[u8]> {
     values
 }
 
-/// Where a request or a response begins.
-fn begin() -> sb_framing {
-    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
-}
-
 /// The cookie that is looked for.
 const WANTED: &[u8] = b"id";
 
@@ -309,23 +307,7 @@ fn follow(
     cuts: &[u8],
     to_head: bool,
 ) -> (Followed, Vec<usize>) {
-    let in_pieces = |pieces: &[&[u8]]| {
-        let (mut framing, mut start, mut found) = (begin, 0, Vec::new());
-        for piece in pieces {
-            let tell = &mut |at| found.push(start + at);
-            let followed = match table.follow_names(&mut framing, piece, to_head, WANTED, tell) {
-                Followed::More => {
-                    start += piece.len();
-                    continue;
-                }
-                Followed::Ends(at) => Followed::Ends(start + at),
-                Followed::Rejected(reason, at) => Followed::Rejected(reason, start + at),
-                Followed::Lost => Followed::Lost,
-            };
-            return (followed, framing, found);
-        }
-        (Followed::More, framing, found)
-    };
+    let in_pieces = |pieces: &[&[u8]]| follow_pieces(table, begin, pieces, to_head, WANTED);
     let whole = in_pieces(&[bytes]);
     assert_eq!(in_pieces(&cut(bytes, cuts)), whole);
     assert_eq!(in_pieces(&bytes.chunks(1).collect::<Vec<_>>()), whole, "byte by byte");

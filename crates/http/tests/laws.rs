@@ -1,9 +1,12 @@
 //! What holds for any bytes.
 
+mod following;
+
+use following::{begin, follow_pieces};
 use proptest::prelude::*;
 use switchback_http::framing::{self, Followed, Table};
 use switchback_http::{Body, Limits, Progress, Reject, parse_head};
-use switchback_wire::{SB_FRAMING_HEAD, sb_framing};
+use switchback_wire::sb_framing;
 
 /// Limits small enough that random texts reach them.
 const LIMITS: Limits = Limits { head_len: 160, fields: 6, body_len: 8 };
@@ -136,29 +139,9 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
     rest.prop_map(|rest| [b"GET / HTTP/1.1\r\n", &rest.concat()[..]].concat())
 }
 
-/// Where a message begins.
-fn head() -> sb_framing {
-    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
-}
-
-/// What becomes of the message that begins with `framing` and arrives in `pieces`, what is known then, and
-/// where cookies called `id` were found. Positions count from the start of the first piece.
-fn follow(table: &Table, mut framing: sb_framing, pieces: &[&[u8]]) -> (Followed, sb_framing, Vec<usize>) {
-    let (mut start, mut found) = (0, Vec::new());
-    for piece in pieces {
-        let tell = &mut |at| found.push(start + at);
-        let followed = match table.follow_names(&mut framing, piece, false, b"id", tell) {
-            Followed::More => Followed::More,
-            Followed::Ends(at) => Followed::Ends(start + at),
-            Followed::Rejected(reason, at) => Followed::Rejected(reason, start + at),
-            Followed::Lost => Followed::Lost,
-        };
-        if followed != Followed::More {
-            return (followed, framing, found);
-        }
-        start += piece.len();
-    }
-    (Followed::More, framing, found)
+/// What becomes of a message, what is known then, and where cookies called `id` were found.
+fn follow(table: &Table, framing: sb_framing, pieces: &[&[u8]]) -> (Followed, sb_framing, Vec<usize>) {
+    follow_pieces(table, framing, pieces, false, b"id")
 }
 
 fn cuts() -> impl Strategy<Value = Vec<usize>> {
@@ -222,8 +205,8 @@ proptest! {
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         check_beginnings(&bytes)?;
         follow(framing::requests(), Body::Chunked.framing(&LIMITS), &[&bytes]);
-        follow(framing::requests(), head(), &[&bytes]);
-        follow(framing::responses(), head(), &[&bytes]);
+        follow(framing::requests(), begin(), &[&bytes]);
+        follow(framing::responses(), begin(), &[&bytes]);
     }
 
     #[test]
@@ -258,13 +241,13 @@ proptest! {
 
     #[test]
     fn requests_arrive_in_any_way(bytes in requests(), cuts in cuts()) {
-        let whole = follow(framing::requests(), head(), &[&bytes]);
-        prop_assert_eq!(follow(framing::requests(), head(), &cut(&bytes, &cuts)), whole);
+        let whole = follow(framing::requests(), begin(), &[&bytes]);
+        prop_assert_eq!(follow(framing::requests(), begin(), &cut(&bytes, &cuts)), whole);
     }
 
     #[test]
     fn responses_arrive_in_any_way(bytes in responses(), cuts in cuts()) {
-        let whole = follow(framing::responses(), head(), &[&bytes]);
-        prop_assert_eq!(follow(framing::responses(), head(), &cut(&bytes, &cuts)), whole);
+        let whole = follow(framing::responses(), begin(), &[&bytes]);
+        prop_assert_eq!(follow(framing::responses(), begin(), &cut(&bytes, &cuts)), whole);
     }
 }

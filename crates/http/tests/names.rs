@@ -1,29 +1,13 @@
 //! Where the names of cookies are found, in requests and in responses.
 
+mod following;
+
+use following::{begin, follow_pieces};
 use switchback_http::framing::{self, Followed, Table};
-use switchback_wire::{SB_FRAMING_HEAD, sb_framing};
+use switchback_wire::sb_framing;
 
-fn begin() -> sb_framing {
-    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
-}
-
-/// What comes of a message in pieces, and where `wanted` was found, counted from its beginning.
-fn follow(table: &Table, pieces: &[&[u8]], wanted: &[u8]) -> (Followed, sb_framing, Vec<usize>) {
-    let (mut framing, mut start, mut found) = (begin(), 0, Vec::new());
-    for piece in pieces {
-        let tell = &mut |at| found.push(start + at);
-        let followed = match table.follow_names(&mut framing, piece, false, wanted, tell) {
-            Followed::More => {
-                start += piece.len();
-                continue;
-            }
-            Followed::Ends(at) => Followed::Ends(start + at),
-            Followed::Rejected(reason, at) => Followed::Rejected(reason, start + at),
-            Followed::Lost => Followed::Lost,
-        };
-        return (followed, framing, found);
-    }
-    (Followed::More, framing, found)
+fn follow(table: &Table, pieces: &[&[u8]], wanted: &str) -> (Followed, sb_framing, Vec<usize>) {
+    follow_pieces(table, begin(), pieces, false, wanted.as_bytes())
 }
 
 /// Follows `marked`, whole and split at every byte, without its `^`: each stands before the `=` of a name
@@ -32,15 +16,15 @@ fn check(table: &Table, wanted: &str, marked: &str) {
     let text = marked.replace('^', "");
     let expected: Vec<_> = marked.match_indices('^').enumerate().map(|(nth, (at, _))| at - nth).collect();
     let bytes = text.as_bytes();
-    let whole = follow(table, &[bytes], wanted.as_bytes());
+    let whole = follow(table, &[bytes], wanted);
     let what = format!("{wanted:?} in {marked:?}");
     assert_eq!((whole.0, &whole.2), (Followed::Ends(bytes.len()), &expected), "{what}");
     for split in 0..=bytes.len() {
-        let in_two = follow(table, &[&bytes[..split], &bytes[split..]], wanted.as_bytes());
+        let in_two = follow(table, &[&bytes[..split], &bytes[split..]], wanted);
         assert_eq!(in_two, whole, "{what}, split at {split}");
     }
     let single: Vec<_> = bytes.chunks(1).collect();
-    assert_eq!(follow(table, &single, wanted.as_bytes()), whole, "{what}, byte by byte");
+    assert_eq!(follow(table, &single, wanted), whole, "{what}, byte by byte");
     // Whoever looks for no name sees the same message.
     let (mut framing, ends) = (begin(), Followed::Ends(bytes.len()));
     assert_eq!((table.follow(&mut framing, bytes, false), framing), (ends, whole.1), "{what}");

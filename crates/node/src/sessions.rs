@@ -12,7 +12,7 @@ pub(crate) type PoolKey = [u8; 4];
 /// The entries of the map `persistence` for a node, given by its index. While keys rotate, requests may name a pool by
 /// either key's code; cookies are made with the first.
 pub(crate) fn entries(cluster: &Cluster, node: usize) -> BTreeMap<PoolKey, sb_persistence> {
-    let pools: Vec<&Pool> = cluster.pools.iter().filter(|pool| mode(pool).is_some()).collect();
+    let pools: Vec<&Pool> = cluster.cookie_pools().collect();
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     let mut keys = cluster.keys.iter().map(|key| keys::session_key(key.as_bytes()));
     let Some(key) = keys.next() else { return BTreeMap::new() };
@@ -26,12 +26,6 @@ pub(crate) fn entries(cluster: &Cluster, node: usize) -> BTreeMap<PoolKey, sb_pe
         }
     }
     entries
-}
-
-/// How nodes take part in the pool's sessions, if they do.
-fn mode(pool: &Pool) -> Option<&PersistenceMode> {
-    let mode = &pool.persistence.as_ref()?.mode;
-    (!matches!(mode, PersistenceMode::Hash(_))).then_some(mode)
 }
 
 fn entry(
@@ -52,7 +46,7 @@ fn entry(
         name: [0; SB_NAME_MAX as usize],
         line: [0; SB_SET_COOKIE_MAX as usize],
     };
-    match mode(pool)? {
+    match &pool.persistence.as_ref()?.mode {
         PersistenceMode::Rewrite { cookie } => {
             entry.mode = sb_session_mode::SB_SESSION_REWRITE as u8;
             entry.name_len = cookie.len() as u8;

@@ -106,7 +106,7 @@ impl Sessions {
             Member { name: node.name.clone(), weight: node.weight, near: false }
         });
         Some(Sessions {
-            codes: if let Mode::Hash(_) = mode { Vec::new() } else { codes(cluster, pool, &nodes) },
+            codes: codes(cluster, pool, &nodes),
             mode,
             strict: persistence.strict,
             nodes,
@@ -252,21 +252,16 @@ impl Sessions {
     }
 }
 
-/// The codes of the pool and its nodes under each key.
+/// The codes of the pool and its nodes under each key; none if its sessions have no cookies.
 fn codes(cluster: &Cluster, pool: usize, nodes: &[NodeId]) -> Vec<Codes> {
-    let takes_part = |mode: &PersistenceMode| !matches!(mode, PersistenceMode::Hash(_));
-    let pools = cluster.pools.iter().filter(|pool| {
-        let persistence = pool.persistence.as_ref();
-        persistence.is_some_and(|persistence| takes_part(&persistence.mode))
-    });
-    let pools: Vec<&str> = pools.map(|pool| pool.name.as_str()).collect();
     let settings = &cluster.pools[pool];
+    let pools: Vec<&str> = cluster.cookie_pools().map(|pool| pool.name.as_str()).collect();
+    let Some(place) = pools.iter().position(|name| *name == settings.name) else { return Vec::new() };
     let names: Vec<&str> = settings.nodes.iter().map(|&node| cluster.nodes[node].name.as_str()).collect();
     let keys = cluster.keys.iter().map(|key| keys::session_key(key.as_bytes()));
     // Without its key the configuration can be explained, but no cookie be read.
     let keys = keys.chain(cluster.keys.is_empty().then(sb_key::default));
     let under = |key: sb_key| {
-        let place = pools.iter().position(|name| *name == settings.name)?;
         let pool = session::pool_codes(&key, &pools)[place];
         let codes = session::node_codes(&key, &settings.name, &names);
         let mut nodes: Vec<_> = std::iter::zip(codes, nodes)
@@ -276,9 +271,9 @@ fn codes(cluster: &Cluster, pool: usize, nodes: &[NodeId]) -> Vec<Codes> {
         let mut begin = [0; 5];
         begin[..2].copy_from_slice(KEYWORD);
         begin[2..].copy_from_slice(&pool);
-        Some(Codes { key, pool, begin, nodes })
+        Codes { key, pool, begin, nodes }
     };
-    keys.filter_map(under).collect()
+    keys.map(under).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Explanations for people.
 
-use switchback_config::{Balance, Cluster, PersistenceMode, PolicyKind, Route};
+use switchback_config::{Balance, Cluster, PolicyKind, Route};
 use switchback_http::Body;
 use switchback_switch::explain::{
     Connection, Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
@@ -107,7 +107,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
 fn session(lines: &mut Lines, cluster: &Cluster, session: &SessionRead, outcome: &Outcome) {
     let pool = &cluster.pools[session.pool];
     let Some(persistence) = &pool.persistence else { return };
-    let by_cookie = !matches!(persistence.mode, PersistenceMode::Hash(_));
+    let by_cookie = persistence.mode.is_by_cookie();
     let node = match outcome {
         Outcome::Forwarded(forwarded) => Some(forwarded.node),
         _ => None,

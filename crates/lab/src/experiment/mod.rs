@@ -29,6 +29,19 @@ pub use wrk::{Errors, LoadResult};
 use crate::error::{Error, Result};
 use crate::lab::Lab;
 
+/// Everything that an experiment measured.
+#[derive(Clone, Debug)]
+pub struct Results<Sample> {
+    /// How long each load lasted, or its connections went on beginning.
+    pub seconds: u32,
+    /// How often each was repeated.
+    pub repetitions: u32,
+    /// With what.
+    pub machine: Machine,
+    /// In the order in which they were taken.
+    pub samples: Vec<Sample>,
+}
+
 /// Makes a lab with two switches and so many nodes, measures on it, and takes it down. After ^C the error is
 /// [`Error::TornDown`].
 fn in_lab<T>(nodes: usize, measure: impl FnOnce(&Lab) -> Result<T>) -> Result<T> {

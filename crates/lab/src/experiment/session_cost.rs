@@ -133,17 +133,7 @@ impl Sample {
 }
 
 /// Everything that was measured.
-#[derive(Clone, Debug)]
-pub struct Results {
-    /// How long each load lasted.
-    pub seconds: u32,
-    /// How often each was repeated.
-    pub repetitions: u32,
-    /// With what.
-    pub machine: Machine,
-    /// In the order in which they were taken.
-    pub samples: Vec<Sample>,
-}
+pub type Results = super::Results<Sample>;
 
 /// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error
 /// is [`Error::TornDown`].
