@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use common::{Result, call, config, counter, leftovers, spawn, start, status};
@@ -41,7 +42,7 @@ fn attached(host: &Host) -> Result<u32> {
 
 fn assert_as_found(lab: &Lab, host: &Host) -> Result<()> {
     assert!(!has_vips(lab, host)?);
-    assert_eq!(leftovers(host)?, Vec::<std::path::PathBuf>::new());
+    assert_eq!(leftovers(host)?, Vec::<PathBuf>::new());
     assert_eq!(attached(host)?, 0);
     Ok(())
 }
@@ -172,11 +173,16 @@ fn what_a_deleted_namespace_has_left_is_swept() -> Result<()> {
     let lab = Lab::builder().nodes(2).up()?;
     let config = config(&lab)?;
     start(lab.node(0), &config)?.kill()?;
-    let left = leftovers(lab.node(0))?;
-    let pins = left.iter().find(|path| path.starts_with("/sys/fs/bpf")).ok_or("nothing is pinned")?;
-    // Another namespace may be given the old one's inode, and with it the name: here it is one that nobody gets.
+    // Another namespace may be given the old one's inode, and with it the names of what it has left: the pins get a
+    // name here that nobody gets, and the socket goes.
+    let (pins, sockets): (Vec<PathBuf>, Vec<PathBuf>) =
+        leftovers(lab.node(0))?.into_iter().partition(|path| path.starts_with("/sys/fs/bpf"));
+    let pins = pins.first().ok_or("nothing is pinned")?;
     let pins_of_nobody = pins.with_file_name("node-eth0-0");
     std::fs::rename(pins, &pins_of_nobody)?;
+    sockets.iter().try_for_each(std::fs::remove_file)?;
+    // The kernel takes its time over the interfaces of a deleted namespace; this one is gone when the command ends.
+    lab.node(0).run(["ip", "link", "del", "eth0"])?.success()?;
     lab.down()?;
     let other = Lab::builder().up()?;
     start(other.node(0), &common::config(&other)?)?;
