@@ -393,8 +393,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         note_beginning(flow, h, facts.write_seq);
                         sb_copy_v6(flow->switch_address, h->sender);
                 }
-                /* What comes late, of an earlier adoption perhaps, knows nothing of this one's requests. */
-                if ((__s32)(h->seq - flow->asked) >= 0)
+                if (is_up_to_date(flow, h))
                         note_progress(flow, h);
                 if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
                         return TCX_DROP;

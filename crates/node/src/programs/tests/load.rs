@@ -51,10 +51,26 @@ impl<'a> Adopted<'a> {
         let option = sb_option {
             requests: requests.to_be(),
             origin: 1000u32.to_be(),
+            next: 1000u32.to_be(),
             ..self.known.option(SB_OP_FORWARD)
         };
         let late = Known { flow: self.known.flow, seq: 990, ack: self.known.ack, socket: None };
         self.bench.ingress(&to_us(&late.hand_over(option, b"late")), 0);
+        self
+    }
+
+    /// The client sends its first request again, and all others behind it in the same packet, one of which is new.
+    fn hear_again(mut self) -> Self {
+        self.requests += 1;
+        let data = REQUEST.repeat(self.requests.into());
+        let option = sb_option {
+            requests: self.requests.to_be(),
+            origin: 1000u32.to_be(),
+            next: (1000 + data.len() as u32).to_be(),
+            ..self.known.option(SB_OP_FORWARD)
+        };
+        let again = Known { flow: self.known.flow, seq: 1000, ack: self.known.ack, socket: None };
+        assert_eq!(self.bench.ingress(&to_us(&again.hand_over(option, &data)), 0).0, Verdict::Pass);
         self
     }
 
@@ -90,7 +106,7 @@ impl<'a> Adopted<'a> {
 /// A name, what happens to a flow, and by how much that moves requests, responses, abandoned, flows, ended and first bytes.
 type Row = (&'static str, for<'a> fn(&'a Bench, u16) -> Adopted<'a>, [u64; 6]);
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 13] = [
     ("a request and its response", |bench, port| Adopted::new(bench, port).say(RESPONSE), [1, 1, 0, 1, 0, 1]),
     (
         "a packet of the time before the adoption, when the node had had many requests",
@@ -100,6 +116,11 @@ const ROWS: [Row; 12] = [
     (
         "pipelined requests, of which the last one waits alone",
         |bench, port| Adopted::new(bench, port).ask(2).say(&RESPONSE.repeat(3)),
+        [3, 3, 0, 1, 0, 1],
+    ),
+    (
+        "a request that comes in one packet with those that the client sends again",
+        |bench, port| Adopted::new(bench, port).ask(1).hear_again().say(&RESPONSE.repeat(3)),
         [3, 3, 0, 1, 0, 1],
     ),
     (
