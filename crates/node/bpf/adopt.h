@@ -366,6 +366,28 @@ static __always_inline void note_progress(struct sb_owned *flow, const struct ha
 }
 
 /*
+ * The client's TSecr is that of an earlier packet than the one that it acknowledges: the kernel would take the time since
+ * for the round trip, and what it has sent again for superfluous. A zero tells it nothing (tcp_rtt_tsopt_us(),
+ * tcp_packet_delayed()).
+ */
+static __always_inline int deliver_without_echo(struct __sk_buff *skb, const struct handoff *h)
+{
+        const __u32 tcp = sizeof(struct ethhdr) + h->inner_len;
+        struct tcp_with_timestamps header;
+        __be32 nothing = 0;
+
+        if (decapsulate(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) ||
+            header.mark != bpf_htonl(TIMESTAMPS_MARK))
+                return TCX_PASS;
+        bpf_l4_csum_replace(skb, tcp + offsetof(struct tcphdr, check), header.tsecr, 0, sizeof(nothing));
+        bpf_skb_store_bytes(skb, tcp + offsetof(struct tcp_with_timestamps, tsecr), &nothing, sizeof(nothing),
+                            0);
+        return TCX_PASS;
+}
+
+/*
  * One more packet of a flow that is here. Without a socket it is dropped, never answered by the kernel's RST: an
  * adoption may be under way. Only where a request begins does the switch need to know.
  */
@@ -399,6 +421,8 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         return TCX_DROP;
         }
         count(SB_NODE_FORWARDED);
+        if ((h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_AHEAD)) == SB_FLAG_AHEAD)
+                return deliver_without_echo(skb, h);
         return deliver(skb, h);
 }
 

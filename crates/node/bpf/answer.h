@@ -3,10 +3,13 @@
 #ifndef NODE_ANSWER_H
 #define NODE_ANSWER_H
 
+/* NOP, NOP, kind 8, length 10. */
+#define TIMESTAMPS_MARK 0x0101080a
+
 /* Timestamps as RFC 7323 appendix A aligns them, behind the fixed header. */
 struct tcp_with_timestamps {
         struct tcphdr tcp;
-        __be32 mark; /* NOP, NOP, kind 8, length 10 */
+        __be32 mark; /* TIMESTAMPS_MARK */
         __be32 tsval;
         __be32 tsecr;
 };
@@ -19,7 +22,7 @@ static __always_inline int write_continuation(void *data, void *end, __u32 offse
         if ((void *)(&header->tcp + 1) > end)
                 return -1;
         header->tcp.ack_seq = bpf_htonl(h->ack);
-        if (h->tsecr && (void *)(header + 1) <= end && header->mark == bpf_htonl(0x0101080a))
+        if (h->tsecr && (void *)(header + 1) <= end && header->mark == bpf_htonl(TIMESTAMPS_MARK))
                 header->tsecr = bpf_htonl(h->tsecr);
         return 0;
 }

@@ -14,6 +14,7 @@ enum change_kind {
         CHANGE_REPLACE,
         CHANGE_CREATE,
         CHANGE_REMOVE,
+        CHANGE_AHEAD, /* sets `ahead`, and leaves the rest to whoever moves the mark */
 };
 
 struct change {

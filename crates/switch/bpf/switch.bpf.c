@@ -180,6 +180,8 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 }
                 break;
         }
+        if (entry->ahead && !p->handoff_flags)
+                p->handoff_flags = SB_FLAG_AHEAD;
         if (p->payload && !(p->flags & SB_TCP_RST) && entry->mode == SB_MODE_REQUESTS && is_dead(entry->node))
                 return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
         return forward(ctx, p, entry, s);
@@ -256,6 +258,8 @@ int apply_changes(void *ctx)
                         continue;
                 if (change->kind == CHANGE_REPLACE)
                         bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_EXIST);
+                else if (change->kind == CHANGE_AHEAD)
+                        entry->ahead = 1;
                 else
                         bpf_map_delete_elem(&flows, &change->flow);
         }

@@ -178,6 +178,9 @@ impl Program {
                     Change::Remove { origin } => {
                         (change_kind::CHANGE_REMOVE, sb_flow_entry { origin, ..Default::default() })
                     }
+                    Change::Ahead { origin } => {
+                        (change_kind::CHANGE_AHEAD, sb_flow_entry { origin, ..Default::default() })
+                    }
                 };
                 // SAFETY: both sides are made from the same C structures.
                 unsafe {

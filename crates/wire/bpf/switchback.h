@@ -76,6 +76,11 @@ enum sb_reason {
 #define SB_FLAG_BODY                                                                                         \
         0x40 /* `next` is inside a request's body: where the next request begins is not known yet */
 
+/*
+ * FORWARD without SB_FLAG_REQUEST: the switch has acknowledged data that the node does not have yet, and the packet's
+ * TSecr says nothing. A client takes no timestamps from segments that acknowledge less than it has heard already.
+ */
+#define SB_FLAG_AHEAD 0x20
 /* ADOPT, FORWARD with SB_FLAG_REQUEST: the connection ends with this request, or is none of HTTP/1 from here on. */
 #define SB_FLAG_LAST 0x20
 /*
@@ -309,7 +314,8 @@ struct sb_flow_entry {
         __u32 begins; /* sequence number of the last request's first byte; the mark, if it is not known */
         __u8 last;    /* nothing follows that request, whose body is still coming */
         __u8 tries;   /* how often that request has come back, because its server had gone away */
-        __u8 reserved[2];
+        __u8 ahead;   /* SB_FLAG_AHEAD holds for what is forwarded */
+        __u8 reserved;
 };
 
 struct sb_node {

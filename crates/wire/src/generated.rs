@@ -13,6 +13,7 @@ pub const SB_SYN_ALL: u32 = 15;
 pub const SB_FLAG_REQUEST: u32 = 16;
 pub const SB_FLAG_ABORT: u32 = 32;
 pub const SB_FLAG_BODY: u32 = 64;
+pub const SB_FLAG_AHEAD: u32 = 32;
 pub const SB_FLAG_LAST: u32 = 32;
 pub const SB_FLAG_AGAIN: u32 = 128;
 pub const SB_GENEVE_OAM: u32 = 128;
@@ -264,7 +265,8 @@ pub struct sb_flow_entry {
     pub begins: __u32,
     pub last: __u8,
     pub tries: __u8,
-    pub reserved: [__u8; 2usize],
+    pub ahead: __u8,
+    pub reserved: __u8,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

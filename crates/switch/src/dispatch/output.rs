@@ -40,6 +40,11 @@ pub enum Change {
         /// The origin of the connection that is over.
         origin: u32,
     },
+    /// The client has been told that data has arrived which its node does not have yet.
+    Ahead {
+        /// The origin of the connection.
+        origin: u32,
+    },
 }
 
 /// The effects of a batch of records. Flow map changes go first, so that what the client sends in answer to a packet

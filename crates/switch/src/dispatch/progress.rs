@@ -7,7 +7,7 @@ use super::answer::Reply;
 use super::flows::Full;
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
-use super::{Dispatcher, Message, Moment, Next, Verdict, mark};
+use super::{Change, Dispatcher, Message, Moment, Next, Verdict, mark};
 use crate::plan::NodeId;
 
 impl Dispatcher {
@@ -87,6 +87,7 @@ impl Dispatcher {
         let acknowledgment = if stalled { pending.acknowledge(flow) } else { None };
         if acknowledgment.is_some() {
             self.stats.acknowledged += 1;
+            self.output.changes.push((*flow, Change::Ahead { origin: pending.entry.origin }));
         }
         if let Some(packet) = pending.report_gap(flow, arrived).or(acknowledgment) {
             self.output.to_client(flow, &packet);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sb_op::*;
 use sb_ownership::*;
 use sb_reason::*;
-use switchback_wire::packet::{TcpView, bare, flags};
+use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
 use super::bench::*;
@@ -544,5 +544,29 @@ fn an_orphan_can_come_back() {
         let served = served.say(RESPONSE);
         assert!(wire.left(&served.known.flow).iter().any(|left| !left.is_empty()));
         assert_eq!(served.owned().map(|owned| (owned.state, owned.again)), Some((SB_OWN_OPEN as u8, 0)));
+    });
+}
+
+/// While a client has been told more than its node knows, its TSecr stays what it was.
+#[test]
+fn an_echo_of_the_past_is_not_for_the_kernel() {
+    alone(|| {
+        let bench = Bench::new();
+        for port in [50_000, 50_001] {
+            let mut known = Known { seq: FIRST, ..asked(port) };
+            known.adopt(&bench);
+            for (more, echo) in [(0, 77), (SB_FLAG_AHEAD, 0), (SB_FLAG_REQUEST | SB_FLAG_AHEAD, 77)] {
+                let inner =
+                    segment(&known.flow, true, (known.seq, known.ack), flags::ACK, Some((66, 77)), b"");
+                let view = TcpView::parse(&inner).unwrap();
+                let option = option(&known, SB_OP_FORWARD, more);
+                let frame = to_us(&known.hand_over_packet(option, &view, &inner));
+                let (verdict, out) = bench.ingress(&frame, 0);
+                assert_eq!(verdict, Verdict::Pass);
+                let view = TcpView::parse(&out[14..]).unwrap();
+                assert_eq!(timestamps(&out[14..], &view), Some((66, echo)), "{more:#x}");
+                assert!(is_tcp_sealed(&out[14..]));
+            }
+        }
     });
 }

@@ -279,6 +279,7 @@ fn a_slow_head_is_acknowledged_before_it_comes_again() {
     assert_eq!(world.now - start, Duration::from_millis(150));
     let ack = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((ack.seq, ack.ack, ack.flags), (SERVER, ORIGIN.wrapping_add(4), flags::ACK));
+    assert_eq!(world.map[&flow()].ahead, 1, "nodes are told that they are behind");
     // From now on each packet is acknowledged at once.
     world.client_packet(&data(4, 0, &head[4..9]));
     assert_eq!(TcpView::parse(&world.to_client[1]).unwrap().ack, ORIGIN.wrapping_add(9));
@@ -286,6 +287,7 @@ fn a_slow_head_is_acknowledged_before_it_comes_again() {
     assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &head[..]));
     assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     assert_eq!(world.dispatcher.pending(), 0);
+    assert_eq!(world.map[&flow()].ahead, 0, "a node has it all");
 }
 
 #[test]

@@ -368,6 +368,9 @@ pub fn apply(changes: &[(sb_flow, Change)], map: &mut HashMap<sb_flow, sb_flow_e
             Change::Remove { origin: over } if origin == Some(over) => {
                 map.remove(flow);
             }
+            Change::Ahead { origin: of } if origin == Some(of) => {
+                map.entry(*flow).and_modify(|entry| entry.ahead = 1);
+            }
             _ => {}
         }
     }

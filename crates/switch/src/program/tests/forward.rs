@@ -52,6 +52,8 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
         }
         rows.extend(forwarded_rows(bench, flow, &entry(ON_ANOTHER_INTERFACE), Verdict::Redirect));
         rows.extend(forwarded_rows(bench, flow, &in_body(V4), Verdict::Tx));
+        let ahead = sb_flow_entry { ahead: 1, ..entry(V4) };
+        rows.extend(forwarded_rows(bench, flow, &ahead, Verdict::Tx));
         rows.extend(tunnel_rows(bench, flow));
         rows.extend(held_rows(flow));
         rows.extend(answered_rows(flow));
@@ -103,9 +105,10 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict:
         ("RST with data at the mark", Tcp { flags: flags::ACK | flags::RST, ..body(MARK, 10) }),
         ("an ACK beyond the mark", Tcp { seq: MARK + 999, ..bare(0) }),
     ];
+    let more = if entry.ahead == 0 { 0 } else { SB_FLAG_AHEAD };
     let row = |what: &str, tcp: &Tcp| {
         let packet = tcp.packet();
-        let sent = bench.forwarded(entry, flow, &packet, 0);
+        let sent = bench.forwarded(entry, flow, &packet, more);
         let what = format!("{what} to node {}", entry.node);
         Row::new(&what, flow, to_us(&packet), verdict, [Forwarded]).with(entry).sends(sent)
     };
@@ -365,6 +368,8 @@ fn changes_are_about_one_connection() {
         (Some(old), Change::Replace(moved), Some(moved)),
         (Some(new), Change::Replace(moved), Some(new)),
         (None, Change::Replace(moved), None),
+        (Some(old), Change::Ahead { origin: 1 }, Some(sb_flow_entry { ahead: 1, ..old })),
+        (Some(new), Change::Ahead { origin: 1 }, Some(new)),
         (None, Change::Create(new), Some(new)),
         (Some(old), Change::Create(new), Some(old)),
         (Some(old), remove, None),

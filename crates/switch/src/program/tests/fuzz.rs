@@ -106,7 +106,8 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         begins: next.wrapping_sub(random.pick(&[0, 1, 40, 1 << 20])),
         last: u8::from(random.one_in(8)),
         tries: random.below(5) as u8,
-        reserved: [0; 2],
+        ahead: u8::from(random.one_in(8)),
+        reserved: 0,
     }
 }
 
