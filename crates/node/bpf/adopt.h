@@ -443,6 +443,8 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
             (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {
                 h->option.op = SB_OP_CONFIRMED;
                 h->option.next = bpf_htonl(facts.rcv_nxt);
+                h->ack = facts.snd_nxt;
+                h->tsecr = clock_of(&facts);
                 count(SB_NODE_CONFIRMED);
                 return ANSWER;
         }

@@ -14,7 +14,7 @@ struct tcp_with_timestamps {
         __be32 tsecr;
 };
 
-/* Sets the numbers from which the flow's next owner goes on. */
+/* Sets the numbers from which somebody else goes on: the flow's next owner, or a switch that speaks to the client. */
 static __always_inline int write_continuation(void *data, void *end, __u32 offset, const struct handoff *h)
 {
         struct tcp_with_timestamps *header = sb_at(data, offset);
@@ -109,7 +109,8 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
                         return drop(SB_NODE_DROP_MALFORMED);
                 ip->payload_len = bpf_htons(inner_ip_len - sizeof(*ip));
         }
-        if (h->option.op == SB_OP_RELEASED && write_continuation(data, end, start + h->inner_len, h))
+        if ((h->option.op == SB_OP_RELEASED || h->option.op == SB_OP_CONFIRMED) &&
+            write_continuation(data, end, start + h->inner_len, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         return return_frame(skb, h);
 }

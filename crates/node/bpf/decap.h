@@ -15,7 +15,7 @@ struct handoff {
         __u32 seq;
         __u32 ack;
         __u32 tsval;     /* of the client's packet, read when it is adopted */
-        __u32 tsecr;     /* likewise; in a RELEASED, what the next owner goes on from */
+        __u32 tsecr;     /* likewise; in RELEASED and CONFIRMED, what somebody else goes on from */
         __u16 outer_len; /* outer IP header: 20 or 40 */
         __u16 inner_len; /* inner IP header, likewise */
         __u16 tcp_len;   /* TCP header with options */

@@ -101,8 +101,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow->next = h->seq;
         flow->answered = facts.write_seq;
         flow->reason = abort && !is_unanswered(flow) ? SB_REASON_RESPONDING : SB_REASON_NONE;
-        /* tcp_time_stamp_ms() and the socket's offset, include/net/tcp.h. */
-        flow->tsval = (__u32)(bpf_ktime_get_ns() / 1000000) + facts.tsoffset;
+        flow->tsval = clock_of(&facts);
         load_end(flow, before);
         count(abort ? SB_NODE_ABORTED : SB_NODE_RELEASED);
         if (come_again(skb, 0))

@@ -44,6 +44,12 @@ struct socket_facts {
         __u8 slot; /* of `adopting` */
 };
 
+/* What the socket's next TSval is: tcp_time_stamp_ms() and its offset, include/net/tcp.h. */
+static __always_inline __u32 clock_of(const struct socket_facts *facts)
+{
+        return (__u32)(bpf_ktime_get_ns() / 1000000) + facts->tsoffset;
+}
+
 static __noinline int read_socket(struct __sk_buff *skb, const struct handoff *h, struct socket_facts *facts)
 {
         struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);

@@ -58,6 +58,16 @@ impl PartialEq for Phase {
     }
 }
 
+/// How far a node has come with what it sends: a client takes no word of the switch that seems older.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    /// Its next sequence number.
+    seq: u32,
+    /// Its next TSval, in milliseconds, and when it said so.
+    clock: Option<u32>,
+    at: Duration,
+}
+
 /// The request that the held data begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -131,6 +141,8 @@ pub struct Pending {
     last_timestamps: Option<(u32, u32)>,
     /// What the switch has acknowledged: up to here the client does not send again.
     pub acknowledged: Option<u32>,
+    /// What the flow's node has said of itself last.
+    heard: Option<Heard>,
     /// How much of the data at the mark has been looked at.
     pub looked_at: usize,
     /// The entry before the request in progress.
@@ -176,6 +188,7 @@ impl Pending {
             last_ack: 0,
             last_timestamps: None,
             acknowledged: None,
+            heard: None,
             looked_at: 0,
             start: entry,
             born: now,
@@ -244,7 +257,7 @@ impl Pending {
 
     /// Acknowledges the request in progress, or the beginning of a head, as far as it is here without a gap. From then
     /// on only the switch has it. The packet that says so.
-    pub fn acknowledge(&mut self, flow: &sb_flow) -> Option<Vec<u8>> {
+    pub fn acknowledge(&mut self, flow: &sb_flow, now: Duration) -> Option<Vec<u8>> {
         let first = self.sent.first().or_else(|| self.held.first())?;
         if first.view.seq != self.entry.next {
             return None;
@@ -252,15 +265,27 @@ impl Pending {
         let stretch = if self.sent.is_empty() { &self.held } else { &self.sent };
         let end = stretch.stream_end(self.entry.next);
         self.acknowledged = Some(end);
-        Some(self.say(flow, end, &[]))
+        Some(self.say(flow, end, &[], now))
     }
 
     /// The client is not to send more than the node can take that gets it all: what lies beyond a receiver's window it
     /// drops, and with it the acknowledgments in it.
-    fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)]) -> Vec<u8> {
+    fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)], now: Duration) -> Vec<u8> {
         let room = self.entry.next.wrapping_add(SB_WINDOW).wrapping_sub(ack) as i32;
         let window = (room.max(0) as u32) >> (self.entry.wscale & 15);
-        acknowledgment(flow, (self.last_ack, ack), self.last_timestamps, window as u16, blocks)
+        let (mut seq, mut times) = (self.last_ack, self.last_timestamps);
+        if let Some(heard) = self.heard {
+            seq = if before(seq, heard.seq) { heard.seq } else { seq };
+            let since = now.saturating_sub(heard.at).as_millis() as u32;
+            let clock = heard.clock.map(|clock| clock.wrapping_add(since));
+            times = times.map(|(own, theirs)| (clock.unwrap_or(own), theirs));
+        }
+        acknowledgment(flow, (seq, ack), times, window as u16, blocks)
+    }
+
+    /// The flow's node says how far it has come: its next sequence number, and its next TSval.
+    pub fn hear(&mut self, seq: u32, clock: Option<u32>, now: Duration) {
+        self.heard = Some(Heard { seq, clock, at: now });
     }
 
     /// What to acknowledge and the stretches beyond a gap after it, if there is one and the client could make something
@@ -280,9 +305,9 @@ impl Pending {
     /// Tells the client what has come beyond a gap, so that it fills the gap at once and not after a time-out. It
     /// acknowledges only what has arrived at the node, which is all up to `arrived`, or what has been acknowledged
     /// before. None if there is no gap, or the client could make nothing of it.
-    pub fn report_gap(&self, flow: &sb_flow, arrived: u32) -> Option<Vec<u8>> {
+    pub fn report_gap(&self, flow: &sb_flow, arrived: u32, now: Duration) -> Option<Vec<u8>> {
         let (ack, stretches) = self.gap(arrived)?;
-        Some(self.say(flow, ack, &stretches))
+        Some(self.say(flow, ack, &stretches, now))
     }
 
     /// What of the request in progress is nowhere but here.

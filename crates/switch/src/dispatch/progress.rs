@@ -64,13 +64,13 @@ impl Dispatcher {
     }
 
     /// Helps a client that does not get on. Whatever is said to it acknowledges all that comes before the mark, so the
-    /// node that the flow has, if it has one, must say first that it has got that.
+    /// node that the flow has, if it has one, must say first that it has got that, and how far it has come itself.
     pub(super) fn help(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         let gap = pending.phase == Phase::Assembling && pending.has_gap();
         if !gap && !pending.is_stalled(at.now) {
             return;
         }
-        if pending.has_node() && pending.acknowledged.is_none() {
+        if pending.has_node() {
             self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
         } else {
             self.speak(at, flow, pending, pending.entry.next);
@@ -84,12 +84,12 @@ impl Dispatcher {
         let complete = !before(arrived, mark);
         let arrived = if complete { mark } else { arrived };
         let stalled = complete && pending.is_stalled(at.now);
-        let acknowledgment = if stalled { pending.acknowledge(flow) } else { None };
+        let acknowledgment = if stalled { pending.acknowledge(flow, at.now) } else { None };
         if acknowledgment.is_some() {
             self.stats.acknowledged += 1;
             self.output.changes.push((*flow, Change::Ahead { origin: pending.entry.origin }));
         }
-        if let Some(packet) = pending.report_gap(flow, arrived).or(acknowledgment) {
+        if let Some(packet) = pending.report_gap(flow, arrived, at.now).or(acknowledgment) {
             self.output.to_client(flow, &packet);
         }
     }

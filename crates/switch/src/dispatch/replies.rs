@@ -70,8 +70,11 @@ impl Dispatcher {
         }
         // A late answer to an earlier question says nothing about this one.
         if pending.entry.node == node && view.seq == pending.asked_at() {
-            if op == sb_op::SB_OP_RELEASED {
-                pending.go_on_from(view.ack, timestamps(packet, &view).map(|(_, echo)| echo));
+            let clock = timestamps(packet, &view).map(|(_, echo)| echo);
+            match op {
+                sb_op::SB_OP_RELEASED => pending.go_on_from(view.ack, clock),
+                sb_op::SB_OP_CONFIRMED => pending.hear(view.ack, clock, at.now),
+                _ => {}
             }
             self.on_answer_of_node(at, flow, &mut pending, op, option, view.ack);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_wire::packet::{TcpView, bare, flags, segment};
+use switchback_wire::packet::{TcpView, bare, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::*;
 
 use super::cases::settled;
@@ -303,7 +303,16 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
     assert!(world.answer(&sent[0], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
     let ack = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((ack.seq, ack.ack), (SERVER + 9, ORIGIN.wrapping_add(len + 4)));
-    world.client_packet(&data(len + 4, 9, &head[4..1000]));
+    // Meanwhile the node has sent more, and its clock has gone on: the client takes nothing that seems older.
+    let sent = world.client_packet(&data(len + 4, 9, &head[4..1000]));
+    let mut said = sent[0].packet.clone();
+    let mut view = TcpView::parse(&said).unwrap();
+    bring_up_to_date(&mut said, &mut view, SERVER + 700, Some(5000));
+    let option = sb_option { op: SB_OP_CONFIRMED as u8, ..sent[0].option };
+    assert!(world.handoff(sent[0].node, option, &said).is_empty());
+    let ack = TcpView::parse(&world.to_client[1]).unwrap();
+    assert_eq!((ack.seq, ack.ack), (SERVER + 700, ORIGIN.wrapping_add(len + 1000)));
+    assert_eq!(timestamps(&world.to_client[1], &ack).map(|(clock, _)| clock), Some(5000));
     let sent = world.client_packet(&data(len + 1000, 9, &head[1000..]));
     assert!(sent.len() > 1 && sent.iter().all(|sent| sent.op == SB_OP_FORWARD));
     let again = world.pass();
