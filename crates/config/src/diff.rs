@@ -4,8 +4,8 @@ use crate::{Action, Cluster, Node, Route, Service};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, nodes, pools,
-    /// services. Empty if nothing is. Things are told apart by their names, so their order in the file is no
-    /// change, except that of routes.
+    /// services, switches. Empty if nothing is. Things are told apart by their names, so their order
+    /// in the file is no change, except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
         let mut lines = Vec::new();
         if self.keys != new.keys {
@@ -27,6 +27,7 @@ impl Cluster {
                 let zone = |node: &Node| node.zone.clone().unwrap_or("(none)".to_owned());
                 changed(name, "zone", zone(old), zone(new), lines);
                 changed(name, "drain", old.drain.to_string(), new.drain.to_string(), lines);
+                changed(name, "hidden", old.hidden.to_string(), new.hidden.to_string(), lines);
             },
         );
         named(
@@ -51,6 +52,17 @@ impl Cluster {
                 };
                 changed(name, "listen", listen(old_service), listen(new_service), lines);
                 routes(name, &self.describe_routes(old_service), &new.describe_routes(new_service), lines);
+            },
+        );
+        named(
+            "switch",
+            &self.switches,
+            &new.switches,
+            |switch| &switch.name,
+            &mut lines,
+            |name, old_switch, new_switch, lines| {
+                let (old, new) = (old_switch.in_words(&self.services), new_switch.in_words(&new.services));
+                all_changed(name, old, new, lines);
             },
         );
         lines

@@ -19,6 +19,7 @@ mod pool;
 mod raw;
 mod redirect;
 mod reports;
+mod switch;
 mod syntax;
 mod validate;
 
@@ -31,13 +32,16 @@ pub use health::{Check, Health};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key};
 pub use limits::Limits;
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
-pub use pool::{Balance, HashKey, Pool};
+pub use pool::{Balance, Delegate, HashKey, Pool};
 pub use redirect::{Redirect, Scheme};
 pub use reports::Reports;
+pub use switch::Switch;
 pub use switchback_policy::PolicyKind;
 
 /// The most nodes that a cluster can have.
 pub const MAX_NODES: usize = 1024;
+/// The most switches that a cluster can have.
+pub const MAX_SWITCHES: usize = 64;
 /// The most listen addresses that all services can have together.
 pub const MAX_LISTEN: usize = 256;
 /// The weights that a node can have.
@@ -58,6 +62,9 @@ pub struct Cluster {
     pub pools: Vec<Pool>,
     /// At least one; no listen address occurs twice.
     pub services: Vec<Service>,
+    /// At most [`MAX_SWITCHES`], in the file's order. If it is empty, the file does not say which machines
+    /// are switches; otherwise each service is served by at least one of these.
+    pub switches: Vec<Switch>,
 }
 
 /// A machine that serves requests.
@@ -74,6 +81,9 @@ pub struct Node {
     pub zone: Option<String>,
     /// Whether it is to become idle: it gets no new requests, whatever its weight, and finishes those it has.
     pub drain: bool,
+    /// Whether nothing on the machine answers at its own addresses on the ports of the services, but what a
+    /// switch hands over.
+    pub hidden: bool,
 }
 
 /// What clients connect to.
@@ -171,9 +181,15 @@ impl Cluster {
         self.pools.iter().filter(move |pool| pool.persistence.as_ref().is_some_and(is_by_cookie))
     }
 
-    /// One line that says what the cluster consists of: `3 nodes, 2 pools, 1 service, 4 routes`.
+    /// One line that says what the cluster consists of: `3 nodes, 2 pools, 1 service, 4 routes`, and
+    /// `, 2 switches` behind it if there are any.
     pub fn summary(&self) -> String {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let switches = match self.switches.len() {
+            0 => String::new(),
+            1 => ", 1 switch".to_owned(),
+            n => format!(", {n} switches"),
+        };
         let routes = self.services.iter().map(|service| service.routes.len()).sum();
         [
             count(self.nodes.len(), "node"),
@@ -182,6 +198,7 @@ impl Cluster {
             count(routes, "route"),
         ]
         .join(", ")
+            + &switches
     }
 
     /// The line that `switchback check` prints for a valid file: `ok: ` and the

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::health::Health;
-use crate::limits::time;
+use crate::limits::{size, time};
 use crate::{Node, Persistence, PolicyKind};
 
 /// What [`Pool::slow_start`] can be.
@@ -15,6 +15,13 @@ pub(crate) const QUEUE_LIMIT: std::ops::RangeInclusive<u8> = 1..=100;
 pub(crate) const DEFAULT_QUEUE_LIMIT: u8 = 100;
 /// The text for a [`Pool::queue_limit`] of 0.
 pub(crate) const QUEUE_LIMIT_OFF: &str = "off";
+
+/// What [`Delegate::Share`] can be.
+pub(crate) const SHARE: std::ops::RangeInclusive<u8> = 1..=99;
+/// What [`Delegate::Above`] can be, in bytes.
+pub(crate) const ABOVE: std::ops::RangeInclusive<u64> = 1..=1 << 30;
+/// The texts for [`Delegate::All`] and [`Delegate::None`].
+pub(crate) const DELEGATE: [(&str, Delegate); 2] = [("all", Delegate::All), ("none", Delegate::None)];
 
 /// Nodes that serve the same requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +46,9 @@ pub struct Pool {
     /// Whether a node that cannot adopt passes the request on to another one, which the switch has named,
     /// instead of giving it back to the switch.
     pub second_candidate: bool,
+    /// What a switch that is itself one of the nodes gives to the others; at least one node has the name of a
+    /// switch. Without, the policy chooses among all nodes, and the switch's own is one like the others.
+    pub delegate: Option<Delegate>,
     /// How each node checks its server, besides looking whether there is one; without, it does not.
     pub health: Option<Health>,
     /// How the requests of one session find the same node; without, each goes by the policy.
@@ -47,7 +57,7 @@ pub struct Pool {
 
 impl Pool {
     /// Each key of `[[pool]]` except `name` in words; `nodes` are those of the cluster.
-    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 9] {
+    pub(crate) fn in_words(&self, nodes: &[Node]) -> [(&'static str, String); 10] {
         let names: Vec<&str> = self.nodes.iter().map(|&node| nodes[node].name.as_str()).collect();
         let queue_limit = match self.queue_limit {
             0 => QUEUE_LIMIT_OFF.to_owned(),
@@ -61,6 +71,7 @@ impl Pool {
             ("slow_start", time(self.slow_start)),
             ("queue_limit", queue_limit),
             ("second_candidate", self.second_candidate.to_string()),
+            ("delegate", self.delegate.as_ref().map_or("(none)".to_owned(), Delegate::to_string)),
             ("health", self.health.as_ref().map_or("(none)".to_owned(), Health::to_string)),
             ("persistence", self.persistence.as_ref().map_or("(none)".to_owned(), Persistence::to_string)),
         ]
@@ -92,6 +103,32 @@ impl Balance {
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What a switch that is itself a node of the pool gives to the other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delegate {
+    /// Every request; the pool has other nodes.
+    All,
+    /// No request: the switch's own node answers all.
+    None,
+    /// This share of the requests, in percent; 1 to 99. The pool has other nodes.
+    Share(u8),
+    /// The requests whose responses are longer than this, in bytes; 1 B to 1 GiB.
+    Above(u64),
+}
+
+/// As in the file: `all`, `25%`, `{ above = "32KiB" }`.
+impl fmt::Display for Delegate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [(all, _), (none, _)] = DELEGATE;
+        match self {
+            Delegate::All => f.write_str(all),
+            Delegate::None => f.write_str(none),
+            Delegate::Share(percent) => write!(f, "{percent}%"),
+            Delegate::Above(bytes) => write!(f, "{{ above = {:?} }}", size(*bytes)),
+        }
     }
 }
 

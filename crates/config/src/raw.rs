@@ -5,7 +5,8 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
 use crate::error::Mistake;
@@ -24,6 +25,8 @@ pub(crate) struct File {
     pub pool: Vec<Pool>,
     #[serde(default)]
     pub service: Vec<Service>,
+    #[serde(default)]
+    pub switch: Vec<Switch>,
 }
 
 #[derive(Deserialize)]
@@ -63,6 +66,8 @@ pub(crate) struct Node {
     pub zone: Option<Spanned<String>>,
     #[serde(default)]
     pub drain: bool,
+    #[serde(default)]
+    pub hidden: bool,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +82,7 @@ pub(crate) struct Pool {
     pub queue_limit: Option<Spanned<String>>,
     #[serde(default)]
     pub second_candidate: bool,
+    pub delegate: Option<Spanned<Delegate>>,
     pub health: Option<Health>,
     pub persistence: Option<Persistence>,
 }
@@ -143,6 +149,49 @@ pub(crate) struct Redirect {
 pub(crate) struct Header {
     pub name: Spanned<String>,
     pub value: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Switch {
+    pub name: Spanned<String>,
+    pub services: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Above {
+    pub above: Spanned<String>,
+}
+
+/// A text, or a table. Written by hand for the same reason as [`Texts`].
+pub(crate) enum Delegate {
+    Text(String),
+    Table(Above),
+}
+
+impl<'de> Deserialize<'de> for Delegate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrTable;
+
+        impl<'de> Visitor<'de> for TextOrTable {
+            type Value = Delegate;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a table")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Delegate, E> {
+                Ok(Delegate::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Delegate, A::Error> {
+                Above::deserialize(MapAccessDeserializer::new(table)).map(Delegate::Table)
+            }
+        }
+
+        deserializer.deserialize_any(TextOrTable)
+    }
 }
 
 /// One text, or a list of them. Written by hand because serde's untagged enums lose the place of what is in

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use switchback_policy::PolicyKind;
 
 use crate::persistence::{self, Mode};
-use crate::{Balance, HashKey, HostMatch, SameSite, Scheme, health, limits, pool};
+use crate::{Balance, Delegate, HashKey, HostMatch, SameSite, Scheme, health, limits, pool};
 
 /// What a token may have besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
@@ -100,13 +100,27 @@ pub(crate) fn queue_limit(text: &str) -> Result<u8, String> {
     if text == pool::QUEUE_LIMIT_OFF {
         return Ok(0);
     }
-    let digits = text.strip_suffix('%').filter(|digits| digits.bytes().all(|c| c.is_ascii_digit()));
-    let percent = digits.and_then(|digits| digits.parse().ok());
-    percent.filter(|percent| pool::QUEUE_LIMIT.contains(percent)).ok_or_else(|| {
+    percent(text, pool::QUEUE_LIMIT).ok_or_else(|| {
         let (low, high) = (pool::QUEUE_LIMIT.start(), pool::QUEUE_LIMIT.end());
         let off = pool::QUEUE_LIMIT_OFF;
         format!("bad queue_limit {text:?}, allowed are \"{low}%\" to \"{high}%\" and {off:?}")
     })
+}
+
+/// What switches give to the nodes that are not their own, if it is a text.
+pub(crate) fn delegate(text: &str) -> Result<Delegate, String> {
+    let named = pool::DELEGATE.into_iter().find(|(name, _)| *name == text).map(|(_, delegate)| delegate);
+    named.or_else(|| percent(text, pool::SHARE).map(Delegate::Share)).ok_or_else(|| {
+        let ([(all, _), (none, _)], low, high) = (pool::DELEGATE, pool::SHARE.start(), pool::SHARE.end());
+        let table = Delegate::Above(32 << 10);
+        format!("bad delegate {text:?}, allowed are {all:?}, {none:?}, \"{low}%\" to \"{high}%\" and {table}")
+    })
+}
+
+fn percent(text: &str, allowed: RangeInclusive<u8>) -> Option<u8> {
+    let digits = text.strip_suffix('%').filter(|digits| digits.bytes().all(|c| c.is_ascii_digit()));
+    let percent = digits.and_then(|digits| digits.parse().ok());
+    percent.filter(|percent| allowed.contains(percent))
 }
 
 /// One status, or the first and the last of several.
@@ -413,9 +427,13 @@ pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'
     {
         return format!("unknown {kind} {name:?}, did you mean {closest:?}?");
     }
-    let more = if known.len() > MAX_LISTED { ", ..." } else { "" };
-    known.truncate(MAX_LISTED);
-    format!("unknown {kind} {name:?}, defined: {}{more}", known.join(", "))
+    format!("unknown {kind} {name:?}, defined: {}", listed(&known))
+}
+
+/// Names for a message, the first few of them.
+pub(crate) fn listed(names: &[&str]) -> String {
+    let more = if names.len() > MAX_LISTED { ", ..." } else { "" };
+    format!("{}{more}", names[..names.len().min(MAX_LISTED)].join(", "))
 }
 
 /// How many letters have to be put in, taken out or replaced to make `a` into `b` (Levenshtein). Names that

@@ -9,6 +9,7 @@ mod limits;
 mod persistence;
 mod pool;
 mod redirect;
+mod switch;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -40,7 +41,8 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
 
     let node_names = mistakes.names("node", file.node.iter().map(|node| &node.name));
     let pool_names = mistakes.names("pool", file.pool.iter().map(|pool| &pool.name));
-    mistakes.names("service", file.service.iter().map(|service| &service.name));
+    let service_names = mistakes.names("service", file.service.iter().map(|service| &service.name));
+    let switch_names = mistakes.names("switch", file.switch.iter().map(|switch| &switch.name));
 
     if file.node.is_empty() {
         mistakes.in_file("no node, at least one [[node]] is needed");
@@ -51,7 +53,8 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     let nodes = mistakes.nodes(&file.node);
 
     mistakes.pool_ids(&file.pool);
-    let pools: Vec<_> = file.pool.iter().map(|pool| mistakes.pool(pool, &node_names)).collect();
+    let pools = file.pool.iter().map(|pool| mistakes.pool(pool, &node_names, &switch_names));
+    let pools: Vec<_> = pools.collect();
 
     if file.service.is_empty() {
         mistakes.in_file("no service, at least one [[service]] is needed");
@@ -62,12 +65,14 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     for service in &file.service {
         mistakes.cookies(service, &pool_names, &pools);
     }
+    let switches = mistakes.switches(&file.switch, &file.service, &service_names);
 
     if !mistakes.0.is_empty() {
         return Err(mistakes.0);
     }
     let pools = pools.into_iter().flatten().collect();
-    Ok((key_file.get_ref(), Cluster { keys: Vec::new(), reports, limits, nodes, pools, services }))
+    let keys = Vec::new();
+    Ok((key_file.get_ref(), Cluster { keys, reports, limits, nodes, pools, services, switches }))
 }
 
 /// What the listen addresses seen so far have to be compared with.
@@ -205,6 +210,7 @@ impl Mistakes {
                     weight,
                     zone: zone.map(|zone| zone.get_ref().clone()),
                     drain: node.drain,
+                    hidden: node.hidden,
                 });
             }
         }

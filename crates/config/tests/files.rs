@@ -27,14 +27,16 @@ fn what_the_good_file_means() {
                 address: "192.0.2.21".parse().unwrap(),
                 weight: 1,
                 zone: None,
-                drain: false
+                drain: false,
+                hidden: false,
             },
             Node {
                 name: "n2".into(),
                 address: "2001:db8::22".parse().unwrap(),
                 weight: 3,
                 zone: None,
-                drain: false
+                drain: false,
+                hidden: false,
             },
         ]
     );
@@ -49,10 +51,12 @@ fn what_the_good_file_means() {
             slow_start: Duration::ZERO,
             queue_limit: 100,
             second_candidate: false,
+            delegate: None,
             health: None,
             persistence: None,
         }]
     );
+    assert_eq!(cluster.switches, []);
     let [service] = &cluster.services[..] else { panic!("one service") };
     assert_eq!(service.name, "shop");
     let listen = ["192.0.2.100:80", "[2001:db8::100]:80"];
@@ -423,8 +427,8 @@ proptest! {
     }
 
     #[test]
-    fn any_value_of_a_pool(value in "[a-z0-9+-]{0,8}[ %]?\\PC{0,12}", row in 0usize..4) {
-        let key = ["balance", "hash", "slow_start", "queue_limit"][row];
+    fn any_value_of_a_pool(value in "[a-z0-9+-]{0,8}[ %]?\\PC{0,12}", row in 0usize..5) {
+        let key = ["balance", "hash", "slow_start", "queue_limit", "delegate"][row];
         check(&pooled(&format!("policy = \"hash\"\n{key} = {value:?}")))?;
     }
 

@@ -12,8 +12,8 @@ use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
-    Action, Check, Cluster, Error, HashKey, InsertedCookie, Persistence, PersistenceMode, PolicyKind, Pool,
-    SameSite, Service, WEIGHTS,
+    Action, Check, Cluster, Delegate, Error, HashKey, InsertedCookie, Persistence, PersistenceMode,
+    PolicyKind, Pool, SameSite, Service, WEIGHTS,
 };
 
 /// More of what a file can have.
@@ -40,6 +40,7 @@ address = "192.0.2.23"
 weight = 0
 zone = "rack-1"
 drain = true
+hidden = true
 
 [[pool]]
 name = "api"
@@ -49,6 +50,7 @@ balance = "connection"
 hash = "header X-User"
 slow_start = "30s"
 queue_limit = "80%"
+delegate = { above = "32KiB" }
 
 [pool.health]
 path = "/healthz"
@@ -76,6 +78,7 @@ nodes = ["n1", "n3"]
 policy = "random"
 balance = "request"
 queue_limit = "off"
+delegate = "25%"
 health = { timeout = "250ms" }
 
 [pool.persistence]
@@ -109,6 +112,13 @@ redirect = { scheme = "https", host = "www.example.com", port = 8443, path = "/n
 [[service.route]]
 header = { name = "X-Old" }
 redirect = { path = "/old" }
+
+[[switch]]
+name = "n1"
+
+[[switch]]
+name = "s1"
+services = ["old", "shop"]
 "#;
 
 const PIECES: &[&[u8]] = &[
@@ -143,6 +153,11 @@ const PIECES: &[&[u8]] = &[
     b"\nzone = \"none\"\n",
     b"\ndrain = true\n",
     b"\nqueue_limit = \"off\"\n",
+    b"\nhidden = true\n",
+    b"\ndelegate = \"none\"\n",
+    b"\ndelegate = { above = \"1GiB\" }\n",
+    b"\n[[switch]]\nname = \"n2\"\n",
+    b"\nservices = [\"shop\"]\n",
     b"\nhash = \"path\"\n",
     b"\nhealth = { path = \"/\" }\n",
     b"\n[pool.health]\nhost = \"a\"\n",
@@ -226,6 +241,13 @@ const VALUES: &[&str] = &[
     "{ name = \"x\" }",
     "{ name = \"x\", value = \"1, method A -> web\" }",
     "{ path = \"/z\" }",
+    "\"all\"",
+    "\"99%\"",
+    "{ above = \"1B\" }",
+    "{ above = \"1025B\" }",
+    "[\"shop\"]",
+    "[\"old\"]",
+    "\"s1\"",
     "{ scheme = \"https\", port = 444, status = 308 }",
 ];
 
@@ -294,6 +316,7 @@ fn check_cluster(cluster: &Cluster) {
         assert!(!pool.nodes.is_empty() && pool.nodes.iter().all(|&node| node < cluster.nodes.len()));
         check_pool(pool);
     }
+    check_switches(cluster);
     for service in &cluster.services {
         assert!(!service.listen.is_empty() && !service.routes.is_empty());
         check_cookies(cluster, service);
@@ -324,6 +347,29 @@ fn check_pool(pool: &Pool) {
     assert!(path.starts_with('/') && !path.contains(blank));
     assert!(!host.as_ref().is_some_and(|host| host.is_empty() || host.contains(blank)));
     assert!(!status.is_empty() && status.iter().all(|range| !range.is_empty()));
+}
+
+/// Every service has a switch if there are any, and only switches delegate.
+fn check_switches(cluster: &Cluster) {
+    let switches = &cluster.switches;
+    assert!(switches.len() <= 64);
+    for switch in switches {
+        assert!(!switch.services.is_empty() && switch.services.is_sorted_by(|a, b| a < b));
+        assert!(switch.services.iter().all(|&service| service < cluster.services.len()));
+    }
+    let served = |service| switches.iter().any(|switch| switch.services.contains(&service));
+    assert!(switches.is_empty() || (0..cluster.services.len()).all(served));
+    let is_switch = |&node: &usize| switches.iter().any(|switch| switch.name == cluster.nodes[node].name);
+    for pool in &cluster.pools {
+        let Some(delegate) = pool.delegate else { continue };
+        assert!(pool.nodes.iter().any(is_switch));
+        match delegate {
+            Delegate::All => assert!(pool.nodes.len() > 1),
+            Delegate::Share(percent) => assert!(pool.nodes.len() > 1 && (1..=99).contains(&percent)),
+            Delegate::None => {}
+            Delegate::Above(bytes) => assert!((1..=1 << 30).contains(&bytes)),
+        }
+    }
 }
 
 fn check_persistence(persistence: &Persistence) {
@@ -378,21 +424,23 @@ fn check_words(cluster: &Cluster) {
     let text = format!("{GOOD}[reports]\n{}", said("reports", &default.diff(cluster)));
     assert_eq!(good(&text).reports, cluster.reports);
 
-    let default = good(GOOD);
+    // With a switch, so that a pool may delegate.
+    let base = format!("{GOOD}[[switch]]\nname = \"n1\"\n");
+    let default = good(&base);
     for pool in &cluster.pools {
-        let base = &default.pools[0];
+        let usual = &default.pools[0];
         let mut new = default.clone();
-        let (name, nodes) = (base.name.clone(), base.nodes.clone());
+        let (name, nodes) = (usual.name.clone(), usual.nodes.clone());
         new.pools[0] = Pool { name, nodes, health: None, persistence: None, ..pool.clone() };
         let mut lines = said("pool web", &default.diff(&new));
         if !lines.contains("policy = ") {
-            lines += &format!("policy = \"{}\"\n", base.policy);
+            lines += &format!("policy = \"{}\"\n", usual.policy);
         }
         // What balance is if it is not said depends on other keys.
         if !lines.contains("balance = ") {
-            lines += &format!("balance = \"{}\"\n", base.balance);
+            lines += &format!("balance = \"{}\"\n", usual.balance);
         }
-        let text = GOOD.replace("policy = \"round-robin\"\n", &lines);
+        let text = base.replace("policy = \"round-robin\"\n", &lines);
         assert_eq!(good(&text).pools, new.pools);
     }
 }
@@ -404,6 +452,7 @@ fn said(thing: &str, lines: &[String]) -> String {
         let (_, new) = values.split_once(" -> ").unwrap();
         match key {
             "fields" | "waiting" | "suspect_after" | "dead_after" => format!("{key} = {new}\n"),
+            "delegate" if new.starts_with('{') => format!("{key} = {new}\n"),
             _ => format!("{key} = \"{new}\"\n"),
         }
     };
@@ -429,12 +478,20 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                 });
                 (service.name.clone(), service.listen.clone(), routes.collect::<Vec<_>>())
             });
+            let switches = cluster.switches.iter().map(|switch| {
+                let names = switch.services.iter().map(|&service| cluster.services[service].name.clone());
+                let mut names: Vec<_> = names.collect();
+                names.sort();
+                (switch.name.clone(), names)
+            });
+            let mut switches: Vec<_> = switches.collect();
+            switches.sort();
             let (mut nodes, mut pools) = (cluster.nodes.clone(), pools.collect::<Vec<_>>());
             let mut services = services.collect::<Vec<_>>();
             nodes.sort_by(|a, b| a.name.cmp(&b.name));
             pools.sort_by(|a, b| a.1.name.cmp(&b.1.name));
             services.sort_by(|a, b| a.0.cmp(&b.0));
-            (cluster.limits.clone(), cluster.reports.clone(), nodes, pools, services)
+            (cluster.limits.clone(), cluster.reports.clone(), nodes, pools, services, switches)
         };
         assert_eq!(sorted(one), sorted(other));
     }

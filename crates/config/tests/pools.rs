@@ -36,6 +36,7 @@ fn pools_and_their_defaults() {
             slow_start: Duration::from_secs(30),
             queue_limit: 80,
             second_candidate: true,
+            delegate: None,
             health: Some(Health::default()),
             persistence: None,
         }

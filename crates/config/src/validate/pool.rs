@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use switchback_wire::report::pool_id;
+use toml::Spanned;
 
 use super::{Mistakes, Names};
-use crate::pool::{DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
-use crate::{Balance, HashKey, PolicyKind, Pool, raw, syntax};
+use crate::pool::{ABOVE, DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
+use crate::{Balance, Delegate, HashKey, PolicyKind, Pool, raw, syntax};
 
 impl Mistakes {
     /// Reports name pools by an id in place of the name, so two pools must not share one.
@@ -25,7 +26,12 @@ impl Mistakes {
         }
     }
 
-    pub(super) fn pool(&mut self, pool: &raw::Pool, node_names: &Names<'_>) -> Option<Pool> {
+    pub(super) fn pool(
+        &mut self,
+        pool: &raw::Pool,
+        node_names: &Names<'_>,
+        switch_names: &Names<'_>,
+    ) -> Option<Pool> {
         if pool.nodes.get_ref().is_empty() {
             self.at(
                 &pool.nodes,
@@ -49,6 +55,13 @@ impl Mistakes {
         let slow_start = self.time("slow_start", &pool.slow_start, SLOW_START, Duration::ZERO);
         let limit = pool.queue_limit.as_ref();
         let queue_limit = limit.and_then(|limit| self.take(limit, syntax::queue_limit(limit.get_ref())));
+        let delegate = pool.delegate.as_ref().and_then(|place| {
+            // A node that is not there may be the switch that is missed.
+            if nodes.len() == pool.nodes.get_ref().len() {
+                self.is_a_switch(place, pool, switch_names);
+            }
+            self.delegate(place, pool)
+        });
         let health = pool.health.as_ref().map(|health| self.health(health));
         let persistence = pool.persistence.as_ref();
         let persistence = persistence.and_then(|file| self.persistence(file, pool.name.get_ref()));
@@ -84,9 +97,40 @@ impl Mistakes {
             slow_start,
             queue_limit: queue_limit.unwrap_or(DEFAULT_QUEUE_LIMIT),
             second_candidate: pool.second_candidate,
+            delegate,
             health,
             persistence,
         })
+    }
+
+    fn is_a_switch(&mut self, place: &Spanned<raw::Delegate>, pool: &raw::Pool, switch_names: &Names<'_>) {
+        let nodes = pool.nodes.get_ref();
+        if !nodes.is_empty() && !nodes.iter().any(|node| switch_names.contains_key(node.get_ref().as_str())) {
+            let what = format!(
+                "delegate in pool {:?}, but no node of the pool is a switch, allowed is it only if a \
+                 [[switch]] has the name of one",
+                pool.name.get_ref()
+            );
+            self.at(place, what);
+        }
+    }
+
+    fn delegate(&mut self, place: &Spanned<raw::Delegate>, pool: &raw::Pool) -> Option<Delegate> {
+        let delegate = match place.get_ref() {
+            raw::Delegate::Text(text) => self.take(place, syntax::delegate(text)),
+            raw::Delegate::Table(raw::Above { above }) => {
+                self.take(above, syntax::size("above", above.get_ref(), ABOVE)).map(Delegate::Above)
+            }
+        }?;
+        if let (Delegate::All | Delegate::Share(_), [_]) = (delegate, pool.nodes.get_ref().as_slice()) {
+            let what = format!(
+                "delegate \"{delegate}\" in pool {:?}, which has no other node, at least two nodes are \
+                 needed",
+                pool.name.get_ref()
+            );
+            self.at(place, what);
+        }
+        Some(delegate)
     }
 }
 

@@ -1,0 +1,29 @@
+//! Machines that take what clients send. A machine may be a switch and a node at once; the two have the same
+//! name then, and [`Pool::delegate`](crate::Pool::delegate) says what such a switch leaves to its own node.
+
+use crate::Service;
+
+/// What a switch is said to serve that serves every service. No name has parentheses.
+const ALL: &str = "(all)";
+
+/// A machine that takes what clients send to the VIPs of its services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// As for [`Node::name`](crate::Node::name). A switch with the name of a node is the same machine.
+    pub name: String,
+    /// Indices into [`Cluster::services`](crate::Cluster::services), rising; at least one. All of them if the
+    /// file does not say.
+    pub services: Vec<usize>,
+}
+
+impl Switch {
+    /// Each key of `[[switch]]` except `name` in words; `services` are those of the cluster.
+    pub(crate) fn in_words(&self, services: &[Service]) -> [(&'static str, String); 1] {
+        // In the order of their names: that of services in the file means nothing.
+        let mut names: Vec<&str> =
+            self.services.iter().map(|&service| services[service].name.as_str()).collect();
+        names.sort_unstable();
+        let all = self.services.len() == services.len();
+        [("services", if all { ALL.to_owned() } else { names.join(", ") })]
+    }
+}
