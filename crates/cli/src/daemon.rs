@@ -1,8 +1,13 @@
-//! `switch` and `node`: the two processes that run until SIGTERM.
+//! `switch`, `node`, and `run`, which is either or both: the processes that run until SIGTERM.
 
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use clap::Args;
+use nix::sys::signal::{Signal, raise};
+use switchback_node::MapHandle;
+use switchback_runtime::{Signals, interface};
 
 use crate::failure::Failure;
 
@@ -21,12 +26,15 @@ pub struct Switch {
     /// The zone that this machine is in: nodes of the same zone are preferred
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
+    /// Which [[switch]] of the file this machine is, if the file has any
+    #[arg(long)]
+    name: Option<String>,
 }
 
 impl Switch {
     pub fn run(self) -> Result<(), Failure> {
-        let Switch { config, interfaces, zone } = self;
-        Ok(switchback_switch::run(switchback_switch::Options { config, interfaces, zone })?)
+        let Switch { config, interfaces, zone, name } = self;
+        Ok(switchback_switch::run(switchback_switch::Options { config, interfaces, zone, name })?)
     }
 }
 
@@ -52,4 +60,108 @@ impl Node {
         let Node { config, name, interface } = self;
         Ok(switchback_node::run(switchback_node::Options { config, name, interface })?)
     }
+}
+
+/// Run whatever the configuration makes of this machine: a switch, a node, or both
+///
+/// A machine whose name has a [[switch]] and a [[node]] in the file is both in one process. What its own node gets does not
+/// leave the machine. Ends on SIGTERM or SIGINT; SIGHUP and `switchback reload` apply a changed file.
+#[derive(Args)]
+pub struct Run {
+    /// The cluster.toml
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The name of this machine in the file
+    #[arg(long)]
+    name: String,
+    /// Where packets of clients, switches and nodes come in; unless told, the interface that has the node's address
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// The zone that this machine is in: nodes of the same zone are preferred
+    #[arg(long, value_name = "NAME")]
+    zone: Option<String>,
+}
+
+impl Run {
+    pub fn run(self) -> Result<(), Failure> {
+        let Run { config, name, zone, .. } = &self;
+        let cluster = switchback_config::load(config)?;
+        let node = cluster.nodes.iter().find(|node| node.name == *name);
+        let is_switch = cluster.switches.iter().any(|switch| switch.name == *name);
+        if node.is_none() && !is_switch {
+            return Err(Failure::invalid(format!(
+                "{} has no [[switch]] and no [[node]] with the name {name}",
+                config.display()
+            )));
+        }
+        let interface = match (&self.interface, node) {
+            (Some(interface), _) => interface.clone(),
+            (None, Some(node)) => interface::with_address(node.address)?,
+            (None, None) => {
+                return Err(Failure::system(format!(
+                    "{name} is a switch and no node, so the configuration does not tell its interface; name it \
+                     with --interface"
+                )));
+            }
+        };
+        let switch = switchback_switch::Options {
+            config: config.clone(),
+            interfaces: vec![interface.clone()],
+            zone: zone.clone(),
+            name: Some(name.clone()),
+        };
+        let agent = switchback_node::Options { config: config.clone(), name: name.clone(), interface };
+        match (node.is_some(), is_switch) {
+            (true, true) => run_both(switch, agent),
+            (true, false) => Ok(switchback_node::run(agent)?),
+            (false, _) => Ok(switchback_switch::run(switch)?),
+        }
+    }
+}
+
+/// What the agent's thread says to that of the switch, and when it may end.
+struct Beside {
+    begin: Sender<MapHandle>,
+    ended: Receiver<()>,
+}
+
+impl switchback_node::SwitchHere for Beside {
+    fn begin(&self, ring: MapHandle) {
+        // Without a switch there is an end, too.
+        let _ = self.begin.send(ring);
+    }
+
+    fn end(&self) {
+        end_both();
+        // The switch has ended when its side of the channel is gone.
+        let _ = self.ended.recv();
+    }
+}
+
+/// The node begins first and ends last: the switch hands over to it until it ends itself.
+fn run_both(switch: switchback_switch::Options, agent: switchback_node::Options) -> Result<(), Failure> {
+    let signals = Signals::take()?;
+    let (begin, begun) = channel();
+    let (switch_runs, ended) = channel::<()>();
+    let name = agent.name.clone();
+    let beside = Beside { begin, ended };
+    let node = thread::spawn(move || switchback_node::run_beside_switch(agent, beside));
+    let switched = match begun.recv() {
+        Ok(ring) => {
+            let here = switchback_switch::Here { name, ring, signals };
+            switchback_switch::run_beside_node(switch, here)
+        }
+        // The agent has not got so far, and says why.
+        Err(_) => Ok(()),
+    };
+    drop(switch_runs);
+    end_both();
+    let node = node.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    Ok(switched.and(node)?)
+}
+
+/// Both listen for it.
+fn end_both() {
+    // A thread may always signal itself.
+    let _ = raise(Signal::SIGTERM);
 }

@@ -35,6 +35,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Switch(daemon::Switch),
+    Run(daemon::Run),
     Node(daemon::Node),
     Check(files::Check),
     Keygen(files::Keygen),
@@ -50,11 +51,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    if !matches!(command, Command::Switch(_) | Command::Node(_) | Command::Lab(_)) {
+    if !matches!(command, Command::Switch(_) | Command::Run(_) | Command::Node(_) | Command::Lab(_)) {
         end_with_the_reader();
     }
     let result = match command {
         Command::Switch(command) => command.run(),
+        Command::Run(command) => command.run(),
         Command::Node(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Keygen(command) => command.run(),

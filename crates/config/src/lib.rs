@@ -181,6 +181,30 @@ impl Cluster {
         self.pools.iter().filter(move |pool| pool.persistence.as_ref().is_some_and(is_by_cookie))
     }
 
+    /// The cluster as one switch has it: with the services that it serves, if the file says so of switches; all of them
+    /// without a name where the file names no switch. The error says what names there are.
+    pub fn served_by(mut self, name: Option<&str>) -> std::result::Result<Cluster, String> {
+        let found = self.switches.iter().find(|switch| Some(switch.name.as_str()) == name);
+        let Some(switch) = found else {
+            if name.is_none() && self.switches.is_empty() {
+                return Ok(self);
+            }
+            let names: Vec<&str> = self.switches.iter().map(|switch| switch.name.as_str()).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(match name {
+                Some(name) => format!("the configuration has no switch {name}, it has {names}"),
+                None => format!("the configuration names its switches, this one has to be one of {names}"),
+            });
+        };
+        let mut index = 0;
+        self.services.retain(|_| {
+            index += 1;
+            switch.services.contains(&(index - 1))
+        });
+        self.switches.clear();
+        Ok(self)
+    }
+
     /// One line that says what the cluster consists of: `3 nodes, 2 pools, 1 service, 4 routes`, and
     /// `, 2 switches` behind it if there are any.
     pub fn summary(&self) -> String {

@@ -186,6 +186,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         if (before)
                 load_end(before, before->state);
         note_requests(flow, h);
+        note_path(flow, h);
         return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);
 }
 

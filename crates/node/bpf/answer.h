@@ -14,6 +14,11 @@ struct tcp_with_timestamps {
         __be32 tsecr;
 };
 
+static __always_inline int continues(const struct handoff *h)
+{
+        return h->option.op == SB_OP_RELEASED || h->option.op == SB_OP_CONFIRMED;
+}
+
 /* Sets the numbers from which somebody else goes on: the flow's next owner, or a switch that speaks to the client. */
 static __always_inline int write_continuation(void *data, void *end, __u32 offset, const struct handoff *h)
 {
@@ -109,8 +114,7 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
                         return drop(SB_NODE_DROP_MALFORMED);
                 ip->payload_len = bpf_htons(inner_ip_len - sizeof(*ip));
         }
-        if ((h->option.op == SB_OP_RELEASED || h->option.op == SB_OP_CONFIRMED) &&
-            write_continuation(data, end, start + h->inner_len, h))
+        if (continues(h) && write_continuation(data, end, start + h->inner_len, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         return return_frame(skb, h);
 }

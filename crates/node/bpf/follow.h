@@ -44,6 +44,31 @@ static __always_inline void note_requests(struct sb_owned *flow, const struct ha
         load_requests(flow, more);
 }
 
+/* The last request begins: does its switch want to know how long the response is? */
+static __always_inline void note_path(struct sb_owned *flow, const struct handoff *h)
+{
+        flow->path = h->option.session.path;
+        flow->path_request = bpf_ntohs(h->option.requests);
+}
+
+/* The response to request `number` ends before `end`. What finds no room is asked for again. */
+static __always_inline void tell_size(struct sb_owned *flow, __u16 number, __u32 end)
+{
+        struct sb_sized *record;
+
+        if (!flow->path || flow->path_request != number)
+                return;
+        record = bpf_ringbuf_reserve(&sized, sizeof(*record), 0);
+        if (record) {
+                __builtin_memset(record, 0, sizeof(*record));
+                sb_copy_v6(record->switch_address, flow->switch_address);
+                record->bytes = end - flow->began;
+                record->path = flow->path;
+                bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+        }
+        flow->path = 0;
+}
+
 struct response_walk {
         struct framing_walk framing;
         struct sb_owned *flow;
@@ -77,6 +102,7 @@ static long response_step(__u32 index, struct response_walk *walk)
                 }
                 w->head = is_head(flow, number);
                 load_first_byte(flow);
+                flow->began = walk->base + w->at;
                 framing_begin(&w->framing, SB_FRAMING_HEAD);
         }
         framing_step(w);
@@ -92,6 +118,7 @@ static long response_step(__u32 index, struct response_walk *walk)
                 framing_begin(&w->framing, SB_FRAMING_NONE);
                 w->followed = FOLLOWED_MORE;
                 flow->responses = number;
+                tell_size(flow, number, walk->base + w->at);
                 load_response();
                 count(SB_NODE_RESPONSES);
         }

@@ -27,7 +27,7 @@ static __always_inline struct sb_owned *fresh_entry(void)
         return flow;
 }
 
-/* Addresses of the VIPs that this node answers from. */
+/* Addresses of the VIPs that this node answers from, with what they are here (SB_VIP_*). */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 256);
@@ -53,6 +53,18 @@ struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 1 << 20);
 } closed SEC(".maps");
+
+/* How long responses were that switches asked about. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 1 << 16);
+} sized SEC(".maps");
+
+/* What this node says to the switch of the same machine, as the switch's own program would pass it on. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 1 << 21);
+} to_switch SEC(".maps");
 
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

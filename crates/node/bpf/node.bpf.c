@@ -44,6 +44,8 @@
 #include "insert.h"
 #include "adopt.h"
 #include "release.h"
+#include "here.h"
+#include "hidden.h"
 
 /* A switch wants to be told how this node is doing. */
 static __always_inline int on_hello(const struct handoff *h)
@@ -76,6 +78,9 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
         case SB_OP_HELLO:
                 return on_hello(h);
         default:
+                /* What our own agent says to our own switch. */
+                if (is_from_here(h, s) && h->option.op >= SB_OP_ADOPTED)
+                        return ANSWER_WHOLE;
                 return drop(SB_NODE_DROP_MALFORMED);
         }
 }
@@ -93,12 +98,17 @@ int switchback_ingress(struct __sk_buff *skb)
                 return TCX_NEXT;
         switch (read_handoff(skb, &h, s)) {
         case READ_HANDOFF:
+                /* By the loopback interface frames have come without an address. */
+                if (is_from_here(&h, s))
+                        bpf_skb_change_type(skb, PACKET_HOST);
                 handled = on_handoff(skb, &h, s);
-                if (handled == ANSWER || handled == ANSWER_WHOLE)
-                        return answer(skb, &h, s, handled == ANSWER_WHOLE);
-                return handled;
+                if (handled != ANSWER && handled != ANSWER_WHOLE)
+                        return handled;
+                if (is_from_here(&h, s))
+                        return tell_switch(skb, &h, handled == ANSWER_WHOLE);
+                return answer(skb, &h, s, handled == ANSWER_WHOLE);
         case READ_OTHER:
-                return TCX_NEXT;
+                return s->hidden && !is_let_in(skb) ? drop(SB_NODE_HIDDEN) : TCX_NEXT;
         case READ_PLAIN:
                 return drop(SB_NODE_DROP_PLAIN);
         case READ_ARP_FOR_VIP:
@@ -108,6 +118,16 @@ int switchback_ingress(struct __sk_buff *skb)
         default:
                 return drop(SB_NODE_DROP_MALFORMED);
         }
+}
+
+SEC("tcx/ingress")
+int switchback_loopback(struct __sk_buff *skb)
+{
+        struct sb_node_settings *s;
+        __u32 zero = 0;
+
+        s = bpf_map_lookup_elem(&settings, &zero);
+        return s ? on_loopback(skb, s) : TCX_NEXT;
 }
 
 SEC("tcx/egress")
@@ -122,7 +142,7 @@ int switchback_egress(struct __sk_buff *skb)
         struct tcphdr *tcp;
         __u32 zero = 0, start, at;
 
-        if ((void *)(eth + 1) > end)
+        if ((void *)(eth + 1) > end || skb->mark == SB_MARK_SWITCH)
                 return TCX_NEXT;
         if (eth->h_proto == bpf_htons(ETH_P_IP)) {
                 struct iphdr *ip = (void *)(eth + 1);

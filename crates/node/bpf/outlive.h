@@ -30,6 +30,7 @@ static __always_inline void note_beginning(struct sb_owned *flow, const struct h
         /* A copy says nothing new, and one that comes late nothing true. */
         if ((__s32)(h->seq - flow->asked) <= 0)
                 return;
+        note_path(flow, h);
         flow->answered = write_seq;
         flow->asked = h->seq;
         flow->keeps = !(h->option.flags & SB_FLAG_LAST);

@@ -11,8 +11,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Doing, Error, Facts, Result, checks, interface, netns_cookie};
-use switchback_wire::{SB_GENEVE_PORT, address_bytes, read_from, sb_closed, sb_node_settings};
+use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie};
+use switchback_wire::{SB_GENEVE_PORT, address_bytes, read_from, sb_closed, sb_node_settings, sb_sized};
 
 use crate::addresses::Loopback;
 use crate::closed;
@@ -21,24 +21,27 @@ use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
 use crate::reports::Reporter;
 use crate::sender::Sender;
-use crate::signals::Signals;
-use crate::{Options, ROLE};
+use crate::sized;
+use crate::{Options, ROLE, SwitchHere};
 
 /// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
 /// longer.
 const TICK: Duration = Duration::from_millis(50);
 
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let plan = Plan::load(&options.config, &options.name)?;
+/// `switch` is that of the same machine, if there is one.
+pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
+    let mut plan = Plan::load(&options.config, &options.name)?;
+    plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
     let found = checks::check_node(&facts, &service_ports(&plan.cluster));
     checks::refuse_fatal(&found)?;
     for finding in found.iter().filter_map(|check| check.as_ref().err()) {
         eprintln!("warning: {finding}");
     }
-    let signals = Signals::take()?;
+    let mut signals = Signals::take()?;
     let mut control = ControlServer::bind(ROLE, &options.interface)?;
-    let _port = hold_port(&plan.address)?;
+    // A switch on the same machine holds it.
+    let _port = if plan.beside_switch { None } else { Some(hold_port(&plan.address)?) };
     let sender = Sender::open()?;
     let index = interface::index(&options.interface)?;
     let mut loopback = Loopback::open()?;
@@ -49,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut storage = MaybeUninit::<OpenObject>::uninit();
     let draining = plan.drain;
     let settings = settings(&plan, &options.interface, draining)?;
-    let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan.vips, &plan.sessions) {
+    let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan) {
         Ok(programs) => programs,
         Err(error) => {
             // Those of an earlier agent go on; otherwise nothing stays.
@@ -60,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     };
     let started = programs
-        .attach(&pins, &options.interface, index)
+        .attach(&pins, (&options.interface, index), plan.beside_switch)
         .map_err(cannot_load)
         .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)));
     let reporting = started.and_then(|()| {
@@ -72,10 +75,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Ok((checks, reporter)) => {
             let drain = Drain { on: draining, by_command: false };
             let mut agent = Agent { options, plan, programs, loopback, checks, reporter, sender, drain };
-            (agent.serve(&signals, &mut control), agent.loopback, agent.programs)
+            (agent.serve(&mut signals, &mut control, switch), agent.loopback, agent.programs)
         }
         Err(error) => (Err(error), loopback, programs),
     };
+    if let Some(switch) = switch {
+        switch.end();
+    }
     // The addresses go first: without the programs the kernel would answer ARP for them.
     let addresses = loopback.remove_ours(|_| false);
     let programs = programs.remove(pins);
@@ -103,17 +109,27 @@ struct Drain {
 
 impl Agent<'_, '_> {
     /// Runs until a signal ends it.
-    fn serve(&mut self, signals: &Signals, control: &mut ControlServer) -> Result<()> {
-        let ended = RefCell::new(Vec::<sb_closed>::new());
-        let closed = self.programs.closed()?;
-        let ring = {
+    fn serve(
+        &mut self,
+        signals: &mut Signals,
+        control: &mut ControlServer,
+        switch: Option<&dyn SwitchHere>,
+    ) -> Result<()> {
+        let (ended, long) = (RefCell::new(Vec::<sb_closed>::new()), RefCell::new(Vec::<sb_sized>::new()));
+        let (closed, sized) = (self.programs.closed()?, self.programs.sized()?);
+        let rings = {
             let mut builder = RingBufferBuilder::new();
             let collect = |record: &[u8]| {
                 ended.borrow_mut().extend(read_from::<sb_closed>(record));
                 0
             };
             builder.add(&closed, collect).doing(|| "read the map closed")?;
-            builder.build().doing(|| "read the map closed")?
+            let collect = |record: &[u8]| {
+                long.borrow_mut().extend(read_from::<sb_sized>(record));
+                0
+            };
+            builder.add(&sized, collect).doing(|| "read the map sized")?;
+            builder.build().doing(|| "read the maps closed and sized")?
         };
         let Options { name, interface, .. } = self.options;
         let vips = match self.plan.vips.len() {
@@ -121,6 +137,9 @@ impl Agent<'_, '_> {
             count => format!("{count} VIPs"),
         };
         eprintln!("node {name} ready on {interface}: {vips}");
+        if let Some(switch) = switch {
+            switch.begin(self.programs.to_switch()?);
+        }
         loop {
             let waiting_for = [signals.as_fd(), control.as_fd(), self.reporter.as_fd(), self.checks.as_fd()];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -129,12 +148,12 @@ impl Agent<'_, '_> {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
             }
-            ring.consume().doing(|| "read the map closed")?;
-            let packets: Vec<_> = ended
-                .take()
-                .iter()
-                .filter_map(|flow| closed::packet(&self.plan.sign, self.plan.address, flow))
-                .collect();
+            rings.consume().doing(|| "read the maps closed and sized")?;
+            let (key, address) = (&self.plan.sign, self.plan.address);
+            let (ended, long) = (ended.take(), long.take());
+            let ended = ended.iter().filter_map(|flow| closed::packet(key, address, flow));
+            let long = long.iter().filter_map(|response| sized::packet(key, address, response));
+            let packets: Vec<_> = ended.chain(long).collect();
             self.sender.send(self.plan.address, &packets)?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
@@ -144,13 +163,14 @@ impl Agent<'_, '_> {
                 self.report()?;
             }
             control.accept_and_serve(|request| self.answer(request))?;
-            match signals.next()? {
-                Some(Signal::SIGHUP) => match self.reload() {
+            for signal in signals.arrived() {
+                if signal != Signal::SIGHUP {
+                    return Ok(());
+                }
+                match self.reload() {
                     Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
                     Err(error) => eprintln!("not reloaded: {error}"),
-                },
-                Some(_) => return Ok(()),
-                None => {}
+                }
             }
         }
     }
@@ -215,7 +235,8 @@ impl Agent<'_, '_> {
 
     /// Reads the configuration again and applies all of it or nothing. What changed, a line for each.
     fn reload(&mut self) -> Result<Vec<String>> {
-        let new = Plan::load(&self.options.config, &self.options.name)?;
+        let mut new = Plan::load(&self.options.config, &self.options.name)?;
+        new.beside_switch = self.plan.beside_switch;
         if new.address != self.plan.address {
             return Err(Error::new(format!(
                 "the address of node {} changed from {} to {}",
@@ -243,7 +264,7 @@ impl Agent<'_, '_> {
 
     /// Adds what is new. A VIP is guarded before it is an address.
     fn apply(&mut self, new: &Plan, settings: &sb_node_settings) -> Result<()> {
-        new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip))?;
+        new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip, new.kind_of(*vip)))?;
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
         self.programs.set_sessions(&new.sessions)?;
         self.programs.set_settings(settings)
@@ -273,6 +294,10 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         netns_cookie: netns_cookie()?,
         arp_sender,
         draining: draining.into(),
+        is_switch: plan.beside_switch.into(),
+        ifindex: interface::index(name)?,
+        hidden: plan.hidden.into(),
+        reserved: 0,
     })
 }
 

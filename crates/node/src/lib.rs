@@ -19,12 +19,13 @@ mod programs;
 mod reports;
 mod sender;
 mod sessions;
-mod signals;
+mod sized;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
 
 use std::path::PathBuf;
 
+pub use libbpf_rs::MapHandle;
 pub use plan::service_ports;
 pub use switchback_runtime::Error;
 
@@ -43,8 +44,20 @@ pub struct Options {
 }
 
 /// Runs the agent until SIGTERM or SIGINT. It says `ready` on stderr once flows can be handed over.
-///
-/// To be called before the process has other threads: signals are taken by the calling thread.
 pub fn run(options: Options) -> Result<(), Error> {
-    agent::run(&options)
+    agent::run(&options, None)
+}
+
+/// Likewise on a machine that is a switch, too.
+pub fn run_beside_switch(options: Options, switch: impl SwitchHere) -> Result<(), Error> {
+    agent::run(&options, Some(&switch))
+}
+
+/// The switch of the same machine.
+pub trait SwitchHere {
+    /// Flows can be handed over. The ring is where the programs put what they say to that switch: each record is an
+    /// `sb_record` with a packet, as in the switch's own rings.
+    fn begin(&self, ring: MapHandle);
+    /// The agent is about to end; returns when the switch hands over no more.
+    fn end(&self);
 }

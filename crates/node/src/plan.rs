@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::{Action, Cluster, Health};
+use switchback_config::{Action, Cluster, Health, Node, Service};
 use switchback_runtime::Error;
-use switchback_wire::{keys, sb_key, sb_persistence};
+use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
 use crate::sessions::{self, PoolKey};
 
@@ -22,6 +22,12 @@ pub(crate) struct Plan {
     pub(crate) accept: sb_key,
     /// The file says that this node drains.
     pub(crate) drain: bool,
+    /// The file says that nobody but switches is to see this node.
+    pub(crate) hidden: bool,
+    /// This machine is a switch, too.
+    pub(crate) beside_switch: bool,
+    /// The VIPs that it serves as a switch, in the same order.
+    switched: Vec<IpAddr>,
     /// What this node reports on; none twice.
     pub(crate) listeners: Vec<PoolListener>,
     /// What it does about the cookies of its pools.
@@ -52,17 +58,35 @@ impl Plan {
                 .remedy(format!("it has {}", names.join(", ")))
                 .with_exit_status(1));
         };
-        let (address, drain) = (cluster.nodes[index].address, cluster.nodes[index].drain);
-        let listen = cluster.services.iter().flat_map(|service| &service.listen);
-        let mut vips: Vec<IpAddr> = listen.map(|vip| vip.ip()).collect();
-        vips.sort_unstable();
-        vips.dedup();
+        let Node { address, drain, hidden, .. } = cluster.nodes[index];
+        let vips = vips_of(cluster.services.iter());
         let mut handoff_keys = cluster.keys.iter().map(|key| keys::handoff_key(key.as_bytes()));
         let (sign, accept) =
             (handoff_keys.next().unwrap_or_default(), handoff_keys.next().unwrap_or_default());
         let listeners = listeners(&cluster, index);
         let sessions = sessions::entries(&cluster, index);
-        Ok(Plan { address, vips, sign, accept, drain, listeners, sessions, cluster })
+        let served = cluster.switches.iter().find(|switch| switch.name == name);
+        let served = served.into_iter().flat_map(|switch| &switch.services);
+        let switched = vips_of(served.map(|&service| &cluster.services[service]));
+        let beside_switch = false;
+        Ok(Plan {
+            address,
+            vips,
+            sign,
+            accept,
+            drain,
+            hidden,
+            beside_switch,
+            switched,
+            listeners,
+            sessions,
+            cluster,
+        })
+    }
+
+    /// What a VIP is on this machine: `SB_VIP_*`.
+    pub(crate) fn kind_of(&self, vip: IpAddr) -> u32 {
+        if self.beside_switch && self.switched.contains(&vip) { SB_VIP_SWITCHED } else { SB_VIP_HELD }
     }
 
     /// The health checks that this node makes on itself.
@@ -72,6 +96,14 @@ impl Plan {
         };
         self.listeners.iter().filter_map(check).collect()
     }
+}
+
+/// The addresses at which services listen, in order, none twice.
+fn vips_of<'a>(services: impl Iterator<Item = &'a Service>) -> Vec<IpAddr> {
+    let mut vips: Vec<IpAddr> = services.flat_map(|service| &service.listen).map(|vip| vip.ip()).collect();
+    vips.sort_unstable();
+    vips.dedup();
+    vips
 }
 
 /// Where a node serves the pools that it is in.

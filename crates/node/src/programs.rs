@@ -18,15 +18,17 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, OpenObject, Program};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Doing, Error, Result};
+use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::{
     NodeCounter, SB_FRAMING_LOST, address_bytes, address_from, bytes_of, read_from, sb_listening_switch,
     sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
 };
 
+use crate::plan::Plan;
 use crate::sessions::PoolKey;
 use crate::skeleton::{NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
+const LOOPBACK: &str = "lo";
 /// Entries that one system call reads.
 const BATCH: u32 = 4096;
 
@@ -42,8 +44,7 @@ impl<'obj> Programs<'obj> {
         storage: &'obj mut MaybeUninit<OpenObject>,
         pins: &PinDir,
         settings: &sb_node_settings,
-        vips: &[IpAddr],
-        sessions: &BTreeMap<PoolKey, sb_persistence>,
+        plan: &Plan,
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
         let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
@@ -53,10 +54,10 @@ impl<'obj> Programs<'obj> {
         let skeleton = open.load().doing(|| "load the node's BPF programs")?;
         let mut programs = Programs { skeleton, links: Vec::new() };
         programs.set_settings(settings)?;
-        for vip in vips {
-            programs.add_vip(*vip)?;
+        for vip in &plan.vips {
+            programs.add_vip(*vip, plan.kind_of(*vip))?;
         }
-        programs.set_sessions(sessions)?;
+        programs.set_sessions(&plan.sessions)?;
         programs.attach_insert()?;
         let maps = &mut programs.skeleton.maps;
         pin(&mut maps.owned, &owned)?;
@@ -67,13 +68,25 @@ impl<'obj> Programs<'obj> {
         Ok(programs)
     }
 
-    /// Attaches all programs, in place of those of an earlier agent.
-    pub(crate) fn attach(&mut self, pins: &PinDir, interface: &str, index: u32) -> Result<()> {
+    /// Attaches all programs, in place of those of an earlier agent. That of the loopback interface is for a machine that
+    /// is a switch, too.
+    pub(crate) fn attach(
+        &mut self,
+        pins: &PinDir,
+        (interface, index): (&str, u32),
+        beside_switch: bool,
+    ) -> Result<()> {
         let programs = &self.skeleton.progs;
         // Egress first: it keeps released flows mute, and there is no adoption without ingress.
-        for (program, name) in
-            [(&programs.switchback_egress, "egress"), (&programs.switchback_ingress, "ingress")]
-        {
+        let mut places = vec![
+            (&programs.switchback_egress, "egress", interface, index),
+            (&programs.switchback_ingress, "ingress", interface, index),
+        ];
+        if beside_switch {
+            let loopback = interface::index(LOOPBACK)?;
+            places.push((&programs.switchback_loopback, "loopback", LOOPBACK, loopback));
+        }
+        for (program, name, interface, index) in places {
             let path = pins.link_path(name);
             let link = match attached(&path, index) {
                 Some(mut link) => link.update_prog(program).map(|()| link),
@@ -108,10 +121,11 @@ impl<'obj> Programs<'obj> {
     }
 
     /// From here on ARP for the VIP is left to the switch, and packets to it must come through one.
-    pub(crate) fn add_vip(&self, vip: IpAddr) -> Result<()> {
+    /// `kind` is one of `SB_VIP_*`.
+    pub(crate) fn add_vip(&self, vip: IpAddr, kind: u32) -> Result<()> {
         let map = &self.skeleton.maps.vip_addresses;
         let doing = || format!("add {vip} to the map vip_addresses");
-        map.update(&address_bytes(vip), &1u32.to_ne_bytes(), MapFlags::ANY).doing(doing)
+        map.update(&address_bytes(vip), &kind.to_ne_bytes(), MapFlags::ANY).doing(doing)
     }
 
     /// The opposite of [`add_vip`](Self::add_vip).
@@ -141,6 +155,16 @@ impl<'obj> Programs<'obj> {
     /// The ring of flows that have ended.
     pub(crate) fn closed(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.closed).doing(|| "open the map closed")
+    }
+
+    /// The ring of responses whose length a switch wants to know.
+    pub(crate) fn sized(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.sized).doing(|| "open the map sized")
+    }
+
+    /// The ring for the switch of this machine.
+    pub(crate) fn to_switch(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.to_switch).doing(|| "open the map to_switch")
     }
 
     /// What the programs have counted for reports.

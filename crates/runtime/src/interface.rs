@@ -67,6 +67,17 @@ pub(crate) fn missing_remedy(existing: &[String]) -> String {
     format!("name one of {} with --interface", existing.join(", "))
 }
 
+/// The interface that has this address.
+pub fn with_address(address: IpAddr) -> Result<String> {
+    for name in names()? {
+        if addresses(&name)?.contains(&address) {
+            return Ok(name);
+        }
+    }
+    Err(Error::new(format!("no interface of this machine has the address {address}"))
+        .remedy("correct the node's address in the configuration, or the name of this machine"))
+}
+
 /// Bytes of the longest IP packet that the interface sends.
 pub fn mtu(name: &str) -> Result<u32> {
     let mut request = ifreq(name)?;

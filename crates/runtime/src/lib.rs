@@ -16,10 +16,12 @@ pub mod interface;
 pub mod listeners;
 pub mod netlink;
 pub mod pins;
+mod signals;
 
 pub use checks::{Check, Finding, check_node, check_switch};
 pub use error::{Doing, Error, Result};
 pub use facts::Facts;
+pub use signals::Signals;
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;

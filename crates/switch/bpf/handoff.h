@@ -129,7 +129,10 @@ static __always_inline void write_shim(struct sb_shim *shim, const struct packet
         __builtin_memcpy(option->tag, &tag, sizeof(tag));
 }
 
-/* Puts Ethernet, IP, UDP and Geneve in front of the client's IP packet and sends it to the node. */
+/*
+ * Puts Ethernet, IP, UDP and Geneve in front of the client's IP packet and sends it to the node. If that is this machine,
+ * the frame stays the one that came in, and goes on to the kernel, where the node's own program takes it.
+ */
 static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *p,
                                        const struct sb_flow_entry *entry, const struct sb_node *node,
                                        const struct sb_switch_settings *s, const __u32 outer_len)
@@ -145,8 +148,12 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
         eth = data;
         if (data + sizeof(*eth) + grow > end)
                 return drop(SB_SWITCH_DROP_MALFORMED);
-        __builtin_memcpy(eth->h_dest, node->next_hop, ETH_ALEN);
-        __builtin_memcpy(eth->h_source, node->our_mac, ETH_ALEN);
+        if (node->here) {
+                __builtin_memcpy(eth, data + grow, 2 * ETH_ALEN);
+        } else {
+                __builtin_memcpy(eth->h_dest, node->next_hop, ETH_ALEN);
+                __builtin_memcpy(eth->h_source, node->our_mac, ETH_ALEN);
+        }
         if (outer_len == sizeof(struct iphdr)) {
                 struct iphdr *ip = (void *)(eth + 1);
 
@@ -178,6 +185,8 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
         }
         write_shim(data + sizeof(*eth) + outer_len, p, entry, node, s);
         count(SB_SWITCH_FORWARDED);
+        if (node->here)
+                return XDP_PASS;
         if (node->ifindex == ctx->ingress_ifindex)
                 return XDP_TX;
         return bpf_redirect(node->ifindex, 0);
@@ -238,6 +247,9 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
             shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 ||
             shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
             shim->option.length != (sizeof(struct sb_option) - 4) / 4)
+                return XDP_PASS;
+        /* Another switch hands over to the node that this machine is. */
+        if (s->is_node && shim->option.op < SB_OP_ADOPTED)
                 return XDP_PASS;
         protocol = shim->geneve.protocol;
         if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))

@@ -59,7 +59,7 @@ impl Keys {
             sign: self.sign(),
             accept: self.accept.as_ref().map(|key| handoff_key(key.as_bytes())).unwrap_or_default(),
             cookie_slot: (self.epoch & 1) as u32,
-            reserved: 0,
+            is_node: 0,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::cookies::Keys;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
-use crate::plan::{NodeId, Plan};
+use crate::plan::{NodeId, Plan, Whereabouts};
 use crate::program::Program;
 use crate::sender::Sender;
 
@@ -56,6 +56,8 @@ pub struct Driver<'a> {
     tick: Duration,
     ending: Option<Instant>,
     zone: Option<String>,
+    /// The node that this machine is besides.
+    here: Option<String>,
     /// When to look again for flows of nodes that are draining.
     sweep: Option<Duration>,
     /// When it was last looked which nodes are dead.
@@ -65,11 +67,17 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Opens what needs opening. Nothing is attached yet. `zone` is where this machine is.
-    pub fn new(cluster: Cluster, zone: Option<&str>, program: &Program) -> Result<Driver<'a>> {
+    /// Opens what needs opening. Nothing is attached yet. `zone` is where this machine is, `here` the node that it is.
+    pub fn new(
+        cluster: Cluster,
+        zone: Option<&str>,
+        here: Option<&str>,
+        program: &Program,
+    ) -> Result<Driver<'a>> {
         let ids = new_ids(&NodeIds::restore(program.nodes()), &cluster)?;
         let keys = Keys::new(&cluster.keys, since_1970());
-        let plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), zone, Duration::ZERO);
+        let place = Whereabouts { zone, node: here };
+        let plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), place, Duration::ZERO);
         let mut nudge = HashMap::new();
         for v6 in [false, true] {
             if cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
@@ -81,7 +89,7 @@ impl<'a> Driver<'a> {
             ids,
             keys,
             dispatcher: Dispatcher::new(plan, random()),
-            sender: Sender::new().doing(|| "open raw sockets")?,
+            sender: Sender::new(here.is_some()).doing(|| "open raw sockets")?,
             netlink: Socket::route().doing(|| "open a netlink socket")?,
             nudge,
             routes: HashMap::new(),
@@ -93,6 +101,7 @@ impl<'a> Driver<'a> {
             tick: TICK,
             ending: None,
             zone: zone.map(str::to_owned),
+            here: here.map(str::to_owned),
             sweep: None,
             looked: Duration::ZERO,
             known: HashMap::new(),
@@ -103,7 +112,7 @@ impl<'a> Driver<'a> {
     /// Fills the maps and tells the network where the VIPs are.
     pub fn start(mut self, program: &'a Program) -> Result<Driver<'a>> {
         self.program = Some(program);
-        program.set_settings(&self.keys.settings())?;
+        program.set_settings(&self.settings())?;
         self.resolve(program)?;
         for attached in &program.attached {
             let mac = nexthop::mac_of(&mut self.netlink, attached.ifindex);
@@ -119,6 +128,10 @@ impl<'a> Driver<'a> {
         self.dispatcher.ask_for_reports();
         self.flush();
         Ok(self)
+    }
+
+    fn settings(&self) -> sb_switch_settings {
+        sb_switch_settings { is_node: self.here.is_some().into(), ..self.keys.settings() }
     }
 
     fn program(&self) -> &'a Program {
@@ -153,7 +166,8 @@ impl<'a> Driver<'a> {
     }
 
     fn tick_length(&self) -> Duration {
-        let unresolved = self.cluster.nodes.iter().any(|node| {
+        let here = self.here_at();
+        let unresolved = self.cluster.nodes.iter().filter(|node| Some(node.address) != here).any(|node| {
             let route = self.routes.get(&node.address);
             route.is_none_or(|route| route.macs.is_none())
         });
@@ -185,7 +199,7 @@ impl<'a> Driver<'a> {
         self.dispatcher.ask_for_reports();
         self.flush();
         if self.keys.turn(since_1970()) {
-            result = result.and(program.set_settings(&self.keys.settings()));
+            result = result.and(program.set_settings(&self.settings()));
         }
         if let Err(error) = result {
             eprintln!("switchback: {error}");
@@ -268,7 +282,12 @@ impl<'a> Driver<'a> {
     fn resolve(&mut self, program: &Program) -> Result<()> {
         let current: Vec<(IpAddr, u32)> =
             self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
+        let here = self.here_at();
         for (address, id) in current {
+            if Some(address) == here {
+                self.set_here(program, id, address)?;
+                continue;
+            }
             let route = nexthop::route(&mut self.netlink, address);
             let route = route.doing(|| format!("ask for the route to {address}"))?;
             // Keeps the kernel's neighbour entry fresh: our own packets do not pass by it.
@@ -297,6 +316,26 @@ impl<'a> Driver<'a> {
             }
         }
         self.tick = self.tick_length();
+        Ok(())
+    }
+
+    /// The address of the node that this machine is.
+    fn here_at(&self) -> Option<IpAddr> {
+        let is_here = |name: &str| self.here.as_deref() == Some(name);
+        self.cluster.nodes.iter().find(|node| is_here(&node.name)).map(|node| node.address)
+    }
+
+    /// What is for the node that this machine is needs no route.
+    fn set_here(&mut self, program: &Program, id: NodeId, address: IpAddr) -> Result<()> {
+        let bytes = address_bytes(address);
+        let ifindex = program.attached.first().map_or(0, |attached| attached.ifindex);
+        let dead = self.known.get(&id).map_or(0, |known| known.dead);
+        let node = sb_node { address: bytes, source: bytes, ifindex, here: 1, dead, ..Default::default() };
+        program.set_node(id, &node)?;
+        self.known.insert(id, node);
+        if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
+            planned.source = Some(address);
+        }
         Ok(())
     }
 
@@ -337,11 +376,12 @@ impl<'a> Driver<'a> {
         let program = self.program();
         self.keys.replace(&cluster.keys);
         let now = self.now();
-        let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), self.zone.as_deref(), now);
+        let place = Whereabouts { zone: self.zone.as_deref(), node: self.here.as_deref() };
+        let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), place, now);
         self.dispatcher.replace_plan(plan);
         self.ids = ids;
         self.cluster = cluster;
-        program.set_settings(&self.keys.settings())?;
+        program.set_settings(&self.settings())?;
         self.resolve(program)?;
         self.set_vips(program)?;
         self.dispatcher.ask_for_reports();
@@ -371,7 +411,9 @@ impl<'a> Driver<'a> {
             json!({
                 "name": node.name,
                 "address": node.address,
-                "resolved": self.routes.get(&node.address).is_some_and(|route| route.macs.is_some()),
+                "here": self.here.as_ref() == Some(&node.name),
+                "resolved": self.here.as_ref() == Some(&node.name)
+                    || self.routes.get(&node.address).is_some_and(|route| route.macs.is_some()),
                 "requests": counts.requests + program.express_by_node(id as u32),
                 "adopted": counts.adopted,
                 "refused": counts.refused,

@@ -25,7 +25,7 @@ use crate::dispatch::pending::{Pending, Request};
 use crate::dispatch::{Dispatcher, Moment, Next, Verdict, mark};
 use crate::express::automata;
 use crate::group::Place as Goes;
-use crate::plan::{NodeId, Plan};
+use crate::plan::{NodeId, Plan, Whereabouts};
 use crate::routes::{Condition, failed};
 pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
@@ -53,7 +53,7 @@ impl Explainer {
         let ids: HashMap<IpAddr, NodeId> =
             cluster.nodes.iter().enumerate().map(|(index, node)| (node.address, index as NodeId)).collect();
         let key = cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()));
-        let plan = Plan::new(&cluster, key, ids, None, Duration::ZERO);
+        let plan = Plan::new(&cluster, key, ids, Whereabouts::default(), Duration::ZERO);
         let automata = automata(&cluster);
         let dispatcher = Dispatcher::new(plan, Box::new(always_the_same()));
         Explainer { cluster, dispatcher, automata }

@@ -11,14 +11,14 @@
 
 use std::time::Duration;
 
-use switchback_config::{Balance, Cluster, HashKey, PolicyKind};
+use switchback_config::{Balance, Cluster, Delegate, HashKey, PolicyKind};
 use switchback_http::Head;
 use switchback_policy::{Ask, Balancer, Load, Member, Queue, Standing};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_reason, sb_session};
 
 use crate::key::key_of;
-use crate::plan::NodeId;
+use crate::plan::{NodeId, Whereabouts};
 use crate::sessions::{Said, Session, Sessions};
 
 /// A full accept queue is believed for so long. Servers accept within microseconds, so one adoption is then tried, and
@@ -103,6 +103,8 @@ pub struct Group {
     weights: Vec<u32>,
     balancer: Balancer,
     sessions: Option<Sessions>,
+    /// The place in `known` of the node that this machine is, and what it leaves to the others.
+    delegate: Option<(usize, Delegate)>,
 }
 
 /// Where a request goes.
@@ -116,6 +118,28 @@ pub enum Place {
     Any(Option<NodeId>),
     /// Nowhere: the node that has its session cannot serve, and no other is wanted.
     Nowhere,
+}
+
+/// Who is to answer a request, where this machine is one of the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// This machine.
+    Here,
+    /// One of the other nodes.
+    Others,
+}
+
+impl Side {
+    /// `bytes` is how long the response is, if that is known. What is not known may be long.
+    pub fn of(delegate: Delegate, bytes: Option<u32>, random: &mut dyn FnMut() -> u64) -> Option<Side> {
+        let delegated = match delegate {
+            Delegate::All => true,
+            Delegate::None => false,
+            Delegate::Share(percent) => random() % 100 < percent.into(),
+            Delegate::Above(limit) => bytes.is_none_or(|bytes| u64::from(bytes) > limit),
+        };
+        Some(if delegated { Side::Others } else { Side::Here })
+    }
 }
 
 /// What holds for a node wherever it is a member.
@@ -132,8 +156,13 @@ pub struct NodeState {
 }
 
 impl Group {
-    /// `zone` is the switch's own.
-    pub fn new(cluster: &Cluster, pool: usize, zone: Option<&str>, id: impl Fn(usize) -> NodeId) -> Self {
+    /// At one of the VIPs.
+    pub fn new(
+        cluster: &Cluster,
+        pool: usize,
+        Whereabouts { zone, node: here }: Whereabouts<'_>,
+        id: impl Fn(usize) -> NodeId,
+    ) -> Self {
         let settings = &cluster.pools[pool];
         let sessions = Sessions::new(cluster, pool, &id);
         let members = settings.nodes.iter().map(|&index| {
@@ -141,8 +170,11 @@ impl Group {
             let near = zone.is_some() && node.zone.as_deref() == zone;
             Member { name: node.name.clone(), weight: node.weight, near }
         });
+        let is_here = |index: &usize| here == Some(cluster.nodes[*index].name.as_str());
+        let own = settings.nodes.iter().position(is_here);
         Group {
             pool,
+            delegate: own.zip(settings.delegate),
             id: pool_id(&settings.name),
             balance: settings.balance,
             hash: (settings.policy == PolicyKind::Hash).then(|| settings.hash.clone()),
@@ -182,17 +214,46 @@ impl Group {
 
     /// Whether a flow that the node has stays there at its next request; None if that is to be decided anew each time.
     /// A silent node answers for itself when it is asked to give a flow up, so flows leave it only when it seems dead, and
-    /// another one is there.
-    pub fn keeps(&self, node: NodeId, state: impl Fn(NodeId) -> NodeState) -> Option<bool> {
-        let known = self.known.iter().find(|known| known.node == node);
+    /// another one is there. On the side that is not wanted a flow stays if nobody on the other one can serve, which a
+    /// choice will tell.
+    pub fn keeps(
+        &self,
+        side: Option<Side>,
+        node: NodeId,
+        state: impl Fn(NodeId) -> NodeState,
+    ) -> Option<bool> {
+        let known = self.known.iter().position(|known| known.node == node);
         let own = state(node);
         let is_left = own.dead && !is_usable(&self.known, &self.weights, node, &state);
         match known {
-            Some(known) if can_serve(known, own.drained) && !is_left => {
-                (self.balance == Balance::Connection).then_some(true)
+            Some(index) if can_serve(&self.known[index], own.drained) && !is_left => {
+                // Of a share, connections count.
+                let is_shared = matches!(self.delegates(), Some(Delegate::Share(_)));
+                let is_wanted = is_shared || side.is_none_or(|side| self.side_of(index) == Some(side));
+                (self.balance == Balance::Connection && is_wanted).then_some(true)
             }
             _ => Some(false),
         }
+    }
+
+    /// Whether it stays whatever the request is.
+    pub fn keeps_unread(&self, node: NodeId, state: impl Fn(NodeId) -> NodeState) -> bool {
+        let side = match self.delegates() {
+            None | Some(Delegate::Share(_)) => None,
+            Some(Delegate::All) => Some(Side::Others),
+            Some(Delegate::None) => Some(Side::Here),
+            Some(Delegate::Above(_)) => return false,
+        };
+        self.keeps(side, node, state) == Some(true)
+    }
+
+    /// What this machine's own node leaves to the others, if it is one of them.
+    pub fn delegates(&self) -> Option<Delegate> {
+        self.delegate.map(|(_, delegate)| delegate)
+    }
+
+    fn side_of(&self, index: usize) -> Option<Side> {
+        self.delegate.map(|(own, _)| if own == index { Side::Here } else { Side::Others })
     }
 
     /// What the pool's policy goes by, where it goes by something of the request.
@@ -200,19 +261,30 @@ impl Group {
         self.hash.as_ref().map(|by| key_of(secret, by, flow, head))
     }
 
-    /// The policy's choice among the nodes that are not in `tried`. A request that has `waited` asks no node again
-    /// whose accept queue is known to be full.
+    /// The policy's choice among the nodes that are not in `tried`, and on the wanted side as long as one there can take
+    /// the request. A request that has `waited` asks no node again whose accept queue is known to be full.
     pub fn pick(
         &mut self,
         ask: &Ask,
-        tried: &[NodeId],
-        waited: bool,
+        side: Option<Side>,
+        (tried, waited): (&[NodeId], bool),
         state: impl Fn(NodeId) -> NodeState,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
+        let wanted = side.map(|side| {
+            (0..self.known.len()).filter(|&index| self.side_of(index) != Some(side)).collect::<Vec<_>>()
+        });
         let Group { known, balancer, share, .. } = self;
+        let has_room = |index: usize| {
+            let load = load(&known[index], *share, (tried, waited), &state, ask.now);
+            load.standing == Standing::Up && (*share == 0 || !load.queue.is_full())
+        };
+        // The others are asked only if nobody who is wanted has room: a policy may choose one that has none.
+        let excluded = wanted
+            .filter(|excluded| (0..known.len()).any(|index| !excluded.contains(&index) && has_room(index)));
         let load = |index: usize| load(&known[index], *share, (tried, waited), &state, ask.now);
-        balancer.pick(ask, load, &[], random).map(|index| known[index].node)
+        let choice = balancer.pick(ask, load, &excluded.unwrap_or_default(), random);
+        choice.map(|index| known[index].node)
     }
 
     /// How the pool's sessions are found, if they stay with their nodes.

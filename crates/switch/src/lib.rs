@@ -21,6 +21,7 @@ mod program;
 mod routes;
 mod sender;
 mod sessions;
+mod sizes;
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,14 +29,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
 use switchback_config::Cluster;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Doing, Error, Facts, Result, check_switch, checks};
+use switchback_runtime::{Doing, Error, Facts, Result, Signals, check_switch, checks};
 
 use driver::Driver;
 use program::Program;
@@ -49,6 +49,18 @@ pub struct Options {
     pub interfaces: Vec<String>,
     /// Where this machine is: nodes of the same zone are preferred.
     pub zone: Option<String>,
+    /// Which `[[switch]]` of the configuration this machine is, if it has any.
+    pub name: Option<String>,
+}
+
+/// The node that this machine is besides.
+pub struct Here {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What its programs say: records as in the switch's own rings.
+    pub ring: MapHandle,
+    /// Taken before either of them began, so that none is missed.
+    pub signals: Signals,
 }
 
 const RINGS: u64 = 0;
@@ -59,44 +71,53 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// Runs the switch until SIGTERM or SIGINT.
 pub fn run(options: Options) -> Result<()> {
-    let cluster = load(&options)?;
+    let signals = Signals::take()?;
+    start(&options, signals, None)
+}
+
+/// Likewise on a machine that is a node, too, whose agent runs already.
+pub fn run_beside_node(options: Options, here: Here) -> Result<()> {
+    let Here { name, ring, signals } = here;
+    start(&options, signals, Some((&name, &ring)))
+}
+
+/// `here` is the node that this machine is besides, and the ring in which its programs say something.
+fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle)>) -> Result<()> {
+    let cluster = load(options)?;
     let Some(first) = options.interfaces.first() else {
         return Err(Error::new("the switch needs an interface").remedy("name it with --interface"));
     };
     for name in &options.interfaces {
         checks::refuse_fatal(&check_switch(&Facts::gather(name)))?;
     }
-    let signals = block_signals()?;
     let mut control = ControlServer::bind("switch", first)?;
     let mut program = Program::load(PinDir::open("switch", first)?)?;
-    let result = start_and_serve(&options, &cluster, &mut program, &signals, &mut control);
+    let result = start_and_serve(options, here, &cluster, &mut program, &mut signals, &mut control);
     let detached = program.detach();
     result.and(detached)
 }
 
 fn load(options: &Options) -> Result<Cluster> {
-    switchback_config::load(&options.config)
-        .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))
-}
-
-fn block_signals() -> Result<SignalFd> {
-    let set: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
-    set.thread_block().doing(|| "block signals")?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).doing(|| "wait for signals")
+    let cluster = switchback_config::load(&options.config)
+        .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))?;
+    let served = cluster.served_by(options.name.as_deref());
+    served.map_err(|what| Error::new(what).remedy("name it with --name").with_exit_status(1))
 }
 
 fn start_and_serve(
     options: &Options,
+    here: Option<(&str, &MapHandle)>,
     cluster: &Cluster,
     program: &mut Program,
-    signals: &SignalFd,
+    signals: &mut Signals,
     control: &mut ControlServer,
 ) -> Result<()> {
-    let driver = Driver::new(cluster.clone(), options.zone.as_deref(), program)?;
+    let name = here.map(|(name, _)| name);
+    let driver = Driver::new(cluster.clone(), options.zone.as_deref(), name, program)?;
     for name in &options.interfaces {
         program.attach(name)?;
     }
-    let rings: Vec<_> = program.rings.iter().collect();
+    let rings: Vec<_> = program.rings.iter().chain(here.map(|(_, ring)| ring)).collect();
     let program: &Program = program;
     let driver = Rc::new(RefCell::new(driver.start(program)?));
     let mut builder = RingBufferBuilder::new();
@@ -121,14 +142,11 @@ fn start_and_serve(
     loop {
         let events = sleep(&epoll, &rings, program, &driver)?;
         if events.contains(&SIGNALS) {
-            let mut reload = false;
-            while let Some(signal) = signals.read_signal().doing(|| "read signals")? {
-                match Signal::try_from(signal.ssi_signo as i32) {
-                    Ok(Signal::SIGHUP) => reload = true,
-                    _ => return settle(&driver, &rings, program, &epoll),
-                }
+            let arrived = signals.arrived();
+            if arrived.iter().any(|signal| *signal != Signal::SIGHUP) {
+                return settle(&driver, &rings, program, &epoll);
             }
-            if reload {
+            if !arrived.is_empty() {
                 report(reload_from(options, &mut driver.borrow_mut()));
             }
         }

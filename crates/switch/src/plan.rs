@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Limits, Redirect};
+use switchback_config::{Action, Cluster, Delegate, Limits, Redirect};
 use switchback_http::Head;
 use switchback_policy::{Ask, Queue};
 use switchback_wire::report::Report;
 use switchback_wire::{SB_QUEUE_WHOLE, sb_flow, sb_key, sb_reason, sb_session};
 
-use crate::group::{Group, NodeState, Place};
+use crate::group::{Group, NodeState, Place, Side};
 use crate::routes::Routes;
 use crate::sessions::{Said, Session, Sessions};
 
@@ -101,6 +101,15 @@ pub enum Choice<'a> {
     Redirect(&'a Redirect),
 }
 
+/// What this machine is besides a switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Whereabouts<'a> {
+    /// Where it is: nodes of the same zone are preferred.
+    pub zone: Option<&'a str>,
+    /// The node that it is.
+    pub node: Option<&'a str>,
+}
+
 /// How long a node may take to hear that reports are wanted, and to send the first.
 const FIRST_REPORT: Duration = Duration::from_secs(2);
 
@@ -132,12 +141,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `ids` gives each of the cluster's nodes its place, by address; `zone` is where the switch is.
+    /// `ids` gives each of the cluster's nodes its place, by address.
     pub fn new(
         cluster: &Cluster,
         key: sb_key,
         ids: HashMap<IpAddr, NodeId>,
-        zone: Option<&str>,
+        place: Whereabouts<'_>,
         now: Duration,
     ) -> Self {
         let len = ids.values().max().map_or(0, |max| *max as usize + 1);
@@ -161,7 +170,7 @@ impl Plan {
                 Action::Redirect(_) => Vec::new(),
             }) {
                 group_at.entry((pool, vip)).or_insert_with(|| {
-                    groups.push(Group::new(cluster, pool, zone, |index| ids[&cluster.nodes[index].address]));
+                    groups.push(Group::new(cluster, pool, place, |index| ids[&cluster.nodes[index].address]));
                     groups.len() - 1
                 });
             }
@@ -289,9 +298,14 @@ impl Plan {
     }
 
     /// Whether a flow that the node has stays there for a request of the group; None if the policy is to decide.
-    pub fn keeps(&self, group: usize, node: NodeId, now: Duration) -> Option<bool> {
+    pub fn keeps(&self, group: usize, side: Option<Side>, node: NodeId, now: Duration) -> Option<bool> {
         let state = state_of(&self.briefs, &[], now);
-        self.groups.get(group).map_or(Some(false), |group| group.keeps(node, state))
+        self.groups.get(group).map_or(Some(false), |group| group.keeps(side, node, state))
+    }
+
+    /// What this machine's own node leaves to the others of the group, if it is one of them.
+    pub fn delegates(&self, group: usize) -> Option<Delegate> {
+        self.groups.get(group)?.delegates()
     }
 
     /// The nodes on whose flows the program may forward a request for the pool without asking. It reads no cookies: where
@@ -305,24 +319,26 @@ impl Plan {
         let others: HashSet<NodeId> = others.flat_map(Group::nodes).collect();
         let may_keep = |node: &NodeId| {
             sessions.is_none_or(|sessions| sessions.is_by_client() && !others.contains(node))
-                && groups.iter().all(|&group| self.keeps(group, *node, now) == Some(true))
+                && groups
+                    .iter()
+                    .all(|&group| self.groups[group].keeps_unread(*node, state_of(&self.briefs, &[], now)))
         };
         let nodes = groups.first().into_iter().flat_map(|&group| self.groups[group].nodes());
         nodes.filter(may_keep).collect()
     }
 
-    /// The policy's choice among the group's nodes that are not in `tried`. `adopting` has, by id, the adoptions for the
+    /// The policy's choice among the group's nodes that are not in `tried`, on the wanted side if there is one. `adopting` has, by id, the adoptions for the
     /// group that each node has not answered.
     pub fn pick(
         &mut self,
-        group: usize,
+        (group, side): (usize, Option<Side>),
         ask: &Ask,
         (tried, waited): (&[NodeId], bool),
         adopting: &[u32],
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
         let state = state_of(&self.briefs, adopting, ask.now);
-        self.groups.get_mut(group)?.pick(ask, tried, waited, state, random)
+        self.groups.get_mut(group)?.pick(ask, side, (tried, waited), state, random)
     }
 
     /// What a request of the group says of its session.

@@ -9,6 +9,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrLike, SockaddrStorage, setsockopt, socket,
     sockopt,
 };
+use switchback_wire::SB_MARK_SWITCH;
 
 /// Packets in one call of sendmmsg(2).
 const BATCH: usize = 64;
@@ -23,9 +24,15 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Needs CAP_NET_RAW.
-    pub fn new() -> io::Result<Self> {
-        Ok(Sender { v4: raw(AddressFamily::Inet)?, v6: raw(AddressFamily::Inet6)?, failed: 0 })
+    /// Needs CAP_NET_RAW. With a `mark`, which needs CAP_NET_ADMIN, the programs of a node on the same machine tell what
+    /// is sent from what servers send.
+    pub fn new(mark: bool) -> io::Result<Self> {
+        let (v4, v6) = (raw(AddressFamily::Inet)?, raw(AddressFamily::Inet6)?);
+        if mark {
+            setsockopt(&v4, sockopt::Mark, &SB_MARK_SWITCH)?;
+            setsockopt(&v6, sockopt::Mark, &SB_MARK_SWITCH)?;
+        }
+        Ok(Sender { v4, v6, failed: 0 })
     }
 
     /// Sends what can be sent at once. A packet that cannot is lost and counted: whoever waits for its effect sends

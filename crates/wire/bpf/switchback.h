@@ -39,6 +39,7 @@ enum sb_op {
         SB_OP_OWNED = 21,     /* the answer to PROBE, with what a flow entry needs */
         SB_OP_CONFIRMED = 22, /* `next` is up to where the node has all data */
         SB_OP_REPORT = 23,    /* how a listener of the node is doing; see struct sb_option */
+        SB_OP_SIZED = 24, /* `detail` is how many bytes the response to a request for `session.path` had */
 };
 
 enum sb_reason {
@@ -98,7 +99,8 @@ enum sb_reason {
 struct sb_session {
         __u8 pool[3];
         __u8 node[3];
-        __u8 reserved[2];
+        __be16
+            path; /* names the request's path to its switch, which wants to know how long the response is; 0: it does not */
 };
 
 /* Geneve base header, RFC 8926 section 3.4. */
@@ -278,7 +280,7 @@ struct sb_switch_settings {
         struct sb_key sign;           /* handoff packets */
         struct sb_key accept;         /* also accepted on handoff packets, while keys rotate */
         __u32 cookie_slot;            /* which of cookie_keys makes new cookies */
-        __u32 reserved;
+        __u32 is_node;                /* this machine is a node, too */
 };
 
 enum sb_mode {
@@ -326,6 +328,7 @@ struct sb_node {
         __u8 our_mac[6];
         __u32
             dead; /* nothing has been heard of it for so long that the L7 thread sees all data of its flows */
+        __u32 here; /* it is this machine: what is for it goes up this machine's own stack */
 };
 
 enum sb_record_kind {
@@ -375,7 +378,18 @@ struct sb_node_settings {
         __u64 netns_cookie; /* only sockets of this network namespace are ours */
         __be32 arp_sender;  /* the interface's own IPv4 address; 0: it has none */
         __u32 draining;     /* adopt nothing */
+        __u32 is_switch;    /* this machine is a switch, too */
+        __u32 ifindex;      /* of the interface by which handoff packets come in */
+        __u32 hidden;       /* answer nobody but switches */
+        __u32 reserved;
 };
+
+/* Of an address in a node's map of VIPs. */
+#define SB_VIP_HELD     1 /* a switch answers for it */
+#define SB_VIP_SWITCHED 2 /* and that is this machine */
+
+/* On packets that the switch of this machine sends by itself: the node's programs leave them alone. */
+#define SB_MARK_SWITCH 0x5b000010
 
 /* What the node's program counts for REPORT, on each CPU; the sums over all CPUs mean something. */
 struct sb_load {
@@ -482,8 +496,19 @@ struct sb_owned {
         __u8 again;     /* SB_FLAG_AGAIN holds for it, and it has not been acknowledged */
         __u8 keeps;     /* the connection goes on after it, as far as client and server have said */
         __u8 hooked;    /* enum sb_hook */
-        __u8 reserved;
+        __u8 reserved[3];
+        __be16 path;        /* of the last request: sb_session.path */
+        __u16 path_request; /* the number of that request */
+        __u32 began;        /* sequence number of the response's first byte */
         struct sb_cookies cookies;
+};
+
+/* How long a response was, from the node's program to its agent. */
+struct sb_sized {
+        __u8 switch_address[16]; /* who wants to know */
+        __u32 bytes;
+        __be16 path;
+        __u8 reserved[2];
 };
 
 /* Whether the server's writes on a flow pass the program that inserts a cookie. */
@@ -560,6 +585,9 @@ struct sb_closed {
         X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
         X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \
         X(DROP_STALE, "dropped: a delayed adoption, or a stale socket that would not go")                    \
+        X(HIDDEN, "dropped: packets to a hidden node that are from no switch")                               \
+        X(TOLD_HERE, "packets to the switch of this machine")                                                \
+        X(DROP_RING_FULL, "dropped: the switch of this machine does not keep up")                            \
         X(DROP_BEHIND_GAP, "dropped: part of a request with cookies, behind a gap")                          \
         X(COOKIE_RESTORED, "cookies given back the name that their server knows")                            \
         X(COOKIE_REWRITTEN, "session cookies whose names were rewritten")                                    \

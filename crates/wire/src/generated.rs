@@ -53,6 +53,9 @@ pub const SB_EXPRESS_ACCEPT: u32 = 16384;
 pub const SB_EXPRESS_NO_POOL: u32 = 65535;
 pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
+pub const SB_VIP_HELD: u32 = 1;
+pub const SB_VIP_SWITCHED: u32 = 2;
+pub const SB_MARK_SWITCH: u32 = 1526726672;
 pub const SB_ADOPTING_SLOTS: u32 = 256;
 pub const SB_KEYWORD: &[u8; 3] = b"SB\0";
 pub const SB_CODE_LEN: u32 = 8;
@@ -85,6 +88,7 @@ pub enum sb_op {
     SB_OP_OWNED = 21,
     SB_OP_CONFIRMED = 22,
     SB_OP_REPORT = 23,
+    SB_OP_SIZED = 24,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -106,7 +110,7 @@ pub enum sb_reason {
 pub struct sb_session {
     pub pool: [__u8; 3usize],
     pub node: [__u8; 3usize],
-    pub reserved: [__u8; 2usize],
+    pub path: __be16,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -237,7 +241,7 @@ pub struct sb_switch_settings {
     pub sign: sb_key,
     pub accept: sb_key,
     pub cookie_slot: __u32,
-    pub reserved: __u32,
+    pub is_node: __u32,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -277,6 +281,7 @@ pub struct sb_node {
     pub next_hop: [__u8; 6usize],
     pub our_mac: [__u8; 6usize],
     pub dead: __u32,
+    pub here: __u32,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -306,6 +311,10 @@ pub struct sb_node_settings {
     pub netns_cookie: __u64,
     pub arp_sender: __be32,
     pub draining: __u32,
+    pub is_switch: __u32,
+    pub ifindex: __u32,
+    pub hidden: __u32,
+    pub reserved: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -398,8 +407,19 @@ pub struct sb_owned {
     pub again: __u8,
     pub keeps: __u8,
     pub hooked: __u8,
-    pub reserved: __u8,
+    pub reserved: [__u8; 3usize],
+    pub path: __be16,
+    pub path_request: __u16,
+    pub began: __u32,
     pub cookies: sb_cookies,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_sized {
+    pub switch_address: [__u8; 16usize],
+    pub bytes: __u32,
+    pub path: __be16,
+    pub reserved: [__u8; 2usize],
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -626,6 +646,12 @@ pub enum NodeCounter {
     DropNoSocket,
     #[doc = "dropped: a delayed adoption, or a stale socket that would not go"]
     DropStale,
+    #[doc = "dropped: packets to a hidden node that are from no switch"]
+    Hidden,
+    #[doc = "packets to the switch of this machine"]
+    ToldHere,
+    #[doc = "dropped: the switch of this machine does not keep up"]
+    DropRingFull,
     #[doc = "dropped: part of a request with cookies, behind a gap"]
     DropBehindGap,
     #[doc = "cookies given back the name that their server knows"]
@@ -641,7 +667,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 34] = [
+    pub const ALL: [NodeCounter; 37] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -670,6 +696,9 @@ impl NodeCounter {
         NodeCounter::DropPlain,
         NodeCounter::DropNoSocket,
         NodeCounter::DropStale,
+        NodeCounter::Hidden,
+        NodeCounter::ToldHere,
+        NodeCounter::DropRingFull,
         NodeCounter::DropBehindGap,
         NodeCounter::CookieRestored,
         NodeCounter::CookieRewritten,
@@ -708,6 +737,9 @@ impl NodeCounter {
             NodeCounter::DropPlain => "drop_plain",
             NodeCounter::DropNoSocket => "drop_no_socket",
             NodeCounter::DropStale => "drop_stale",
+            NodeCounter::Hidden => "hidden",
+            NodeCounter::ToldHere => "told_here",
+            NodeCounter::DropRingFull => "drop_ring_full",
             NodeCounter::DropBehindGap => "drop_behind_gap",
             NodeCounter::CookieRestored => "cookie_restored",
             NodeCounter::CookieRewritten => "cookie_rewritten",
@@ -747,6 +779,9 @@ impl NodeCounter {
             NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
             NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",
             NodeCounter::DropStale => "dropped: a delayed adoption, or a stale socket that would not go",
+            NodeCounter::Hidden => "dropped: packets to a hidden node that are from no switch",
+            NodeCounter::ToldHere => "packets to the switch of this machine",
+            NodeCounter::DropRingFull => "dropped: the switch of this machine does not keep up",
             NodeCounter::DropBehindGap => "dropped: part of a request with cookies, behind a gap",
             NodeCounter::CookieRestored => "cookies given back the name that their server knows",
             NodeCounter::CookieRewritten => "session cookies whose names were rewritten",

@@ -292,6 +292,7 @@ impl sb_op {
             SB_OP_OWNED,
             SB_OP_CONFIRMED,
             SB_OP_REPORT,
+            SB_OP_SIZED,
         ]
         .into_iter()
         .find(|op| *op as u8 == number)

@@ -34,6 +34,7 @@ plain!(
     sb_owned,
     sb_persistence,
     sb_closed,
+    sb_sized,
     sb_second,
     sb_load,
     sb_listening_switch,

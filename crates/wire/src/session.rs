@@ -84,7 +84,7 @@ pub fn inserted_value(key: &sb_key, pool: &str, node: Code) -> [u8; INSERTED_LEN
 impl sb_session {
     /// Of a pool in whose sessions nodes take part. `node` if the request has a cookie that names one.
     pub fn new(pool: Code, node: Option<Code>) -> Self {
-        sb_session { pool, node: node.unwrap_or_default(), reserved: [0; 2] }
+        sb_session { pool, node: node.unwrap_or_default(), path: 0 }
     }
 }
 

@@ -7,6 +7,8 @@ mod counters;
 mod follow;
 mod frames;
 mod fuzz;
+mod here;
+mod hidden;
 mod invariants;
 mod load;
 mod outlive;

@@ -43,13 +43,14 @@ impl Dispatcher {
         node: NodeId,
         choice: Option<NodeId>,
     ) -> Next {
-        match self.plan.keeps(request.group, node, at.now) {
+        match self.plan.keeps(request.group, request.side, node, at.now) {
             Some(true) => Next::Stays,
             Some(false) => Next::Leaves(choice),
             None => {
                 let ask = Ask { key: request.key, now: at.now };
                 let adopting = self.pending.adopting(request.group);
-                let pick = || self.plan.pick(request.group, &ask, (&[], false), adopting, &mut self.random);
+                let group = (request.group, request.side);
+                let pick = || self.plan.pick(group, &ask, (&[], false), adopting, &mut self.random);
                 // Where every accept queue is full, the flow needs no place in one as long as it stays.
                 match choice.or_else(pick) {
                     Some(other) if other != node => Next::Leaves(Some(other)),
@@ -62,7 +63,7 @@ impl Dispatcher {
     /// No choice is made for the time after the release: where a session goes is the same then, unless its node has
     /// come to be another.
     fn next_of_session(&mut self, at: Moment<'_>, group: usize, session: &Session, node: NodeId) -> Next {
-        let may_stay = self.plan.keeps(group, node, at.now) != Some(false);
+        let may_stay = self.plan.keeps(group, None, node, at.now) != Some(false);
         if may_stay && session.node == Some(node) {
             return Next::Stays;
         }
@@ -88,6 +89,7 @@ impl Dispatcher {
                 return Place::Any(None);
             }
             let ask = Ask { key: pending.request.key, now: at.now };
+            let group = (group, pending.request.side);
             let pick = || self.plan.pick(group, &ask, tried, adopting, &mut self.random);
             return Place::Any(pending.choice.take().or_else(pick));
         };

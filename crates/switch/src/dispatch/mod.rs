@@ -22,11 +22,14 @@ mod tests;
 
 use std::time::Duration;
 
-use switchback_http::{Body, Progress, Reject, Version, parse_head};
+use switchback_config::Delegate;
+use switchback_http::{Body, Head, Progress, Reject, Version, parse_head};
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind};
 
+use crate::group::Side;
 use crate::plan::{Choice, NodeId, Plan};
+use crate::sizes::Sizes;
 use answer::Reply;
 use flows::PendingFlows;
 use held::{Held, HeldPacket, before};
@@ -92,6 +95,7 @@ pub struct Dispatcher {
     pending: PendingFlows,
     recent: Recent<sb_flow_entry>,
     probed: Recent<Duration>,
+    sizes: Sizes,
     random: Box<dyn FnMut() -> u64 + Send>,
     /// What is to be done; the driver does it and clears it.
     pub output: Output,
@@ -107,6 +111,7 @@ impl Dispatcher {
             pending: PendingFlows::default(),
             recent: Recent::new(RECENT),
             probed: Recent::new(UNOWNED * 2),
+            sizes: Sizes::default(),
             random,
             output: Output::default(),
             stats: Stats::default(),
@@ -477,10 +482,12 @@ impl Dispatcher {
                 let key = self.plan.key(group, flow, &head);
                 let said = self.plan.read_session(group, flow, &head, now);
                 after.session = said.told;
+                let side = self.side(group, pool, &head, &mut after);
                 let repeatable = IDEMPOTENT.contains(&head.method) && !head.tunnel && head.body == Body::None;
                 match mark::enter(&mut after, &head, data, &limits) {
                     Ok(()) => Verdict::To(Request {
                         group,
+                        side,
                         key,
                         service,
                         last: !head.keep_alive,
@@ -493,5 +500,24 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    /// Where this machine is a node, too: who is to answer the request, as far as the pool says. If that depends on the
+    /// length of the response, the node is asked for it.
+    fn side(
+        &mut self,
+        group: usize,
+        pool: usize,
+        head: &Head<'_>,
+        after: &mut sb_flow_entry,
+    ) -> Option<Side> {
+        let delegate = self.plan.delegates(group)?;
+        let mut bytes = None;
+        if let Delegate::Above(_) = delegate {
+            let size = self.sizes.of(pool, head);
+            after.session.path = size.ask.to_be();
+            bytes = size.bytes;
+        }
+        Side::of(delegate, bytes, &mut self.random)
     }
 }

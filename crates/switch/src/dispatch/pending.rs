@@ -8,6 +8,7 @@ use switchback_wire::{SB_FLAG_AGAIN, SB_FLAG_LAST, SB_SYN_SACK, SB_WINDOW, sb_fl
 use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
 use super::mark;
+use crate::group::Side;
 use crate::plan::NodeId;
 use crate::sessions::Session;
 
@@ -73,6 +74,8 @@ struct Heard {
 pub struct Request {
     /// The nodes that it may go to: a pool at the flow's VIP.
     pub group: usize,
+    /// Who is to have it, where this machine is one of the nodes.
+    pub side: Option<Side>,
     /// What the pool's policy goes by, if that is something of the request.
     pub key: Option<u64>,
     /// Whose it is.
@@ -167,6 +170,7 @@ impl Pending {
             sent: Held::default(),
             request: Request {
                 group: 0,
+                side: None,
                 key: None,
                 service: 0,
                 last: false,
@@ -269,10 +273,12 @@ impl Pending {
     }
 
     /// The client is not to send more than the node can take that gets it all: what lies beyond a receiver's window it
-    /// drops, and with it the acknowledgments in it.
+    /// drops, and with it the acknowledgments in it. A node's window is a multiple of the scale's unit, and counts from
+    /// where the node is.
     fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)], now: Duration) -> Vec<u8> {
-        let room = self.entry.next.wrapping_add(SB_WINDOW).wrapping_sub(ack) as i32;
-        let window = (room.max(0) as u32) >> (self.entry.wscale & 15);
+        let scale = self.entry.wscale & 15;
+        let room = self.entry.next.wrapping_add(SB_WINDOW >> scale << scale).wrapping_sub(ack) as i32;
+        let window = (room.max(0) as u32) >> scale;
         let (mut seq, mut times) = (self.last_ack, self.last_timestamps);
         if let Some(heard) = self.heard {
             seq = if before(seq, heard.seq) { heard.seq } else { seq };

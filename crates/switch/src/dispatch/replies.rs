@@ -45,11 +45,20 @@ impl Dispatcher {
             }
             return;
         }
+        if op == sb_op::SB_OP_SIZED {
+            self.sizes.learn(u16::from_be(option.session.path), u32::from_be(option.detail));
+            return;
+        }
         if op == sb_op::SB_OP_OWNED {
             self.on_owned(at, record, node, packet, view);
             return;
         }
         let origin = u32::from_be(option.origin);
+        if op == sb_op::SB_OP_CLOSED {
+            // The program deals with those that come by the network.
+            self.forget(flow, origin);
+            return;
+        }
         let taken = self.pending.take(flow);
         let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
             let Some(entry) = (at.map)(flow) else { return };

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use libbpf_rs::skel::OpenSkel;
-use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut};
+use libbpf_rs::{Link, MapCore, MapFlags, ProgramInput, ProgramMut, RingBufferBuilder};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, setsockopt, socket,
@@ -23,7 +23,8 @@ use switchback_runtime::netns_cookie;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of, read_from,
-    sb_adopting, sb_flow, sb_key, sb_load, sb_node_settings, sb_owned, sb_persistence, sb_session_mode,
+    sb_adopting, sb_flow, sb_key, sb_load, sb_node_settings, sb_owned, sb_persistence, sb_record,
+    sb_session_mode, sb_sized,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN};
@@ -221,15 +222,77 @@ impl Bench {
 
     /// Likewise, and whether it drains.
     pub fn set(&self, node: &str, draining: bool) {
-        let settings = sb_node_settings {
+        self.write_settings(&self.settings(node, draining));
+    }
+
+    /// Likewise, of a machine that is a switch, too.
+    pub fn be_beside_switch(&self, node: &str) {
+        self.write_settings(&sb_node_settings { is_switch: 1, ..self.settings(node, false) });
+    }
+
+    fn settings(&self, node: &str, draining: bool) -> sb_node_settings {
+        sb_node_settings {
             address: address_bytes(address(node)),
             sign: SIGN,
             accept: ACCEPT,
             netns_cookie: netns_cookie().unwrap(),
             arp_sender: u32::from_ne_bytes([192, 0, 2, 21]),
             draining: draining.into(),
+            is_switch: 0,
+            ifindex: LOOPBACK,
+            hidden: 0,
+            reserved: 0,
+        }
+    }
+
+    /// Nobody but switches is to see the node.
+    pub fn hide(&self, hidden: bool) {
+        self.write_settings(&sb_node_settings { hidden: hidden.into(), ..self.settings(NODE[0], false) });
+    }
+
+    fn write_settings(&self, settings: &sb_node_settings) {
+        self.skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(settings), MapFlags::ANY).unwrap();
+    }
+
+    /// What the programs have put into one of their rings, as it is there.
+    fn read_ring(map: &impl MapCore) -> Vec<Vec<u8>> {
+        let read = std::cell::RefCell::new(Vec::new());
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(map, |record: &[u8]| {
+                read.borrow_mut().push(record.to_vec());
+                0
+            })
+            .unwrap();
+        builder.build().unwrap().consume().unwrap();
+        read.into_inner()
+    }
+
+    /// What has been said to the switch of this machine: each record with its packet.
+    pub fn told_here(&self) -> Vec<(sb_record, Vec<u8>)> {
+        let read = |record: Vec<u8>| {
+            let head: sb_record = read_from(&record).expect("a whole record");
+            let start = size_of::<sb_record>();
+            (head, record[start..start + head.len as usize].to_vec())
         };
-        self.skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).unwrap();
+        Self::read_ring(&self.skel.maps.to_switch).into_iter().map(read).collect()
+    }
+
+    /// The lengths of responses that have been told.
+    pub fn sized(&self) -> Vec<sb_sized> {
+        let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
+        Self::read_ring(&self.skel.maps.sized).into_iter().map(read).collect()
+    }
+
+    /// A packet that the machine sends to itself.
+    pub fn loopback(&self, frame: &[u8]) -> (Verdict, Vec<u8>) {
+        run(&self.skel.progs.switchback_loopback, frame, 0)
+    }
+
+    /// What a VIP is from here on: `SB_VIP_*`.
+    pub fn set_vip(&self, vip: &str, kind: u32) {
+        let key = address_bytes(address(vip));
+        self.skel.maps.vip_addresses.update(&key, &kind.to_ne_bytes(), MapFlags::ANY).unwrap();
     }
 
     /// From here on what servers send through the interface passes the egress program, too.
@@ -310,6 +373,10 @@ impl Bench {
 
     pub fn ingress(&self, frame: &[u8], mark: u32) -> (Verdict, Vec<u8>) {
         run(&self.skel.progs.switchback_ingress, frame, mark)
+    }
+
+    pub fn egress_marked(&self, frame: &[u8], mark: u32) -> (Verdict, Vec<u8>) {
+        run(&self.skel.progs.switchback_egress, frame, mark)
     }
 
     pub fn egress(&self, frame: &[u8]) -> (Verdict, Vec<u8>) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use NodeCounter::*;
 use nix::sys::socket::{Backlog, listen};
 use sb_op::*;
-use switchback_wire::packet::{TcpView, flags};
+use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::session::Code;
 use switchback_wire::*;
 
@@ -67,6 +67,15 @@ impl Flows<'_> {
         self.leave(known, &owned, data);
     }
 
+    /// The switch of the same machine asks for a flow that is not here.
+    fn say_here(&mut self) {
+        let known = self.next();
+        self.bench.be_beside_switch(NODE[0]);
+        let packet = known.hand_over_here(known.option(SB_OP_RELEASE), b"");
+        self.bench.ingress(&to_us(&packet), 0);
+        self.bench.be(NODE[0]);
+    }
+
     fn say_of_answered(&mut self, op: sb_op, more: u32, data: &[u8]) {
         let known = self.answered();
         self.say(&known, op, more, data);
@@ -89,6 +98,17 @@ impl Flows<'_> {
         match counter {
             Adopted => self.next().adopt(bench),
             Forwarded => self.say_of_answered(SB_OP_FORWARD, 0, b"x"),
+            Hidden => {
+                bench.hide(true);
+                bench.ingress(&to_us(&segment(&self.next().flow, false, (1, 1), flags::SYN, None, b"")), 0);
+                bench.hide(false);
+            }
+            ToldHere => self.say_here(),
+            DropRingFull => {
+                while bench.counter(DropRingFull) == 0 {
+                    self.say_here();
+                }
+            }
             Released => self.say_of_answered(SB_OP_RELEASE, 0, b""),
             Busy => {
                 let known = self.answered();

@@ -177,6 +177,16 @@ impl Known {
         out
     }
 
+    /// Likewise, from the switch that the node's machine is.
+    pub fn hand_over_here(&self, option: sb_option, data: &[u8]) -> Vec<u8> {
+        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, Some((66, 77)), data);
+        let view = TcpView::parse(&inner).expect("a TCP packet");
+        let node = address(NODE[0]);
+        let mut out = Vec::new();
+        handoff::encode(&mut out, &SIGN, (node, node, node), &self.flow, option, &view, &inner);
+        out
+    }
+
     /// Likewise with another node to pass it on to.
     pub fn hand_over_with(&self, option: sb_option, data: &[u8], second: &str) -> Vec<u8> {
         let mut packet = self.hand_over(option, data);

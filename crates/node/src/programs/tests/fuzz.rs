@@ -375,7 +375,10 @@ fn whatever_comes_some_things_never_happen() {
         let took = start.elapsed();
         println!("{number} packets in {took:?}: {verdicts:?} went on, passed, were dropped, were answered");
         let counters = NodeCounter::ALL.map(|counter| (counter, bench.counter(counter)));
-        let still: Vec<_> = counters.iter().filter(|(_, count)| *count == 0).collect();
+        // A node that is hidden, or a switch, has tests of its own.
+        let other = [NodeCounter::Hidden, NodeCounter::ToldHere, NodeCounter::DropRingFull];
+        let still: Vec<_> =
+            counters.iter().filter(|(counter, count)| *count == 0 && !other.contains(counter)).collect();
         println!("{counters:?}");
         assert!(bench.reserved() >= 0, "more places were given back than reserved");
         assert!(still.len() < 4, "part of the programs is never reached: {still:?}");

@@ -313,6 +313,12 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
     let ack = TcpView::parse(&world.to_client[1]).unwrap();
     assert_eq!((ack.seq, ack.ack), (SERVER + 700, ORIGIN.wrapping_add(len + 1000)));
     assert_eq!(timestamps(&world.to_client[1], &ack).map(|(clock, _)| clock), Some(5000));
+    // No window of a node's reaches farther from where the node is.
+    let said = &world.to_client[1][ack.tcp + 14..ack.tcp + 16];
+    let scale = world.map[&flow()].wscale & 15;
+    let edge = ack.ack + (u32::from(u16::from_be_bytes([said[0], said[1]])) << scale);
+    let farthest = ORIGIN.wrapping_add(len) + (SB_WINDOW >> scale << scale);
+    assert!(edge <= farthest && edge + (1 << scale) > farthest, "{edge} of {farthest}");
     let sent = world.client_packet(&data(len + 1000, 9, &head[1000..]));
     assert!(sent.len() > 1 && sent.iter().all(|sent| sent.op == SB_OP_FORWARD));
     let again = world.pass();

@@ -24,7 +24,7 @@ use super::model::{CONFIG, SERVER, apply};
 use crate::dispatch::pending::Phase;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
-use crate::plan::Plan;
+use crate::plan::{Plan, Whereabouts};
 
 /// So little that a few packets reach every limit.
 const LIMITS: &str = r#"
@@ -233,7 +233,13 @@ fn dispatcher() -> Dispatcher {
     let cluster = switchback_config::parse(&config, Path::new("cluster.toml"), keys).unwrap();
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
     let ids = NodeIds::default().with(&addresses, 8).unwrap();
-    let mut plan = Plan::new(&cluster, keys::handoff_key(&KEY), ids.all().clone(), None, Duration::ZERO);
+    let mut plan = Plan::new(
+        &cluster,
+        keys::handoff_key(&KEY),
+        ids.all().clone(),
+        Whereabouts::default(),
+        Duration::ZERO,
+    );
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("192.0.2.10".parse().unwrap());
     }

@@ -13,7 +13,7 @@ use switchback_wire::*;
 
 use crate::dispatch::{Change, Dispatcher, Moment, mark};
 use crate::ids::NodeIds;
-use crate::plan::{Choice, Plan};
+use crate::plan::{Choice, Plan, Whereabouts};
 
 pub const CONFIG: &str = r#"
 [cluster]
@@ -172,6 +172,7 @@ impl World {
             origin: ORIGIN,
             next: ORIGIN,
             mss: 1460,
+            wscale: 0x77,
             options: SB_SYN_SACK as u8,
             mode: sb_mode::SB_MODE_HELD as u8,
             ..Default::default()
@@ -347,7 +348,7 @@ fn plan(config: &str, cluster_keys: &[u8]) -> Plan {
     let cluster = switchback_config::parse(config, Path::new("cluster.toml"), |_: &Path| Ok(made)).unwrap();
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
     let ids = NodeIds::default().with(&addresses, 8).unwrap();
-    let mut plan = Plan::new(&cluster, sign, ids.all().clone(), None, Duration::ZERO);
+    let mut plan = Plan::new(&cluster, sign, ids.all().clone(), Whereabouts::default(), Duration::ZERO);
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("192.0.2.10".parse().unwrap());
     }

@@ -149,7 +149,7 @@ fn a_crashed_server_is_asked_once_and_then_no_more() {
     let group = plan.group(0, flow().vip()).unwrap();
     for _ in 0..4 {
         let ask = switchback_policy::Ask { key: None, now: Duration::ZERO };
-        assert_ne!(plan.pick(group, &ask, (&[], false), &[], &mut || 1), Some(crashed));
+        assert_ne!(plan.pick((group, None), &ask, (&[], false), &[], &mut || 1), Some(crashed));
     }
 }
 
@@ -162,7 +162,7 @@ fn a_silent_node_gets_nothing_while_others_speak() {
     let (first, second) = (plan.node_at(node(1)).unwrap(), plan.node_at(node(2)).unwrap());
     let mut picked = |after_ms: u64, tried: &[u32]| {
         let ask = switchback_policy::Ask { key: None, now: world.now + Duration::from_millis(after_ms) };
-        plan.pick(group, &ask, (tried, false), &[], &mut || 1)
+        plan.pick((group, None), &ask, (tried, false), &[], &mut || 1)
     };
     assert!((0..4).all(|_| picked(150, &[]) == Some(first)));
     assert_eq!(picked(150, &[first]), Some(second), "it may be the agent alone that is not there");

@@ -46,6 +46,12 @@ address = "2001:db8::1:0:0"
 [[node]]
 name = "dead"
 address = "192.0.2.26"
+[[node]]
+name = "here-v4"
+address = "192.0.2.27"
+[[node]]
+name = "here-v6"
+address = "2001:db8::27"
 [[pool]]
 name = "web"
 nodes = ["v4", "v6", "on-another-interface", "ends-in-zeros"]
@@ -71,6 +77,8 @@ pub const UNRESOLVED: u32 = 2;
 pub const ON_ANOTHER_INTERFACE: u32 = 3;
 pub const ENDS_IN_ZEROS: u32 = 4;
 pub const DEAD: u32 = 5;
+/// This machine.
+pub const HERE: [u32; 2] = [6, 7];
 /// Not in the node map.
 pub const UNKNOWN: u32 = 9;
 
@@ -193,7 +201,14 @@ impl Bench {
             next_hop: Self::next_hop(id),
             our_mac: OURS,
             dead: u32::from(id == DEAD),
+            here: u32::from(HERE.contains(&id)),
         }
+    }
+
+    /// Makes this machine a node, too.
+    pub fn be_node(&self, is_node: bool) {
+        let settings = sb_switch_settings { is_node: is_node.into(), ..self.keys.borrow().settings() };
+        self.program.set_settings(&settings).unwrap();
     }
 
     /// Our address towards a node.
@@ -244,7 +259,8 @@ impl Bench {
             out[0] |= class >> 4;
             out[1] |= class << 4;
         }
-        ethernet(Self::next_hop(id), OURS, &out)
+        // What stays here keeps the addresses with which it came.
+        if HERE.contains(&id) { to_us(&out) } else { ethernet(Self::next_hop(id), OURS, &out) }
     }
 
     /// A frame with what a node says: `option` about the flow of the inner packet, signed with `key`.

@@ -51,6 +51,9 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
             rows.extend(forwarded_rows(bench, flow, &entry(node), Verdict::Tx));
         }
         rows.extend(forwarded_rows(bench, flow, &entry(ON_ANOTHER_INTERFACE), Verdict::Redirect));
+        for node in HERE {
+            rows.extend(forwarded_rows(bench, flow, &entry(node), Verdict::Pass));
+        }
         rows.extend(forwarded_rows(bench, flow, &in_body(V4), Verdict::Tx));
         let ahead = sb_flow_entry { ahead: 1, ..entry(V4) };
         rows.extend(forwarded_rows(bench, flow, &ahead, Verdict::Tx));

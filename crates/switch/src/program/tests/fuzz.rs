@@ -82,6 +82,8 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
             UNRESOLVED,
             ON_ANOTHER_INTERFACE,
             ENDS_IN_ZEROS,
+            HERE[0],
+            HERE[1],
             DEAD,
             UNKNOWN,
             1023,

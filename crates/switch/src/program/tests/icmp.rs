@@ -64,7 +64,7 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         let nodes = [V4, V6, ENDS_IN_ZEROS]
             .map(|node| (node, Verdict::Tx))
             .into_iter()
-            .chain([(ON_ANOTHER_INTERFACE, Verdict::Redirect)]);
+            .chain([(ON_ANOTHER_INTERFACE, Verdict::Redirect), (HERE[0], Verdict::Pass)]);
         for (node, verdict) in nodes {
             let sent = handed(bench, &entry(node), flow, &packet, SEQ);
             rows.push(row(&format!("node {node}"), &entry(node), verdict, &[Forwarded]).sends(sent));

@@ -229,3 +229,21 @@ fn without_a_second_key_only_the_first_counts() {
         }
     }
 }
+
+/// Where this machine is a node, what switches say is for the node's program, which looks at the tag.
+#[test]
+fn what_switches_say_is_for_the_node_that_this_machine_is() {
+    let bench = Bench::new();
+    bench.be_node(true);
+    for flow in &flows() {
+        for op in
+            [SB_OP_ADOPT, SB_OP_FORWARD, SB_OP_RELEASE, SB_OP_PROBE, SB_OP_ICMP, SB_OP_CONFIRM, SB_OP_HELLO]
+        {
+            let frame = said(&bench, V4, &sb_key::default(), op, flow, &inner(flow)).frame;
+            Row::new(&format!("{op:?}"), flow, frame, Verdict::Pass, []).run(&bench);
+        }
+        let answer = said(&bench, V4, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
+        let outcome = bench.send(&answer);
+        assert_eq!((outcome.verdict, outcome.records.len()), (Verdict::Drop, 1));
+    }
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * A machine that is a switch and a node. Nothing between the two goes over a wire: the switch's XDP program sends packets
+ * up the stack, where the node's ingress program finds them; its L7 thread sends them by the loopback interface, whose
+ * program moves them over; and what the node says goes into a ring that the L7 thread reads.
+ */
+#ifndef NODE_HERE_H
+#define NODE_HERE_H
+
+/* linux/if_packet.h: for this host. */
+#define PACKET_HOST 0
+
+/* In words: addresses in structures are not aligned to more. */
+static __always_inline int is_own(const __u8 address[16], const struct sb_node_settings *s)
+{
+        const __u32 *one = (const __u32 *)address, *own = (const __u32 *)s->address;
+
+        return one[0] == own[0] && one[1] == own[1] && one[2] == own[2] && one[3] == own[3];
+}
+
+static __always_inline int is_from_here(const struct handoff *h, const struct sb_node_settings *s)
+{
+        return s->is_switch && is_own(h->sender, s);
+}
+
+/* What has been cut off does not count in the IP header. */
+static __always_inline void set_len(void *packet, const struct handoff *h, __u32 len)
+{
+        struct ipv6hdr *v6 = packet;
+        struct iphdr *v4 = packet;
+
+        if (h->inner_len == sizeof(*v4))
+                v4->tot_len = bpf_htons(len);
+        else
+                v6->payload_len = bpf_htons(len - sizeof(*v6));
+}
+
+/* `size` is constant so that the verifier knows the reservation. */
+static __always_inline int submit(struct __sk_buff *skb, const struct handoff *h, __u32 start, __u32 len,
+                                  const __u32 size)
+{
+        struct sb_record *record = bpf_ringbuf_reserve(&to_switch, sizeof(*record) + size, 0);
+
+        if (!record)
+                return drop(SB_NODE_DROP_RING_FULL);
+        __builtin_memset(record, 0, sizeof(*record));
+        record->kind = SB_RECORD_HANDOFF;
+        record->flow = h->flow;
+        record->option = h->option;
+        sb_copy_v6(record->node, h->sender);
+        record->len = len;
+        /* Keeps the compiler from making one comparison of the two, which the verifier does not understand. */
+        asm volatile("" : "+r"(len));
+        if (len == 0 || len > size || bpf_skb_load_bytes(skb, start, record + 1, len)) {
+                bpf_ringbuf_discard(record, 0);
+                return drop(SB_NODE_DROP_MALFORMED);
+        }
+        set_len(record + 1, h, len);
+        bpf_ringbuf_submit(record, 0);
+        count(SB_NODE_TOLD_HERE);
+        return TCX_DROP;
+}
+
+/* Gives the switch of this machine the inner packet with `h->option`; without `whole`, without the client's data. */
+__noinline int tell_switch(struct __sk_buff *skb, const struct handoff *h, int whole)
+{
+        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        __u32 len, start;
+
+        if (!h)
+                return TCX_DROP;
+        len = (__u32)h->inner_len + h->tcp_len + (whole ? h->payload : 0);
+        start = sizeof(struct ethhdr) + h->outer_len + shim_len(h);
+        if (continues(h) && write_continuation(data, end, start + h->inner_len, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (len <= SB_RECORD_SMALL)
+                return submit(skb, h, start, len, SB_RECORD_SMALL);
+        return submit(skb, h, start, len, SB_RECORD_LARGE);
+}
+
+/*
+ * A packet that this machine sends to itself. Handoff packets go on as if they had come in by the node's interface; all
+ * else is none of ours. They say whom they are from, and carry tags like any other.
+ */
+static __always_inline int on_loopback(struct __sk_buff *skb, const struct sb_node_settings *s)
+{
+        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        __u8 source[16] __attribute__((aligned(8)));
+        struct ethhdr *eth = data;
+        struct sb_shim *shim;
+
+        if ((void *)(eth + 1) > end)
+                return TCX_NEXT;
+        if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                shim = (void *)(ip + 1);
+                if ((void *)(shim + 1) > end || ip->protocol != IPPROTO_UDP || ip->ihl != 5)
+                        return TCX_NEXT;
+                sb_map_v4(source, ip->saddr);
+        } else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                shim = (void *)(ip + 1);
+                if ((void *)(shim + 1) > end || ip->nexthdr != IPPROTO_UDP)
+                        return TCX_NEXT;
+                sb_copy_v6(source, &ip->saddr);
+        } else {
+                return TCX_NEXT;
+        }
+        if (shim->dest != bpf_htons(SB_GENEVE_PORT) || !is_own(source, s))
+                return TCX_NEXT;
+        return bpf_redirect(s->ifindex, BPF_F_INGRESS);
+}
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * A node that nobody sees but switches with the cluster key: by its interface comes nothing else than handoff packets,
+ * what its neighbours need to reach it, and what belongs to connections that the machine has begun itself. A scan of its
+ * addresses finds neither an open nor a closed port, and no answer to a ping.
+ */
+#ifndef NODE_HIDDEN_H
+#define NODE_HIDDEN_H
+
+struct ports {
+        __be16 source;
+        __be16 dest;
+};
+
+/* ICMP that answers something, or says that something did not arrive. */
+static __always_inline int is_answer(__u8 type)
+{
+        return type == 0 /* echo reply */ || type == 3 /* unreachable */ || type == 11 /* time exceeded */;
+}
+
+/* Likewise of ICMPv6; and neighbour discovery, without which there is no IPv6 (RFC 4890 section 4.4). */
+static __always_inline int is_answer6(__u8 type)
+{
+        return (type >= 1 && type <= 4) || type == 129 /* echo reply */ || (type >= 133 && type <= 137);
+}
+
+/* A connection that is there already: those of clients come in handoff packets, so this machine has begun it. */
+static __always_inline int is_known_tcp(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 len)
+{
+        struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, tuple, len, BPF_F_CURRENT_NETNS, 0);
+        int known;
+
+        if (!sk)
+                return 0;
+        known = *(volatile __u32 *)&sk->state != TCP_LISTEN;
+        bpf_sk_release(sk);
+        return known;
+}
+
+/* A socket that speaks to this sender alone. */
+static __always_inline int is_known_udp(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 len)
+{
+        struct bpf_sock *sk = bpf_sk_lookup_udp(skb, tuple, len, BPF_F_CURRENT_NETNS, 0);
+        int known;
+
+        if (!sk)
+                return 0;
+        known = sk->dst_port != 0;
+        bpf_sk_release(sk);
+        return known;
+}
+
+static __noinline int is_let_in(struct __sk_buff *skb)
+{
+        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        struct bpf_sock_tuple tuple = {};
+        struct ethhdr *eth = data;
+        struct ports *ports;
+        __u8 protocol;
+        __u32 len;
+
+        if (skb->protocol == bpf_htons(ETH_P_IP)) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                ports = (void *)(ip + 1);
+                if ((void *)(ports + 1) > end || ip->ihl != 5 || ip->frag_off & bpf_htons(~SB_IP_DF & 0xffff))
+                        return 0;
+                if (ip->protocol == IPPROTO_ICMP)
+                        return is_answer(*(__u8 *)ports);
+                protocol = ip->protocol;
+                tuple.ipv4.saddr = ip->saddr;
+                tuple.ipv4.daddr = ip->daddr;
+                tuple.ipv4.sport = ports->source;
+                tuple.ipv4.dport = ports->dest;
+                len = sizeof(tuple.ipv4);
+        } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                ports = (void *)(ip + 1);
+                if ((void *)(ports + 1) > end)
+                        return 0;
+                if (ip->nexthdr == IPPROTO_ICMPV6)
+                        return is_answer6(*(__u8 *)ports);
+                protocol = ip->nexthdr;
+                sb_copy_v6(tuple.ipv6.saddr, &ip->saddr);
+                sb_copy_v6(tuple.ipv6.daddr, &ip->daddr);
+                tuple.ipv6.sport = ports->source;
+                tuple.ipv6.dport = ports->dest;
+                len = sizeof(tuple.ipv6);
+        } else {
+                return skb->protocol == bpf_htons(ETH_P_ARP);
+        }
+        if (protocol == IPPROTO_TCP)
+                return is_known_tcp(skb, &tuple, len);
+        return protocol == IPPROTO_UDP && is_known_udp(skb, &tuple, len);
+}
+
+#endif
