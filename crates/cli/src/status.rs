@@ -37,12 +37,16 @@ fn switch(status: &Value) -> String {
         ("IN FLIGHT", Align::Right),
         ("QUEUE", Align::Right),
         ("REQUESTS", Align::Right),
+        ("SHARE", Align::Right),
         ("ADOPTED", Align::Right),
         ("REFUSED", Align::Right),
         ("RELEASED", Align::Right),
     ]);
+    let requests = |node: &Value| node["requests"].as_u64().unwrap_or(0);
+    let all: u64 = items(&status["nodes"]).iter().map(requests).sum();
     for node in items(&status["nodes"]) {
         let next_hop = match node["resolved"].as_bool() {
+            _ if node["here"] == true => "this machine",
             Some(true) => "resolved",
             Some(false) => "not resolved",
             None => "-",
@@ -57,6 +61,7 @@ fn switch(status: &Value) -> String {
             show(&node["load"]["in_flight"]),
             longest_queue(node),
             number("requests"),
+            share(requests(node), all),
             number("adopted"),
             number("refused"),
             number("released"),
@@ -68,6 +73,11 @@ fn switch(status: &Value) -> String {
     text + &counters("counters", &status["counters"], |name| {
         SwitchCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", SwitchCounter::help)
     })
+}
+
+/// In percent of all.
+fn share(part: u64, all: u64) -> String {
+    if all == 0 { "-".to_owned() } else { format!("{:.1}%", part as f64 * 100.0 / all as f64) }
 }
 
 /// What the switch thinks of a node, in a word; of several listeners the first that is not well counts.

@@ -281,3 +281,31 @@ fn the_switches_in_the_documentation_are_valid() {
     assert_eq!(cluster.check_line(), "ok: 2 nodes, 1 pool, 1 service, 1 route, 2 switches");
     assert_eq!(cluster.pools[0].delegate, Some(Delegate::Above(32 << 10)));
 }
+
+#[test]
+fn a_session_stays_with_its_node_or_the_pool_delegates() {
+    let with = |mode: &str| delegating(&format!("\"25%\"\npersistence = {{ {mode} }}"));
+    let what = "16:12: delegate in pool \"web\", whose sessions stay with their nodes by cookies, allowed is one of \
+                the two";
+    assert_eq!(mistakes(&with("mode = \"insert\"")), [what]);
+    good(&with("mode = \"hash\", hash = \"client\""));
+}
+
+#[test]
+fn a_switch_has_the_services_that_it_serves() {
+    let text = switched("[[switch]]\nname = \"n1\"\nservices = [\"api\"]\n[[switch]]\nname = \"s2\"");
+    let served = |name: Option<&str>| {
+        let served = good(&text).served_by(name);
+        served.map(|cluster| cluster.services.iter().map(|service| service.name.clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(served(Some("n1")).unwrap(), ["api"]);
+    assert_eq!(served(Some("s2")).unwrap(), ["shop", "api"]);
+    assert_eq!(served(Some("n2")).unwrap_err(), "the configuration has no switch n2, it has n1, s2");
+    let unnamed = "the configuration names its switches, this one has to be one of n1, s2";
+    assert_eq!(served(None).unwrap_err(), unnamed);
+    assert_eq!(good(GOOD).served_by(None).unwrap().services.len(), 1);
+    assert_eq!(
+        good(GOOD).served_by(Some("n1")).unwrap_err(),
+        "the configuration has no switch n1, it has none"
+    );
+}

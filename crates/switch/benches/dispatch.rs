@@ -112,7 +112,7 @@ fn main() {
             bencher.iter(|| {
                 key += 1;
                 let ask = Ask { key: Some(key), now: Duration::from_secs(1) };
-                plan.pick(at, black_box(&ask), (&[], false), &[], &mut random)
+                plan.pick((at, None), black_box(&ask), (&[], false), &[], &mut random)
             });
         });
     }

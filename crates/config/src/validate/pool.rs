@@ -66,6 +66,16 @@ impl Mistakes {
         let persistence = pool.persistence.as_ref();
         let persistence = persistence.and_then(|file| self.persistence(file, pool.name.get_ref()));
 
+        if let (Some(place), Some(persistence)) = (&pool.delegate, &persistence)
+            && persistence.mode.is_by_cookie()
+        {
+            let what = format!(
+                "delegate in pool {:?}, whose sessions stay with their nodes by cookies, allowed is one of the two",
+                pool.name.get_ref()
+            );
+            self.at(place, what);
+        }
+
         let policy = policy?;
         if let Some(place) = &pool.hash
             && policy != PolicyKind::Hash

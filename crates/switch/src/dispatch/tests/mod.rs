@@ -9,3 +9,4 @@ mod model;
 mod nodes;
 mod random;
 mod sessions;
+mod split;

@@ -115,9 +115,17 @@ impl World {
         World::with_keys(config, &[7])
     }
 
+    /// Likewise, of a machine that is something besides a switch.
+    pub fn at(config: &str, place: Whereabouts<'_>) -> Self {
+        World::new_with(plan(config, &[7], place))
+    }
+
     /// Likewise, with keys of these bytes.
     pub fn with_keys(config: &str, cluster_keys: &[u8]) -> Self {
-        let plan = plan(config, cluster_keys);
+        World::new_with(plan(config, cluster_keys, Whereabouts::default()))
+    }
+
+    fn new_with(plan: Plan) -> Self {
         let mut counter = 0;
         let random = move || {
             counter += 1;
@@ -137,7 +145,7 @@ impl World {
 
     /// Another configuration is loaded, or other keys.
     pub fn reload(&mut self, config: &str, cluster_keys: &[u8]) {
-        self.dispatcher.replace_plan(plan(config, cluster_keys));
+        self.dispatcher.replace_plan(plan(config, cluster_keys, Whereabouts::default()));
     }
 
     /// Does what the dispatcher wants done; the handoff packets it sends.
@@ -342,13 +350,13 @@ impl World {
     }
 }
 
-fn plan(config: &str, cluster_keys: &[u8]) -> Plan {
+fn plan(config: &str, cluster_keys: &[u8], place: Whereabouts<'_>) -> Plan {
     let made: Vec<ClusterKey> = cluster_keys.iter().map(|byte| ClusterKey::from_bytes([*byte; 32])).collect();
     let sign = keys::handoff_key(made[0].as_bytes());
     let cluster = switchback_config::parse(config, Path::new("cluster.toml"), |_: &Path| Ok(made)).unwrap();
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
     let ids = NodeIds::default().with(&addresses, 8).unwrap();
-    let mut plan = Plan::new(&cluster, sign, ids.all().clone(), Whereabouts::default(), Duration::ZERO);
+    let mut plan = Plan::new(&cluster, sign, ids.all().clone(), place, Duration::ZERO);
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("192.0.2.10".parse().unwrap());
     }
