@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use switchback_lab::Error;
-use switchback_lab::experiment::{accept_queue, proxies, session_cost};
+use switchback_lab::experiment::{accept_queue, mini_cluster, proxies, session_cost, split_scaling};
 
 use crate::failure::Failure;
 
@@ -18,6 +18,8 @@ pub enum Run {
     Proxies(Proxies),
     AcceptQueue(AcceptQueue),
     SessionCost(SessionCost),
+    SplitScaling(SplitScaling),
+    MiniCluster(MiniCluster),
 }
 
 impl Run {
@@ -26,6 +28,8 @@ impl Run {
             Run::Proxies(command) => command.run(),
             Run::AcceptQueue(command) => command.run(),
             Run::SessionCost(command) => command.run(),
+            Run::SplitScaling(command) => command.run(),
+            Run::MiniCluster(command) => command.run(),
         }
     }
 }
@@ -143,6 +147,89 @@ impl SessionCost {
         print!("{}", results.table());
         let files = [("session-cost.csv", results.csv()), ("session-cost.md", results.markdown())];
         files.iter().try_for_each(|(name, text)| write(&self.output, name, text))
+    }
+}
+
+/// Measure how many data servers one connection server can serve
+///
+/// Responses of 64 KiB from 1 to 8 data servers behind links of 100 Mbit/s. Prints a Markdown table and the paper's figures;
+/// the output directory gets split-scaling.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
+#[derive(Args)]
+pub struct SplitScaling {
+    /// How long each load lasts
+    #[arg(long, default_value_t = split_scaling::DEFAULT_SECONDS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How often each load is repeated
+    #[arg(long, value_name = "N", default_value_t = split_scaling::DEFAULT_REPETITIONS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = "bench-out")]
+    output: PathBuf,
+}
+
+impl SplitScaling {
+    fn run(self) -> Result<(), Failure> {
+        let options = split_scaling::Options {
+            seconds: self.seconds,
+            repetitions: self.repetitions,
+            program: own_program()?,
+        };
+        let results = split_scaling::run(&options, &mut show_progress).map_err(failure)?;
+        print!("{}\n{}\n", results.table(), results.beside_the_paper());
+        let files = [
+            ("split-scaling.csv", results.csv()),
+            ("split-scaling.md", results.markdown()),
+            ("split-scaling.svg", results.plot_svg()?),
+        ];
+        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
+        let picture = self.output.join("split-scaling.png");
+        results.plot_png(&picture)?;
+        eprintln!("{} written", picture.display());
+        Ok(())
+    }
+}
+
+/// Compare machines that are connection and data servers with as many servers that are not
+///
+/// The paper's configurations 1, 2 and 3 with full and partial delegation, files of 4 to 128 KiB. Prints a Markdown table
+/// and the paper's figures; the output directory gets mini-cluster.md, .csv, .svg and .png. Needs root, nginx, wrk and the
+/// DejaVu fonts.
+#[derive(Args)]
+pub struct MiniCluster {
+    /// How long each load lasts
+    #[arg(long, default_value_t = mini_cluster::DEFAULT_SECONDS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How often each load is repeated
+    #[arg(long, value_name = "N", default_value_t = mini_cluster::DEFAULT_REPETITIONS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = "bench-out")]
+    output: PathBuf,
+}
+
+impl MiniCluster {
+    fn run(self) -> Result<(), Failure> {
+        let options = mini_cluster::Options {
+            seconds: self.seconds,
+            repetitions: self.repetitions,
+            program: own_program()?,
+        };
+        let results = mini_cluster::run(&options, &mut show_progress).map_err(failure)?;
+        print!("{}\n{}\n", results.table(), results.beside_the_paper());
+        let files = [
+            ("mini-cluster.csv", results.csv()),
+            ("mini-cluster.md", results.markdown()),
+            ("mini-cluster.svg", results.plot_svg()?),
+        ];
+        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
+        let picture = self.output.join("mini-cluster.png");
+        results.plot_png(&picture)?;
+        eprintln!("{} written", picture.display());
+        Ok(())
     }
 }
 

@@ -157,7 +157,7 @@ pub type Results = super::Results<Sample>;
 /// is [`Error::TornDown`].
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
     let machine = Machine::look(&PROGRAMS)?;
-    plot::register_font()?;
+    super::plot::register_font()?;
     let samples = in_lab(NODES, |lab| measure(lab, options, progress))?;
     let Options { seconds, repetitions, .. } = *options;
     Ok(Results { seconds, repetitions, machine, samples })
