@@ -294,3 +294,25 @@ fn two_switches_and_a_node_that_nobody_sees() -> Result {
     assert!(dropped >= Some(199), "{dropped:?}");
     split.down()
 }
+
+#[test]
+fn one_command_reaches_both_roles() -> Result {
+    let split = Split::start(&Wanted { pool: "delegate = \"none\"\n", ..Wanted::default() })?;
+    assert_eq!(split.ask(&split.vip(), "/small", 4)?, [4, 0]);
+    let changed = Wanted { pool: "delegate = \"all\"\n", ..Wanted::default() };
+    split.lab.write_config_text(&changed.config(&split.lab))?;
+    let host = split.lab.node(0);
+    let said = host.run([PROGRAM, "reload"])?.success()?;
+    assert_eq!(said.matches("pool web: delegate none -> all").count(), 2, "{said}");
+    assert_eq!(split.ask(&split.vip(), "/small", 4)?, [0, 4]);
+    // The only other node drains, so the machine answers again; and it may drain itself.
+    host.run([PROGRAM, "drain", "node1"])?.success()?;
+    assert_eq!(split.ask(&split.vip(), "/small", 4)?, [4, 0]);
+    host.run([PROGRAM, "undrain", "node1"])?.success()?;
+    host.run([PROGRAM, "drain", "node0"])?.success()?;
+    assert_eq!(split.role(0, "node")?["draining"], true);
+    assert_eq!(split.ask(&split.vip(), "/small", 4)?, [0, 4]);
+    let shown = host.run([PROGRAM, "status"])?.success()?;
+    assert!(shown.contains("this machine") && shown.contains("SHARE"), "{shown}");
+    split.down()
+}

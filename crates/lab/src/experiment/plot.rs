@@ -27,7 +27,7 @@ const DASH: (i32, i32) = (6, 4);
 const LEGEND_LINE: i32 = 28;
 
 /// Distinct in print and for those who do not see red and green apart (Okabe and Ito's palette).
-pub(super) const COLORS: [RGBColor; 7] = [
+pub(super) const COLORS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(204, 121, 167),
     RGBColor(230, 159, 0),
@@ -35,6 +35,7 @@ pub(super) const COLORS: [RGBColor; 7] = [
     RGBColor(0, 158, 115),
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
+    RGBColor(150, 150, 150),
 ];
 
 /// A line of the plot.
@@ -103,7 +104,7 @@ impl Plot<'_> {
             .y_desc(*y_title)
             .x_labels(9)
             .y_labels(8)
-            .x_label_formatter(&|count| thousands((*count).into()))
+            .x_label_formatter(&|x| if *x < 1000 { x.to_string() } else { thousands((*x).into()) })
             .y_label_formatter(&|value| {
                 if longest < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
             })
