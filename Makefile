@@ -56,7 +56,7 @@ fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
 fuzz: deps
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
 	for tests in "-p switchback-http -p switchback-config -p switchback-wire --test fuzz" \
-		"-p switchback-switch -p switchback-node --lib fuzz"; do \
+		"-p switchback-switch -p switchback-node -p switchback-client --lib fuzz"; do \
 		echo "== cargo test $$tests"; \
 		cargo test --no-fail-fast $$tests -- --nocapture 2>&1 | tee -a "$$log"; \
 		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; \

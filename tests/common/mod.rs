@@ -105,6 +105,8 @@ pub struct Plan {
     pub limits: &'static str,
     /// Routes before the others.
     pub routes: &'static str,
+    /// Networks of clients that nodes introduce themselves to.
+    pub clients: Vec<&'static str>,
 }
 
 impl Default for Plan {
@@ -127,6 +129,7 @@ impl Default for Plan {
             node_extra: Vec::new(),
             limits: "",
             routes: "",
+            clients: Vec::new(),
         }
     }
 }
@@ -156,6 +159,9 @@ impl Plan {
             add("[[service.route]]\npath = \"/img/\"\npool = \"img\"\n\n".to_owned());
         }
         add(format!("[[service.route]]\npool = \"{}\"\n", self.pools[0].0));
+        for network in &self.clients {
+            add(format!("\n[[client]]\nnetwork = \"{network}\"\n"));
+        }
         text
     }
 
@@ -290,6 +296,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// From here on the switch is this process, which somebody else has started.
+    pub fn replace_switch(&mut self, process: Process) {
+        self.switch = Some(process);
+    }
+
     /// Starts a node's agent and waits until it is ready.
     pub fn start_node(&mut self, node: usize) -> Result {
         let agent = self.spawn_node(node)?;
@@ -413,7 +424,7 @@ pub fn status(host: &Host) -> Result<Value> {
     Ok(serde_json::from_str(&shown)?)
 }
 
-fn counter(status: &Value, name: &str) -> Result<u64> {
+pub fn counter(status: &Value, name: &str) -> Result<u64> {
     let value = status["counters"][name].as_u64();
     value.ok_or_else(|| format!("no counter {name} in {}", status["counters"]).into())
 }

@@ -8,7 +8,7 @@ use switchback_runtime::control::{ControlClient, Request, Response, find_sockets
 use crate::failure::Failure;
 use crate::status;
 
-/// Show what the switch or the node agent on this machine is doing
+/// Show what the switch, the node agent or the client shim on this machine is doing
 ///
 /// Asks every process of this network namespace unless told which.
 #[derive(Args)]
@@ -77,7 +77,7 @@ impl Target {
         };
         if sockets.is_empty() {
             return Err(Failure::system(
-                "no switch or node runs in this network namespace; start one, or name its socket with \
+                "no switch, node or client runs in this network namespace; start one, or name its socket with \
                  --socket",
             ));
         }

@@ -1,4 +1,4 @@
-//! `switch`, `node`, and `run`, which is either or both: the processes that run until SIGTERM.
+//! `switch`, `node`, `run`, which is either or both, and `client`: the processes that run until SIGTERM.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -164,4 +164,26 @@ fn run_both(switch: switchback_switch::Options, agent: switchback_node::Options)
 fn end_both() {
     // A thread may always signal itself.
     let _ = raise(Signal::SIGTERM);
+}
+
+/// Run the shim of a client
+///
+/// Lets every program on this machine speak to the nodes of a cluster directly once the switch has read its request.
+/// Attaches two TC programs and takes them away on SIGTERM or SIGINT. SIGHUP and `switchback reload` apply a changed
+/// file.
+#[derive(Args)]
+pub struct Client {
+    /// The client.toml
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Where packets to the services leave
+    #[arg(long, value_name = "IF")]
+    interface: String,
+}
+
+impl Client {
+    pub fn run(self) -> Result<(), Failure> {
+        let Client { config, interface } = self;
+        Ok(switchback_client::run(switchback_client::Options { config, interface })?)
+    }
 }

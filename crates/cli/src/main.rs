@@ -37,6 +37,7 @@ enum Command {
     Switch(daemon::Switch),
     Run(daemon::Run),
     Node(daemon::Node),
+    Client(daemon::Client),
     Check(files::Check),
     Keygen(files::Keygen),
     Doctor(doctor::Doctor),
@@ -51,13 +52,17 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    if !matches!(command, Command::Switch(_) | Command::Run(_) | Command::Node(_) | Command::Lab(_)) {
+    if !matches!(
+        command,
+        Command::Switch(_) | Command::Run(_) | Command::Node(_) | Command::Client(_) | Command::Lab(_)
+    ) {
         end_with_the_reader();
     }
     let result = match command {
         Command::Switch(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Node(command) => command.run(),
+        Command::Client(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Keygen(command) => command.run(),
         Command::Doctor(command) => command.run(),

@@ -2,7 +2,7 @@
 //! that a process of another version can be asked too.
 
 use serde_json::Value;
-use switchback_wire::{NodeCounter, SwitchCounter};
+use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
 use crate::table::{Align, Table};
 
@@ -10,6 +10,7 @@ use crate::table::{Align, Table};
 pub fn render(status: &Value) -> String {
     match status["role"].as_str() {
         Some("node") => node(status),
+        Some("client") => client(status),
         _ => switch(status),
     }
 }
@@ -102,6 +103,41 @@ fn longest_queue(node: &Value) -> String {
     let fullest =
         known.max_by(|(len, limit), (other, other_limit)| (len * other_limit).cmp(&(other * limit)));
     fullest.map_or("-".to_owned(), |(len, limit)| format!("{len}/{limit}"))
+}
+
+fn client(status: &Value) -> String {
+    let mut text = format!(
+        "client, {} flows direct\ninterface {}\nservices {}\n",
+        show(&status["flows"]),
+        show(&status["interface"]),
+        show(&status["services"]),
+    );
+    let mut nodes = Table::new(&[
+        ("NODE", Align::Left),
+        ("STATE", Align::Left),
+        ("INTRODUCTIONS", Align::Right),
+        ("PACKETS", Align::Right),
+        ("FALLBACKS", Align::Right),
+    ]);
+    for node in items(&status["nodes"]) {
+        let state = match node["avoided"].as_bool() {
+            Some(true) => "avoided",
+            Some(false) => "direct",
+            None => "-",
+        };
+        let number = |key: &str| show(&node[key]);
+        nodes.row([
+            number("address"),
+            state.to_owned(),
+            number("introductions"),
+            number("packets"),
+            number("fallbacks"),
+        ]);
+    }
+    text += &format!("\n{}", nodes.render(0));
+    text + &counters("counters", &status["counters"], |name| {
+        ClientCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", ClientCounter::help)
+    })
 }
 
 fn node(status: &Value) -> String {
@@ -278,6 +314,23 @@ mod tests {
              POOL  LISTENER        CHECK  STATE  FOR    LAST ERROR\n\
              web   192.0.2.100:80  GET /  down   1 min  the answer has status 503\n\n\
              counters that are not zero\n  7  adopted  flows adopted\n"
+        );
+    }
+
+    #[test]
+    fn a_client_shows_its_nodes() {
+        let text = render(&json!({
+            "role": "client", "interface": "eth0", "services": ["192.0.2.100:80"], "flows": 2,
+            "nodes": [{"address": "192.0.2.21", "introductions": 3, "packets": 40, "fallbacks": 1,
+                       "avoided": true}],
+            "counters": {"direct": 40, "gone": 0},
+        }));
+        assert_eq!(
+            text,
+            "client, 2 flows direct\ninterface eth0\nservices 192.0.2.100:80\n\n\
+             NODE        STATE    INTRODUCTIONS  PACKETS  FALLBACKS\n\
+             192.0.2.21  avoided              3       40          1\n\n\
+             counters that are not zero\n  40  direct  packets sent to a node directly\n"
         );
     }
 

@@ -65,6 +65,49 @@ fn a_new_key_is_readable_by_its_owner_only_and_makes_a_file_valid() {
 }
 
 #[test]
+fn the_keys_of_a_client_are_made_from_that_of_the_cluster() {
+    let directory = directory("client");
+    let (key, file) = (directory.join("cluster.key"), directory.join("cluster.toml"));
+    let client = directory.join("client.key");
+    fs::write(&file, CLUSTER).expect("a new file");
+    assert_eq!(switchback(&["keygen", text(&key)]).status.code(), Some(0));
+    let made = switchback(&[
+        "keygen",
+        "--client",
+        "198.51.100.1",
+        "2001:db8::1",
+        "--config",
+        text(&file),
+        text(&client),
+    ]);
+    assert_eq!((made.status.code(), stderr(&made)), (Some(0), String::new()));
+    assert_eq!(fs::metadata(&client).expect("the keys").permissions().mode() & 0o777, 0o600);
+    let written = fs::read_to_string(&client).expect("the keys");
+    let of = |address: &str| written.lines().filter(|line| line.starts_with(address)).count();
+    assert_eq!((of("198.51.100.1 "), of("2001:db8::1 ")), (1, 1));
+    let shown = switchback(&["keygen", "--client", "198.51.100.1", "--config", text(&file)]);
+    assert!(written.contains(stdout(&shown).lines().last().expect("a key")), "the same key each time");
+    assert_eq!(switchback(&["keygen", "--client", "198.51.100.1"]).status.code(), Some(2), "no cluster key");
+    assert_eq!(switchback(&["keygen", "--client", "nobody", "--config", text(&file)]).status.code(), Some(2));
+}
+
+#[test]
+fn mistakes_in_a_client_toml_are_told_before_anything_is_done() {
+    let file = directory("client-mistakes").join("client.toml");
+    fs::write(&file, "key_file = \"\"\nservices = []\n").expect("a new file");
+    let refused = switchback(&["client", "--config", text(&file), "--interface", "lo"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let lines = [
+        "1:12: empty key_file, allowed is a path such as \"client.key\"",
+        "2:12: no service, at least one address with a port is needed",
+    ];
+    let expected: String = lines.map(|line| format!("{}:{line}\n", file.display())).concat();
+    assert_eq!(stderr(&refused), expected);
+    let missing = switchback(&["client", "--config", "/nowhere/client.toml", "--interface", "lo"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", stderr(&missing));
+}
+
+#[test]
 fn a_key_is_never_overwritten() {
     let key = directory("overwrite").join("cluster.key");
     fs::write(&key, "precious").expect("a new file");

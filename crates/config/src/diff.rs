@@ -1,10 +1,10 @@
 //! What changed between two clusters, in words: what a reload logs.
 
-use crate::{Action, Cluster, Node, Route, Service};
+use crate::{Action, Cluster, Network, Node, Route, Service};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, nodes, pools,
-    /// services, switches. Empty if nothing is. Things are told apart by their names, so their order
+    /// services, switches, clients. Empty if nothing is. Things are told apart by their names, so their order
     /// in the file is no change, except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
         let mut lines = Vec::new();
@@ -28,6 +28,7 @@ impl Cluster {
                 changed(name, "zone", zone(old), zone(new), lines);
                 changed(name, "drain", old.drain.to_string(), new.drain.to_string(), lines);
                 changed(name, "hidden", old.hidden.to_string(), new.hidden.to_string(), lines);
+                changed(name, "tunnel", old.tunnel.to_string(), new.tunnel.to_string(), lines);
             },
         );
         named(
@@ -65,6 +66,7 @@ impl Cluster {
                 all_changed(name, old, new, lines);
             },
         );
+        networks(&self.clients, &new.clients, &mut lines);
         lines
     }
 
@@ -136,6 +138,13 @@ fn all_changed<const N: usize>(
     for ((key, old), (_, new)) in old.into_iter().zip(new) {
         changed(name, key, old, new, lines);
     }
+}
+
+fn networks(old: &[Network], new: &[Network], lines: &mut Vec<String>) {
+    let gone = old.iter().filter(|network| !new.contains(network));
+    lines.extend(gone.map(|network| format!("clients of {network} removed")));
+    let added = new.iter().filter(|network| !old.contains(network));
+    lines.extend(added.map(|network| format!("clients of {network} added")));
 }
 
 fn routes(name: &str, old: &[String], new: &[String], lines: &mut Vec<String>) {

@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::error::{self, Error, Mistake};
 
 /// The most keys that can be valid at a time: the one in use, and the one it replaces or is replaced by.
-const MAX_KEYS: usize = 2;
+pub(crate) const MAX_KEYS: usize = 2;
 
 /// A secret that authenticates the machines of a cluster to each other.
 #[derive(Clone, PartialEq, Eq)]
@@ -50,24 +50,32 @@ pub fn key_file_text(key: &ClusterKey) -> String {
     let mut text =
         "# Switchback cluster key. Every machine of the cluster needs this file; keep it secret.\n"
             .to_owned();
-    for byte in key.0 {
-        text.push_str(&format!("{byte:02x}"));
-    }
+    text.push_str(&hex(&key.0));
     text.push('\n');
     text
+}
+
+/// Two digits for each byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Creates the file at `path`, readable by its owner only, with `key` in it.
 ///
 /// A file that exists is left alone: the key in it cannot be made a second time.
 pub fn write_key(path: &Path, key: &ClusterKey) -> Result<(), Error> {
+    write_private(path, &key_file_text(key))
+}
+
+/// Likewise with any other text.
+pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source: io::Error| {
         let remedy = (source.kind() == io::ErrorKind::AlreadyExists)
             .then(|| "a key is never overwritten, move the old file away first".to_owned());
         Error::Write { file: path.to_owned(), source, remedy }
     };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-    let written = file.write_all(key_file_text(key).as_bytes()).and_then(|()| file.sync_all());
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|source| {
         // A half-written key file would stand in the way of the next attempt. If it cannot be removed either,
         // the first error is the one to tell.
@@ -78,13 +86,17 @@ pub fn write_key(path: &Path, key: &ClusterKey) -> Result<(), Error> {
 
 /// Reads the keys in the file at `path`, which only its owner may have access to.
 pub(crate) fn read_keys(path: &Path) -> Result<Vec<ClusterKey>, Error> {
+    let remedy = format!(
+        "copy it from another machine of the cluster, or make it: switchback keygen {}",
+        path.display()
+    );
+    parse_keys(&read_private(path, remedy)?, path)
+}
+
+/// The text of a file that only its owner may have access to; `remedy` is for one that is not there.
+pub(crate) fn read_private(path: &Path, remedy: String) -> Result<String, Error> {
     let failed = |source: io::Error| {
-        let remedy = (source.kind() == io::ErrorKind::NotFound).then(|| {
-            format!(
-                "copy it from another machine of the cluster, or make it: switchback keygen {}",
-                path.display()
-            )
-        });
+        let remedy = (source.kind() == io::ErrorKind::NotFound).then(|| remedy.clone());
         Error::Read { file: path.to_owned(), source, remedy }
     };
     let mut file = File::open(path).map_err(failed)?;
@@ -98,7 +110,7 @@ pub(crate) fn read_keys(path: &Path) -> Result<Vec<ClusterKey>, Error> {
     }
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content).map(|_| content);
-    parse_keys(&error::read_text(read, path)?, path)
+    error::read_text(read, path)
 }
 
 /// The keys in `text`, which is the content of `file`. No message repeats any of the text: it may be most of

@@ -9,11 +9,13 @@
 //!
 //! [`parse`] is all of it without touching the disk, [`load`] reads the files.
 
+mod client;
 mod diff;
 mod error;
 mod health;
 mod key;
 mod limits;
+mod network;
 mod persistence;
 mod pool;
 mod raw;
@@ -27,10 +29,12 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
 pub use error::{Diagnostic, Error};
 pub use health::{Check, Health};
-pub use key::{ClusterKey, generate_key, key_file_text, write_key};
+pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private};
 pub use limits::Limits;
+pub use network::Network;
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
 pub use pool::{Balance, Delegate, HashKey, Pool};
 pub use redirect::{Redirect, Scheme};
@@ -42,6 +46,8 @@ pub use switchback_policy::PolicyKind;
 pub const MAX_NODES: usize = 1024;
 /// The most switches that a cluster can have.
 pub const MAX_SWITCHES: usize = 64;
+/// The most networks of clients that a cluster can have.
+pub const MAX_NETWORKS: usize = 256;
 /// The most listen addresses that all services can have together.
 pub const MAX_LISTEN: usize = 256;
 /// The weights that a node can have.
@@ -65,6 +71,8 @@ pub struct Cluster {
     /// At most [`MAX_SWITCHES`], in the file's order. If it is empty, the file does not say which machines
     /// are switches; otherwise each service is served by at least one of these.
     pub switches: Vec<Switch>,
+    /// Clients that may run the shim: nodes introduce themselves to these. At most [`MAX_NETWORKS`], none twice.
+    pub clients: Vec<Network>,
 }
 
 /// A machine that serves requests.
@@ -84,6 +92,9 @@ pub struct Node {
     /// Whether nothing on the machine answers at its own addresses on the ports of the services, but what a
     /// switch hands over.
     pub hidden: bool,
+    /// Whether its network drops what has the address of a VIP, so that responses to [`Cluster::clients`] go in a
+    /// tunnel.
+    pub tunnel: bool,
 }
 
 /// What clients connect to.

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
 use crate::error::Mistake;
@@ -27,6 +27,8 @@ pub(crate) struct File {
     pub service: Vec<Service>,
     #[serde(default)]
     pub switch: Vec<Switch>,
+    #[serde(default)]
+    pub client: Vec<Client>,
 }
 
 #[derive(Deserialize)]
@@ -68,6 +70,7 @@ pub(crate) struct Node {
     pub drain: bool,
     #[serde(default)]
     pub hidden: bool,
+    pub tunnel: Option<Spanned<bool>>,
 }
 
 #[derive(Deserialize)]
@@ -160,6 +163,12 @@ pub(crate) struct Switch {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(crate) struct Client {
+    pub network: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Above {
     pub above: Spanned<String>,
 }
@@ -232,7 +241,7 @@ impl<'de> Deserialize<'de> for Texts {
 /// Reads `text`. A text that is no TOML, a key that is unknown or missing and a value of the wrong type end
 /// the reading, because what follows cannot be trusted to mean what it seems to; the words for these are
 /// toml's own.
-pub(crate) fn read(text: &str) -> Result<File, Mistake> {
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
     toml::from_str(text).map_err(|error| Mistake {
         at: error.span().map_or(0, |span| span.start),
         what: error.message().trim_end().replace('\n', ", "),

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use switchback_policy::PolicyKind;
 
 use crate::persistence::{self, Mode};
-use crate::{Balance, Delegate, HashKey, HostMatch, SameSite, Scheme, health, limits, pool};
+use crate::{Balance, Delegate, HashKey, HostMatch, Network, SameSite, Scheme, health, limits, pool};
 
 /// What a token may have besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
@@ -152,6 +152,28 @@ pub(crate) fn node_address(text: &str) -> Result<IpAddr, String> {
             Err(format!("node address {text} is {kind}, allowed is one that the switch can route to"))
         }
     }
+}
+
+/// A network without bits behind its prefix.
+pub(crate) fn network(text: &str) -> Result<Network, String> {
+    let parts = text.split_once('/').and_then(|(address, prefix)| {
+        let digits = prefix.bytes().all(|digit| digit.is_ascii_digit());
+        Some((address.parse::<IpAddr>().ok()?, prefix.parse().ok().filter(|_| digits)?))
+    });
+    let network = parts.and_then(|(address, prefix)| Some((address, Network::around(address, prefix)?)));
+    let Some((address, network)) = network else {
+        return Err(format!(
+            "bad network {text:?}, allowed is an address with the length of a prefix such as \
+             \"198.51.100.0/24\" or \"2001:db8:1::/64\""
+        ));
+    };
+    if network.address != address {
+        return Err(format!("{text} has bits behind its prefix, did you mean \"{network}\"?"));
+    }
+    if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
+        return Err(format!("{text} is IPv4-mapped, allowed is IPv4 as \"198.51.100.0/24\""));
+    }
+    Ok(network)
 }
 
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {

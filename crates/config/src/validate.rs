@@ -4,6 +4,7 @@
 //! A value that is wrong is reported and left out, and the check goes on without it. So the result has holes
 //! until the last line, which gives it out only if nothing was reported.
 
+mod clients;
 mod health;
 mod limits;
 mod persistence;
@@ -31,11 +32,9 @@ type Names<'a> = HashMap<&'a str, usize>;
 
 /// Returns what `key_file` says and the cluster, which has no keys yet.
 pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
-    let mut mistakes = Mistakes(Vec::new());
+    let mut mistakes = Mistakes::default();
     let key_file = &file.cluster.key_file;
-    if key_file.get_ref().is_empty() {
-        mistakes.at(key_file, "empty key_file, allowed is a path such as \"cluster.key\"");
-    }
+    mistakes.key_file(key_file, "cluster.key");
     let reports = mistakes.reports(&file.reports);
     let limits = mistakes.limits(&file.limits);
 
@@ -65,6 +64,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     for service in &file.service {
         mistakes.cookies(service, &pool_names, &pools);
     }
+    let clients = mistakes.clients(&file.client, &file.node);
     let switches = mistakes.switches(&file.switch, &file.service, &service_names);
 
     if !mistakes.0.is_empty() {
@@ -72,7 +72,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     }
     let pools = pools.into_iter().flatten().collect();
     let keys = Vec::new();
-    Ok((key_file.get_ref(), Cluster { keys, reports, limits, nodes, pools, services, switches }))
+    Ok((key_file.get_ref(), Cluster { keys, reports, limits, nodes, pools, services, switches, clients }))
 }
 
 /// What the listen addresses seen so far have to be compared with.
@@ -81,11 +81,25 @@ struct Listening<'a> {
     taken: HashMap<SocketAddr, &'a str>,
 }
 
-struct Mistakes(Vec<Mistake>);
+/// What is wrong with a file, as far as it has been looked at.
+#[derive(Default)]
+pub(crate) struct Mistakes(Vec<Mistake>);
 
 impl Mistakes {
-    fn at<T>(&mut self, value: &Spanned<T>, what: impl Into<String>) {
+    pub(crate) fn at<T>(&mut self, value: &Spanned<T>, what: impl Into<String>) {
         self.0.push(Mistake { at: value.span().start, what: what.into() });
+    }
+
+    /// What has been made of the file, if nothing is wrong with it.
+    pub(crate) fn into_result<T>(self, made: T) -> Result<T, Vec<Mistake>> {
+        if self.0.is_empty() { Ok(made) } else { Err(self.0) }
+    }
+
+    /// A path must not be empty.
+    pub(crate) fn key_file(&mut self, path: &Spanned<String>, example: &str) {
+        if path.get_ref().is_empty() {
+            self.at(path, format!("empty key_file, allowed is a path such as {example:?}"));
+        }
     }
 
     /// For what is wrong with the file as a whole.
@@ -94,11 +108,11 @@ impl Mistakes {
     }
 
     /// What `value` means if it is right; reports what is wrong with it otherwise.
-    fn take<T, S>(&mut self, value: &Spanned<S>, meaning: Result<T, String>) -> Option<T> {
+    pub(crate) fn take<T, S>(&mut self, value: &Spanned<S>, meaning: Result<T, String>) -> Option<T> {
         meaning.map_err(|what| self.at(value, what)).ok()
     }
 
-    fn number<T: TryFrom<i64> + PartialOrd + Display>(
+    pub(crate) fn number<T: TryFrom<i64> + PartialOrd + Display>(
         &mut self,
         key: &str,
         value: &Spanned<i64>,
@@ -211,6 +225,7 @@ impl Mistakes {
                     zone: zone.map(|zone| zone.get_ref().clone()),
                     drain: node.drain,
                     hidden: node.hidden,
+                    tunnel: node.tunnel.as_ref().is_some_and(|tunnel| *tunnel.get_ref()),
                 });
             }
         }

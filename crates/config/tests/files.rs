@@ -29,6 +29,7 @@ fn what_the_good_file_means() {
                 zone: None,
                 drain: false,
                 hidden: false,
+                tunnel: false,
             },
             Node {
                 name: "n2".into(),
@@ -37,6 +38,7 @@ fn what_the_good_file_means() {
                 zone: None,
                 drain: false,
                 hidden: false,
+                tunnel: false,
             },
         ]
     );
@@ -57,6 +59,7 @@ fn what_the_good_file_means() {
         }]
     );
     assert_eq!(cluster.switches, []);
+    assert_eq!(cluster.clients, []);
     let [service] = &cluster.services[..] else { panic!("one service") };
     assert_eq!(service.name, "shop");
     let listen = ["192.0.2.100:80", "[2001:db8::100]:80"];

@@ -41,6 +41,7 @@ weight = 0
 zone = "rack-1"
 drain = true
 hidden = true
+tunnel = true
 
 [[pool]]
 name = "api"
@@ -113,6 +114,12 @@ redirect = { scheme = "https", host = "www.example.com", port = 8443, path = "/n
 header = { name = "X-Old" }
 redirect = { path = "/old" }
 
+[[client]]
+network = "198.51.100.0/24"
+
+[[client]]
+network = "2001:db8:1::/48"
+
 [[switch]]
 name = "n1"
 
@@ -154,6 +161,8 @@ const PIECES: &[&[u8]] = &[
     b"\ndrain = true\n",
     b"\nqueue_limit = \"off\"\n",
     b"\nhidden = true\n",
+    b"\ntunnel = true\n",
+    b"\n[[client]]\nnetwork = \"10.0.0.0/8\"\n",
     b"\ndelegate = \"none\"\n",
     b"\ndelegate = { above = \"1GiB\" }\n",
     b"\n[[switch]]\nname = \"n2\"\n",
@@ -486,12 +495,14 @@ fn check_difference(one: &Cluster, other: &Cluster) {
             });
             let mut switches: Vec<_> = switches.collect();
             switches.sort();
+            let mut clients: Vec<_> = cluster.clients.iter().map(ToString::to_string).collect();
+            clients.sort();
             let (mut nodes, mut pools) = (cluster.nodes.clone(), pools.collect::<Vec<_>>());
             let mut services = services.collect::<Vec<_>>();
             nodes.sort_by(|a, b| a.name.cmp(&b.name));
             pools.sort_by(|a, b| a.1.name.cmp(&b.1.name));
             services.sort_by(|a, b| a.0.cmp(&b.0));
-            (cluster.limits.clone(), cluster.reports.clone(), nodes, pools, services, switches)
+            (cluster.limits.clone(), cluster.reports.clone(), nodes, pools, services, switches, clients)
         };
         assert_eq!(sorted(one), sorted(other));
     }

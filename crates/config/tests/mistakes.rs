@@ -17,14 +17,14 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "weight = 3",
         "wait = 3",
         &["11:1: unknown field `wait`, expected one of `name`, `address`, `weight`, \
- `zone`, `drain`, `hidden`"],
+ `zone`, `drain`, `hidden`, `tunnel`"],
     ),
     ("weight = 3", "weight = \"3\"", &["11:10: invalid type: string \"3\", expected i64"]),
     (
         "[[pool]]",
         "[[pol]]",
         &["13:3: unknown field `pol`, expected one of `cluster`, `reports`, `limits`, `node`, `pool`, \
- `service`, `switch`"],
+ `service`, `switch`, `client`"],
     ),
     ("key_file = \"cluster.key\"", "", &["1:1: missing field `key_file`"]),
     (

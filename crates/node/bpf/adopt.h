@@ -12,16 +12,12 @@
  * through TC as a list). So copies of the ADOPT, and the rest of its request, are queued behind it as clones, too.
  *
  * An ADOPT that meets the adoption of an older connection of the same ports comes in behind that once more.
- *
- * skb->mark says how far a clone has come; packets from the wire have none.
  */
 #ifndef NODE_ADOPT_H
 #define NODE_ADOPT_H
 
-#define MARK_CURED     0x5b000001
-#define MARK_CONFIRMED 0x5b000002
-#define MARK_BEHIND    0x5b000003
-#define MARK_AFTER     0x5b000004
+/* What the kernel accepts for an adopted IPv4 connection at least. */
+#define SMALLEST_MSS 536
 
 /* The timestamps of the client's packet, which the kernel continues from. */
 static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
@@ -41,11 +37,12 @@ static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
 /* Gives the decapsulated packet to the listener: the kernel's bpf_sk_assign_tcp_reqsk(), Linux 6.9. */
 static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
 {
+        __u32 mss = bpf_ntohs(h->option.mss), tunnel = tunnel_len(h->flow.client);
         __u8 settled = h->option.flags;
         struct bpf_tcp_req_attrs attrs = {
             .rcv_tsval = h->tsval,
             .rcv_tsecr = h->tsecr,
-            .mss = bpf_ntohs(h->option.mss),
+            .mss = mss > tunnel + SMALLEST_MSS ? mss - tunnel : mss,
             .snd_wscale = h->option.wscale >> 4,
             .rcv_wscale = h->option.wscale & 15,
             .wscale_ok = !!(settled & SB_SYN_WSCALE),
@@ -66,20 +63,6 @@ static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
                         err = bpf_sk_assign_tcp_reqsk(skb, listener, &attrs, sizeof(attrs));
         }
         bpf_sk_release(skc);
-        return err;
-}
-
-/*
- * Queues a clone of the handoff packet behind it. Not inlined: the verifier allows no pointer arithmetic on the
- * context, which the compiler would share between uses of one field.
- */
-static __noinline int come_again(struct __sk_buff *skb, __u32 mark)
-{
-        int err;
-
-        skb->mark = mark;
-        err = bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
-        skb->mark = 0;
         return err;
 }
 
@@ -371,7 +354,7 @@ static __always_inline void note_progress(struct sb_owned *flow, const struct ha
  * for the round trip, and what it has sent again for superfluous. A zero tells it nothing (tcp_rtt_tsopt_us(),
  * tcp_packet_delayed()).
  */
-static __always_inline int deliver_without_echo(struct __sk_buff *skb, const struct handoff *h)
+static __noinline int deliver_without_echo(struct __sk_buff *skb, const struct handoff *h)
 {
         const __u32 tcp = sizeof(struct ethhdr) + h->inner_len;
         struct tcp_with_timestamps header;
@@ -421,6 +404,8 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
                         return TCX_DROP;
         }
+        if (h->option.flags & SB_FLAG_REQUEST && is_owned(flow, h) && meet(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_FORWARDED);
         if ((h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_AHEAD)) == SB_FLAG_AHEAD)
                 return deliver_without_echo(skb, h);

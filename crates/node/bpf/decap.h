@@ -18,9 +18,10 @@ struct handoff {
         __u32 tsecr;     /* likewise; in RELEASED and CONFIRMED, what somebody else goes on from */
         __u16 outer_len; /* outer IP header: 20 or 40 */
         __u16 inner_len; /* inner IP header, likewise */
-        __u16 tcp_len;   /* TCP header with options */
         __u16 payload;
+        __u8 tcp_len; /* TCP header with options */
         __u8 tcp_flags;
+        __u8 here;      /* from the switch that this machine is */
         __u8 icmp;      /* the inner packet is an ICMP error about a packet of the flow */
         __u8 congested; /* the outer header says so; RFC 6040 */
         __u8 second;    /* type of the second option; 0: there is none */
@@ -35,7 +36,8 @@ enum handled {
 enum read_result {
         READ_OTHER, /* none of our business */
         READ_HANDOFF,
-        READ_PLAIN, /* for a VIP, but not from a switch */
+        READ_DIRECT, /* from a client; whether its tag is right has not been looked at */
+        READ_PLAIN,  /* for a VIP, but not from a switch */
         READ_ARP_FOR_VIP,
         READ_WRONG_TAG,
         READ_MALFORMED,
@@ -228,6 +230,20 @@ static __always_inline int read_options(struct handoff *h, const struct sb_shim 
         return 0;
 }
 
+/* In words: addresses in structures are not aligned to more. */
+static __always_inline int is_own(const __u8 address[16], const struct sb_node_settings *s)
+{
+        const __u32 *one = (const __u32 *)address, *own = (const __u32 *)s->address;
+
+        return one[0] == own[0] && one[1] == own[1] && one[2] == own[2] && one[3] == own[3];
+}
+
+/* Where this machine is a switch, too. */
+static __always_inline int is_from_here(const __u8 sender[16], const struct sb_node_settings *s)
+{
+        return s->is_switch && is_own(sender, s);
+}
+
 static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct handoff *h,
                                                 const struct sb_node_settings *s)
 {
@@ -270,6 +286,7 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
                 h->congested = (ip->flow_lbl[0] >> 4 & 3) == 3;
                 next_header = ip->nexthdr;
         }
+        h->here = is_from_here(h->sender, s);
         if (is_vip(destination))
                 return READ_PLAIN;
         shim = sb_at(data, sizeof(*eth) + h->outer_len);
@@ -278,6 +295,8 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
                 return READ_OTHER;
         if (read_inner(skb, h, sizeof(*eth) + h->outer_len + shim_len(h), shim->geneve.protocol))
                 return READ_MALFORMED;
+        if (h->option.op == SB_OP_DIRECT)
+                return READ_DIRECT;
         fill_tag_input(&input, h, s);
         if (!sb_tag_valid(&s->sign, &s->accept, &input, &h->option))
                 return READ_WRONG_TAG;

@@ -10,19 +10,6 @@
 /* linux/if_packet.h: for this host. */
 #define PACKET_HOST 0
 
-/* In words: addresses in structures are not aligned to more. */
-static __always_inline int is_own(const __u8 address[16], const struct sb_node_settings *s)
-{
-        const __u32 *one = (const __u32 *)address, *own = (const __u32 *)s->address;
-
-        return one[0] == own[0] && one[1] == own[1] && one[2] == own[2] && one[3] == own[3];
-}
-
-static __always_inline int is_from_here(const struct handoff *h, const struct sb_node_settings *s)
-{
-        return s->is_switch && is_own(h->sender, s);
-}
-
 /* What has been cut off does not count in the IP header. */
 static __always_inline void set_len(void *packet, const struct handoff *h, __u32 len)
 {

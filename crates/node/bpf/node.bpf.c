@@ -42,6 +42,8 @@
 #include "outlive.h"
 #include "socket.h"
 #include "insert.h"
+#include "again.h"
+#include "client.h"
 #include "adopt.h"
 #include "release.h"
 #include "here.h"
@@ -79,7 +81,7 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
                 return on_hello(h);
         default:
                 /* What our own agent says to our own switch. */
-                if (is_from_here(h, s) && h->option.op >= SB_OP_ADOPTED)
+                if (h->here && h->option.op >= SB_OP_ADOPTED)
                         return ANSWER_WHOLE;
                 return drop(SB_NODE_DROP_MALFORMED);
         }
@@ -98,15 +100,23 @@ int switchback_ingress(struct __sk_buff *skb)
                 return TCX_NEXT;
         switch (read_handoff(skb, &h, s)) {
         case READ_HANDOFF:
+                if (*(volatile __u32 *)&skb->mark == MARK_INTRODUCE)
+                        return introduce(skb, &h);
                 /* By the loopback interface frames have come without an address. */
-                if (is_from_here(&h, s))
+                if (h.here)
                         bpf_skb_change_type(skb, PACKET_HOST);
                 handled = on_handoff(skb, &h, s);
+                if (handled == ANSWER && h.option.op == SB_OP_ADOPTED && meet(skb, &h))
+                        return drop(SB_NODE_DROP_MALFORMED);
                 if (handled != ANSWER && handled != ANSWER_WHOLE)
                         return handled;
-                if (is_from_here(&h, s))
+                if (h.here)
                         return tell_switch(skb, &h, handled == ANSWER_WHOLE);
                 return answer(skb, &h, s, handled == ANSWER_WHOLE);
+        case READ_DIRECT:
+                handled = on_direct(skb, &h);
+                s = bpf_map_lookup_elem(&towards_client, &zero);
+                return handled == ANSWER_WHOLE && s ? answer(skb, &h, s, 1) : handled;
         case READ_OTHER:
                 return s->hidden && !is_let_in(skb) ? drop(SB_NODE_HIDDEN) : TCX_NEXT;
         case READ_PLAIN:
@@ -141,6 +151,7 @@ int switchback_egress(struct __sk_buff *skb)
         struct tcp_numbers numbers;
         struct tcphdr *tcp;
         __u32 zero = 0, start, at;
+        int verdict;
 
         if ((void *)(eth + 1) > end || skb->mark == SB_MARK_SWITCH)
                 return TCX_NEXT;
@@ -176,13 +187,14 @@ int switchback_egress(struct __sk_buff *skb)
         start = at + tcp->doff * 4;
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow)
-                return TCX_NEXT;
+                return leave(skb, &flow);
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
         if (keep_back(skb, owned_flow, tcp, skb->len - start))
                 return TCX_DROP;
         unhook(owned_flow, &flow);
-        return follow_responses(skb, owned_flow, at, start, &numbers);
+        verdict = follow_responses(skb, owned_flow, at, start, &numbers);
+        return verdict == TCX_NEXT ? leave(skb, &flow) : verdict;
 }
 
 SEC("tp_btf/inet_sock_set_state")

@@ -63,8 +63,11 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
         }
     };
     let started = programs
-        .attach(&pins, (&options.interface, index), plan.beside_switch)
-        .map_err(cannot_load)
+        .set_clients(&plan.clients)
+        .and_then(|()| {
+            let place = (&options.interface[..], index);
+            programs.attach(&pins, place, plan.beside_switch).map_err(cannot_load)
+        })
         .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)));
     let reporting = started.and_then(|()| {
         let mut checks = Checks::new()?;
@@ -250,6 +253,7 @@ impl Agent<'_, '_> {
             // What was added goes again; if that fails too, the first error is the one to tell.
             let _ = self.keep_only(&new, &self.plan.vips.clone());
             let _ = self.programs.set_sessions(&self.plan.sessions);
+            let _ = self.programs.set_clients(&self.plan.clients);
             return Err(error);
         }
         let lines = self.plan.cluster.diff(&new.cluster);
@@ -267,6 +271,7 @@ impl Agent<'_, '_> {
         new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip, new.kind_of(*vip)))?;
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
         self.programs.set_sessions(&new.sessions)?;
+        self.programs.set_clients(&new.clients)?;
         self.programs.set_settings(settings)
     }
 

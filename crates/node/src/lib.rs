@@ -9,6 +9,7 @@
 
 mod addresses;
 mod agent;
+mod clients;
 mod closed;
 mod health;
 mod listeners;

@@ -8,6 +8,7 @@ use switchback_config::{Action, Cluster, Health, Node, Service};
 use switchback_runtime::Error;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
+use crate::clients::Clients;
 use crate::sessions::{self, PoolKey};
 
 /// A configuration, as one node sees it.
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) listeners: Vec<PoolListener>,
     /// What it does about the cookies of its pools.
     pub(crate) sessions: BTreeMap<PoolKey, sb_persistence>,
+    /// Which clients it introduces itself to.
+    pub(crate) clients: Clients,
 }
 
 /// A place at which this node serves a pool.
@@ -80,6 +83,7 @@ impl Plan {
             switched,
             listeners,
             sessions,
+            clients: Clients::of(&cluster, index),
             cluster,
         })
     }

@@ -5,19 +5,18 @@
 //! program that uses them is attached. An attached program is replaced in place, so no packet passes without
 //! one.
 
+mod clients;
+
 use std::collections::BTreeMap;
-use std::fs;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
-use std::ptr::NonNull;
 
-use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, MapHandle, MapMut, OpenMapMut, OpenObject, Program};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
+use switchback_runtime::programs::{attach_tcx, attached, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::{
     NodeCounter, SB_FRAMING_LOST, address_bytes, address_from, bytes_of, read_from, sb_listening_switch,
@@ -257,69 +256,6 @@ fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
         place.copy_from_slice(cells);
     }
     Ok(open)
-}
-
-/// Makes the map the one that is pinned at `path`. A pinned map of another layout is given up.
-fn reuse(map: &mut OpenMapMut<'_>, path: &Path) -> Result<()> {
-    let Ok(pinned) = MapHandle::from_pinned_path(path) else { return Ok(()) };
-    let fits = pinned.map_type() == map.map_type()
-        && pinned.key_size() == map.key_size()
-        && pinned.value_size() == map.value_size()
-        && pinned.max_entries() == map.max_entries();
-    let doing = || format!("take over {}", path.display());
-    if fits {
-        return map.reuse_fd(pinned.as_fd()).doing(doing);
-    }
-    fs::remove_file(path).doing(doing)
-}
-
-fn pin(map: &mut MapMut<'_>, path: &Path) -> Result<()> {
-    if path.exists() {
-        return Ok(());
-    }
-    map.pin(path).doing(|| format!("pin {}", path.display()))
-}
-
-fn replace_pin(map: &mut MapMut<'_>, path: &Path) -> Result<()> {
-    // Mostly there is none.
-    let _ = fs::remove_file(path);
-    pin(map, path)
-}
-
-/// Pins a new link in place of an old one, which is detached by it.
-fn pin_link(mut link: Link, path: &Path) -> libbpf_rs::Result<Link> {
-    // Mostly there is none.
-    let _ = fs::remove_file(path);
-    link.pin(path)?;
-    Ok(link)
-}
-
-/// The pinned link, if it still is attached to this interface.
-fn attached(path: &Path, index: u32) -> Option<Link> {
-    let link = Link::open(path).ok()?;
-    match link.info().ok()?.info {
-        LinkTypeInfo::Tcx(tcx) if tcx.ifindex == index => Some(link),
-        _ => None,
-    }
-}
-
-/// libbpf-rs has no tcx yet.
-fn attach_tcx(program: &Program<'_>, index: u32) -> libbpf_rs::Result<Link> {
-    let options =
-        libbpf_sys::bpf_tcx_opts { sz: size_of::<libbpf_sys::bpf_tcx_opts>() as u64, ..Default::default() };
-    // SAFETY: the program is loaded, and `options` says its own size and outlives the call.
-    let link = unsafe {
-        libbpf_sys::bpf_program__attach_tcx(
-            program.as_libbpf_object().as_ptr(),
-            index.cast_signed(),
-            &raw const options,
-        )
-    };
-    match NonNull::new(link) {
-        // SAFETY: libbpf has just made this link, and nobody else has it.
-        Some(link) => Ok(unsafe { Link::from_ptr(link) }),
-        None => Err(std::io::Error::last_os_error().into()),
-    }
 }
 
 /// What a failed start says of the machine.

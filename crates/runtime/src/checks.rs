@@ -71,6 +71,13 @@ pub fn check_node(facts: &Facts, ports: &[u16]) -> Vec<Check> {
     checks
 }
 
+/// Everything a client that knows nodes needs.
+pub fn check_client(facts: &Facts) -> Vec<Check> {
+    let mut checks = capabilities(facts.capabilities);
+    checks.extend([bpffs(facts.bpffs), interface(facts)]);
+    checks
+}
+
 /// Bit numbers of linux/capability.h.
 const NET_ADMIN: u32 = 12;
 const NET_RAW: u32 = 13;

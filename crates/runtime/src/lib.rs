@@ -1,4 +1,4 @@
-//! What both daemons, the switch and the node agent, need from the machine they run on: [`checks`] before
+//! What the daemons, the switch, the node agent and the client shim, need from the machine they run on: [`checks`] before
 //! anything is attached, [`pins`] so that programs and state outlive a crash, a [`control`] socket,
 //! [`netlink`] for the few requests that no other interface of the kernel answers, and [`mod@interface`] for
 //! facts about network interfaces.
@@ -16,6 +16,7 @@ pub mod interface;
 pub mod listeners;
 pub mod netlink;
 pub mod pins;
+pub mod programs;
 mod signals;
 
 pub use checks::{Check, Finding, check_node, check_switch};

@@ -30,6 +30,8 @@ enum sb_op {
         SB_OP_CONFIRM =
             6, /* how far have you come? With data: as FORWARD, unless the node has all up to its end */
         SB_OP_HELLO = 7, /* here is a switch that wants REPORTs; no flow, no data */
+        /* Client to node, under the client's own key; see struct sb_introduction. */
+        SB_OP_DIRECT = 8, /* one more packet of a flow that the node owns */
         /* Node to switch. */
         SB_OP_ADOPTED = 16,
         SB_OP_REFUSED = 17,   /* carries the refused packet and a reason */
@@ -40,6 +42,10 @@ enum sb_op {
         SB_OP_CONFIRMED = 22, /* `next` is up to where the node has all data */
         SB_OP_REPORT = 23,    /* how a listener of the node is doing; see struct sb_option */
         SB_OP_SIZED = 24, /* `detail` is how many bytes the response to a request for `session.path` had */
+        /* Node to client, under the client's own key. */
+        SB_OP_HEARD = 25,    /* a DIRECT that asked has arrived */
+        SB_OP_GONE = 26,     /* a DIRECT has arrived, but the flow is not here */
+        SB_OP_TUNNELED = 27, /* a packet of the flow's server */
 };
 
 enum sb_reason {
@@ -89,6 +95,8 @@ enum sb_reason {
  * away before it answers, the client is not to know: another node answers.
  */
 #define SB_FLAG_AGAIN 0x80
+/* DIRECT: the client wants to know whether it arrives. */
+#define SB_FLAG_ASK 0x10
 
 /*
  * A session, as far as switches and nodes speak of it: which pool's it is, and which of the pool's nodes has it. Both are
@@ -126,6 +134,9 @@ struct sb_geneve {
  *   mss       share of the machine's CPU time in use, in thousandths
  *   TCP seq   time to first byte in microseconds, a mean of the last period; 0: no request began to be answered
  *   TCP ack   flows that this node has
+ *
+ * A DIRECT by IPv4 says in `origin` and `requests` which address and port its client has in its own eyes: behind a NAT
+ * they are not those of the flow. The answer repeats them. Its other fields, and those of TUNNELED, are 0.
  */
 struct sb_option {
         __be16 opt_class;
@@ -192,12 +203,51 @@ struct sb_shim {
         struct sb_option option;
 };
 
-/* --- SYN cookies ------------------------------------------------------------------------------------------------ */
+/* --- clients that know nodes ------------------------------------------------------------------------------------ */
 
 struct sb_key {
         __u64 k0;
         __u64 k1;
 };
+
+/* The message under each half of a client's key, whose number is 0 or 1: SipHash-2-4 with the cluster's key for clients. */
+struct sb_client_key_input {
+        __u8 client[16]; /* its address as the cluster sees it */
+        __u64 half;      /* little endian */
+};
+
+/* Experimental, RFC 4727; the identifier behind it is ours, RFC 6994. */
+#define SB_TCPOPT_EXPERIMENT 253
+#define SB_INTRODUCTION_ID   0x5bc1
+
+/*
+ * How a node introduces itself to a client: the one TCP option of a packet from the VIP that has the flags ACK and no
+ * data. To a client without a shim it is an acknowledgment of nothing new with an unknown option.
+ */
+struct sb_introduction {
+        __u8 kind;     /* SB_TCPOPT_EXPERIMENT */
+        __u8 length;   /* of all of it: the longest list of options that TCP has */
+        __be16 id;     /* SB_INTRODUCTION_ID */
+        __u8 node[16]; /* where DIRECT packets go */
+        __be32 next;   /* sequence number up to which the client's data may go there */
+        __u8 tag[8];   /* SipHash-2-4 of struct sb_introduction_input under the client's key, little endian */
+        __be32 client; /* as the node sees it, by IPv4; else 0 */
+        __be16 client_port;
+        __u8 wscale; /* the client's */
+        __u8 reserved;
+};
+
+struct sb_introduction_input {
+        __u8 node[16];
+        struct sb_flow flow; /* as the cluster sees it */
+        __be32 seq;          /* of the packet */
+        __be32 ack;
+        __be32 next;
+        __u8 wscale;
+        __u8 reserved[3];
+};
+
+/* --- SYN cookies ------------------------------------------------------------------------------------------------ */
 
 /* The message under a cookie: what the client's first packets repeat, plus what the handshake settled. */
 struct sb_cookie_input {
@@ -496,7 +546,7 @@ struct sb_owned {
         __u8 again;     /* SB_FLAG_AGAIN holds for it, and it has not been acknowledged */
         __u8 keeps;     /* the connection goes on after it, as far as client and server have said */
         __u8 hooked;    /* enum sb_hook */
-        __u8 reserved[3];
+        __u8 reserved;
         __be16 path;        /* of the last request: sb_session.path */
         __u16 path_request; /* the number of that request */
         __u32 began;        /* sequence number of the response's first byte */
@@ -519,11 +569,73 @@ enum sb_hook {
         SB_HOOK_DONE = 3,   /* one has, and the next packet takes the socket out again */
 };
 
+/* What a node has to do with clients that run the shim. */
+struct sb_node_clients {
+        struct sb_key sign; /* of the cluster, for clients */
+        struct sb_key accept;
+        __u32 tunnel; /* responses to them go in a tunnel */
+        __u32 reserved;
+};
+
+/* A network, as a trie of longest prefixes wants it. */
+struct sb_network {
+        __u32 prefix_len; /* of the 16 bytes, in bits */
+        __u8 address[16];
+};
+
 /* One flow whose socket is gone, from the node's program to its agent. */
 struct sb_closed {
         struct sb_flow flow;
         __u32 reserved;
         struct sb_owned owned;
+};
+
+/* --- maps of a client ------------------------------------------------------------------------------------------- */
+
+struct sb_client_settings {
+        __u32 thin_acks; /* so many ACKs in a row may be left out */
+        __u32 firewall;  /* something on the way to the services follows connections */
+};
+
+/* The keys of one address of this client; one of zeroes is none. */
+struct sb_client_keys {
+        struct sb_key sign;
+        struct sb_key accept;
+};
+
+enum sb_direct_state {
+        SB_DIRECT_ON = 0,  /* packets go to the node */
+        SB_DIRECT_OFF = 1, /* they go to the switch, until a node introduces itself */
+};
+
+/* A flow of which a node has introduced itself; the key is the flow as this machine sees it. */
+struct sb_direct_flow {
+        __u64 asked_ns; /* when the first of `asks` was sent */
+        __u64 last_ns;  /* when the last ASK was */
+        __u8 node[16];
+        __u8 client[16]; /* as the cluster sees it */
+        __be16 client_port;
+        __u8 state;     /* enum sb_direct_state */
+        __u8 asks;      /* without an answer since the last one */
+        __u32 next;     /* up to here data may go to the node */
+        __u32 sent;     /* and up to here it has been sent once */
+        __u32 acked;    /* the last ACK number that went out */
+        __u32 left_out; /* and the last that did not */
+        __u32 in_order; /* the server's data has come without a gap up to here */
+        __u32 highest;  /* and up to here with gaps; a FIN leaves one behind it */
+        __u32 thinned;  /* ACKs that have been left out in a row */
+        __u32 edge;     /* of the last window that went to the switch */
+        __u8 watched;   /* something on the way there follows the connection */
+        __u8 wscale;    /* the client's */
+        __u8 reserved[2];
+};
+
+/* What this client has with a node, whose address is the key. */
+struct sb_direct_node {
+        __u64 introductions;
+        __u64 packets;   /* sent to it directly */
+        __u64 fallbacks; /* flows that went back to the switch because it did not answer */
+        __u64 avoid_ns;  /* until then it gets none */
 };
 
 /* --- counters: one list each; C, Rust, the CLI and the docs iterate it -------------------------------------------- */
@@ -593,11 +705,39 @@ struct sb_closed {
         X(COOKIE_REWRITTEN, "session cookies whose names were rewritten")                                    \
         X(COOKIE_INSERTED, "session cookies inserted")                                                       \
         X(COOKIE_WAITED, "packets sent again because a cookie's name was not all in them")                   \
-        X(COOKIE_MISSED, "session cookies left as the server set them, or not inserted")
+        X(COOKIE_MISSED, "session cookies left as the server set them, or not inserted")                     \
+        X(INTRODUCED, "introductions sent to clients")                                                       \
+        X(DIRECT, "packets that came from clients directly")                                                 \
+        X(HEARD, "clients told that what they sent directly has arrived")                                    \
+        X(GONE, "clients told that a flow is not here")                                                      \
+        X(TUNNELED, "packets sent to clients in a tunnel")                                                   \
+        X(DROP_CLIENT, "dropped: direct packet of another client's flow")                                    \
+        X(DROP_BEYOND, "dropped: direct packet with data of a request that the switch has not read")
+
+#define SB_CLIENT_COUNTERS(X)                                                                                \
+        X(INTRODUCED, "introductions of nodes")                                                              \
+        X(INTRODUCED_LATE, "introductions for a request that is over")                                       \
+        X(AVOIDED, "introductions of nodes that have not answered lately")                                   \
+        X(DIRECT, "packets sent to a node directly")                                                         \
+        X(ASKED, "of these, packets that asked the node for an answer")                                      \
+        X(HEARD, "answers of nodes")                                                                         \
+        X(AGAIN, "data that is sent again, left to the switch")                                              \
+        X(SHOWN, "packets left to the switch so that what is on the way there sees them")                    \
+        X(BEYOND, "flows left to the switch because their next request begins")                              \
+        X(FALLBACK, "flows left to the switch because their node does not answer")                           \
+        X(GONE, "flows left to the switch because their node does not have them any more")                   \
+        X(TUNNELED, "packets of servers taken out of their tunnel")                                          \
+        X(THINNED, "acknowledgments left out")                                                               \
+        X(DROP_TAG, "dropped: introduction or packet of a node with a wrong tag")                            \
+        X(DROP_MALFORMED, "dropped: packet of a node that makes no sense")                                   \
+        X(DROP_FOREIGN, "dropped: packet in a tunnel that is not from a service")                            \
+        X(DROP_ROOM, "dropped: the kernel would not make room for the headers")
 
 #define SB_ENUM_SWITCH(name, help) SB_SWITCH_##name,
 #define SB_ENUM_NODE(name, help)   SB_NODE_##name,
+#define SB_ENUM_CLIENT(name, help) SB_CLIENT_##name,
 enum sb_switch_counter { SB_SWITCH_COUNTERS(SB_ENUM_SWITCH) SB_SWITCH_COUNTERS_LEN };
 enum sb_node_counter { SB_NODE_COUNTERS(SB_ENUM_NODE) SB_NODE_COUNTERS_LEN };
+enum sb_client_counter { SB_CLIENT_COUNTERS(SB_ENUM_CLIENT) SB_CLIENT_COUNTERS_LEN };
 
 #endif

@@ -16,11 +16,14 @@ pub const SB_FLAG_BODY: u32 = 64;
 pub const SB_FLAG_AHEAD: u32 = 32;
 pub const SB_FLAG_LAST: u32 = 32;
 pub const SB_FLAG_AGAIN: u32 = 128;
+pub const SB_FLAG_ASK: u32 = 16;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_SECOND_TYPE: u32 = 2;
 pub const SB_SECOND_USED: u32 = 3;
 pub const SB_TAGGED_LEN: u32 = 28;
+pub const SB_TCPOPT_EXPERIMENT: u32 = 253;
+pub const SB_INTRODUCTION_ID: u32 = 23489;
 pub const SB_FRAMING_NONE: u32 = 0;
 pub const SB_FRAMING_HEAD: u32 = 1;
 pub const SB_FRAMING_CHUNK: u32 = 2;
@@ -80,6 +83,7 @@ pub enum sb_op {
     SB_OP_ICMP = 5,
     SB_OP_CONFIRM = 6,
     SB_OP_HELLO = 7,
+    SB_OP_DIRECT = 8,
     SB_OP_ADOPTED = 16,
     SB_OP_REFUSED = 17,
     SB_OP_RELEASED = 18,
@@ -89,6 +93,9 @@ pub enum sb_op {
     SB_OP_CONFIRMED = 22,
     SB_OP_REPORT = 23,
     SB_OP_SIZED = 24,
+    SB_OP_HEARD = 25,
+    SB_OP_GONE = 26,
+    SB_OP_TUNNELED = 27,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -180,6 +187,37 @@ pub struct sb_shim {
 pub struct sb_key {
     pub k0: __u64,
     pub k1: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_client_key_input {
+    pub client: [__u8; 16usize],
+    pub half: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_introduction {
+    pub kind: __u8,
+    pub length: __u8,
+    pub id: __be16,
+    pub node: [__u8; 16usize],
+    pub next: __be32,
+    pub tag: [__u8; 8usize],
+    pub client: __be32,
+    pub client_port: __be16,
+    pub wscale: __u8,
+    pub reserved: __u8,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_introduction_input {
+    pub node: [__u8; 16usize],
+    pub flow: sb_flow,
+    pub seq: __be32,
+    pub ack: __be32,
+    pub next: __be32,
+    pub wscale: __u8,
+    pub reserved: [__u8; 3usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -407,7 +445,7 @@ pub struct sb_owned {
     pub again: __u8,
     pub keeps: __u8,
     pub hooked: __u8,
-    pub reserved: [__u8; 3usize],
+    pub reserved: __u8,
     pub path: __be16,
     pub path_request: __u16,
     pub began: __u32,
@@ -431,10 +469,72 @@ pub enum sb_hook {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_node_clients {
+    pub sign: sb_key,
+    pub accept: sb_key,
+    pub tunnel: __u32,
+    pub reserved: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_network {
+    pub prefix_len: __u32,
+    pub address: [__u8; 16usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_closed {
     pub flow: sb_flow,
     pub reserved: __u32,
     pub owned: sb_owned,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_client_settings {
+    pub thin_acks: __u32,
+    pub firewall: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_client_keys {
+    pub sign: sb_key,
+    pub accept: sb_key,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_direct_state {
+    SB_DIRECT_ON = 0,
+    SB_DIRECT_OFF = 1,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_direct_flow {
+    pub asked_ns: __u64,
+    pub last_ns: __u64,
+    pub node: [__u8; 16usize],
+    pub client: [__u8; 16usize],
+    pub client_port: __be16,
+    pub state: __u8,
+    pub asks: __u8,
+    pub next: __u32,
+    pub sent: __u32,
+    pub acked: __u32,
+    pub left_out: __u32,
+    pub in_order: __u32,
+    pub highest: __u32,
+    pub thinned: __u32,
+    pub edge: __u32,
+    pub watched: __u8,
+    pub wscale: __u8,
+    pub reserved: [__u8; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_direct_node {
+    pub introductions: __u64,
+    pub packets: __u64,
+    pub fallbacks: __u64,
+    pub avoid_ns: __u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -664,10 +764,24 @@ pub enum NodeCounter {
     CookieWaited,
     #[doc = "session cookies left as the server set them, or not inserted"]
     CookieMissed,
+    #[doc = "introductions sent to clients"]
+    Introduced,
+    #[doc = "packets that came from clients directly"]
+    Direct,
+    #[doc = "clients told that what they sent directly has arrived"]
+    Heard,
+    #[doc = "clients told that a flow is not here"]
+    Gone,
+    #[doc = "packets sent to clients in a tunnel"]
+    Tunneled,
+    #[doc = "dropped: direct packet of another client's flow"]
+    DropClient,
+    #[doc = "dropped: direct packet with data of a request that the switch has not read"]
+    DropBeyond,
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 37] = [
+    pub const ALL: [NodeCounter; 44] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -705,6 +819,13 @@ impl NodeCounter {
         NodeCounter::CookieInserted,
         NodeCounter::CookieWaited,
         NodeCounter::CookieMissed,
+        NodeCounter::Introduced,
+        NodeCounter::Direct,
+        NodeCounter::Heard,
+        NodeCounter::Gone,
+        NodeCounter::Tunneled,
+        NodeCounter::DropClient,
+        NodeCounter::DropBeyond,
     ];
 
     pub fn name(self) -> &'static str {
@@ -746,6 +867,13 @@ impl NodeCounter {
             NodeCounter::CookieInserted => "cookie_inserted",
             NodeCounter::CookieWaited => "cookie_waited",
             NodeCounter::CookieMissed => "cookie_missed",
+            NodeCounter::Introduced => "introduced",
+            NodeCounter::Direct => "direct",
+            NodeCounter::Heard => "heard",
+            NodeCounter::Gone => "gone",
+            NodeCounter::Tunneled => "tunneled",
+            NodeCounter::DropClient => "drop_client",
+            NodeCounter::DropBeyond => "drop_beyond",
         }
     }
 
@@ -788,6 +916,118 @@ impl NodeCounter {
             NodeCounter::CookieInserted => "session cookies inserted",
             NodeCounter::CookieWaited => "packets sent again because a cookie's name was not all in them",
             NodeCounter::CookieMissed => "session cookies left as the server set them, or not inserted",
+            NodeCounter::Introduced => "introductions sent to clients",
+            NodeCounter::Direct => "packets that came from clients directly",
+            NodeCounter::Heard => "clients told that what they sent directly has arrived",
+            NodeCounter::Gone => "clients told that a flow is not here",
+            NodeCounter::Tunneled => "packets sent to clients in a tunnel",
+            NodeCounter::DropClient => "dropped: direct packet of another client's flow",
+            NodeCounter::DropBeyond => "dropped: direct packet with data of a request that the switch has not read",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ClientCounter {
+    #[doc = "introductions of nodes"]
+    Introduced,
+    #[doc = "introductions for a request that is over"]
+    IntroducedLate,
+    #[doc = "introductions of nodes that have not answered lately"]
+    Avoided,
+    #[doc = "packets sent to a node directly"]
+    Direct,
+    #[doc = "of these, packets that asked the node for an answer"]
+    Asked,
+    #[doc = "answers of nodes"]
+    Heard,
+    #[doc = "data that is sent again, left to the switch"]
+    Again,
+    #[doc = "packets left to the switch so that what is on the way there sees them"]
+    Shown,
+    #[doc = "flows left to the switch because their next request begins"]
+    Beyond,
+    #[doc = "flows left to the switch because their node does not answer"]
+    Fallback,
+    #[doc = "flows left to the switch because their node does not have them any more"]
+    Gone,
+    #[doc = "packets of servers taken out of their tunnel"]
+    Tunneled,
+    #[doc = "acknowledgments left out"]
+    Thinned,
+    #[doc = "dropped: introduction or packet of a node with a wrong tag"]
+    DropTag,
+    #[doc = "dropped: packet of a node that makes no sense"]
+    DropMalformed,
+    #[doc = "dropped: packet in a tunnel that is not from a service"]
+    DropForeign,
+    #[doc = "dropped: the kernel would not make room for the headers"]
+    DropRoom,
+}
+
+impl ClientCounter {
+    pub const ALL: [ClientCounter; 17] = [
+        ClientCounter::Introduced,
+        ClientCounter::IntroducedLate,
+        ClientCounter::Avoided,
+        ClientCounter::Direct,
+        ClientCounter::Asked,
+        ClientCounter::Heard,
+        ClientCounter::Again,
+        ClientCounter::Shown,
+        ClientCounter::Beyond,
+        ClientCounter::Fallback,
+        ClientCounter::Gone,
+        ClientCounter::Tunneled,
+        ClientCounter::Thinned,
+        ClientCounter::DropTag,
+        ClientCounter::DropMalformed,
+        ClientCounter::DropForeign,
+        ClientCounter::DropRoom,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ClientCounter::Introduced => "introduced",
+            ClientCounter::IntroducedLate => "introduced_late",
+            ClientCounter::Avoided => "avoided",
+            ClientCounter::Direct => "direct",
+            ClientCounter::Asked => "asked",
+            ClientCounter::Heard => "heard",
+            ClientCounter::Again => "again",
+            ClientCounter::Shown => "shown",
+            ClientCounter::Beyond => "beyond",
+            ClientCounter::Fallback => "fallback",
+            ClientCounter::Gone => "gone",
+            ClientCounter::Tunneled => "tunneled",
+            ClientCounter::Thinned => "thinned",
+            ClientCounter::DropTag => "drop_tag",
+            ClientCounter::DropMalformed => "drop_malformed",
+            ClientCounter::DropForeign => "drop_foreign",
+            ClientCounter::DropRoom => "drop_room",
+        }
+    }
+
+    pub fn help(self) -> &'static str {
+        match self {
+            ClientCounter::Introduced => "introductions of nodes",
+            ClientCounter::IntroducedLate => "introductions for a request that is over",
+            ClientCounter::Avoided => "introductions of nodes that have not answered lately",
+            ClientCounter::Direct => "packets sent to a node directly",
+            ClientCounter::Asked => "of these, packets that asked the node for an answer",
+            ClientCounter::Heard => "answers of nodes",
+            ClientCounter::Again => "data that is sent again, left to the switch",
+            ClientCounter::Shown => "packets left to the switch so that what is on the way there sees them",
+            ClientCounter::Beyond => "flows left to the switch because their next request begins",
+            ClientCounter::Fallback => "flows left to the switch because their node does not answer",
+            ClientCounter::Gone => "flows left to the switch because their node does not have them any more",
+            ClientCounter::Tunneled => "packets of servers taken out of their tunnel",
+            ClientCounter::Thinned => "acknowledgments left out",
+            ClientCounter::DropTag => "dropped: introduction or packet of a node with a wrong tag",
+            ClientCounter::DropMalformed => "dropped: packet of a node that makes no sense",
+            ClientCounter::DropForeign => "dropped: packet in a tunnel that is not from a service",
+            ClientCounter::DropRoom => "dropped: the kernel would not make room for the headers",
         }
     }
 }

@@ -78,11 +78,11 @@ fn a_forward_of_an_ipv6_flow_over_ipv6() {
     assert_eq!(packet(true, true, sb_op::SB_OP_FORWARD), golden.concat());
 }
 
-/// LAST and ABORT are of different operations.
+/// LAST, ABORT and AHEAD are of different packets.
 #[test]
 fn flags_beside_what_the_handshake_settled() {
-    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_BODY, SB_FLAG_AGAIN];
-    assert_eq!(all, [0x10, 0x20, 0x20, 0x40, 0x80]);
+    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_AHEAD, SB_FLAG_BODY, SB_FLAG_AGAIN];
+    assert_eq!(all, [0x10, 0x20, 0x20, 0x20, 0x40, 0x80]);
     assert!(all.iter().all(|flag| flag & SB_SYN_ALL == 0));
 }
 
@@ -91,6 +91,25 @@ fn subkeys() {
     let (handoff, cookie) = (keys::handoff_key(&[0x42; 32]), keys::cookie_key(&[0x42; 32], 7));
     assert_eq!((handoff.k0, handoff.k1), (10_073_482_354_175_239_313, 8_654_608_291_962_919_434));
     assert_eq!((cookie.k0, cookie.k1), (16_729_728_489_537_767_525, 9_684_775_225_124_154_233));
+}
+
+#[test]
+fn an_introduction_over_ipv4_is_an_option_list_of_40_bytes() {
+    let key = keys::client_key(&keys::client_master_key(&[0x42; 32]), flow(false).client);
+    assert_eq!((key.k0, key.k1), (12_551_500_407_058_116_062, 13_031_664_633_878_775_337));
+    let node = "192.0.2.21".parse().unwrap();
+    let packet =
+        client::introduction(&key, node, &flow(false), (0x5566_7788, 0x1122_3344), 0x1122_4444, (0xffff, 9));
+    let golden = [
+        "450000500000400040064e0fc0000264c6336401", // from the VIP to the client: 80 bytes, DF, TTL 64, TCP
+        "00509c405566778811223344f010ffffe4240000", // ACK without data, 10 words of options
+        "fd285bc1",                                 // experiment, 40 bytes, ours
+        "00000000000000000000ffffc0000215",         // node
+        "11224444",                                 // next
+        "55bdcfa1005f2b6e",                         // tag
+        "c63364019c400900",                         // the client as the node sees it, its window scale 9
+    ];
+    assert_eq!(hex(&packet), golden.concat());
 }
 
 #[test]
@@ -108,7 +127,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
     assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
     assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<sb_framing>() + 2 * (4 * 4 + 4 + 4));
-    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4);
+    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4 + 4);
     assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 40 + 16 + 4 + 4);
     let owned = 16
         + 5 * 4
@@ -119,13 +138,25 @@ fn formats_have_no_padding() {
         + 6
         + 2 * 4
         + 4
+        + 2 * 2
+        + 4
         + size_of::<sb_cookies>();
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
-    assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 8 + 4 + 4);
+    assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 8 + 6 * 4);
     assert_eq!(size_of::<sb_load>(), 7 * 8);
     assert_eq!(size_of::<sb_listening_switch>(), 8);
     assert_eq!(size_of::<sb_adopting>(), 8 + 8);
+    assert_eq!(size_of::<sb_client_key_input>(), 16 + 8);
+    assert_eq!(size_of::<sb_introduction>(), 4 + 16 + 4 + 8 + 4 + 2 + 2);
+    assert_eq!(size_of::<sb_introduction_input>(), 16 + size_of::<sb_flow>() + 3 * 4 + 4);
+    assert_eq!(size_of::<sb_node_clients>(), 2 * 16 + 4 + 4);
+    assert_eq!(size_of::<sb_network>(), 4 + 16);
+    assert_eq!(size_of::<sb_client_settings>(), 4 + 4);
+    assert_eq!(size_of::<sb_client_keys>(), 2 * 16);
+    assert_eq!(size_of::<sb_direct_flow>(), 2 * 8 + 2 * 16 + 2 + 1 + 1 + 8 * 4 + 4);
+    assert_eq!(size_of::<sb_direct_node>(), 4 * 8);
+    assert_eq!(size_of::<sb_sized>(), 16 + 4 + 2 + 2);
     assert_eq!(size_of::<sb_closed>(), 36 + 4 + size_of::<sb_owned>());
 }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use hkdf::Hkdf;
 use sha2::Sha256;
+use siphasher::sip::SipHasher24;
 
-use crate::generated::sb_key;
+use crate::bytes_of;
+use crate::generated::{sb_client_key_input, sb_key};
 
 /// How long one key makes SYN cookies. A cookie is valid in its own epoch and the next: between 128 and 256 s.
 pub const COOKIE_EPOCH: Duration = Duration::from_secs(128);
@@ -31,6 +33,21 @@ pub fn cookie_key(cluster_key: &[u8; 32], epoch: u64) -> sb_key {
 /// The key under the codes and tags in cookies.
 pub fn session_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback session v1", 0)
+}
+
+/// The key from which those of clients are made.
+pub fn client_master_key(cluster_key: &[u8; 32]) -> sb_key {
+    derive(cluster_key, b"switchback client v1", 0)
+}
+
+/// The key of the client with this address, in its 16 bytes. A node makes it for each packet, so it takes one SipHash
+/// for each half; `sb_client_key()` in `bpf/direct.h` is the same.
+pub fn client_key(master: &sb_key, address: [u8; 16]) -> sb_key {
+    let half = |half: u64| {
+        let input = sb_client_key_input { client: address, half: half.to_le() };
+        SipHasher24::new_with_keys(master.k0, master.k1).hash(bytes_of(&input))
+    };
+    sb_key { k0: half(0), k1: half(1) }
 }
 
 fn derive(cluster_key: &[u8; 32], purpose: &[u8], epoch: u64) -> sb_key {
@@ -58,6 +75,17 @@ mod tests {
             for y in &keys[i + 1..] {
                 assert_ne!((x.k0, x.k1), (y.k0, y.k1));
             }
+        }
+    }
+
+    #[test]
+    fn each_client_has_a_key_of_its_own_in_each_cluster() {
+        let (a, b) = (client_master_key(&[1; 32]), client_master_key(&[2; 32]));
+        assert_ne!(a, handoff_key(&[1; 32]));
+        let keys = [client_key(&a, [1; 16]), client_key(&a, [2; 16]), client_key(&b, [1; 16])];
+        for (i, x) in keys.iter().enumerate() {
+            assert_ne!(x.k0, x.k1);
+            assert!(keys[i + 1..].iter().all(|y| x.k0 != y.k0 && x.k1 != y.k1));
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! `docs/wire-format.md` draws the packets and gives the receiver's rules.
 
+pub mod client;
 #[allow(missing_docs, non_camel_case_types, clippy::all)]
 #[rustfmt::skip]
 pub mod generated;

@@ -200,7 +200,7 @@ fn timestamp_option(timestamps: Option<(u32, u32)>) -> Vec<u8> {
 }
 
 /// `options` are whole words.
-fn build(
+pub(crate) fn build(
     flow: &sb_flow,
     from_client: bool,
     (seq, ack): (u32, u32),
@@ -236,7 +236,7 @@ fn build(
 }
 
 /// Sets the IP length and both checksums.
-fn seal(packet: &mut [u8], tcp: usize) {
+pub(crate) fn seal(packet: &mut [u8], tcp: usize) {
     let len = packet.len();
     packet[tcp + 16..tcp + 18].fill(0);
     let addresses = if tcp == 20 {

@@ -38,7 +38,16 @@ plain!(
     sb_second,
     sb_load,
     sb_listening_switch,
-    sb_adopting
+    sb_adopting,
+    sb_client_key_input,
+    sb_introduction,
+    sb_introduction_input,
+    sb_node_clients,
+    sb_network,
+    sb_client_settings,
+    sb_client_keys,
+    sb_direct_flow,
+    sb_direct_node
 );
 
 /// The value's memory.

@@ -2,6 +2,7 @@
 //! network namespace.
 
 mod bench;
+mod clients;
 mod cookies;
 mod counters;
 mod follow;

@@ -54,9 +54,11 @@ fn generate() -> String {
         .header(HEADER)
         .clang_arg("--target=x86_64-linux-gnu")
         .allowlist_item("(sb|SB)_.*")
-        .blocklist_item("SB_(SWITCH|NODE)_(COUNTERS_LEN)?.*")
-        .blocklist_type("sb_(switch|node)_counter")
-        .rustified_enum("sb_(op|reason|mode|record_kind|ownership|framing_action|session_mode|hook)")
+        .blocklist_item("SB_(SWITCH|NODE|CLIENT)_(COUNTERS_LEN)?.*")
+        .blocklist_type("sb_(switch|node|client)_counter")
+        .rustified_enum(
+            "sb_(op|reason|mode|record_kind|ownership|framing_action|session_mode|hook|direct_state)",
+        )
         .prepend_enum_name(false)
         .derive_default(true)
         .no_default("sb_persistence")
@@ -71,6 +73,7 @@ fn generate() -> String {
     made.push_str(&bindings.to_string());
     made.push_str(&counters(&header, "SB_SWITCH_COUNTERS", "SwitchCounter"));
     made.push_str(&counters(&header, "SB_NODE_COUNTERS", "NodeCounter"));
+    made.push_str(&counters(&header, "SB_CLIENT_COUNTERS", "ClientCounter"));
     made
 }
 

@@ -20,17 +20,19 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use switchback_runtime::netns_cookie;
+use switchback_runtime::programs::attach_tcx;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of, read_from,
-    sb_adopting, sb_flow, sb_key, sb_load, sb_node_settings, sb_owned, sb_persistence, sb_record,
-    sb_session_mode, sb_sized,
+    sb_adopting, sb_flow, sb_key, sb_load, sb_network, sb_node_clients, sb_node_settings, sb_owned,
+    sb_persistence, sb_record, sb_session_mode, sb_sized,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN};
 
+use crate::clients::Clients;
 use crate::machine::monotonic_ns;
-use crate::programs::{attach_tcx, open};
+use crate::programs::open;
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
 
@@ -48,6 +50,8 @@ pub const LINE: &[u8] = b"Set-Cookie: SB-web=ownTTTTTTTTTTT; Path=/\r\n";
 /// Only accepted.
 pub const ACCEPT: sb_key = sb_key { k0: 3, k1: 4 };
 pub const LOOPBACK: u32 = 1;
+/// From which the keys of clients are made.
+pub const MASTER: [sb_key; 2] = [sb_key { k0: 5, k1: 6 }, sb_key { k0: 7, k1: 8 }];
 
 pub fn address(text: &str) -> IpAddr {
     text.parse().expect("an address of these tests")
@@ -213,6 +217,19 @@ impl Bench {
         put(REWRITTEN, &entry);
         entry.mode = sb_session_mode::SB_SESSION_INSERT as u8;
         put(INSERTED, &sb_persistence { code: rewritten(INSERTED, OWN), ..entry });
+    }
+
+    /// Makes the flows' clients such as may know the node, or others only.
+    pub fn know_clients(&self, these: bool, tunnel: bool) {
+        let network = |prefix_len, text| sb_network { prefix_len, address: address_bytes(address(text)) };
+        let networks = if these {
+            vec![network(120, "198.51.100.0"), network(64, "2001:db8:1::")]
+        } else {
+            vec![network(120, "198.51.101.0")]
+        };
+        let master =
+            sb_node_clients { sign: MASTER[0], accept: MASTER[1], tunnel: tunnel.into(), reserved: 0 };
+        crate::programs::clients::set(&self.skel.maps, &Clients { master, networks }).unwrap();
     }
 
     /// Makes this the node's address.

@@ -10,6 +10,7 @@ use switchback_wire::session::Code;
 use switchback_wire::*;
 
 use super::bench::*;
+use super::clients;
 use super::frames::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -74,6 +75,21 @@ impl Flows<'_> {
         let packet = known.hand_over_here(known.option(SB_OP_RELEASE), b"");
         self.bench.ingress(&to_us(&packet), 0);
         self.bench.be(NODE[0]);
+    }
+
+    /// One by IPv4, as the node's address is.
+    fn of_ipv4(&mut self) -> Known {
+        let known = self.next();
+        Known { flow: flow(false, self.port, PORT), ..known }
+    }
+
+    /// What the client of a flow sends to the node, if clients of its network may know that.
+    fn say_directly(&mut self, may: bool, more: u32, data: &[u8]) {
+        let known = clients::open(self.bench, false, self.port + 1);
+        self.port += 1;
+        self.bench.know_clients(may, false);
+        let packet = clients::direct(&known, &clients::key_of(&known), more, flags::ACK, data);
+        self.bench.ingress(&to_us(&packet), 0);
     }
 
     fn say_of_answered(&mut self, op: sb_op, more: u32, data: &[u8]) {
@@ -251,6 +267,25 @@ impl Flows<'_> {
                 owned.cookies.rewritten = changed;
                 self.leave(&known, &owned, b"HTTP/1.1 200 OK\r\nSet-Cookie: LONGNAMESID=1\r\n");
             }
+            Introduced => {
+                bench.know_clients(true, false);
+                self.of_ipv4().adopt(bench);
+            }
+            Direct => self.say_directly(true, 0, b""),
+            Heard => self.say_directly(true, SB_FLAG_ASK, b""),
+            Gone => {
+                let known = self.of_ipv4();
+                bench.know_clients(true, false);
+                let packet = clients::direct(&known, &clients::key_of(&known), 0, flags::ACK, b"");
+                bench.ingress(&to_us(&packet), 0);
+            }
+            Tunneled => {
+                let known = self.of_ipv4();
+                bench.know_clients(true, true);
+                self.leave(&known, &known.owned(), b"");
+            }
+            DropClient => self.say_directly(false, 0, b""),
+            DropBeyond => self.say_directly(true, 0, b"x"),
             CookieInserted => {
                 let mut known = self.next();
                 known.adopt_in_session(bench, INSERTED);

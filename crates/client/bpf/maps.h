@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+#ifndef CLIENT_MAPS_H
+#define CLIENT_MAPS_H
+
+/* The VIPs whose nodes are believed. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(max_entries, 256);
+        __type(key, struct sb_endpoint);
+        __type(value, __u32);
+} services SEC(".maps");
+
+/* By an address of this client, as the cluster sees it. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(max_entries, 64);
+        __type(key, __u8[16]);
+        __type(value, struct sb_client_keys);
+} keys SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_client_settings);
+} settings SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct sb_direct_flow);
+} flows SEC(".maps");
+
+/* Flows whose server sends through a tunnel: without the programs they are cut off. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, __u32);
+} tunneled SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 1024);
+        __type(key, __u8[16]);
+        __type(value, struct sb_direct_node);
+} nodes SEC(".maps");
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, SB_CLIENT_COUNTERS_LEN);
+        __type(key, __u32);
+        __type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 counter)
+{
+        __u64 *value = bpf_map_lookup_elem(&counters, &counter);
+
+        if (value)
+                (*value)++;
+}
+
+static __always_inline int drop(__u32 counter)
+{
+        count(counter);
+        return TCX_DROP;
+}
+
+/* Counted, and the packet goes on as without the programs. */
+static __always_inline int leave_alone(__u32 counter)
+{
+        count(counter);
+        return TCX_NEXT;
+}
+
+#endif

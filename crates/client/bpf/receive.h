@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What nodes say: introductions in packets of a VIP, and packets in a tunnel. */
+#ifndef CLIENT_RECEIVE_H
+#define CLIENT_RECEIVE_H
+
+static __noinline int read_introduction(struct __sk_buff *skb, const struct packet *p,
+                                        struct sb_introduction *option)
+{
+        if (p->flags != SB_TCP_ACK || p->payload || p->tcp_len != sizeof(struct tcphdr) + sizeof(*option) ||
+            bpf_skb_load_bytes(skb, p->tcp + sizeof(struct tcphdr), option, sizeof(*option)))
+                return 0;
+        return option->kind == SB_TCPOPT_EXPERIMENT && option->id == bpf_htons(SB_INTRODUCTION_ID) &&
+               option->length == sizeof(*option);
+}
+
+/* Whether the node is what it says. `flow` is as the cluster sees it. */
+static __noinline int is_introduced(const struct packet *p, const struct sb_introduction *option,
+                                    const struct sb_flow *flow)
+{
+        struct sb_client_keys *own = bpf_map_lookup_elem(&keys, flow->client);
+        struct sb_introduction_input input = {};
+        __u64 tag;
+
+        if (!own)
+                return 0;
+        sb_copy_v6(input.node, option->node);
+        input.flow = *flow;
+        input.seq = bpf_htonl(p->seq);
+        input.ack = bpf_htonl(p->ack);
+        input.next = option->next;
+        input.wscale = option->wscale;
+        __builtin_memcpy(&tag, option->tag, sizeof(tag));
+        if (sb_introduction_tag(&own->sign, &input) == tag)
+                return 1;
+        return (own->accept.k0 | own->accept.k1) != 0 && sb_introduction_tag(&own->accept, &input) == tag;
+}
+
+/* What is known of the node; less than zero if it is not to be spoken to now. */
+static __noinline int meet_node(const __u8 address[16])
+{
+        struct sb_direct_node fresh = {}, *node;
+
+        node = bpf_map_lookup_elem(&nodes, address);
+        if (!node) {
+                bpf_map_update_elem(&nodes, address, &fresh, BPF_NOEXIST);
+                node = bpf_map_lookup_elem(&nodes, address);
+        }
+        if (!node || bpf_ktime_get_ns() < node->avoid_ns)
+                return -1;
+        node->introductions++;
+        return 0;
+}
+
+/* The introduction says nothing that the flow's entry does not know but, perhaps, a later mark. */
+static __always_inline int is_known(const struct sb_direct_flow *flow, const struct sb_introduction *option,
+                                    const struct sb_flow *cluster)
+{
+        return flow && flow->state == SB_DIRECT_ON && is_same(flow->node, option->node) &&
+               is_same(flow->client, cluster->client) && flow->client_port == cluster->client_port;
+}
+
+/* Behind a NAT, or a firewall. */
+static __always_inline int is_watched(const struct packet *p, const struct sb_flow *cluster)
+{
+        __u32 zero = 0;
+        struct sb_client_settings *s = bpf_map_lookup_elem(&settings, &zero);
+
+        return (s && s->firewall) || !is_same(p->flow.client, cluster->client) ||
+               p->flow.client_port != cluster->client_port;
+}
+
+/* From here on the flow's packets go to the node. Before the request nothing is known to have been sent. */
+static __noinline int begin(const struct packet *p, const struct sb_introduction *option,
+                            const struct sb_flow *cluster, __u32 sent)
+{
+        struct sb_direct_flow flow = {
+            .client_port = cluster->client_port,
+            .state = SB_DIRECT_ON,
+            .next = bpf_ntohl(option->next),
+            .sent = sent,
+            .acked = p->seq,
+            .left_out = p->seq,
+            .in_order = p->seq,
+            .highest = p->seq,
+            .edge = p->seq,
+            .watched = is_watched(p, cluster),
+            .wscale = option->wscale,
+        };
+
+        sb_copy_v6(flow.node, option->node);
+        sb_copy_v6(flow.client, cluster->client);
+        return bpf_map_update_elem(&flows, &p->flow, &flow, BPF_ANY);
+}
+
+/* A node says that it has the flow. The packet says nothing else, and ends here. */
+__noinline int on_introduction(const struct packet *p, const struct sb_introduction *option)
+{
+        struct sb_direct_flow *flow;
+        struct sb_flow cluster;
+        __u32 sent;
+
+        if (!p || !option)
+                return TCX_DROP;
+        cluster = p->flow;
+        if (p->v4) {
+                sb_map_v4(cluster.client, option->client);
+                cluster.client_port = option->client_port;
+        }
+        if (!is_introduced(p, option, &cluster))
+                return drop(SB_CLIENT_DROP_TAG);
+        if (sb_is_v4(option->node) != p->v4)
+                return drop(SB_CLIENT_DROP_MALFORMED);
+        flow = bpf_map_lookup_elem(&flows, &p->flow);
+        /* The request's first byte has been sent: so has been all that begins with it. */
+        sent = p->ack + 1;
+        if (flow && is_after(flow->sent, sent))
+                sent = flow->sent;
+        if (flow && is_after(flow->sent, bpf_ntohl(option->next)))
+                return drop(SB_CLIENT_INTRODUCED_LATE);
+        if (meet_node(option->node))
+                return drop(SB_CLIENT_AVOIDED);
+        if (is_known(flow, option, &cluster))
+                flow->next = bpf_ntohl(option->next);
+        else
+                begin(p, option, &cluster, sent);
+        return drop(SB_CLIENT_INTRODUCED);
+}
+
+/* A packet between UDP ports of which one is ours, with an option of ours. */
+struct said {
+        struct packet inner;
+        __u8 sender[16];
+        struct sb_option option;
+        __u16 outer_len;
+};
+
+enum read_result {
+        READ_OTHER, /* none of our business */
+        READ_SAID,
+        READ_MALFORMED,
+};
+
+static __always_inline int is_from_node(__u8 op)
+{
+        return op == SB_OP_HEARD || op == SB_OP_GONE || op == SB_OP_TUNNELED;
+}
+
+static __noinline enum read_result read_said(struct __sk_buff *skb, struct said *said)
+{
+        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        struct ethhdr *eth = data;
+        struct sb_shim *shim;
+        __u8 next_header;
+
+        if (skb->protocol == bpf_htons(ETH_P_IP)) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                if ((void *)(ip + 1) > end || ip->ihl != 5)
+                        return READ_OTHER;
+                sb_map_v4(said->sender, ip->saddr);
+                said->outer_len = sizeof(*ip);
+                next_header = ip->protocol;
+        } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                if ((void *)(ip + 1) > end)
+                        return READ_OTHER;
+                sb_copy_v6(said->sender, &ip->saddr);
+                said->outer_len = sizeof(*ip);
+                next_header = ip->nexthdr;
+        } else {
+                return READ_OTHER;
+        }
+        shim = sb_at(data, sizeof(*eth) + said->outer_len);
+        if (next_header != IPPROTO_UDP || (void *)(shim + 1) > end ||
+            (shim->source != bpf_htons(SB_GENEVE_PORT) && shim->dest != bpf_htons(SB_GENEVE_PORT)) ||
+            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 ||
+            shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
+            shim->option.length != (sizeof(struct sb_option) - 4) / 4 || !is_from_node(shim->option.op))
+                return READ_OTHER;
+        said->option = shim->option;
+        return read_packet(skb, &said->inner, sizeof(*eth) + said->outer_len + sizeof(*shim),
+                           shim->geneve.protocol, said->option.op == SB_OP_TUNNELED ? IN : OUT)
+                   ? READ_MALFORMED
+                   : READ_SAID;
+}
+
+static __noinline int is_signed(const struct said *said)
+{
+        struct sb_client_keys *own = bpf_map_lookup_elem(&keys, said->inner.flow.client);
+        struct sb_tag_input input = {};
+
+        if (!own)
+                return 0;
+        sb_client_tag_input(&input, said->sender, &said->inner.flow, &said->option);
+        return sb_tag_valid(&own->sign, &own->accept, &input, &said->option);
+}
+
+/* The answer to a DIRECT. By IPv4 the option says which flow this is in the eyes of this machine. */
+static __noinline int on_answer(const struct said *said)
+{
+        struct sb_flow local = said->inner.flow;
+        struct sb_direct_flow *flow;
+
+        if (said->inner.v4) {
+                sb_map_v4(local.client, said->option.origin);
+                local.client_port = said->option.requests;
+        }
+        flow = bpf_map_lookup_elem(&flows, &local);
+        if (flow && is_same(flow->node, said->sender)) {
+                if (said->option.op == SB_OP_HEARD)
+                        flow->asks = 0;
+                else
+                        flow->state = SB_DIRECT_OFF;
+        }
+        return drop(said->option.op == SB_OP_HEARD ? SB_CLIENT_HEARD : SB_CLIENT_GONE);
+}
+
+/* linux/bpf.h of some distributions lacks them: the inner packet may be of the other family. */
+#define DECAP_L3_IPV4 (1ULL << 7)
+#define DECAP_L3_IPV6 (1ULL << 8)
+
+/* A packet of the server. The kernel gets it as if it had come without a tunnel. */
+static __noinline int on_tunneled(struct __sk_buff *skb, struct said *said)
+{
+        __s32 shrink = -(__s32)(said->outer_len + sizeof(struct sb_shim));
+        __u32 one = 1;
+
+        if (!is_service(&said->inner.flow))
+                return drop(SB_CLIENT_DROP_FOREIGN);
+        if (sb_is_v4(said->sender) != said->inner.v4 ||
+            bpf_skb_adjust_room(skb, shrink, BPF_ADJ_ROOM_MAC,
+                                BPF_F_ADJ_ROOM_FIXED_GSO | (said->inner.v4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6)))
+                return drop(SB_CLIENT_DROP_MALFORMED);
+        count(SB_CLIENT_TUNNELED);
+        said->inner.start += shrink;
+        said->inner.tcp += shrink;
+        if (!bpf_map_lookup_elem(&tunneled, &said->inner.flow))
+                bpf_map_update_elem(&tunneled, &said->inner.flow, &one, BPF_ANY);
+        return TCX_NEXT;
+}
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What goes to a node directly, and what to the switch. */
+#ifndef CLIENT_SEND_H
+#define CLIENT_SEND_H
+
+/* A node that has been asked twice and has not answered for so long is not reached. */
+#define PATIENCE_NS 200000000ULL
+#define ASKS        2
+/* So often a node is asked again, with an answer and without. */
+#define ASK_NS       250000000ULL
+#define ASK_AGAIN_NS 50000000ULL
+/* For so long a node that is not reached gets no flows. */
+#define AVOID_NS 5000000000ULL
+
+/* From here on the flow's packets go to the switch, as without the programs. */
+static __always_inline int give_up(struct sb_direct_flow *flow, enum sb_client_counter counter)
+{
+        flow->state = SB_DIRECT_OFF;
+        return leave_alone(counter);
+}
+
+/* Data that goes where it belongs: TCX_NEXT, or less than that if it may go to the node. */
+static __always_inline int place_data(const struct packet *p, struct sb_direct_flow *flow)
+{
+        __u32 end = p->seq + p->payload;
+        int again = is_after(flow->sent, p->seq);
+
+        if (is_after(end, flow->sent))
+                flow->sent = end;
+        if (flow->state != SB_DIRECT_ON)
+                return TCX_NEXT;
+        if (is_after(end, flow->next))
+                return give_up(flow, SB_CLIENT_BEYOND);
+        /* Something is wrong, and the switch may know what to do about it. */
+        return again ? leave_alone(SB_CLIENT_AGAIN) : DIRECTLY;
+}
+
+/* Whether this packet asks; less than zero if the node is not reached. */
+static __always_inline int ask(struct sb_direct_flow *flow, struct sb_direct_node *node)
+{
+        __u64 now = bpf_ktime_get_ns();
+
+        if (now < node->avoid_ns)
+                return -1;
+        if (flow->asks >= ASKS && now - flow->asked_ns > PATIENCE_NS) {
+                node->avoid_ns = now + AVOID_NS;
+                return -1;
+        }
+        if (flow->asks >= ASKS && now - flow->last_ns < ASK_AGAIN_NS)
+                return 0;
+        if (flow->asks == 0 && flow->last_ns && now - flow->last_ns < ASK_NS)
+                return 0;
+        if (flow->asks == 0)
+                flow->asked_ns = now;
+        if (flow->asks < 255)
+                flow->asks++;
+        flow->last_ns = now;
+        return 1;
+}
+
+/* Makes the packet's source what the cluster sees. */
+static __noinline int translate(struct __sk_buff *skb, const struct packet *p,
+                                const struct sb_direct_flow *flow)
+{
+        const __u32 address = p->start + offsetof(struct iphdr, saddr), port = p->tcp;
+        const __u32 check = p->tcp + offsetof(struct tcphdr, check);
+        __be32 before = sb_v4_of(p->flow.client), after = sb_v4_of(flow->client);
+
+        if (!p->v4 || (before == after && p->flow.client_port == flow->client_port))
+                return 0;
+        if (bpf_l3_csum_replace(skb, p->start + offsetof(struct iphdr, check), before, after, 4) ||
+            bpf_l4_csum_replace(skb, check, before, after, BPF_F_PSEUDO_HDR | 4) ||
+            bpf_l4_csum_replace(skb, check, p->flow.client_port, flow->client_port, 2))
+                return -1;
+        return bpf_skb_store_bytes(skb, address, &after, sizeof(after), 0) ||
+               bpf_skb_store_bytes(skb, port, &flow->client_port, sizeof(flow->client_port), 0);
+}
+
+/* Allows the server no more than what the last packet by way of the switch did. */
+static __noinline int limit_window(struct __sk_buff *skb, const struct packet *p,
+                                   const struct sb_direct_flow *flow)
+{
+        __u32 most = (flow->edge - p->ack) >> (flow->wscale & 15);
+        __be16 before = bpf_htons(p->window), after = bpf_htons(most);
+
+        if (!flow->watched || p->window <= most)
+                return 0;
+        return bpf_l4_csum_replace(skb, p->tcp + offsetof(struct tcphdr, check), before, after, 2) ||
+               bpf_skb_store_bytes(skb, p->tcp + offsetof(struct tcphdr, window), &after, sizeof(after), 0);
+}
+
+__noinline int send_directly(struct __sk_buff *skb, const struct packet *p, struct sb_direct_flow *flow,
+                             int asks)
+{
+        struct sb_tunnel tunnel = {};
+        struct sb_client_keys *own;
+
+        if (!p || !flow)
+                return TCX_DROP;
+        own = bpf_map_lookup_elem(&keys, flow->client);
+        /* The configuration has changed. */
+        if (!own)
+                return give_up(flow, SB_CLIENT_FALLBACK);
+        if (translate(skb, p, flow) || limit_window(skb, p, flow))
+                return drop(SB_CLIENT_DROP_ROOM);
+        sb_copy_v6(tunnel.source, p->flow.client);
+        sb_copy_v6(tunnel.dest, flow->node);
+        sb_copy_v6(tunnel.node, flow->node);
+        tunnel.flow = p->flow;
+        sb_copy_v6(tunnel.flow.client, flow->client);
+        tunnel.flow.client_port = flow->client_port;
+        tunnel.key = own->sign;
+        tunnel.option.op = SB_OP_DIRECT;
+        tunnel.option.flags = asks ? SB_FLAG_ASK : 0;
+        if (p->v4) {
+                tunnel.option.origin = sb_v4_of(p->flow.client);
+                tunnel.option.requests = p->flow.client_port;
+        }
+        tunnel.source_port = sb_source_port(&tunnel.flow);
+        tunnel.dest_port = bpf_htons(SB_GENEVE_PORT);
+        if (sb_into_tunnel(skb, &tunnel))
+                return drop(SB_CLIENT_DROP_ROOM);
+        count(SB_CLIENT_DIRECT);
+        if (asks)
+                count(SB_CLIENT_ASKED);
+        return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+}
+
+/*
+ * What follows connections between here and the service, as a NAT does, lets only pass what it has seen reason for. So it
+ * sees all data, the end, and an acknowledgment whenever half of the window has been used since the last.
+ */
+static __always_inline int is_shown(const struct packet *p, struct sb_direct_flow *flow)
+{
+        __u32 window = (__u32)p->window << (flow->wscale & 15);
+
+        if (!flow->watched)
+                return 0;
+        if (p->payload == 0 && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)) &&
+            (__s32)(flow->edge - p->ack) >= (__s32)(window / 2))
+                return 0;
+        flow->edge = p->ack + window;
+        return 1;
+}
+
+/* A packet of a flow of which a node has introduced itself. */
+static __noinline int send(struct __sk_buff *skb, const struct packet *p, struct sb_direct_flow *flow)
+{
+        struct sb_direct_node *node;
+        int asks, verdict;
+
+        if (p->payload && place_data(p, flow) == TCX_NEXT)
+                return TCX_NEXT;
+        if (flow->state != SB_DIRECT_ON)
+                return TCX_NEXT;
+        if (is_shown(p, flow))
+                return leave_alone(SB_CLIENT_SHOWN);
+        node = bpf_map_lookup_elem(&nodes, flow->node);
+        /* Too many others have come since. */
+        if (!node)
+                return give_up(flow, SB_CLIENT_FALLBACK);
+        /* What a client does not repeat goes where it arrives for certain. */
+        if (p->flags & SB_TCP_RST && flow->asks)
+                return TCX_NEXT;
+        /* For TCP it has been sent. A verdict that drops it would make the connection slow down. */
+        if (is_left_out(skb, p, flow)) {
+                count(SB_CLIENT_THINNED);
+                return bpf_redirect(0, 0);
+        }
+        asks = ask(flow, node);
+        if (asks < 0) {
+                node->fallbacks++;
+                return give_up(flow, SB_CLIENT_FALLBACK);
+        }
+        verdict = send_directly(skb, p, flow, asks);
+        if (verdict == TCX_REDIRECT)
+                node->packets++;
+        return verdict;
+}
+
+#endif

@@ -1,0 +1,143 @@
+//! Start, loop, reload and end of the shim.
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use libbpf_rs::OpenObject;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
+use switchback_config::Client;
+use switchback_runtime::control::{ControlServer, Request, Response};
+use switchback_runtime::pins::PinDir;
+use switchback_runtime::{Error, Facts, Result, Signals, checks, interface};
+
+use crate::programs::{Programs, cannot_load};
+use crate::{Options, ROLE, sockets};
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let client = load(options)?;
+    let facts = Facts::gather(&options.interface);
+    checks::refuse_fatal(&checks::check_client(&facts))?;
+    let mut signals = Signals::take()?;
+    let mut control = ControlServer::bind(ROLE, &options.interface)?;
+    let index = interface::index(&options.interface)?;
+    let pins = PinDir::open(ROLE, &options.interface)?;
+    let was_there = pins.link_path("ingress").exists();
+    let mut storage = MaybeUninit::<OpenObject>::uninit();
+    let started = Programs::load(&mut storage, &pins).and_then(|mut programs| {
+        programs.configure(&client)?;
+        programs.attach(&pins, &options.interface, index)?;
+        Ok(programs)
+    });
+    let programs = match started {
+        Ok(programs) => programs,
+        Err(error) => {
+            // Those of an earlier shim go on; otherwise nothing stays.
+            if !was_there {
+                pins.remove_all()?;
+            }
+            return Err(cannot_load(error));
+        }
+    };
+    let mut agent = Agent { options, client, programs };
+    let ended = agent.serve(&mut signals, &mut control);
+    ended.and(agent.end(pins))
+}
+
+fn load(options: &Options) -> Result<Client> {
+    Client::load(&options.config)
+        .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))
+}
+
+struct Agent<'obj, 'run> {
+    options: &'run Options,
+    client: Client,
+    programs: Programs<'obj>,
+}
+
+impl Agent<'_, '_> {
+    /// Runs until a signal ends it.
+    fn serve(&mut self, signals: &mut Signals, control: &mut ControlServer) -> Result<()> {
+        let services = match self.client.services.len() {
+            1 => "1 service".to_owned(),
+            count => format!("{count} services"),
+        };
+        eprintln!("client ready on {}: {services}", self.options.interface);
+        loop {
+            let mut waiting = [signals.as_fd(), control.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            match poll(&mut waiting, PollTimeout::NONE) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
+            }
+            control.accept_and_serve(|request| self.answer(request))?;
+            for signal in signals.arrived() {
+                if signal != Signal::SIGHUP {
+                    return Ok(());
+                }
+                match self.reload() {
+                    Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
+                    Err(error) => eprintln!("not reloaded: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Takes the programs away. Connections whose servers send through the tunnel would hang from then on, so their
+    /// programs are told.
+    fn end(&mut self, pins: PinDir) -> Result<()> {
+        let detached = self.programs.detach(pins);
+        let ended = sockets::destroy(&self.programs.tunneled())?;
+        if ended > 0 {
+            eprintln!("connections that needed the tunnel have been closed: {ended}");
+        }
+        detached
+    }
+
+    fn answer(&mut self, request: Request) -> Response {
+        let answer = match request {
+            Request::Status => self.status().map(Response::Status),
+            Request::Reload {} => self.reload().map(|lines| Response::Done { lines }),
+            Request::Drain { .. } => Err(Error::new("this is a client, which has nothing to drain")),
+        };
+        answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
+    }
+
+    /// Reads the configuration again and applies it. What changed, a line for each.
+    fn reload(&mut self) -> Result<Vec<String>> {
+        let new = load(self.options)?;
+        if let Err(error) = self.programs.configure(&new) {
+            // If that fails too, the first error is the one to tell.
+            let _ = self.programs.configure(&self.client);
+            return Err(error);
+        }
+        let lines = self.client.diff(&new);
+        self.client = new;
+        Ok(lines)
+    }
+
+    fn status(&self) -> Result<serde_json::Value> {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
+        let now_ns = now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned();
+        let nodes = self.programs.nodes()?;
+        let nodes = nodes.iter().map(|(address, node)| {
+            serde_json::json!({
+                "address": address.to_string(),
+                "introductions": node.introductions,
+                "packets": node.packets,
+                "fallbacks": node.fallbacks,
+                "avoided": node.avoid_ns > now_ns,
+            })
+        });
+        let services = self.client.services.iter().map(ToString::to_string);
+        Ok(serde_json::json!({
+            "role": ROLE,
+            "interface": self.options.interface,
+            "pid": std::process::id(),
+            "services": services.collect::<Vec<_>>(),
+            "flows": self.programs.direct_flows()?,
+            "nodes": nodes.collect::<Vec<_>>(),
+            "counters": self.programs.counters()?,
+        }))
+    }
+}

@@ -1,0 +1,90 @@
+//! What nodes say in packets of their own: answers, and what comes through a tunnel.
+
+use ClientCounter::*;
+use switchback_wire::packet::flags;
+use switchback_wire::*;
+
+use super::bench::*;
+
+#[test]
+fn a_tunneled_packet_comes_out_as_it_went_in() {
+    alone(|bench| {
+        for v6 in [0, 1] {
+            let known = Known::new(v6, 40_000);
+            let inner = known.response(0, flags::ACK, b"HTTP/1.1 200 OK");
+            let packet = known.said(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
+            assert_eq!(bench.ingress(&packet), (Verdict::Next, inner));
+            assert!(bench.tunneled().contains(&known.flow));
+            // Those of a connection that is over do not count.
+            bench.egress(&known.out(0, 0, flags::SYN, b""));
+            assert_eq!(bench.tunneled(), []);
+        }
+        assert_eq!(bench.counter(Tunneled), 2);
+    });
+}
+
+#[test]
+fn an_introduction_may_come_through_the_tunnel() {
+    alone(|bench| {
+        for v6 in [0, 1] {
+            let known = Known::new(v6, 40_000);
+            let inner = known.introduction(NODE[v6]);
+            let packet = known.said(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
+            assert_eq!(bench.ingress(&packet).0, Verdict::Drop);
+            assert_eq!(bench.egress(&known.acknowledges(1)).0, Verdict::Redirect);
+        }
+    });
+}
+
+#[test]
+fn a_tunnel_is_no_way_around_a_firewall() {
+    alone(|bench| {
+        let known = Known::new(0, 40_000);
+        let right = known.said(
+            sb_op::SB_OP_TUNNELED,
+            NODE[0],
+            &key(known.flow.client, 0),
+            &known.response(0, flags::ACK, b"x"),
+        );
+        let dropped = |packet: &[u8], counter: ClientCounter| {
+            let before = bench.counter(counter);
+            assert_eq!(bench.ingress(packet).0, Verdict::Drop, "{counter:?}");
+            assert_eq!(bench.counter(counter), before + 1, "{counter:?}");
+        };
+        // The sender, the option, its tag, the flow.
+        for at in [15, 20 + 16 + 5, 20 + 48, 75, 76 + 15, 76 + 19, 76 + 21, 76 + 23] {
+            let mut forged = right.clone();
+            forged[at] ^= 1;
+            dropped(&forged, DropTag);
+        }
+        let elsewhere = sb_flow { vip_port: 22u16.to_be(), ..known.flow };
+        let foreign = Known { flow: elsewhere, outside: elsewhere, ..known };
+        let inner = foreign.response(0, flags::ACK, b"x");
+        dropped(
+            &foreign.said(sb_op::SB_OP_TUNNELED, NODE[0], &key(known.flow.client, 0), &inner),
+            DropForeign,
+        );
+        let mut short = right.clone();
+        short[76 + 3] += 1;
+        dropped(&short, DropMalformed);
+        assert_eq!((bench.counter(Tunneled), bench.tunneled()), (0, vec![]));
+    });
+}
+
+/// Other tunnels on the same port go on, and so do handoff packets: this machine may be a switch or a node, too.
+#[test]
+fn what_is_none_of_ours_is_left_alone() {
+    alone(|bench| {
+        let known = Known::introduced(bench, 0, 40_000);
+        let own = key(known.flow.client, 0);
+        let inner = known.acknowledges(1);
+        let of_switch = known.said(sb_op::SB_OP_FORWARD, NODE[0], &own, &inner);
+        let mut class = known.said(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
+        class[20 + 16] ^= 1;
+        let mut port = known.said(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
+        port[23] ^= 1;
+        for packet in [of_switch, class, port] {
+            assert_eq!(bench.ingress(&packet), (Verdict::Next, packet.clone()));
+        }
+    });
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Clients that know nodes. The node introduces itself to them at each request, in a packet of the VIP (docs/decisions/0015),
+ * and takes what they send directly, under a key that it makes from the client's address. Where the node's network
+ * drops packets from foreign addresses, what its server sends them goes in a tunnel.
+ *
+ * Client and node tell each other no sequence numbers under a tag: the kernel may cut a packet into segments after it
+ * has been put into a tunnel.
+ */
+#ifndef NODE_CLIENT_H
+#define NODE_CLIENT_H
+
+#include "direct.h"
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_node_clients);
+} client_master SEC(".maps");
+
+/* Where clients are that may know nodes. */
+struct {
+        __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+        __uint(max_entries, 256);
+        __uint(map_flags, BPF_F_NO_PREALLOC);
+        __type(key, struct sb_network);
+        __type(value, __u32);
+} clients SEC(".maps");
+
+/* What the node goes by towards one client: its own settings, with the client's keys. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_node_settings);
+} towards_client SEC(".maps");
+
+/* In one of the networks, and of the IP version of the node's own address, so that a tunnel can go between them. */
+static __noinline int may_know_us(const __u8 address[16], const struct sb_node_settings *s)
+{
+        struct sb_network key = {.prefix_len = 128};
+
+        if (sb_is_v4(address) != sb_is_v4(s->address))
+                return 0;
+        sb_copy_v6(key.address, address);
+        return bpf_map_lookup_elem(&clients, &key) != NULL;
+}
+
+/* Looks the settings up and makes the keys of the client. NULL where there are none. */
+static __noinline struct sb_node_settings *settings_towards(const __u8 address[16])
+{
+        struct sb_client_key_input of = {};
+        struct sb_node_settings *s, *towards;
+        struct sb_node_clients *master;
+        __u32 zero = 0;
+
+        s = bpf_map_lookup_elem(&settings, &zero);
+        master = bpf_map_lookup_elem(&client_master, &zero);
+        towards = bpf_map_lookup_elem(&towards_client, &zero);
+        if (!s || !master || !towards || (master->sign.k0 | master->sign.k1) == 0)
+                return NULL;
+        *towards = *s;
+        sb_copy_v6(of.client, address);
+        sb_client_key(&master->sign, &of, &towards->sign);
+        sb_client_key(&master->accept, &of, &towards->accept);
+        return towards;
+}
+
+/* A copy of the packet becomes the introduction, if the client may know nodes. */
+static __noinline int meet(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct sb_node_settings *s;
+        __u32 zero = 0;
+
+        s = bpf_map_lookup_elem(&settings, &zero);
+        if (!s || !may_know_us(h->flow.client, s))
+                return 0;
+        return come_again(skb, MARK_INTRODUCE);
+}
+
+struct introduction_packet {
+        struct tcphdr tcp;
+        struct sb_introduction option;
+};
+
+/* All of it behind the IP header. In a frame of its own: the stack is short. */
+static __noinline int fill_introduction(struct introduction_packet *packet, const struct handoff *h,
+                                        const struct sb_node_settings *s, __u32 next)
+{
+        struct sb_introduction_input input = {
+            .flow = h->flow, .seq = bpf_htonl(h->ack), .ack = bpf_htonl(h->seq), .next = bpf_htonl(next)};
+        __u16 window = SB_WINDOW;
+        __u64 tag;
+
+        if (h->option.flags & SB_SYN_WSCALE) {
+                window >>= h->option.wscale & 15;
+                input.wscale = h->option.wscale >> 4;
+        }
+        packet->tcp.source = h->flow.vip_port;
+        packet->tcp.dest = h->flow.client_port;
+        packet->tcp.seq = input.seq;
+        packet->tcp.ack_seq = input.ack;
+        packet->tcp.doff = sizeof(*packet) / 4;
+        packet->tcp.ack = 1;
+        packet->tcp.window = bpf_htons(window);
+        packet->option.kind = SB_TCPOPT_EXPERIMENT;
+        packet->option.length = sizeof(packet->option);
+        packet->option.id = bpf_htons(SB_INTRODUCTION_ID);
+        sb_copy_v6(packet->option.node, s->address);
+        packet->option.next = input.next;
+        packet->option.wscale = input.wscale;
+        sb_copy_v6(input.node, s->address);
+        tag = sb_introduction_tag(&s->sign, &input);
+        __builtin_memcpy(packet->option.tag, &tag, sizeof(tag));
+        if (h->inner_len == sizeof(struct iphdr)) {
+                packet->option.client = sb_v4_of(h->flow.client);
+                packet->option.client_port = h->flow.client_port;
+        }
+        packet->tcp.check = sb_fold(sb_pseudo_sum(&h->flow, IPPROTO_TCP, sizeof(*packet)) +
+                                    sb_sum(packet, sizeof(*packet) / 2));
+        return 0;
+}
+
+/* Puts an IP header in front of it, in place of what is left of the request. */
+static __noinline int store_introduction(struct __sk_buff *skb, const struct handoff *h,
+                                         const struct introduction_packet *packet)
+{
+        const __u32 start = sizeof(struct ethhdr);
+
+        if (bpf_skb_change_tail(skb, start + h->inner_len + sizeof(*packet), 0) ||
+            bpf_skb_store_bytes(skb, start + h->inner_len, packet, sizeof(*packet), 0))
+                return -1;
+        if (h->inner_len == sizeof(struct iphdr)) {
+                struct iphdr ip = {
+                    .version = 4,
+                    .ihl = 5,
+                    .tot_len = bpf_htons(sizeof(ip) + sizeof(*packet)),
+                    .frag_off = bpf_htons(SB_IP_DF),
+                    .ttl = SB_TTL,
+                    .protocol = IPPROTO_TCP,
+                    .saddr = sb_v4_of(h->flow.vip),
+                    .daddr = sb_v4_of(h->flow.client),
+                };
+
+                ip.check = sb_fold(sb_sum(&ip, sizeof(ip) / 2));
+                return bpf_skb_store_bytes(skb, start, &ip, sizeof(ip), 0);
+        } else {
+                struct ipv6hdr ip = {
+                    .version = 6,
+                    .payload_len = bpf_htons(sizeof(*packet)),
+                    .nexthdr = IPPROTO_TCP,
+                    .hop_limit = SB_TTL,
+                };
+
+                sb_copy_v6(&ip.saddr, h->flow.vip);
+                sb_copy_v6(&ip.daddr, h->flow.client);
+                return bpf_skb_store_bytes(skb, start, &ip, sizeof(ip), 0);
+        }
+}
+
+/*
+ * The copy of a request, made into the introduction. A client must not send names of cookies past the switch where they
+ * have to be given back, so there it may send no data at all.
+ */
+__noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct introduction_packet packet = {};
+        struct sb_node_settings *s;
+        struct sb_persistence *p;
+        struct sb_owned *flow;
+        __u32 next;
+
+        if (!h)
+                return TCX_DROP;
+        s = settings_towards(h->flow.client);
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        /* It has gone meanwhile. */
+        if (!s || !flow || flow->state != SB_OWN_OPEN)
+                return TCX_DROP;
+        p = persistence_of(&flow->cookies.session);
+        next = p && p->mode == SB_SESSION_REWRITE ? h->seq : flow->next;
+        if (decapsulate(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        fill_introduction(&packet, h, s, next);
+        if (store_introduction(skb, h, &packet))
+                return drop(SB_NODE_DROP_MALFORMED);
+        count(SB_NODE_INTRODUCED);
+        skb->mark = 0;
+        return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+}
+
+/*
+ * Answers go back to the port from which the question came: it may have come through a NAT. Their tag knows no
+ * numbers, as that of the question. They are as long: what comes through a tunnel of this very machine cannot be cut.
+ */
+static __noinline int tell_client(struct __sk_buff *skb, struct handoff *h, enum sb_op op,
+                                  enum sb_node_counter counter)
+{
+        struct sb_shim *shim = sb_at((void *)(long)skb->data, sizeof(struct ethhdr) + h->outer_len);
+        __be16 port;
+
+        if ((void *)(shim + 1) > (void *)(long)skb->data_end)
+                return drop(SB_NODE_DROP_MALFORMED);
+        port = shim->source;
+        shim->source = shim->dest;
+        shim->dest = port;
+        h->option.op = op;
+        h->seq = 0;
+        h->ack = 0;
+        count(counter);
+        return ANSWER_WHOLE;
+}
+
+static __always_inline int is_same(const __u8 one[16], const __u8 other[16])
+{
+        const __u64 *a = (const __u64 *)one, *b = (const __u64 *)other;
+
+        return a[0] == b[0] && a[1] == b[1];
+}
+
+/* From the client that the packet's outer source says. */
+static __noinline int is_from_client(const struct handoff *h, const struct sb_node_settings *s)
+{
+        struct sb_tag_input input = {};
+
+        sb_client_tag_input(&input, s->address, &h->flow, &h->option);
+        return sb_tag_valid(&s->sign, &s->accept, &input, &h->option);
+}
+
+static __noinline enum socket_kind kind_of_socket(struct __sk_buff *skb, const struct handoff *h)
+{
+        struct socket_facts facts = {};
+
+        read_socket(skb, h, &facts);
+        return facts.kind;
+}
+
+/* A packet that its client has sent here and not to the switch. An answer is under the settings towards the client. */
+__noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
+{
+        __u32 mark = *(volatile __u32 *)&skb->mark;
+        struct sb_node_settings *s;
+        struct sb_owned *flow;
+        enum socket_kind kind;
+
+        if (!h)
+                return TCX_DROP;
+        s = settings_towards(h->sender);
+        if (!s || !is_from_client(h, s))
+                return drop(SB_NODE_DROP_TAG);
+        if (h->icmp || h->second || h->tcp_flags & SB_TCP_SYN)
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (!is_same(h->sender, h->flow.client) || !may_know_us(h->sender, s))
+                return drop(SB_NODE_DROP_CLIENT);
+        if (mark == MARK_HEARD)
+                return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        kind = kind_of_socket(skb, h);
+        /* What is left of a connection that this node closed answers for itself. */
+        if (!flow && kind == SOCKET_TIME_WAIT) {
+                count(SB_NODE_DIRECT);
+                return deliver(skb, h);
+        }
+        if (!flow || flow->state != SB_OWN_OPEN || kind == SOCKET_NONE || kind == SOCKET_LISTENER)
+                return tell_client(skb, h, SB_OP_GONE, SB_NODE_GONE);
+        if (h->payload && (__s32)(h->seq + h->payload - flow->next) > 0)
+                return drop(SB_NODE_DROP_BEYOND);
+        if (h->option.flags & SB_FLAG_ASK && come_again(skb, MARK_HEARD))
+                return drop(SB_NODE_DROP_MALFORMED);
+        count(SB_NODE_DIRECT);
+        return deliver(skb, h);
+}
+
+/* What is put in front of the server's packets to such a client, if they go in a tunnel; else 0. */
+static __noinline __u32 tunnel_len(const __u8 client[16])
+{
+        struct sb_node_clients *master;
+        struct sb_node_settings *s;
+        __u32 zero = 0;
+
+        master = bpf_map_lookup_elem(&client_master, &zero);
+        s = bpf_map_lookup_elem(&settings, &zero);
+        if (!master || !s || !master->tunnel || !may_know_us(client, s))
+                return 0;
+        return sizeof(struct sb_shim) + (sb_is_v4(client) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+}
+
+/* A packet that leaves, with the VIP or any other address as its source. */
+__noinline int leave(struct __sk_buff *skb, const struct sb_flow *flow)
+{
+        struct sb_node_settings *s;
+        struct sb_tunnel tunnel = {};
+
+        if (!flow || !tunnel_len(flow->client) || !is_vip(flow->vip))
+                return TCX_NEXT;
+        s = settings_towards(flow->client);
+        if (!s)
+                return TCX_NEXT;
+        sb_copy_v6(tunnel.source, s->address);
+        sb_copy_v6(tunnel.dest, flow->client);
+        sb_copy_v6(tunnel.node, s->address);
+        tunnel.flow = *flow;
+        tunnel.key = s->sign;
+        tunnel.option.op = SB_OP_TUNNELED;
+        tunnel.source_port = sb_source_port(flow);
+        tunnel.dest_port = bpf_htons(SB_GENEVE_PORT);
+        if (sb_into_tunnel(skb, &tunnel))
+                return drop(SB_NODE_DROP_MALFORMED);
+        count(SB_NODE_TUNNELED);
+        return TCX_NEXT;
+}
+
+#endif

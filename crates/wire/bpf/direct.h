@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What a node and a client that knows nodes have in common: the client's key, introductions, and putting packets into
+ * a tunnel where the kernel may still cut them into segments.
+ */
+#ifndef SWITCHBACK_DIRECT_H
+#define SWITCHBACK_DIRECT_H
+
+#include "packet.h"
+
+/* What the kernel may have to cut: nothing of a segment is known but that the others have the same flow. */
+static __always_inline void sb_client_tag_input(struct sb_tag_input *input, const __u8 node[16],
+                                                const struct sb_flow *flow, const struct sb_option *option)
+{
+        sb_copy_v6(input->node, node);
+        input->flow = *flow;
+        input->seq = 0;
+        input->ack = 0;
+        __builtin_memcpy(input->option, &option->op, SB_TAGGED_LEN);
+}
+
+/* The key of the client with this address, made from the cluster's key for clients. One of zeroes makes none. */
+__noinline int sb_client_key(const struct sb_key *master, const struct sb_client_key_input *of,
+                             struct sb_key *key)
+{
+        struct sb_client_key_input input;
+
+        if (!master || !of || !key)
+                return -1;
+        key->k0 = 0;
+        key->k1 = 0;
+        if ((master->k0 | master->k1) == 0)
+                return 0;
+        input = *of;
+        input.half = 0;
+        key->k0 = sb_siphash(master, (const __u32 *)&input, sizeof(input) / 4);
+        input.half = 1;
+        key->k1 = sb_siphash(master, (const __u32 *)&input, sizeof(input) / 4);
+        return 0;
+}
+
+__noinline __u64 sb_introduction_tag(const struct sb_key *key, const struct sb_introduction_input *input)
+{
+        if (!key || !input)
+                return 0;
+        return sb_siphash(key, (const __u32 *)input, sizeof(*input) / 4);
+}
+
+/* Where a packet in a tunnel comes from and goes to, and what its option says. */
+struct sb_tunnel {
+        __u8 source[16];
+        __u8 dest[16];
+        __u8 node[16]; /* the one of both that is the node's */
+        struct sb_flow flow;
+        struct sb_key key;
+        struct sb_option option;
+        __be16 source_port;
+        __be16 dest_port;
+        __u32 inner_len; /* of the IP packet */
+};
+
+static __always_inline void sb_write_outer(void *data, const struct sb_tunnel *t)
+{
+        __u32 udp_len = sizeof(struct sb_shim) + t->inner_len;
+        struct ethhdr *eth = data;
+
+        if (sb_is_v4(t->dest)) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                eth->h_proto = bpf_htons(ETH_P_IP);
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 4;
+                ip->ihl = 5;
+                ip->tot_len = bpf_htons(sizeof(*ip) + udp_len);
+                ip->frag_off = bpf_htons(SB_IP_DF);
+                ip->ttl = SB_TTL;
+                ip->protocol = IPPROTO_UDP;
+                ip->saddr = sb_v4_of(t->source);
+                ip->daddr = sb_v4_of(t->dest);
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                eth->h_proto = bpf_htons(ETH_P_IPV6);
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 6;
+                ip->payload_len = bpf_htons(udp_len);
+                ip->nexthdr = IPPROTO_UDP;
+                ip->hop_limit = SB_TTL;
+                sb_copy_v6(&ip->saddr, t->source);
+                sb_copy_v6(&ip->daddr, t->dest);
+        }
+}
+
+/*
+ * Puts the TCP packet of either family into a tunnel of the same family; it still has its Ethernet header. One that the
+ * kernel will cut into segments gets one set of headers here and one for each segment there, all of them with the
+ * same option: hence a tag that knows nothing of positions.
+ */
+__noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
+{
+        struct sb_tag_input input = {};
+        __u32 outer_len, start;
+        struct sb_shim *shim;
+        void *data, *end;
+        __u64 flags, tag;
+        int v4;
+
+        if (!t)
+                return -1;
+        v4 = sb_is_v4(t->dest);
+        outer_len = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+        flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
+        flags |= v4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
+        t->inner_len = skb->len - sizeof(struct ethhdr);
+        if (bpf_skb_adjust_room(skb, outer_len + sizeof(*shim), BPF_ADJ_ROOM_MAC, flags) ||
+            bpf_skb_pull_data(skb, sizeof(struct ethhdr) + outer_len + sizeof(*shim)))
+                return -1;
+        data = (void *)(long)skb->data;
+        end = (void *)(long)skb->data_end;
+        start = sizeof(struct ethhdr) + outer_len;
+        shim = sb_at(data, start);
+        if (data + sizeof(struct ethhdr) + sizeof(struct ipv6hdr) > end || (void *)(shim + 1) > end)
+                return -1;
+        sb_write_outer(data, t);
+        shim->source = t->source_port;
+        shim->dest = t->dest_port;
+        shim->len = bpf_htons(sizeof(*shim) + t->inner_len);
+        shim->check = 0;
+        shim->geneve.ver_opt_len = sizeof(struct sb_option) / 4;
+        shim->geneve.flags = SB_GENEVE_CRITICAL;
+        shim->geneve.protocol = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+        shim->geneve.vni = 0;
+        t->option.opt_class = bpf_htons(SB_OPTION_CLASS);
+        t->option.type = SB_OPTION_TYPE;
+        t->option.length = (sizeof(struct sb_option) - 4) / 4;
+        sb_client_tag_input(&input, t->node, &t->flow, &t->option);
+        tag = sb_tag(&t->key, &input);
+        __builtin_memcpy(t->option.tag, &tag, sizeof(tag));
+        shim->option = t->option;
+        return 0;
+}
+
+#endif

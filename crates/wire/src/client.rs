@@ -1,0 +1,72 @@
+//! What nodes and clients that know them say to each other, made in user space: for tests, and to show how. The programs
+//! do the same in `bpf/direct.h`.
+
+use std::net::IpAddr;
+
+use siphasher::sip::SipHasher24;
+
+use crate::generated::*;
+use crate::handoff::encode;
+use crate::packet::{TcpView, build, flags, seal};
+use crate::{address_bytes, bytes_of};
+
+/// The SipHash-2-4 tag of an introduction: binds it to the node, the flow, and the position in it.
+pub fn introduction_tag(key: &sb_key, input: &sb_introduction_input) -> [u8; 8] {
+    SipHasher24::new_with_keys(key.k0, key.k1).hash(bytes_of(input)).to_le_bytes()
+}
+
+/// The packet by which a node introduces itself to the client of the flow, which is as the cluster sees it. `numbers`
+/// are sequence and acknowledgment number; up to `next` the client's data may go to the node; the window is as in the
+/// header, scaled, and with it the client's own scale.
+pub fn introduction(
+    key: &sb_key,
+    node: IpAddr,
+    flow: &sb_flow,
+    (seq, ack): (u32, u32),
+    next: u32,
+    (window, wscale): (u16, u8),
+) -> Vec<u8> {
+    let input = sb_introduction_input {
+        node: address_bytes(node),
+        flow: *flow,
+        seq: seq.to_be(),
+        ack: ack.to_be(),
+        next: next.to_be(),
+        wscale,
+        reserved: [0; 3],
+    };
+    let v4 = flow.client().is_ipv4();
+    let space = size_of::<sb_introduction>();
+    let address: [u8; 4] = flow.client[12..].try_into().expect("4 of 16 bytes");
+    let option = sb_introduction {
+        kind: SB_TCPOPT_EXPERIMENT as u8,
+        length: space as u8,
+        id: (SB_INTRODUCTION_ID as u16).to_be(),
+        node: input.node,
+        next: input.next,
+        tag: introduction_tag(key, &input),
+        client: if v4 { u32::from_ne_bytes(address) } else { 0 },
+        client_port: if v4 { flow.client_port } else { 0 },
+        wscale,
+        reserved: 0,
+    };
+    let mut packet = build(flow, false, (seq, ack), flags::ACK, bytes_of(&option), &[]);
+    let tcp = packet.len() - 20 - space;
+    packet[tcp + 14..tcp + 16].copy_from_slice(&window.to_be_bytes());
+    seal(&mut packet, tcp);
+    packet
+}
+
+/// Appends a packet of a client's tunnel, from its outer IP header on: the inner packet behind an option whose tag knows
+/// nothing of sequence numbers. One of `source` and `dest` is the node.
+pub fn tunneled(
+    out: &mut Vec<u8>,
+    key: &sb_key,
+    addresses: (IpAddr, IpAddr, IpAddr),
+    flow: &sb_flow,
+    option: sb_option,
+    inner: &[u8],
+) {
+    let view = TcpView::parse(inner).expect("the caller has made the packet");
+    encode(out, key, addresses, flow, option, &TcpView { seq: 0, ack: 0, ..view }, inner);
+}
