@@ -1,5 +1,7 @@
 //! Clients that know the node: how it introduces itself, what they send directly, and what goes to them in a tunnel.
 
+use std::time::{Duration, Instant};
+
 use nix::sys::socket::{getsockopt, sockopt};
 use sb_op::*;
 use switchback_wire::packet::{TcpView, flags, segment};
@@ -7,6 +9,7 @@ use switchback_wire::*;
 
 use super::bench::*;
 use super::frames::*;
+use super::fuzz::{SECONDS, mutate};
 use super::wire::Wire;
 
 /// A copy of a packet that is to become the introduction.
@@ -237,6 +240,41 @@ fn what_a_client_must_not_send_is_dropped() {
         bench.know_clients(false, false);
         dropped(&direct(&known, &key, 0, flags::ACK, b""), NodeCounter::DropClient);
         assert_eq!(bench.counter(NodeCounter::Direct), 0);
+    });
+}
+
+/// Damaged, forged, of another client: the kernel gets nothing of it, and nobody an answer.
+#[test]
+fn nothing_gets_in_without_the_clients_key() {
+    alone(|| {
+        let bench = Bench::new();
+        bench.know_clients(true, false);
+        let known = [(false, 40_000), (true, 40_001)].map(|(v6, port)| open(&bench, v6, port));
+        let seed = seed();
+        let random = &mut Random(seed);
+        let time = Duration::from_secs(setting("SWITCHBACK_FUZZ_SECONDS").unwrap_or(SECONDS));
+        let (start, mut number) = (Instant::now(), 0);
+        while start.elapsed() < time {
+            let which = random.below(2);
+            let of = &known[which];
+            bench.be(NODE[which]);
+            let other = keys::client_key(&MASTER[0], [random.next() as u8; 16]);
+            let key = random.pick(&[SIGN, ACCEPT, other, sb_key::default()]);
+            let ask = random.pick(&[0, SB_FLAG_ASK, random.0 as u32 & 0xff]);
+            let data = &REQUEST[..random.below(REQUEST.len())];
+            let mut packet = direct(of, &key, ask, random.next() as u8, data);
+            mutate(random, &mut packet, 60);
+            packet.resize(packet.len().max(60), 0);
+            let mark = random.pick(&[0, 0, INTRODUCE, INTRODUCE + 1]);
+            let (verdict, _) = bench.ingress(&to_us(&packet), mark);
+            let goes_nowhere = matches!(verdict, Verdict::Drop | Verdict::Next);
+            assert!(goes_nowhere, "seed {seed}, packet {number}: {verdict:?} for {packet:02x?}");
+            number += 1;
+        }
+        println!("{number} packets, seed {seed}");
+        let of_clients = [NodeCounter::Direct, NodeCounter::Heard, NodeCounter::Gone];
+        assert_eq!(of_clients.map(|counter| bench.counter(counter)), [0; 3], "seed {seed}");
+        assert!(bench.counter(NodeCounter::DropTag) > 100);
     });
 }
 

@@ -15,7 +15,7 @@ use super::bench::*;
 use super::frames::*;
 use super::invariants::*;
 
-const SECONDS: u64 = 5;
+pub const SECONDS: u64 = 5;
 /// Sockets do not last: after so many packets there are new ones.
 const ROUND: u64 = 2000;
 /// Nobody listens there.
@@ -186,7 +186,7 @@ fn inner_packet(random: &mut Random, known: &Known, icmp: bool) -> Vec<u8> {
 }
 
 /// Changes bytes, cuts, extends.
-fn mutate(random: &mut Random, bytes: &mut Vec<u8>, least: usize) {
+pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>, least: usize) {
     for _ in 0..1 + random.below(3) {
         let len = if random.one_in(2) { bytes.len().min(120) } else { bytes.len() };
         let at = random.below(len);
