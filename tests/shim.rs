@@ -417,6 +417,25 @@ fn a_tunnel_goes_where_a_service_address_does_not() -> Result {
 }
 
 #[test]
+fn a_tunnel_goes_by_ipv6_too() -> Result {
+    let tunnel = |node| (node, "tunnel = true".to_owned());
+    let (node_lines, ipv6_nodes) = (vec![tunnel(0), tunnel(1)], vec![0, 1]);
+    let topology = Topology::Routed;
+    let cluster = Cluster::start_with(Plan { topology, node_lines, ipv6_nodes, ..plan() })?;
+    let document = add_long_document(&cluster, "/32m", 32)?;
+    nft(
+        cluster.lab.router().expect("there is one"),
+        "table ip6 sources {\nchain on-the-way {\ntype filter hook forward priority 0;\n\
+         iifname eth2 ip6 saddr != 2001:db8:2::/64 counter drop\n}\n}\n",
+    )?;
+    let shim = Shim::plain(&cluster)?;
+    fetch(cluster.client(), &[(cluster.url6(document.path), document)], &[], TIMEOUT)?;
+    assert!(shim.counter("tunneled")? > 100);
+    shim.stop()?;
+    cluster.down()
+}
+
+#[test]
 fn a_client_behind_a_nat_is_known_by_the_address_that_the_cluster_sees() -> Result {
     let cluster = Cluster::start_with(Plan { topology: Topology::Routed, ..plan() })?;
     let document = add_long_document(&cluster, "/32m", 32)?;

@@ -132,6 +132,7 @@ struct said {
         __u8 sender[16];
         struct sb_option option;
         __u16 outer_len;
+        __u8 congested; /* the outer header says so; RFC 6040 */
 };
 
 enum read_result {
@@ -159,6 +160,7 @@ static __noinline enum read_result read_said(struct __sk_buff *skb, struct said 
                         return READ_OTHER;
                 sb_map_v4(said->sender, ip->saddr);
                 said->outer_len = sizeof(*ip);
+                said->congested = (ip->tos & 3) == 3;
                 next_header = ip->protocol;
         } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
                 struct ipv6hdr *ip = (void *)(eth + 1);
@@ -167,6 +169,7 @@ static __noinline enum read_result read_said(struct __sk_buff *skb, struct said 
                         return READ_OTHER;
                 sb_copy_v6(said->sender, &ip->saddr);
                 said->outer_len = sizeof(*ip);
+                said->congested = (ip->flow_lbl[0] >> 4 & 3) == 3;
                 next_header = ip->nexthdr;
         } else {
                 return READ_OTHER;
@@ -232,6 +235,8 @@ static __noinline int on_tunneled(struct __sk_buff *skb, struct said *said)
             bpf_skb_adjust_room(skb, shrink, BPF_ADJ_ROOM_MAC,
                                 BPF_F_ADJ_ROOM_FIXED_GSO | (said->inner.v4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6)))
                 return drop(SB_CLIENT_DROP_MALFORMED);
+        if (said->congested)
+                bpf_skb_ecn_set_ce(skb);
         count(SB_CLIENT_TUNNELED);
         said->inner.start += shrink;
         said->inner.tcp += shrink;

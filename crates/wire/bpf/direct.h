@@ -56,7 +56,8 @@ struct sb_tunnel {
         struct sb_option option;
         __be16 source_port;
         __be16 dest_port;
-        __u32 inner_len; /* of the IP packet */
+        __u32 inner_len;    /* of the IP packet */
+        __u8 traffic_class; /* its own, so that a congestion mark can be carried inside, RFC 6040 */
 };
 
 static __always_inline void sb_write_outer(void *data, const struct sb_tunnel *t)
@@ -71,6 +72,7 @@ static __always_inline void sb_write_outer(void *data, const struct sb_tunnel *t
                 __builtin_memset(ip, 0, sizeof(*ip));
                 ip->version = 4;
                 ip->ihl = 5;
+                ip->tos = t->traffic_class;
                 ip->tot_len = bpf_htons(sizeof(*ip) + udp_len);
                 ip->frag_off = bpf_htons(SB_IP_DF);
                 ip->ttl = SB_TTL;
@@ -84,6 +86,8 @@ static __always_inline void sb_write_outer(void *data, const struct sb_tunnel *t
                 eth->h_proto = bpf_htons(ETH_P_IPV6);
                 __builtin_memset(ip, 0, sizeof(*ip));
                 ip->version = 6;
+                ip->priority = t->traffic_class >> 4;
+                ip->flow_lbl[0] = t->traffic_class << 4;
                 ip->payload_len = bpf_htons(udp_len);
                 ip->nexthdr = IPPROTO_UDP;
                 ip->hop_limit = SB_TTL;
@@ -103,6 +107,7 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
         __u32 outer_len, start;
         struct sb_shim *shim;
         void *data, *end;
+        __u8 begins[2] = {};
         __u64 flags, tag;
         int v4;
 
@@ -113,6 +118,8 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
         flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
         flags |= v4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
         t->inner_len = skb->len - sizeof(struct ethhdr);
+        bpf_skb_load_bytes(skb, sizeof(struct ethhdr), begins, sizeof(begins));
+        t->traffic_class = v4 ? begins[1] : begins[0] << 4 | begins[1] >> 4;
         if (bpf_skb_adjust_room(skb, outer_len + sizeof(*shim), BPF_ADJ_ROOM_MAC, flags) ||
             bpf_skb_pull_data(skb, sizeof(struct ethhdr) + outer_len + sizeof(*shim)))
                 return -1;

@@ -44,6 +44,19 @@ fn packets_go_to_the_node_that_has_introduced_itself() {
 }
 
 #[test]
+fn the_tunnel_has_the_packets_traffic_class() {
+    alone(|bench| {
+        for v6 in [0, 1] {
+            let known = Known::introduced(bench, v6, 40_000);
+            let mut packet = known.acknowledges(9);
+            packet[..2].copy_from_slice(if v6 == 0 { &[0x45, 0xba] } else { &[0x6b, 0xa0] });
+            let (verdict, sent) = bench.egress(&packet);
+            assert_eq!((verdict, &sent[..2]), (Verdict::Redirect, &packet[..2]));
+        }
+    });
+}
+
+#[test]
 fn the_second_key_is_believed_too() {
     alone(|bench| {
         let known = Known::new(0, 40_000);

@@ -23,6 +23,26 @@ fn a_tunneled_packet_comes_out_as_it_went_in() {
     });
 }
 
+/// A router's mark on the tunnel is one for the connection, if that can have one (RFC 6040).
+#[test]
+fn a_congestion_mark_is_carried_inside() {
+    alone(|bench| {
+        for (v6, inner_ect) in [(0, true), (0, false), (1, true)] {
+            let known = Known::new(v6, 40_000);
+            let mut inner = known.response(0, flags::ACK, b"x");
+            let ect = |packet: &mut [u8], ecn: u8| packet[1] |= if v6 == 0 { ecn } else { ecn << 4 };
+            if inner_ect {
+                ect(&mut inner, 2);
+            }
+            let mut packet = known.said(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
+            ect(&mut packet, 3);
+            let (_, out) = bench.ingress(&packet);
+            let ecn = if v6 == 0 { out[1] & 3 } else { out[1] >> 4 & 3 };
+            assert_eq!(ecn, if inner_ect { 3 } else { 0 });
+        }
+    });
+}
+
 #[test]
 fn an_introduction_may_come_through_the_tunnel() {
     alone(|bench| {
