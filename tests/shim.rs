@@ -237,7 +237,7 @@ fn assert_reload(cluster: &Cluster) -> Result {
     Ok(())
 }
 
-/// The kernel gives the program packets that it has yet to cut into segments.
+/// The kernel gives the program packets that it has yet to cut into segments, and whose checksums are yet to be filled in.
 #[test]
 fn an_upload_goes_to_the_node() -> Result {
     const BYTES: usize = 32 << 20;
@@ -245,7 +245,7 @@ fn an_upload_goes_to_the_node() -> Result {
     let cluster = Cluster::start_with(Plan { server_extra, ..plan() })?;
     let shim = Shim::plain(&cluster)?;
     let client = cluster.client();
-    client.run(["ethtool", "-K", "eth0", "gso", "on"])?.success()?;
+    client.run(["ethtool", "-K", "eth0", "tx", "on", "gso", "on", "tso", "on"])?.success()?;
     let body: Vec<u8> = (0..BYTES as u32 / 4).flat_map(u32::to_be_bytes).collect();
     let file = client.directory().join("body");
     fs::write(&file, &body)?;
@@ -261,7 +261,7 @@ fn an_upload_goes_to_the_node() -> Result {
     fetch(client, &[(url, uploaded)], &[], TIMEOUT)?;
     assert!(at_node > BYTES as u64 / 1500, "{at_node}");
     assert!(at_node > 2 * direct, "nothing had to be cut");
-    assert!(forwarded < 100, "{forwarded}");
+    assert!(forwarded < at_node / 10, "{forwarded}");
     shim.stop()?;
     cluster.down()
 }
@@ -445,6 +445,8 @@ fn a_client_behind_a_nat_is_known_by_the_address_that_the_cluster_sees() -> Resu
         "table ip nat {\nchain out {\ntype nat hook postrouting priority 100;\n\
          ip saddr 198.51.100.0/24 oifname != \"eth0\" meta l4proto { tcp, udp } snat to 192.0.2.1:20000-30000\n}\n}\n",
     )?;
+    // So that checksums are yet to be filled in when addresses are changed.
+    cluster.client().run(["ethtool", "-K", "eth0", "tx", "on"])?.success()?;
     let seen: IpAddr = "192.0.2.1".parse()?;
     let shim = Shim::start(&cluster, &[seen], "")?;
     let before = switch_counters(&cluster)?;
@@ -491,7 +493,7 @@ fn fewer_acknowledgments_do_as_well() -> Result {
              in {thin:?}"
         );
         assert_eq!(none, 0);
-        assert!(all > 100 && left_out > if loss_permille == 0 { sent / 3 } else { 20 }, "{sent} of {all}");
+        assert!(all > 100 && left_out > if loss_permille == 0 { sent / 4 } else { 20 }, "{sent} of {all}");
         assert!(thin < usual * 2 + Duration::from_millis(500), "{thin:?} and not {usual:?}");
     }
     cluster.down()
