@@ -249,8 +249,10 @@ impl<'a> Driver<'a> {
 
     /// Takes idle flows from nodes that are to become idle and still have some.
     fn take_back(&mut self, program: &Program) {
-        let draining = self.dispatcher.plan().draining_with_flows();
-        self.sweep = (!draining.is_empty()).then(|| self.now() + SWEEP);
+        let plan = self.dispatcher.plan();
+        let (any, draining) = (plan.is_any_draining(), plan.draining_with_flows());
+        // What a node has said of its flows may be older than its latest flow.
+        self.sweep = any.then(|| self.now() + SWEEP);
         if draining.is_empty() {
             return;
         }

@@ -425,6 +425,11 @@ impl Plan {
         })
     }
 
+    /// Whether any node is to become idle.
+    pub fn is_any_draining(&self) -> bool {
+        (0..self.nodes.len() as NodeId).any(|id| self.is_draining(id))
+    }
+
     /// Nodes that are to become idle and are not, as far as they have said.
     pub fn draining_with_flows(&self) -> Vec<NodeId> {
         let has_flows = |id: &NodeId| {
