@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use switchback_lab::Error;
-use switchback_lab::experiment::{accept_queue, mini_cluster, proxies, session_cost, split_scaling};
+use switchback_lab::experiment::{
+    accept_queue, mini_cluster, proxies, session_cost, split_acks, split_scaling,
+};
 
 use crate::failure::Failure;
 
@@ -19,6 +21,7 @@ pub enum Run {
     AcceptQueue(AcceptQueue),
     SessionCost(SessionCost),
     SplitScaling(SplitScaling),
+    SplitAcks(SplitAcks),
     MiniCluster(MiniCluster),
 }
 
@@ -29,6 +32,7 @@ impl Run {
             Run::AcceptQueue(command) => command.run(),
             Run::SessionCost(command) => command.run(),
             Run::SplitScaling(command) => command.run(),
+            Run::SplitAcks(command) => command.run(),
             Run::MiniCluster(command) => command.run(),
         }
     }
@@ -185,6 +189,48 @@ impl SplitScaling {
         ];
         files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
         let picture = self.output.join("split-scaling.png");
+        results.plot_png(&picture)?;
+        eprintln!("{} written", picture.display());
+        Ok(())
+    }
+}
+
+/// Measure what it brings to send acknowledgments past the connection server, and fewer of them
+///
+/// Downloads of 1 MiB without a shim on the client, with one, and with one that leaves acknowledgments out. Prints a
+/// Markdown table and the paper's figure; the output directory gets split-acks.md, .csv, .svg and .png. Needs root, nginx,
+/// wrk and the DejaVu fonts.
+#[derive(Args)]
+pub struct SplitAcks {
+    /// How long each load lasts
+    #[arg(long, default_value_t = split_acks::DEFAULT_SECONDS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// How often each load is repeated
+    #[arg(long, value_name = "N", default_value_t = split_acks::DEFAULT_REPETITIONS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Where the files go
+    #[arg(long, value_name = "DIR", default_value = "bench-out")]
+    output: PathBuf,
+}
+
+impl SplitAcks {
+    fn run(self) -> Result<(), Failure> {
+        let options = split_acks::Options {
+            seconds: self.seconds,
+            repetitions: self.repetitions,
+            program: own_program()?,
+        };
+        let results = split_acks::run(&options, &mut show_progress).map_err(failure)?;
+        print!("{}\n{}\n", results.table(), results.beside_the_paper());
+        let files = [
+            ("split-acks.csv", results.csv()),
+            ("split-acks.md", results.markdown()),
+            ("split-acks.svg", results.plot_svg()?),
+        ];
+        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
+        let picture = self.output.join("split-acks.png");
         results.plot_png(&picture)?;
         eprintln!("{} written", picture.display());
         Ok(())

@@ -15,6 +15,7 @@ mod plot;
 pub mod proxies;
 mod report;
 pub mod session_cost;
+pub mod split_acks;
 pub mod split_scaling;
 mod statistics;
 mod systems;

@@ -1,0 +1,388 @@
+//! What acknowledgments cost, and what it brings to send them past the connection server, and fewer of them: the same
+//! downloads without a shim on the client, with one, and with one that leaves acknowledgments out.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::cpu::{CpuMeter, CpuTimes};
+use super::in_lab;
+use super::machine::Machine;
+use super::plot::{COLORS, Curve, Plot};
+use super::proxies::micros;
+use super::report::{header, ratio, row, shown, thousands, with_extremes};
+use super::statistics::Spread;
+use super::systems;
+use super::wrk::{Load, LoadResult};
+use crate::error::{Doing, Result};
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::server::ServerOptions;
+
+/// Unless told otherwise.
+pub const DEFAULT_SECONDS: u32 = 3;
+/// Unless told otherwise.
+pub const DEFAULT_REPETITIONS: u32 = 5;
+
+const DOCUMENT: &str = "1m";
+const CONNECTIONS: u32 = 8;
+const WARM_UP_SECONDS: u32 = 1;
+const READY: Duration = Duration::from_secs(10);
+const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
+/// How many acknowledgments in a row are left out at most.
+const THIN: [u32; 4] = [2, 4, 8, 16];
+/// The paper's gain in requests/s by fewer acknowledgments.
+const PAPER_GAIN: f64 = 1.48;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long each load lasts.
+    pub seconds: u32,
+    /// How often each load is repeated.
+    pub repetitions: u32,
+    /// The `switchback` binary.
+    pub program: PathBuf,
+}
+
+/// What the client has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shim {
+    /// None: acknowledgments go by the connection server.
+    Without,
+    /// One that sends all of them to the data server.
+    Plain,
+    /// One that leaves out up to so many in a row.
+    Thin(u32),
+}
+
+impl Shim {
+    fn all() -> Vec<Shim> {
+        [Shim::Without, Shim::Plain].into_iter().chain(THIN.map(Shim::Thin)).collect()
+    }
+
+    /// For the plot: how many are left out, with 0 and less for none.
+    fn left_out(self) -> u32 {
+        match self {
+            Shim::Without | Shim::Plain => 0,
+            Shim::Thin(count) => count,
+        }
+    }
+}
+
+impl fmt::Display for Shim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shim::Without => f.pad("no shim"),
+            Shim::Plain => f.pad("shim"),
+            Shim::Thin(count) => f.pad(&format!("shim, thin_acks = {count}")),
+        }
+    }
+}
+
+/// One load, measured.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// What the client had.
+    pub shim: Shim,
+    /// As the client saw it.
+    pub load: LoadResult,
+    /// What the connection server used.
+    pub switch: CpuTimes,
+    /// What the data server used.
+    pub node: CpuTimes,
+    /// Packets that the connection server received.
+    pub switch_packets: u64,
+    /// And the data server.
+    pub node_packets: u64,
+}
+
+impl Sample {
+    fn per_request(&self, value: f64) -> f64 {
+        value / self.load.requests.max(1) as f64
+    }
+}
+
+/// Everything that was measured.
+pub type Results = super::Results<Sample>;
+
+/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error is
+/// [`Error::TornDown`](crate::Error::TornDown).
+pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
+    super::plot::register_font()?;
+    let machine = Machine::look(&PROGRAMS)?;
+    let samples = in_lab(1, |lab| measure(lab, options, progress))?;
+    let Options { seconds, repetitions, .. } = *options;
+    Ok(Results { seconds, repetitions, machine, samples })
+}
+
+fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
+    let (client, switch, node) = (lab.client(0), lab.switch(0), lab.node(0));
+    let server = node.nginx(&ServerOptions::default())?;
+    let config = lab.write_config_text(&config(lab))?;
+    let process = systems::start_switchback(lab, &options.program, &config)?;
+    let meters = (CpuMeter::new(switch, &process)?, CpuMeter::new(node, server.process())?);
+    let key = client.directory().join("client.key");
+    let address = client.ipv4().to_string();
+    let mut keygen: Vec<String> = vec![options.program.display().to_string()];
+    keygen.extend(["keygen", "--client", &address, "--config"].map(str::to_owned));
+    keygen.extend([config.display().to_string(), key.display().to_string()]);
+    client.run(keygen)?.success()?;
+    let read = || -> Result<_> {
+        let packets =
+            |host: &crate::Host| host.interface_counters("eth0").map(|counters| counters.rx.packets);
+        Ok((meters.0.read()?, meters.1.read()?, packets(switch)?, packets(node)?))
+    };
+    let shims = Shim::all();
+    let total = shims.len() * options.repetitions as usize;
+    let mut samples = Vec::with_capacity(total);
+    for repetition in 1..=options.repetitions {
+        for index in 0..shims.len() {
+            let shim = shims[(index + repetition as usize - 1) % shims.len()];
+            let running = start(lab, &options.program, shim)?;
+            load(lab, WARM_UP_SECONDS)?;
+            let before = read()?;
+            let load = load(lab, options.seconds)?;
+            let after = read()?;
+            if let Some(running) = running {
+                running.stop()?;
+            }
+            let sample = Sample {
+                repetition,
+                shim,
+                load,
+                switch: after.0 - before.0,
+                node: after.1 - before.1,
+                switch_packets: after.2 - before.2,
+                node_packets: after.3 - before.3,
+            };
+            progress(&format!(
+                "[{:>2}/{total}] round {repetition}  {shim:<20} {:>7.1} requests/s  {:>7.1} packets each to the connection \
+                 server, {:>7.1} to the data server  {} errors",
+                samples.len() + 1,
+                sample.load.requests_per_s,
+                sample.per_request(sample.switch_packets as f64),
+                sample.per_request(sample.node_packets as f64),
+                sample.load.errors.total()
+            ));
+            samples.push(sample);
+        }
+    }
+    Ok(samples)
+}
+
+fn config(lab: &Lab) -> String {
+    format!(
+        "[cluster]\nkey_file = \"{{key_file}}\"\n\n{{nodes}}\n[[pool]]\nname = \"web\"\nnodes = [{{node_names}}]\n\
+         policy = \"round-robin\"\n\n[[client]]\nnetwork = \"{}/32\"\n\n[[service]]\nname = \"s\"\n\
+         listen = [\"{{vip4}}:80\"]\nroute = [{{ pool = \"web\" }}]\n",
+        lab.client(0).ipv4()
+    )
+}
+
+fn start(lab: &Lab, program: &Path, shim: Shim) -> Result<Option<Process>> {
+    let thin = match shim {
+        Shim::Without => return Ok(None),
+        Shim::Plain => String::new(),
+        Shim::Thin(count) => format!("thin_acks = {count}\n"),
+    };
+    let host = lab.client(0);
+    let file = host.directory().join("client.toml");
+    let text = format!("key_file = \"client.key\"\nservices = [\"{}:80\"]\n{thin}", lab.vip4());
+    fs::write(&file, text).doing(|| format!("write {}", file.display()))?;
+    let mut command = Command::new(program);
+    command.args(["client", "--interface", "eth0", "--config"]).arg(&file);
+    let process = host.spawn("shim", command)?;
+    process.wait_for_log("client ready", READY)?;
+    Ok(Some(process))
+}
+
+fn load(lab: &Lab, seconds: u32) -> Result<LoadResult> {
+    let url = format!("http://{}/{DOCUMENT}", lab.vip4());
+    Load { url: &url, connections: CONNECTIONS, close: false, fields: &[], seconds }.run(lab.client(0))
+}
+
+const CSV_TITLES: &str = "repetition,shim,requests,requests_per_s,p50_us,p99_us,errors,\
+    cs_process_us,cs_receive_us,ds_process_us,ds_receive_us,cs_packets,ds_packets";
+
+/// The columns of the table, and whether they are numbers.
+const COLUMNS: [(&str, bool); 7] = [
+    ("Client", false),
+    ("Requests/s (min–max)", true),
+    ("÷ without a shim", true),
+    ("Packets to the CS, each", true),
+    ("to the DS, each", true),
+    ("CPU of the CS, µs each", true),
+    ("of the DS, µs each", true),
+];
+
+impl Results {
+    /// Every single measurement, as CSV with a line of titles.
+    pub fn csv(&self) -> String {
+        let mut lines = vec![CSV_TITLES.to_owned()];
+        for sample in &self.samples {
+            let Sample { repetition, shim, load, switch, node, switch_packets, node_packets } = sample;
+            let mut cells = vec![repetition.to_string(), format!("\"{shim}\""), load.requests.to_string()];
+            cells.push(format!("{:.2}", load.requests_per_s));
+            cells.extend([load.p50, load.p99].map(|time| time.as_micros().to_string()));
+            cells.push(load.errors.total().to_string());
+            let times = [switch.process, switch.receive, node.process, node.receive];
+            cells.extend(times.map(|time| time.as_micros().to_string()));
+            cells.extend([switch_packets, node_packets].map(u64::to_string));
+            lines.push(cells.join(","));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    /// The table, the paper's figure, how it was made, and with what, as Markdown.
+    pub fn markdown(&self) -> String {
+        let Results { seconds, repetitions, .. } = self;
+        let mut lines = vec![self.table(), self.beside_the_paper()];
+        lines.push(format!(
+            "\n{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes. Responses of 1 MiB on \
+             {CONNECTIONS} connections that are kept, one data server, no limit but the machine's.\n"
+        ));
+        lines.extend(self.machine.table());
+        lines.join("\n") + "\n"
+    }
+
+    /// A line for each kind of client, as a Markdown table.
+    pub fn table(&self) -> String {
+        let mut text = header(&COLUMNS);
+        let without = self.rate(Shim::Without);
+        for shim in Shim::all() {
+            let each = |value: fn(&Sample) -> f64| {
+                let spread = self.spread(shim, |sample| sample.per_request(value(sample)));
+                shown(spread, |spread| thousands(spread.median))
+            };
+            text += &row(&[
+                shim.to_string(),
+                with_extremes(self.rate(shim), thousands),
+                shown(ratio(self.rate(shim), without), |ratio| format!("{ratio:.2}")),
+                each(|sample| sample.switch_packets as f64),
+                each(|sample| sample.node_packets as f64),
+                each(|sample| micros(sample.switch.total())),
+                each(|sample| micros(sample.node.total())),
+            ]);
+        }
+        text
+    }
+
+    /// The paper's figure beside ours, and why they differ.
+    pub fn beside_the_paper(&self) -> String {
+        let best = THIN.into_iter().filter_map(|count| {
+            ratio(self.rate(Shim::Thin(count)), self.rate(Shim::Plain)).map(|gain| (gain, count))
+        });
+        let Some((gain, count)) = best.max_by(|one, other| one.0.total_cmp(&other.0)) else {
+            return String::new();
+        };
+        format!(
+            "The paper has {PAPER_GAIN:.2} times the requests/s with fewer acknowledgments, its servers running on a bare \
+             machine without an operating system, where each packet costs what it costs. Here it is {gain:.2} times at best, \
+             with thin_acks = {count}, on kernels that receive packets in batches and acknowledge a batch once (GRO), so \
+             that few acknowledgments are left to be left out.",
+        )
+    }
+
+    /// Requests/s over the acknowledgments left out, as SVG.
+    pub fn plot_svg(&self) -> Result<String> {
+        self.plot().svg()
+    }
+
+    /// Writes the plot as PNG.
+    pub fn plot_png(&self, path: &Path) -> Result<()> {
+        self.plot().png(path)
+    }
+
+    fn plot(&self) -> Plot<'static> {
+        let without = self.rate(Shim::Without).map_or(1.0, |rate| rate.median);
+        let most = THIN[THIN.len() - 1];
+        let flat = |value: f64| vec![(0, value), (most, value)];
+        let shims = Shim::all();
+        let thin = shims.iter().filter(|shim| **shim != Shim::Without);
+        let points = |value: &dyn Fn(Shim) -> Option<Spread>, unit: f64| {
+            let point = |shim: &Shim| Some((shim.left_out(), value(*shim)?.median / unit));
+            thin.clone().filter_map(point).collect::<Vec<_>>()
+        };
+        let packets = |shim| self.spread(shim, |sample| sample.per_request(sample.node_packets as f64));
+        let packets_without = packets(Shim::Without).map_or(1.0, |packets| packets.median);
+        let curve = |name: &str, color: usize, dashed, points| Curve {
+            name: name.to_owned(),
+            color: COLORS[color],
+            dashed,
+            points,
+        };
+        Plot {
+            x_title: "acknowledgments left out in a row, at most",
+            y_title: "times that without a shim",
+            margin: 1,
+            curves: vec![
+                curve("requests/s", 3, false, points(&|shim| self.rate(shim), without)),
+                curve("packets to the DS", 0, false, points(&packets, packets_without)),
+                curve("paper: requests/s", 3, true, flat(PAPER_GAIN)),
+            ],
+        }
+    }
+
+    fn rate(&self, shim: Shim) -> Option<Spread> {
+        self.spread(shim, |sample| sample.load.requests_per_s)
+    }
+
+    fn spread(&self, shim: Shim, value: impl Fn(&Sample) -> f64) -> Option<Spread> {
+        Spread::of(self.samples.iter().filter(|sample| sample.shim == shim).map(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::wrk::Errors;
+
+    fn results() -> Results {
+        let sample = |shim: Shim| Sample {
+            repetition: 1,
+            shim,
+            load: LoadResult {
+                requests: 100,
+                requests_per_s: if matches!(shim, Shim::Thin(_)) { 60.0 } else { 50.0 },
+                bytes_per_s: 5e7,
+                p50: Duration::from_millis(4),
+                p99: Duration::from_millis(9),
+                errors: Errors::default(),
+            },
+            switch: CpuTimes { process: Duration::from_millis(1), receive: Duration::from_millis(9) },
+            node: CpuTimes { process: Duration::from_millis(10), receive: Duration::from_millis(20) },
+            switch_packets: if shim == Shim::Without { 10_000 } else { 200 },
+            node_packets: 10_000,
+        };
+        let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
+        let samples = Shim::all().into_iter().map(sample).collect();
+        Results { seconds: 2, repetitions: 1, machine, samples }
+    }
+
+    #[test]
+    fn the_table_compares_with_a_client_without_a_shim() {
+        let table = results().table();
+        assert!(
+            table.contains("| no shim | 50.0 (50.0–50.0) | 1.00 | 100.0 | 100.0 | 100.0 | 300.0 |"),
+            "{table}"
+        );
+        assert!(
+            table.contains("| shim | 50.0 (50.0–50.0) | 1.00 | 2.0 | 100.0 | 100.0 | 300.0 |"),
+            "{table}"
+        );
+        assert!(table.contains("| shim, thin_acks = 4 | 60.0 (60.0–60.0) | 1.20 |"), "{table}");
+        assert!(results().beside_the_paper().contains("Here it is 1.20 times at best"));
+        assert_eq!(results().csv().lines().count(), 1 + Shim::all().len());
+    }
+
+    #[test]
+    fn the_plot_has_the_papers_figure() {
+        let svg = results().plot_svg().expect("nothing but text is written");
+        assert!(svg.contains("paper: requests/s") && svg.contains("packets to the DS"));
+    }
+}
