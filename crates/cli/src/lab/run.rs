@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use switchback_lab::Error;
 use switchback_lab::experiment::{
-    accept_queue, mini_cluster, proxies, session_cost, split_acks, split_scaling,
+    Options, accept_queue, mini_cluster, proxies, session_cost, split_acks, split_scaling,
 };
 
 use crate::failure::Failure;
@@ -38,36 +38,55 @@ impl Run {
     }
 }
 
+/// How long and how often the loads of an experiment run, by its own defaults. A macro, because clap keeps one default for
+/// all instances of a generic type.
+macro_rules! loads {
+    ($name:ident, $experiment:ident) => {
+        #[derive(Args)]
+        struct $name {
+            /// How long each load lasts
+            #[arg(long, default_value_t = $experiment::DEFAULT_SECONDS)]
+            #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+            seconds: u32,
+            /// How often each load is repeated
+            #[arg(long, value_name = "N", default_value_t = $experiment::DEFAULT_REPETITIONS)]
+            #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+            repetitions: u32,
+            /// Where the files go
+            #[arg(long, value_name = "DIR", default_value = "bench-out")]
+            output: PathBuf,
+        }
+
+        impl $name {
+            fn options(&self) -> Result<Options, Failure> {
+                Ok(Options { seconds: self.seconds, repetitions: self.repetitions, program: own_program()? })
+            }
+        }
+    };
+}
+
+loads!(ProxyLoads, proxies);
+loads!(SessionCostLoads, session_cost);
+loads!(SplitScalingLoads, split_scaling);
+loads!(SplitAcksLoads, split_acks);
+loads!(MiniClusterLoads, mini_cluster);
+
 /// Compare Switchback with HAProxy, nginx and the direct way to a node
 ///
 /// Prints a Markdown table; the output directory gets proxies.md, with facts about the machine, and proxies.csv
 /// with every single measurement. Takes 16 loads for each repetition. Needs root, haproxy, nginx and wrk.
 #[derive(Args)]
 pub struct Proxies {
-    /// How long each load lasts
-    #[arg(long, default_value_t = proxies::DEFAULT_SECONDS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
-    /// How often each load is repeated
-    #[arg(long, value_name = "N", default_value_t = proxies::DEFAULT_REPETITIONS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
-    /// Where the files go
-    #[arg(long, value_name = "DIR", default_value = "bench-out")]
-    output: PathBuf,
+    #[command(flatten)]
+    loads: ProxyLoads,
 }
 
 impl Proxies {
     fn run(self) -> Result<(), Failure> {
-        let options = proxies::Options {
-            seconds: self.seconds,
-            repetitions: self.repetitions,
-            program: own_program()?,
-        };
-        let results = proxies::run(&options, &mut show_progress).map_err(failure)?;
+        let results = proxies::run(&self.loads.options()?, &mut show_progress).map_err(failure)?;
         print!("{}", results.table());
         let files = [("proxies.csv", results.csv()), ("proxies.md", results.markdown())];
-        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))
+        files.iter().try_for_each(|(name, text)| write(&self.loads.output, name, text))
     }
 }
 
@@ -107,16 +126,8 @@ impl AcceptQueue {
         };
         let results = accept_queue::run(&options, &mut show_progress).map_err(failure)?;
         print!("{}", results.table());
-        let files = [
-            ("accept-queue.csv", results.csv()),
-            ("accept-queue.md", results.markdown()),
-            ("accept-queue.svg", results.plot_svg()?),
-        ];
-        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
-        let picture = self.output.join("accept-queue.png");
-        results.plot_png(&picture)?;
-        eprintln!("{} written", picture.display());
-        Ok(())
+        let texts = [("csv", results.csv()), ("md", results.markdown()), ("svg", results.plot_svg()?)];
+        write_plotted(&self.output, "accept-queue", &texts, |path| results.plot_png(path))
     }
 }
 
@@ -127,30 +138,16 @@ impl AcceptQueue {
 /// and wrk.
 #[derive(Args)]
 pub struct SessionCost {
-    /// How long each load lasts
-    #[arg(long, default_value_t = session_cost::DEFAULT_SECONDS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
-    /// How often each load is repeated
-    #[arg(long, value_name = "N", default_value_t = session_cost::DEFAULT_REPETITIONS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
-    /// Where the files go
-    #[arg(long, value_name = "DIR", default_value = "bench-out")]
-    output: PathBuf,
+    #[command(flatten)]
+    loads: SessionCostLoads,
 }
 
 impl SessionCost {
     fn run(self) -> Result<(), Failure> {
-        let options = session_cost::Options {
-            seconds: self.seconds,
-            repetitions: self.repetitions,
-            program: own_program()?,
-        };
-        let results = session_cost::run(&options, &mut show_progress).map_err(failure)?;
+        let results = session_cost::run(&self.loads.options()?, &mut show_progress).map_err(failure)?;
         print!("{}", results.table());
         let files = [("session-cost.csv", results.csv()), ("session-cost.md", results.markdown())];
-        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))
+        files.iter().try_for_each(|(name, text)| write(&self.loads.output, name, text))
     }
 }
 
@@ -160,38 +157,16 @@ impl SessionCost {
 /// the output directory gets split-scaling.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
 #[derive(Args)]
 pub struct SplitScaling {
-    /// How long each load lasts
-    #[arg(long, default_value_t = split_scaling::DEFAULT_SECONDS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
-    /// How often each load is repeated
-    #[arg(long, value_name = "N", default_value_t = split_scaling::DEFAULT_REPETITIONS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
-    /// Where the files go
-    #[arg(long, value_name = "DIR", default_value = "bench-out")]
-    output: PathBuf,
+    #[command(flatten)]
+    loads: SplitScalingLoads,
 }
 
 impl SplitScaling {
     fn run(self) -> Result<(), Failure> {
-        let options = split_scaling::Options {
-            seconds: self.seconds,
-            repetitions: self.repetitions,
-            program: own_program()?,
-        };
-        let results = split_scaling::run(&options, &mut show_progress).map_err(failure)?;
+        let results = split_scaling::run(&self.loads.options()?, &mut show_progress).map_err(failure)?;
         print!("{}\n{}\n", results.table(), results.beside_the_paper());
-        let files = [
-            ("split-scaling.csv", results.csv()),
-            ("split-scaling.md", results.markdown()),
-            ("split-scaling.svg", results.plot_svg()?),
-        ];
-        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
-        let picture = self.output.join("split-scaling.png");
-        results.plot_png(&picture)?;
-        eprintln!("{} written", picture.display());
-        Ok(())
+        let texts = [("csv", results.csv()), ("md", results.markdown()), ("svg", results.plot_svg()?)];
+        write_plotted(&self.loads.output, "split-scaling", &texts, |path| results.plot_png(path))
     }
 }
 
@@ -202,38 +177,16 @@ impl SplitScaling {
 /// wrk and the DejaVu fonts.
 #[derive(Args)]
 pub struct SplitAcks {
-    /// How long each load lasts
-    #[arg(long, default_value_t = split_acks::DEFAULT_SECONDS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
-    /// How often each load is repeated
-    #[arg(long, value_name = "N", default_value_t = split_acks::DEFAULT_REPETITIONS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
-    /// Where the files go
-    #[arg(long, value_name = "DIR", default_value = "bench-out")]
-    output: PathBuf,
+    #[command(flatten)]
+    loads: SplitAcksLoads,
 }
 
 impl SplitAcks {
     fn run(self) -> Result<(), Failure> {
-        let options = split_acks::Options {
-            seconds: self.seconds,
-            repetitions: self.repetitions,
-            program: own_program()?,
-        };
-        let results = split_acks::run(&options, &mut show_progress).map_err(failure)?;
+        let results = split_acks::run(&self.loads.options()?, &mut show_progress).map_err(failure)?;
         print!("{}\n{}\n", results.table(), results.beside_the_paper());
-        let files = [
-            ("split-acks.csv", results.csv()),
-            ("split-acks.md", results.markdown()),
-            ("split-acks.svg", results.plot_svg()?),
-        ];
-        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
-        let picture = self.output.join("split-acks.png");
-        results.plot_png(&picture)?;
-        eprintln!("{} written", picture.display());
-        Ok(())
+        let texts = [("csv", results.csv()), ("md", results.markdown()), ("svg", results.plot_svg()?)];
+        write_plotted(&self.loads.output, "split-acks", &texts, |path| results.plot_png(path))
     }
 }
 
@@ -244,38 +197,16 @@ impl SplitAcks {
 /// DejaVu fonts.
 #[derive(Args)]
 pub struct MiniCluster {
-    /// How long each load lasts
-    #[arg(long, default_value_t = mini_cluster::DEFAULT_SECONDS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
-    /// How often each load is repeated
-    #[arg(long, value_name = "N", default_value_t = mini_cluster::DEFAULT_REPETITIONS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: u32,
-    /// Where the files go
-    #[arg(long, value_name = "DIR", default_value = "bench-out")]
-    output: PathBuf,
+    #[command(flatten)]
+    loads: MiniClusterLoads,
 }
 
 impl MiniCluster {
     fn run(self) -> Result<(), Failure> {
-        let options = mini_cluster::Options {
-            seconds: self.seconds,
-            repetitions: self.repetitions,
-            program: own_program()?,
-        };
-        let results = mini_cluster::run(&options, &mut show_progress).map_err(failure)?;
+        let results = mini_cluster::run(&self.loads.options()?, &mut show_progress).map_err(failure)?;
         print!("{}\n{}\n", results.table(), results.beside_the_paper());
-        let files = [
-            ("mini-cluster.csv", results.csv()),
-            ("mini-cluster.md", results.markdown()),
-            ("mini-cluster.svg", results.plot_svg()?),
-        ];
-        files.iter().try_for_each(|(name, text)| write(&self.output, name, text))?;
-        let picture = self.output.join("mini-cluster.png");
-        results.plot_png(&picture)?;
-        eprintln!("{} written", picture.display());
-        Ok(())
+        let texts = [("csv", results.csv()), ("md", results.markdown()), ("svg", results.plot_svg()?)];
+        write_plotted(&self.loads.output, "mini-cluster", &texts, |path| results.plot_png(path))
     }
 }
 
@@ -300,6 +231,20 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<(), Failure> {
     fs::create_dir_all(directory)
         .and_then(|()| fs::write(&path, text))
         .map_err(|error| Failure::system(format!("write {}: {error}", path.display())))?;
+    eprintln!("{} written", path.display());
+    Ok(())
+}
+
+/// The texts by their endings, and the plot as a picture.
+fn write_plotted(
+    directory: &Path,
+    stem: &str,
+    texts: &[(&str, String)],
+    picture: impl FnOnce(&Path) -> switchback_lab::Result<()>,
+) -> Result<(), Failure> {
+    texts.iter().try_for_each(|(ending, text)| write(directory, &format!("{stem}.{ending}"), text))?;
+    let path = directory.join(format!("{stem}.png"));
+    picture(&path)?;
     eprintln!("{} written", path.display());
     Ok(())
 }

@@ -6,18 +6,18 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::in_lab;
 use super::machine::Machine;
 use super::plot::{COLORS, Curve, Plot};
 use super::proxies::micros;
 use super::report::{header, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::wrk::{Load, LoadResult};
+use super::{Options, in_lab};
 use crate::error::Result;
 use crate::lab::Lab;
 use crate::process::Process;
@@ -87,17 +87,6 @@ impl fmt::Display for Layout {
         let what = if *delegate == "all" { "full".to_owned() } else { format!("{delegate} delegated") };
         f.pad(&format!("{switches} CS, {} DS, {what}", machines - switches))
     }
-}
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long each load lasts.
-    pub seconds: u32,
-    /// How often each load is repeated.
-    pub repetitions: u32,
-    /// The `switchback` binary.
-    pub program: PathBuf,
 }
 
 /// One load, measured.

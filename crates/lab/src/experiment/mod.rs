@@ -30,8 +30,21 @@ pub use statistics::Spread;
 pub use systems::System;
 pub use wrk::{Errors, LoadResult};
 
+use std::path::PathBuf;
+
 use crate::error::{Error, Result};
 use crate::lab::Lab;
+
+/// What to run, where there is nothing else to be said.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long each load lasts.
+    pub seconds: u32,
+    /// How often each load is repeated.
+    pub repetitions: u32,
+    /// The `switchback` binary.
+    pub program: PathBuf,
+}
 
 /// Everything that an experiment measured.
 #[derive(Clone, Debug)]

@@ -4,14 +4,13 @@
 //! each, then all over again. So what changes on the machine meanwhile meets all of them, and the repetitions
 //! show how much it was. The order is another one in each round, because a load may feel what came before it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cpu::CpuTimes;
-use super::in_lab;
 use super::machine::Machine;
 use super::systems::{self, Running, System};
 use super::wrk::{Load, LoadResult};
+use super::{Options, in_lab};
 use crate::document::{ONE_MIB, SMALL};
 use crate::error::Result;
 use crate::lab::Lab;
@@ -29,17 +28,6 @@ const WARM_UP_SECONDS: u32 = 1;
 /// clients acknowledge each response with a packet of its own.
 const NODE_OPTIONS: &str = "tcp_nopush on;";
 const PROGRAMS: [(&str, &str); 3] = [("haproxy", "-v"), ("nginx", "-v"), ("wrk", "-v")];
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long each load lasts.
-    pub seconds: u32,
-    /// How often each load is repeated.
-    pub repetitions: u32,
-    /// The `switchback` binary.
-    pub program: PathBuf,
-}
 
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

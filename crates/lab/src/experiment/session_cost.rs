@@ -7,17 +7,16 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::bpf_time::{BpfMeter, BpfTime};
 use super::cpu::{CpuMeter, CpuTimes};
-use super::in_lab;
 use super::machine::Machine;
 use super::report::{header, row, shown, with_extremes};
 use super::statistics::Spread;
 use super::systems;
 use super::wrk::{Load, LoadResult};
+use super::{Options, in_lab};
 use crate::error::{Doing, Error, Result};
 use crate::lab::Lab;
 use crate::server::ServerOptions;
@@ -40,17 +39,6 @@ const FIELDS: [(&str, &str); 5] = [
     ("Referer", "http://shop.example.com/a/page/from/which/this/comes?with=a&query=too"),
     ("X-User", "17"),
 ];
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long each load lasts.
-    pub seconds: u32,
-    /// How often each load is repeated.
-    pub repetitions: u32,
-    /// The `switchback` binary.
-    pub program: PathBuf,
-}
 
 /// How sessions persist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

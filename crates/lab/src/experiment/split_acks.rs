@@ -3,12 +3,11 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use super::cpu::{CpuMeter, CpuTimes};
-use super::in_lab;
 use super::machine::Machine;
 use super::plot::{COLORS, Curve, Plot};
 use super::proxies::micros;
@@ -16,6 +15,7 @@ use super::report::{header, ratio, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::systems;
 use super::wrk::{Load, LoadResult};
+use super::{Options, in_lab};
 use crate::error::{Doing, Result};
 use crate::lab::Lab;
 use crate::process::Process;
@@ -35,17 +35,6 @@ const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
 const THIN: [u32; 4] = [2, 4, 8, 16];
 /// The paper's gain in requests/s by fewer acknowledgments.
 const PAPER_GAIN: f64 = 1.48;
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long each load lasts.
-    pub seconds: u32,
-    /// How often each load is repeated.
-    pub repetitions: u32,
-    /// The `switchback` binary.
-    pub program: PathBuf,
-}
 
 /// What the client has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,16 +4,16 @@
 //! The links are slow enough for two cores to fill all of them. So what is measured at the connection server, the CPU
 //! time that it needs for each data server, is a cost and no limit; how many it could serve follows from it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::cpu::{CpuMeter, CpuTimes};
-use super::in_lab;
 use super::machine::Machine;
 use super::plot::{COLORS, Curve, Plot};
 use super::report::{header, ratio, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::systems;
 use super::wrk::{Load, LoadResult};
+use super::{Options, in_lab};
 use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
@@ -37,17 +37,6 @@ const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
 const PAPER_RATE: f64 = 900.0;
 const PAPER_NODES: [u32; 4] = [1, 2, 3, 4];
 const PAPER_SHARE_OF_FOUR: f64 = 0.2;
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long each load lasts.
-    pub seconds: u32,
-    /// How often each load is repeated.
-    pub repetitions: u32,
-    /// The `switchback` binary.
-    pub program: PathBuf,
-}
 
 /// One load, measured.
 #[derive(Clone, Debug)]
