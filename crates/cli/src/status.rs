@@ -282,7 +282,7 @@ mod tests {
             "switch, up 1 h 2 min, 2 flows",
             "interface eth0, XDP native",
             "shop     192.0.2.100:80, [2001:db8::100]:80         9",
-            "n1    192.0.2.21  resolved  unhealthy      4          2   1/17         9        3        0         1",
+            "n1    192.0.2.21  resolved  unhealthy      4          2   1/17         9  100.0%        3        0         1",
             "  4  resent",
             "  2  answered 404",
             "  6  sessions_kept",
