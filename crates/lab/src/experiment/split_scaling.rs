@@ -233,9 +233,9 @@ impl Results {
             "The paper has {PAPER_RATE} requests/s of 64 KB for each data server, linear from 1 to 4, and the connection \
              server at {:.0} % with 4, so about 15 for each connection server and {paper_cost:.0} µs of its CPU for each \
              request. Here {most} data servers have {:.2} times the requests of one, and a request costs the connection \
-             server {cost:.0} µs. The requests/s are those of the links, which are slower here than the paper's. The costs \
-             differ because handshake, ACKs and the end of a connection are dealt with in XDP instead of a TCP of its \
-             own, and by ten years of CPUs.",
+             server {cost:.0} µs. The requests/s are those of the links, which are slower here than the paper's. Of a request the connection \
+             server has the handshake, the head, the acknowledgments and the end; much of its cost is waking up for a packet, \
+             so a request costs less the more there are.",
             PAPER_SHARE_OF_FOUR * 100.0,
             rate.median / one.median,
         )
