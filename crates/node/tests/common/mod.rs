@@ -7,11 +7,9 @@ pub mod flow;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recv, sendto, setsockopt,
     socket, sockopt,
@@ -56,10 +54,6 @@ pub fn spawn(host: &Host, config: &Path) -> Result<Process> {
     let mut command = host.command(std::env::current_exe()?);
     command.args(["--exact", "agent_process", "--nocapture"]);
     command.env(AGENT, format!("{}|{}", config.display(), host.name()));
-    // The test runner has threads; a signal must reach none of them but the agent's, which asks for it.
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
-    // SAFETY: between fork and exec only the signal mask of the child's one thread is changed.
-    unsafe { command.pre_exec(move || Ok(signals.thread_block()?)) };
     Ok(host.spawn("agent", command)?)
 }
 
