@@ -365,7 +365,7 @@ mod tests {
             "{table}"
         );
         assert!(table.contains("| shim, thin_acks = 4 | 60.0 (60.0–60.0) | 1.20 |"), "{table}");
-        assert!(results().beside_the_paper().contains("Here it is 1.20 times at best"));
+        assert!(results().beside_the_paper().contains("1.20 times the shim's own at best"));
         assert_eq!(results().csv().lines().count(), 1 + Shim::all().len());
     }
 
