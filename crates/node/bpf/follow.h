@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which responses the server has sent whole. Every new byte that it sends on an adopted flow passes egress once, in
- * order, before it can be acknowledged; the automaton reads heads and the sizes of chunks, and skips the rest. What
- * has gone by already is a retransmission. On the way the name of the session's cookie is rewritten.
+ * Which responses the server has sent whole. Every new byte that it sends on an adopted flow passes egress before it
+ * can be acknowledged, in order but for packets that overtake others; the automaton reads heads and the sizes of
+ * chunks, and skips the rest. What has gone by already is a retransmission. On the way the name of the session's cookie
+ * is rewritten.
  */
 #ifndef NODE_FOLLOW_H
 #define NODE_FOLLOW_H
@@ -137,9 +138,9 @@ struct sender {
         __u32 write_seq;
 };
 
-/* Where there is no socket, nothing is known to be acknowledged, and more to follow. */
-static __always_inline void read_sender(struct __sk_buff *skb, const struct data_place *data,
-                                        struct sender *sender)
+/* Whether there is one. Otherwise nothing is known to be acknowledged, and more to follow. */
+static __always_inline int read_sender(struct __sk_buff *skb, const struct data_place *data,
+                                       struct sender *sender)
 {
         struct bpf_sock *sk = skb->sk;
         struct tcp_sock *tcp;
@@ -147,12 +148,13 @@ static __always_inline void read_sender(struct __sk_buff *skb, const struct data
         sender->snd_una = data->seq - (1 << 30);
         sender->write_seq = data->seq;
         if (!sk)
-                return;
+                return 0;
         tcp = (void *)bpf_skc_to_tcp_sock(sk);
         if (!tcp)
-                return;
+                return 0;
         sender->snd_una = tcp->snd_una;
         sender->write_seq = tcp->write_seq;
+        return 1;
 }
 
 /*
@@ -182,6 +184,21 @@ static __always_inline int keep_cut(struct sb_owned *flow, const struct data_pla
         return bpf_redirect(0, 0);
 }
 
+/*
+ * The packet begins behind what has been followed. While a neighbour is being resolved, packets wait before they come
+ * here, and later ones overtake them on another processor (neigh_update()). What is between has not been acknowledged
+ * then: TCP sends this packet again when it is. Otherwise something has gone out unseen.
+ */
+static __always_inline int on_gap(struct __sk_buff *skb, struct sb_owned *flow, const struct data_place *data)
+{
+        struct sender sender;
+
+        if (read_sender(skb, data, &sender) && (__s32)(sender.snd_una - flow->followed) <= 0)
+                return drop(SB_NODE_DROP_OVERTAKING);
+        lose_track(&flow->framing, flow);
+        return TCX_NEXT;
+}
+
 /* Follows the new data of the packet; whether it is to leave. */
 __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_persistence *p,
                       const struct data_place *data, int ends)
@@ -200,10 +217,8 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
                         return bpf_redirect(0, 0);
                 return TCX_NEXT;
         }
-        if (seen < 0) {
-                lose_track(&flow->framing, flow);
-                return TCX_NEXT;
-        }
+        if (seen < 0)
+                return on_gap(skb, flow, data);
         if (p) {
                 read_sender(skb, data, &sender);
                 walk.framing.name_len = p->name_len;

@@ -701,6 +701,7 @@ struct sb_direct_node {
         X(TOLD_HERE, "packets to the switch of this machine")                                                \
         X(DROP_RING_FULL, "dropped: the switch of this machine does not keep up")                            \
         X(DROP_BEHIND_GAP, "dropped: part of a request with cookies, behind a gap")                          \
+        X(DROP_OVERTAKING, "dropped: part of a response that has overtaken an earlier one")                  \
         X(COOKIE_RESTORED, "cookies given back the name that their server knows")                            \
         X(COOKIE_REWRITTEN, "session cookies whose names were rewritten")                                    \
         X(COOKIE_INSERTED, "session cookies inserted")                                                       \

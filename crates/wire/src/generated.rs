@@ -754,6 +754,8 @@ pub enum NodeCounter {
     DropRingFull,
     #[doc = "dropped: part of a request with cookies, behind a gap"]
     DropBehindGap,
+    #[doc = "dropped: part of a response that has overtaken an earlier one"]
+    DropOvertaking,
     #[doc = "cookies given back the name that their server knows"]
     CookieRestored,
     #[doc = "session cookies whose names were rewritten"]
@@ -781,7 +783,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 44] = [
+    pub const ALL: [NodeCounter; 45] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -814,6 +816,7 @@ impl NodeCounter {
         NodeCounter::ToldHere,
         NodeCounter::DropRingFull,
         NodeCounter::DropBehindGap,
+        NodeCounter::DropOvertaking,
         NodeCounter::CookieRestored,
         NodeCounter::CookieRewritten,
         NodeCounter::CookieInserted,
@@ -862,6 +865,7 @@ impl NodeCounter {
             NodeCounter::ToldHere => "told_here",
             NodeCounter::DropRingFull => "drop_ring_full",
             NodeCounter::DropBehindGap => "drop_behind_gap",
+            NodeCounter::DropOvertaking => "drop_overtaking",
             NodeCounter::CookieRestored => "cookie_restored",
             NodeCounter::CookieRewritten => "cookie_rewritten",
             NodeCounter::CookieInserted => "cookie_inserted",
@@ -911,6 +915,7 @@ impl NodeCounter {
             NodeCounter::ToldHere => "packets to the switch of this machine",
             NodeCounter::DropRingFull => "dropped: the switch of this machine does not keep up",
             NodeCounter::DropBehindGap => "dropped: part of a request with cookies, behind a gap",
+            NodeCounter::DropOvertaking => "dropped: part of a response that has overtaken an earlier one",
             NodeCounter::CookieRestored => "cookies given back the name that their server knows",
             NodeCounter::CookieRewritten => "session cookies whose names were rewritten",
             NodeCounter::CookieInserted => "session cookies inserted",

@@ -1,5 +1,6 @@
 //! Each counter counts what it says, once.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use NodeCounter::*;
@@ -245,6 +246,15 @@ impl Flows<'_> {
                 let option = known.option(SB_OP_FORWARD);
                 known.seq += 1;
                 bench.ingress(&to_us(&known.hand_over(option, b"x")), 0);
+            }
+            DropOvertaking => {
+                let mut known = self.of_ipv4();
+                known.adopt(bench);
+                known.answer();
+                let _egress = bench.attach_egress(LOOPBACK);
+                let mut server = known.socket.as_ref().expect("an adopted flow");
+                server.set_nodelay(true).expect("a socket can be");
+                server.write_all(RESPONSE).expect("there is room");
             }
             CookieRestored => {
                 let known = self.in_session(REWRITTEN);

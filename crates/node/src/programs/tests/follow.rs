@@ -1,13 +1,17 @@
 //! The walker in C against the one in Rust: random responses, whole and broken, in random packets through egress.
 
+use std::io::Write;
+
 use switchback_http::framing::{Followed, responses};
 use switchback_wire::packet::flags;
 use switchback_wire::{
-    SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_HEADS, sb_flow, sb_framing, sb_owned, sb_ownership,
+    NodeCounter, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_HEADS, sb_flow, sb_framing, sb_owned,
+    sb_ownership, sb_session,
 };
 
 use super::bench::*;
 use super::frames::*;
+use super::wire::{Client, Wire};
 
 const STREAMS: usize = 1500;
 
@@ -176,5 +180,50 @@ fn the_program_follows_responses_as_the_table_does() {
             "{packets} packets; {whole} of {STREAMS} streams were followed to their end, {lost} were lost"
         );
         assert!(whole > STREAMS / 4 && lost > STREAMS / 10, "{whole} were whole, {lost} lost");
+    });
+}
+
+/// A flow whose server has sent half of a response, which the client has, and what the node knew before.
+fn half_answered(wire: &Wire) -> (Client<'_>, sb_owned) {
+    let mut client = Client::new(wire, flow(false, 50_000, PORT), 1000);
+    client.adopt(sb_session::default(), REQUEST);
+    client.server().set_nodelay(true).expect("a socket can be");
+    let before = wire.bench.flow(&client.known.flow).expect("an adopted flow");
+    client.server().write_all(&RESPONSE[..10]).expect("there is room");
+    assert_eq!((client.look(|| false), client.has()), (1, 10));
+    (client, before)
+}
+
+#[test]
+fn what_overtakes_is_sent_again_in_its_turn() {
+    alone(|| {
+        let wire = Wire::new();
+        let (mut client, before) = half_answered(&wire);
+        let flow = client.known.flow;
+        let after = wire.bench.flow(&flow).expect("it stays");
+        // The first half is still on its way to the program.
+        wire.bench.put(&flow, &before);
+        client.server().write_all(&RESPONSE[10..]).expect("there is room");
+        assert_eq!((client.look(|| false), wire.bench.counter(NodeCounter::DropOvertaking)), (0, 1));
+        wire.bench.put(&flow, &after);
+        client.acknowledge();
+        client.wait_for(RESPONSE.len());
+        assert_eq!(client.stream(), RESPONSE);
+        assert_eq!(wire.bench.flow(&flow).expect("it stays").responses, 1);
+        assert_eq!(wire.bench.counter(NodeCounter::LostTrack), 0);
+    });
+}
+
+#[test]
+fn what_has_gone_out_unseen_loses_track() {
+    alone(|| {
+        let wire = Wire::new();
+        let (mut client, before) = half_answered(&wire);
+        client.acknowledge();
+        wire.bench.put(&client.known.flow, &before);
+        client.server().write_all(&RESPONSE[10..]).expect("there is room");
+        client.wait_for(RESPONSE.len());
+        let counters = [NodeCounter::LostTrack, NodeCounter::DropOvertaking];
+        assert_eq!(counters.map(|counter| wire.bench.counter(counter)), [1, 0]);
     });
 }
