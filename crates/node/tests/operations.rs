@@ -3,9 +3,10 @@
 mod common;
 
 use std::io::Read;
+use std::time::Instant;
 
 use common::flow::*;
-use common::{Handoff, Raw, Result, wait_for_counter};
+use common::{Handoff, PATIENCE, Raw, Result, wait_for_counter};
 use switchback_wire::packet::{TcpView, bare, flags, fold, sum};
 use switchback_wire::{SB_FLAG_REQUEST, sb_reason};
 
@@ -90,18 +91,29 @@ fn the_later_of_two_adoptions_counts() -> Result<()> {
     for packet in &packets {
         raw.send(world.node().ipv4().into(), packet)?;
     }
-    assert_eq!(wait_for_counter(world.node(), "adopted", FLOWS as u64)?, FLOWS as u64);
+    assert!(wait_for_counter(world.node(), "adopted", FLOWS as u64)? >= FLOWS as u64);
     for flow in flows {
-        flow.say(SB_OP_PROBE, 0, &[])?;
-        let mut option = flow.answer()?.0;
-        while option.op != SB_OP_OWNED as u8 {
-            assert_eq!(option.op, SB_OP_ADOPTED as u8);
-            option = flow.answer()?.0;
+        let wanted = flow.handoff.seq.wrapping_add(GET.len() as u32);
+        let owned = || -> Result<u32> {
+            flow.say(SB_OP_PROBE, 0, &[])?;
+            let mut option = flow.answer()?.0;
+            while option.op != SB_OP_OWNED as u8 {
+                assert_eq!(option.op, SB_OP_ADOPTED as u8);
+                option = flow.answer()?.0;
+            }
+            Ok(u32::from_be(option.next))
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while owned()? != wanted {
+            assert!(Instant::now() < deadline, "the older adoption stays");
         }
-        assert_eq!(u32::from_be(option.next), flow.handoff.seq.wrapping_add(GET.len() as u32));
     }
-    println!("{} were dropped", world.count("drop_stale")?);
-    assert_eq!(world.count("adopted")?, FLOWS as u64);
+    // The network may change their order, and then the later one replaces the older one's socket, which may have been
+    // counted before.
+    let cured = world.count("cured")?;
+    println!("{} were dropped, {cured} replaced", world.count("drop_stale")?);
+    let adopted = world.count("adopted")?;
+    assert!((FLOWS as u64..=FLOWS as u64 + cured).contains(&adopted), "{adopted} adopted");
     Ok(())
 }
 
