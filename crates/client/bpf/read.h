@@ -106,13 +106,6 @@ static __always_inline int is_service(const struct sb_flow *flow)
         return bpf_map_lookup_elem(&services, &endpoint) != NULL;
 }
 
-static __always_inline int is_same(const __u8 one[16], const __u8 other[16])
-{
-        const __u32 *a = (const __u32 *)one, *b = (const __u32 *)other;
-
-        return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
 /* The sequence number comes after the other. */
 static __always_inline int is_after(__u32 one, __u32 other)
 {

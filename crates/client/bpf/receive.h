@@ -55,8 +55,8 @@ static __noinline int meet_node(const __u8 address[16])
 static __always_inline int is_known(const struct sb_direct_flow *flow, const struct sb_introduction *option,
                                     const struct sb_flow *cluster)
 {
-        return flow && flow->state == SB_DIRECT_ON && is_same(flow->node, option->node) &&
-               is_same(flow->client, cluster->client) && flow->client_port == cluster->client_port;
+        return flow && flow->state == SB_DIRECT_ON && sb_same_v6(flow->node, option->node) &&
+               sb_same_v6(flow->client, cluster->client) && flow->client_port == cluster->client_port;
 }
 
 /* Behind a NAT, or a firewall. */
@@ -65,7 +65,7 @@ static __always_inline int is_watched(const struct packet *p, const struct sb_fl
         __u32 zero = 0;
         struct sb_client_settings *s = bpf_map_lookup_elem(&settings, &zero);
 
-        return (s && s->firewall) || !is_same(p->flow.client, cluster->client) ||
+        return (s && s->firewall) || !sb_same_v6(p->flow.client, cluster->client) ||
                p->flow.client_port != cluster->client_port;
 }
 
@@ -177,9 +177,8 @@ static __noinline enum read_result read_said(struct __sk_buff *skb, struct said 
         shim = sb_at(data, sizeof(*eth) + said->outer_len);
         if (next_header != IPPROTO_UDP || (void *)(shim + 1) > end ||
             (shim->source != bpf_htons(SB_GENEVE_PORT) && shim->dest != bpf_htons(SB_GENEVE_PORT)) ||
-            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 ||
-            shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
-            shim->option.length != (sizeof(struct sb_option) - 4) / 4 || !is_from_node(shim->option.op))
+            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 || !sb_has_option(shim) ||
+            !is_from_node(shim->option.op))
                 return READ_OTHER;
         said->option = shim->option;
         return read_packet(skb, &said->inner, sizeof(*eth) + said->outer_len + sizeof(*shim),
@@ -210,7 +209,7 @@ static __noinline int on_answer(const struct said *said)
                 local.client_port = said->option.requests;
         }
         flow = bpf_map_lookup_elem(&flows, &local);
-        if (flow && is_same(flow->node, said->sender)) {
+        if (flow && sb_same_v6(flow->node, said->sender)) {
                 if (said->option.op == SB_OP_HEARD)
                         flow->asks = 0;
                 else
@@ -218,10 +217,6 @@ static __noinline int on_answer(const struct said *said)
         }
         return drop(said->option.op == SB_OP_HEARD ? SB_CLIENT_HEARD : SB_CLIENT_GONE);
 }
-
-/* linux/bpf.h of some distributions lacks them: the inner packet may be of the other family. */
-#define DECAP_L3_IPV4 (1ULL << 7)
-#define DECAP_L3_IPV6 (1ULL << 8)
 
 /* A packet of the server. The kernel gets it as if it had come without a tunnel. */
 static __noinline int on_tunneled(struct __sk_buff *skb, struct said *said)
@@ -233,7 +228,8 @@ static __noinline int on_tunneled(struct __sk_buff *skb, struct said *said)
                 return drop(SB_CLIENT_DROP_FOREIGN);
         if (sb_is_v4(said->sender) != said->inner.v4 ||
             bpf_skb_adjust_room(skb, shrink, BPF_ADJ_ROOM_MAC,
-                                BPF_F_ADJ_ROOM_FIXED_GSO | (said->inner.v4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6)))
+                                BPF_F_ADJ_ROOM_FIXED_GSO |
+                                    (said->inner.v4 ? SB_DECAP_L3_IPV4 : SB_DECAP_L3_IPV6)))
                 return drop(SB_CLIENT_DROP_MALFORMED);
         if (said->congested)
                 bpf_skb_ecn_set_ce(skb);

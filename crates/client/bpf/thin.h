@@ -7,9 +7,6 @@
 #ifndef CLIENT_THIN_H
 #define CLIENT_THIN_H
 
-/* NOP, NOP, kind 8, length 10. */
-#define ONLY_TIMESTAMPS bpf_htonl(0x0101080a)
-
 static __always_inline __u32 thin_acks(void)
 {
         __u32 zero = 0;
@@ -43,7 +40,7 @@ static __always_inline int is_plain(struct __sk_buff *skb, const struct packet *
                 return 1;
         return p->tcp_len == sizeof(struct tcphdr) + 12 &&
                bpf_skb_load_bytes(skb, p->tcp + sizeof(struct tcphdr), &option, sizeof(option)) == 0 &&
-               option == ONLY_TIMESTAMPS;
+               option == SB_TCPOPT_TSTAMP_ALIGNED;
 }
 
 /* A packet of the client; whether it is left out. */

@@ -362,8 +362,7 @@ static __noinline int deliver_without_echo(struct __sk_buff *skb, const struct h
 
         if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
-        if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) ||
-            header.mark != bpf_htonl(TIMESTAMPS_MARK))
+        if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.mark != SB_TCPOPT_TSTAMP_ALIGNED)
                 return TCX_PASS;
         bpf_l4_csum_replace(skb, tcp + offsetof(struct tcphdr, check), header.tsecr, 0, sizeof(nothing));
         bpf_skb_store_bytes(skb, tcp + offsetof(struct tcp_with_timestamps, tsecr), &nothing, sizeof(nothing),

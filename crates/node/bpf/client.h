@@ -212,13 +212,6 @@ static __noinline int tell_client(struct __sk_buff *skb, struct handoff *h, enum
         return ANSWER_WHOLE;
 }
 
-static __always_inline int is_same(const __u8 one[16], const __u8 other[16])
-{
-        const __u64 *a = (const __u64 *)one, *b = (const __u64 *)other;
-
-        return a[0] == b[0] && a[1] == b[1];
-}
-
 /* From the client that the packet's outer source says. */
 static __noinline int is_from_client(const struct handoff *h, const struct sb_node_settings *s)
 {
@@ -251,7 +244,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
                 return drop(SB_NODE_DROP_TAG);
         if (h->icmp || h->second || h->tcp_flags & SB_TCP_SYN)
                 return drop(SB_NODE_DROP_MALFORMED);
-        if (!is_same(h->sender, h->flow.client) || !may_know_us(h->sender, s))
+        if (!sb_same_v6(h->sender, h->flow.client) || !may_know_us(h->sender, s))
                 return drop(SB_NODE_DROP_CLIENT);
         if (mark == MARK_HEARD)
                 return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);

@@ -215,8 +215,7 @@ static __always_inline int read_options(struct handoff *h, const struct sb_shim 
 {
         const struct sb_second *second = (const void *)(shim + 1);
 
-        if (shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
-            shim->option.length != (sizeof(struct sb_option) - 4) / 4)
+        if (!sb_has_option(shim))
                 return -1;
         h->option = shim->option;
         if (shim->geneve.ver_opt_len == sizeof(struct sb_option) / 4)
@@ -230,18 +229,10 @@ static __always_inline int read_options(struct handoff *h, const struct sb_shim 
         return 0;
 }
 
-/* In words: addresses in structures are not aligned to more. */
-static __always_inline int is_own(const __u8 address[16], const struct sb_node_settings *s)
-{
-        const __u32 *one = (const __u32 *)address, *own = (const __u32 *)s->address;
-
-        return one[0] == own[0] && one[1] == own[1] && one[2] == own[2] && one[3] == own[3];
-}
-
 /* Where this machine is a switch, too. */
 static __always_inline int is_from_here(const __u8 sender[16], const struct sb_node_settings *s)
 {
-        return s->is_switch && is_own(sender, s);
+        return s->is_switch && sb_same_v6(sender, s->address);
 }
 
 static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct handoff *h,
@@ -303,10 +294,6 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
         return READ_HANDOFF;
 }
 
-/* linux/bpf.h of some distributions lacks them: the inner packet may be of the other family. */
-#define DECAP_L3_IPV4 (1ULL << 7)
-#define DECAP_L3_IPV6 (1ULL << 8)
-
 /* Takes outer IP, UDP, Geneve and options away: what remains is the client's packet to the VIP. */
 static __noinline int decapsulate(struct __sk_buff *skb, const struct handoff *h)
 {
@@ -315,7 +302,7 @@ static __noinline int decapsulate(struct __sk_buff *skb, const struct handoff *h
         void *data, *end;
         struct ethhdr *eth;
 
-        if (bpf_skb_adjust_room(skb, shrink, BPF_ADJ_ROOM_MAC, v4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6))
+        if (bpf_skb_adjust_room(skb, shrink, BPF_ADJ_ROOM_MAC, v4 ? SB_DECAP_L3_IPV4 : SB_DECAP_L3_IPV6))
                 return -1;
         data = (void *)(long)skb->data;
         end = (void *)(long)skb->data_end;

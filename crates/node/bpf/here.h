@@ -95,7 +95,7 @@ static __always_inline int on_loopback(struct __sk_buff *skb, const struct sb_no
         } else {
                 return TCX_NEXT;
         }
-        if (shim->dest != bpf_htons(SB_GENEVE_PORT) || !is_own(source, s))
+        if (shim->dest != bpf_htons(SB_GENEVE_PORT) || !sb_same_v6(source, s->address))
                 return TCX_NEXT;
         return bpf_redirect(s->ifindex, BPF_F_INGRESS);
 }

@@ -106,10 +106,7 @@ struct {
 
 static __always_inline void count(__u32 counter)
 {
-        __u64 *value = bpf_map_lookup_elem(&counters, &counter);
-
-        if (value)
-                (*value)++;
+        sb_add_one(&counters, counter);
 }
 
 static __always_inline int drop(__u32 counter)

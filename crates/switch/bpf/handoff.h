@@ -99,18 +99,8 @@ static __always_inline void write_shim(struct sb_shim *shim, const struct packet
         struct sb_option *option = &shim->option;
         __u64 tag;
 
-        shim->source = sb_source_port(&p->flow);
-        shim->dest = bpf_htons(SB_GENEVE_PORT);
-        shim->len = bpf_htons(sizeof(*shim) + p->ip_len);
-        shim->check = 0;
-        shim->geneve.ver_opt_len = sizeof(*option) / 4;
-        shim->geneve.flags = SB_GENEVE_CRITICAL;
-        shim->geneve.protocol =
-            p->l3_len == sizeof(struct iphdr) ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-        shim->geneve.vni = 0;
-        option->opt_class = bpf_htons(SB_OPTION_CLASS);
-        option->type = SB_OPTION_TYPE;
-        option->length = (sizeof(*option) - 4) / 4;
+        sb_write_shim(shim, sb_source_port(&p->flow), bpf_htons(SB_GENEVE_PORT), p->ip_len,
+                      p->l3_len == sizeof(struct iphdr));
         option->op = p->handoff_op;
         option->flags = entry->options | p->handoff_flags;
         if (entry->framing.state != SB_FRAMING_NONE)
@@ -154,35 +144,8 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
                 __builtin_memcpy(eth->h_dest, node->next_hop, ETH_ALEN);
                 __builtin_memcpy(eth->h_source, node->our_mac, ETH_ALEN);
         }
-        if (outer_len == sizeof(struct iphdr)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                eth->h_proto = bpf_htons(ETH_P_IP);
-                __builtin_memset(ip, 0, sizeof(*ip));
-                ip->version = 4;
-                ip->ihl = 5;
-                ip->tos = p->traffic_class;
-                ip->tot_len = bpf_htons(grow + p->ip_len);
-                ip->frag_off = bpf_htons(SB_IP_DF);
-                ip->ttl = SB_TTL;
-                ip->protocol = IPPROTO_UDP;
-                ip->saddr = sb_v4_of(node->source);
-                ip->daddr = sb_v4_of(node->address);
-                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
-        } else {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                eth->h_proto = bpf_htons(ETH_P_IPV6);
-                __builtin_memset(ip, 0, sizeof(*ip));
-                ip->version = 6;
-                ip->priority = p->traffic_class >> 4;
-                ip->flow_lbl[0] = p->traffic_class << 4;
-                ip->payload_len = bpf_htons(sizeof(struct sb_shim) + p->ip_len);
-                ip->nexthdr = IPPROTO_UDP;
-                ip->hop_limit = SB_TTL;
-                sb_copy_v6(&ip->saddr, node->source);
-                sb_copy_v6(&ip->daddr, node->address);
-        }
+        sb_write_outer(data, node->source, node->address, p->traffic_class,
+                       sizeof(struct sb_shim) + p->ip_len, outer_len == sizeof(struct iphdr));
         write_shim(data + sizeof(*eth) + outer_len, p, entry, node, s);
         count(SB_SWITCH_FORWARDED);
         if (node->here)
@@ -244,9 +207,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         if ((void *)(shim + 1) > end)
                 return XDP_PASS;
         if (shim->dest != bpf_htons(SB_GENEVE_PORT) ||
-            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 ||
-            shim->option.opt_class != bpf_htons(SB_OPTION_CLASS) || shim->option.type != SB_OPTION_TYPE ||
-            shim->option.length != (sizeof(struct sb_option) - 4) / 4)
+            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 || !sb_has_option(shim))
                 return XDP_PASS;
         /* Another switch hands over to the node that this machine is. */
         if (s->is_node && shim->option.op < SB_OP_ADOPTED)

@@ -105,17 +105,9 @@ struct {
         __type(value, struct allowance);
 } unknown_allowance SEC(".maps");
 
-static __always_inline void add_one(void *map, __u32 key)
-{
-        __u64 *value = bpf_map_lookup_elem(map, &key);
-
-        if (value)
-                (*value)++;
-}
-
 static __always_inline void count(__u32 counter)
 {
-        add_one(&counters, counter);
+        sb_add_one(&counters, counter);
 }
 
 static __always_inline int drop(__u32 counter)

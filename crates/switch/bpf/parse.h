@@ -170,7 +170,7 @@ static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, 
         __u32 len = (__u32)p->tcp_len - sizeof(struct tcphdr);
 
         __builtin_memset(out, 0, sizeof(*out));
-        if (len == 12 && (void *)(words + 3) <= end && words[0] == bpf_htonl(0x0101080a)) {
+        if (len == 12 && (void *)(words + 3) <= end && words[0] == SB_TCPOPT_TSTAMP_ALIGNED) {
                 out->tsval = bpf_ntohl(words[1]);
                 out->tsecr = bpf_ntohl(words[2]);
                 out->seen = SB_SYN_TSTAMP;

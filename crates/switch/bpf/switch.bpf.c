@@ -116,8 +116,8 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
         p->handoff_flags = SB_FLAG_REQUEST | SB_FLAG_AGAIN;
         count(SB_SWITCH_EXPRESS);
-        add_one(&express_by_node, entry->node);
-        add_one(&express_by_service, vip->service);
+        sb_add_one(&express_by_node, entry->node);
+        sb_add_one(&express_by_service, vip->service);
         return BEYOND_FORWARD;
 }
 

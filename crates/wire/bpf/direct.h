@@ -56,45 +56,7 @@ struct sb_tunnel {
         struct sb_option option;
         __be16 source_port;
         __be16 dest_port;
-        __u32 inner_len;    /* of the IP packet */
-        __u8 traffic_class; /* its own, so that a congestion mark can be carried inside, RFC 6040 */
 };
-
-static __always_inline void sb_write_outer(void *data, const struct sb_tunnel *t)
-{
-        __u32 udp_len = sizeof(struct sb_shim) + t->inner_len;
-        struct ethhdr *eth = data;
-
-        if (sb_is_v4(t->dest)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                eth->h_proto = bpf_htons(ETH_P_IP);
-                __builtin_memset(ip, 0, sizeof(*ip));
-                ip->version = 4;
-                ip->ihl = 5;
-                ip->tos = t->traffic_class;
-                ip->tot_len = bpf_htons(sizeof(*ip) + udp_len);
-                ip->frag_off = bpf_htons(SB_IP_DF);
-                ip->ttl = SB_TTL;
-                ip->protocol = IPPROTO_UDP;
-                ip->saddr = sb_v4_of(t->source);
-                ip->daddr = sb_v4_of(t->dest);
-                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
-        } else {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                eth->h_proto = bpf_htons(ETH_P_IPV6);
-                __builtin_memset(ip, 0, sizeof(*ip));
-                ip->version = 6;
-                ip->priority = t->traffic_class >> 4;
-                ip->flow_lbl[0] = t->traffic_class << 4;
-                ip->payload_len = bpf_htons(udp_len);
-                ip->nexthdr = IPPROTO_UDP;
-                ip->hop_limit = SB_TTL;
-                sb_copy_v6(&ip->saddr, t->source);
-                sb_copy_v6(&ip->daddr, t->dest);
-        }
-}
 
 /*
  * Puts the TCP packet of either family into a tunnel of the same family; it still has its Ethernet header. One that the
@@ -104,10 +66,10 @@ static __always_inline void sb_write_outer(void *data, const struct sb_tunnel *t
 __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
 {
         struct sb_tag_input input = {};
-        __u32 outer_len, start;
+        __u32 outer_len, start, inner_len;
         struct sb_shim *shim;
         void *data, *end;
-        __u8 begins[2] = {};
+        __u8 begins[2] = {}, traffic_class;
         __u64 flags, tag;
         int v4;
 
@@ -117,9 +79,10 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
         outer_len = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
         flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
         flags |= v4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
-        t->inner_len = skb->len - sizeof(struct ethhdr);
+        inner_len = skb->len - sizeof(struct ethhdr);
         bpf_skb_load_bytes(skb, sizeof(struct ethhdr), begins, sizeof(begins));
-        t->traffic_class = v4 ? begins[1] : begins[0] << 4 | begins[1] >> 4;
+        /* Its own, so that a congestion mark can be carried inside, RFC 6040. */
+        traffic_class = v4 ? begins[1] : begins[0] << 4 | begins[1] >> 4;
         if (bpf_skb_adjust_room(skb, outer_len + sizeof(*shim), BPF_ADJ_ROOM_MAC, flags) ||
             bpf_skb_pull_data(skb, sizeof(struct ethhdr) + outer_len + sizeof(*shim)))
                 return -1;
@@ -129,22 +92,12 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
         shim = sb_at(data, start);
         if (data + sizeof(struct ethhdr) + sizeof(struct ipv6hdr) > end || (void *)(shim + 1) > end)
                 return -1;
-        sb_write_outer(data, t);
-        shim->source = t->source_port;
-        shim->dest = t->dest_port;
-        shim->len = bpf_htons(sizeof(*shim) + t->inner_len);
-        shim->check = 0;
-        shim->geneve.ver_opt_len = sizeof(struct sb_option) / 4;
-        shim->geneve.flags = SB_GENEVE_CRITICAL;
-        shim->geneve.protocol = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-        shim->geneve.vni = 0;
-        t->option.opt_class = bpf_htons(SB_OPTION_CLASS);
-        t->option.type = SB_OPTION_TYPE;
-        t->option.length = (sizeof(struct sb_option) - 4) / 4;
+        sb_write_outer(data, t->source, t->dest, traffic_class, sizeof(*shim) + inner_len, v4);
+        sb_write_shim(shim, t->source_port, t->dest_port, inner_len, v4);
         sb_client_tag_input(&input, t->node, &t->flow, &t->option);
         tag = sb_tag(&t->key, &input);
-        __builtin_memcpy(t->option.tag, &tag, sizeof(tag));
-        shim->option = t->option;
+        __builtin_memcpy(&shim->option.op, &t->option.op, SB_TAGGED_LEN);
+        __builtin_memcpy(shim->option.tag, &tag, sizeof(tag));
         return 0;
 }
 

@@ -34,6 +34,12 @@
 #define SB_TCPOPT_WSCALE 3
 #define SB_TCPOPT_SACKOK 4
 #define SB_TCPOPT_TSTAMP 8
+/* The word in front of timestamps as RFC 7323 appendix A aligns them: NOP, NOP, kind 8, length 10. */
+#define SB_TCPOPT_TSTAMP_ALIGNED bpf_htonl(0x0101080a)
+
+/* linux/bpf.h of some distributions lacks them: the inner packet may be of the other family. */
+#define SB_DECAP_L3_IPV4 (1ULL << 7)
+#define SB_DECAP_L3_IPV6 (1ULL << 8)
 
 /*
  * A pointer into the packet, `offset` below 256. The verifier must see the bound and one pointer only: the compiler
@@ -67,6 +73,14 @@ static __always_inline void sb_map_v4(__u8 to[16], __be32 addr)
 static __always_inline void sb_copy_v6(void *to, const void *from)
 {
         __builtin_memcpy(to, from, 16);
+}
+
+/* In words: addresses in structures are not aligned to more. */
+static __always_inline int sb_same_v6(const __u8 one[16], const __u8 other[16])
+{
+        const __u32 *a = (const __u32 *)one, *b = (const __u32 *)other;
+
+        return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
 static __always_inline int sb_is_v4(const __u8 addr[16])
@@ -203,6 +217,67 @@ static __always_inline __be16 sb_source_port(const struct sb_flow *flow)
         return bpf_htons(0xc000 | hash >> 18);
 }
 
+/* Ethernet's protocol and an IP header with UDP behind it; the packet must have room for them. */
+static __always_inline void sb_write_outer(void *data, const __u8 source[16], const __u8 dest[16],
+                                           __u8 traffic_class, __u32 udp_len, int v4)
+{
+        struct ethhdr *eth = data;
+
+        if (v4) {
+                struct iphdr *ip = (void *)(eth + 1);
+
+                eth->h_proto = bpf_htons(ETH_P_IP);
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 4;
+                ip->ihl = 5;
+                ip->tos = traffic_class;
+                ip->tot_len = bpf_htons(sizeof(*ip) + udp_len);
+                ip->frag_off = bpf_htons(SB_IP_DF);
+                ip->ttl = SB_TTL;
+                ip->protocol = IPPROTO_UDP;
+                ip->saddr = sb_v4_of(source);
+                ip->daddr = sb_v4_of(dest);
+                ip->check = sb_fold(sb_sum(ip, sizeof(*ip) / 2));
+        } else {
+                struct ipv6hdr *ip = (void *)(eth + 1);
+
+                eth->h_proto = bpf_htons(ETH_P_IPV6);
+                __builtin_memset(ip, 0, sizeof(*ip));
+                ip->version = 6;
+                ip->priority = traffic_class >> 4;
+                ip->flow_lbl[0] = traffic_class << 4;
+                ip->payload_len = bpf_htons(udp_len);
+                ip->nexthdr = IPPROTO_UDP;
+                ip->hop_limit = SB_TTL;
+                sb_copy_v6(&ip->saddr, source);
+                sb_copy_v6(&ip->daddr, dest);
+        }
+}
+
+/* All between the outer IP header and what our option says; behind it are `inner_len` bytes of an IP packet. */
+static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, __be16 dest, __u32 inner_len,
+                                          int v4)
+{
+        shim->source = source;
+        shim->dest = dest;
+        shim->len = bpf_htons(sizeof(*shim) + inner_len);
+        shim->check = 0;
+        shim->geneve.ver_opt_len = sizeof(shim->option) / 4;
+        shim->geneve.flags = SB_GENEVE_CRITICAL;
+        shim->geneve.protocol = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+        shim->geneve.vni = 0;
+        shim->option.opt_class = bpf_htons(SB_OPTION_CLASS);
+        shim->option.type = SB_OPTION_TYPE;
+        shim->option.length = (sizeof(shim->option) - 4) / 4;
+}
+
+/* Whether the first option behind the Geneve header is ours. */
+static __always_inline int sb_has_option(const struct sb_shim *shim)
+{
+        return shim->option.opt_class == bpf_htons(SB_OPTION_CLASS) && shim->option.type == SB_OPTION_TYPE &&
+               shim->option.length == (sizeof(shim->option) - 4) / 4;
+}
+
 /* One of the two keys made the option's tag. A key of zeroes is none. */
 static __always_inline int sb_tag_valid(const struct sb_key *sign, const struct sb_key *accept,
                                         const struct sb_tag_input *input, const struct sb_option *option)
@@ -213,6 +288,15 @@ static __always_inline int sb_tag_valid(const struct sb_key *sign, const struct 
         if (sb_tag(sign, input) == tag)
                 return 1;
         return (accept->k0 | accept->k1) != 0 && sb_tag(accept, input) == tag;
+}
+
+/* To a map of 64-bit numbers, one for each CPU. */
+static __always_inline void sb_add_one(void *map, __u32 key)
+{
+        __u64 *value = bpf_map_lookup_elem(map, &key);
+
+        if (value)
+                (*value)++;
 }
 
 #endif
