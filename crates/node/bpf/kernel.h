@@ -37,6 +37,7 @@ struct sock {
         __u32 sk_ack_backlog;
         __u32 sk_max_ack_backlog;
         int sk_err;
+        __u8 sk_shutdown;
 };
 
 struct inet_sock {
@@ -90,6 +91,9 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
 #define TCP_CLOSE       7
 #define TCP_CLOSE_WAIT  8
 #define TCP_LISTEN      10
+
+/* include/net/sock.h: the other side has sent its FIN. */
+#define RCV_SHUTDOWN 1
 
 #define AF_INET  2
 #define AF_INET6 10

@@ -1,10 +1,11 @@
 //! Start, loop, reload and end of the agent.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{OpenObject, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -12,14 +13,18 @@ use nix::sys::signal::Signal;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie};
-use switchback_wire::{SB_GENEVE_PORT, address_bytes, read_from, sb_closed, sb_node_settings, sb_sized};
+use switchback_wire::{
+    NodeCounter, SB_GENEVE_PORT, address_bytes, address_from, read_from, sb_closed, sb_node_settings,
+    sb_seen, sb_sized,
+};
 
 use crate::addresses::Loopback;
 use crate::closed;
+use crate::facts::{Listening, Outboxes};
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
-use crate::reports::Reporter;
+use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
 use crate::sized;
 use crate::{Options, ROLE, SwitchHere};
@@ -119,7 +124,9 @@ impl Agent<'_, '_> {
         switch: Option<&dyn SwitchHere>,
     ) -> Result<()> {
         let (ended, long) = (RefCell::new(Vec::<sb_closed>::new()), RefCell::new(Vec::<sb_sized>::new()));
-        let (closed, sized) = (self.programs.closed()?, self.programs.sized()?);
+        let outboxes = RefCell::new(Outboxes::new(epoch()));
+        let (closed, sized, facts) =
+            (self.programs.closed()?, self.programs.sized()?, self.programs.facts()?);
         let rings = {
             let mut builder = RingBufferBuilder::new();
             let collect = |record: &[u8]| {
@@ -132,7 +139,14 @@ impl Agent<'_, '_> {
                 0
             };
             builder.add(&sized, collect).doing(|| "read the map sized")?;
-            builder.build().doing(|| "read the maps closed and sized")?
+            let collect = |record: &[u8]| {
+                if let Some(seen) = read_from::<sb_seen>(record) {
+                    outboxes.borrow_mut().add(address_from(seen.switch_address), seen.fact);
+                }
+                0
+            };
+            builder.add(&facts, collect).doing(|| "read the map facts")?;
+            builder.build().doing(|| "read the maps closed, sized and facts")?
         };
         let Options { name, interface, .. } = self.options;
         let vips = match self.plan.vips.len() {
@@ -151,13 +165,15 @@ impl Agent<'_, '_> {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
             }
-            rings.consume().doing(|| "read the maps closed and sized")?;
+            rings.consume().doing(|| "read the maps closed, sized and facts")?;
             let (key, address) = (&self.plan.sign, self.plan.address);
             let (ended, long) = (ended.take(), long.take());
+            ended.iter().for_each(|flow| outboxes.borrow_mut().add_ended(flow));
             let ended = ended.iter().filter_map(|flow| closed::packet(key, address, flow));
             let long = long.iter().filter_map(|response| sized::packet(key, address, response));
             let packets: Vec<_> = ended.chain(long).collect();
             self.sender.send(self.plan.address, &packets)?;
+            self.tell(&mut outboxes.borrow_mut())?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.report()?;
@@ -185,6 +201,23 @@ impl Agent<'_, '_> {
             Request::Drain { node, on } => self.drain(&node, on).map(|lines| Response::Done { lines }),
         };
         answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
+    }
+
+    /// Tells the switches what became of their requests.
+    fn tell(&self, outboxes: &mut Outboxes) -> Result<()> {
+        if outboxes.is_empty() {
+            return Ok(());
+        }
+        let switches: HashMap<IpAddr, Listening> = listening(&self.programs)?
+            .into_iter()
+            .map(|(address, said)| {
+                (address, Listening { facts: said.facts != 0, epoch: said.epoch, number: said.number })
+            })
+            .collect();
+        let lost = self.programs.counter(NodeCounter::FactLost)? as u32;
+        let from = (&self.plan.sign, self.plan.address);
+        let packets = outboxes.packets(Instant::now(), from, lost, |switch| switches.get(&switch).copied());
+        self.sender.send(self.plan.address, &packets)
     }
 
     /// Tells the switches how the listeners are doing, as far as that is known.
@@ -304,6 +337,12 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         hidden: plan.hidden.into(),
         reserved: 0,
     })
+}
+
+/// A number that tells this agent's facts from those of others, before and after it.
+fn epoch() -> u32 {
+    use std::hash::BuildHasher;
+    std::hash::RandomState::new().hash_one(std::process::id()) as u32
 }
 
 /// Keeps the handoff port from others and the kernel from refusing what arrives there. Nothing is read from
