@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{OpenObject, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie};
@@ -182,10 +181,11 @@ impl Agent<'_, '_> {
                 self.report()?;
             }
             control.accept_and_serve(|request| self.answer(request))?;
-            for signal in signals.arrived() {
-                if signal != Signal::SIGHUP {
-                    return Ok(());
-                }
+            let wishes = signals.arrived();
+            if wishes.end {
+                return Ok(());
+            }
+            if wishes.reload {
                 match self.reload() {
                     Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
                     Err(error) => eprintln!("not reloaded: {error}"),

@@ -246,7 +246,7 @@ mod tests {
                 assert_eq!(switch, SWITCH);
                 let inner = &packet[OVERHEAD_V4..];
                 let view = TcpView::parse(inner).unwrap();
-                let (numbered, facts) = read(&inner[view.data..view.end], [&KEY, &KEY]).unwrap();
+                let (numbered, facts) = read(&inner[view.data..view.end], &[KEY, KEY]).unwrap();
                 (numbered, facts.len())
             };
             packets.into_iter().map(read).collect()

@@ -9,14 +9,14 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use serde_json::{Value, json};
 use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
-use switchback_runtime::{Doing, Result};
+use switchback_runtime::{Doing, Result, monotonic_ns};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_listening_switch, sb_reason};
 
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
 use crate::load::Load;
-use crate::machine::{Cpu, monotonic_ns};
+use crate::machine::Cpu;
 use crate::plan::{Plan, PoolListener};
 use crate::programs::Programs;
 use crate::sender::Sender;

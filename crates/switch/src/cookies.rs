@@ -52,6 +52,12 @@ impl Keys {
         handoff_key(self.sign.as_bytes())
     }
 
+    /// What may have signed those of nodes.
+    pub fn accepted(&self) -> [sb_key; 2] {
+        let accept = self.accept.as_ref().map(|key| handoff_key(key.as_bytes()));
+        [self.sign(), accept.unwrap_or(self.sign())]
+    }
+
     /// For the program.
     pub fn settings(&self) -> sb_switch_settings {
         sb_switch_settings {

@@ -154,9 +154,9 @@ pub fn encode(
 }
 
 /// What the data of a packet's inner packet says, if its tag is that of one of the keys.
-pub fn read(data: &[u8], keys: [&sb_key; 2]) -> Option<(Numbered, Vec<sb_fact>)> {
+pub fn read(data: &[u8], keys: &[sb_key; 2]) -> Option<(Numbered, Vec<sb_fact>)> {
     let header: sb_facts = read_from(data)?;
-    if !keys.into_iter().any(|key| tag(key, data) == header.tag) {
+    if !keys.iter().any(|key| tag(key, data) == header.tag) {
         return None;
     }
     let numbered = Numbered {
@@ -221,7 +221,7 @@ mod tests {
             assert_eq!(shim.option.op, sb_op::SB_OP_FACTS as u8);
             let inner = &packet[overhead..];
             let view = TcpView::parse(inner).unwrap();
-            let (numbered, facts) = read(&inner[view.data..view.end], [&OTHER, &KEY]).unwrap();
+            let (numbered, facts) = read(&inner[view.data..view.end], &[OTHER, KEY]).unwrap();
             assert_eq!((numbered, facts.len()), (NUMBERED, FACTS_MAX));
             assert!(facts.iter().all(|read| Fact::from_wire(read) == fact()));
         }
@@ -232,14 +232,14 @@ mod tests {
         let packet = sent("192.0.2.21", "192.0.2.10").unwrap();
         let start = packet.len() - size_of::<sb_facts>() - FACTS_MAX * size_of::<sb_fact>();
         let data = &packet[start..];
-        assert!(read(data, [&KEY, &KEY]).is_some());
-        assert!(read(data, [&OTHER, &OTHER]).is_none());
+        assert!(read(data, &[KEY, KEY]).is_some());
+        assert!(read(data, &[OTHER, OTHER]).is_none());
         for at in 0..data.len() {
             let mut forged = data.to_vec();
             forged[at] ^= 1;
-            assert!(read(&forged, [&KEY, &KEY]).is_none(), "byte {at}");
+            assert!(read(&forged, &[KEY, KEY]).is_none(), "byte {at}");
         }
-        assert!((0..size_of::<sb_facts>()).all(|len| read(&data[..len], [&KEY, &KEY]).is_none()));
+        assert!((0..size_of::<sb_facts>()).all(|len| read(&data[..len], &[KEY, KEY]).is_none()));
     }
 
     #[test]

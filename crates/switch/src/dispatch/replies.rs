@@ -10,6 +10,7 @@ use switchback_wire::{
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
 use super::{Change, Dispatcher, Moment, UNOWNED, mark};
+use crate::observe::Chosen;
 use crate::plan::NodeId;
 
 /// A flow's entry from what its node says of it. Inside a body, where the next request begins is not known any more.
@@ -106,6 +107,13 @@ impl Dispatcher {
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
                 self.stats.adopted(&pending.request, node);
+                let session = pending.request.session.is_some_and(|session| session.node == Some(node));
+                let chosen = match pending.passed_on {
+                    true => Chosen::Second,
+                    false if session => Chosen::Session,
+                    false => Chosen::Policy,
+                };
+                self.observe_pending(at, flow, pending, chosen);
                 let index = pending.request.group;
                 if let Some(group) = self.plan.group_mut(index) {
                     group.adopted(node, queue_of(option), at.now);

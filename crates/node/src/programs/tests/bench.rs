@@ -19,8 +19,8 @@ use nix::sys::socket::{
     sockopt,
 };
 use nix::sys::time::TimeVal;
-use switchback_runtime::netns_cookie;
 use switchback_runtime::programs::attach_tcx;
+use switchback_runtime::{monotonic_ns, netns_cookie};
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of, read_from,
@@ -31,7 +31,6 @@ use switchback_wire::{
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
 
 use crate::clients::Clients;
-use crate::machine::monotonic_ns;
 use crate::programs::open;
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
