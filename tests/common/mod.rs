@@ -8,6 +8,7 @@
 
 pub mod chromium;
 pub mod http;
+pub mod openmetrics;
 pub mod packets;
 pub mod responses;
 pub mod steady;
@@ -107,6 +108,8 @@ pub struct Plan {
     pub routes: &'static str,
     /// Networks of clients that nodes introduce themselves to.
     pub clients: Vec<&'static str>,
+    /// Whether all daemons tell over HTTP how they are doing.
+    pub admin: bool,
 }
 
 impl Default for Plan {
@@ -130,6 +133,7 @@ impl Default for Plan {
             limits: "",
             routes: "",
             clients: Vec::new(),
+            admin: false,
         }
     }
 }
@@ -138,6 +142,7 @@ impl Plan {
     /// The cluster.toml; for a reload with changes too.
     pub fn config(&self, lab: &Lab) -> String {
         let mut text = format!("[cluster]\nkey_file = \"{{key_file}}\"\n\n[limits]\n{}\n\n", self.limits);
+        text += if self.admin { "[admin]\n\n" } else { "" };
         let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
         let used = |index: &usize| self.pools.iter().any(|(_, nodes)| nodes.contains(index));
         for index in (0..self.servers.len()).filter(used) {

@@ -9,6 +9,7 @@
 //!
 //! [`parse`] is all of it without touching the disk, [`load`] reads the files.
 
+mod admin;
 mod client;
 mod diff;
 mod error;
@@ -29,6 +30,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+pub use admin::Admin;
 pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
 pub use error::{Diagnostic, Error};
 pub use health::{Check, Health};
@@ -62,6 +64,8 @@ pub struct Cluster {
     pub reports: Reports,
     /// What clients may ask of the switch.
     pub limits: Limits,
+    /// Where the daemons tell how they are doing, if they are to.
+    pub admin: Option<Admin>,
     /// At least one; addresses are unique.
     pub nodes: Vec<Node>,
     /// In the file's order.

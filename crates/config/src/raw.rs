@@ -19,6 +19,7 @@ pub(crate) struct File {
     pub reports: Reports,
     #[serde(default)]
     pub limits: Limits,
+    pub admin: Option<Admin>,
     #[serde(default)]
     pub node: Vec<Node>,
     #[serde(default)]
@@ -57,6 +58,12 @@ pub(crate) struct Limits {
     pub held_per_flow: Option<Spanned<String>>,
     pub held_per_source: Option<Spanned<String>>,
     pub held: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Admin {
+    pub listen: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

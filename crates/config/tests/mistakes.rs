@@ -23,8 +23,8 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "[[pool]]",
         "[[pol]]",
-        &["13:3: unknown field `pol`, expected one of `cluster`, `reports`, `limits`, `node`, `pool`, \
- `service`, `switch`, `client`"],
+        &["13:3: unknown field `pol`, expected one of `cluster`, `reports`, `limits`, `admin`, `node`, \
+ `pool`, `service`, `switch`, `client`"],
     ),
     ("key_file = \"cluster.key\"", "", &["1:1: missing field `key_file`"]),
     (
@@ -53,6 +53,26 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "[[node]]",
         "[reports]\nperiod = \"50ms\"\n[[node]]",
         &["5:1: unknown field `period`, expected one of `interval`, `suspect_after`, `dead_after`"],
+    ),
+    // Admin.
+    ("[[node]]", "[admin]\nport = 9180\n[[node]]", &["5:1: unknown field `port`, expected `listen`"]),
+    (
+        "[[node]]",
+        "[admin]\nlisten = \"localhost:9180\"\n[[node]]",
+        &[
+            "5:10: bad listen address \"localhost:9180\", allowed is an address of every machine with a port such as \
+ 127.0.0.1:9180, [::1]:9180 or, for all who can reach the machine, 0.0.0.0:9180",
+        ],
+    ),
+    (
+        "[[node]]",
+        "[admin]\nlisten = \"[2001:db8::100]:9180\"\n[[node]]",
+        &["5:10: 2001:db8::100 is that of service \"shop\", allowed is one that no service has"],
+    ),
+    (
+        "[[node]]",
+        "[admin]\nlisten = \"0.0.0.0:80\"\n[[node]]",
+        &["5:10: port 80 is that of service \"shop\", allowed is one that no service has"],
     ),
     // Limits.
     (
