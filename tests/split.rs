@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::http::{Document, fetch, get, wrk};
-use common::{PATIENCE, PROGRAM, Result, alone, wait_until};
+use common::{PATIENCE, PROGRAM, Result, alone, openmetrics, wait_until};
 use serde_json::Value;
 use switchback_lab::{Host, Lab, Process, ServerKind, ServerOptions, Signal};
 
@@ -42,7 +42,7 @@ impl Default for Wanted {
 
 impl Wanted {
     fn config(&self, lab: &Lab) -> String {
-        let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n".to_owned();
+        let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n[admin]\n\n".to_owned();
         for (index, node) in lab.nodes().enumerate() {
             let (name, address) = (node.name(), node.ipv4());
             text += &format!("[[node]]\nname = \"{name}\"\naddress = \"{address}\"\n");
@@ -314,5 +314,28 @@ fn one_command_reaches_both_roles() -> Result {
     assert_eq!(split.ask(&split.vip(), "/small", 4)?, [0, 4]);
     let shown = host.run([PROGRAM, "status"])?.success()?;
     assert!(shown.contains("this machine") && shown.contains("SHARE"), "{shown}");
+    split.down()
+}
+
+/// One process, one address, the metrics of both roles; a machine that is a node only has its own.
+#[test]
+fn both_roles_tell_how_they_are_doing() -> Result {
+    let split = Split::start(&Wanted::default())?;
+    split.ask(&split.vip(), "/small", 1)?;
+    let scrape = |node: usize| -> Result<openmetrics::Metrics> {
+        let words = ["curl", "-sS", "--fail", "http://127.0.0.1:9180/metrics"];
+        Ok(openmetrics::parse(&split.lab.node(node).run(words)?.success()?)?)
+    };
+    let (both, node) = (scrape(0)?, scrape(1)?);
+    assert_eq!(both.sum("switchback_requests_total", &[("service", "shop")]), Some(1.0));
+    for (metrics, name) in [(&both, "node0"), (&node, "node1")] {
+        assert_eq!(metrics.sum("switchback_node_info", &[("node", name)]), Some(1.0));
+        assert!(metrics.sum("process_cpu_seconds_total", &[]) > Some(0.0));
+    }
+    assert_eq!(node.sum("switchback_requests_total", &[]), None);
+    let ready = || Ok(split.lab.node(0).run(["curl", "-sS", "http://127.0.0.1:9180/readyz"])?.success()?);
+    wait_until("both to be ready", PATIENCE, ready, |said| said == "ok\n")?;
+    split.lab.node(0).run([PROGRAM, "drain", "--no-wait", "node0"])?.success()?;
+    assert_eq!(ready()?, "node node0: draining\n");
     split.down()
 }

@@ -8,6 +8,7 @@
 
 pub mod chromium;
 pub mod http;
+pub mod openmetrics;
 pub mod packets;
 pub mod responses;
 pub mod steady;
@@ -101,12 +102,18 @@ pub struct Plan {
     pub server_extra: &'static str,
     /// Lines for the servers of single nodes.
     pub node_extra: Vec<(usize, &'static str)>,
+    /// Whether servers keep an access log.
+    pub server_logs: bool,
     /// Lines of the configuration's section `[limits]`.
     pub limits: &'static str,
+    /// Lines of its section `[access_log]`, if it has one.
+    pub access_log: Option<String>,
     /// Routes before the others.
     pub routes: &'static str,
     /// Networks of clients that nodes introduce themselves to.
     pub clients: Vec<&'static str>,
+    /// Whether all daemons tell over HTTP how they are doing.
+    pub admin: bool,
 }
 
 impl Default for Plan {
@@ -127,9 +134,12 @@ impl Default for Plan {
             generic_xdp: false,
             server_extra: "",
             node_extra: Vec::new(),
+            server_logs: false,
             limits: "",
+            access_log: None,
             routes: "",
             clients: Vec::new(),
+            admin: false,
         }
     }
 }
@@ -138,6 +148,9 @@ impl Plan {
     /// The cluster.toml; for a reload with changes too.
     pub fn config(&self, lab: &Lab) -> String {
         let mut text = format!("[cluster]\nkey_file = \"{{key_file}}\"\n\n[limits]\n{}\n\n", self.limits);
+        text += if self.admin { "[admin]\n\n" } else { "" };
+        let log = self.access_log.as_ref().map(|lines| format!("[access_log]\n{lines}\n\n"));
+        text.push_str(&log.unwrap_or_default());
         let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
         let used = |index: &usize| self.pools.iter().any(|(_, nodes)| nodes.contains(index));
         for index in (0..self.servers.len()).filter(used) {
@@ -188,7 +201,7 @@ fn start_server(lab: &Lab, plan: &Plan, node: usize) -> Result<Option<Server>> {
     }
     let own = plan.node_extra.iter().filter(|(index, _)| *index == node).map(|(_, extra)| *extra);
     let extra = [plan.server_extra].into_iter().chain(own).collect::<Vec<_>>().join("\n");
-    let options = ServerOptions { extra, ..ServerOptions::default() };
+    let options = ServerOptions { extra, access_log: plan.server_logs, ..ServerOptions::default() };
     Ok(Some(lab.node(node).server(plan.servers[node], &options)?))
 }
 
@@ -269,6 +282,11 @@ impl Cluster {
 
     fn server(&self, node: usize) -> Result<Server> {
         self.servers()[node].clone().ok_or_else(|| format!("node {node} has a slow server").into())
+    }
+
+    /// What a node's server has logged.
+    pub fn server_log(&self, node: usize) -> Result<String> {
+        Ok(std::fs::read_to_string(self.server(node)?.access_log())?)
     }
 
     /// Ends a node's server in order.

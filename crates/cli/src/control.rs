@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use switchback_admin::Status;
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
 
 use crate::failure::Failure;
@@ -12,7 +13,7 @@ use crate::status;
 ///
 /// Asks every process of this network namespace unless told which.
 #[derive(Args)]
-pub struct Status {
+pub struct ShowStatus {
     /// Print JSON, one line for each process
     #[arg(long)]
     json: bool,
@@ -20,7 +21,7 @@ pub struct Status {
     target: Target,
 }
 
-impl Status {
+impl ShowStatus {
     pub fn run(self) -> Result<(), Failure> {
         self.target.ask(&Request::Status, |response, first| {
             let Response::Status(value) = response else {
@@ -29,7 +30,7 @@ impl Status {
             if self.json {
                 println!("{value}");
             } else {
-                print!("{}{}", if first { "" } else { "\n" }, status::render(&value));
+                print!("{}{}", if first { "" } else { "\n" }, status::render(&Status::read(value)?));
             }
             Ok(())
         })

@@ -6,8 +6,10 @@ use std::thread;
 
 use clap::Args;
 use nix::sys::signal::{Signal, raise};
+use switchback_admin::{Server, asker};
+use switchback_config::Cluster;
 use switchback_node::MapHandle;
-use switchback_runtime::{Signals, interface};
+use switchback_runtime::{Signals, control, interface};
 
 use crate::failure::Failure;
 
@@ -34,6 +36,9 @@ pub struct Switch {
 impl Switch {
     pub fn run(self) -> Result<(), Failure> {
         let Switch { config, interfaces, zone, name } = self;
+        let cluster = switchback_config::load(&config)?;
+        let first = interfaces.first().map_or("", String::as_str);
+        serve_admin(&cluster, &[(switchback_switch::ROLE, first)])?;
         Ok(switchback_switch::run(switchback_switch::Options { config, interfaces, zone, name })?)
     }
 }
@@ -58,6 +63,8 @@ pub struct Node {
 impl Node {
     pub fn run(self) -> Result<(), Failure> {
         let Node { config, name, interface } = self;
+        let cluster = switchback_config::load(&config)?;
+        serve_admin(&cluster, &[(switchback_node::ROLE, &interface)])?;
         Ok(switchback_node::run(switchback_node::Options { config, name, interface })?)
     }
 }
@@ -104,6 +111,9 @@ impl Run {
                 )));
             }
         };
+        let roles = [(is_switch, switchback_switch::ROLE), (node.is_some(), switchback_node::ROLE)];
+        let roles = roles.into_iter().filter(|(is, _)| *is).map(|(_, role)| (role, &interface[..]));
+        serve_admin(&cluster, &roles.collect::<Vec<_>>())?;
         let switch = switchback_switch::Options {
             config: config.clone(),
             interfaces: vec![interface.clone()],
@@ -117,6 +127,18 @@ impl Run {
             (false, _) => Ok(switchback_switch::run(switch)?),
         }
     }
+}
+
+/// Starts the server of `[admin]`, if the file has it: one for all roles of this process, each with its interface. It
+/// lives as long as the process.
+fn serve_admin(cluster: &Cluster, roles: &[(&str, &str)]) -> Result<(), Failure> {
+    let Some(admin) = &cluster.admin else { return Ok(()) };
+    let sockets = roles.iter().map(|(role, interface)| control::path_of(role, interface));
+    let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
+    let with_page = roles.iter().any(|(role, _)| *role == switchback_switch::ROLE);
+    let server = Server::start(admin.listen, with_page, asker::over(sockets))?;
+    eprintln!("metrics at http://{}/metrics", server.address());
+    Ok(())
 }
 
 /// What the agent's thread says to that of the switch, and when it may end.

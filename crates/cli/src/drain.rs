@@ -1,12 +1,12 @@
 //! `drain` and `undrain`: a node becomes idle, and is taken into service again.
 
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::SignedDuration;
-use serde_json::Value;
+use switchback_admin::Status;
 use switchback_runtime::control::{ControlClient, Request, Response};
 
 use crate::control::Target;
@@ -16,6 +16,8 @@ use crate::failure::Failure;
 const LOOK: Duration = Duration::from_millis(50);
 /// So long what a node says may be of a time before it was asked, or before what was on its way to it arrived.
 const SETTLED: Duration = Duration::from_millis(150);
+/// How long a process may take to say how it is doing.
+const ASKED: Duration = Duration::from_secs(10);
 /// How often a line is printed where there is no terminal.
 const LINE: Duration = Duration::from_secs(1);
 
@@ -132,31 +134,22 @@ impl std::fmt::Display for Left {
 fn left(sockets: &[PathBuf], node: &str) -> Result<Option<Left>, Failure> {
     let mut most = Left { flows: 0, in_flight: 0 };
     for socket in sockets {
-        let Some(left) = left_of(&status(socket)?, node) else { return Ok(None) };
+        let Some(left) = left_of(&Status::ask(socket, ASKED)?, node) else { return Ok(None) };
         most = Left { flows: most.flows.max(left.flows), in_flight: most.in_flight.max(left.in_flight) };
     }
     Ok(Some(most))
 }
 
-fn status(socket: &Path) -> Result<Value, Failure> {
-    match ControlClient::call(socket, &Request::Status)? {
-        Response::Status(status) => Ok(status),
-        _ => Err(Failure::system("the process answered something else than its status")),
-    }
-}
-
-fn left_of(status: &Value, node: &str) -> Option<Left> {
-    let load = match status["role"].as_str() {
-        Some("node") => status,
-        _ => {
-            let known = status["nodes"].as_array()?.iter().find(|known| known["name"] == node)?;
-            if known["silent"] == true {
-                return None;
-            }
-            &known["load"]
+fn left_of(status: &Status, node: &str) -> Option<Left> {
+    match status {
+        Status::Node(status) => Some(Left { flows: status.flows, in_flight: status.in_flight.into() }),
+        Status::Switch(status) => {
+            let known = status.nodes.iter().find(|known| known.name == node && !known.silent)?;
+            let load = known.load?;
+            Some(Left { flows: load.flows.into(), in_flight: load.in_flight.into() })
         }
-    };
-    Some(Left { flows: load["flows"].as_u64()?, in_flight: load["in_flight"].as_u64()? })
+        Status::Client(_) => None,
+    }
 }
 
 /// How far it has come, on one line of a terminal, or on a line each second.
@@ -208,10 +201,11 @@ mod tests {
             {"name": "n2", "silent": true, "load": load},
             {"name": "n3", "silent": false, "load": null},
         ]});
-        let shown = |status: &Value, node: &str| left_of(status, node).map(|left| left.to_string());
+        let [switch, node] = [switch, json!({"role": "node", "flows": 0, "in_flight": 0})]
+            .map(|said| Status::read(said).unwrap());
+        let shown = |status: &Status, node: &str| left_of(status, node).map(|left| left.to_string());
         assert_eq!(shown(&switch, "n1").as_deref(), Some("3 connections, 1 request in flight"));
         assert!(["n2", "n3", "n4"].iter().all(|node| left_of(&switch, node).is_none()));
-        let node = json!({"role": "node", "flows": 0, "in_flight": 0});
         assert!(left_of(&node, "n1").is_some_and(Left::is_free));
     }
 }

@@ -42,7 +42,7 @@ enum Command {
     Keygen(files::Keygen),
     Doctor(doctor::Doctor),
     Explain(explain::Explain),
-    Status(control::Status),
+    Status(control::ShowStatus),
     Reload(control::Reload),
     Drain(drain::Drain),
     Undrain(drain::Undrain),

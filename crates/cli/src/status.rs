@@ -1,31 +1,34 @@
-//! What `status` shows of a running process: tables made of its JSON. A key that is missing shows as `-`, so
-//! that a process of another version can be asked too.
+//! What `status` shows of a running process: tables made of what it says. `-` stands for what is not known.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use switchback_admin::Status;
+use switchback_client::status::ClientStatus;
+use switchback_node::status::NodeStatus;
+use switchback_switch::status::{DispatchStatus, NodeView, SwitchStatus};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
 use crate::table::{Align, Table};
 
 /// The whole answer of one process.
-pub fn render(status: &Value) -> String {
-    match status["role"].as_str() {
-        Some("node") => node(status),
-        Some("client") => client(status),
-        _ => switch(status),
+pub fn render(status: &Status) -> String {
+    match status {
+        Status::Node(status) => node(status),
+        Status::Client(status) => client(status),
+        Status::Switch(status) => switch(status),
     }
 }
 
-fn switch(status: &Value) -> String {
-    let mut text =
-        format!("switch, up {}, {} flows\n", duration(&status["uptime_s"]), show(&status["flows"]));
-    for interface in items(&status["interfaces"]) {
-        text += &format!("interface {}, XDP {}\n", show(&interface["name"]), show(&interface["mode"]));
+fn switch(status: &SwitchStatus) -> String {
+    let mut text = format!("switch, up {}, {} flows\n", duration(status.uptime_s), status.flows);
+    for interface in &status.interfaces {
+        text += &format!("interface {}, XDP {}\n", interface.name, interface.mode);
     }
 
     let mut services =
         Table::new(&[("SERVICE", Align::Left), ("VIPS", Align::Left), ("REQUESTS", Align::Right)]);
-    for service in items(&status["services"]) {
-        services.row([show(&service["name"]), show(&service["listen"]), show(&service["requests"])]);
+    for service in &status.services {
+        services.row([service.name.clone(), list(&service.listen), service.requests.to_string()]);
     }
     text += &format!("\n{}", services.render(0));
 
@@ -43,74 +46,49 @@ fn switch(status: &Value) -> String {
         ("REFUSED", Align::Right),
         ("RELEASED", Align::Right),
     ]);
-    let requests = |node: &Value| node["requests"].as_u64().unwrap_or(0);
-    let all: u64 = items(&status["nodes"]).iter().map(requests).sum();
-    for node in items(&status["nodes"]) {
-        let next_hop = match node["resolved"].as_bool() {
-            _ if node["here"] == true => "this machine",
-            Some(true) => "resolved",
-            Some(false) => "not resolved",
-            None => "-",
-        };
-        let number = |key: &str| show(&node[key]);
-        nodes.row([
-            show(&node["name"]),
-            show(&node["address"]),
-            next_hop.to_owned(),
-            state(node),
-            show(&node["load"]["flows"]),
-            show(&node["load"]["in_flight"]),
-            longest_queue(node),
-            number("requests"),
-            share(requests(node), all),
-            number("adopted"),
-            number("refused"),
-            number("released"),
-        ]);
-    }
+    let all: u64 = status.nodes.iter().map(|node| node.requests).sum();
+    status.nodes.iter().for_each(|node| nodes.row(of_node(node, all)));
     text += &format!("\n{}", nodes.render(0));
 
-    text += &counters("dispatch counters", &status["dispatch"], |_| "");
-    text + &counters("counters", &status["counters"], |name| {
+    text += &counters("dispatch counters", dispatched(&status.dispatch), |_| "");
+    text + &counters("counters", counted(&status.counters), |name| {
         SwitchCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", SwitchCounter::help)
     })
 }
 
-/// In percent of all.
-fn share(part: u64, all: u64) -> String {
-    if all == 0 { "-".to_owned() } else { format!("{:.1}%", part as f64 * 100.0 / all as f64) }
+/// The row of a node; all of them have had `all` requests.
+fn of_node(node: &NodeView, all: u64) -> [String; 12] {
+    let next_hop = match (node.here, node.resolved) {
+        (true, _) => "this machine",
+        (false, true) => "resolved",
+        (false, false) => "not resolved",
+    };
+    [
+        node.name.clone(),
+        known(node.address),
+        next_hop.to_owned(),
+        node.state().to_owned(),
+        known(node.load.map(|load| load.flows)),
+        known(node.load.map(|load| load.in_flight)),
+        known(node.fullest_queue().map(|(len, limit)| format!("{len}/{limit}"))),
+        node.requests.to_string(),
+        if all == 0 {
+            known::<u64>(None)
+        } else {
+            format!("{:.1}%", node.requests as f64 * 100.0 / all as f64)
+        },
+        node.adopted.to_string(),
+        node.refused.to_string(),
+        node.released.to_string(),
+    ]
 }
 
-/// What the switch thinks of a node, in a word; of several listeners the first that is not well counts.
-fn state(node: &Value) -> String {
-    let listeners = items(&node["listeners"]);
-    let ill = listeners.iter().find(|listener| listener["state"] != "up");
-    match ill.or(listeners.first()) {
-        _ if node["draining"] == true => "draining".to_owned(),
-        _ if node["silent"] == true => "silent".to_owned(),
-        Some(listener) => show(&listener["state"]),
-        None => "-".to_owned(),
-    }
-}
-
-/// The fullest of a node's accept queues, as `length/limit`.
-fn longest_queue(node: &Value) -> String {
-    let listeners = items(&node["listeners"]).iter();
-    let queues = listeners
-        .filter_map(|listener| Some((listener["queue"].as_u64()?, listener["queue_limit"].as_u64()?)));
-    let known = queues.filter(|(_, limit)| *limit != 0);
-    // By share: the products are the shares with a common denominator.
-    let fullest =
-        known.max_by(|(len, limit), (other, other_limit)| (len * other_limit).cmp(&(other * limit)));
-    fullest.map_or("-".to_owned(), |(len, limit)| format!("{len}/{limit}"))
-}
-
-fn client(status: &Value) -> String {
+fn client(status: &ClientStatus) -> String {
     let mut text = format!(
         "client, {} flows direct\ninterface {}\nservices {}\n",
-        show(&status["flows"]),
-        show(&status["interface"]),
-        show(&status["services"]),
+        status.flows,
+        status.interface,
+        list(&status.services),
     );
     let mut nodes = Table::new(&[
         ("NODE", Align::Left),
@@ -119,46 +97,37 @@ fn client(status: &Value) -> String {
         ("PACKETS", Align::Right),
         ("FALLBACKS", Align::Right),
     ]);
-    for node in items(&status["nodes"]) {
-        let state = match node["avoided"].as_bool() {
-            Some(true) => "avoided",
-            Some(false) => "direct",
-            None => "-",
-        };
-        let number = |key: &str| show(&node[key]);
+    for node in &status.nodes {
         nodes.row([
-            number("address"),
-            state.to_owned(),
-            number("introductions"),
-            number("packets"),
-            number("fallbacks"),
+            known(node.address),
+            (if node.avoided { "avoided" } else { "direct" }).to_owned(),
+            node.introductions.to_string(),
+            node.packets.to_string(),
+            node.fallbacks.to_string(),
         ]);
     }
     text += &format!("\n{}", nodes.render(0));
-    text + &counters("counters", &status["counters"], |name| {
+    text + &counters("counters", counted(&status.counters), |name| {
         ClientCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", ClientCounter::help)
     })
 }
 
-fn node(status: &Value) -> String {
-    let draining = if status["draining"].as_bool() == Some(true) { ", draining" } else { "" };
+fn node(status: &NodeStatus) -> String {
     let mut text = format!(
-        "node {} ({}), {} flows{draining}\ninterface {}\nVIPs {}\nreports to {}\n",
-        show(&status["name"]),
-        show(&status["address"]),
-        show(&status["flows"]),
-        show(&status["interface"]),
-        show(&status["vips"]),
-        show(&status["switches"]),
+        "node {} ({}), {} flows{}\ninterface {}\nVIPs {}\nreports to {}\n",
+        status.name,
+        known(status.address),
+        status.flows,
+        if status.draining { ", draining" } else { "" },
+        status.interface,
+        list(&status.vips),
+        list(&status.switches),
     );
-    let first_byte = match status["first_byte_us"].as_u64() {
-        Some(us) => format!("{}.{:03} ms", us / 1000, us % 1000),
-        None => "-".to_owned(),
-    };
-    let cpu = status["cpu"].as_f64().map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
     text += &format!(
-        "requests in flight {}, first byte after {first_byte}, CPU {cpu}\n",
-        show(&status["in_flight"])
+        "requests in flight {}, first byte after {}, CPU {:.0}%\n",
+        status.in_flight,
+        known(status.first_byte_us.map(|us| format!("{}.{:03} ms", us / 1000, us % 1000))),
+        status.cpu * 100.0,
     );
 
     let mut listeners = Table::new(&[
@@ -168,13 +137,18 @@ fn node(status: &Value) -> String {
         ("QUEUE", Align::Right),
         ("LIMIT", Align::Right),
     ]);
-    for listener in items(&status["listeners"]) {
-        let cells = ["pool", "address", "state", "queue_len", "queue_limit"];
-        listeners.row(cells.map(|key| show(&listener[key])));
+    for listener in &status.listeners {
+        listeners.row([
+            listener.pool.clone(),
+            known(listener.address),
+            listener.state.clone().into_owned(),
+            known(listener.queue_len),
+            known(listener.queue_limit),
+        ]);
     }
     text += &format!("\n{}", listeners.render(0));
 
-    if !items(&status["health"]).is_empty() {
+    if !status.health.is_empty() {
         let mut checks = Table::new(&[
             ("POOL", Align::Left),
             ("LISTENER", Align::Left),
@@ -183,69 +157,65 @@ fn node(status: &Value) -> String {
             ("FOR", Align::Left),
             ("LAST ERROR", Align::Left),
         ]);
-        for check in items(&status["health"]) {
-            let cell = |key: &str| show(&check[key]);
-            let since = duration(&check["since_s"]);
+        for check in &status.health {
             checks.row([
-                cell("pool"),
-                cell("address"),
-                cell("check"),
-                cell("state"),
-                since,
-                cell("last_error"),
+                check.pool.clone(),
+                known(check.address),
+                check.check.clone(),
+                check.state.clone(),
+                duration(check.since_s),
+                known(check.last_error.clone()),
             ]);
         }
         text += &format!("\n{}", checks.render(0));
     }
-    text += &counters("counters", &status["counters"], |name| {
+    text + &counters("counters", counted(&status.counters), |name| {
         NodeCounter::ALL.into_iter().find(|counter| counter.name() == name).map_or("", NodeCounter::help)
-    });
-    text
+    })
 }
 
-/// Those that are not zero, in the process's order, under a title. Counts by kind, as of answers by status,
-/// come as an object of their own.
-fn counters(title: &str, counters: &Value, help: impl Fn(&str) -> &'static str) -> String {
+/// Names and numbers of the dispatcher. Counts by kind, as of answers by status, are several.
+fn dispatched(dispatch: &DispatchStatus) -> Vec<(String, u64)> {
+    let fields = serde_json::to_value(dispatch).unwrap_or_default();
+    let mut all = Vec::new();
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        for (kind, count) in value.as_object().into_iter().flatten() {
+            all.push((format!("{name} {kind}"), count.as_u64().unwrap_or(0)));
+        }
+        all.extend(value.as_u64().map(|count| (name.clone(), count)));
+    }
+    all
+}
+
+fn counted(counters: &BTreeMap<std::borrow::Cow<'static, str>, u64>) -> Vec<(String, u64)> {
+    counters.iter().map(|(name, count)| (name.clone().into_owned(), *count)).collect()
+}
+
+/// Those that are not zero, under a title.
+fn counters(title: &str, counters: Vec<(String, u64)>, help: impl Fn(&str) -> &'static str) -> String {
     let mut table = Table::new(&[("", Align::Right), ("", Align::Left), ("", Align::Left)]);
-    let mut any = false;
-    let mut add = |name: String, count: &Value| {
-        if count.as_u64() != Some(0) {
-            let help = help(&name).to_owned();
-            table.row([show(count), name, help]);
-            any = true;
-        }
-    };
-    for (name, count) in counters.as_object().into_iter().flatten() {
-        match count {
-            Value::Object(kinds) => {
-                kinds.iter().for_each(|(kind, count)| add(format!("{name} {kind}"), count))
-            }
-            count => add(name.clone(), count),
-        }
+    let moved: Vec<_> = counters.into_iter().filter(|(_, count)| *count != 0).collect();
+    if moved.is_empty() {
+        return String::new();
     }
-    if any { format!("\n{title} that are not zero\n{}", table.render(2)) } else { String::new() }
+    for (name, count) in moved {
+        let help = help(&name).to_owned();
+        table.row([count.to_string(), name, help]);
+    }
+    format!("\n{title} that are not zero\n{}", table.render(2))
 }
 
-fn items(list: &Value) -> &[Value] {
-    list.as_array().map_or(&[], Vec::as_slice)
+fn known<T: ToString>(value: Option<T>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
 }
 
-/// A value as a cell: texts without quotes, lists with commas, `-` for what is missing.
-fn show(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) if list.is_empty() => "-".to_owned(),
-        Value::Array(list) => list.iter().map(show).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
-    }
+fn list<T: ToString>(items: &[T]) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    if items.is_empty() { known::<u64>(None) } else { items.join(", ") }
 }
 
 /// A number of seconds.
-fn duration(seconds: &Value) -> String {
-    let Some(seconds) = seconds.as_f64() else { return "-".to_owned() };
-    // Whole seconds, whichever way the process counts them.
-    let seconds = seconds as u64;
+pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -257,13 +227,17 @@ fn duration(seconds: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
+    fn shown(said: Value) -> String {
+        render(&Status::read(said).unwrap())
+    }
+
     #[test]
     fn a_switch_shows_its_nodes_and_the_counters_that_moved() {
-        let text = render(&json!({
+        let text = shown(json!({
             "role": "switch",
             "interfaces": [{"name": "eth0", "mode": "native"}],
             "uptime_s": 3725,
@@ -295,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_node_shows_itself() {
-        let text = render(&json!({
+        let text = shown(json!({
             "role": "node", "name": "n1", "address": "192.0.2.21", "interface": "eth0",
             "vips": ["192.0.2.100"], "flows": 1, "draining": true, "in_flight": 3, "cpu": 0.254,
             "first_byte_us": 4050, "switches": ["192.0.2.10"],
@@ -319,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_client_shows_its_nodes() {
-        let text = render(&json!({
+        let text = shown(json!({
             "role": "client", "interface": "eth0", "services": ["192.0.2.100:80"], "flows": 2,
             "nodes": [{"address": "192.0.2.21", "introductions": 3, "packets": 40, "fallbacks": 1,
                        "avoided": true}],
@@ -335,8 +309,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_of_another_type_is_shown_nevertheless() {
-        assert!(render(&json!({})).starts_with("switch, up -, - flows\n"));
-        assert!(render(&json!({"nodes": [{}], "counters": 7, "services": "x"})).contains("-"));
+    fn what_is_missing_is_nothing_and_what_is_of_another_type_is_told() {
+        assert!(shown(json!({"role": "switch"})).starts_with("switch, up 0 s, 0 flows\n"));
+        assert!(shown(json!({"role": "switch", "nodes": [{}], "new": 7})).contains("-"));
+        let error = Status::read(json!({"role": "node", "flows": "many"})).unwrap_err().to_string();
+        assert!(error.contains("flows") || error.contains("many"), "{error}");
+        assert!(error.contains("status --json"), "{error}");
     }
 }

@@ -12,6 +12,7 @@ use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Error, Facts, Result, Signals, checks, interface};
 
 use crate::programs::{Programs, cannot_load};
+use crate::status::{ClientStatus, DirectNode};
 use crate::{Options, ROLE, sockets};
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -96,7 +97,7 @@ impl Agent<'_, '_> {
 
     fn answer(&mut self, request: Request) -> Response {
         let answer = match request {
-            Request::Status => self.status().map(Response::Status),
+            Request::Status => self.status().map(|status| Response::status(ROLE, &status)),
             Request::Reload {} => self.reload().map(|lines| Response::Done { lines }),
             Request::Drain { .. } => Err(Error::new("this is a client, which has nothing to drain")),
         };
@@ -116,28 +117,25 @@ impl Agent<'_, '_> {
         Ok(lines)
     }
 
-    fn status(&self) -> Result<serde_json::Value> {
+    fn status(&self) -> Result<ClientStatus> {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
         let now_ns = now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned();
         let nodes = self.programs.nodes()?;
-        let nodes = nodes.iter().map(|(address, node)| {
-            serde_json::json!({
-                "address": address.to_string(),
-                "introductions": node.introductions,
-                "packets": node.packets,
-                "fallbacks": node.fallbacks,
-                "avoided": node.avoid_ns > now_ns,
-            })
+        let nodes = nodes.iter().map(|(address, node)| DirectNode {
+            address: Some(*address),
+            introductions: node.introductions,
+            packets: node.packets,
+            fallbacks: node.fallbacks,
+            avoided: node.avoid_ns > now_ns,
         });
-        let services = self.client.services.iter().map(ToString::to_string);
-        Ok(serde_json::json!({
-            "role": ROLE,
-            "interface": self.options.interface,
-            "pid": std::process::id(),
-            "services": services.collect::<Vec<_>>(),
-            "flows": self.programs.direct_flows()?,
-            "nodes": nodes.collect::<Vec<_>>(),
-            "counters": self.programs.counters()?,
-        }))
+        let counters = self.programs.counters()?.into_iter();
+        Ok(ClientStatus {
+            interface: self.options.interface.clone(),
+            pid: std::process::id(),
+            services: self.client.services.clone(),
+            flows: self.programs.direct_flows()? as u64,
+            nodes: nodes.collect(),
+            counters: counters.map(|(name, count)| (name.into(), count)).collect(),
+        })
     }
 }

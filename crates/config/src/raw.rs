@@ -20,6 +20,7 @@ pub(crate) struct File {
     #[serde(default)]
     pub limits: Limits,
     pub access_log: Option<AccessLog>,
+    pub admin: Option<Admin>,
     #[serde(default)]
     pub node: Vec<Node>,
     #[serde(default)]
@@ -66,6 +67,12 @@ pub(crate) struct AccessLog {
     pub path: Spanned<String>,
     pub format: Option<Spanned<String>>,
     pub lines_per_second: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Admin {
+    pub listen: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

@@ -196,6 +196,21 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     Ok(address)
 }
 
+/// Where a daemon listens for those who want to know how it is doing: also all addresses, or this machine's own.
+pub(crate) fn admin_address(text: &str) -> Result<SocketAddr, String> {
+    let fits = |address: &SocketAddr| {
+        let one =
+            address.ip().is_unspecified() || address.ip().is_loopback() || unfit(address.ip()).is_none();
+        one && address.port() != 0 && !matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0)
+    };
+    text.parse().ok().filter(fits).ok_or_else(|| {
+        format!(
+            "bad listen address {text:?}, allowed is an address of every machine with a port such as \
+             127.0.0.1:9180, [::1]:9180 or, for all who can reach the machine, 0.0.0.0:9180"
+        )
+    })
+}
+
 /// Why `address` can be neither a node's nor a VIP. IPv4 link-local addresses can be VIPs: within one link
 /// they need nothing that others do not, while IPv6 ones need a zone.
 fn unfit(address: IpAddr) -> Option<&'static str> {

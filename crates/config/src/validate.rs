@@ -5,6 +5,7 @@
 //! until the last line, which gives it out only if nothing was reported.
 
 mod access_log;
+mod admin;
 mod clients;
 mod health;
 mod limits;
@@ -62,7 +63,9 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     }
     let mut listening = Listening { nodes: &nodes, taken: HashMap::new() };
     let services = file.service.iter();
-    let services = services.map(|service| mistakes.service(service, &pool_names, &mut listening)).collect();
+    let services = services.map(|service| mistakes.service(service, &pool_names, &mut listening));
+    let services: Vec<_> = services.collect();
+    let admin = mistakes.admin(file.admin.as_ref(), &services);
     for service in &file.service {
         mistakes.cookies(service, &pool_names, &pools);
     }
@@ -74,10 +77,9 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     }
     let pools = pools.into_iter().flatten().collect();
     let keys = Vec::new();
-    Ok((
-        key_file.get_ref(),
-        Cluster { keys, reports, limits, access_log, nodes, pools, services, switches, clients },
-    ))
+    let cluster =
+        Cluster { keys, reports, limits, access_log, admin, nodes, pools, services, switches, clients };
+    Ok((key_file.get_ref(), cluster))
 }
 
 /// What the listen addresses seen so far have to be compared with.

@@ -34,6 +34,14 @@ interval = "50ms"
 suspect_after = 3
 dead_after = 20
 
+[access_log]
+path = "/var/log/switchback/access.log"
+format = "combined"
+lines_per_second = 5000
+
+[admin]
+listen = "127.0.0.1:9180"
+
 [[node]]
 name = "n3"
 address = "192.0.2.23"
@@ -502,7 +510,8 @@ fn check_difference(one: &Cluster, other: &Cluster) {
             nodes.sort_by(|a, b| a.name.cmp(&b.name));
             pools.sort_by(|a, b| a.1.name.cmp(&b.1.name));
             services.sort_by(|a, b| a.0.cmp(&b.0));
-            (cluster.limits.clone(), cluster.reports.clone(), nodes, pools, services, switches, clients)
+            let tables = (cluster.limits.clone(), cluster.reports.clone(), cluster.admin.clone());
+            (tables, nodes, pools, services, switches, clients)
         };
         assert_eq!(sorted(one), sorted(other));
     }

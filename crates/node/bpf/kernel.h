@@ -30,6 +30,7 @@ struct sock_common {
         struct in6_addr___kernel skc_v6_rcv_saddr;
         possible_net_t skc_net;
         __u32 skc_tw_rcv_nxt;
+        unsigned long skc_flags;
 };
 
 struct sock {
@@ -37,7 +38,6 @@ struct sock {
         __u32 sk_ack_backlog;
         __u32 sk_max_ack_backlog;
         int sk_err;
-        __u8 sk_shutdown;
 };
 
 struct inet_sock {
@@ -92,8 +92,8 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
 #define TCP_CLOSE_WAIT  8
 #define TCP_LISTEN      10
 
-/* include/net/sock.h: the other side has sent its FIN. */
-#define RCV_SHUTDOWN 1
+/* A bit of skc_flags, include/net/sock.h: the other side has sent its FIN. */
+#define SOCK_DONE 1
 
 #define AF_INET  2
 #define AF_INET6 10

@@ -252,7 +252,8 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         report = bpf_ringbuf_reserve(&closed, sizeof(*report), 0);
         if (report) {
                 report->flow = flow;
-                report->end = sk->sk_err || sk->sk_shutdown & RCV_SHUTDOWN ? SB_END_CLIENT : SB_END_SERVER;
+                report->end =
+                    sk->sk_err || sk->__sk_common.skc_flags >> SOCK_DONE & 1 ? SB_END_CLIENT : SB_END_SERVER;
                 __builtin_memset(report->reserved, 0, sizeof(report->reserved));
                 report->at_us = clock_us();
                 report->owned = *owned_flow;

@@ -26,6 +26,7 @@ use crate::programs::{Programs, cannot_load};
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
 use crate::sized;
+use crate::status::NodeStatus;
 use crate::{Options, ROLE, SwitchHere};
 
 /// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
@@ -196,7 +197,7 @@ impl Agent<'_, '_> {
 
     fn answer(&mut self, request: Request) -> Response {
         let answer = match request {
-            Request::Status => self.status().map(Response::Status),
+            Request::Status => self.status().map(|status| Response::status(ROLE, &status)),
             Request::Reload {} => self.reload().map(|lines| Response::Done { lines }),
             Request::Drain { node, on } => self.drain(&node, on).map(|lines| Response::Done { lines }),
         };
@@ -225,15 +226,20 @@ impl Agent<'_, '_> {
         self.reporter.send(&self.plan, &self.checks, self.drain.on, &self.sender)
     }
 
-    fn status(&mut self) -> Result<serde_json::Value> {
-        let mut status = self.reporter.status(&self.plan, &self.checks, self.drain.on, &self.programs)?;
-        status["role"] = ROLE.into();
-        status["name"] = self.options.name.as_str().into();
-        status["interface"] = self.options.interface.as_str().into();
-        status["pid"] = std::process::id().into();
-        status["address"] = self.plan.address.to_string().into();
-        status["vips"] = self.plan.vips.iter().map(|vip| vip.to_string()).collect();
-        status["counters"] = self.programs.counters()?.into_iter().collect();
+    fn status(&mut self) -> Result<NodeStatus> {
+        let counters = self.programs.counters()?.into_iter();
+        let mut status = NodeStatus {
+            name: self.options.name.clone(),
+            interface: self.options.interface.clone(),
+            pid: std::process::id(),
+            address: Some(self.plan.address),
+            vips: self.plan.vips.clone(),
+            draining: self.drain.on,
+            health: self.checks.status(|pool| &self.plan.cluster.pools[pool].name),
+            counters: counters.map(|(name, count)| (name.into(), count)).collect(),
+            ..NodeStatus::default()
+        };
+        self.reporter.status(&self.plan, &self.checks, &self.programs, &mut status)?;
         Ok(status)
     }
 

@@ -14,11 +14,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use serde_json::{Value, json};
 use switchback_config::{Check, Health as Settings};
 use switchback_runtime::{Doing, Result};
 
 use crate::plan::PoolListener;
+use crate::status::HealthStatus;
 
 const USER_AGENT: &str = "switchback-health";
 
@@ -144,17 +144,17 @@ impl Checks {
     }
 
     /// Each check for `status`; `name` is that of a pool.
-    pub(crate) fn status<'a>(&self, name: impl Fn(usize) -> &'a str) -> Value {
+    pub(crate) fn status<'a>(&self, name: impl Fn(usize) -> &'a str) -> Vec<HealthStatus> {
         let one = |running: &Running| {
             let history = running.history();
-            json!({
-                "pool": name(running.listener.pool),
-                "address": running.listener.address,
-                "check": running.settings.check.to_string(),
-                "state": history.health.to_string(),
-                "since_s": history.since.elapsed().as_secs(),
-                "last_error": history.error,
-            })
+            HealthStatus {
+                pool: name(running.listener.pool).to_owned(),
+                address: Some(running.listener.address),
+                check: running.settings.check.to_string(),
+                state: history.health.to_string(),
+                since_s: history.since.elapsed().as_secs(),
+                last_error: history.error.clone(),
+            }
         };
         self.running.iter().map(one).collect()
     }

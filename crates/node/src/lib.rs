@@ -24,6 +24,7 @@ mod sessions;
 mod sized;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
+pub mod status;
 
 use std::path::PathBuf;
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use serde_json::{Value, json};
 use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Result, monotonic_ns};
@@ -20,6 +19,7 @@ use crate::machine::Cpu;
 use crate::plan::{Plan, PoolListener};
 use crate::programs::Programs;
 use crate::sender::Sender;
+use crate::status::{ListenerStatus, NodeStatus, READY};
 
 /// A switch says HELLO each second. After so long without one it gets no more reports.
 const HEARD_FOR: Duration = Duration::from_secs(3);
@@ -50,7 +50,7 @@ impl State {
 
     fn words(self) -> &'static str {
         match self {
-            State::Ready => "ready",
+            State::Ready => READY,
             State::Draining => "draining",
             State::NoListener => "nobody listens",
             State::Mptcp => "listens with MPTCP",
@@ -207,36 +207,32 @@ impl Reporter {
         })
     }
 
-    /// All of this for a person, or a program of theirs.
+    /// Adds all of this to what the agent says of itself, which says already whether it drains.
     pub(crate) fn status(
         &mut self,
         plan: &Plan,
         checks: &Checks,
-        draining: bool,
         programs: &Programs<'_>,
-    ) -> Result<Value> {
-        let owned = self.walk(programs)?;
-        let listener = |listener: &PoolListener| {
+        status: &mut NodeStatus,
+    ) -> Result<()> {
+        status.flows = self.walk(programs)? as u64;
+        status.in_flight = self.load.in_flight();
+        status.cpu = f64::from(self.cpu_share) / 1000.0;
+        status.first_byte_us = self.load.first_byte().map(|time| time.as_micros() as u64);
+        status.switches.clone_from(&self.switches);
+        let listeners = plan.listeners.iter().map(|listener| {
             let queue = self.queue(listener.address);
-            let state = self.state(queue, checks.of(listener), draining);
-            json!({
-                "pool": plan.cluster.pools[listener.pool].name,
-                "address": listener.address,
-                "state": state.map_or("not checked yet", State::words),
-                "queue_len": queue.map(|queue| queue.len),
-                "queue_limit": queue.map(|queue| queue.limit),
-            })
-        };
-        Ok(json!({
-            "flows": owned,
-            "draining": draining,
-            "in_flight": self.load.in_flight(),
-            "cpu": f64::from(self.cpu_share) / 1000.0,
-            "first_byte_us": self.load.first_byte().map(|time| time.as_micros() as u64),
-            "switches": self.switches,
-            "listeners": plan.listeners.iter().map(listener).collect::<Vec<_>>(),
-            "health": checks.status(|pool| &plan.cluster.pools[pool].name),
-        }))
+            let state = self.state(queue, checks.of(listener), status.draining);
+            ListenerStatus {
+                pool: plan.cluster.pools[listener.pool].name.clone(),
+                address: Some(listener.address),
+                state: state.map_or("not checked yet", State::words).into(),
+                queue_len: queue.map(|queue| queue.len),
+                queue_limit: queue.map(|queue| queue.limit),
+            }
+        });
+        status.listeners = listeners.collect();
+        Ok(())
     }
 }
 

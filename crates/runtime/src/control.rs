@@ -62,6 +62,19 @@ pub enum Response {
     },
 }
 
+impl Response {
+    /// The state of a daemon of this role.
+    pub fn status(role: &str, status: &impl Serialize) -> Response {
+        match serde_json::to_value(status) {
+            Ok(mut value) => {
+                value["role"] = role.into();
+                Response::Status(value)
+            }
+            Err(error) => Response::Failed { message: format!("cannot write the status: {error}") },
+        }
+    }
+}
+
 /// A daemon that can be talked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
@@ -84,8 +97,7 @@ impl ControlServer {
     /// Takes the socket of this role and interface in the calling thread's network namespace. One that a dead
     /// process has left is replaced; a live process is an error with its pid.
     pub fn bind(role: &str, interface: &str) -> Result<ControlServer> {
-        let path = Path::new(DIRECTORY).join(format!("{role}-{interface}-{}.sock", netns_inode()?));
-        ControlServer::bind_to(path, &format!("{role} on {interface}"))
+        ControlServer::bind_to(path_of(role, interface)?, &format!("{role} on {interface}"))
     }
 
     fn bind_to(path: PathBuf, who: &str) -> Result<ControlServer> {
@@ -141,6 +153,11 @@ impl ControlServer {
     }
 }
 
+/// The socket of a role and interface in the calling thread's network namespace.
+pub fn path_of(role: &str, interface: &str) -> Result<PathBuf> {
+    Ok(Path::new(DIRECTORY).join(format!("{role}-{interface}-{}.sock", netns_inode()?)))
+}
+
 /// Removes the sockets of processes that were killed. When their network namespace is deleted nobody is left to
 /// do so, and its inode may be given to another one, which would then seem to have a daemon.
 fn sweep(directory: &Path) {
@@ -191,10 +208,15 @@ pub struct ControlClient;
 impl ControlClient {
     /// Asks the daemon behind the socket.
     pub fn call(path: &Path, request: &Request) -> Result<Response> {
+        ControlClient::call_within(DAEMON_PATIENCE, path, request)
+    }
+
+    /// Likewise, and does not wait longer for its answer.
+    pub fn call_within(patience: Duration, path: &Path, request: &Request) -> Result<Response> {
         let doing = || format!("talk to the daemon at {}", path.display());
         let mut stream = UnixStream::connect(path).doing(doing)?;
         write_line(&mut stream, request).doing(doing)?;
-        let line = read_line(&mut stream, DAEMON_PATIENCE, usize::MAX).doing(doing)?;
+        let line = read_line(&mut stream, patience, usize::MAX).doing(doing)?;
         serde_json::from_slice(&line).doing(doing)
     }
 }

@@ -10,8 +10,7 @@ use jiff::Timestamp;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
-use serde_json::json;
-use switchback_config::Cluster;
+use switchback_config::{Cluster, Node};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
@@ -27,6 +26,9 @@ use crate::observe::{Clock, Names, Observer, Told};
 use crate::plan::{NodeId, Plan, Whereabouts};
 use crate::program::Program;
 use crate::sender::Sender;
+use crate::status::{
+    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
+};
 
 /// Places in the node map.
 const NODES: usize = 1024;
@@ -141,7 +143,7 @@ impl<'a> Driver<'a> {
     /// Has requests observed if the configuration wants that.
     fn set_observer(&mut self, program: &Program) -> Result<()> {
         let log = self.cluster.access_log.clone();
-        if log.is_none() {
+        if log.is_none() && self.cluster.admin.is_none() {
             self.dispatcher.set_observes(false);
             program.stop_observing();
             self.observer = None;
@@ -451,111 +453,99 @@ impl<'a> Driver<'a> {
         Ok(if lines.is_empty() { vec!["nothing changed".to_string()] } else { lines })
     }
 
-    /// For `switchback status`.
-    pub fn status(&self) -> serde_json::Value {
+    /// For `switchback status` and all who show the same.
+    pub fn status(&self) -> SwitchStatus {
         let program = self.program();
-        let now = self.now();
-        let (plan, stats) = (self.dispatcher.seen(), &self.dispatcher.stats);
-        let interfaces = program.attached.iter();
-        let interfaces =
-            interfaces.map(|attached| json!({"name": attached.name, "mode": attached.mode.name()}));
-        let services = self.cluster.services.iter().enumerate().map(|(index, service)| {
-            json!({
-                "name": service.name,
-                "listen": service.listen,
-                "requests": stats.services.get(index).copied().unwrap_or(0) + program.express_by_service(index as u32),
-            })
+        let interfaces = program.attached.iter().map(|attached| InterfaceStatus {
+            name: attached.name.clone(),
+            mode: attached.mode.name().to_owned(),
         });
-        let nodes = self.cluster.nodes.iter().map(|node| {
-            let id = self.ids.all()[&node.address] as usize;
-            let counts = stats.nodes.get(id).cloned().unwrap_or_default();
-            json!({
-                "name": node.name,
-                "address": node.address,
-                "here": self.here.as_ref() == Some(&node.name),
-                "resolved": self.here.as_ref() == Some(&node.name)
-                    || self.routes.get(&node.address).is_some_and(|route| route.macs.is_some()),
-                "requests": counts.requests + program.express_by_node(id as u32),
-                "adopted": counts.adopted,
-                "refused": counts.refused,
-                "released": counts.released,
-                "draining": plan.is_draining(id as NodeId),
-                "silent": plan.is_silent(id as NodeId, now),
-                "load": load(plan, id as NodeId),
-                "listeners": listeners(plan, &self.cluster, id as NodeId, now),
-            })
+        let requests = &self.dispatcher.stats.services;
+        let services = self.cluster.services.iter().enumerate().map(|(index, service)| ServiceStatus {
+            name: service.name.clone(),
+            listen: service.listen.clone(),
+            requests: requests.get(index).copied().unwrap_or(0) + program.express_by_service(index as u32),
         });
-        let counters: serde_json::Map<_, _> = SwitchCounter::ALL
-            .iter()
-            .map(|counter| (counter.name().to_string(), json!(program.counter(*counter))))
-            .collect();
-        json!({
-            "role": "switch",
-            "interfaces": interfaces.collect::<Vec<_>>(),
-            "uptime_s": self.now().as_secs(),
-            "flows": program.all_flows().count(),
-            "services": services.collect::<Vec<_>>(),
-            "nodes": nodes.collect::<Vec<_>>(),
-            "dispatch": {
-                "pending": self.dispatcher.pending(),
-                "answered": stats.answered,
-                "resent": stats.resent,
-                "acknowledged": stats.acknowledged,
-                "busy": stats.busy,
-                "probed": stats.probed,
-                "recovered": stats.recovered,
-                "reset_unowned": stats.reset_unowned,
-                "refused_requests": stats.refused_requests,
-                "held_bytes": self.dispatcher.held(),
-                "dropped_flow_full": stats.dropped_flow_full,
-                "dropped_source_full": stats.dropped_source_full,
-                "dropped_switch_full": stats.dropped_switch_full,
-                "evicted": stats.evicted,
-                "waiting": self.dispatcher.crowded(),
-                "waited": stats.waited,
-                "turned_away": stats.turned_away,
-                "passed_on": stats.passed_on,
-                "reports": stats.reports,
-                "taken_back": stats.taken_back,
-                "sessions_kept": stats.sessions_kept,
-                "sessions_moved": stats.sessions_moved,
-                "sessions_refused": stats.sessions_refused,
-                "cookies_ignored": stats.cookies_ignored,
-                "send_failed": self.sender.failed,
-            },
-            "counters": counters,
-            "responses": self.observer.as_ref().map(Observer::totals),
-        })
+        let counters = SwitchCounter::ALL.iter();
+        SwitchStatus {
+            interfaces: interfaces.collect(),
+            uptime_s: self.now().as_secs(),
+            flows: program.all_flows().count() as u64,
+            services: services.collect(),
+            nodes: self.cluster.nodes.iter().map(|node| self.node_status(node)).collect(),
+            dispatch: self.dispatch_status(),
+            counters: counters.map(|counter| (counter.name().into(), program.counter(*counter))).collect(),
+            responses: self.observer.as_ref().map(Observer::totals),
+        }
     }
-}
 
-/// What a node has said of itself last, whatever the listener.
-fn load(plan: &Plan, id: NodeId) -> serde_json::Value {
-    match plan.node(id).and_then(|node| node.report) {
-        Some((_, report)) => json!({
-            "flows": report.flows,
-            "in_flight": report.in_flight,
-            "first_byte_us": report.first_byte.map(|time| time.as_micros() as u64),
-            "cpu_permille": report.cpu,
-        }),
-        None => serde_json::Value::Null,
+    fn node_status(&self, node: &Node) -> NodeView {
+        let (now, plan) = (self.now(), self.dispatcher.seen());
+        let id = self.ids.all()[&node.address];
+        let counts = self.dispatcher.stats.nodes.get(id as usize).cloned().unwrap_or_default();
+        let here = self.here.as_ref() == Some(&node.name);
+        let route = self.routes.get(&node.address);
+        let conditions = plan.conditions(id, now).into_iter();
+        let listeners = conditions.map(|(pool, vip, reason, queue)| ListenerView {
+            pool: self.cluster.pools[pool].name.clone(),
+            listen: Some(vip),
+            state: report::condition(reason).to_owned(),
+            queue: queue.len,
+            queue_limit: queue.limit,
+        });
+        NodeView {
+            name: node.name.clone(),
+            address: Some(node.address),
+            here,
+            resolved: here || route.is_some_and(|route| route.macs.is_some()),
+            requests: counts.requests + self.program().express_by_node(id),
+            adopted: counts.adopted,
+            refused: counts.refused,
+            released: counts.released,
+            draining: plan.is_draining(id),
+            silent: plan.is_silent(id, now),
+            load: plan.node(id).and_then(|node| node.report).map(|(_, report)| LoadStatus {
+                flows: report.flows,
+                in_flight: report.in_flight,
+                first_byte_us: report.first_byte.map(|time| time.as_micros() as u64),
+                cpu_permille: report.cpu,
+            }),
+            listeners: listeners.collect(),
+        }
     }
-}
 
-/// How a node is doing, for each pool at each VIP.
-fn listeners(plan: &Plan, cluster: &Cluster, id: NodeId, now: Duration) -> Vec<serde_json::Value> {
-    let conditions = plan.conditions(id, now).into_iter();
-    conditions
-        .map(|(pool, vip, reason, queue)| {
-            json!({
-                "pool": cluster.pools[pool].name,
-                "listen": vip,
-                "state": report::condition(reason),
-                "queue": queue.len,
-                "queue_limit": queue.limit,
-            })
-        })
-        .collect()
+    fn dispatch_status(&self) -> DispatchStatus {
+        let (dispatcher, stats) = (&self.dispatcher, &self.dispatcher.stats);
+        let answered = stats.answered.iter().map(|(status, count)| (status.to_string(), *count));
+        let refused = stats.refused_requests.iter().map(|(reason, count)| ((*reason).into(), *count));
+        DispatchStatus {
+            pending: dispatcher.pending() as u64,
+            answered: answered.collect(),
+            resent: stats.resent,
+            acknowledged: stats.acknowledged,
+            busy: stats.busy,
+            probed: stats.probed,
+            recovered: stats.recovered,
+            reset_unowned: stats.reset_unowned,
+            refused_requests: refused.collect(),
+            held_bytes: dispatcher.held() as u64,
+            dropped_flow_full: stats.dropped_flow_full,
+            dropped_source_full: stats.dropped_source_full,
+            dropped_switch_full: stats.dropped_switch_full,
+            evicted: stats.evicted,
+            waiting: dispatcher.crowded() as u64,
+            waited: stats.waited,
+            turned_away: stats.turned_away,
+            passed_on: stats.passed_on,
+            reports: stats.reports,
+            taken_back: stats.taken_back,
+            sessions_kept: stats.sessions_kept,
+            sessions_moved: stats.sessions_moved,
+            sessions_refused: stats.sessions_refused,
+            cookies_ignored: stats.cookies_ignored,
+            send_failed: self.sender.failed,
+        }
+    }
 }
 
 fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {

@@ -8,6 +8,7 @@ pub mod dispatch;
 pub mod explain;
 pub mod observe;
 pub mod plan;
+pub mod status;
 
 mod announce;
 mod automaton;
@@ -39,6 +40,9 @@ use switchback_runtime::{Doing, Error, Facts, Result, Signals, check_switch, che
 
 use driver::Driver;
 use program::Program;
+
+/// The role in the names of pins and of the control socket.
+pub const ROLE: &str = "switch";
 
 /// What `switchback switch` is told.
 #[derive(Clone, Debug)]
@@ -90,8 +94,8 @@ fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle
     for name in &options.interfaces {
         checks::refuse_fatal(&check_switch(&Facts::gather(name)))?;
     }
-    let mut control = ControlServer::bind("switch", first)?;
-    let mut program = Program::load(PinDir::open("switch", first)?)?;
+    let mut control = ControlServer::bind(ROLE, first)?;
+    let mut program = Program::load(PinDir::open(ROLE, first)?)?;
     let result = start_and_serve(options, here, &cluster, &mut program, &mut signals, &mut control);
     let detached = program.detach();
     result.and(detached)
@@ -155,7 +159,7 @@ fn start_and_serve(
         }
         if events.contains(&CONTROL) {
             control.accept_and_serve(|request| match request {
-                Request::Status => Response::Status(driver.borrow().status()),
+                Request::Status => Response::status(ROLE, &driver.borrow().status()),
                 Request::Reload {} => done(reload_from(options, &mut driver.borrow_mut())),
                 Request::Drain { node, on } => done(driver.borrow_mut().drain(&node, on)),
             })?;

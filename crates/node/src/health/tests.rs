@@ -148,8 +148,8 @@ fn changes_are_told_and_known_servers_stay_known() {
     wait(&checks);
     assert_eq!(checks.of(&at(1)), Some(Health::Down), "nobody answers");
     let status = checks.status(|_| "web");
-    assert_eq!((&status[0]["pool"], &status[0]["state"]), (&"web".into(), &"down".into()));
-    assert_eq!(status[0]["last_error"], "no answer within 200 ms");
+    assert_eq!((&status[0].pool[..], &status[0].state[..]), ("web", "down"));
+    assert_eq!(status[0].last_error.as_deref(), Some("no answer within 200 ms"));
 
     checks.set(Vec::new()).unwrap();
     assert_eq!(checks.of(&at(1)), None);

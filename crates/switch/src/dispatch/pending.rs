@@ -480,6 +480,11 @@ impl Pending {
         self.attempts <= if dead { ATTEMPTS_IF_DEAD } else { ATTEMPTS }
     }
 
+    /// What is waited for has been asked for more than once.
+    pub fn was_resent(&self) -> bool {
+        self.attempts > 1
+    }
+
     /// The node lives but its response is not complete: asks again after a while, as often as it takes.
     pub fn wait_longer(&mut self, now: Duration) {
         let waited = now.saturating_sub(self.born);

@@ -140,6 +140,11 @@ impl Dispatcher {
             (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => {
                 self.speak(at, flow, pending, arrived);
             }
+            (sb_op::SB_OP_REFUSED, Phase::Delivering) if pending.was_resent() => {
+                // The request may have come before; then it has its response, and its server has closed since.
+                self.reset(flow, pending.entry.origin, pending.last_ack);
+                pending.phase = Phase::Done;
+            }
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
                 pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;

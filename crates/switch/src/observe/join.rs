@@ -16,28 +16,35 @@ use crate::plan::NodeId;
 
 /// Requests without a response that are remembered; then the oldest are given up.
 const OPEN_MAX: usize = 1 << 18;
-/// What is said of a request that the switch does not tell of within this time is all that will be known of it.
-const EARLY: Duration = Duration::from_secs(5);
+/// What nobody has told within this time, nobody will: of a request whose response is known, of a response whose connection
+/// is over.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than any response.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// Requests that wait for their responses, and the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Join {
-    flows: HashMap<sb_flow, Connection>,
+    /// Those that had the same ports one after the other.
+    flows: HashMap<sb_flow, Vec<Connection>>,
     /// Requests in all of them.
     open: usize,
-    /// Requests of connections that have some, in the order in which they came, and perhaps some that are done.
-    order: VecDeque<(Duration, sb_flow, u32)>,
-    /// Likewise of what has been said early.
-    early: VecDeque<(Duration, sb_flow, u32)>,
+    /// Requests in the order in which they came, and perhaps some that are done.
+    order: VecDeque<(Duration, Id)>,
+    /// Connections of which there is something to be given up after [`PATIENCE`], once for each thing.
+    waiting: VecDeque<(Duration, Id)>,
 }
+
+/// A connection: its ports, and the sequence number of its first byte.
+type Id = (sb_flow, u32);
 
 #[derive(Debug)]
 struct Connection {
     origin: u32,
     given: VecDeque<Given>,
     early: VecDeque<(NodeId, Fact)>,
+    /// It has ended like this, but nodes may still have to tell something.
+    over: Option<Ended>,
 }
 
 impl Join {
@@ -62,8 +69,9 @@ impl Join {
                 out.push(Finished { end: Ended::ByClient, ..unanswered(now, asked.flow, Some(asked)) });
             }
             Observation::Reset { flow, origin } => {
-                if self.flows.get(&flow).is_some_and(|connection| connection.origin == origin) {
-                    self.end(now, &flow, Ended::BySwitch, out);
+                if let Some(connection) = find(&mut self.flows, &(flow, origin)) {
+                    connection.over = Some(Ended::BySwitch);
+                    self.waiting.push_back((now, (flow, origin)));
                 }
             }
             Observation::Lost(_) => {}
@@ -72,48 +80,51 @@ impl Join {
 
     /// Gives up what has waited too long.
     pub(super) fn sweep(&mut self, now: Duration, out: &mut Vec<Finished>) {
-        while let Some(&(since, flow, origin)) = self.early.front()
-            && now.saturating_sub(since) > EARLY
+        while let Some(&(since, id)) = self.waiting.front()
+            && now.saturating_sub(since) > PATIENCE
         {
-            self.early.pop_front();
-            let Some(connection) = self.flows.get_mut(&flow).filter(|one| one.origin == origin) else {
-                continue;
-            };
-            if let Some((node, fact)) = connection.early.pop_front() {
+            self.waiting.pop_front();
+            let Some(connection) = find(&mut self.flows, &id) else { continue };
+            if let Some(how) = connection.over {
+                self.end(now, &id, how, out);
+            } else if let Some((node, fact)) = connection.early.pop_front() {
                 out.push(of_fact(now, node, &fact, None));
+                self.drop_if_empty(&id);
             }
-            self.drop_if_empty(&flow);
         }
         if self.order.len() > 2 * OPEN_MAX {
-            let flows = &self.flows;
-            self.order.retain(|one| waiting(flows, one).is_some());
+            let flows = &mut self.flows;
+            self.order.retain(|(at, id)| place_of(flows, *at, id).is_some());
         }
-        while let Some(one) = self.order.front().copied() {
-            let (since, flow, _) = one;
-            let place = waiting(&self.flows, &one);
-            let is_late = self.open > OPEN_MAX || now.saturating_sub(since) > LONGEST;
+        while let Some((at, id)) = self.order.front().copied() {
+            let place = place_of(&mut self.flows, at, &id);
+            let is_late = self.open > OPEN_MAX || now.saturating_sub(at) > LONGEST;
             if place.is_some() && !is_late {
                 break;
             }
             self.order.pop_front();
-            let connection = self.flows.get_mut(&flow);
+            let connection = find(&mut self.flows, &id);
             if let Some(given) = place.and_then(|place| connection?.given.remove(place)) {
                 self.open -= 1;
                 out.push(open_end(now, given, Ended::Unknown));
-                self.drop_if_empty(&flow);
+                self.drop_if_empty(&id);
             }
         }
     }
 
     /// Gives up everything.
     pub(super) fn end_all(&mut self, now: Duration, out: &mut Vec<Finished>) {
-        let flows: Vec<sb_flow> = self.flows.keys().copied().collect();
-        flows.iter().for_each(|flow| self.end(now, flow, Ended::Unknown, out));
+        let ids = |(flow, all): (&sb_flow, &Vec<Connection>)| {
+            all.iter().map(|one| ((*flow, one.origin), one.over)).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = self.flows.iter().flat_map(ids).collect();
+        all.iter().for_each(|(id, over)| self.end(now, id, over.unwrap_or(Ended::Unknown), out));
     }
 
     fn given(&mut self, now: Duration, given: Given, out: &mut Vec<Finished>) {
         let Asked { flow, origin, begins, at, .. } = given.asked;
-        let connection = self.connection(now, flow, origin, out);
+        let id = (flow, origin);
+        let connection = self.connection(now, id);
         let same = connection.given.iter_mut().find(|before| before.asked.begins == begins);
         match same {
             Some(before) => {
@@ -123,22 +134,20 @@ impl Join {
             None => {
                 connection.given.push_back(given);
                 self.open += 1;
-                self.order.push_back((at, flow, origin));
+                self.order.push_back((at, id));
             }
         }
-        self.match_early(now, flow, out);
+        self.match_early(now, &id, out);
     }
 
     /// The first fact that has waited for what is known by now.
-    fn match_early(&mut self, now: Duration, flow: sb_flow, out: &mut Vec<Finished>) {
-        let Some(connection) = self.flows.get_mut(&flow) else { return };
-        let fits = |given: &Given, (node, fact): &(NodeId, Fact)| {
-            (given.node, given.number) == (*node, fact.request)
-        };
-        let found = connection.early.iter().enumerate().find_map(|(index, said)| {
-            let place = connection.given.iter().position(|given| fits(given, said))?;
-            Some((index, place))
-        });
+    fn match_early(&mut self, now: Duration, id: &Id, out: &mut Vec<Finished>) {
+        let Some(connection) = find(&mut self.flows, id) else { return };
+        let found = connection
+            .early
+            .iter()
+            .enumerate()
+            .find_map(|(index, (node, fact))| Some((index, place_for(connection, *node, fact)?)));
         let Some((index, place)) = found else { return };
         let said = connection.early.remove(index);
         let given = connection.given.remove(place);
@@ -146,83 +155,84 @@ impl Join {
             self.open -= 1;
             out.push(of_fact(now, node, &fact, Some(given)));
         }
-        self.drop_if_empty(&flow);
+        self.drop_if_empty(id);
     }
 
     fn fact(&mut self, now: Duration, node: NodeId, fact: Fact, out: &mut Vec<Finished>) {
-        let (flow, origin) = (fact.flow, fact.origin);
-        let connection = match self.flows.get_mut(&flow) {
-            // Of a connection whose ports have another one by now, whose requests were given up with that.
-            Some(connection) if connection.origin != origin && !connection.given.is_empty() => {
-                out.push(of_fact(now, node, &fact, None));
-                return;
-            }
-            _ => self.connection(now, flow, origin, out),
-        };
-        let place =
-            connection.given.iter().position(|given| (given.node, given.number) == (node, fact.request));
+        let id = (fact.flow, fact.origin);
+        let connection = self.connection(now, id);
+        let place = place_for(connection, node, &fact);
         match place.and_then(|place| connection.given.remove(place)) {
             Some(given) => {
                 self.open -= 1;
                 out.push(of_fact(now, node, &fact, Some(given)));
-                self.drop_if_empty(&flow);
+                self.drop_if_empty(&id);
             }
             None => {
                 connection.early.push_back((node, fact));
-                self.early.push_back((now, flow, origin));
+                self.waiting.push_back((now, id));
             }
         }
     }
 
-    /// The connection that the ports have now. What an earlier one has left is given up.
-    fn connection(
-        &mut self,
-        now: Duration,
-        flow: sb_flow,
-        origin: u32,
-        out: &mut Vec<Finished>,
-    ) -> &mut Connection {
-        if self.flows.get(&flow).is_some_and(|connection| connection.origin != origin) {
-            self.end(now, &flow, Ended::Unknown, out);
-        }
-        let new = || Connection { origin, given: VecDeque::new(), early: VecDeque::new() };
-        self.flows.entry(flow).or_insert_with(new)
+    /// What is known of the connection. Earlier ones with the same ports are over.
+    fn connection(&mut self, now: Duration, id: Id) -> &mut Connection {
+        let (flow, origin) = id;
+        let all = self.flows.entry(flow).or_default();
+        let place = all.iter().position(|one| one.origin == origin).unwrap_or_else(|| {
+            for before in all.iter_mut().filter(|before| before.over.is_none()) {
+                before.over = Some(Ended::Unknown);
+                self.waiting.push_back((now, (flow, before.origin)));
+            }
+            all.push(Connection { origin, given: VecDeque::new(), early: VecDeque::new(), over: None });
+            all.len() - 1
+        });
+        &mut all[place]
     }
 
     /// The request has no node any more.
     fn forget(&mut self, asked: &Asked) {
-        let Some(connection) = self.flows.get_mut(&asked.flow).filter(|one| one.origin == asked.origin)
-        else {
-            return;
-        };
+        let id = (asked.flow, asked.origin);
+        let Some(connection) = find(&mut self.flows, &id) else { return };
         let place = connection.given.iter().position(|given| given.asked.begins == asked.begins);
         if place.and_then(|place| connection.given.remove(place)).is_some() {
             self.open -= 1;
         }
-        self.drop_if_empty(&asked.flow);
+        self.drop_if_empty(&id);
     }
 
-    fn end(&mut self, now: Duration, flow: &sb_flow, how: Ended, out: &mut Vec<Finished>) {
-        let Some(connection) = self.flows.remove(flow) else { return };
+    fn end(&mut self, now: Duration, id: &Id, how: Ended, out: &mut Vec<Finished>) {
+        let Some(connection) = find(&mut self.flows, id) else { return };
         self.open -= connection.given.len();
-        out.extend(connection.given.into_iter().map(|given| open_end(now, given, how)));
-        out.extend(connection.early.iter().map(|(node, fact)| of_fact(now, *node, fact, None)));
+        out.extend(connection.given.drain(..).map(|given| open_end(now, given, how)));
+        out.extend(connection.early.drain(..).map(|(node, fact)| of_fact(now, node, &fact, None)));
+        self.drop_if_empty(id);
     }
 
-    fn drop_if_empty(&mut self, flow: &sb_flow) {
-        if self.flows.get(flow).is_some_and(|one| one.given.is_empty() && one.early.is_empty()) {
+    fn drop_if_empty(&mut self, (flow, _): &Id) {
+        let Some(all) = self.flows.get_mut(flow) else { return };
+        all.retain(|one| !one.given.is_empty() || !one.early.is_empty());
+        if all.is_empty() {
             self.flows.remove(flow);
         }
     }
 }
 
+fn find<'a>(
+    flows: &'a mut HashMap<sb_flow, Vec<Connection>>,
+    (flow, origin): &Id,
+) -> Option<&'a mut Connection> {
+    flows.get_mut(flow)?.iter_mut().find(|one| one.origin == *origin)
+}
+
 /// Where among those of its connection the request is that came then, if it still waits.
-fn waiting(
-    flows: &HashMap<sb_flow, Connection>,
-    (at, flow, origin): &(Duration, sb_flow, u32),
-) -> Option<usize> {
-    let connection = flows.get(flow).filter(|connection| connection.origin == *origin)?;
-    connection.given.iter().position(|given| given.asked.at == *at)
+fn place_of(flows: &mut HashMap<sb_flow, Vec<Connection>>, at: Duration, id: &Id) -> Option<usize> {
+    find(flows, id)?.given.iter().position(|given| given.asked.at == at)
+}
+
+/// Where the request is that the fact is about.
+fn place_for(connection: &Connection, node: NodeId, fact: &Fact) -> Option<usize> {
+    connection.given.iter().position(|given| (given.node, given.number) == (node, fact.request))
 }
 
 /// What is known of a request that no node has said anything of.
@@ -392,24 +402,31 @@ mod tests {
     fn what_is_left_of_a_connection_is_not_forgotten() {
         let mut bench = Bench::default();
         let reset = |origin| Observation::Reset { flow: flow(1), origin };
-        assert!(bench.take([given(1, 1, 5, 1), reset(2)]).is_empty(), "another connection");
-        assert_eq!(bench.take([reset(1)]), [(Some(1), Some(5), 0, Ended::BySwitch, 0)]);
-        let next = Given { asked: asked(1, 77, 2), node: 5, number: 1, chosen: Chosen::Connection, tries: 0 };
-        let rows = bench.take([given(1, 1, 5, 1), Observation::Given(next)]);
-        assert_eq!(rows, [(Some(1), Some(5), 0, Ended::Unknown, 0)], "the ports have another connection");
-        assert_eq!(bench.take([said(1, 5, 1, 70)]), [(None, Some(5), 70, Ended::Complete, 0)], "too late");
+        let next = || {
+            let asked = asked(1, 77, 2);
+            Observation::Given(Given { asked, node: 5, number: 1, chosen: Chosen::Connection, tries: 0 })
+        };
+        // Nodes may tell something afterwards.
+        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), reset(2), reset(1)]).is_empty());
+        assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
+        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::BySwitch, 0)]);
+        // The ports have another connection.
+        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), next()]).is_empty());
+        assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
+        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::Unknown, 0)]);
         let abandoned = Observation::Abandoned(asked(2, 1, 3));
         assert_eq!(bench.take([abandoned]), [(Some(3), None, 0, Ended::ByClient, 0)]);
         bench.join.end_all(Duration::ZERO, &mut bench.out);
         assert_eq!(bench.rows(), [(Some(2), Some(5), 0, Ended::Unknown, 0)]);
+        assert!(bench.join.flows.is_empty() && bench.join.open == 0);
     }
 
     #[test]
     fn a_response_of_whose_request_nothing_is_known_is_told_at_last() {
         let mut bench = Bench::default();
         assert!(bench.take([said(1, 5, 1, 70)]).is_empty());
-        assert!(bench.sweep(EARLY).is_empty());
-        assert_eq!(bench.sweep(EARLY * 2), [(None, Some(5), 70, Ended::Complete, 0)]);
+        assert!(bench.sweep(PATIENCE).is_empty());
+        assert_eq!(bench.sweep(PATIENCE * 2), [(None, Some(5), 70, Ended::Complete, 0)]);
         assert!(bench.join.flows.is_empty());
     }
 

@@ -13,7 +13,7 @@ mod line;
 mod log;
 mod names;
 mod observer;
-mod totals;
+pub mod totals;
 
 use std::net::SocketAddr;
 use std::time::Duration;

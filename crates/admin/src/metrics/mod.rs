@@ -1,0 +1,87 @@
+//! All metrics, and the text that Prometheus reads.
+//!
+//! Labels are names of the configuration, classes of statuses and reasons, of which there are few. What clients choose,
+//! their addresses and paths, is no label.
+
+mod node;
+mod process;
+mod reference;
+mod switch;
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::registry::Registry;
+
+pub use reference::reference;
+
+use crate::Status;
+use crate::asker::Answers;
+use crate::metric::Metric;
+
+/// What the text is, in HTTP's words.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All that a daemon can expose, whatever its role.
+pub(crate) struct Metrics {
+    switch: Vec<Metric<switchback_switch::status::SwitchStatus>>,
+    node: Vec<Metric<switchback_node::status::NodeStatus>>,
+    process: Vec<Metric<process::Process>>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        Metrics { switch: switch::metrics(), node: node::metrics(), process: process::metrics() }
+    }
+
+    /// The text for these answers.
+    pub(crate) fn text(self: &Arc<Metrics>, answers: Arc<Answers>) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Scrape { metrics: Arc::clone(self), answers }));
+        let mut out = String::new();
+        text::encode(&mut out, &registry)?;
+        Ok(out)
+    }
+}
+
+/// The names of all samples that there can be.
+pub fn sample_names() -> Vec<String> {
+    let Metrics { switch, node, process } = Metrics::new();
+    let switch = switch.iter().flat_map(Metric::sample_names);
+    let node = node.iter().flat_map(Metric::sample_names);
+    switch.chain(node).chain(process.iter().flat_map(Metric::sample_names)).collect()
+}
+
+/// One answer to Prometheus.
+struct Scrape {
+    metrics: Arc<Metrics>,
+    answers: Arc<Answers>,
+}
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scrape").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for status in self.answers.iter().flatten() {
+            match status {
+                Status::Switch(status) => each(&self.metrics.switch, status, &mut encoder)?,
+                Status::Node(status) => each(&self.metrics.node, status, &mut encoder)?,
+                Status::Client(_) => {}
+            }
+        }
+        each(&self.metrics.process, &process::Process::read(), &mut encoder)
+    }
+}
+
+fn each<S>(metrics: &[Metric<S>], status: &S, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    metrics.iter().try_for_each(|metric| metric.encode(status, encoder))
+}
+
+#[cfg(test)]
+mod tests;

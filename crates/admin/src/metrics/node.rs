@@ -1,0 +1,97 @@
+//! What a node agent says.
+
+use prometheus_client::registry::Unit;
+use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus};
+use switchback_wire::NodeCounter;
+
+use crate::metric::{Add, Kind, Metric, Value};
+
+/// All of it.
+pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
+    let mut all = vec![
+        Metric::new(
+            Kind::Info,
+            "switchback_node",
+            "The node that this machine is",
+            &["node", "interface"],
+            info,
+        ),
+        single("flows", "Connections that the node has, or is taking over", |status| Some(status.flows)),
+        single("in_flight_requests", "Requests that the node has and has not answered whole", |status| {
+            Some(status.in_flight)
+        }),
+        single("is_draining", "1 if the node takes over nothing because it is to become idle", |status| {
+            Some(status.draining)
+        }),
+        single("cpu", "Share of the machine's CPU time in use", |status| Some(status.cpu))
+            .unit(Unit::Other("ratio".to_owned())),
+        single(
+            "first_byte",
+            "Mean time to first byte of the last report; absent if there was no response",
+            |status| status.first_byte_us.map(|us| us as f64 / 1e6),
+        )
+        .unit(Unit::Seconds),
+        single("reported_switches", "Switches that get this node's reports", |status| {
+            Some(status.switches.len() as u64)
+        }),
+        of_listener("listener_ready", "1 if the pool may have requests at this VIP", |listener| {
+            Some(listener.is_ready().into())
+        }),
+        of_listener("accept_queue_length", "Connections that the server has not accepted yet", |listener| {
+            listener.queue_len.map(Value::from)
+        }),
+        of_listener("accept_queue_limit", "How many of them there may be", |listener| {
+            listener.queue_limit.map(Value::from)
+        }),
+        Metric::new(
+            Kind::Gauge,
+            "switchback_node_health_check_up",
+            "1 if the last health checks have found the server well",
+            &["pool", "listen"],
+            health,
+        ),
+    ];
+    all.extend(NodeCounter::ALL.into_iter().map(|counter| {
+        let name = format!("switchback_node_{}", counter.name());
+        Metric::single(Kind::Counter, name, counter.help(), move |status: &NodeStatus| {
+            status.counters.get(counter.name()).copied()
+        })
+    }));
+    all
+}
+
+fn single<V: Into<Value>>(
+    name: &str,
+    help: &'static str,
+    value: impl Fn(&NodeStatus) -> Option<V> + Send + Sync + 'static,
+) -> Metric<NodeStatus> {
+    Metric::single(Kind::Gauge, format!("switchback_node_{name}"), help, value)
+}
+
+fn of_listener(
+    name: &str,
+    help: &'static str,
+    value: fn(&ListenerStatus) -> Option<Value>,
+) -> Metric<NodeStatus> {
+    let samples = move |status: &NodeStatus, add: &mut Add<'_>| {
+        for listener in &status.listeners {
+            if let (Some(address), Some(value)) = (listener.address, value(listener)) {
+                add(&[&listener.pool, &address.to_string()], value);
+            }
+        }
+    };
+    Metric::new(Kind::Gauge, format!("switchback_node_{name}"), help, &["pool", "listen"], samples)
+}
+
+fn info(status: &NodeStatus, add: &mut Add<'_>) {
+    add(&[&status.name, &status.interface], Value::Labels);
+}
+
+fn health(status: &NodeStatus, add: &mut Add<'_>) {
+    let known = |check: &&HealthStatus| check.state == "up" || check.state == "down";
+    for check in status.health.iter().filter(known) {
+        if let Some(address) = check.address {
+            add(&[&check.pool, &address.to_string()], (check.state == "up").into());
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What a switch says.
+
+use prometheus_client::registry::Unit;
+use switchback_switch::observe::totals::{Histogram, ResponseTotals, Timings, Totals};
+use switchback_switch::status::{DispatchStatus, ListenerView, LoadStatus, NodeView, SwitchStatus};
+use switchback_wire::SwitchCounter;
+
+use crate::metric::{Add, Kind, Metric, Value};
+
+/// All of it.
+pub(super) fn metrics() -> Vec<Metric<SwitchStatus>> {
+    let mut all = own();
+    all.extend(of_nodes());
+    all.extend(of_dispatch());
+    all.extend(of_responses());
+    all.extend(SwitchCounter::ALL.into_iter().map(|counter| {
+        let name = format!("switchback_switch_{}", counter.name());
+        Metric::single(Kind::Counter, name, counter.help(), move |status: &SwitchStatus| {
+            status.counters.get(counter.name()).copied()
+        })
+    }));
+    all
+}
+
+fn own() -> Vec<Metric<SwitchStatus>> {
+    let interfaces = |status: &SwitchStatus, add: &mut Add<'_>| {
+        for interface in &status.interfaces {
+            add(&[&interface.name, &interface.mode], Value::Labels);
+        }
+    };
+    let requests = |status: &SwitchStatus, add: &mut Add<'_>| {
+        for service in &status.services {
+            add(&[&service.name], service.requests.into());
+        }
+    };
+    vec![
+        Metric::new(
+            Kind::Info,
+            "switchback_switch_interface",
+            "An interface with the XDP program",
+            &["interface", "mode"],
+            interfaces,
+        ),
+        Metric::single(Kind::Gauge, "switchback_switch_uptime", "Time since the switch began", |status| {
+            Some((status as &SwitchStatus).uptime_s)
+        })
+        .unit(Unit::Seconds),
+        Metric::single(Kind::Gauge, "switchback_switch_flows", "Entries of the flow map", |status| {
+            Some((status as &SwitchStatus).flows)
+        }),
+        Metric::new(
+            Kind::Counter,
+            "switchback_requests",
+            "Requests that were given to a node, by service",
+            &["service"],
+            requests,
+        ),
+    ]
+}
+
+fn of_nodes() -> Vec<Metric<SwitchStatus>> {
+    let gauge = |name, help, value: fn(&NodeView) -> Option<Value>| of_node(Kind::Gauge, name, help, value);
+    vec![
+        of_node(Kind::Counter, "requests", "Requests that the node was given", |node| {
+            Some(node.requests.into())
+        }),
+        of_node(Kind::Counter, "adoptions", "Connections that the node took over", |node| {
+            Some(node.adopted.into())
+        }),
+        of_node(Kind::Counter, "refusals", "Connections that the node would not take over", |node| {
+            Some(node.refused.into())
+        }),
+        of_node(Kind::Counter, "releases", "Connections that the node gave up", |node| {
+            Some(node.released.into())
+        }),
+        gauge("up", "1 if the node may have requests for some pool", |node| Some(node.is_up().into())),
+        gauge("suspect", "1 if nothing has been heard of the node for too long", |node| {
+            Some(node.silent.into())
+        }),
+        gauge("draining", "1 if the node is to become idle", |node| Some(node.draining.into())),
+        gauge("next_hop_resolved", "1 if XDP can send to the node without the L7 thread", |node| {
+            Some(node.resolved.into())
+        }),
+        of_load("flows", "Connections that the node has, as it reports", |load| Some(load.flows.into())),
+        of_load(
+            "in_flight_requests",
+            "Requests that the node has and has not answered whole, as it reports",
+            |load| Some(load.in_flight.into()),
+        ),
+        of_load("first_byte", "Mean time to first byte of the node's last report", |load| {
+            load.first_byte_us.map(|us| (us as f64 / 1e6).into())
+        })
+        .unit(Unit::Seconds),
+        of_load("cpu", "Share of the node's CPU time in use, as it reports", |load| {
+            Some((f64::from(load.cpu_permille) / 1000.0).into())
+        })
+        .unit(Unit::Other("ratio".to_owned())),
+        of_listener(
+            "listener_up",
+            "1 if the pool may have requests on the node at this VIP",
+            |node, listener| Some(node.may_serve(listener).into()),
+        ),
+        of_listener(
+            "accept_queue_length",
+            "Connections that the node's server has not accepted yet",
+            |_, listener| Some(listener.queue.into()),
+        ),
+        of_listener("accept_queue_limit", "How many of them the pool may cause", |_, listener| {
+            (listener.queue_limit != 0).then(|| listener.queue_limit.into())
+        }),
+    ]
+}
+
+fn of_node(
+    kind: Kind,
+    name: &str,
+    help: &'static str,
+    value: fn(&NodeView) -> Option<Value>,
+) -> Metric<SwitchStatus> {
+    let samples = move |status: &SwitchStatus, add: &mut Add<'_>| {
+        for node in &status.nodes {
+            if let Some(value) = value(node) {
+                add(&[&node.name], value);
+            }
+        }
+    };
+    Metric::new(kind, format!("switchback_switch_node_{name}"), help, &["node"], samples)
+}
+
+fn of_load(name: &str, help: &'static str, value: fn(&LoadStatus) -> Option<Value>) -> Metric<SwitchStatus> {
+    let samples = move |status: &SwitchStatus, add: &mut Add<'_>| {
+        for node in &status.nodes {
+            if let Some(value) = node.load.as_ref().and_then(value) {
+                add(&[&node.name], value);
+            }
+        }
+    };
+    Metric::new(Kind::Gauge, format!("switchback_switch_node_{name}"), help, &["node"], samples)
+}
+
+fn of_listener(
+    name: &str,
+    help: &'static str,
+    value: fn(&NodeView, &ListenerView) -> Option<Value>,
+) -> Metric<SwitchStatus> {
+    let samples = move |status: &SwitchStatus, add: &mut Add<'_>| {
+        for (node, listener) in
+            status.nodes.iter().flat_map(|node| node.listeners.iter().map(move |at| (node, at)))
+        {
+            if let (Some(vip), Some(value)) = (listener.listen, value(node, listener)) {
+                add(&[&node.name, &listener.pool, &vip.to_string()], value);
+            }
+        }
+    };
+    Metric::new(
+        Kind::Gauge,
+        format!("switchback_switch_node_{name}"),
+        help,
+        &["node", "pool", "listen"],
+        samples,
+    )
+}
+
+fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
+    let gauge = |name, help, value| dispatch(Kind::Gauge, name, help, value);
+    let counter = |name, help, value| dispatch(Kind::Counter, name, help, value);
+    let answered = |status: &SwitchStatus, add: &mut Add<'_>| {
+        for (code, count) in &status.dispatch.answered {
+            add(&[code], (*count).into());
+        }
+    };
+    let refused = |status: &SwitchStatus, add: &mut Add<'_>| {
+        for (reason, count) in &status.dispatch.refused_requests {
+            add(&[reason], (*count).into());
+        }
+    };
+    vec![
+        gauge("pending_flows", "Connections that wait for something now", |dispatch| dispatch.pending),
+        gauge("waiting_requests", "Requests that wait for a node with room now", |dispatch| dispatch.waiting),
+        gauge("held", "Memory of all connections that wait for something", |dispatch| dispatch.held_bytes)
+            .unit(Unit::Bytes),
+        Metric::new(
+            Kind::Counter,
+            "switchback_dispatch_answered",
+            "Requests that the switch answered itself, by status",
+            &["code"],
+            answered,
+        ),
+        Metric::new(
+            Kind::Counter,
+            "switchback_dispatch_refused_requests",
+            "Requests refused because of what they are, by reason",
+            &["reason"],
+            refused,
+        ),
+        counter("resent", "Handoff packets sent again", |dispatch| dispatch.resent),
+        counter(
+            "acknowledged",
+            "Acknowledgments for requests that waited longer than clients do",
+            |dispatch| dispatch.acknowledged,
+        ),
+        counter("busy", "Releases that had to wait for a response to end", |dispatch| dispatch.busy),
+        counter("probed", "Packets of unknown connections that the nodes were asked about", |dispatch| {
+            dispatch.probed
+        }),
+        counter("recovered", "Unknown connections that a node owned", |dispatch| dispatch.recovered),
+        counter("reset_unowned", "Unknown connections reset because no node owned them", |dispatch| {
+            dispatch.reset_unowned
+        }),
+        counter("dropped_flow_full", "Packets dropped because held_per_flow was used up", |dispatch| {
+            dispatch.dropped_flow_full
+        }),
+        counter("dropped_source_full", "Packets dropped because held_per_source was used up", |dispatch| {
+            dispatch.dropped_source_full
+        }),
+        counter("dropped_switch_full", "Packets dropped because held was used up", |dispatch| {
+            dispatch.dropped_switch_full
+        }),
+        counter("evicted", "Connections that gave way to others because held was used up", |dispatch| {
+            dispatch.evicted
+        }),
+        counter("waited", "Requests that had to wait for a node with room", |dispatch| dispatch.waited),
+        counter("turned_away", "Requests answered 503 because too many waited", |dispatch| {
+            dispatch.turned_away
+        }),
+        counter("passed_on", "Adoptions that a node passed on to their second candidate", |dispatch| {
+            dispatch.passed_on
+        }),
+        counter("reports", "Reports of nodes", |dispatch| dispatch.reports),
+        counter("taken_back", "Idle connections taken from nodes that drain", |dispatch| dispatch.taken_back),
+        counter("sessions_kept", "Requests that went to the node of their session", |dispatch| {
+            dispatch.sessions_kept
+        }),
+        counter("sessions_moved", "Requests that went elsewhere because that node was away", |dispatch| {
+            dispatch.sessions_moved
+        }),
+        counter("sessions_refused", "Requests answered 503 because that node was away", |dispatch| {
+            dispatch.sessions_refused
+        }),
+        counter("cookies_ignored", "Cookies that look like a pool's own and are not", |dispatch| {
+            dispatch.cookies_ignored
+        }),
+        counter("send_failed", "Packets that the kernel did not take", |dispatch| dispatch.send_failed),
+    ]
+}
+
+fn dispatch(
+    kind: Kind,
+    name: &str,
+    help: &'static str,
+    value: fn(&DispatchStatus) -> u64,
+) -> Metric<SwitchStatus> {
+    let read = move |status: &SwitchStatus| Some(value(&status.dispatch));
+    Metric::single(kind, format!("switchback_dispatch_{name}"), help, read)
+}
+
+fn of_responses() -> Vec<Metric<SwitchStatus>> {
+    let codes = |total: &ResponseTotals, add: &mut Add<'_>| {
+        for (class, count) in total.statuses.iter().enumerate() {
+            let code = if class == 0 { "none".to_owned() } else { format!("{class}xx") };
+            add(&[&total.service, &total.pool, &total.node, &code], (*count).into());
+        }
+    };
+    let bytes = |total: &ResponseTotals, add: &mut Add<'_>| {
+        add(&[&total.service, &total.pool, &total.node], total.bytes.into());
+    };
+    let aborted = |total: &ResponseTotals, add: &mut Add<'_>| {
+        for (by, count) in [("client", total.aborted_by_client), ("server", total.aborted_by_server)] {
+            add(&[&total.service, &total.pool, &total.node, by], count.into());
+        }
+    };
+    vec![
+        responded(
+            "responses",
+            "Responses, by class of status; those without a node are the switch's own",
+            &["service", "pool", "node", "code"],
+            codes,
+        ),
+        responded("response", "Bytes of responses, with their heads", &["service", "pool", "node"], bytes)
+            .unit(Unit::Bytes),
+        responded(
+            "aborted_responses",
+            "Responses that ended before they were complete, by who ended them",
+            &["service", "pool", "node", "by"],
+            aborted,
+        ),
+        timed("request_queued", "From a request's first byte at the switch to its handoff", |timings| {
+            &timings.queued
+        }),
+        timed(
+            "response_first_byte",
+            "From a request's arrival at the node to the first byte of its response",
+            |timings| &timings.first_byte,
+        ),
+        timed(
+            "response_duration",
+            "From a request's arrival at the node to the end of its response",
+            |timings| &timings.duration,
+        ),
+        total("access_log_lines", "Lines of the access log", |totals| totals.log_lines),
+        total("access_log_lost_lines", "Lines that were not written because there were too many", |totals| {
+            totals.log_lost
+        }),
+        total(
+            "unknown_responses",
+            "Responses that nothing is known of, because the word of them was lost",
+            |totals| totals.facts_lost,
+        ),
+    ]
+}
+
+fn responded(
+    name: &str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    each: fn(&ResponseTotals, &mut Add<'_>),
+) -> Metric<SwitchStatus> {
+    let samples = move |status: &SwitchStatus, add: &mut Add<'_>| {
+        for total in status.responses.iter().flat_map(|totals| &totals.responses) {
+            each(total, add);
+        }
+    };
+    Metric::new(Kind::Counter, format!("switchback_{name}"), help, labels, samples)
+}
+
+fn timed(name: &str, help: &'static str, histogram: fn(&Timings) -> &Histogram) -> Metric<SwitchStatus> {
+    let samples = move |status: &SwitchStatus, add: &mut Add<'_>| {
+        for timings in status.responses.iter().flat_map(|totals| &totals.timings) {
+            add(&[&timings.service, &timings.pool], Value::Times(histogram(timings).clone()));
+        }
+    };
+    let name = format!("switchback_{name}");
+    Metric::new(Kind::Histogram, name, help, &["service", "pool"], samples).unit(Unit::Seconds)
+}
+
+fn total(name: &str, help: &'static str, count: fn(&Totals) -> u64) -> Metric<SwitchStatus> {
+    let read = move |status: &SwitchStatus| status.responses.as_ref().map(count);
+    Metric::single(Kind::Counter, format!("switchback_{name}"), help, read)
+}

@@ -1,0 +1,4 @@
+"use strict";
+new EventSource("/events").onmessage = (event) => {
+  document.getElementById("view").textContent = JSON.stringify(JSON.parse(event.data), null, 2);
+};

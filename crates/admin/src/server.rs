@@ -1,0 +1,261 @@
+//! The HTTP server: a thread of its own, whatever the daemon does.
+//!
+//! It is for a few: Prometheus, a load balancer's health checks, people who look at the page. So connections are
+//! bounded, and one that says nothing is closed; the descriptors of the process belong to the daemon.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use http_body_util::channel::Channel;
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::sys::socket::{setsockopt, sockopt};
+use switchback_runtime::{Doing, Error, Result};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::asker::{Answers, Asker};
+use crate::metrics::{self, Metrics};
+use crate::view::History;
+use crate::{Status, health};
+
+/// How many may be connected; further ones wait.
+const CONNECTIONS: usize = 64;
+/// How long a connection may take to ask something, also between two questions.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may leave data unacknowledged.
+const VANISHED_MS: u32 = 30_000;
+/// How often those who look at the page are told.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The page needs nothing from anywhere else, and nobody may put it into a page of theirs.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// The files of the page: path, type, content.
+const PAGE: [(&str, &str, &str); 4] = [
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page.js", "text/javascript; charset=utf-8", include_str!("page/page.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+];
+
+type Body = Either<Full<Bytes>, Channel<Bytes>>;
+
+/// A server, as long as the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Listens from now on, with the page if one of the daemons is a switch. `ask` asks them, see
+    /// [`over`](crate::asker::over).
+    pub fn start(
+        listen: SocketAddr,
+        with_page: bool,
+        ask: impl Fn() -> Answers + Send + Sync + 'static,
+    ) -> Result<Server> {
+        let listener = StdListener::bind(listen).map_err(|error| cannot_listen(listen, &error))?;
+        let address = listener.local_addr().doing(|| "ask for the address of [admin]")?;
+        listener.set_nonblocking(true).doing(|| "prepare the socket of [admin]")?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build();
+        let runtime = runtime.doing(|| "start the server of [admin]")?;
+        let desk = Arc::new(Desk {
+            asker: Asker::new(ask),
+            metrics: Arc::new(Metrics::new()),
+            with_page,
+            events: watch::Sender::default(),
+            looked_at: Notify::new(),
+        });
+        let serve = move || runtime.block_on(serve(listener, desk));
+        thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(serve)
+            .doing(|| "start the server of [admin]")?;
+        Ok(Server { address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn cannot_listen(listen: SocketAddr, error: &io::Error) -> Error {
+    let said = Error::cannot(format!("listen on {listen}, as [admin] says"), error);
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            said.remedy(format!("`ss -ltnp sport = {}` shows who has it", listen.port()))
+        }
+        io::ErrorKind::AddrNotAvailable => said.remedy(
+            "cluster.toml is the same on every machine, so the address has to be one that each has, such as \
+             127.0.0.1 or 0.0.0.0",
+        ),
+        _ => said,
+    }
+}
+
+async fn serve(listener: StdListener, desk: Arc<Desk>) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return eprintln!("switchback: the server of [admin] ends: {error}"),
+    };
+    tokio::spawn(Arc::clone(&desk).tell());
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes it");
+        let Ok((stream, _)) = listener.accept().await else {
+            // The process has no descriptors left, or the client has gone already.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let desk = Arc::clone(&desk);
+        tokio::spawn(async move {
+            connection(stream, desk).await;
+            drop(place);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, desk: Arc<Desk>) {
+    // Otherwise who vanishes while looking at the page would keep a place for a quarter of an hour.
+    let _ = setsockopt(&stream, sockopt::TcpUserTimeout, &VANISHED_MS);
+    let answer = move |request| {
+        let desk = Arc::clone(&desk);
+        async move { Ok::<_, Infallible>(desk.answer(&request).await) }
+    };
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 << 10);
+    // A client's misbehaviour is its own affair.
+    let _ = http.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+}
+
+/// What everybody is served from.
+struct Desk {
+    asker: Asker,
+    metrics: Arc<Metrics>,
+    with_page: bool,
+    /// The latest event for those who look at the page.
+    events: watch::Sender<Bytes>,
+    /// Somebody has begun to.
+    looked_at: Notify,
+}
+
+impl Desk {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match request.uri().path() {
+            "/metrics" => self.metrics().await,
+            "/healthz" => verdict(&health::dead(&*self.asker.ask().await)),
+            "/readyz" => verdict(&health::unready(&*self.asker.ask().await)),
+            "/events" if self.with_page => self.events(),
+            path => match PAGE.iter().find(|(file, ..)| self.with_page && *file == path) {
+                Some((_, kind, content)) => respond(StatusCode::OK, kind, *content),
+                None => respond(StatusCode::NOT_FOUND, TEXT, "there are /metrics, /healthz and /readyz\n"),
+            },
+        }
+    }
+
+    async fn metrics(&self) -> Response<Body> {
+        let answers = self.asker.ask().await;
+        let dead = health::dead(&answers);
+        if !dead.is_empty() {
+            return verdict(&dead);
+        }
+        match self.metrics.text(answers) {
+            Ok(text) => respond(StatusCode::OK, metrics::CONTENT_TYPE, text),
+            Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+
+    /// A stream of events that ends when the client goes.
+    fn events(&self) -> Response<Body> {
+        let (mut sender, body) = Channel::new(1);
+        let mut events = self.events.subscribe();
+        // What others have been told last is better than to wait for the next.
+        if !events.borrow().is_empty() {
+            events.mark_changed();
+        }
+        self.looked_at.notify_one();
+        tokio::spawn(async move {
+            while events.changed().await.is_ok() {
+                let event = events.borrow_and_update().clone();
+                if sender.send_data(event).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut response = respond(StatusCode::OK, "text/event-stream", "");
+        *response.body_mut() = Either::Right(body);
+        response
+    }
+
+    /// Tells those who look at the page how the switch is doing, as long as there are any.
+    async fn tell(self: Arc<Self>) {
+        let mut history = History::default();
+        loop {
+            if self.events.receiver_count() == 0 {
+                history.clear();
+                self.events.send_replace(Bytes::new());
+                self.looked_at.notified().await;
+                continue;
+            }
+            let answers = self.asker.ask().await;
+            let at = std::time::Instant::now();
+            let status = answers.iter().find_map(|answer| match answer {
+                Ok(Status::Switch(status)) => Some(Ok(status)),
+                Ok(_) => None,
+                Err(error) => Some(Err(error.clone())),
+            });
+            let view =
+                status.unwrap_or(Err("no switch runs in this process".to_owned())).and_then(|status| {
+                    history.push(at, status.clone());
+                    serde_json::to_string(&history.view()).map_err(|error| error.to_string())
+                });
+            let event = match view {
+                Ok(view) => format!("data: {view}\n\n"),
+                Err(error) => format!("event: trouble\ndata: {}\n\n", error.replace('\n', " ")),
+            };
+            self.events.send_replace(event.into());
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+}
+
+/// 200 if nothing is wrong, otherwise 503 with what is.
+fn verdict(reasons: &[String]) -> Response<Body> {
+    if reasons.is_empty() {
+        return respond(StatusCode::OK, TEXT, "ok\n");
+    }
+    respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, reasons.join("\n") + "\n")
+}
+
+fn respond(status: StatusCode, kind: &'static str, content: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(content.into())));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,373 @@
+//! What a person is shown of a switch: its status, with rates instead of sums.
+//!
+//! Rates are between the last two moments; quantiles are over the last [`WINDOW`], so that a few requests make some.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings};
+use switchback_switch::status::{InterfaceStatus, NodeView, SwitchStatus};
+use switchback_wire::SwitchCounter;
+
+/// What quantiles are about.
+pub const WINDOW: Duration = Duration::from_secs(10);
+/// What is closer together makes no rate.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+/// A switch at the moments at which it was asked.
+#[derive(Default)]
+pub struct History {
+    /// The oldest first.
+    moments: VecDeque<(Instant, SwitchStatus)>,
+}
+
+/// A switch now. What is not known, as rates are not at first, is None.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// Of this program.
+    pub version: String,
+    /// Where the switch is attached.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Since its start.
+    pub uptime_s: u64,
+    /// Connections that it has an entry for.
+    pub flows: u64,
+    /// Connections that wait for something.
+    pub pending: u64,
+    /// Requests that wait for a node with room.
+    pub waiting: u64,
+    /// Requests given to nodes, per second.
+    pub requests_per_s: Option<f64>,
+    /// Requests answered by the switch itself, per second.
+    pub answered_per_s: Option<f64>,
+    /// Responses of all nodes.
+    pub responses: Option<Rate>,
+    /// In the configuration's order.
+    pub services: Vec<ServiceRow>,
+    /// Likewise.
+    pub nodes: Vec<NodeRow>,
+    /// For each service and pool; None if nothing is known of responses.
+    pub latencies: Option<Vec<Latency>>,
+    /// What has gone wrong, what goes wrong now first.
+    pub errors: Vec<ErrorRow>,
+}
+
+/// Responses per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// How many.
+    pub per_s: f64,
+    /// How long they are together.
+    pub bytes_per_s: f64,
+}
+
+/// A service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServiceRow {
+    /// Its name.
+    pub name: String,
+    /// Its VIPs.
+    pub listen: Vec<String>,
+    /// Requests given to nodes since the start.
+    pub requests: u64,
+    /// And per second.
+    pub requests_per_s: Option<f64>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// Whether it is this machine.
+    pub here: bool,
+    /// In a word: `up`, `draining`, `silent`, or why it is to have no requests.
+    pub state: String,
+    /// Requests that it was given since the start.
+    pub requests: u64,
+    /// And per second.
+    pub requests_per_s: Option<f64>,
+    /// Its share of them, 0 to 1.
+    pub share: Option<f64>,
+    /// Its responses, which go straight to the clients.
+    pub responses: Option<Rate>,
+    /// Of these, those with a status of 500 and above, and those that its server cut off, per second.
+    pub failures_per_s: Option<f64>,
+    /// Adoptions that it refused, per second.
+    pub refused_per_s: Option<f64>,
+    /// Requests that it has not answered whole.
+    pub in_flight: Option<u32>,
+    /// Connections that it has.
+    pub flows: Option<u32>,
+    /// Length and limit of its fullest accept queue.
+    pub queue: Option<(u32, u32)>,
+    /// Share of its CPU time in use, 0 to 1.
+    pub cpu: Option<f64>,
+    /// Mean time to first byte, as it reports.
+    pub first_byte_us: Option<u64>,
+}
+
+/// How long things took in the last [`WINDOW`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Name of the service.
+    pub service: String,
+    /// Name of the pool.
+    pub pool: String,
+    /// In the switch.
+    pub queued: Quantiles,
+    /// In the node, to the first byte.
+    pub first_byte: Quantiles,
+    /// In the node, to the last one.
+    pub duration: Quantiles,
+}
+
+/// How long something took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// How often.
+    pub count: u64,
+    /// Half of them took no longer, in microseconds. None if there were none.
+    pub p50_us: Option<f64>,
+    /// Nine of ten took no longer.
+    pub p90_us: Option<f64>,
+    /// All but one of a hundred took no longer.
+    pub p99_us: Option<f64>,
+    /// As in [`Histogram`].
+    pub counts: Vec<u64>,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ErrorRow {
+    /// In words.
+    pub what: String,
+    /// How often since the start.
+    pub total: u64,
+    /// And per second now.
+    pub per_s: Option<f64>,
+}
+
+impl History {
+    /// The switch has said this at this moment.
+    pub fn push(&mut self, at: Instant, status: SwitchStatus) {
+        if self.moments.back().is_some_and(|(_, last)| last.uptime_s > status.uptime_s) {
+            // Another process, which counts from 0.
+            self.moments.clear();
+        }
+        self.moments.push_back((at, status));
+        while self.moments.len() > 2 && at.duration_since(self.moments[1].0) >= WINDOW {
+            self.moments.pop_front();
+        }
+    }
+
+    /// Forgets everything, because nobody has looked for long.
+    pub fn clear(&mut self) {
+        self.moments.clear();
+    }
+
+    /// What is so now; None before the first moment.
+    pub fn view(&self) -> Option<View> {
+        let (at, now) = self.moments.back()?;
+        let earlier = self.moments.iter().rev().skip(1);
+        let before = earlier.clone().find(|(then, _)| at.duration_since(*then) >= SHORTEST);
+        let oldest = earlier.last().map(|(_, status)| status);
+        let change = Change { now, before: before.map(|(then, status)| (status, at.duration_since(*then))) };
+        Some(View {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            interfaces: now.interfaces.clone(),
+            uptime_s: now.uptime_s,
+            flows: now.flows,
+            pending: now.dispatch.pending,
+            waiting: now.dispatch.waiting,
+            requests_per_s: change.rate(|status| status.nodes.iter().map(|node| node.requests).sum()),
+            answered_per_s: change.rate(|status| status.dispatch.answered.values().sum()),
+            responses: change.responses(|responses| !responses.node.is_empty()),
+            services: change.services(),
+            nodes: now.nodes.iter().map(|node| change.node(node)).collect(),
+            latencies: now.responses.as_ref().map(|totals| {
+                let before = oldest.and_then(|status| status.responses.as_ref());
+                let before = before.map_or(&[][..], |totals| &totals.timings);
+                totals.timings.iter().map(|timings| latency(timings, before)).collect()
+            }),
+            errors: change.errors(),
+        })
+    }
+}
+
+/// What has become of a switch since an earlier moment.
+struct Change<'a> {
+    now: &'a SwitchStatus,
+    before: Option<(&'a SwitchStatus, Duration)>,
+}
+
+impl Change<'_> {
+    /// By how much a sum grows per second.
+    fn rate(&self, sum: impl Fn(&SwitchStatus) -> u64) -> Option<f64> {
+        let (before, time) = self.before?;
+        Some(sum(self.now).saturating_sub(sum(before)) as f64 / time.as_secs_f64())
+    }
+
+    /// Likewise, of something that responses are known for.
+    fn of_responses(
+        &self,
+        of: impl Fn(&ResponseTotals) -> bool,
+        count: fn(&ResponseTotals) -> u64,
+    ) -> Option<f64> {
+        self.now.responses.as_ref()?;
+        self.rate(|status| {
+            let all = status.responses.iter().flat_map(|totals| &totals.responses);
+            all.filter(|responses| of(responses)).map(count).sum()
+        })
+    }
+
+    fn responses(&self, of: impl Fn(&ResponseTotals) -> bool) -> Option<Rate> {
+        let per_s = self.of_responses(&of, |responses| responses.statuses.iter().sum())?;
+        Some(Rate { per_s, bytes_per_s: self.of_responses(of, |responses| responses.bytes)? })
+    }
+
+    fn services(&self) -> Vec<ServiceRow> {
+        let row = |service: &switchback_switch::status::ServiceStatus| ServiceRow {
+            name: service.name.clone(),
+            listen: service.listen.iter().map(ToString::to_string).collect(),
+            requests: service.requests,
+            requests_per_s: self.rate(|status| {
+                let same = status.services.iter().find(|other| other.name == service.name);
+                same.map_or(0, |service| service.requests)
+            }),
+        };
+        self.now.services.iter().map(row).collect()
+    }
+
+    fn node(&self, node: &NodeView) -> NodeRow {
+        let of_node = |count: fn(&NodeView) -> u64| {
+            self.rate(|status| status.nodes.iter().find(|other| other.name == node.name).map_or(0, count))
+        };
+        let requests_per_s = of_node(|node| node.requests);
+        let all = self.rate(|status| status.nodes.iter().map(|node| node.requests).sum());
+        let is_own = |responses: &ResponseTotals| responses.node == node.name;
+        NodeRow {
+            name: node.name.clone(),
+            address: node.address.map_or(String::new(), |address| address.to_string()),
+            here: node.here,
+            state: node.state().to_owned(),
+            requests: node.requests,
+            requests_per_s,
+            share: requests_per_s.zip(all).and_then(|(own, all)| (all > 0.0).then(|| own / all)),
+            responses: self.responses(is_own),
+            failures_per_s: self
+                .of_responses(is_own, |responses| responses.statuses[5] + responses.aborted_by_server),
+            refused_per_s: of_node(|node| node.refused),
+            in_flight: node.load.map(|load| load.in_flight),
+            flows: node.load.map(|load| load.flows),
+            queue: node.fullest_queue(),
+            cpu: node.load.map(|load| f64::from(load.cpu_permille) / 1000.0),
+            first_byte_us: node.load.and_then(|load| load.first_byte_us),
+        }
+    }
+
+    fn errors(&self) -> Vec<ErrorRow> {
+        let now = errors_of(self.now);
+        let before = self.before.map(|(status, time)| (errors_of(status), time));
+        let row = |(what, total): (String, u64)| {
+            let per_s = before.as_ref().map(|(errors, time)| {
+                let earlier = errors.get(&what).copied().unwrap_or(0);
+                total.saturating_sub(earlier) as f64 / time.as_secs_f64()
+            });
+            ErrorRow { what, total, per_s }
+        };
+        let mut rows: Vec<ErrorRow> = now.into_iter().map(row).collect();
+        let weight = |row: &ErrorRow| (row.per_s.unwrap_or(0.0), row.total);
+        rows.sort_by(|a, b| weight(b).partial_cmp(&weight(a)).unwrap_or(std::cmp::Ordering::Equal));
+        rows
+    }
+}
+
+/// Everything that has gone wrong, in words, and how often. What has not is not in it.
+fn errors_of(status: &SwitchStatus) -> BTreeMap<String, u64> {
+    let mut errors = BTreeMap::new();
+    let mut add = |what: String, count: u64| {
+        if count > 0 {
+            *errors.entry(what).or_default() += count;
+        }
+    };
+    let dispatch = &status.dispatch;
+    let is_error = |code: &str| code.starts_with(['4', '5']);
+    for (code, count) in dispatch.answered.iter().filter(|(code, _)| is_error(code)) {
+        add(format!("answered {code} by the switch"), *count);
+    }
+    for (reason, count) in &dispatch.refused_requests {
+        add(format!("request refused: {reason}"), *count);
+    }
+    for (what, count) in [
+        ("dropped: a connection holds too much", dispatch.dropped_flow_full),
+        ("dropped: a source holds too much", dispatch.dropped_source_full),
+        ("dropped: the switch holds too much", dispatch.dropped_switch_full),
+        ("gave way because the switch holds too much", dispatch.evicted),
+        ("connection reset that no node owned", dispatch.reset_unowned),
+        ("packet that the kernel did not take", dispatch.send_failed),
+    ] {
+        add(what.to_owned(), count);
+    }
+    for counter in SwitchCounter::ALL.into_iter().filter(|counter| counter.name().starts_with("drop_")) {
+        add(counter.help().to_owned(), status.counters.get(counter.name()).copied().unwrap_or(0));
+    }
+    for responses in status.responses.iter().flat_map(|totals| &totals.responses) {
+        // What the switch answers is counted above.
+        if !responses.node.is_empty() {
+            let node = &responses.node;
+            add(format!("answered 5xx by {node}"), responses.statuses[5]);
+            add(format!("cut off by the server of {node}"), responses.aborted_by_server);
+            add(format!("given up by the client of {node}"), responses.aborted_by_client);
+        }
+    }
+    errors
+}
+
+fn latency(now: &Timings, before: &[Timings]) -> Latency {
+    let is_same = |other: &&Timings| (&other.service, &other.pool) == (&now.service, &now.pool);
+    let before = before.iter().find(is_same);
+    let since = |of: fn(&Timings) -> &Histogram| quantiles(of(now), before.map(of));
+    Latency {
+        service: now.service.clone(),
+        pool: now.pool.clone(),
+        queued: since(|timings| &timings.queued),
+        first_byte: since(|timings| &timings.first_byte),
+        duration: since(|timings| &timings.duration),
+    }
+}
+
+fn quantiles(now: &Histogram, before: Option<&Histogram>) -> Quantiles {
+    let earlier = |index: usize| before.and_then(|before| before.counts.get(index)).copied().unwrap_or(0);
+    let counts = now.counts.iter().enumerate().map(|(index, count)| count.saturating_sub(earlier(index)));
+    let counts: Vec<u64> = counts.collect();
+    let count = counts.iter().sum();
+    let [p50_us, p90_us, p99_us] = [0.5, 0.9, 0.99].map(|share| quantile(&counts, count, share));
+    Quantiles { count, p50_us, p90_us, p99_us, counts }
+}
+
+/// As Prometheus' histogram_quantile() has it: times are spread evenly between two bounds, and what is longer than the
+/// last one took that long.
+fn quantile(counts: &[u64], all: u64, share: f64) -> Option<f64> {
+    if all == 0 {
+        return None;
+    }
+    let rank = all as f64 * share;
+    let mut below = 0;
+    for (index, &count) in counts.iter().enumerate() {
+        if (below + count) as f64 >= rank {
+            let low = index.checked_sub(1).map_or(0, |index| BOUNDS_US[index.min(BOUNDS_US.len() - 1)]);
+            let high = BOUNDS_US.get(index).copied().unwrap_or(low);
+            let within = (rank - below as f64) / count as f64;
+            return Some(low as f64 + (high - low) as f64 * within);
+        }
+        below += count;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! What the daemons tell over HTTP: metrics, health and readiness.
+
+mod common;
+
+use common::http::{Documents, fetch};
+use common::openmetrics::{self, Metrics};
+use common::{Cluster, PATIENCE, Plan, Result, wait_until};
+use switchback_lab::Host;
+use switchback_wire::{NodeCounter, SwitchCounter};
+
+const ADDRESS: &str = "http://127.0.0.1:9180";
+
+fn start() -> Result<Cluster> {
+    Cluster::start_with(Plan { admin: true, ..Plan::default() })
+}
+
+/// Status and body.
+fn ask(host: &Host, path: &str) -> Result<(u16, String)> {
+    let url = format!("{ADDRESS}{path}");
+    let said =
+        host.run(["curl", "-sS", "--max-time", "5", "--write-out", "%{response_code}", &url])?.success()?;
+    let (body, status) = said.split_at(said.len() - 3);
+    Ok((status.parse()?, body.to_owned()))
+}
+
+fn scrape(host: &Host) -> Result<Metrics> {
+    let (status, text) = ask(host, "/metrics")?;
+    assert_eq!(status, 200, "{text}");
+    Ok(openmetrics::parse(&text)?)
+}
+
+#[test]
+fn metrics_are_what_happens() -> Result {
+    const REQUESTS: usize = 20;
+    let cluster = start()?;
+    let (switch, documents) = (cluster.lab.switch(0), Documents::of(&cluster.lab)?);
+    let before = scrape(switch)?;
+    let img = (cluster.url4("/img/small"), documents.img_small.clone());
+    let mut gets = vec![(cluster.url4("/small"), documents.small.clone()); REQUESTS];
+    gets.push(img);
+    fetch(cluster.client(), &gets, &[], PATIENCE)?;
+    let missing =
+        cluster.client().run(["curl", "-s", "--max-time", "5", "--request", "BAD?", &cluster.url4("/")]);
+    missing?.success()?;
+    let after = scrape(switch)?;
+    let grown = |name: &str, labels: &[(&str, &str)]| {
+        after.sum(name, labels).unwrap_or(f64::NAN) - before.sum(name, labels).unwrap_or(0.0)
+    };
+    assert_eq!(grown("switchback_requests_total", &[("service", "shop")]), REQUESTS as f64 + 1.0);
+    assert_eq!(grown("switchback_switch_node_requests_total", &[("node", "node0")]), REQUESTS as f64);
+    assert_eq!(grown("switchback_switch_node_requests_total", &[("node", "node1")]), 1.0);
+    assert_eq!(grown("switchback_switch_node_adoptions_total", &[]), 2.0);
+    assert_eq!(grown("switchback_dispatch_answered_total", &[("code", "400")]), 1.0);
+    assert_eq!(grown("switchback_dispatch_refused_requests_total", &[]), 1.0);
+    assert!(grown("switchback_switch_syn_answered_total", &[]) >= 2.0);
+    assert!(grown("switchback_dispatch_reports_total", &[]) > 0.0);
+    for (name, value) in [("up", 1.0), ("suspect", 0.0), ("draining", 0.0), ("next_hop_resolved", 1.0)] {
+        let name = format!("switchback_switch_node_{name}");
+        assert_eq!(
+            after.samples(&name, &[]).map(|sample| sample.value).collect::<Vec<_>>(),
+            [value; 2],
+            "{name}"
+        );
+    }
+    let queue = [("node", "node0"), ("pool", "web")];
+    assert!(after.sum("switchback_switch_node_accept_queue_limit", &queue) > Some(0.0));
+    for counter in SwitchCounter::ALL {
+        let name = format!("switchback_switch_{}_total", counter.name());
+        assert!(after.sum(&name, &[]).is_some(), "{name}");
+    }
+    let node = scrape(cluster.lab.node(0))?;
+    for counter in NodeCounter::ALL {
+        let name = format!("switchback_node_{}_total", counter.name());
+        assert_eq!(node.sum(&name, &[]), Some(cluster.node_counter(0, counter.name())? as f64), "{name}");
+    }
+    assert_eq!(node.sum("switchback_node_responses_total", &[]), Some(REQUESTS as f64));
+    assert_eq!(node.sum("switchback_node_listener_ready", &[("pool", "web")]), Some(2.0), "at both VIPs");
+    cluster.down()
+}
+
+#[test]
+fn ready_is_who_can_serve() -> Result {
+    let mut cluster = start()?;
+    let becomes = |host: &Host, path: &str, wanted: u16| {
+        wait_until(path, PATIENCE, || ask(host, path), |(status, _)| *status == wanted).map(|(_, said)| said)
+    };
+    for host in [cluster.lab.switch(0), cluster.lab.node(0), cluster.lab.node(1)] {
+        assert_eq!(becomes(host, "/readyz", 200)?, "ok\n");
+        assert_eq!(ask(host, "/healthz")?, (200, "ok\n".to_owned()));
+    }
+    cluster.stop_server(1)?;
+    let said = becomes(cluster.lab.node(1), "/readyz", 503)?;
+    assert!(said.contains("node node1: pool img at 192.0.2.100:80: nobody listens"), "{said}");
+    let said = becomes(cluster.lab.switch(0), "/readyz", 503)?;
+    assert_eq!(said, "switch: pool img has no node that is up: node1 no listener\n");
+    cluster.start_server(1)?;
+    becomes(cluster.lab.switch(0), "/readyz", 200)?;
+    cluster.run(cluster.lab.switch(0), &["drain", "node0"])?.success()?;
+    assert_eq!(
+        becomes(cluster.lab.switch(0), "/readyz", 503)?,
+        "switch: pool web has no node that is up: node0 draining\n"
+    );
+    cluster.run(cluster.lab.switch(0), &["undrain", "node0"])?.success()?;
+    cluster.kill_node(0)?;
+    assert_eq!(
+        becomes(cluster.lab.switch(0), "/readyz", 503)?,
+        "switch: pool web has no node that is up: node0 silent\n"
+    );
+    cluster.start_node(0)?;
+    becomes(cluster.lab.switch(0), "/readyz", 200)?;
+    cluster.down()
+}
+
+/// Nobody but this machine, if the file does not say so; and what a reload cannot do it says.
+#[test]
+fn the_address_is_loopback_and_changes_at_a_start() -> Result {
+    let mut cluster = start()?;
+    let switch = cluster.lab.switch(0);
+    let from_outside = format!("http://{}:9180/healthz", switch.ipv4());
+    let refused = cluster.client().run(["curl", "-s", "--max-time", "2", &from_outside])?;
+    assert!(!refused.status.success());
+    let mut text = cluster.plan.config(&cluster.lab);
+    text = text.replacen("[admin]\n", "[admin]\nlisten = \"0.0.0.0:9180\"\n", 1);
+    cluster.lab.write_config_text(&text)?;
+    let said = cluster.run(switch, &["reload"])?.success()?;
+    assert_eq!(said, "admin: listen 127.0.0.1:9180 -> 0.0.0.0:9180, from the next start on\n");
+    cluster.stop_switch()?;
+    cluster.start_switch()?;
+    let told = cluster.client().run(["curl", "-sS", "--max-time", "2", &from_outside])?.success()?;
+    assert_eq!(told, "ok\n");
+    cluster.down()
+}
