@@ -316,13 +316,23 @@ fn it_can_be_moved_away_and_changed() -> Result {
     let micros = |word: &str| line[word].as_u64().ok_or_else(|| format!("no {word} in {line}"));
     assert!(micros("first_byte_us")? <= micros("duration_us")? && micros("queued_us")? < 5_000_000);
 
+    // What cannot be read.
+    cluster.client().run(["curl", "-s", "-m", "5", "-X", "BAD?", &cluster.url4("/small")])?.success()?;
+    let text = written(&file, 3)?;
+    let line: Value = serde_json::from_str(text.lines().nth(2).unwrap_or_default())?;
+    assert_eq!(
+        (line["request"].as_str(), line["status"].as_u64()),
+        (Some("BAD? /small HTTP/1.1"), Some(400))
+    );
+    assert!(["node", "pool", "method", "chosen_by"].iter().all(|word| line[word].is_null()), "{line}");
+
     // And none.
     cluster.write_config(&Plan { access_log: None, ..json })?;
     cluster.run(cluster.lab.switch(0), &["reload"])?.success()?;
     ask(&cluster, "/small")?;
     assert!(cluster.switch_status()?["responses"].is_null());
     cluster.stop_switch()?;
-    written(&file, 2)?;
+    written(&file, 3)?;
     cluster.down()
 }
 
