@@ -76,11 +76,11 @@ fn each_request_is_told_with_where_it_went_and_why() {
 
 #[test]
 fn requests_that_come_to_nothing_are_told() {
-    // The client goes while its request waits for a node with room.
+    // The client goes while its request waits for a node.
     let mut world = observed();
     let request = get("/web/a");
-    for full in [node(1), node(2)] {
-        world.report(full, "web", SB_REASON_NONE, (10, 10));
+    for down in [node(1), node(2)] {
+        world.report(down, "web", SB_REASON_UNHEALTHY, (0, 10));
     }
     assert!(world.client_packet(&data(0, 0, &request)).is_empty());
     let end = (ORIGIN.wrapping_add(request.len() as u32), SERVER);
