@@ -41,11 +41,10 @@ impl Machine {
         Ok(Machine { facts })
     }
 
-    /// The lines of a Markdown table.
-    pub(super) fn table(&self) -> Vec<String> {
-        let head = ["| Machine | |", "| --- | --- |"].map(str::to_owned);
-        let facts = self.facts.iter().map(|(name, value)| format!("| {name} | {value} |"));
-        head.into_iter().chain(facts).collect()
+    /// As a Markdown table.
+    pub(super) fn table(&self) -> String {
+        let facts = self.facts.iter().map(|(name, value)| format!("| {name} | {value} |\n"));
+        format!("| Machine | |\n| --- | --- |\n{}", facts.collect::<String>())
     }
 }
 

@@ -48,9 +48,9 @@ pub(super) struct Curve {
 }
 
 /// What to draw.
-pub(super) struct Plot<'a> {
-    pub(super) x_title: &'a str,
-    pub(super) y_title: &'a str,
+pub struct Plot {
+    pub(super) x_title: &'static str,
+    pub(super) y_title: &'static str,
     /// Room left and right of the points.
     pub(super) margin: u32,
     pub(super) curves: Vec<Curve>,
@@ -68,7 +68,7 @@ pub(super) fn register_font() -> Result<()> {
         .map_err(|_| Error::Invalid(format!("{FONT} is not a font")))
 }
 
-impl Plot<'_> {
+impl Plot {
     /// As SVG.
     pub(super) fn svg(&self) -> Result<String> {
         register_font()?;

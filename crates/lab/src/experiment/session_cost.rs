@@ -11,26 +11,19 @@ use std::time::Duration;
 
 use super::bpf_time::{BpfMeter, BpfTime};
 use super::cpu::{CpuMeter, CpuTimes};
-use super::machine::Machine;
-use super::report::{header, row, shown, with_extremes};
+use super::report::{Report, header, micros, repeated, row, shown, with_extremes};
 use super::statistics::Spread;
 use super::systems;
 use super::wrk::{Load, LoadResult};
-use super::{Options, in_lab};
+use super::{Experiment, Options, Progress, in_turn};
 use crate::error::{Doing, Error, Result};
 use crate::lab::Lab;
 use crate::server::ServerOptions;
-
-/// Unless told otherwise.
-pub const DEFAULT_SECONDS: u32 = 4;
-/// Unless told otherwise.
-pub const DEFAULT_REPETITIONS: u32 = 5;
 
 const CONNECTIONS: u32 = 16;
 const WARM_UP_SECONDS: u32 = 1;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const COOKIE: &str = "LABSESSIONID";
-const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
 /// The least that `GET`, `Host` and what wrk adds leave to be filled up.
 const FIELDS: [(&str, &str); 5] = [
     ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
@@ -116,52 +109,56 @@ impl Sample {
 
     fn switch_us_per_request(&self) -> Option<f64> {
         let requests = self.load.requests;
-        (requests > 0).then(|| self.switch.total().as_secs_f64() * 1e6 / requests as f64)
+        (requests > 0).then(|| micros(self.switch.total()) / requests as f64)
     }
 }
 
 /// Everything that was measured.
 pub type Results = super::Results<Sample>;
 
-/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error
-/// is [`Error::TornDown`].
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
-    let machine = Machine::look(&PROGRAMS)?;
-    let samples = in_lab(1, |lab| measure(lab, options, progress))?;
-    let Options { seconds, repetitions, .. } = *options;
-    Ok(Results { seconds, repetitions, machine, samples })
-}
+/// The same requests with each mode and without.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionCost;
 
-fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    let listen = [8080, 8081, 8082, 8083].map(|port| SocketAddr::from(([0, 0, 0, 0], port)));
-    let extra = format!(
-        "tcp_nopush on; keepalive_requests 1000000000;
-        add_header Set-Cookie \"{COOKIE}=0123456789abcdef0123456789abcdef; Path=/; HttpOnly\";"
-    );
-    lab.node(0).nginx(&ServerOptions { listen: listen.to_vec(), extra, ..ServerOptions::default() })?;
-    let config = lab.write_config_text(&config())?;
-    let switch = systems::start_switchback(lab, &options.program, &config)?;
-    let cpu = CpuMeter::new(lab.switch(0), &switch)?;
-    let bpf = BpfMeter::new()?;
-    let total = Mode::ALL.len() * options.repetitions as usize;
-    let mut samples = Vec::with_capacity(total);
-    for repetition in 1..=options.repetitions {
-        for index in 0..Mode::ALL.len() {
-            let mode = Mode::ALL[(index + repetition as usize - 1) % Mode::ALL.len()];
-            let fields = fields(lab, mode)?;
-            if repetition == 1 {
-                load(lab, mode, &fields, WARM_UP_SECONDS)?;
+impl Experiment for SessionCost {
+    type Sample = Sample;
+    const NAME: &'static str = "session-cost";
+    const SECONDS: u32 = 4;
+    const REPETITIONS: u32 = 5;
+    const NODES: usize = 1;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
+    const PLOTTED: bool = false;
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        let listen = [8080, 8081, 8082, 8083].map(|port| SocketAddr::from(([0, 0, 0, 0], port)));
+        let extra = format!(
+            "tcp_nopush on; keepalive_requests 1000000000;
+            add_header Set-Cookie \"{COOKIE}=0123456789abcdef0123456789abcdef; Path=/; HttpOnly\";"
+        );
+        lab.node(0).nginx(&ServerOptions { listen: listen.to_vec(), extra, ..ServerOptions::default() })?;
+        let config = lab.write_config_text(&config())?;
+        let switch = systems::start_switchback(lab, &options.program, &config)?;
+        let cpu = CpuMeter::new(lab.switch(0), &switch)?;
+        let bpf = BpfMeter::new()?;
+        progress.expect(Mode::ALL.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for &mode in in_turn(&Mode::ALL, repetition) {
+                let fields = fields(lab, mode)?;
+                if repetition == 1 {
+                    load(lab, mode, &fields, WARM_UP_SECONDS)?;
+                }
+                let before = (read(&bpf)?, cpu.read()?);
+                let load = load(lab, mode, &fields, options.seconds)?;
+                let after = (read(&bpf)?, cpu.read()?);
+                let bpf = std::array::from_fn(|program| after.0[program] - before.0[program]);
+                let sample = Sample { repetition, mode, load, bpf, switch: after.1 - before.1 };
+                progress.loaded(&describe(&sample));
+                samples.push(sample);
             }
-            let before = (read(&bpf)?, cpu.read()?);
-            let load = load(lab, mode, &fields, options.seconds)?;
-            let after = (read(&bpf)?, cpu.read()?);
-            let bpf = std::array::from_fn(|program| after.0[program] - before.0[program]);
-            let sample = Sample { repetition, mode, load, bpf, switch: after.1 - before.1 };
-            progress(&describe(&sample, samples.len() + 1, total));
-            samples.push(sample);
         }
+        Ok(samples)
     }
-    Ok(samples)
 }
 
 /// The last name is the beginning of the others.
@@ -218,11 +215,11 @@ fn load(lab: &Lab, mode: Mode, fields: &[String], seconds: u32) -> Result<LoadRe
     Load { url: &url, connections: CONNECTIONS, close: false, fields, seconds }.run(lab.client(0))
 }
 
-fn describe(sample: &Sample, number: usize, total: usize) -> String {
+fn describe(sample: &Sample) -> String {
     let Sample { repetition, mode, load, .. } = sample;
     let ns = |program| shown(sample.ns_per_request(program), |ns| format!("{ns:.0}"));
     format!(
-        "[{number:>2}/{total}] round {repetition}  {:<23} {:>7.0} requests/s  in {} ns, out {} ns each  {} errors",
+        "round {repetition}  {:<23} {:>7.0} requests/s  in {} ns, out {} ns each  {} errors",
         mode.name(),
         load.requests_per_s,
         ns(0),
@@ -230,9 +227,6 @@ fn describe(sample: &Sample, number: usize, total: usize) -> String {
         load.errors.total()
     )
 }
-
-const CSV_TITLES: &str = "repetition,mode,requests,requests_per_s,errors,\
-    ingress_runs,ingress_ns,egress_runs,egress_ns,insert_runs,insert_ns,xdp_runs,xdp_ns,switch_process_us,switch_receive_us";
 
 /// The columns of the table, and whether they are numbers.
 const COLUMNS: [(&str, bool); 8] = [
@@ -246,39 +240,26 @@ const COLUMNS: [(&str, bool); 8] = [
     ("Switch: CPU µs/request (min–max)", true),
 ];
 
-impl Results {
-    /// Every single measurement, as CSV with a line of titles.
-    pub fn csv(&self) -> String {
-        let mut lines = vec![CSV_TITLES.to_owned()];
-        for sample in &self.samples {
-            let Sample { repetition, mode, load, bpf, switch } = sample;
-            let mut cells = vec![repetition.to_string(), format!("\"{}\"", mode.name())];
-            cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
-            cells.push(load.errors.total().to_string());
-            for program in bpf {
-                cells.extend([program.runs.to_string(), program.time.as_nanos().to_string()]);
-            }
-            cells.extend([switch.process, switch.receive].map(|time| time.as_micros().to_string()));
-            lines.push(cells.join(","));
+impl Report for Results {
+    type Sample = Sample;
+    const CSV_TITLES: &'static str = "repetition,mode,requests,requests_per_s,errors,\
+        ingress_runs,ingress_ns,egress_runs,egress_ns,insert_runs,insert_ns,xdp_runs,xdp_ns,\
+        switch_process_us,switch_receive_us";
+
+    fn csv_cells(sample: &Sample) -> Vec<String> {
+        let Sample { repetition, mode, load, bpf, switch } = sample;
+        let mut cells = vec![repetition.to_string(), format!("\"{}\"", mode.name())];
+        cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
+        cells.push(load.errors.total().to_string());
+        for program in bpf {
+            cells.extend([program.runs.to_string(), program.time.as_nanos().to_string()]);
         }
-        lines.join("\n") + "\n"
+        cells.extend([switch.process, switch.receive].map(|time| time.as_micros().to_string()));
+        cells
     }
 
-    /// The table, how it was made, and with what, as Markdown.
-    pub fn markdown(&self) -> String {
-        let Results { seconds, repetitions, .. } = self;
-        let mut lines = vec![
-            self.table(),
-            format!(
-                "{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes.\n"
-            ),
-        ];
-        lines.extend(self.machine.table());
-        lines.join("\n") + "\n"
-    }
-
-    /// A line for each mode, as a Markdown table.
-    pub fn table(&self) -> String {
+    /// A line for each mode.
+    fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         for mode in Mode::ALL {
             text += &row(&self.cells(mode));
@@ -286,6 +267,12 @@ impl Results {
         text
     }
 
+    fn how(&self) -> String {
+        repeated(self)
+    }
+}
+
+impl Results {
     fn spread(&self, mode: Mode, value: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.samples.iter().filter(|sample| sample.mode == mode).filter_map(value))
     }
@@ -314,7 +301,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::wrk::Errors;
+    use crate::experiment::fixtures;
 
     #[test]
     fn the_table_says_how_much_more() {
@@ -322,20 +309,12 @@ mod tests {
         let sample = |mode, ingress, egress| Sample {
             repetition: 1,
             mode,
-            load: LoadResult {
-                requests: 100,
-                requests_per_s: 50.0,
-                bytes_per_s: 1.0,
-                p50: Duration::ZERO,
-                p99: Duration::ZERO,
-                errors: Errors::default(),
-            },
+            load: fixtures::load(100, 50.0),
             bpf: [time(ingress), time(egress), BpfTime::default(), time(50)],
             switch: CpuTimes { process: Duration::from_micros(200), receive: Duration::from_micros(100) },
         };
-        let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
         let samples = vec![sample(Mode::Without, 100_000, 50_000), sample(Mode::Rewrite, 130_000, 45_000)];
-        let results = Results { seconds: 1, repetitions: 1, machine, samples };
+        let results = fixtures::results(1, samples);
         let table = results.table();
         let expected =
             "| rewrite | 50 (50–50) | 1300 (1300–1300) | +300 | 450 (450–450) | -50 | 0 | 3.00 (3.00–3.00) |";
