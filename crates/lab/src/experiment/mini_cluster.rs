@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::plot::{COLORS, Curve, Plot};
+use super::plot::{COLORS, Curve, Lines, Plot};
 use super::report::{Report, header, micros, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::wrk::{Load, LoadResult};
@@ -120,8 +120,11 @@ impl Experiment for MiniCluster {
     const NAME: &'static str = "mini-cluster";
     const SECONDS: u32 = 1;
     const REPETITIONS: u32 = 5;
-    const NODES: usize = 4;
     const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
+
+    fn nodes(&self) -> usize {
+        4
+    }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         for size in SIZES {
@@ -307,12 +310,12 @@ impl Report for Results {
                 .filter_map(|size| Some((size as u32, self.part(layout, size)?)))
                 .collect(),
         });
-        Some(Plot {
+        Some(Plot::Lines(Lines {
             x_title: "file, KiB",
             y_title: "requests/s, part of as many servers'",
             margin: 4,
             curves: curves.collect(),
-        })
+        }))
     }
 }
 

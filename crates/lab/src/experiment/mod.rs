@@ -8,6 +8,7 @@ mod accept_queue;
 mod bpf_time;
 mod by_lot;
 mod cpu;
+mod dwsr;
 #[cfg(test)]
 mod fixtures;
 mod machine;
@@ -17,6 +18,7 @@ mod plot;
 mod proxies;
 mod report;
 mod session_cost;
+mod sessions;
 mod split_acks;
 mod split_scaling;
 mod statistics;
@@ -25,6 +27,7 @@ mod wrk;
 
 pub use accept_queue::AcceptQueue;
 pub use by_lot::dispatch_by_lot;
+pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};
 pub use machine::Machine;
 pub use mini_cluster::MiniCluster;
 pub use open_loop::{Connections, Failures, OpenLoop, STALL};
@@ -69,12 +72,18 @@ pub trait Experiment {
     const SECONDS: u32;
     /// How often each load is repeated unless told otherwise.
     const REPETITIONS: u32;
-    /// Of its lab, which has one client and two switches besides.
-    const NODES: usize;
     /// The programs that it needs, each with the argument that asks for its version.
     const PROGRAMS: &'static [(&'static str, &'static str)];
     /// Whether its report has a plot, which needs a font.
     const PLOTTED: bool = true;
+
+    /// How many nodes its lab has, which has one client and two switches besides.
+    fn nodes(&self) -> usize;
+
+    /// More of what it is made with than [`PROGRAMS`](Self::PROGRAMS): name and value.
+    fn facts(&self) -> Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
 
     /// Puts the loads on the lab.
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress)
@@ -82,12 +91,13 @@ pub trait Experiment {
 
     /// Makes a lab, measures on it, and takes it down. After ^C the error is [`Error::TornDown`].
     fn run(&self, options: &Options, progress: &mut dyn Progress) -> Result<Results<Self::Sample>> {
-        let machine = Machine::look(Self::PROGRAMS)?;
+        let mut machine = Machine::look(Self::PROGRAMS)?;
+        machine.facts.extend(self.facts()?);
         if Self::PLOTTED {
             // Before the measurement rather than after it.
             plot::register_font()?;
         }
-        let lab = Lab::builder().switches(2).nodes(Self::NODES).up()?;
+        let lab = Lab::builder().switches(2).nodes(self.nodes()).up()?;
         let samples = match self.measure(&lab, options, progress) {
             // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
             Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {

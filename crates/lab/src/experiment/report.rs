@@ -106,6 +106,10 @@ pub(super) fn with_extremes(spread: Option<Spread>, show: fn(f64) -> String) -> 
     shown(spread, |Spread { min, median, max }| format!("{} ({}–{})", show(median), show(min), show(max)))
 }
 
+pub(super) fn median(spread: Option<Spread>, show: fn(f64) -> String) -> String {
+    shown(spread, |spread| show(spread.median))
+}
+
 /// Of the medians.
 pub(super) fn ratio(ours: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
     let (ours, theirs) = (ours?.median, theirs?.median);
@@ -144,6 +148,15 @@ pub(super) fn cpu_time(micros: f64) -> String {
         ..100.0 => format!("{micros:.1}"),
         100.0..1000.0 => format!("{micros:.0}"),
         _ => thousands(micros),
+    }
+}
+
+/// A target that the worst repetition misses beside the other's best is not reached beyond doubt.
+pub(super) fn reached(by_medians: bool, by_extremes: bool) -> &'static str {
+    match (by_medians, by_extremes) {
+        (true, true) => "reached",
+        (true, false) => "reached by the medians, not by the extremes",
+        (false, _) => "**not reached**",
     }
 }
 

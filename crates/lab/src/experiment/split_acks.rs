@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::cpu::{CpuMeter, CpuTimes};
-use super::plot::{COLORS, Curve, Plot};
+use super::plot::{COLORS, Curve, Lines, Plot};
 use super::report::{Report, header, micros, ratio, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::systems;
@@ -100,8 +100,11 @@ impl Experiment for SplitAcks {
     const NAME: &'static str = "split-acks";
     const SECONDS: u32 = 3;
     const REPETITIONS: u32 = 5;
-    const NODES: usize = 1;
     const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
+
+    fn nodes(&self) -> usize {
+        1
+    }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         let (client, switch, node) = (lab.client(0), lab.switch(0), lab.node(0));
@@ -280,7 +283,7 @@ impl Report for Results {
             dashed,
             points,
         };
-        Some(Plot {
+        Some(Plot::Lines(Lines {
             x_title: "acknowledgments left out in a row, at most",
             y_title: "times that without a shim",
             margin: 1,
@@ -289,7 +292,7 @@ impl Report for Results {
                 curve("packets to the DS", 0, false, points(&packets, packets_without)),
                 curve("paper: requests/s", 3, true, flat(PAPER_GAIN)),
             ],
-        })
+        }))
     }
 }
 

@@ -5,10 +5,10 @@
 //! time that it needs for each data server, is a cost and no limit; how many it could serve follows from it.
 
 use super::cpu::{CpuMeter, CpuTimes};
-use super::plot::{COLORS, Curve, Plot};
+use super::plot::{COLORS, Curve, Lines, Plot};
 use super::report::{Report, header, micros, ratio, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
-use super::systems;
+use super::systems::{self, Service};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
 use crate::error::Result;
@@ -17,6 +17,7 @@ use crate::server::ServerOptions;
 
 /// Numbers of data servers.
 const NODES: [usize; 6] = [1, 2, 3, 4, 6, 8];
+const MOST_NODES: usize = NODES[NODES.len() - 1];
 /// Of each data server's link.
 const LINK_BITS_PER_S: u64 = 100_000_000;
 const DOCUMENT: &str = "64k";
@@ -69,8 +70,11 @@ impl Experiment for SplitScaling {
     const NAME: &'static str = "split-scaling";
     const SECONDS: u32 = 3;
     const REPETITIONS: u32 = 5;
-    const NODES: usize = NODES[NODES.len() - 1];
     const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
+
+    fn nodes(&self) -> usize {
+        MOST_NODES
+    }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         lab.add_document(DOCUMENT, &vec![b'#'; DOCUMENT_BYTES])?;
@@ -80,7 +84,8 @@ impl Experiment for SplitScaling {
             node.set_rate(Some(LINK_BITS_PER_S))?;
         }
         lab.switch(0).set_rate(Some(LINK_BITS_PER_S))?;
-        let config = lab.write_config_text(&config())?;
+        let services = NODES.map(|nodes| Service::new(port(nodes), nodes));
+        let config = lab.write_config_text(&systems::config(&services))?;
         let switch = systems::start_switchback(lab, &options.program, &config)?;
         let meter = CpuMeter::new(lab.switch(0), &switch)?;
         progress.expect(NODES.len() * options.repetitions as usize);
@@ -111,20 +116,6 @@ impl Experiment for SplitScaling {
 
 fn port(nodes: usize) -> u16 {
     (FIRST_PORT + nodes) as u16
-}
-
-/// A service and a pool for each number of data servers.
-fn config() -> String {
-    let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n{nodes}\n".to_owned();
-    for nodes in NODES {
-        let names: Vec<String> = (0..nodes).map(|index| format!("\"node{index}\"")).collect();
-        let (names, port) = (names.join(", "), port(nodes));
-        text += &format!(
-            "[[pool]]\nname = \"p{nodes}\"\nnodes = [{names}]\npolicy = \"round-robin\"\n\n\
-             [[service]]\nname = \"s{nodes}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [{{ pool = \"p{nodes}\" }}]\n\n"
-        );
-    }
-    text
 }
 
 fn load(lab: &Lab, nodes: usize, seconds: u32) -> Result<LoadResult> {
@@ -186,7 +177,7 @@ impl Report for Results {
     }
 
     fn beside_the_paper(&self) -> String {
-        let most = SplitScaling::NODES;
+        let most = MOST_NODES;
         let rate = self.spread(most, |sample| sample.load.requests_per_s);
         let (Some(rate), Some(one)) = (rate, self.spread(1, |sample| sample.load.requests_per_s)) else {
             return String::new();
@@ -227,7 +218,7 @@ impl Report for Results {
             let point = |nodes| Some((nodes as u32, self.spread(nodes, value)?.median));
             NODES.into_iter().filter_map(point).collect()
         };
-        Some(Plot {
+        Some(Plot::Lines(Lines {
             x_title: "data servers",
             y_title: "times one data server's requests/s; CPUs",
             margin: 1,
@@ -237,7 +228,7 @@ impl Report for Results {
                 curve("paper: requests/s", 3, true, PAPER_NODES.map(|n| (n, f64::from(n))).to_vec()),
                 curve("paper: CPUs of the CS", 0, true, vec![(4, PAPER_SHARE_OF_FOUR)]),
             ],
-        })
+        }))
     }
 }
 

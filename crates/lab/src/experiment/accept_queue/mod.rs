@@ -147,8 +147,11 @@ impl Experiment for AcceptQueue {
     const NAME: &'static str = "accept-queue";
     const SECONDS: u32 = 10;
     const REPETITIONS: u32 = 5;
-    const NODES: usize = 2;
     const PROGRAMS: &'static [(&'static str, &'static str)] = &[("apache2", "-v"), ("nft", "--version")];
+
+    fn nodes(&self) -> usize {
+        2
+    }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         let server = SlowServerOptions::new(WORKERS, BACKLOG, ServiceTime::Exponential(SERVICE));

@@ -1,7 +1,7 @@
 //! The average connection time over the number of connections, with the paper's two curves.
 
 use super::{Dispatch, PAPER, Results};
-use crate::experiment::plot::{COLORS, Curve, Plot};
+use crate::experiment::plot::{COLORS, Curve, Lines, Plot};
 
 /// A color for each, the same in every plot.
 fn place(dispatch: Dispatch) -> usize {
@@ -15,12 +15,12 @@ fn place(dispatch: Dispatch) -> usize {
 }
 
 pub(super) fn plot(results: &Results) -> Plot {
-    Plot {
+    Plot::Lines(Lines {
         x_title: "connections in one load",
         y_title: "average connection time (ms)",
         margin: 500,
         curves: curves(results),
-    }
+    })
 }
 
 fn curves(results: &Results) -> Vec<Curve> {

@@ -8,7 +8,7 @@ mod report;
 
 use super::cpu::CpuTimes;
 use super::report::micros;
-use super::systems::{self, Running, System};
+use super::systems::{self, Programs, Running, System};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
 use crate::document::{ONE_MIB, SMALL};
@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
 
+const NODES: usize = 2;
 /// Before the first load that a system gets of each workload.
 const WARM_UP_SECONDS: u32 = 1;
 /// Head and body of a small response in one packet, as Debian configures nginx. Without, there are two, and
@@ -81,15 +82,18 @@ impl Experiment for Proxies {
     const NAME: &'static str = "proxies";
     const SECONDS: u32 = 5;
     const REPETITIONS: u32 = 5;
-    const NODES: usize = 2;
     const PROGRAMS: &'static [(&'static str, &'static str)] =
         &[("haproxy", "-v"), ("nginx", "-v"), ("wrk", "-v")];
     const PLOTTED: bool = false;
 
+    fn nodes(&self) -> usize {
+        NODES
+    }
+
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
         let server = ServerOptions { extra: NODE_OPTIONS.to_owned(), ..ServerOptions::default() };
-        lab.nodes().try_for_each(|node| node.nginx(&server).map(drop))?;
-        let systems = systems::start(lab, &options.program)?;
+        let programs = Programs { switchback: &options.program, envoy: None };
+        let systems = systems::start(lab, &programs, &[NODES], &server)?;
         progress.expect(WORKLOADS.len() * systems.len() * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {
@@ -115,7 +119,7 @@ fn load(
     workload: Workload,
     seconds: u32,
 ) -> Result<(LoadResult, Option<CpuTimes>)> {
-    let url = format!("http://{}{}", running.address, workload.path);
+    let url = format!("http://{}{}", running.address(NODES), workload.path);
     let load =
         Load { url: &url, connections: workload.connections, close: workload.close, fields: &[], seconds };
     let before = running.cpu_times()?;

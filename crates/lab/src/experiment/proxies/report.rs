@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Results, Sample, WORKLOADS, Workload};
 use crate::experiment::report::{
-    Report, cpu_time, header, latency, micros, ratio, repeated, row, shown, thousands, with_extremes,
+    Report, cpu_time, header, latency, median, micros, ratio, reached, repeated, row, shown, thousands,
+    with_extremes,
 };
 use crate::experiment::statistics::Spread;
 use crate::experiment::systems::System;
@@ -134,21 +135,10 @@ impl Results {
     }
 }
 
-/// A target that the worst repetition misses beside the other's best is not reached beyond doubt.
-fn reached(by_medians: bool, by_extremes: bool) -> &'static str {
-    match (by_medians, by_extremes) {
-        (true, true) => "reached",
-        (true, false) => "reached by the medians, not by the extremes",
-        (false, _) => "**not reached**",
-    }
-}
-
 fn cells(group: &Group<'_>, reference: &Group<'_>) -> [String; COLUMNS.len()] {
     let rate = group.requests_per_s();
     let [process, receive, cpu] = group.cpu_us();
     let ratio_of = |ours, theirs| shown(ratio(ours, theirs), |ratio| format!("{ratio:.2}"));
-    let median =
-        |spread: Option<Spread>, show: fn(f64) -> String| shown(spread, |spread| show(spread.median));
     [
         group.workload.name.to_owned(),
         group.system.to_string(),

@@ -1,12 +1,17 @@
 //! `lab run`: measurements on labs.
 
+mod all;
+mod progress;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use switchback_lab::Error;
-use switchback_lab::experiment::{self, Experiment, Options, Progress, Report, Results};
+use switchback_lab::experiment::{self, Experiment, Options, Report, Results};
 
 use crate::failure::Failure;
+use all::All;
+use progress::Shown;
 
 /// The exit status after ^C, as shells have it.
 const INTERRUPTED: u8 = 130;
@@ -22,12 +27,14 @@ macro_rules! experiments {
         #[derive(Subcommand)]
         pub enum Run {
             $($name($name),)*
+            All(All),
         }
 
         impl Run {
             pub fn run(self) -> Result<(), Failure> {
                 match self {
                     $(Run::$name(command) => command.run(),)*
+                    Run::All(command) => command.run(),
                 }
             }
         }
@@ -54,7 +61,7 @@ macro_rules! experiments {
                 fn run(self) -> Result<(), Failure> {
                     let $name { $($option,)* seconds, repetitions, output } = self;
                     let options = Options { seconds, repetitions, program: own_program()? };
-                    run(&experiment::$name { $($option),* }, &options, &output)
+                    run(&experiment::$name { $($option),* }, &options, &output).map(drop).map_err(failure)
                 }
             }
         )*
@@ -110,38 +117,59 @@ experiments! {
     /// table and the paper's figures; the output directory gets mini-cluster.md, .csv, .svg and .png. Needs root, nginx,
     /// wrk and the DejaVu fonts.
     MiniCluster {}
+
+    /// Measure requests/s with 1 to 12 nodes while the switch's link is no faster than theirs, beside proxies
+    ///
+    /// Table I of "Direct Web Switch Routing". Links of 100 Mbit/s; Switchback, HAProxy, nginx and, if it is there, Envoy.
+    /// Prints a Markdown table and the paper's figures; the output directory gets dwsr-table1.md, .csv, .svg and .png. Needs
+    /// root, haproxy, nginx, wrk and the DejaVu fonts.
+    DwsrTable1 {
+        /// Numbers of nodes, besides one
+        #[arg(long, value_name = "N,...", value_delimiter = ',')]
+        #[arg(default_values_t = experiment::DwsrTable1::NODES)]
+        #[arg(value_parser = clap::value_parser!(u32).range(2..=40))]
+        nodes: Vec<u32>,
+        /// Envoy's program; without, the one in the PATH, if there is one
+        #[arg(long, value_name = "PATH")]
+        envoy: Option<PathBuf>,
+    }
+
+    /// Compare Switchback with proxies in front of six nodes: requests/s, latency, CPU and bytes on the switch
+    ///
+    /// Table II of "Direct Web Switch Routing", once limited by the nodes' links, once by nothing but the machine. Prints a
+    /// Markdown table and the paper's figures; the output directory gets dwsr-table2.md, .csv, .svg and .png. Needs root,
+    /// haproxy, nginx, wrk and the DejaVu fonts.
+    DwsrTable2 {
+        /// Envoy's program; without, the one in the PATH, if there is one
+        #[arg(long, value_name = "PATH")]
+        envoy: Option<PathBuf>,
+    }
+
+    /// Measure what each function costs switch and nodes
+    ///
+    /// Table III of "Direct Web Switch Routing": requests that take different ways through switch and nodes, and what the
+    /// differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output directory
+    /// gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
+    DwsrTable3 {}
 }
 
-fn run<E: Experiment>(experiment: &E, options: &Options, output: &Path) -> Result<(), Failure>
+/// Runs one, prints its tables, and returns the paths of its files.
+fn run<E: Experiment>(
+    experiment: &E,
+    options: &Options,
+    output: &Path,
+) -> switchback_lab::Result<Vec<PathBuf>>
 where
     Results<E::Sample>: Report<Sample = E::Sample>,
 {
-    let results = experiment.run(options, &mut Lines::default()).map_err(failure)?;
+    let mut progress = Shown::new(E::NAME);
+    let results = experiment.run(options, &mut progress)?;
+    // The bar goes before anything else is printed.
+    drop(progress);
     print!("{}", results.summary());
-    for path in results.write(output, E::NAME)? {
-        eprintln!("{} written", path.display());
-    }
-    Ok(())
-}
-
-/// A line for each load.
-#[derive(Default)]
-struct Lines {
-    expected: usize,
-    seen: usize,
-}
-
-impl Progress for Lines {
-    fn expect(&mut self, loads: usize) {
-        self.expected = loads;
-    }
-
-    fn loaded(&mut self, line: &str) {
-        self.seen += 1;
-        let (seen, expected) = (self.seen, self.expected);
-        let width = expected.to_string().len();
-        eprintln!("[{seen:>width$}/{expected}] {line}");
-    }
+    let written = results.write(output, E::NAME)?;
+    written.iter().for_each(|path| eprintln!("{} written", path.display()));
+    Ok(written)
 }
 
 fn own_program() -> Result<PathBuf, Failure> {
