@@ -32,6 +32,8 @@ use crate::{Options, ROLE, SwitchHere};
 /// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
 /// longer.
 const TICK: Duration = Duration::from_millis(50);
+/// How often, while there are more facts than can be on their way at once.
+const BUSY_TICK: Duration = Duration::from_millis(5);
 
 /// `switch` is that of the same machine, if there is one.
 pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
@@ -160,7 +162,8 @@ impl Agent<'_, '_> {
         loop {
             let waiting_for = [signals.as_fd(), control.as_fd(), self.reporter.as_fd(), self.checks.as_fd()];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            let tick = PollTimeout::try_from(TICK).expect("50 ms fit");
+            let tick = if outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
+            let tick = PollTimeout::try_from(tick).expect("some milliseconds fit");
             match poll(&mut waiting, tick) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),

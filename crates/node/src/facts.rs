@@ -12,9 +12,10 @@ use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_NONE, address_from, sb_closed,
 
 /// What is not acknowledged for so long is sent again.
 const RESEND: Duration = Duration::from_millis(200);
-/// Packets for one switch that are on their way at once, and that are kept: some 60,000 facts.
-const WINDOW: usize = 256;
-const KEPT: usize = 4096;
+/// Packets for one switch that are on their way at once: no more than the queue of any interface takes.
+const WINDOW: usize = 128;
+/// Packets that are kept for one switch: some 120,000 facts.
+const KEPT: usize = 8192;
 
 /// How far a switch has got with what this node tells it.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +84,11 @@ impl Outboxes {
     /// Nothing has to be told.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_switch.is_empty()
+    }
+
+    /// More is to be sent as soon as what is on its way has been acknowledged.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.by_switch.values().any(|outbox| outbox.packets.len() > outbox.sent)
     }
 
     /// The packets that are to be sent now. `listening` says what a switch has said lately; one that has said nothing, or
@@ -320,6 +326,9 @@ mod tests {
         assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: FACTS_MAX as u32 }, FACTS_MAX));
         let next = bench.numbers(1, 10);
         assert_eq!((next.len(), next[0]), (10, WINDOW as u32 + 1));
+        assert!(bench.outboxes.is_behind());
+        (WINDOW as u32..=KEPT as u32).step_by(WINDOW).for_each(|number| drop(bench.numbers(2, number)));
+        assert!(!bench.outboxes.is_behind(), "the last ones are on their way");
     }
 
     /// A connection on which two requests have come, the first of them answered as far as `framing` and `sent` say.

@@ -11,6 +11,7 @@ mod cpu;
 mod dwsr;
 #[cfg(test)]
 mod fixtures;
+mod log_cost;
 mod machine;
 mod mini_cluster;
 mod open_loop;
@@ -28,6 +29,7 @@ mod wrk;
 pub use accept_queue::AcceptQueue;
 pub use by_lot::dispatch_by_lot;
 pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};
+pub use log_cost::LogCost;
 pub use machine::Machine;
 pub use mini_cluster::MiniCluster;
 pub use open_loop::{Connections, Failures, OpenLoop, STALL};

@@ -12,6 +12,7 @@ use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 
 use super::{Asked, Ended, Finished, Given, Observation};
+use crate::dispatch::held::before;
 use crate::plan::NodeId;
 
 /// Requests without a response that are remembered; then the oldest are given up.
@@ -125,8 +126,10 @@ impl Join {
         let Asked { flow, origin, begins, at, .. } = given.asked;
         let id = (flow, origin);
         let connection = self.connection(now, id);
-        let same = connection.given.iter_mut().find(|before| before.asked.begins == begins);
-        match same {
+        // Nearly always it comes after those that are there.
+        let is_new = connection.given.back().is_none_or(|last| before(last.asked.begins, begins));
+        let mut earlier = connection.given.iter_mut().filter(|_| !is_new);
+        match earlier.find(|before| before.asked.begins == begins) {
             Some(before) => {
                 let tries = before.tries + 1 + given.tries;
                 *before = Given { tries, ..given };
@@ -227,7 +230,10 @@ fn find<'a>(
 
 /// Where among those of its connection the request is that came then, if it still waits.
 fn place_of(flows: &mut HashMap<sb_flow, Vec<Connection>>, at: Duration, id: &Id) -> Option<usize> {
-    find(flows, id)?.given.iter().position(|given| given.asked.at == at)
+    let given = &find(flows, id)?.given;
+    // They are in order, so if the first came later this one is done.
+    let first = given.front().filter(|first| first.asked.at <= at)?;
+    if first.asked.at == at { Some(0) } else { given.iter().position(|given| given.asked.at == at) }
 }
 
 /// Where the request is that the fact is about.

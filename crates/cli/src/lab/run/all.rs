@@ -99,6 +99,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::DwsrTable2 { envoy }),
         entry(experiment::DwsrTable3),
         entry(experiment::SessionCost),
+        entry(experiment::LogCost),
         entry(experiment::AcceptQueue { connections }),
         entry(experiment::SplitScaling),
         entry(experiment::SplitAcks),

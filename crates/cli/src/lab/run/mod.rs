@@ -97,6 +97,12 @@ experiments! {
     /// nginx and wrk.
     SessionCost {}
 
+    /// Measure what the access log and the metrics cost
+    ///
+    /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md, with
+    /// facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
+    LogCost {}
+
     /// Measure how many data servers one connection server can serve
     ///
     /// Responses of 64 KiB from 1 to 8 data servers behind links of 100 Mbit/s. Prints a Markdown table and the paper's

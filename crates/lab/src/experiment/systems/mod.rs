@@ -172,17 +172,30 @@ pub(super) fn config(services: &[Service]) -> String {
 
 /// Starts the agents of all nodes and the first switch, waits until they are ready, and returns the switch.
 pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Process> {
-    let start = |host: &Host, name: &str, words: &[&str]| -> Result<Process> {
-        let mut command = Command::new(program);
-        command.args(words).args(["--interface", "eth0", "--config"]).arg(config);
-        host.spawn(name, command)
-    };
-    let mut daemons = Vec::new();
+    let mut agents = Vec::new();
     for node in lab.nodes() {
-        daemons.push(start(node, "switchback-node", &["node", "--name", node.name()])?);
+        agents.push(start_daemon(
+            node,
+            program,
+            config,
+            "switchback-node",
+            &["node", "--name", node.name()],
+        )?);
     }
-    let switch = start(lab.switch(0), "switchback-switch", &["switch"])?;
-    daemons.push(switch.clone());
-    daemons.iter().try_for_each(|daemon| daemon.wait_for_log("ready", READY).map(drop))?;
+    let switch = start_switch(lab, program, config)?;
+    agents.iter().try_for_each(|agent| agent.wait_for_log("ready", READY).map(drop))?;
     Ok(switch)
+}
+
+/// Starts the first switch and waits until it is ready.
+pub(super) fn start_switch(lab: &Lab, program: &Path, config: &Path) -> Result<Process> {
+    let switch = start_daemon(lab.switch(0), program, config, "switchback-switch", &["switch"])?;
+    switch.wait_for_log("ready", READY)?;
+    Ok(switch)
+}
+
+fn start_daemon(host: &Host, program: &Path, config: &Path, name: &str, words: &[&str]) -> Result<Process> {
+    let mut command = Command::new(program);
+    command.args(words).args(["--interface", "eth0", "--config"]).arg(config);
+    host.spawn(name, command)
 }
