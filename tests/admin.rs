@@ -1,9 +1,14 @@
-//! What the daemons tell over HTTP: metrics, health and readiness.
+//! What the daemons tell over HTTP: metrics, health and readiness, and the page.
 
 mod common;
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::browser::Browser;
 use common::http::{Documents, fetch};
 use common::openmetrics::{self, Metrics};
+use common::steady::Steady;
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::Host;
 use switchback_wire::{NodeCounter, SwitchCounter};
@@ -128,5 +133,46 @@ fn the_address_is_loopback_and_changes_at_a_start() -> Result {
     cluster.start_switch()?;
     let told = cluster.client().run(["curl", "-sS", "--max-time", "2", &from_outside])?.success()?;
     assert_eq!(told, "ok\n");
+    cluster.down()
+}
+
+/// The page of a real switch in a real browser: it shows the load while it is there, and what becomes of a node and of the
+/// switch itself.
+#[test]
+fn the_page_follows_the_cluster() -> Result {
+    let mut cluster =
+        Cluster::start_with(Plan { admin: true, pools: vec![("web", vec![0, 1])], ..Plan::default() })?;
+    let profile = cluster.lab.directory().join("chromium");
+    let mut browser = Browser::start(cluster.lab.switch(0).command("sh"), &profile)?;
+    browser.open(ADDRESS)?;
+    browser.wait_for("document.querySelector('#connection').dataset.state === 'live'")?;
+    let load = Steady { clients: 50, pause: Duration::from_millis(100), close: false };
+    let (vip, body) = (SocketAddr::new(cluster.lab.vip4().into(), 80), Documents::of(&cluster.lab)?.small);
+    let work = || {
+        for number in 1..=2 {
+            let cell =
+                format!("document.querySelector('#nodes tbody tr:nth-child({number}) td:nth-child(2)')");
+            browser.wait_for(&format!("parseFloat({cell}.textContent) > 10"))?;
+        }
+        browser.wait_for(
+            "[...document.querySelectorAll('.pulse.there')].every((line) =>
+            line.getAttribute('visibility') === 'visible')",
+        )?;
+        cluster.run(cluster.lab.switch(0), &["drain", "--no-wait", "node1"])?.success()?;
+        browser.wait_for("document.querySelector('#drains').innerText.includes('node1')")?;
+        browser.wait_for("document.querySelector('#news').textContent === 'node1 is draining'")?;
+        cluster.run(cluster.lab.switch(0), &["undrain", "node1"])?.success()?;
+        browser.wait_for("document.querySelector('#drains').hidden")?;
+        Ok(())
+    };
+    let ((), served) = load.run_beside(cluster.client(), vip, (body.path, &body.body), work)?;
+    served.assert_all_answered();
+    cluster.kill_switch()?;
+    browser.wait_for("document.querySelector('#connection').dataset.state === 'lost'")?;
+    cluster.start_switch()?;
+    browser.wait_for("document.querySelector('#connection').dataset.state === 'live'")?;
+    // That the switch was away is all that it may have complained about.
+    browser.complaints.retain(|complaint| !complaint.contains("ERR_"));
+    browser.close()?;
     cluster.down()
 }

@@ -6,6 +6,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod browser;
 pub mod chromium;
 pub mod http;
 pub mod openmetrics;

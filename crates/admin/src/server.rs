@@ -43,12 +43,16 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The files of the page: path, type, content.
-const PAGE: [(&str, &str, &str); 4] = [
+const PAGE: [(&str, &str, &str); 7] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
-    ("/page.js", "text/javascript; charset=utf-8", include_str!("page/page.js")),
+    ("/page.js", SCRIPT, include_str!("page/page.js")),
+    ("/picture.js", SCRIPT, include_str!("page/picture.js")),
+    ("/theme.js", SCRIPT, include_str!("page/theme.js")),
+    ("/words.js", SCRIPT, include_str!("page/words.js")),
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
+const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 type Body = Either<Full<Bytes>, Channel<Bytes>>;
 

@@ -43,6 +43,9 @@ pub struct View {
     pub answered_per_s: Option<f64>,
     /// Responses of all nodes.
     pub responses: Option<Rate>,
+    /// Requests that were answered with a status of 500 and above, by whomever, or whose response the server cut off, per
+    /// second.
+    pub failures_per_s: Option<f64>,
     /// In the configuration's order.
     pub services: Vec<ServiceRow>,
     /// Likewise.
@@ -186,6 +189,7 @@ impl History {
             requests_per_s: change.rate(|status| status.nodes.iter().map(|node| node.requests).sum()),
             answered_per_s: change.rate(|status| status.dispatch.answered.values().sum()),
             responses: change.responses(|responses| !responses.node.is_empty()),
+            failures_per_s: change.failures(),
             services: change.services(),
             nodes: now.nodes.iter().map(|node| change.node(node)).collect(),
             latencies: now.responses.as_ref().map(|totals| {
@@ -229,6 +233,15 @@ impl Change<'_> {
         Some(Rate { per_s, bytes_per_s: self.of_responses(of, |responses| responses.bytes)? })
     }
 
+    /// Of nodes as far as that is known, and of the switch itself.
+    fn failures(&self) -> Option<f64> {
+        let own = self.rate(|status| {
+            let answered = status.dispatch.answered.iter().filter(|(code, _)| code.starts_with('5'));
+            answered.map(|(_, count)| count).sum()
+        })?;
+        Some(own + self.of_responses(|responses| !responses.node.is_empty(), failed).unwrap_or(0.0))
+    }
+
     fn services(&self) -> Vec<ServiceRow> {
         let row = |service: &switchback_switch::status::ServiceStatus| ServiceRow {
             name: service.name.clone(),
@@ -258,8 +271,7 @@ impl Change<'_> {
             requests_per_s,
             share: requests_per_s.zip(all).and_then(|(own, all)| (all > 0.0).then(|| own / all)),
             responses: self.responses(is_own),
-            failures_per_s: self
-                .of_responses(is_own, |responses| responses.statuses[5] + responses.aborted_by_server),
+            failures_per_s: self.of_responses(is_own, failed),
             refused_per_s: of_node(|node| node.refused),
             in_flight: node.load.map(|load| load.in_flight),
             flows: node.load.map(|load| load.flows),
@@ -284,6 +296,11 @@ impl Change<'_> {
         rows.sort_by(|a, b| weight(b).partial_cmp(&weight(a)).unwrap_or(std::cmp::Ordering::Equal));
         rows
     }
+}
+
+/// Responses that no client can be content with.
+fn failed(responses: &ResponseTotals) -> u64 {
+    responses.statuses[5] + responses.aborted_by_server
 }
 
 /// Everything that has gone wrong, in words, and how often. What has not is not in it.
@@ -321,7 +338,7 @@ fn errors_of(status: &SwitchStatus) -> BTreeMap<String, u64> {
             let node = &responses.node;
             add(format!("answered 5xx by {node}"), responses.statuses[5]);
             add(format!("cut off by the server of {node}"), responses.aborted_by_server);
-            add(format!("given up by the client of {node}"), responses.aborted_by_client);
+            add("given up by its client".to_owned(), responses.aborted_by_client);
         }
     }
     errors

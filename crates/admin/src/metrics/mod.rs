@@ -46,12 +46,13 @@ impl Metrics {
     }
 }
 
-/// The names of all samples that there can be.
-pub fn sample_names() -> Vec<String> {
+/// The names of all samples that there can be, each with the names of its labels. Buckets have `le` besides.
+pub fn samples() -> Vec<(String, &'static [&'static str])> {
+    fn of<S>(metrics: &[Metric<S>]) -> impl Iterator<Item = (String, &'static [&'static str])> {
+        metrics.iter().flat_map(|metric| metric.sample_names().into_iter().map(|name| (name, metric.labels)))
+    }
     let Metrics { switch, node, process } = Metrics::new();
-    let switch = switch.iter().flat_map(Metric::sample_names);
-    let node = node.iter().flat_map(Metric::sample_names);
-    switch.chain(node).chain(process.iter().flat_map(Metric::sample_names)).collect()
+    of(&switch).chain(of(&node)).chain(of(&process)).collect()
 }
 
 /// One answer to Prometheus.

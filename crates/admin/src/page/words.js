@@ -1,0 +1,92 @@
+// Elements, and numbers as people read them.
+
+export const UNKNOWN = "not known";
+
+const SVG = "http://www.w3.org/2000/svg";
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+/** As short as it goes. */
+export const few = new Intl.NumberFormat("en", { notation: "compact" });
+const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+/** An HTML element with attributes and children. */
+export function html(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** Likewise, of SVG. */
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  set(element, attributes);
+  element.append(...children);
+  return element;
+}
+
+/** Changes what is different: what stays the same keeps its animation and the reader's place. */
+export function set(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    const text = String(value);
+    if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+  }
+  return element;
+}
+
+/** Likewise, of its text. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+  return element;
+}
+
+/** A number of things. */
+export function count(number) {
+  return number === null ? UNKNOWN : whole.format(number);
+}
+
+/** A number per second, without its unit. */
+export function rate(number) {
+  if (number === null) return UNKNOWN;
+  if (number === 0) return "0";
+  if (number < 0.1) return "< 0.1";
+  return number < 10 ? precise.format(Math.round(number * 10) / 10) : whole.format(number);
+}
+
+/** Bytes per second as a network has them. */
+export function traffic(bytes) {
+  const bits = bytes * 8;
+  for (const [unit, size] of [["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3]]) {
+    if (bits >= size) return `${precise.format(bits / size)} ${unit}`;
+  }
+  return `${whole.format(bits)} bit/s`;
+}
+
+/** A time in microseconds. */
+export function time(us) {
+  if (us === null) return UNKNOWN;
+  if (us < 1000) return `${precise.format(us)} µs`;
+  return us < 1e6 ? `${precise.format(us / 1000)} ms` : `${precise.format(us / 1e6)} s`;
+}
+
+/** A time in seconds, for which something has lasted. */
+export function lasted(seconds) {
+  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${minutes} min`;
+  return minutes ? `${minutes} min` : `${seconds} s`;
+}
+
+/** A share from 0 to 1. */
+export function percent(share) {
+  return share === null ? UNKNOWN : `${whole.format(share * 100)}%`;
+}
+
+/** What a node's state is shown by besides its words: a colour and a sign. */
+export function standing(state) {
+  switch (state) {
+    case "up": return { kind: "up", sign: "●" };
+    case "draining": return { kind: "draining", sign: "◐" };
+    case "unused": return { kind: "unused", sign: "○" };
+    default: return { kind: "ill", sign: "✕" };
+  }
+}
