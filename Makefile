@@ -16,7 +16,7 @@ SWITCHBACK := cargo run --quiet --release --package switchback-cli --
 # command:package, and packages that have no command.
 COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
-	curl:curl wrk:wrk nginx:nginx-light apache2:apache2-bin caddy:caddy \
+	curl:curl wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
 	go:golang-go node:nodejs chromium:chromium java:default-jre-headless
 PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
 	python3-requests python3-httpx python3-websockets node-undici \
@@ -26,7 +26,6 @@ demo: deps
 	cargo build --release --package switchback-cli
 	@$(SWITCHBACK) lab demo
 
-bench: COMMANDS += haproxy:haproxy
 bench: deps
 	cargo build --release --package switchback-cli
 	@$(SWITCHBACK) lab run proxies

@@ -103,8 +103,12 @@ pub struct Plan {
     pub server_extra: &'static str,
     /// Lines for the servers of single nodes.
     pub node_extra: Vec<(usize, &'static str)>,
+    /// Whether servers keep an access log.
+    pub server_logs: bool,
     /// Lines of the configuration's section `[limits]`.
     pub limits: &'static str,
+    /// Lines of its section `[access_log]`, if it has one.
+    pub access_log: Option<String>,
     /// Routes before the others.
     pub routes: &'static str,
     /// Networks of clients that nodes introduce themselves to.
@@ -131,7 +135,9 @@ impl Default for Plan {
             generic_xdp: false,
             server_extra: "",
             node_extra: Vec::new(),
+            server_logs: false,
             limits: "",
+            access_log: None,
             routes: "",
             clients: Vec::new(),
             admin: false,
@@ -144,6 +150,8 @@ impl Plan {
     pub fn config(&self, lab: &Lab) -> String {
         let mut text = format!("[cluster]\nkey_file = \"{{key_file}}\"\n\n[limits]\n{}\n\n", self.limits);
         text += if self.admin { "[admin]\n\n" } else { "" };
+        let log = self.access_log.as_ref().map(|lines| format!("[access_log]\n{lines}\n\n"));
+        text.push_str(&log.unwrap_or_default());
         let mut add = |part: String| text.write_str(&part).expect("writing to a string does not fail");
         let used = |index: &usize| self.pools.iter().any(|(_, nodes)| nodes.contains(index));
         for index in (0..self.servers.len()).filter(used) {
@@ -194,7 +202,7 @@ fn start_server(lab: &Lab, plan: &Plan, node: usize) -> Result<Option<Server>> {
     }
     let own = plan.node_extra.iter().filter(|(index, _)| *index == node).map(|(_, extra)| *extra);
     let extra = [plan.server_extra].into_iter().chain(own).collect::<Vec<_>>().join("\n");
-    let options = ServerOptions { extra, ..ServerOptions::default() };
+    let options = ServerOptions { extra, access_log: plan.server_logs, ..ServerOptions::default() };
     Ok(Some(lab.node(node).server(plan.servers[node], &options)?))
 }
 
@@ -275,6 +283,11 @@ impl Cluster {
 
     fn server(&self, node: usize) -> Result<Server> {
         self.servers()[node].clone().ok_or_else(|| format!("node {node} has a slow server").into())
+    }
+
+    /// What a node's server has logged.
+    pub fn server_log(&self, node: usize) -> Result<String> {
+        Ok(std::fs::read_to_string(self.server(node)?.access_log())?)
     }
 
     /// Ends a node's server in order.

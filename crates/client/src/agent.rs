@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::OpenObject;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use switchback_config::Client;
 use switchback_runtime::control::{ControlServer, Request, Response};
@@ -72,10 +71,11 @@ impl Agent<'_, '_> {
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
             }
             control.accept_and_serve(|request| self.answer(request))?;
-            for signal in signals.arrived() {
-                if signal != Signal::SIGHUP {
-                    return Ok(());
-                }
+            let wishes = signals.arrived();
+            if wishes.end {
+                return Ok(());
+            }
+            if wishes.reload {
                 match self.reload() {
                     Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
                     Err(error) => eprintln!("not reloaded: {error}"),

@@ -1,10 +1,10 @@
 //! What changed between two clusters, in words: what a reload logs.
 
-use crate::{Action, Admin, Cluster, Network, Node, Route, Service};
+use crate::{AccessLog, Action, Admin, Cluster, Network, Node, Route, Service};
 
 impl Cluster {
-    /// What is different in `new`, a line for each change, in the order keys, reports, limits, admin, nodes,
-    /// pools, services, switches, clients. Empty if nothing is. Things are told apart by their names, so their order
+    /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
+    /// nodes, pools, services, switches, clients. Empty if nothing is. Things are told apart by their names, so their order
     /// in the file is no change, except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
         let mut lines = Vec::new();
@@ -13,6 +13,8 @@ impl Cluster {
         }
         all_changed("reports", self.reports.in_words(), new.reports.in_words(), &mut lines);
         all_changed("limits", self.limits.in_words(), new.limits.in_words(), &mut lines);
+        let log = |cluster: &Cluster| AccessLog::in_words(cluster.access_log.as_ref());
+        all_changed("access_log", log(self), log(new), &mut lines);
         if self.admin != new.admin {
             let [old, new] = [self, new].map(|cluster| Admin::in_words(cluster.admin.as_ref()));
             lines.push(format!("admin: listen {old} -> {new}, from the next start on"));

@@ -9,6 +9,7 @@
 //!
 //! [`parse`] is all of it without touching the disk, [`load`] reads the files.
 
+mod access_log;
 mod admin;
 mod client;
 mod diff;
@@ -30,6 +31,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+pub use access_log::{AccessLog, LogFormat, LogTarget};
 pub use admin::Admin;
 pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_file_text};
 pub use error::{Diagnostic, Error};
@@ -64,6 +66,8 @@ pub struct Cluster {
     pub reports: Reports,
     /// What clients may ask of the switch.
     pub limits: Limits,
+    /// Where the switch logs requests; None if it does not.
+    pub access_log: Option<AccessLog>,
     /// Where the daemons tell how they are doing, if they are to.
     pub admin: Option<Admin>,
     /// At least one; addresses are unique.

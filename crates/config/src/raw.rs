@@ -19,6 +19,7 @@ pub(crate) struct File {
     pub reports: Reports,
     #[serde(default)]
     pub limits: Limits,
+    pub access_log: Option<AccessLog>,
     pub admin: Option<Admin>,
     #[serde(default)]
     pub node: Vec<Node>,
@@ -58,6 +59,14 @@ pub(crate) struct Limits {
     pub held_per_flow: Option<Spanned<String>>,
     pub held_per_source: Option<Spanned<String>>,
     pub held: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AccessLog {
+    pub path: Spanned<String>,
+    pub format: Option<Spanned<String>>,
+    pub lines_per_second: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]

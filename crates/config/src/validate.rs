@@ -4,6 +4,7 @@
 //! A value that is wrong is reported and left out, and the check goes on without it. So the result has holes
 //! until the last line, which gives it out only if nothing was reported.
 
+mod access_log;
 mod admin;
 mod clients;
 mod health;
@@ -38,6 +39,7 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     mistakes.key_file(key_file, "cluster.key");
     let reports = mistakes.reports(&file.reports);
     let limits = mistakes.limits(&file.limits);
+    let access_log = file.access_log.as_ref().and_then(|log| mistakes.access_log(log));
 
     let node_names = mistakes.names("node", file.node.iter().map(|node| &node.name));
     let pool_names = mistakes.names("pool", file.pool.iter().map(|pool| &pool.name));
@@ -75,7 +77,8 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     }
     let pools = pools.into_iter().flatten().collect();
     let keys = Vec::new();
-    let cluster = Cluster { keys, reports, limits, admin, nodes, pools, services, switches, clients };
+    let cluster =
+        Cluster { keys, reports, limits, access_log, admin, nodes, pools, services, switches, clients };
     Ok((key_file.get_ref(), cluster))
 }
 

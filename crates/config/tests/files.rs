@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
-    Action, Balance, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits, Node, PolicyKind, Pool,
-    Redirect, Reports, Route, Scheme, parse,
+    AccessLog, Action, Balance, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits, LogFormat,
+    LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Route, Scheme, parse,
 };
 
 #[test]
@@ -94,6 +94,24 @@ fn other_ways_to_write_it() {
     assert_eq!(literal.services[0].routes[0].host, Some(HostMatch::Exact("[2001:db8::100]".into())));
     let no_catch_all = good(&changed("path = \"/\"", "path = \"/a\""));
     assert!(!no_catch_all.services[0].routes[1].is_catch_all());
+}
+
+#[test]
+fn where_requests_are_logged() {
+    let log = |lines: &str| good(&format!("{GOOD}{lines}")).access_log;
+    assert_eq!(log(""), None);
+    let file = LogTarget::File("/var/log/a.log".into());
+    let plain = log("[access_log]\npath = \"/var/log/a.log\"");
+    assert_eq!(plain, Some(AccessLog { target: file, format: LogFormat::Json, lines_per_second: 100_000 }));
+    let other = log("[access_log]\npath = \"-\"\nformat = \"combined\"\nlines_per_second = 7");
+    let stdout = LogTarget::Stdout;
+    assert_eq!(other, Some(AccessLog { target: stdout, format: LogFormat::Combined, lines_per_second: 7 }));
+    for path in ["", "a.log", "/var/log/", "--"] {
+        assert_eq!(lines(read(&format!("{GOOD}[access_log]\npath = \"{path}\""))).len(), 1, "{path:?}");
+    }
+    let with = good(&format!("{GOOD}[access_log]\npath = \"-\""));
+    let said = ["path (none) -> -", "format (none) -> json", "lines_per_second (none) -> 100000"];
+    assert_eq!(good(GOOD).diff(&with), said.map(|line| format!("access_log: {line}")));
 }
 
 #[test]

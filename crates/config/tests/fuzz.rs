@@ -34,6 +34,11 @@ interval = "50ms"
 suspect_after = 3
 dead_after = 20
 
+[access_log]
+path = "/var/log/switchback/access.log"
+format = "combined"
+lines_per_second = 5000
+
 [admin]
 listen = "127.0.0.1:9180"
 

@@ -23,8 +23,10 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         "[[pool]]",
         "[[pol]]",
-        &["13:3: unknown field `pol`, expected one of `cluster`, `reports`, `limits`, `admin`, `node`, \
- `pool`, `service`, `switch`, `client`"],
+        &[
+            "13:3: unknown field `pol`, expected one of `cluster`, `reports`, `limits`, `access_log`, `admin`, `node`, \
+ `pool`, `service`, `switch`, `client`",
+        ],
     ),
     ("key_file = \"cluster.key\"", "", &["1:1: missing field `key_file`"]),
     (
@@ -35,6 +37,18 @@ const BAD: &[(&str, &str, &[&str])] = &[
     ("value = \"1\"", "valeu = \"1\"", &["26:29: unknown field `valeu`, expected `name` or `value`"]),
     // Cluster.
     ("\"cluster.key\"", "\"\"", &["2:12: empty key_file, allowed is a path such as \"cluster.key\""]),
+    // Access log.
+    (
+        "[[node]]",
+        "[access_log]\npath = \"access.log\"\nformat = \"clf\"\nlines_per_second = 0\n[[node]]",
+        &[
+            "5:8: path \"access.log\", allowed is an absolute path of a file such as \
+             \"/var/log/switchback/access.log\", or \"-\" for standard output",
+            "6:10: unknown format \"clf\", allowed: \"json\", \"combined\"",
+            "7:20: lines_per_second 0, allowed are 1 to 10000000",
+        ],
+    ),
+    ("[[node]]", "[access_log]\n[[node]]", &["4:1: missing field `path`"]),
     // Reports.
     (
         "[[node]]",

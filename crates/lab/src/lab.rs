@@ -131,7 +131,7 @@ impl Lab {
     /// Puts a file into the document trees of all nodes, as `/name`. Servers started earlier or later all
     /// have it.
     pub fn add_document(&self, name: &str, content: &[u8]) -> Result<()> {
-        document::add(self.directory(), name, content)
+        self.shared.while_up(|| document::add(self.directory(), name, content))
     }
 
     /// Takes the lab down now, and says what went wrong if it could not.

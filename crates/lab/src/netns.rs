@@ -98,10 +98,11 @@ impl NetNs {
     }
 }
 
-/// Runs a command to its end with `input` on its stdin; returns its stdout.
+/// Runs a command to its end with `input` on its stdin; returns its stdout. It has a process group of its own: a ^C at
+/// the terminal would otherwise end it first, which would look like an error of whoever needs it.
 pub(crate) fn run_tool(mut command: Command, input: &str) -> Result<String> {
     let shown = show(&command);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().doing(|| format!("start `{shown}`"))?;
     if let Some(mut stdin) = child.stdin.take() {
         // A tool that stops reading says why on stderr, which is the better error.

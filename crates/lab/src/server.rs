@@ -153,12 +153,16 @@ impl Host {
     ) -> Result<Server> {
         let first = listen.first().ok_or_else(|| Error::Invalid("a server needs an address".to_owned()))?;
         let name = format!("{word}-{}", first.port());
-        let root = document::root_of(self.lab_directory(), self.name())?;
-        let files = Files { directory: self.directory().join(&name), root };
-        let directory = &files.directory;
-        fs::create_dir_all(directory).doing(|| format!("create {}", directory.display()))?;
-        let path = files.path("server.conf");
-        fs::write(&path, configuration(&files)).doing(|| format!("write {path}"))?;
+        // Directories that are made with those above them would come back after a teardown.
+        let (files, path) = self.shared().while_up(|| {
+            let root = document::root_of(self.lab_directory(), self.name())?;
+            let files = Files { directory: self.directory().join(&name), root };
+            let directory = &files.directory;
+            fs::create_dir_all(directory).doing(|| format!("create {}", directory.display()))?;
+            let path = files.path("server.conf");
+            fs::write(&path, configuration(&files)).doing(|| format!("write {path}"))?;
+            Ok((files, path))
+        })?;
         let process = self.spawn(&name, command(&files, &path))?;
         let server = Server { process, backend: None, files };
         self.wait_for_listeners(&server.process, listen, READY_TIMEOUT)?;

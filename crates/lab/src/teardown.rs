@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -101,14 +102,21 @@ pub(crate) fn making() -> RwLockReadGuard<'static, ()> {
 pub(crate) fn remove(lab: &LabInfo) -> Result<()> {
     end_processes(&lab.namespaces)?;
     lab.namespaces.iter().try_for_each(|name| netns::remove(name))?;
-    match fs::remove_dir_all(&lab.directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).doing(|| format!("remove {}", lab.directory.display()));
-        }
-        _ => {}
-    }
+    remove_directory(&lab.directory)?;
     lab.forget();
     Ok(())
+}
+
+/// Removes it, again if its owner puts something into it meanwhile, which it does until it wants to start a process.
+fn remove_directory(path: &Path) -> Result<()> {
+    let deadline = Instant::now() + KILL_PATIENCE;
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {}
+            result => return result.doing(|| format!("remove {}", path.display())),
+        }
+    }
 }
 
 /// Ends all processes in the namespaces: SIGTERM, after two seconds SIGKILL. Looks again until none is left,

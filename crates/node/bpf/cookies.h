@@ -21,6 +21,7 @@ struct data_place {
         __u32 seq;
         __u32 len;
         __u32 done; /* the receiver has all before this sequence number */
+        __u32 last; /* nothing comes behind it */
 };
 
 static __always_inline struct sb_persistence *persistence_of(const struct sb_session *session)

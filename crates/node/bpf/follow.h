@@ -30,9 +30,13 @@ static __always_inline void note_requests(struct sb_owned *flow, const struct ha
         __u16 requests = bpf_ntohs(h->option.requests);
         __s16 more = (__s16)(requests - flow->requests);
         __u32 heads = bpf_ntohl(h->option.detail);
+        __u64 now;
 
         if (more <= 0)
                 return;
+        now = clock_us();
+        if (flow->requests == flow->responses)
+                flow->turn_us = now;
         for (int i = 0; i < 32 && i < more; i++) {
                 __u16 number = requests - i;
                 __u64 bit = 1ULL << (number & 63);
@@ -41,7 +45,7 @@ static __always_inline void note_requests(struct sb_owned *flow, const struct ha
                 *word = heads >> i & 1 ? *word | bit : *word & ~bit;
         }
         flow->requests = requests;
-        flow->asked_us = now_us();
+        flow->asked_us = (__u32)now;
         load_requests(flow, more);
 }
 
@@ -50,6 +54,11 @@ static __always_inline void note_path(struct sb_owned *flow, const struct handof
 {
         flow->path = h->option.session.path;
         flow->path_request = bpf_ntohs(h->option.requests);
+}
+
+static __always_inline __u32 saturated_u32(__u64 value)
+{
+        return value < ~0U ? value : ~0U;
 }
 
 /* The response to request `number` ends before `end`. What finds no room is asked for again. */
@@ -63,7 +72,7 @@ static __always_inline void tell_size(struct sb_owned *flow, __u16 number, __u32
         if (record) {
                 __builtin_memset(record, 0, sizeof(*record));
                 sb_copy_v6(record->switch_address, flow->switch_address);
-                record->bytes = end - flow->began;
+                record->bytes = saturated_u32(fact_bytes(flow, end));
                 record->path = flow->path;
                 bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
         }
@@ -73,15 +82,20 @@ static __always_inline void tell_size(struct sb_owned *flow, __u16 number, __u32
 struct response_walk {
         struct framing_walk framing;
         struct sb_owned *flow;
+        const struct sb_flow *key;
         __u32 base;
         __u32 done;
 };
 
+/* The status is that of the response under way, if it had come so far. */
 static __always_inline void lose_track(struct sb_framing *framing, const struct sb_owned *flow)
 {
+        __u16 status = framing->status;
+
         if (framing->state == SB_FRAMING_LOST)
                 return;
         framing_begin(framing, SB_FRAMING_LOST);
+        framing->status = status;
         load_lose(flow);
         count(SB_NODE_LOST_TRACK);
 }
@@ -95,6 +109,7 @@ static long response_step(__u32 index, struct response_walk *walk)
         if (w->at >= w->end)
                 return 1;
         if (w->framing.state == SB_FRAMING_NONE) {
+                fact_begins(flow, walk->base + w->at);
                 /* Nobody has asked for it; or there are more requests than can be told apart. */
                 if (flow->requests == flow->responses ||
                     (__u16)(flow->requests - flow->responses) > SB_HEADS) {
@@ -103,10 +118,13 @@ static long response_step(__u32 index, struct response_walk *walk)
                 }
                 w->head = is_head(flow, number);
                 load_first_byte(flow);
-                flow->began = walk->base + w->at;
                 framing_begin(&w->framing, SB_FRAMING_HEAD);
         }
         framing_step(w);
+        if (w->head_end) {
+                flow->head_bytes = fact_bytes(flow, walk->base + w->head_end);
+                w->head_end = 0;
+        }
         if (w->followed == FOLLOWED_NOT) {
                 lose_track(&w->framing, flow);
                 return 1;
@@ -114,21 +132,26 @@ static long response_step(__u32 index, struct response_walk *walk)
         if (w->followed == FOLLOWED_NAME)
                 note_name(w, &flow->cookies.rewritten, walk->base, walk->done, SB_NODE_COOKIE_REWRITTEN);
         if (w->followed == FOLLOWED_ENDS) {
+                __u32 end = walk->base + w->at;
+
                 if (w->framing.flags & SB_FRAMING_HAS_CLOSE)
                         flow->keeps = 0;
+                flow->responses = number;
+                tell_size(flow, number, end);
+                tell_fact(flow, walk->key, number, w->framing.status, end);
                 framing_begin(&w->framing, SB_FRAMING_NONE);
                 w->followed = FOLLOWED_MORE;
-                flow->responses = number;
-                tell_size(flow, number, walk->base + w->at);
                 load_response();
                 count(SB_NODE_RESPONSES);
         }
         return w->at >= w->end;
 }
 
-/* What a packet's TCP header says. */
+/* What a packet's TCP header says, and where in the packet it is, and the data behind it. */
 struct tcp_numbers {
         __u32 seq;
+        __u32 tcp;
+        __u32 start;
         __u8 flags;
 };
 
@@ -162,12 +185,12 @@ static __always_inline int read_sender(struct __sk_buff *skb, const struct data_
  * packet for not sent, and tries again with what comes; otherwise for lost, and the next packet decides.
  */
 static __always_inline int keep_cut(struct sb_owned *flow, const struct data_place *data,
-                                    const struct sender *sender, int ends)
+                                    const struct sender *sender)
 {
         struct sb_changed *rewritten = &flow->cookies.rewritten;
         __u32 end = data->seq + data->len, at = end - flow->framing.matched;
 
-        if (ends) {
+        if (data->last) {
                 give_up_name(&flow->framing, rewritten);
                 return TCX_NEXT;
         }
@@ -199,18 +222,32 @@ static __always_inline int on_gap(struct __sk_buff *skb, struct sb_owned *flow, 
         return TCX_NEXT;
 }
 
+/* Where responses end is not known any more, but how much is sent. */
+static __always_inline void follow_blindly(struct sb_owned *flow, const struct data_place *data)
+{
+        __u32 end = data->seq + data->len;
+
+        if ((__s32)(end - flow->followed) <= 0)
+                return;
+        flow->followed = end;
+        fact_goes_on(flow);
+}
+
 /* Follows the new data of the packet; whether it is to leave. */
-__noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_persistence *p,
-                      const struct data_place *data, int ends)
+__noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
+                      const struct sb_persistence *p, const struct data_place *data)
 {
         struct response_walk walk = {};
         struct sender sender = {};
+        int verdict = TCX_NEXT;
         __s32 seen;
 
-        if (!flow || !data)
+        if (!flow || !key || !data)
                 return TCX_NEXT;
-        if (flow->framing.state == SB_FRAMING_LOST)
+        if (flow->framing.state == SB_FRAMING_LOST) {
+                follow_blindly(flow, data);
                 return TCX_NEXT;
+        }
         seen = flow->followed - data->seq;
         if (seen >= (__s32)data->len) {
                 if (p && is_undecided(&flow->framing, &flow->cookies.rewritten, data))
@@ -225,6 +262,7 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
                 __builtin_memcpy(walk.framing.name, p->name, sizeof(p->name));
         }
         walk.flow = flow;
+        walk.key = key;
         walk.base = data->seq - data->start;
         walk.done = sender.snd_una;
         walk.framing.ctx = skb;
@@ -236,27 +274,33 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
         flow->framing = walk.framing.framing;
         flow->followed = data->seq + data->len;
         if (p && is_cut(&flow->framing))
-                return keep_cut(flow, data, &sender, ends);
-        flow->cookies.rewritten.tries = 0;
-        return TCX_NEXT;
+                verdict = keep_cut(flow, data, &sender);
+        else
+                flow->cookies.rewritten.tries = 0;
+        if (flow->framing.state != SB_FRAMING_NONE)
+                fact_goes_on(flow);
+        return verdict;
 }
 
-/* A packet of the server whose TCP header is at `tcp`, and its data at `start`; what becomes of it. */
-__noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *flow, __u32 tcp, __u32 start,
+/* A packet of the server on the flow `key`; what becomes of it. */
+__noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
                                 const struct tcp_numbers *numbers)
 {
-        struct data_place data = {.tcp = tcp, .start = start};
+        struct data_place data = {};
         struct sb_persistence *p;
         int verdict;
 
-        if (!flow || !numbers || skb->len <= start)
+        if (!flow || !key || !numbers || skb->len <= numbers->start)
                 return TCX_NEXT;
+        data.tcp = numbers->tcp;
+        data.start = numbers->start;
         data.seq = numbers->seq;
-        data.len = skb->len - start;
+        data.len = skb->len - numbers->start;
+        data.last = !!(numbers->flags & (SB_TCP_FIN | SB_TCP_RST));
         p = persistence_of(&flow->cookies.session);
         if (p && p->mode != SB_SESSION_REWRITE)
                 p = NULL;
-        verdict = follow(skb, flow, p, &data, numbers->flags & (SB_TCP_FIN | SB_TCP_RST));
+        verdict = follow(skb, flow, key, p, &data);
         if (!p || verdict != TCX_NEXT)
                 return verdict;
         return write_codes(skb, &data, &flow->cookies.rewritten, code_of(p->code)) ? TCX_DROP : TCX_NEXT;

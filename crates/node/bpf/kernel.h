@@ -30,6 +30,7 @@ struct sock_common {
         struct in6_addr___kernel skc_v6_rcv_saddr;
         possible_net_t skc_net;
         __u32 skc_tw_rcv_nxt;
+        unsigned long skc_flags;
 };
 
 struct sock {
@@ -90,6 +91,9 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
 #define TCP_CLOSE       7
 #define TCP_CLOSE_WAIT  8
 #define TCP_LISTEN      10
+
+/* A bit of skc_flags, include/net/sock.h: the other side has sent its FIN. */
+#define SOCK_DONE 1
 
 #define AF_INET  2
 #define AF_INET6 10

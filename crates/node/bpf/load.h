@@ -13,10 +13,15 @@ static __always_inline struct sb_load *this_load(void)
         return bpf_map_lookup_elem(&load, &zero);
 }
 
+static __always_inline __u64 clock_us(void)
+{
+        return bpf_ktime_get_ns() / 1000;
+}
+
 /* Of a clock that wraps. */
 static __always_inline __u32 now_us(void)
 {
-        return (__u32)(bpf_ktime_get_ns() / 1000);
+        return (__u32)clock_us();
 }
 
 static __always_inline __u16 unanswered(const struct sb_owned *flow)

@@ -60,6 +60,12 @@ struct {
         __uint(max_entries, 1 << 16);
 } sized SEC(".maps");
 
+/* What became of responses: as many as can end in some time of the agent's, which looks at it now and then. */
+struct {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 1 << 22);
+} facts SEC(".maps");
+
 /* What this node says to the switch of the same machine, as the switch's own program would pass it on. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -26,6 +26,7 @@
 #include "kernel.h"
 #include "maps.h"
 #include "load.h"
+#include "facts.h"
 #include "queue.h"
 #include "decap.h"
 #include "second.h"
@@ -50,9 +51,14 @@
 #include "hidden.h"
 
 /* A switch wants to be told how this node is doing. */
-static __always_inline int on_hello(const struct handoff *h)
+static __noinline int on_hello(const struct handoff *h)
 {
-        struct sb_listening_switch heard = {.heard_ns = bpf_ktime_get_ns()};
+        struct sb_listening_switch heard = {
+            .heard_ns = bpf_ktime_get_ns(),
+            .epoch = bpf_ntohl(h->option.origin),
+            .number = bpf_ntohl(h->option.next),
+            .facts = !!(h->option.flags & SB_FLAG_FACTS),
+        };
 
         bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);
         return drop(SB_NODE_HELLO);
@@ -150,7 +156,7 @@ int switchback_egress(struct __sk_buff *skb)
         struct sb_owned *owned_flow;
         struct tcp_numbers numbers;
         struct tcphdr *tcp;
-        __u32 zero = 0, start, at;
+        __u32 zero = 0;
         int verdict;
 
         if ((void *)(eth + 1) > end || skb->mark == SB_MARK_SWITCH)
@@ -183,17 +189,17 @@ int switchback_egress(struct __sk_buff *skb)
         flow.client_port = tcp->dest;
         numbers.seq = bpf_ntohl(tcp->seq);
         numbers.flags = sb_tcp_flags(tcp);
-        at = (void *)tcp - data;
-        start = at + tcp->doff * 4;
+        numbers.tcp = (void *)tcp - data;
+        numbers.start = numbers.tcp + tcp->doff * 4;
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow)
                 return leave(skb, &flow);
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
-        if (keep_back(skb, owned_flow, tcp, skb->len - start))
+        if (keep_back(skb, owned_flow, tcp, skb->len - numbers.start))
                 return TCX_DROP;
         unhook(owned_flow, &flow);
-        verdict = follow_responses(skb, owned_flow, at, start, &numbers);
+        verdict = follow_responses(skb, owned_flow, &flow, &numbers);
         return verdict == TCX_NEXT ? leave(skb, &flow) : verdict;
 }
 
@@ -246,6 +252,10 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         report = bpf_ringbuf_reserve(&closed, sizeof(*report), 0);
         if (report) {
                 report->flow = flow;
+                report->end =
+                    sk->sk_err || sk->__sk_common.skc_flags >> SOCK_DONE & 1 ? SB_END_CLIENT : SB_END_SERVER;
+                __builtin_memset(report->reserved, 0, sizeof(report->reserved));
+                report->at_us = clock_us();
                 report->owned = *owned_flow;
                 bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
         }

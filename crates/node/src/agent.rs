@@ -1,25 +1,29 @@
 //! Start, loop, reload and end of the agent.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{OpenObject, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie};
-use switchback_wire::{SB_GENEVE_PORT, address_bytes, read_from, sb_closed, sb_node_settings, sb_sized};
+use switchback_wire::{
+    NodeCounter, SB_GENEVE_PORT, address_bytes, address_from, read_from, sb_closed, sb_node_settings,
+    sb_seen, sb_sized,
+};
 
 use crate::addresses::Loopback;
 use crate::closed;
+use crate::facts::{Listening, Outboxes};
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
-use crate::reports::Reporter;
+use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
 use crate::sized;
 use crate::status::NodeStatus;
@@ -28,6 +32,8 @@ use crate::{Options, ROLE, SwitchHere};
 /// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
 /// longer.
 const TICK: Duration = Duration::from_millis(50);
+/// How often, while there are more facts than can be on their way at once.
+const BUSY_TICK: Duration = Duration::from_millis(5);
 
 /// `switch` is that of the same machine, if there is one.
 pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
@@ -120,7 +126,9 @@ impl Agent<'_, '_> {
         switch: Option<&dyn SwitchHere>,
     ) -> Result<()> {
         let (ended, long) = (RefCell::new(Vec::<sb_closed>::new()), RefCell::new(Vec::<sb_sized>::new()));
-        let (closed, sized) = (self.programs.closed()?, self.programs.sized()?);
+        let outboxes = RefCell::new(Outboxes::new(epoch()));
+        let (closed, sized, facts) =
+            (self.programs.closed()?, self.programs.sized()?, self.programs.facts()?);
         let rings = {
             let mut builder = RingBufferBuilder::new();
             let collect = |record: &[u8]| {
@@ -133,7 +141,14 @@ impl Agent<'_, '_> {
                 0
             };
             builder.add(&sized, collect).doing(|| "read the map sized")?;
-            builder.build().doing(|| "read the maps closed and sized")?
+            let collect = |record: &[u8]| {
+                if let Some(seen) = read_from::<sb_seen>(record) {
+                    outboxes.borrow_mut().add(address_from(seen.switch_address), seen.fact);
+                }
+                0
+            };
+            builder.add(&facts, collect).doing(|| "read the map facts")?;
+            builder.build().doing(|| "read the maps closed, sized and facts")?
         };
         let Options { name, interface, .. } = self.options;
         let vips = match self.plan.vips.len() {
@@ -147,18 +162,21 @@ impl Agent<'_, '_> {
         loop {
             let waiting_for = [signals.as_fd(), control.as_fd(), self.reporter.as_fd(), self.checks.as_fd()];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            let tick = PollTimeout::try_from(TICK).expect("50 ms fit");
+            let tick = if outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
+            let tick = PollTimeout::try_from(tick).expect("some milliseconds fit");
             match poll(&mut waiting, tick) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
             }
-            rings.consume().doing(|| "read the maps closed and sized")?;
+            rings.consume().doing(|| "read the maps closed, sized and facts")?;
             let (key, address) = (&self.plan.sign, self.plan.address);
             let (ended, long) = (ended.take(), long.take());
+            ended.iter().for_each(|flow| outboxes.borrow_mut().add_ended(flow));
             let ended = ended.iter().filter_map(|flow| closed::packet(key, address, flow));
             let long = long.iter().filter_map(|response| sized::packet(key, address, response));
             let packets: Vec<_> = ended.chain(long).collect();
             self.sender.send(self.plan.address, &packets)?;
+            self.tell(&mut outboxes.borrow_mut())?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.report()?;
@@ -167,10 +185,11 @@ impl Agent<'_, '_> {
                 self.report()?;
             }
             control.accept_and_serve(|request| self.answer(request))?;
-            for signal in signals.arrived() {
-                if signal != Signal::SIGHUP {
-                    return Ok(());
-                }
+            let wishes = signals.arrived();
+            if wishes.end {
+                return Ok(());
+            }
+            if wishes.reload {
                 match self.reload() {
                     Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
                     Err(error) => eprintln!("not reloaded: {error}"),
@@ -186,6 +205,23 @@ impl Agent<'_, '_> {
             Request::Drain { node, on } => self.drain(&node, on).map(|lines| Response::Done { lines }),
         };
         answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
+    }
+
+    /// Tells the switches what became of their requests.
+    fn tell(&self, outboxes: &mut Outboxes) -> Result<()> {
+        if outboxes.is_empty() {
+            return Ok(());
+        }
+        let switches: HashMap<IpAddr, Listening> = listening(&self.programs)?
+            .into_iter()
+            .map(|(address, said)| {
+                (address, Listening { facts: said.facts != 0, epoch: said.epoch, number: said.number })
+            })
+            .collect();
+        let lost = self.programs.counter(NodeCounter::FactLost)? as u32;
+        let from = (&self.plan.sign, self.plan.address);
+        let packets = outboxes.packets(Instant::now(), from, lost, |switch| switches.get(&switch).copied());
+        self.sender.send(self.plan.address, &packets)
     }
 
     /// Tells the switches how the listeners are doing, as far as that is known.
@@ -310,6 +346,12 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         hidden: plan.hidden.into(),
         reserved: 0,
     })
+}
+
+/// A number that tells this agent's facts from those of others, before and after it.
+fn epoch() -> u32 {
+    use std::hash::BuildHasher;
+    std::hash::RandomState::new().hash_one(std::process::id()) as u32
 }
 
 /// Keeps the handoff port from others and the kernel from refusing what arrives there. Nothing is read from

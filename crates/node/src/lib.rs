@@ -11,6 +11,7 @@ mod addresses;
 mod agent;
 mod clients;
 mod closed;
+mod facts;
 mod health;
 mod listeners;
 mod load;

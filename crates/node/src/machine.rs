@@ -1,15 +1,7 @@
-//! What the whole machine says of itself: its clock and its CPUs.
+//! What the whole machine says of its CPUs.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-
-use nix::time::{ClockId, clock_gettime};
-
-/// The clock of `bpf_ktime_get_ns()`.
-pub(crate) fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
-    Duration::from(now).as_nanos() as u64
-}
 
 /// Over how long the share of CPU time is measured at least. The kernel counts in steps of 10 ms or less.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -76,6 +68,5 @@ mod tests {
     #[test]
     fn this_machine_has_both() {
         assert!(ticks(&std::fs::read_to_string("/proc/stat").unwrap()).unwrap().all > 0);
-        assert!(monotonic_ns() > 0);
     }
 }

@@ -189,33 +189,36 @@ impl<'obj> Programs<'obj> {
         Ok(walked)
     }
 
-    /// The switches that have said that they want reports, and when: nanoseconds of CLOCK_MONOTONIC.
-    pub(crate) fn switches(&self) -> Result<Vec<(IpAddr, u64)>> {
+    /// The ring of what became of responses.
+    pub(crate) fn facts(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.facts).doing(|| "open the map facts")
+    }
+
+    /// The switches that have said that they want reports, and what they have said last.
+    pub(crate) fn switches(&self) -> Result<Vec<(IpAddr, sb_listening_switch)>> {
         let map = &self.skeleton.maps.switches;
         let read = |key: Vec<u8>| {
             // One may give way to another meanwhile.
             let value = map.lookup(&key, MapFlags::ANY).doing(|| "read the map switches")?;
             let heard = value.and_then(|value| read_from::<sb_listening_switch>(&value));
             let address = <[u8; 16]>::try_from(key).ok().map(address_from);
-            Ok(address.zip(heard.map(|heard| heard.heard_ns)))
+            Ok(address.zip(heard))
         };
         map.keys().filter_map(|key| read(key).transpose()).collect()
     }
 
     /// All counters by name, summed over the CPUs.
     pub(crate) fn counters(&self) -> Result<BTreeMap<&'static str, u64>> {
-        let map = &self.skeleton.maps.counters;
-        let read = |counter: NodeCounter| {
-            let per_cpu = map.lookup_percpu(&(counter as u32).to_ne_bytes(), MapFlags::ANY);
-            let values = per_cpu.doing(|| "read the map counters")?.unwrap_or_default();
-            let sum = values
-                .iter()
-                .filter_map(|value| value.as_slice().try_into().ok())
-                .map(u64::from_ne_bytes)
-                .sum();
-            Ok((counter.name(), sum))
-        };
+        let read = |counter: NodeCounter| Ok((counter.name(), self.counter(counter)?));
         NodeCounter::ALL.into_iter().map(read).collect()
+    }
+
+    /// One of them.
+    pub(crate) fn counter(&self, counter: NodeCounter) -> Result<u64> {
+        let map = &self.skeleton.maps.counters;
+        let per_cpu = map.lookup_percpu(&(counter as u32).to_ne_bytes(), MapFlags::ANY);
+        let values = per_cpu.doing(|| "read the map counters")?.unwrap_or_default();
+        Ok(values.iter().filter_map(|value| value.as_slice().try_into().ok()).map(u64::from_ne_bytes).sum())
     }
 }
 

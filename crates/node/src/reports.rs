@@ -8,14 +8,14 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
-use switchback_runtime::{Doing, Result};
+use switchback_runtime::{Doing, Result, monotonic_ns};
 use switchback_wire::report::{Report, pool_id};
-use switchback_wire::sb_reason;
+use switchback_wire::{sb_listening_switch, sb_reason};
 
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
 use crate::load::Load;
-use crate::machine::{Cpu, monotonic_ns};
+use crate::machine::Cpu;
 use crate::plan::{Plan, PoolListener};
 use crate::programs::Programs;
 use crate::sender::Sender;
@@ -57,6 +57,14 @@ impl State {
             State::Unhealthy => "unhealthy",
         }
     }
+}
+
+/// The switches that have said something lately.
+pub(crate) fn listening(programs: &Programs<'_>) -> Result<Vec<(IpAddr, sb_listening_switch)>> {
+    let oldest = monotonic_ns().saturating_sub(HEARD_FOR.as_nanos() as u64);
+    let mut switches = programs.switches()?;
+    switches.retain(|(_, switch)| switch.heard_ns >= oldest);
+    Ok(switches)
 }
 
 /// Measures and reports, with a timer for when to.
@@ -114,9 +122,7 @@ impl Reporter {
         }
         self.load.end_period(programs.load_sums()?);
         self.cpu_share = self.cpu.share(now);
-        let oldest = monotonic_ns().saturating_sub(HEARD_FOR.as_nanos() as u64);
-        let heard = programs.switches()?.into_iter().filter(|(_, heard_ns)| *heard_ns >= oldest);
-        self.switches = heard.map(|(switch, _)| switch).collect();
+        self.switches = listening(programs)?.into_iter().map(|(switch, _)| switch).collect();
         self.switches.sort_unstable();
         Ok(())
     }

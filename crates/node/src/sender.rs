@@ -6,12 +6,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType, SockaddrStorage, sendmmsg,
-    socket,
+    setsockopt, socket, sockopt,
 };
 use switchback_runtime::{Doing, Error, Result};
 
 /// Packets in one system call.
 const BATCH: usize = 64;
+/// Room for what is sent at once, in bytes, whatever `net.core.wmem_max` says.
+const SEND_BUFFER: usize = 4 << 20;
 
 /// Sends whole IP packets.
 pub(crate) struct Sender {
@@ -49,5 +51,7 @@ impl Sender {
 /// A socket to which whole IP packets are written: what IPPROTO_RAW means in raw(7).
 fn raw_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    socket(family, SockType::Raw, flags, SockProtocol::Raw)
+    let socket = socket(family, SockType::Raw, flags, SockProtocol::Raw)?;
+    setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER)?;
+    Ok(socket)
 }

@@ -22,14 +22,22 @@ mod signals;
 pub use checks::{Check, Finding, check_node, check_switch};
 pub use error::{Doing, Error, Result};
 pub use facts::Facts;
-pub use signals::Signals;
+pub use signals::{Signals, Wishes};
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::time::{ClockId, clock_gettime};
+
+/// The clock of `bpf_ktime_get_ns()`.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
+    Duration::from(now).as_nanos() as u64
+}
 
 /// The inode of the calling thread's network namespace: what tells instances on one machine apart.
 pub fn netns_inode() -> Result<u64> {

@@ -9,9 +9,9 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::error::{Doing, Result};
 
-const OURS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+const OURS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1];
 
-/// SIGTERM, SIGINT and SIGHUP, which end the process no longer by themselves.
+/// SIGTERM, SIGINT, SIGHUP and SIGUSR1, which end the process no longer by themselves.
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
 }
@@ -27,10 +27,29 @@ impl Signals {
         Ok(Signals { delivery })
     }
 
-    /// Those that have arrived since the last call, each once.
-    pub fn arrived(&mut self) -> Vec<Signal> {
-        self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()).collect()
+    /// What the signals mean that have arrived since the last call.
+    pub fn arrived(&mut self) -> Wishes {
+        let mut wishes = Wishes::default();
+        for signal in self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()) {
+            match signal {
+                Signal::SIGHUP => wishes.reload = true,
+                Signal::SIGUSR1 => wishes.reopen = true,
+                _ => wishes.end = true,
+            }
+        }
+        wishes
     }
+}
+
+/// What a daemon is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// SIGHUP: read the configuration again.
+    pub reload: bool,
+    /// SIGUSR1: open log files again, because they have been moved away.
+    pub reopen: bool,
+    /// SIGTERM and SIGINT.
+    pub end: bool,
 }
 
 /// Readable when [`Signals::arrived`] has something to tell.
@@ -53,7 +72,7 @@ mod tests {
         for signals in &mut all {
             let mut waiting = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             assert_eq!(poll(&mut waiting, PollTimeout::from(5000u16)), Ok(1));
-            assert_eq!(signals.arrived(), [Signal::SIGHUP]);
+            assert_eq!(signals.arrived(), Wishes { reload: true, ..Wishes::default() });
             let mut waiting = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             assert_eq!(poll(&mut waiting, PollTimeout::ZERO), Ok(0), "nothing is left of it");
         }

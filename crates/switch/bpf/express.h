@@ -28,8 +28,9 @@ struct {
         __type(value, __u64);
 } express_by_service SEC(".maps");
 
-/* A power of two that holds the longest head. */
+/* Behind what is said of it if the access log is to know: `bytes` is a power of two that holds the longest head. */
 struct head_copy {
+        struct sb_express_request request;
         __u8 bytes[1024];
 };
 
@@ -115,6 +116,44 @@ static __noinline enum express is_express(struct xdp_md *ctx, const struct packe
         if (!(members[word] >> (node & 63) & 1))
                 return EXPRESS_NOT;
         return head->bytes[0] == 'H' ? EXPRESS_HEAD : EXPRESS_GET;
+}
+
+/* SB_OBSERVE_*; user space sets it. */
+__u32 observe;
+
+/* A ring for each CPU, as `rings`; nobody is woken. User space fills the outer array while it wants to know. */
+struct observed_ring {
+        __uint(type, BPF_MAP_TYPE_RINGBUF);
+        __uint(max_entries, 1 << 20);
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __array(values, struct observed_ring);
+} observed_rings SEC(".maps");
+
+/* Tells user space of the request whose head is_express() has just read, and which the entry counts already. */
+static __noinline void tell_request(const struct packet *p, const struct sb_flow_entry *entry)
+{
+        __u32 zero = 0, cpu = bpf_get_smp_processor_id(), len = p->payload;
+        struct head_copy *head = bpf_map_lookup_elem(&head_copies, &zero);
+        void *ring = bpf_map_lookup_elem(&observed_rings, &cpu);
+        struct sb_express_request *request;
+
+        if (!head || !ring || len > SB_EXPRESS_HEAD_MAX)
+                return;
+        request = &head->request;
+        request->flow = p->flow;
+        request->origin = entry->origin;
+        request->begins = p->seq;
+        request->node = entry->node;
+        request->number = entry->requests;
+        request->len = len;
+        request->at_ns = bpf_ktime_get_ns();
+        if (bpf_ringbuf_output(ring, head, sizeof(*request) + len, BPF_RB_NO_WAKEUP))
+                count(SB_SWITCH_UNOBSERVED);
 }
 
 #endif

@@ -118,6 +118,8 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         count(SB_SWITCH_EXPRESS);
         sb_add_one(&express_by_node, entry->node);
         sb_add_one(&express_by_service, vip->service);
+        if (observe != SB_OBSERVE_NOTHING)
+                tell_request(p, entry);
         return BEYOND_FORWARD;
 }
 

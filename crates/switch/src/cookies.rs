@@ -11,7 +11,8 @@ use switchback_wire::{sb_key, sb_switch_settings};
 /// A new cluster key makes cookies from the next epoch on, so that the cookies of this one stay valid.
 pub struct Keys {
     sign: ClusterKey,
-    accept: Option<ClusterKey>,
+    /// What signs handoff packets, and what else may have signed those of nodes.
+    handoff: (sb_key, Option<sb_key>),
     epoch: u64,
     slots: [sb_key; 2],
 }
@@ -20,8 +21,8 @@ impl Keys {
     /// `now` is the time since 1970.
     pub fn new(keys: &[ClusterKey], now: Duration) -> Self {
         let epoch = cookie_epoch(now);
-        let mut made =
-            Keys { sign: keys[0].clone(), accept: keys.get(1).cloned(), epoch, slots: Default::default() };
+        let sign = keys[0].clone();
+        let mut made = Keys { sign, handoff: handoff_keys(keys), epoch, slots: Default::default() };
         made.fill(epoch.wrapping_sub(1));
         made.fill(epoch);
         made
@@ -30,7 +31,7 @@ impl Keys {
     /// Takes the keys of a changed configuration.
     pub fn replace(&mut self, keys: &[ClusterKey]) {
         self.sign = keys[0].clone();
-        self.accept = keys.get(1).cloned();
+        self.handoff = handoff_keys(keys);
     }
 
     /// True when the epoch has changed, and with it the settings.
@@ -49,7 +50,13 @@ impl Keys {
 
     /// What signs handoff packets.
     pub fn sign(&self) -> sb_key {
-        handoff_key(self.sign.as_bytes())
+        self.handoff.0
+    }
+
+    /// What may have signed those of nodes.
+    pub fn accepted(&self) -> [sb_key; 2] {
+        let (sign, accept) = self.handoff;
+        [sign, accept.unwrap_or(sign)]
     }
 
     /// For the program.
@@ -57,7 +64,7 @@ impl Keys {
         sb_switch_settings {
             cookie_keys: self.slots,
             sign: self.sign(),
-            accept: self.accept.as_ref().map(|key| handoff_key(key.as_bytes())).unwrap_or_default(),
+            accept: self.handoff.1.unwrap_or_default(),
             cookie_slot: (self.epoch & 1) as u32,
             is_node: 0,
         }
@@ -66,6 +73,12 @@ impl Keys {
     fn fill(&mut self, epoch: u64) {
         self.slots[(epoch & 1) as usize] = cookie_key(self.sign.as_bytes(), epoch);
     }
+}
+
+/// Of the first cluster key, and of the second one, if there is one.
+fn handoff_keys(keys: &[ClusterKey]) -> (sb_key, Option<sb_key>) {
+    let key = |key: &ClusterKey| handoff_key(key.as_bytes());
+    (key(&keys[0]), keys.get(1).map(key))
 }
 
 #[cfg(test)]

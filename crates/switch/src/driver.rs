@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use jiff::Timestamp;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
 use switchback_config::{Cluster, Node};
 use switchback_runtime::netlink::Socket;
-use switchback_runtime::{Doing, Error, Result, interface};
+use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
+use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
 use crate::announce::Announcer;
@@ -19,6 +22,7 @@ use crate::cookies::Keys;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
+use crate::observe::{Clock, Names, Observer, Told};
 use crate::plan::{NodeId, Plan, Whereabouts};
 use crate::program::Program;
 use crate::sender::Sender;
@@ -66,6 +70,8 @@ pub struct Driver<'a> {
     looked: Duration,
     /// As the program knows them, by id.
     known: HashMap<NodeId, sb_node>,
+    /// Who wants to know what becomes of requests.
+    observer: Option<Observer>,
 }
 
 impl<'a> Driver<'a> {
@@ -107,6 +113,7 @@ impl<'a> Driver<'a> {
             sweep: None,
             looked: Duration::ZERO,
             known: HashMap::new(),
+            observer: None,
             cluster,
         })
     }
@@ -127,9 +134,41 @@ impl<'a> Driver<'a> {
             self.announcers.push(announcer.doing(|| format!("open a packet socket on {}", attached.name))?);
         }
         self.set_vips(program)?;
+        self.set_observer(program)?;
         self.dispatcher.ask_for_reports();
         self.flush();
         Ok(self)
+    }
+
+    /// Has requests observed if the configuration wants that.
+    fn set_observer(&mut self, program: &Program) -> Result<()> {
+        let log = self.cluster.access_log.clone();
+        if log.is_none() && self.cluster.admin.is_none() {
+            self.dispatcher.set_observes(false);
+            program.stop_observing();
+            self.observer = None;
+            return Ok(());
+        }
+        let limits = self.dispatcher.plan().http_limits();
+        let names = Arc::new(Names::new(&self.cluster, self.ids.all(), limits));
+        if let Some(observer) = &self.observer {
+            observer.tell(Told::Names(names));
+            observer.tell(Told::Log(log));
+            return Ok(());
+        }
+        let clock = Clock {
+            started: self.started,
+            monotonic_ns: monotonic_ns().saturating_sub(self.started.elapsed().as_nanos() as u64),
+            wall: Timestamp::now() - self.started.elapsed(),
+        };
+        self.observer = Some(Observer::start(clock, names, log, program.observe()?)?);
+        self.dispatcher.set_observes(true);
+        Ok(())
+    }
+
+    /// The access log has been moved away.
+    pub fn reopen_log(&self) {
+        self.observer.iter().for_each(|observer| observer.tell(Told::Reopen));
     }
 
     fn settings(&self) -> sb_switch_settings {
@@ -149,12 +188,28 @@ impl<'a> Driver<'a> {
         let Some(record) = read_from::<sb_record>(data) else { return };
         let packet = &data[size_of::<sb_record>()..];
         let len = (record.len as usize).min(packet.len());
+        if record.option.op == sb_op::SB_OP_FACTS as u8
+            && record.kind == sb_record_kind::SB_RECORD_HANDOFF as u32
+        {
+            self.on_facts(&record, &packet[..len]);
+            return;
+        }
         let program = self.program();
         let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
         self.dispatcher.on_record(at, &record, &packet[..len]);
         self.batch += 1;
         if self.batch >= FLUSH_AT {
             self.flush();
+        }
+    }
+
+    /// What a node tells of responses.
+    fn on_facts(&mut self, record: &sb_record, packet: &[u8]) {
+        let keys = self.keys.accepted();
+        let Some(view) = TcpView::parse(packet).filter(|_| self.observer.is_some()) else { return };
+        let Some(node) = self.dispatcher.plan().node_at(address_from(record.node)) else { return };
+        if let Some((numbered, facts)) = facts::read(&packet[view.data..view.end], &keys) {
+            self.dispatcher.on_facts(node, numbered, &facts);
         }
     }
 
@@ -226,6 +281,9 @@ impl<'a> Driver<'a> {
             eprintln!("switchback: {error}");
         }
         self.sender.send(output.packets());
+        if let Some(observer) = self.observer.as_ref().filter(|_| !output.observed.is_empty()) {
+            observer.tell(Told::Seen(std::mem::take(&mut output.observed)));
+        }
         output.clear();
     }
 
@@ -388,6 +446,7 @@ impl<'a> Driver<'a> {
         program.set_settings(&self.settings())?;
         self.resolve(program)?;
         self.set_vips(program)?;
+        self.set_observer(program)?;
         self.dispatcher.ask_for_reports();
         self.take_back(program);
         self.flush();
@@ -422,7 +481,7 @@ impl<'a> Driver<'a> {
             nodes: self.cluster.nodes.iter().map(|node| self.node_status(node)).collect(),
             dispatch: self.dispatch_status(),
             counters: counters.map(|counter| (counter.name().into(), program.counter(*counter))).collect(),
-            responses: None,
+            responses: self.observer.as_ref().map(Observer::totals),
         }
     }
 

@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::signal::Signal;
 use switchback_config::Cluster;
 use switchback_runtime::control::{Answer, ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
@@ -147,11 +146,14 @@ fn start_and_serve(
     loop {
         let events = sleep(&epoll, &rings, program, &driver)?;
         if events.contains(&SIGNALS) {
-            let arrived = signals.arrived();
-            if arrived.iter().any(|signal| *signal != Signal::SIGHUP) {
+            let wishes = signals.arrived();
+            if wishes.end {
                 return settle(&driver, &rings, program, &epoll);
             }
-            if !arrived.is_empty() {
+            if wishes.reopen {
+                driver.borrow().reopen_log();
+            }
+            if wishes.reload {
                 report(reload_from(options, &mut driver.borrow_mut()));
             }
         }

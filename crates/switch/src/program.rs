@@ -29,6 +29,8 @@ use skeleton::{SwitchSkel, SwitchSkelBuilder};
 
 /// Bytes of one CPU's ring; a power of two.
 const RING_LEN: u32 = 4 << 20;
+/// Likewise, of those for the observer.
+const OBSERVED_LEN: u32 = 1 << 20;
 /// Entries of the flow map that one system call reads.
 const FLOWS_BATCH: u32 = 4096;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
@@ -100,11 +102,13 @@ impl Program {
                 map.set_pin_path(&path).doing(|| format!("set {} as pin of map {name}", path.display()))?;
             }
         }
+        open.maps.observed_rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
         let mut skel = open
             .load()
             .doing(|| "load the XDP program `switchback`")
             .map_err(|error| error.remedy("`switchback doctor` tells what this machine lacks"))?;
-        let rings = (0..cpus).map(|cpu| new_ring(&skel, cpu as u32)).collect::<Result<_>>()?;
+        let new = |cpu| new_ring(&skel.maps.rings, cpu as u32, RING_LEN);
+        let rings = (0..cpus).map(new).collect::<Result<_>>()?;
         let memory = skel.maps.bss_data.take().expect("the program has tables in its .bss");
         Ok(Program {
             skel,
@@ -273,6 +277,26 @@ impl Program {
         unsafe { std::ptr::read_volatile(&raw const memory.l7_awake) != 0 }
     }
 
+    /// Has the program tell of the requests that it forwards by itself: in these rings, which nobody is woken for.
+    pub fn observe(&self) -> Result<Vec<MapHandle>> {
+        let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
+        let new = |cpu| new_ring(&self.skel.maps.observed_rings, cpu as u32, OBSERVED_LEN);
+        let rings = (0..cpus).map(new).collect::<Result<_>>()?;
+        self.set_observe(SB_OBSERVE_REQUESTS);
+        Ok(rings)
+    }
+
+    /// Ends that.
+    pub fn stop_observing(&self) {
+        self.set_observe(SB_OBSERVE_NOTHING);
+    }
+
+    fn set_observe(&self, what: u32) {
+        let memory = &mut **self.memory.borrow_mut();
+        // SAFETY: the reference is valid, and the program reads the word at any time.
+        unsafe { std::ptr::write_volatile(&raw mut memory.observe, what) };
+    }
+
     /// A counter, summed over the CPUs.
     pub fn counter(&self, counter: SwitchCounter) -> u64 {
         sum(&self.skel.maps.counters, counter as u32)
@@ -321,15 +345,15 @@ fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) 
     std::fs::remove_file(path).doing(|| format!("remove the outdated {}", path.display()))
 }
 
-fn new_ring(skel: &SwitchSkel<'static>, cpu: u32) -> Result<MapHandle> {
+/// A ring of so many bytes for a CPU, in its place in `map`.
+fn new_ring(map: &impl MapCore, cpu: u32, len: u32) -> Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    let ring = MapHandle::create(MapType::RingBuf, Some("ring"), 0, 0, RING_LEN, &options)
+    let ring = MapHandle::create(MapType::RingBuf, Some("ring"), 0, 0, len, &options)
         .doing(|| format!("make the ring of CPU {cpu}"))?;
     let fd = ring.as_fd().as_raw_fd() as u32;
-    let map = &skel.maps.rings;
     map.update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
         .doing(|| format!("set the ring of CPU {cpu}"))?;
     Ok(ring)

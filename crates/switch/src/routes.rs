@@ -64,28 +64,33 @@ impl Routes {
 
     /// The first route that takes the request.
     pub fn find(&self, head: &Head<'_>) -> Option<&Route> {
+        self.place(head).map(|index| &self.routes[index])
+    }
+
+    /// Its index.
+    pub fn place(&self, head: &Head<'_>) -> Option<usize> {
         let mut first = self.any.first(&self.routes, head, None);
         if let Some(host) = head.host
             && !(self.exact.is_empty() && self.suffixes.is_empty())
         {
             let host = host.strip_suffix('.').unwrap_or(host);
             let mut lower = [0; HOST_MAX];
-            let Some(lower) = lower.get_mut(..host.len()) else { return self.find_slowly(head) };
+            let Some(lower) = lower.get_mut(..host.len()) else { return self.place_slowly(head) };
             lower.copy_from_slice(host.as_bytes());
             lower.make_ascii_lowercase();
             // Only ASCII has been changed.
-            let Ok(host) = std::str::from_utf8(lower) else { return self.find_slowly(head) };
+            let Ok(host) = std::str::from_utf8(lower) else { return self.place_slowly(head) };
             let ends = host.char_indices().skip(1).filter(|(_, c)| *c == '.').map(|(at, _)| &host[at..]);
             let ends = ends.filter_map(|end| self.suffixes.get(end));
             for prefixes in self.exact.get(host).into_iter().chain(ends) {
                 first = prefixes.first(&self.routes, head, first);
             }
         }
-        first.map(|index| &self.routes[index])
+        first
     }
 
-    fn find_slowly(&self, head: &Head<'_>) -> Option<&Route> {
-        self.routes.iter().find(|route| failed(route, head).is_none())
+    fn place_slowly(&self, head: &Head<'_>) -> Option<usize> {
+        self.routes.iter().position(|route| failed(route, head).is_none())
     }
 }
 

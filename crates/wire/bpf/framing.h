@@ -55,7 +55,8 @@ struct framing_walk {
         __u32 end;
         __u32 block; /* what of the packet is in framing_blocks; at first 0 to 0 */
         __u32 block_end;
-        __u32 table;
+        __u32 head_end; /* where the latest head has ended; 0: none has */
+        __u8 table;
         __u8 head;     /* a response to HEAD */
         __u8 followed; /* enum followed; the walk goes on when it is FOLLOWED_MORE again */
         __u8 name_len;
@@ -312,6 +313,8 @@ __noinline int framing_read(FRAMING_CONTEXT *ctx, struct framing_walk_numbers *n
                 if (cell > 0xff) {
                         int followed = framing_act(w, cell, byte);
 
+                        if (cell >> 8 == SB_FRAMING_HEAD_ENDS)
+                                w->head_end = w->block + at;
                         cell = framing->state;
                         if (followed != FOLLOWED_MORE || (cell & SB_FRAMING_SKIP)) {
                                 w->at = w->block + at;

@@ -42,6 +42,7 @@ enum sb_op {
         SB_OP_CONFIRMED = 22, /* `next` is up to where the node has all data */
         SB_OP_REPORT = 23,    /* how a listener of the node is doing; see struct sb_option */
         SB_OP_SIZED = 24, /* `detail` is how many bytes the response to a request for `session.path` had */
+        SB_OP_FACTS = 28, /* what became of responses; see struct sb_facts */
         /* Node to client, under the client's own key. */
         SB_OP_HEARD = 25,    /* a DIRECT that asked has arrived */
         SB_OP_GONE = 26,     /* a DIRECT has arrived, but the flow is not here */
@@ -97,6 +98,8 @@ enum sb_reason {
 #define SB_FLAG_AGAIN 0x80
 /* DIRECT: the client wants to know whether it arrives. */
 #define SB_FLAG_ASK 0x10
+/* HELLO: the switch wants FACTS, too. */
+#define SB_FLAG_FACTS 0x10
 
 /*
  * A session, as far as switches and nodes speak of it: which pool's it is, and which of the pool's nodes has it. Both are
@@ -172,6 +175,46 @@ struct sb_second {
         __u8 length;
         __u8 node[16];
         __u8 tag[8];
+};
+
+/*
+ * A FACTS packet belongs to no flow; its inner packet has data: this header and, behind it, as many struct sb_fact as
+ * there is room for. In the option, `origin` is a number that each agent draws when it begins, `next` the number of the
+ * packet from 1 on. An agent sends a packet again until a HELLO with the same `origin` says in `next` that it has come, with
+ * all before it.
+ */
+struct sb_facts {
+        __u8 tag
+            [8]; /* SipHash-2-4 of "facts" and everything behind it, little endian: the option's covers no data */
+        __be32 epoch; /* `origin` and `next` of the option */
+        __be32 number;
+        __be32 lost; /* facts that the node has had no room for since its programs were loaded */
+        __be32 reserved;
+};
+
+/* How a response came to its end. */
+enum sb_end {
+        SB_END_COMPLETE = 1, /* the server has sent all of it */
+        SB_END_CLIENT = 2,   /* the client closed the connection, or was not there any more */
+        SB_END_SERVER = 3,   /* the server did */
+        SB_END_UNKNOWN = 4,  /* the connection went on in a way that cannot be followed */
+};
+
+/* What a node's egress program has seen of one response. */
+struct sb_fact {
+        __u8 client[16]; /* the flow's fields, as in struct sb_flow */
+        __u8 vip[16];
+        __be16 client_port;
+        __be16 vip_port;
+        __be32 origin;
+        __be16 request; /* its number, as in sb_option.requests */
+        __be16 status;  /* 0: there was none */
+        __u8 end;       /* enum sb_end */
+        __u8 reserved[3];
+        __be32 head_bytes;    /* those in front of the body, interim responses included */
+        __be32 first_byte_us; /* from the time when it was the request's turn; 2^32 - 1: no byte came */
+        __be64 duration_us;   /* likewise, to the last byte that the node has seen */
+        __be64 bytes;         /* that the server sent */
 };
 
 /* A flow is one client connection. */
@@ -405,6 +448,22 @@ enum sb_record_kind {
 #define SB_EXPRESS_ACCEPT        0x4000
 #define SB_EXPRESS_NO_POOL       0xffff
 
+/* What the program tells of requests that it forwards by itself, for the access log and the metrics. */
+#define SB_OBSERVE_NOTHING  0
+#define SB_OBSERVE_REQUESTS 1
+
+/* One of these requests, in a ring of its own; its head comes behind. */
+struct sb_express_request {
+        struct sb_flow flow;
+        __u32 origin;
+        __u32 begins; /* sequence number of its first byte */
+        __u32 node;   /* index into `nodes` */
+        __u16 number; /* among those that the node was given, as in sb_option.requests */
+        __u16 len;    /* of the head */
+        __u32 reserved;
+        __u64 at_ns; /* of CLOCK_MONOTONIC */
+};
+
 /* Packet bytes a record can carry; longer packets are dropped and counted. */
 #define SB_RECORD_SMALL 448
 #define SB_RECORD_LARGE 1984
@@ -455,6 +514,10 @@ struct sb_load {
 /* A switch that wants reports; its address is the key. */
 struct sb_listening_switch {
         __u64 heard_ns; /* bpf_ktime_get_ns() of its last HELLO */
+        __u32 epoch;    /* SB_FLAG_FACTS: all FACTS of this agent up to this number have come */
+        __u32 number;
+        __u32 facts; /* it wants them */
+        __u32 reserved;
 };
 
 /*
@@ -547,9 +610,13 @@ struct sb_owned {
         __u8 keeps;     /* the connection goes on after it, as far as client and server have said */
         __u8 hooked;    /* enum sb_hook */
         __u8 reserved;
-        __be16 path;        /* of the last request: sb_session.path */
-        __u16 path_request; /* the number of that request */
-        __u32 began;        /* sequence number of the response's first byte */
+        __be16 path;         /* of the last request: sb_session.path */
+        __u16 path_request;  /* the number of that request */
+        __u32 began;         /* sequence number up to which the response's bytes are in `sent` */
+        __u64 sent;          /* bytes of the response */
+        __u64 turn_us;       /* when it was its request's turn, of a clock that does not wrap */
+        __u32 first_byte_us; /* after that */
+        __u32 head_bytes;    /* 0: its head is not over */
         struct sb_cookies cookies;
 };
 
@@ -583,10 +650,18 @@ struct sb_network {
         __u8 address[16];
 };
 
+/* A fact, from the node's program to its agent, and whom it is for. */
+struct sb_seen {
+        __u8 switch_address[16];
+        struct sb_fact fact;
+};
+
 /* One flow whose socket is gone, from the node's program to its agent. */
 struct sb_closed {
         struct sb_flow flow;
-        __u32 reserved;
+        __u8 end; /* enum sb_end, of responses that were not complete */
+        __u8 reserved[3];
+        __u64 at_us; /* when, of the clock of sb_owned.turn_us */
         struct sb_owned owned;
 };
 
@@ -666,7 +741,8 @@ struct sb_direct_node {
         X(DROP_HELD, "dropped: packets without data of a flow that has no node yet")                         \
         X(DROP_NO_NODE, "dropped: the flow's node is not in the configuration")                              \
         X(DROP_TOO_LONG, "dropped: longer than the L7 thread accepts")                                       \
-        X(DROP_RING_FULL, "dropped: the L7 thread does not keep up")
+        X(DROP_RING_FULL, "dropped: the L7 thread does not keep up")                                         \
+        X(UNOBSERVED, "requests forwarded by the automaton that the access log does not know")
 
 #define SB_NODE_COUNTERS(X)                                                                                  \
         X(ADOPTED, "flows adopted")                                                                          \
@@ -689,6 +765,8 @@ struct sb_direct_node {
         X(ABORTED, "flows released before their request was complete")                                       \
         X(RESPONSES, "responses followed to their end")                                                      \
         X(LOST_TRACK, "responses whose end cannot be told")                                                  \
+        X(FACT, "facts of responses that a switch wants to know")                                            \
+        X(FACT_LOST, "facts for which there was no room")                                                    \
         X(ICMP, "path MTU messages given to the kernel")                                                     \
         X(ARP_IGNORED, "ARP requests for a VIP left to the switch")                                          \
         X(ARP_ANNOUNCE, "ARP packets of ours kept from announcing a VIP")                                    \

@@ -17,6 +17,7 @@ pub const SB_FLAG_AHEAD: u32 = 32;
 pub const SB_FLAG_LAST: u32 = 32;
 pub const SB_FLAG_AGAIN: u32 = 128;
 pub const SB_FLAG_ASK: u32 = 16;
+pub const SB_FLAG_FACTS: u32 = 16;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_SECOND_TYPE: u32 = 2;
@@ -54,6 +55,8 @@ pub const SB_EXPRESS_END_OF_TARGET: u32 = 4096;
 pub const SB_EXPRESS_END_OF_HOST: u32 = 8192;
 pub const SB_EXPRESS_ACCEPT: u32 = 16384;
 pub const SB_EXPRESS_NO_POOL: u32 = 65535;
+pub const SB_OBSERVE_NOTHING: u32 = 0;
+pub const SB_OBSERVE_REQUESTS: u32 = 1;
 pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
 pub const SB_VIP_HELD: u32 = 1;
@@ -73,6 +76,7 @@ pub type __s64 = ::std::os::raw::c_longlong;
 pub type __u64 = ::std::os::raw::c_ulonglong;
 pub type __be16 = __u16;
 pub type __be32 = __u32;
+pub type __be64 = __u64;
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum sb_op {
@@ -93,6 +97,7 @@ pub enum sb_op {
     SB_OP_CONFIRMED = 22,
     SB_OP_REPORT = 23,
     SB_OP_SIZED = 24,
+    SB_OP_FACTS = 28,
     SB_OP_HEARD = 25,
     SB_OP_GONE = 26,
     SB_OP_TUNNELED = 27,
@@ -153,6 +158,40 @@ pub struct sb_second {
     pub length: __u8,
     pub node: [__u8; 16usize],
     pub tag: [__u8; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_facts {
+    pub tag: [__u8; 8usize],
+    pub epoch: __be32,
+    pub number: __be32,
+    pub lost: __be32,
+    pub reserved: __be32,
+}
+#[repr(u32)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum sb_end {
+    SB_END_COMPLETE = 1,
+    SB_END_CLIENT = 2,
+    SB_END_SERVER = 3,
+    SB_END_UNKNOWN = 4,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_fact {
+    pub client: [__u8; 16usize],
+    pub vip: [__u8; 16usize],
+    pub client_port: __be16,
+    pub vip_port: __be16,
+    pub origin: __be32,
+    pub request: __be16,
+    pub status: __be16,
+    pub end: __u8,
+    pub reserved: [__u8; 3usize],
+    pub head_bytes: __be32,
+    pub first_byte_us: __be32,
+    pub duration_us: __be64,
+    pub bytes: __be64,
 }
 #[repr(C)]
 #[repr(align(4))]
@@ -331,6 +370,18 @@ pub enum sb_record_kind {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_express_request {
+    pub flow: sb_flow,
+    pub origin: __u32,
+    pub begins: __u32,
+    pub node: __u32,
+    pub number: __u16,
+    pub len: __u16,
+    pub reserved: __u32,
+    pub at_ns: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_record {
     pub kind: __u32,
     pub flow: sb_flow,
@@ -369,6 +420,10 @@ pub struct sb_load {
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_listening_switch {
     pub heard_ns: __u64,
+    pub epoch: __u32,
+    pub number: __u32,
+    pub facts: __u32,
+    pub reserved: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -449,6 +504,10 @@ pub struct sb_owned {
     pub path: __be16,
     pub path_request: __u16,
     pub began: __u32,
+    pub sent: __u64,
+    pub turn_us: __u64,
+    pub first_byte_us: __u32,
+    pub head_bytes: __u32,
     pub cookies: sb_cookies,
 }
 #[repr(C)]
@@ -483,9 +542,17 @@ pub struct sb_network {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_seen {
+    pub switch_address: [__u8; 16usize],
+    pub fact: sb_fact,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_closed {
     pub flow: sb_flow,
-    pub reserved: __u32,
+    pub end: __u8,
+    pub reserved: [__u8; 3usize],
+    pub at_us: __u64,
     pub owned: sb_owned,
 }
 #[repr(C)]
@@ -592,10 +659,12 @@ pub enum SwitchCounter {
     DropTooLong,
     #[doc = "dropped: the L7 thread does not keep up"]
     DropRingFull,
+    #[doc = "requests forwarded by the automaton that the access log does not know"]
+    Unobserved,
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 26] = [
+    pub const ALL: [SwitchCounter; 27] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
@@ -622,6 +691,7 @@ impl SwitchCounter {
         SwitchCounter::DropNoNode,
         SwitchCounter::DropTooLong,
         SwitchCounter::DropRingFull,
+        SwitchCounter::Unobserved,
     ];
 
     pub fn name(self) -> &'static str {
@@ -652,6 +722,7 @@ impl SwitchCounter {
             SwitchCounter::DropNoNode => "drop_no_node",
             SwitchCounter::DropTooLong => "drop_too_long",
             SwitchCounter::DropRingFull => "drop_ring_full",
+            SwitchCounter::Unobserved => "unobserved",
         }
     }
 
@@ -683,6 +754,7 @@ impl SwitchCounter {
             SwitchCounter::DropNoNode => "dropped: the flow's node is not in the configuration",
             SwitchCounter::DropTooLong => "dropped: longer than the L7 thread accepts",
             SwitchCounter::DropRingFull => "dropped: the L7 thread does not keep up",
+            SwitchCounter::Unobserved => "requests forwarded by the automaton that the access log does not know",
         }
     }
 }
@@ -730,6 +802,10 @@ pub enum NodeCounter {
     Responses,
     #[doc = "responses whose end cannot be told"]
     LostTrack,
+    #[doc = "facts of responses that a switch wants to know"]
+    Fact,
+    #[doc = "facts for which there was no room"]
+    FactLost,
     #[doc = "path MTU messages given to the kernel"]
     Icmp,
     #[doc = "ARP requests for a VIP left to the switch"]
@@ -783,7 +859,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 45] = [
+    pub const ALL: [NodeCounter; 47] = [
         NodeCounter::Adopted,
         NodeCounter::Forwarded,
         NodeCounter::Released,
@@ -804,6 +880,8 @@ impl NodeCounter {
         NodeCounter::Aborted,
         NodeCounter::Responses,
         NodeCounter::LostTrack,
+        NodeCounter::Fact,
+        NodeCounter::FactLost,
         NodeCounter::Icmp,
         NodeCounter::ArpIgnored,
         NodeCounter::ArpAnnounce,
@@ -853,6 +931,8 @@ impl NodeCounter {
             NodeCounter::Aborted => "aborted",
             NodeCounter::Responses => "responses",
             NodeCounter::LostTrack => "lost_track",
+            NodeCounter::Fact => "fact",
+            NodeCounter::FactLost => "fact_lost",
             NodeCounter::Icmp => "icmp",
             NodeCounter::ArpIgnored => "arp_ignored",
             NodeCounter::ArpAnnounce => "arp_announce",
@@ -903,6 +983,8 @@ impl NodeCounter {
             NodeCounter::Aborted => "flows released before their request was complete",
             NodeCounter::Responses => "responses followed to their end",
             NodeCounter::LostTrack => "responses whose end cannot be told",
+            NodeCounter::Fact => "facts of responses that a switch wants to know",
+            NodeCounter::FactLost => "facts for which there was no room",
             NodeCounter::Icmp => "path MTU messages given to the kernel",
             NodeCounter::ArpIgnored => "ARP requests for a VIP left to the switch",
             NodeCounter::ArpAnnounce => "ARP packets of ours kept from announcing a VIP",

@@ -140,12 +140,18 @@ fn formats_have_no_padding() {
         + 4
         + 2 * 2
         + 4
+        + 2 * 8
+        + 2 * 4
         + size_of::<sb_cookies>();
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
     assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 8 + 6 * 4);
     assert_eq!(size_of::<sb_load>(), 7 * 8);
-    assert_eq!(size_of::<sb_listening_switch>(), 8);
+    assert_eq!(size_of::<sb_listening_switch>(), 8 + 4 * 4);
+    assert_eq!(size_of::<sb_facts>(), 8 + 4 * 4);
+    assert_eq!(size_of::<sb_fact>(), 36 + 4 + 2 * 2 + 4 + 2 * 4 + 2 * 8);
+    assert_eq!(size_of::<sb_seen>(), 16 + size_of::<sb_fact>());
+    assert_eq!(size_of::<sb_express_request>(), 36 + 3 * 4 + 2 * 2 + 4 + 8);
     assert_eq!(size_of::<sb_adopting>(), 8 + 8);
     assert_eq!(size_of::<sb_client_key_input>(), 16 + 8);
     assert_eq!(size_of::<sb_introduction>(), 4 + 16 + 4 + 8 + 4 + 2 + 2);
@@ -157,7 +163,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_direct_flow>(), 2 * 8 + 2 * 16 + 2 + 1 + 1 + 8 * 4 + 4);
     assert_eq!(size_of::<sb_direct_node>(), 4 * 8);
     assert_eq!(size_of::<sb_sized>(), 16 + 4 + 2 + 2);
-    assert_eq!(size_of::<sb_closed>(), 36 + 4 + size_of::<sb_owned>());
+    assert_eq!(size_of::<sb_closed>(), 36 + 4 + 8 + size_of::<sb_owned>());
 }
 
 #[test]

@@ -293,6 +293,7 @@ impl sb_op {
             SB_OP_CONFIRMED,
             SB_OP_REPORT,
             SB_OP_SIZED,
+            SB_OP_FACTS,
         ]
         .into_iter()
         .find(|op| *op as u8 == number)

@@ -110,7 +110,12 @@ fn show(
 ) -> io::Result<()> {
     let mut due = Instant::now() + EVERY;
     let mut is_new = true;
-    while !app.is_over && signals.arrived().is_empty() {
+    while !app.is_over {
+        let wishes = signals.arrived();
+        // SIGHUP: the terminal has gone.
+        if wishes.end || wishes.reload {
+            break;
+        }
         if Instant::now() >= due {
             app.tell(look(socket, history).map_err(|failure| failure.to_string()));
             (due, is_new) = (Instant::now() + EVERY, true);

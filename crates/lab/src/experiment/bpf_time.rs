@@ -27,6 +27,36 @@ impl Sub for BpfTime {
     }
 }
 
+/// Of our programs, those of all hosts together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BpfTimes {
+    /// The switch's.
+    pub xdp: BpfTime,
+    /// Nodes': packets that come in.
+    pub ingress: BpfTime,
+    /// Nodes': packets that go out.
+    pub egress: BpfTime,
+    /// Nodes': what the server writes, where a cookie may have to be inserted.
+    pub insert: BpfTime,
+    /// Nodes': sockets that begin and end.
+    pub socket_state: BpfTime,
+}
+
+/// Between two readings.
+impl Sub for BpfTimes {
+    type Output = BpfTimes;
+
+    fn sub(self, earlier: BpfTimes) -> BpfTimes {
+        BpfTimes {
+            xdp: self.xdp - earlier.xdp,
+            ingress: self.ingress - earlier.ingress,
+            egress: self.egress - earlier.egress,
+            insert: self.insert - earlier.insert,
+            socket_state: self.socket_state - earlier.socket_state,
+        }
+    }
+}
+
 /// While it lives the kernel measures every program of the machine, which costs each run some 20 ns.
 #[derive(Debug)]
 pub(super) struct BpfMeter {
@@ -41,9 +71,9 @@ impl BpfMeter {
         Ok(BpfMeter { _enabled: fd })
     }
 
-    /// All programs together whose names begin so; the kernel keeps 15 characters.
-    pub(super) fn read(&self, name: &str) -> Result<BpfTime> {
-        let mut sum = BpfTime::default();
+    /// So far, by the programs' names, of which the kernel keeps 15 characters.
+    pub(super) fn read(&self) -> Result<BpfTimes> {
+        let mut times = BpfTimes::default();
         let mut id = 0;
         // SAFETY: `id` outlives the call.
         while unsafe { libbpf_sys::bpf_prog_get_next_id(id, &raw mut id) } == 0 {
@@ -54,13 +84,19 @@ impl BpfMeter {
             };
             let info = info(&program).doing(|| "ask for a BPF program's times".to_owned())?;
             // SAFETY: the kernel ends the name with a zero.
-            let its_name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
-            if its_name.to_bytes().starts_with(name.as_bytes()) {
-                sum.runs += info.run_cnt;
-                sum.time += Duration::from_nanos(info.run_time_ns);
-            }
+            let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
+            let sum = match name.to_bytes() {
+                b"switchback" => &mut times.xdp,
+                b"switchback_ingr" => &mut times.ingress,
+                b"switchback_egre" => &mut times.egress,
+                b"switchback_inse" => &mut times.insert,
+                b"switchback_sock" => &mut times.socket_state,
+                _ => continue,
+            };
+            sum.runs += info.run_cnt;
+            sum.time += Duration::from_nanos(info.run_time_ns);
         }
-        Ok(sum)
+        Ok(times)
     }
 }
 

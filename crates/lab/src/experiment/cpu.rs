@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::iter::Sum;
 use std::ops::Sub;
 use std::time::Duration;
 
@@ -27,6 +28,16 @@ impl CpuTimes {
     /// Both together.
     pub fn total(&self) -> Duration {
         self.process + self.receive
+    }
+}
+
+/// What several have used.
+impl Sum for CpuTimes {
+    fn sum<I: Iterator<Item = CpuTimes>>(all: I) -> CpuTimes {
+        all.fold(CpuTimes::default(), |sum, one| CpuTimes {
+            process: sum.process + one.process,
+            receive: sum.receive + one.receive,
+        })
     }
 }
 

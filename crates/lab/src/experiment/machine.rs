@@ -1,6 +1,7 @@
 //! What a measurement was made with.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Doing, Error, Result};
@@ -17,7 +18,7 @@ impl Machine {
     /// installed.
     pub(super) fn look(programs: &[(&str, &str)]) -> Result<Machine> {
         let missing: Vec<&str> =
-            programs.iter().map(|(program, _)| *program).filter(|program| !installed(program)).collect();
+            programs.iter().map(|(program, _)| *program).filter(|program| find(program).is_none()).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
             return Err(Error::NotFound(format!(
@@ -36,22 +37,22 @@ impl Machine {
             ("switchback".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ];
         for (program, argument) in programs {
-            facts.push(((*program).to_owned(), version(program, argument)?));
+            facts.push(((*program).to_owned(), version(Path::new(program), argument)?));
         }
         Ok(Machine { facts })
     }
 
-    /// The lines of a Markdown table.
-    pub(super) fn table(&self) -> Vec<String> {
-        let head = ["| Machine | |", "| --- | --- |"].map(str::to_owned);
-        let facts = self.facts.iter().map(|(name, value)| format!("| {name} | {value} |"));
-        head.into_iter().chain(facts).collect()
+    /// As a Markdown table.
+    pub(super) fn table(&self) -> String {
+        let facts = self.facts.iter().map(|(name, value)| format!("| {name} | {value} |\n"));
+        format!("| Machine | |\n| --- | --- |\n{}", facts.collect::<String>())
     }
 }
 
-fn installed(program: &str) -> bool {
+/// Where a program is, if it is in the PATH.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 fn setting(name: &str) -> Result<String> {
@@ -69,18 +70,21 @@ fn cpu_model() -> Result<String> {
     Ok(models.next().map_or("unnamed model".to_owned(), |(_, model)| model.trim().to_owned()))
 }
 
-/// The first line that the program prints about itself. Some print it to stderr, some exit with 1 after it.
-fn version(program: &str, argument: &str) -> Result<String> {
+/// The first line that a program prints about itself. Some print it to stderr, some exit with 1 after it.
+pub(super) fn version(program: &Path, argument: &str) -> Result<String> {
     let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
-    let output = output.doing(|| format!("start `{program} {argument}`"))?;
+    let output = output.doing(|| format!("start `{} {argument}`", program.display()))?;
     let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    Ok(first_sentence(program, &text))
+    Ok(first_sentence(&program.display().to_string(), &String::from_utf8_lossy(&text)))
 }
 
 /// Without the program's name, copyright and address.
 fn first_sentence(program: &str, text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
+    let line = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
+    if let Some((_, build)) = line.split_once("  version: ") {
+        // Envoy's, whose second part is the version.
+        return build.split('/').nth(1).unwrap_or(build).to_owned();
+    }
     let line = line.strip_prefix("nginx version: nginx/").unwrap_or(line);
     let line = line.strip_prefix("HAProxy version ").unwrap_or(line);
     let line = line.strip_prefix("Server version: Apache/").unwrap_or(line);
@@ -106,6 +110,7 @@ mod tests {
             ),
             ("apache2", "Server version: Apache/2.4.71 (Debian)\nServer built:", "2.4.71 (Debian)"),
             ("nft", "nftables v1.0.6 (Lester Gooch #5)\n", "v1.0.6 (Lester Gooch #5)"),
+            ("envoy", "\nenvoy  version: 9e558093/1.40.0/Clean/RELEASE/BoringSSL\n\n", "1.40.0"),
             ("other", "", ""),
         ];
         for (program, text, expected) in cases {

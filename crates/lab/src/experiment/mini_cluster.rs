@@ -11,33 +11,24 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::machine::Machine;
-use super::plot::{COLORS, Curve, Plot};
-use super::proxies::micros;
-use super::report::{header, row, shown, thousands, with_extremes};
+use super::plot::{COLORS, Curve, Lines, Plot};
+use super::report::{Report, header, micros, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::wrk::{Load, LoadResult};
-use super::{Options, in_lab};
+use super::{Experiment, Options, Progress};
 use crate::error::Result;
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::server::ServerOptions;
 
-/// Unless told otherwise.
-pub const DEFAULT_SECONDS: u32 = 1;
-/// Unless told otherwise.
-pub const DEFAULT_REPETITIONS: u32 = 5;
-
 /// In KiB.
 const SIZES: [usize; 6] = [4, 8, 16, 32, 64, 128];
-const MACHINES: usize = 4;
 /// Of each machine's link.
 const LINK_BITS_PER_S: u64 = 100_000_000;
 /// For each machine.
 const CONNECTIONS: u32 = 6;
 const WARM_UP_SECONDS: u32 = 1;
 const READY: Duration = Duration::from_secs(10);
-const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
 
 /// How the machines work together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,46 +111,51 @@ impl Sample {
 /// Everything that was measured.
 pub type Results = super::Results<Sample>;
 
-/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error is
-/// [`Error::TornDown`](crate::Error::TornDown).
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
-    super::plot::register_font()?;
-    let machine = Machine::look(&PROGRAMS)?;
-    let samples = in_lab(MACHINES, |lab| measure(lab, options, progress))?;
-    let Options { seconds, repetitions, .. } = *options;
-    Ok(Results { seconds, repetitions, machine, samples })
-}
+/// Machines that are connection and data servers.
+#[derive(Clone, Copy, Debug)]
+pub struct MiniCluster;
 
-fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    for size in SIZES {
-        lab.add_document(&document(size), &vec![b'#'; size << 10])?;
+impl Experiment for MiniCluster {
+    type Sample = Sample;
+    const NAME: &'static str = "mini-cluster";
+    const SECONDS: u32 = 1;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
+
+    fn nodes(&self) -> usize {
+        4
     }
-    for node in lab.nodes() {
-        node.nginx(&ServerOptions::default())?;
-        node.set_xdp_port(true)?;
-        node.set_rate(Some(LINK_BITS_PER_S))?;
-    }
-    let total = Layout::ALL.len() * SIZES.len() * options.repetitions as usize;
-    let mut samples = Vec::with_capacity(total);
-    for repetition in 1..=options.repetitions {
-        for layout in Layout::ALL {
-            let running = start(lab, &options.program, layout)?;
-            loads(lab, layout, SIZES[0], WARM_UP_SECONDS)?;
-            for size in SIZES {
-                let loads = loads(lab, layout, size, options.seconds)?;
-                let sample = Sample { repetition, layout, size, loads };
-                progress(&format!(
-                    "[{:>3}/{total}] round {repetition}  {layout:<25} {size:>3} KiB {:>8.1} requests/s  {} errors",
-                    samples.len() + 1,
-                    sample.requests_per_s(),
-                    sample.errors()
-                ));
-                samples.push(sample);
-            }
-            running.iter().try_for_each(|process| process.stop().map(drop))?;
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        for size in SIZES {
+            lab.add_document(&document(size), &vec![b'#'; size << 10])?;
         }
+        for node in lab.nodes() {
+            node.nginx(&ServerOptions::default())?;
+            node.set_xdp_port(true)?;
+            node.set_rate(Some(LINK_BITS_PER_S))?;
+        }
+        progress.expect(Layout::ALL.len() * SIZES.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for layout in Layout::ALL {
+                let running = start(lab, &options.program, layout)?;
+                loads(lab, layout, SIZES[0], WARM_UP_SECONDS)?;
+                for size in SIZES {
+                    let loads = loads(lab, layout, size, options.seconds)?;
+                    let sample = Sample { repetition, layout, size, loads };
+                    progress.loaded(&format!(
+                        "round {repetition}  {layout:<25} {size:>3} KiB {:>8.1} requests/s  {} errors",
+                        sample.requests_per_s(),
+                        sample.errors()
+                    ));
+                    samples.push(sample);
+                }
+                running.iter().try_for_each(|process| process.stop().map(drop))?;
+            }
+        }
+        Ok(samples)
     }
-    Ok(samples)
 }
 
 fn document(size: usize) -> String {
@@ -231,8 +227,6 @@ fn loads(lab: &Lab, layout: Layout, size: usize, seconds: u32) -> Result<Vec<Loa
     })
 }
 
-const CSV_TITLES: &str = "repetition,layout,size_kib,requests_per_s,p50_us,errors";
-
 /// The columns of the table, and whether they are numbers.
 const COLUMNS: [(&str, bool); 6] = [
     ("Machines", false),
@@ -243,33 +237,20 @@ const COLUMNS: [(&str, bool); 6] = [
     ("Errors", true),
 ];
 
-impl Results {
-    /// Every single measurement, as CSV with a line of titles.
-    pub fn csv(&self) -> String {
-        let mut lines = vec![CSV_TITLES.to_owned()];
-        for sample in &self.samples {
-            let Sample { repetition, layout, size, .. } = sample;
-            let (rate, p50, errors) = (sample.requests_per_s(), sample.p50_us(), sample.errors());
-            lines.push(format!("{repetition},\"{layout}\",{size},{rate:.2},{p50:.0},{errors}"));
-        }
-        lines.join("\n") + "\n"
+impl Report for Results {
+    type Sample = Sample;
+    const CSV_TITLES: &'static str = "repetition,layout,size_kib,requests_per_s,p50_us,errors";
+
+    fn csv_cells(sample: &Sample) -> Vec<String> {
+        let Sample { repetition, layout, size, .. } = sample;
+        let mut cells = vec![repetition.to_string(), format!("\"{layout}\""), size.to_string()];
+        cells.extend([format!("{:.2}", sample.requests_per_s()), format!("{:.0}", sample.p50_us())]);
+        cells.push(sample.errors().to_string());
+        cells
     }
 
-    /// The table, the paper's figures, how it was made, and with what, as Markdown.
-    pub fn markdown(&self) -> String {
-        let Results { seconds, repetitions, .. } = self;
-        let mut lines = vec![self.beside_the_paper(), self.table()];
-        lines.push(format!(
-            "{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes. Errors are those of all \
-             repetitions together. A connection for each request; each machine's link has {} Mbit/s.\n",
-            LINK_BITS_PER_S / 1_000_000
-        ));
-        lines.extend(self.machine.table());
-        lines.join("\n") + "\n"
-    }
-
-    /// A line for each layout and size, as a Markdown table.
-    pub fn table(&self) -> String {
+    /// A line for each layout and size.
+    fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         for layout in Layout::ALL {
             for size in SIZES {
@@ -290,8 +271,7 @@ impl Results {
         text
     }
 
-    /// The paper's figures beside ours, and why they differ.
-    pub fn beside_the_paper(&self) -> String {
+    fn beside_the_paper(&self) -> String {
         let columns = [("Machines", false), ("Paper: ÷ as many servers", true), ("Ours, by size", true)];
         let mut text = header(&columns);
         for layout in Layout::ALL.into_iter().filter(|layout| layout.switches > 0) {
@@ -310,28 +290,16 @@ impl Results {
                 delegation at most that of all machines.\n"
     }
 
-    /// The part of what as many servers do that are not split; of the medians.
-    fn part(&self, layout: Layout, size: usize) -> Option<f64> {
-        let median = |layout| Spread::of(self.of(layout, size).map(Sample::requests_per_s)).map(|s| s.median);
-        let whole = median(layout.reference()).filter(|rate| *rate > 0.0)?;
-        Some(median(layout)? / whole)
+    fn how(&self) -> String {
+        format!(
+            "{} Errors are those of all repetitions together. A connection for each request; each machine's link has {} Mbit/s.",
+            repeated(self),
+            LINK_BITS_PER_S / 1_000_000
+        )
     }
 
-    fn of(&self, layout: Layout, size: usize) -> impl Iterator<Item = &Sample> {
-        self.samples.iter().filter(move |sample| sample.layout == layout && sample.size == size)
-    }
-
-    /// Each layout's part over the size of the files, as SVG.
-    pub fn plot_svg(&self) -> Result<String> {
-        self.plot().svg()
-    }
-
-    /// Writes the plot as PNG.
-    pub fn plot_png(&self, path: &Path) -> Result<()> {
-        self.plot().png(path)
-    }
-
-    fn plot(&self) -> Plot<'static> {
+    /// Each layout's part over the size of the files.
+    fn plot(&self) -> Option<Plot> {
         let split = Layout::ALL.into_iter().filter(|layout| layout.switches > 0);
         let curves = split.enumerate().map(|(index, layout)| Curve {
             name: layout.to_string(),
@@ -342,37 +310,41 @@ impl Results {
                 .filter_map(|size| Some((size as u32, self.part(layout, size)?)))
                 .collect(),
         });
-        Plot {
+        Some(Plot::Lines(Lines {
             x_title: "file, KiB",
             y_title: "requests/s, part of as many servers'",
             margin: 4,
             curves: curves.collect(),
-        }
+        }))
+    }
+}
+
+impl Results {
+    /// The part of what as many servers do that are not split; of the medians.
+    fn part(&self, layout: Layout, size: usize) -> Option<f64> {
+        let median = |layout| Spread::of(self.of(layout, size).map(Sample::requests_per_s)).map(|s| s.median);
+        let whole = median(layout.reference()).filter(|rate| *rate > 0.0)?;
+        Some(median(layout)? / whole)
+    }
+
+    fn of(&self, layout: Layout, size: usize) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().filter(move |sample| sample.layout == layout && sample.size == size)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::wrk::Errors;
+    use crate::experiment::fixtures;
 
     fn results() -> Results {
-        let load = |requests_per_s| LoadResult {
-            requests: 1000,
-            requests_per_s,
-            bytes_per_s: 1e6,
-            p50: Duration::from_millis(4),
-            p99: Duration::from_millis(9),
-            errors: Errors::default(),
-        };
         let sample = |layout: Layout, size: usize| {
             let clients = if layout.switches == 0 { layout.machines } else { layout.switches };
             let each = 600.0 / size as f64 * if layout.delegate == "all" { 0.5 } else { 1.0 };
-            Sample { repetition: 1, layout, size, loads: vec![load(each); clients] }
+            Sample { repetition: 1, layout, size, loads: vec![fixtures::load(1000, each); clients] }
         };
         let samples = Layout::ALL.into_iter().flat_map(|layout| SIZES.map(|size| sample(layout, size)));
-        let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
-        Results { seconds: 1, repetitions: 1, machine, samples: samples.collect() }
+        fixtures::results(1, samples.collect())
     }
 
     #[test]
@@ -393,7 +365,7 @@ mod tests {
 
     #[test]
     fn the_plot_names_the_layouts() {
-        let svg = results().plot_svg().expect("nothing but text is written");
+        let svg = results().plot().expect("it has one").svg().expect("nothing but text is written");
         assert!(svg.contains("2 CS, 1 DS, full") && svg.contains("file, KiB"));
     }
 }

@@ -1,34 +1,43 @@
 //! Measurements on a lab: what `switchback lab run` does.
 //!
-//! An experiment makes a lab, puts load on it, and returns every single measurement; how they are summed up and
-//! shown is separate, so that it can be tested without a lab. Numbers of one run compare with each other, not
+//! An [`Experiment`] makes a lab, puts load on it, and returns every single measurement; how they are summed up and
+//! shown is a [`Report`], so that it can be tested without a lab. Numbers of one run compare with each other, not
 //! with those of another machine or day: all hosts share this machine's CPUs.
 
-pub mod accept_queue;
+mod accept_queue;
 mod bpf_time;
 mod by_lot;
 mod cpu;
+mod dwsr;
+#[cfg(test)]
+mod fixtures;
+mod log_cost;
 mod machine;
-pub mod mini_cluster;
+mod mini_cluster;
 mod open_loop;
 mod plot;
-pub mod proxies;
+mod proxies;
 mod report;
-pub mod session_cost;
-pub mod split_acks;
-pub mod split_scaling;
+mod session_cost;
+mod sessions;
+mod split_acks;
+mod split_scaling;
 mod statistics;
 mod systems;
 mod wrk;
 
-pub use bpf_time::BpfTime;
+pub use accept_queue::AcceptQueue;
 pub use by_lot::dispatch_by_lot;
-pub use cpu::CpuTimes;
+pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};
+pub use log_cost::LogCost;
 pub use machine::Machine;
+pub use mini_cluster::MiniCluster;
 pub use open_loop::{Connections, Failures, OpenLoop, STALL};
-pub use statistics::Spread;
-pub use systems::System;
-pub use wrk::{Errors, LoadResult};
+pub use proxies::Proxies;
+pub use report::Report;
+pub use session_cost::SessionCost;
+pub use split_acks::SplitAcks;
+pub use split_scaling::SplitScaling;
 
 use std::path::PathBuf;
 
@@ -38,12 +47,70 @@ use crate::lab::Lab;
 /// What to run, where there is nothing else to be said.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long each load lasts.
+    /// How long each load lasts, or its connections go on beginning.
     pub seconds: u32,
     /// How often each load is repeated.
     pub repetitions: u32,
     /// The `switchback` binary.
     pub program: PathBuf,
+}
+
+/// Hears how an experiment gets on.
+pub trait Progress {
+    /// So many loads are to come.
+    fn expect(&mut self, loads: usize);
+
+    /// One of them is over; the line says what it gave.
+    fn loaded(&mut self, line: &str);
+}
+
+/// Loads on a lab, and what is measured meanwhile.
+pub trait Experiment {
+    /// One load, measured.
+    type Sample;
+    /// Of its command and of its files.
+    const NAME: &'static str;
+    /// How long each load lasts unless told otherwise.
+    const SECONDS: u32;
+    /// How often each load is repeated unless told otherwise.
+    const REPETITIONS: u32;
+    /// The programs that it needs, each with the argument that asks for its version.
+    const PROGRAMS: &'static [(&'static str, &'static str)];
+    /// Whether its report has a plot, which needs a font.
+    const PLOTTED: bool = true;
+
+    /// How many nodes its lab has, which has one client and two switches besides.
+    fn nodes(&self) -> usize;
+
+    /// More of what it is made with than [`PROGRAMS`](Self::PROGRAMS): name and value.
+    fn facts(&self) -> Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
+
+    /// Puts the loads on the lab.
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress)
+    -> Result<Vec<Self::Sample>>;
+
+    /// Makes a lab, measures on it, and takes it down. After ^C the error is [`Error::TornDown`].
+    fn run(&self, options: &Options, progress: &mut dyn Progress) -> Result<Results<Self::Sample>> {
+        let mut machine = Machine::look(Self::PROGRAMS)?;
+        machine.facts.extend(self.facts()?);
+        if Self::PLOTTED {
+            // Before the measurement rather than after it.
+            plot::register_font()?;
+        }
+        let lab = Lab::builder().switches(2).nodes(self.nodes()).up()?;
+        let samples = match self.measure(&lab, options, progress) {
+            // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
+            Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {
+                return Err(Error::TornDown);
+            }
+            result => result?,
+        };
+        lab.down()?;
+        let Options { seconds, repetitions, .. } = *options;
+        Ok(Results { seconds, repetitions, machine, samples })
+    }
 }
 
 /// Everything that an experiment measured.
@@ -59,17 +126,18 @@ pub struct Results<Sample> {
     pub samples: Vec<Sample>,
 }
 
-/// Makes a lab with two switches and so many nodes, measures on it, and takes it down. After ^C the error is
-/// [`Error::TornDown`].
-fn in_lab<T>(nodes: usize, measure: impl FnOnce(&Lab) -> Result<T>) -> Result<T> {
-    let lab = Lab::builder().switches(2).nodes(nodes).up()?;
-    let measured = match measure(&lab) {
-        // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
-        Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {
-            return Err(Error::TornDown);
-        }
-        result => result?,
-    };
-    lab.down()?;
-    Ok(measured)
+/// All of them, beginning with another one in each repetition (from 1): a load may feel what came before it.
+fn in_turn<T>(items: &[T], repetition: u32) -> impl Iterator<Item = &T> {
+    items.iter().cycle().skip(repetition as usize - 1).take(items.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_repetition_begins_with_another_one() {
+        let order = |repetition| in_turn(&[1, 2, 3], repetition).copied().collect::<Vec<_>>();
+        assert_eq!([1, 2, 3, 4].map(order), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
+    }
 }

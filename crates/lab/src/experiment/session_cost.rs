@@ -5,40 +5,23 @@
 //! have to do. The kernel's own clock says how long each BPF program runs (`BPF_ENABLE_STATS`), so what is measured is
 //! real packets on real connections.
 
-use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use super::bpf_time::{BpfMeter, BpfTime};
+use super::bpf_time::{BpfMeter, BpfTime, BpfTimes};
 use super::cpu::{CpuMeter, CpuTimes};
-use super::machine::Machine;
-use super::report::{header, row, shown, with_extremes};
+use super::report::{Report, header, micros, repeated, row, shown, with_extremes};
+use super::sessions::{self, Persistence};
 use super::statistics::Spread;
-use super::systems;
+use super::systems::{self, Service};
 use super::wrk::{Load, LoadResult};
-use super::{Options, in_lab};
-use crate::error::{Doing, Error, Result};
+use super::{Experiment, Options, Progress, in_turn};
+use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
 
-/// Unless told otherwise.
-pub const DEFAULT_SECONDS: u32 = 4;
-/// Unless told otherwise.
-pub const DEFAULT_REPETITIONS: u32 = 5;
-
+const NODES: usize = 1;
 const CONNECTIONS: u32 = 16;
 const WARM_UP_SECONDS: u32 = 1;
-const TIMEOUT: Duration = Duration::from_secs(10);
-const COOKIE: &str = "LABSESSIONID";
-const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
-/// The least that `GET`, `Host` and what wrk adds leave to be filled up.
-const FIELDS: [(&str, &str); 5] = [
-    ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
-    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"),
-    ("Accept-Language", "en-US,en;q=0.5"),
-    ("Referer", "http://shop.example.com/a/page/from/which/this/comes?with=a&query=too"),
-    ("X-User", "17"),
-];
 
 /// How sessions persist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,15 +61,14 @@ impl Mode {
         }
     }
 
-    fn pool_lines(self) -> String {
-        match self {
-            Mode::Without => String::new(),
-            Mode::Rewrite => {
-                format!("persistence = {{ mode = \"rewrite\", cookie = \"{COOKIE}\" }}")
-            }
-            Mode::Insert | Mode::InsertAlways => "persistence = { mode = \"insert\" }".to_owned(),
-            Mode::Hash => "persistence = { mode = \"hash\", hash = \"header x-user\" }".to_owned(),
-        }
+    fn service(self) -> Service {
+        let persistence = match self {
+            Mode::Without => Persistence::None,
+            Mode::Rewrite => Persistence::Rewrite,
+            Mode::Insert | Mode::InsertAlways => Persistence::Insert,
+            Mode::Hash => Persistence::Hash,
+        };
+        Service { pool: persistence.pool(), ..Service::new(self.port(), NODES) }
     }
 }
 
@@ -99,118 +81,75 @@ pub struct Sample {
     pub mode: Mode,
     /// As the client saw it.
     pub load: LoadResult,
-    /// The node's program on packets that come in, on those that leave, on what the server writes; the switch's.
-    pub bpf: [BpfTime; 4],
+    /// The programs of node and switch.
+    pub bpf: BpfTimes,
     /// What the switch used.
     pub switch: CpuTimes,
 }
 
-const BPF: [&str; 4] = ["switchback_ing", "switchback_egr", "switchback_ins", "switchback"];
+/// One of them.
+type Program = fn(&BpfTimes) -> BpfTime;
 
 impl Sample {
     /// Nanoseconds of a program for each request.
-    fn ns_per_request(&self, program: usize) -> Option<f64> {
+    fn ns_per_request(&self, program: Program) -> Option<f64> {
         let requests = self.load.requests;
-        (requests > 0).then(|| self.bpf[program].time.as_nanos() as f64 / requests as f64)
+        (requests > 0).then(|| program(&self.bpf).time.as_nanos() as f64 / requests as f64)
     }
 
     fn switch_us_per_request(&self) -> Option<f64> {
         let requests = self.load.requests;
-        (requests > 0).then(|| self.switch.total().as_secs_f64() * 1e6 / requests as f64)
+        (requests > 0).then(|| micros(self.switch.total()) / requests as f64)
     }
 }
 
 /// Everything that was measured.
 pub type Results = super::Results<Sample>;
 
-/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error
-/// is [`Error::TornDown`].
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
-    let machine = Machine::look(&PROGRAMS)?;
-    let samples = in_lab(1, |lab| measure(lab, options, progress))?;
-    let Options { seconds, repetitions, .. } = *options;
-    Ok(Results { seconds, repetitions, machine, samples })
-}
+/// The same requests with each mode and without.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionCost;
 
-fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    let listen = [8080, 8081, 8082, 8083].map(|port| SocketAddr::from(([0, 0, 0, 0], port)));
-    let extra = format!(
-        "tcp_nopush on; keepalive_requests 1000000000;
-        add_header Set-Cookie \"{COOKIE}=0123456789abcdef0123456789abcdef; Path=/; HttpOnly\";"
-    );
-    lab.node(0).nginx(&ServerOptions { listen: listen.to_vec(), extra, ..ServerOptions::default() })?;
-    let config = lab.write_config_text(&config())?;
-    let switch = systems::start_switchback(lab, &options.program, &config)?;
-    let cpu = CpuMeter::new(lab.switch(0), &switch)?;
-    let bpf = BpfMeter::new()?;
-    let total = Mode::ALL.len() * options.repetitions as usize;
-    let mut samples = Vec::with_capacity(total);
-    for repetition in 1..=options.repetitions {
-        for index in 0..Mode::ALL.len() {
-            let mode = Mode::ALL[(index + repetition as usize - 1) % Mode::ALL.len()];
-            let fields = fields(lab, mode)?;
-            if repetition == 1 {
-                load(lab, mode, &fields, WARM_UP_SECONDS)?;
+impl Experiment for SessionCost {
+    type Sample = Sample;
+    const NAME: &'static str = "session-cost";
+    const SECONDS: u32 = 4;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
+    const PLOTTED: bool = false;
+
+    fn nodes(&self) -> usize {
+        NODES
+    }
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        let listen = [8080, 8081, 8082, 8083].map(|port| SocketAddr::from(([0, 0, 0, 0], port)));
+        let extra = format!("tcp_nopush on; keepalive_requests 1000000000; {}", sessions::set_cookie());
+        lab.node(0).nginx(&ServerOptions { listen: listen.to_vec(), extra, ..ServerOptions::default() })?;
+        let services = [Mode::Without, Mode::Rewrite, Mode::Insert, Mode::Hash].map(Mode::service);
+        let config = lab.write_config_text(&systems::config(&services))?;
+        let switch = systems::start_switchback(lab, &options.program, &config)?;
+        let cpu = CpuMeter::new(lab.switch(0), &switch)?;
+        let bpf = BpfMeter::new()?;
+        progress.expect(Mode::ALL.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for &mode in in_turn(&Mode::ALL, repetition) {
+                let fields = sessions::fields(lab, mode.port(), mode == Mode::InsertAlways)?;
+                if repetition == 1 {
+                    load(lab, mode, &fields, WARM_UP_SECONDS)?;
+                }
+                let before = (bpf.read()?, cpu.read()?);
+                let load = load(lab, mode, &fields, options.seconds)?;
+                let after = (bpf.read()?, cpu.read()?);
+                let (bpf, switch) = (after.0 - before.0, after.1 - before.1);
+                let sample = Sample { repetition, mode, load, bpf, switch };
+                progress.loaded(&describe(&sample));
+                samples.push(sample);
             }
-            let before = (read(&bpf)?, cpu.read()?);
-            let load = load(lab, mode, &fields, options.seconds)?;
-            let after = (read(&bpf)?, cpu.read()?);
-            let bpf = std::array::from_fn(|program| after.0[program] - before.0[program]);
-            let sample = Sample { repetition, mode, load, bpf, switch: after.1 - before.1 };
-            progress(&describe(&sample, samples.len() + 1, total));
-            samples.push(sample);
         }
+        Ok(samples)
     }
-    Ok(samples)
-}
-
-/// The last name is the beginning of the others.
-fn read(meter: &BpfMeter) -> Result<[BpfTime; 4]> {
-    let mut times = [BpfTime::default(); 4];
-    for (time, name) in std::iter::zip(&mut times, BPF) {
-        *time = meter.read(name)?;
-    }
-    let rest = meter.read("switchback_")?;
-    times[3] = times[3] - rest;
-    Ok(times)
-}
-
-fn config() -> String {
-    let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n{nodes}\n".to_owned();
-    for mode in [Mode::Without, Mode::Rewrite, Mode::Insert, Mode::Hash] {
-        let (port, lines) = (mode.port(), mode.pool_lines());
-        text += &format!(
-            "[[pool]]\nname = \"p{port}\"\nnodes = [{{node_names}}]\npolicy = \"round-robin\"\nbalance = \"request\"\n{lines}\n
-[[service]]\nname = \"s{port}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [{{ pool = \"p{port}\" }}]\n\n"
-        );
-    }
-    text
-}
-
-/// The header fields of the load's requests: in the middle of several cookies the session's, as a first response has
-/// set it.
-fn fields(lab: &Lab, mode: Mode) -> Result<Vec<String>> {
-    let session = if mode == Mode::InsertAlways { format!("{COOKIE}=0") } else { first_cookie(lab, mode)? };
-    let mut fields: Vec<String> = FIELDS.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    fields.push(format!("Cookie: consent=all; _ga=GA1.1.1234567890.1234567890; {session}; theme=dark"));
-    Ok(fields)
-}
-
-/// The last cookie that a response to a request without cookies sets, which is ours if there is one of ours.
-fn first_cookie(lab: &Lab, mode: Mode) -> Result<String> {
-    let vip = SocketAddr::from((lab.vip4(), mode.port()));
-    let mut stream = lab.client(0).tcp_connect(vip, TIMEOUT)?;
-    let asking = || format!("ask {vip} for a cookie");
-    let mut answer = String::new();
-    stream
-        .set_read_timeout(Some(TIMEOUT))
-        .and_then(|()| write!(stream, "GET /small HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n"))
-        .and_then(|()| stream.read_to_string(&mut answer).map(drop))
-        .doing(asking)?;
-    let cookies = answer.lines().filter_map(|line| line.strip_prefix("Set-Cookie: "));
-    let cookies = cookies.filter_map(|cookie| cookie.split(';').next());
-    let cookie = cookies.max_by_key(|cookie| cookie.starts_with("SB"));
-    cookie.map(str::to_owned).ok_or_else(|| Error::Invalid(format!("{vip} sets no cookie: {answer}")))
 }
 
 fn load(lab: &Lab, mode: Mode, fields: &[String], seconds: u32) -> Result<LoadResult> {
@@ -218,21 +157,18 @@ fn load(lab: &Lab, mode: Mode, fields: &[String], seconds: u32) -> Result<LoadRe
     Load { url: &url, connections: CONNECTIONS, close: false, fields, seconds }.run(lab.client(0))
 }
 
-fn describe(sample: &Sample, number: usize, total: usize) -> String {
+fn describe(sample: &Sample) -> String {
     let Sample { repetition, mode, load, .. } = sample;
-    let ns = |program| shown(sample.ns_per_request(program), |ns| format!("{ns:.0}"));
+    let ns = |program: Program| shown(sample.ns_per_request(program), |ns| format!("{ns:.0}"));
     format!(
-        "[{number:>2}/{total}] round {repetition}  {:<23} {:>7.0} requests/s  in {} ns, out {} ns each  {} errors",
+        "round {repetition}  {:<23} {:>7.0} requests/s  in {} ns, out {} ns each  {} errors",
         mode.name(),
         load.requests_per_s,
-        ns(0),
-        ns(1),
+        ns(|bpf| bpf.ingress),
+        ns(|bpf| bpf.egress),
         load.errors.total()
     )
 }
-
-const CSV_TITLES: &str = "repetition,mode,requests,requests_per_s,errors,\
-    ingress_runs,ingress_ns,egress_runs,egress_ns,insert_runs,insert_ns,xdp_runs,xdp_ns,switch_process_us,switch_receive_us";
 
 /// The columns of the table, and whether they are numbers.
 const COLUMNS: [(&str, bool); 8] = [
@@ -246,39 +182,26 @@ const COLUMNS: [(&str, bool); 8] = [
     ("Switch: CPU µs/request (min–max)", true),
 ];
 
-impl Results {
-    /// Every single measurement, as CSV with a line of titles.
-    pub fn csv(&self) -> String {
-        let mut lines = vec![CSV_TITLES.to_owned()];
-        for sample in &self.samples {
-            let Sample { repetition, mode, load, bpf, switch } = sample;
-            let mut cells = vec![repetition.to_string(), format!("\"{}\"", mode.name())];
-            cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
-            cells.push(load.errors.total().to_string());
-            for program in bpf {
-                cells.extend([program.runs.to_string(), program.time.as_nanos().to_string()]);
-            }
-            cells.extend([switch.process, switch.receive].map(|time| time.as_micros().to_string()));
-            lines.push(cells.join(","));
+impl Report for Results {
+    type Sample = Sample;
+    const CSV_TITLES: &'static str = "repetition,mode,requests,requests_per_s,errors,\
+        ingress_runs,ingress_ns,egress_runs,egress_ns,insert_runs,insert_ns,xdp_runs,xdp_ns,\
+        switch_process_us,switch_receive_us";
+
+    fn csv_cells(sample: &Sample) -> Vec<String> {
+        let Sample { repetition, mode, load, bpf, switch } = sample;
+        let mut cells = vec![repetition.to_string(), format!("\"{}\"", mode.name())];
+        cells.extend([load.requests.to_string(), format!("{:.2}", load.requests_per_s)]);
+        cells.push(load.errors.total().to_string());
+        for program in [bpf.ingress, bpf.egress, bpf.insert, bpf.xdp] {
+            cells.extend([program.runs.to_string(), program.time.as_nanos().to_string()]);
         }
-        lines.join("\n") + "\n"
+        cells.extend([switch.process, switch.receive].map(|time| time.as_micros().to_string()));
+        cells
     }
 
-    /// The table, how it was made, and with what, as Markdown.
-    pub fn markdown(&self) -> String {
-        let Results { seconds, repetitions, .. } = self;
-        let mut lines = vec![
-            self.table(),
-            format!(
-                "{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes.\n"
-            ),
-        ];
-        lines.extend(self.machine.table());
-        lines.join("\n") + "\n"
-    }
-
-    /// A line for each mode, as a Markdown table.
-    pub fn table(&self) -> String {
+    /// A line for each mode.
+    fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         for mode in Mode::ALL {
             text += &row(&self.cells(mode));
@@ -286,13 +209,19 @@ impl Results {
         text
     }
 
+    fn how(&self) -> String {
+        repeated(self)
+    }
+}
+
+impl Results {
     fn spread(&self, mode: Mode, value: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.samples.iter().filter(|sample| sample.mode == mode).filter_map(value))
     }
 
     fn cells(&self, mode: Mode) -> [String; COLUMNS.len()] {
-        let ns = |program: usize| self.spread(mode, |sample| sample.ns_per_request(program));
-        let more = |program: usize| {
+        let ns = |program: Program| self.spread(mode, |sample| sample.ns_per_request(program));
+        let more = |program: Program| {
             let without = self.spread(Mode::Without, |sample| sample.ns_per_request(program));
             let more = ns(program).zip(without).map(|(with, without)| with.median - without.median);
             shown(more, |ns| format!("{ns:+.0}"))
@@ -301,11 +230,11 @@ impl Results {
         [
             mode.name().to_owned(),
             with_extremes(self.spread(mode, |sample| Some(sample.load.requests_per_s)), whole),
-            with_extremes(ns(0), whole),
-            more(0),
-            with_extremes(ns(1), whole),
-            more(1),
-            shown(ns(2), |spread| whole(spread.median)),
+            with_extremes(ns(|bpf| bpf.ingress), whole),
+            more(|bpf| bpf.ingress),
+            with_extremes(ns(|bpf| bpf.egress), whole),
+            more(|bpf| bpf.egress),
+            shown(ns(|bpf| bpf.insert), |spread| whole(spread.median)),
             with_extremes(self.spread(mode, Sample::switch_us_per_request), |us| format!("{us:.2}")),
         ]
     }
@@ -313,8 +242,10 @@ impl Results {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::experiment::wrk::Errors;
+    use crate::experiment::fixtures;
 
     #[test]
     fn the_table_says_how_much_more() {
@@ -322,20 +253,17 @@ mod tests {
         let sample = |mode, ingress, egress| Sample {
             repetition: 1,
             mode,
-            load: LoadResult {
-                requests: 100,
-                requests_per_s: 50.0,
-                bytes_per_s: 1.0,
-                p50: Duration::ZERO,
-                p99: Duration::ZERO,
-                errors: Errors::default(),
+            load: fixtures::load(100, 50.0),
+            bpf: BpfTimes {
+                ingress: time(ingress),
+                egress: time(egress),
+                xdp: time(50),
+                ..BpfTimes::default()
             },
-            bpf: [time(ingress), time(egress), BpfTime::default(), time(50)],
             switch: CpuTimes { process: Duration::from_micros(200), receive: Duration::from_micros(100) },
         };
-        let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
         let samples = vec![sample(Mode::Without, 100_000, 50_000), sample(Mode::Rewrite, 130_000, 45_000)];
-        let results = Results { seconds: 1, repetitions: 1, machine, samples };
+        let results = fixtures::results(1, samples);
         let table = results.table();
         let expected =
             "| rewrite | 50 (50–50) | 1300 (1300–1300) | +300 | 450 (450–450) | -50 | 0 | 3.00 (3.00–3.00) |";

@@ -8,29 +8,21 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::cpu::{CpuMeter, CpuTimes};
-use super::machine::Machine;
-use super::plot::{COLORS, Curve, Plot};
-use super::proxies::micros;
-use super::report::{header, ratio, row, shown, thousands, with_extremes};
+use super::plot::{COLORS, Curve, Lines, Plot};
+use super::report::{Report, header, micros, ratio, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::systems;
 use super::wrk::{Load, LoadResult};
-use super::{Options, in_lab};
+use super::{Experiment, Options, Progress, in_turn};
 use crate::error::{Doing, Result};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::server::ServerOptions;
 
-/// Unless told otherwise.
-pub const DEFAULT_SECONDS: u32 = 3;
-/// Unless told otherwise.
-pub const DEFAULT_REPETITIONS: u32 = 5;
-
 const DOCUMENT: &str = "1m";
 const CONNECTIONS: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
 const READY: Duration = Duration::from_secs(10);
-const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
 /// How many acknowledgments in a row are left out at most.
 const THIN: [u32; 4] = [2, 4, 8, 16];
 /// The paper's gain in requests/s by fewer acknowledgments.
@@ -99,69 +91,73 @@ impl Sample {
 /// Everything that was measured.
 pub type Results = super::Results<Sample>;
 
-/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error is
-/// [`Error::TornDown`](crate::Error::TornDown).
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
-    super::plot::register_font()?;
-    let machine = Machine::look(&PROGRAMS)?;
-    let samples = in_lab(1, |lab| measure(lab, options, progress))?;
-    let Options { seconds, repetitions, .. } = *options;
-    Ok(Results { seconds, repetitions, machine, samples })
-}
+/// One data server, and a client with and without a shim.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitAcks;
 
-fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    let (client, switch, node) = (lab.client(0), lab.switch(0), lab.node(0));
-    let server = node.nginx(&ServerOptions::default())?;
-    let config = lab.write_config_text(&config(lab))?;
-    let process = systems::start_switchback(lab, &options.program, &config)?;
-    let meters = (CpuMeter::new(switch, &process)?, CpuMeter::new(node, server.process())?);
-    let key = client.directory().join("client.key");
-    let address = client.ipv4().to_string();
-    let mut keygen: Vec<String> = vec![options.program.display().to_string()];
-    keygen.extend(["keygen", "--client", &address, "--config"].map(str::to_owned));
-    keygen.extend([config.display().to_string(), key.display().to_string()]);
-    client.run(keygen)?.success()?;
-    let read = || -> Result<_> {
-        let packets =
-            |host: &crate::Host| host.interface_counters("eth0").map(|counters| counters.rx.packets);
-        Ok((meters.0.read()?, meters.1.read()?, packets(switch)?, packets(node)?))
-    };
-    let shims = Shim::all();
-    let total = shims.len() * options.repetitions as usize;
-    let mut samples = Vec::with_capacity(total);
-    for repetition in 1..=options.repetitions {
-        for index in 0..shims.len() {
-            let shim = shims[(index + repetition as usize - 1) % shims.len()];
-            let running = start(lab, &options.program, shim)?;
-            load(lab, WARM_UP_SECONDS)?;
-            let before = read()?;
-            let load = load(lab, options.seconds)?;
-            let after = read()?;
-            if let Some(running) = running {
-                running.stop()?;
-            }
-            let sample = Sample {
-                repetition,
-                shim,
-                load,
-                switch: after.0 - before.0,
-                node: after.1 - before.1,
-                switch_packets: after.2 - before.2,
-                node_packets: after.3 - before.3,
-            };
-            progress(&format!(
-                "[{:>2}/{total}] round {repetition}  {shim:<20} {:>7.1} requests/s  {:>7.1} packets each to the connection \
-                 server, {:>7.1} to the data server  {} errors",
-                samples.len() + 1,
-                sample.load.requests_per_s,
-                sample.per_request(sample.switch_packets as f64),
-                sample.per_request(sample.node_packets as f64),
-                sample.load.errors.total()
-            ));
-            samples.push(sample);
-        }
+impl Experiment for SplitAcks {
+    type Sample = Sample;
+    const NAME: &'static str = "split-acks";
+    const SECONDS: u32 = 3;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
+
+    fn nodes(&self) -> usize {
+        1
     }
-    Ok(samples)
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        let (client, switch, node) = (lab.client(0), lab.switch(0), lab.node(0));
+        let server = node.nginx(&ServerOptions::default())?;
+        let config = lab.write_config_text(&config(lab))?;
+        let process = systems::start_switchback(lab, &options.program, &config)?;
+        let meters = (CpuMeter::new(switch, &process)?, CpuMeter::new(node, server.process())?);
+        let key = client.directory().join("client.key");
+        let address = client.ipv4().to_string();
+        let mut keygen: Vec<String> = vec![options.program.display().to_string()];
+        keygen.extend(["keygen", "--client", &address, "--config"].map(str::to_owned));
+        keygen.extend([config.display().to_string(), key.display().to_string()]);
+        client.run(keygen)?.success()?;
+        let read = || -> Result<_> {
+            let packets =
+                |host: &crate::Host| host.interface_counters("eth0").map(|counters| counters.rx.packets);
+            Ok((meters.0.read()?, meters.1.read()?, packets(switch)?, packets(node)?))
+        };
+        let shims = Shim::all();
+        progress.expect(shims.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for &shim in in_turn(&shims, repetition) {
+                let running = start(lab, &options.program, shim)?;
+                load(lab, WARM_UP_SECONDS)?;
+                let before = read()?;
+                let load = load(lab, options.seconds)?;
+                let after = read()?;
+                if let Some(running) = running {
+                    running.stop()?;
+                }
+                let sample = Sample {
+                    repetition,
+                    shim,
+                    load,
+                    switch: after.0 - before.0,
+                    node: after.1 - before.1,
+                    switch_packets: after.2 - before.2,
+                    node_packets: after.3 - before.3,
+                };
+                progress.loaded(&format!(
+                    "round {repetition}  {shim:<20} {:>7.1} requests/s  {:>7.1} packets each to the connection \
+                     server, {:>7.1} to the data server  {} errors",
+                    sample.load.requests_per_s,
+                    sample.per_request(sample.switch_packets as f64),
+                    sample.per_request(sample.node_packets as f64),
+                    sample.load.errors.total()
+                ));
+                samples.push(sample);
+            }
+        }
+        Ok(samples)
+    }
 }
 
 fn config(lab: &Lab) -> String {
@@ -195,9 +191,6 @@ fn load(lab: &Lab, seconds: u32) -> Result<LoadResult> {
     Load { url: &url, connections: CONNECTIONS, close: false, fields: &[], seconds }.run(lab.client(0))
 }
 
-const CSV_TITLES: &str = "repetition,shim,requests,requests_per_s,p50_us,p99_us,errors,\
-    cs_process_us,cs_receive_us,ds_process_us,ds_receive_us,cs_packets,ds_packets";
-
 /// The columns of the table, and whether they are numbers.
 const COLUMNS: [(&str, bool); 7] = [
     ("Client", false),
@@ -209,38 +202,25 @@ const COLUMNS: [(&str, bool); 7] = [
     ("of the DS, µs each", true),
 ];
 
-impl Results {
-    /// Every single measurement, as CSV with a line of titles.
-    pub fn csv(&self) -> String {
-        let mut lines = vec![CSV_TITLES.to_owned()];
-        for sample in &self.samples {
-            let Sample { repetition, shim, load, switch, node, switch_packets, node_packets } = sample;
-            let mut cells = vec![repetition.to_string(), format!("\"{shim}\""), load.requests.to_string()];
-            cells.push(format!("{:.2}", load.requests_per_s));
-            cells.extend([load.p50, load.p99].map(|time| time.as_micros().to_string()));
-            cells.push(load.errors.total().to_string());
-            let times = [switch.process, switch.receive, node.process, node.receive];
-            cells.extend(times.map(|time| time.as_micros().to_string()));
-            cells.extend([switch_packets, node_packets].map(u64::to_string));
-            lines.push(cells.join(","));
-        }
-        lines.join("\n") + "\n"
+impl Report for Results {
+    type Sample = Sample;
+    const CSV_TITLES: &'static str = "repetition,shim,requests,requests_per_s,p50_us,p99_us,errors,\
+        cs_process_us,cs_receive_us,ds_process_us,ds_receive_us,cs_packets,ds_packets";
+
+    fn csv_cells(sample: &Sample) -> Vec<String> {
+        let Sample { repetition, shim, load, switch, node, switch_packets, node_packets } = sample;
+        let mut cells = vec![repetition.to_string(), format!("\"{shim}\""), load.requests.to_string()];
+        cells.push(format!("{:.2}", load.requests_per_s));
+        cells.extend([load.p50, load.p99].map(|time| time.as_micros().to_string()));
+        cells.push(load.errors.total().to_string());
+        let times = [switch.process, switch.receive, node.process, node.receive];
+        cells.extend(times.map(|time| time.as_micros().to_string()));
+        cells.extend([switch_packets, node_packets].map(u64::to_string));
+        cells
     }
 
-    /// The table, the paper's figure, how it was made, and with what, as Markdown.
-    pub fn markdown(&self) -> String {
-        let Results { seconds, repetitions, .. } = self;
-        let mut lines = vec![self.table(), self.beside_the_paper()];
-        lines.push(format!(
-            "\n{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes. Responses of 1 MiB on \
-             {CONNECTIONS} connections that are kept, one data server, no limit but the machine's.\n"
-        ));
-        lines.extend(self.machine.table());
-        lines.join("\n") + "\n"
-    }
-
-    /// A line for each kind of client, as a Markdown table.
-    pub fn table(&self) -> String {
+    /// A line for each kind of client.
+    fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         let without = self.rate(Shim::Without);
         for shim in Shim::all() {
@@ -261,8 +241,7 @@ impl Results {
         text
     }
 
-    /// The paper's figure beside ours, and why they differ.
-    pub fn beside_the_paper(&self) -> String {
+    fn beside_the_paper(&self) -> String {
         let best = THIN.into_iter().filter_map(|count| {
             ratio(self.rate(Shim::Thin(count)), self.rate(Shim::Plain)).map(|gain| (gain, count))
         });
@@ -278,17 +257,15 @@ impl Results {
         )
     }
 
-    /// Requests/s over the acknowledgments left out, as SVG.
-    pub fn plot_svg(&self) -> Result<String> {
-        self.plot().svg()
+    fn how(&self) -> String {
+        format!(
+            "{} Responses of 1 MiB on {CONNECTIONS} connections that are kept, one data server, no limit but the machine's.",
+            repeated(self)
+        )
     }
 
-    /// Writes the plot as PNG.
-    pub fn plot_png(&self, path: &Path) -> Result<()> {
-        self.plot().png(path)
-    }
-
-    fn plot(&self) -> Plot<'static> {
+    /// Requests/s over the acknowledgments left out.
+    fn plot(&self) -> Option<Plot> {
         let without = self.rate(Shim::Without).map_or(1.0, |rate| rate.median);
         let most = THIN[THIN.len() - 1];
         let flat = |value: f64| vec![(0, value), (most, value)];
@@ -306,7 +283,7 @@ impl Results {
             dashed,
             points,
         };
-        Plot {
+        Some(Plot::Lines(Lines {
             x_title: "acknowledgments left out in a row, at most",
             y_title: "times that without a shim",
             margin: 1,
@@ -315,9 +292,11 @@ impl Results {
                 curve("packets to the DS", 0, false, points(&packets, packets_without)),
                 curve("paper: requests/s", 3, true, flat(PAPER_GAIN)),
             ],
-        }
+        }))
     }
+}
 
+impl Results {
     fn rate(&self, shim: Shim) -> Option<Spread> {
         self.spread(shim, |sample| sample.load.requests_per_s)
     }
@@ -330,28 +309,19 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::wrk::Errors;
+    use crate::experiment::fixtures;
 
     fn results() -> Results {
         let sample = |shim: Shim| Sample {
             repetition: 1,
             shim,
-            load: LoadResult {
-                requests: 100,
-                requests_per_s: if matches!(shim, Shim::Thin(_)) { 60.0 } else { 50.0 },
-                bytes_per_s: 5e7,
-                p50: Duration::from_millis(4),
-                p99: Duration::from_millis(9),
-                errors: Errors::default(),
-            },
+            load: fixtures::load(100, if matches!(shim, Shim::Thin(_)) { 60.0 } else { 50.0 }),
             switch: CpuTimes { process: Duration::from_millis(1), receive: Duration::from_millis(9) },
             node: CpuTimes { process: Duration::from_millis(10), receive: Duration::from_millis(20) },
             switch_packets: if shim == Shim::Without { 10_000 } else { 200 },
             node_packets: 10_000,
         };
-        let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
-        let samples = Shim::all().into_iter().map(sample).collect();
-        Results { seconds: 2, repetitions: 1, machine, samples }
+        fixtures::results(1, Shim::all().into_iter().map(sample).collect())
     }
 
     #[test]
@@ -372,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_plot_has_the_papers_figure() {
-        let svg = results().plot_svg().expect("nothing but text is written");
+        let svg = results().plot().expect("it has one").svg().expect("nothing but text is written");
         assert!(svg.contains("paper: requests/s") && svg.contains("packets to the DS"));
     }
 }

@@ -4,27 +4,20 @@
 //! The links are slow enough for two cores to fill all of them. So what is measured at the connection server, the CPU
 //! time that it needs for each data server, is a cost and no limit; how many it could serve follows from it.
 
-use std::path::Path;
-
 use super::cpu::{CpuMeter, CpuTimes};
-use super::machine::Machine;
-use super::plot::{COLORS, Curve, Plot};
-use super::report::{header, ratio, row, shown, thousands, with_extremes};
+use super::plot::{COLORS, Curve, Lines, Plot};
+use super::report::{Report, header, micros, ratio, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
-use super::systems;
+use super::systems::{self, Service};
 use super::wrk::{Load, LoadResult};
-use super::{Options, in_lab};
+use super::{Experiment, Options, Progress, in_turn};
 use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
 
-/// Unless told otherwise.
-pub const DEFAULT_SECONDS: u32 = 3;
-/// Unless told otherwise.
-pub const DEFAULT_REPETITIONS: u32 = 5;
-
 /// Numbers of data servers.
 const NODES: [usize; 6] = [1, 2, 3, 4, 6, 8];
+const MOST_NODES: usize = NODES[NODES.len() - 1];
 /// Of each data server's link.
 const LINK_BITS_PER_S: u64 = 100_000_000;
 const DOCUMENT: &str = "64k";
@@ -32,7 +25,6 @@ const DOCUMENT_BYTES: usize = 64 << 10;
 const CONNECTIONS_PER_NODE: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
 const FIRST_PORT: usize = 8000;
-const PROGRAMS: [(&str, &str); 2] = [("nginx", "-v"), ("wrk", "-v")];
 /// The paper's: requests per second and data server, and the CPU share of the connection server with four.
 const PAPER_RATE: f64 = 900.0;
 const PAPER_NODES: [u32; 4] = [1, 2, 3, 4];
@@ -69,74 +61,61 @@ impl Sample {
 /// Everything that was measured.
 pub type Results = super::Results<Sample>;
 
-/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error is
-/// [`Error::TornDown`](crate::Error::TornDown).
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
-    super::plot::register_font()?;
-    let machine = Machine::look(&PROGRAMS)?;
-    let samples = in_lab(most_nodes(), |lab| measure(lab, options, progress))?;
-    let Options { seconds, repetitions, .. } = *options;
-    Ok(Results { seconds, repetitions, machine, samples })
-}
+/// One connection server with one data server and more.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitScaling;
 
-fn most_nodes() -> usize {
-    NODES[NODES.len() - 1]
-}
+impl Experiment for SplitScaling {
+    type Sample = Sample;
+    const NAME: &'static str = "split-scaling";
+    const SECONDS: u32 = 3;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v"), ("wrk", "-v")];
 
-fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    lab.add_document(DOCUMENT, &vec![b'#'; DOCUMENT_BYTES])?;
-    let listen = NODES.map(|nodes| ([0, 0, 0, 0], port(nodes)).into()).to_vec();
-    for node in lab.nodes() {
-        node.nginx(&ServerOptions { listen: listen.clone(), ..ServerOptions::default() })?;
-        node.set_rate(Some(LINK_BITS_PER_S))?;
+    fn nodes(&self) -> usize {
+        MOST_NODES
     }
-    lab.switch(0).set_rate(Some(LINK_BITS_PER_S))?;
-    let config = lab.write_config_text(&config())?;
-    let switch = systems::start_switchback(lab, &options.program, &config)?;
-    let meter = CpuMeter::new(lab.switch(0), &switch)?;
-    let total = NODES.len() * options.repetitions as usize;
-    let mut samples = Vec::with_capacity(total);
-    for repetition in 1..=options.repetitions {
-        for index in 0..NODES.len() {
-            let nodes = NODES[(index + repetition as usize - 1) % NODES.len()];
-            if repetition == 1 {
-                load(lab, nodes, WARM_UP_SECONDS)?;
-            }
-            let sent = || lab.switch(0).interface_counters("eth0").map(|counters| counters.tx.bytes);
-            let before = (meter.read()?, sent()?);
-            let load = load(lab, nodes, options.seconds)?;
-            let after = (meter.read()?, sent()?);
-            let (cpu, sent_bytes) = (after.0 - before.0, after.1 - before.1);
-            let sample = Sample { repetition, nodes, seconds: options.seconds, load, cpu, sent_bytes };
-            progress(&format!(
-                "[{:>2}/{total}] round {repetition}  {nodes} data servers {:>7.1} requests/s  connection server {:.1} % of a CPU  {} errors",
-                samples.len() + 1,
-                sample.load.requests_per_s,
-                sample.cpu_share() * 100.0,
-                sample.load.errors.total()
-            ));
-            samples.push(sample);
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        lab.add_document(DOCUMENT, &vec![b'#'; DOCUMENT_BYTES])?;
+        let listen = NODES.map(|nodes| ([0, 0, 0, 0], port(nodes)).into()).to_vec();
+        for node in lab.nodes() {
+            node.nginx(&ServerOptions { listen: listen.clone(), ..ServerOptions::default() })?;
+            node.set_rate(Some(LINK_BITS_PER_S))?;
         }
+        lab.switch(0).set_rate(Some(LINK_BITS_PER_S))?;
+        let services = NODES.map(|nodes| Service::new(port(nodes), nodes));
+        let config = lab.write_config_text(&systems::config(&services))?;
+        let switch = systems::start_switchback(lab, &options.program, &config)?;
+        let meter = CpuMeter::new(lab.switch(0), &switch)?;
+        progress.expect(NODES.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for &nodes in in_turn(&NODES, repetition) {
+                if repetition == 1 {
+                    load(lab, nodes, WARM_UP_SECONDS)?;
+                }
+                let sent = || lab.switch(0).interface_counters("eth0").map(|counters| counters.tx.bytes);
+                let before = (meter.read()?, sent()?);
+                let load = load(lab, nodes, options.seconds)?;
+                let after = (meter.read()?, sent()?);
+                let (cpu, sent_bytes) = (after.0 - before.0, after.1 - before.1);
+                let sample = Sample { repetition, nodes, seconds: options.seconds, load, cpu, sent_bytes };
+                progress.loaded(&format!(
+                    "round {repetition}  {nodes} data servers {:>7.1} requests/s  connection server {:.1} % of a CPU  {} errors",
+                    sample.load.requests_per_s,
+                    sample.cpu_share() * 100.0,
+                    sample.load.errors.total()
+                ));
+                samples.push(sample);
+            }
+        }
+        Ok(samples)
     }
-    Ok(samples)
 }
 
 fn port(nodes: usize) -> u16 {
     (FIRST_PORT + nodes) as u16
-}
-
-/// A service and a pool for each number of data servers.
-fn config() -> String {
-    let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n{nodes}\n".to_owned();
-    for nodes in NODES {
-        let names: Vec<String> = (0..nodes).map(|index| format!("\"node{index}\"")).collect();
-        let (names, port) = (names.join(", "), port(nodes));
-        text += &format!(
-            "[[pool]]\nname = \"p{nodes}\"\nnodes = [{names}]\npolicy = \"round-robin\"\n\n\
-             [[service]]\nname = \"s{nodes}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [{{ pool = \"p{nodes}\" }}]\n\n"
-        );
-    }
-    text
 }
 
 fn load(lab: &Lab, nodes: usize, seconds: u32) -> Result<LoadResult> {
@@ -144,9 +123,6 @@ fn load(lab: &Lab, nodes: usize, seconds: u32) -> Result<LoadResult> {
     let connections = CONNECTIONS_PER_NODE * nodes as u32;
     Load { url: &url, connections, close: true, fields: &[], seconds }.run(lab.client(0))
 }
-
-const CSV_TITLES: &str = "repetition,data_servers,requests,requests_per_s,bytes_per_s,p50_us,p99_us,errors,\
-    cs_process_us,cs_receive_us,cs_sent_bytes";
 
 /// The columns of the table, and whether they are numbers.
 const COLUMNS: [(&str, bool); 7] = [
@@ -159,42 +135,24 @@ const COLUMNS: [(&str, bool); 7] = [
     ("bytes sent for each request", true),
 ];
 
-impl Results {
-    /// Every single measurement, as CSV with a line of titles.
-    pub fn csv(&self) -> String {
-        let mut lines = vec![CSV_TITLES.to_owned()];
-        for Sample { repetition, nodes, load, cpu, sent_bytes, .. } in &self.samples {
-            let times = [load.p50, load.p99, cpu.process, cpu.receive].map(|time| time.as_micros());
-            lines.push(format!(
-                "{repetition},{nodes},{},{:.2},{:.0},{},{},{},{},{},{sent_bytes}",
-                load.requests,
-                load.requests_per_s,
-                load.bytes_per_s,
-                times[0],
-                times[1],
-                load.errors.total(),
-                times[2],
-                times[3],
-            ));
-        }
-        lines.join("\n") + "\n"
+impl Report for Results {
+    type Sample = Sample;
+    const CSV_TITLES: &'static str = "repetition,data_servers,requests,requests_per_s,bytes_per_s,p50_us,p99_us,errors,\
+        cs_process_us,cs_receive_us,cs_sent_bytes";
+
+    fn csv_cells(sample: &Sample) -> Vec<String> {
+        let Sample { repetition, nodes, load, cpu, sent_bytes, .. } = sample;
+        let mut cells = vec![repetition.to_string(), nodes.to_string(), load.requests.to_string()];
+        cells.extend([format!("{:.2}", load.requests_per_s), format!("{:.0}", load.bytes_per_s)]);
+        cells.extend([load.p50, load.p99].map(|time| time.as_micros().to_string()));
+        cells.push(load.errors.total().to_string());
+        cells.extend([cpu.process, cpu.receive].map(|time| time.as_micros().to_string()));
+        cells.push(sent_bytes.to_string());
+        cells
     }
 
-    /// The table, the paper's figures, how it was made, and with what, as Markdown.
-    pub fn markdown(&self) -> String {
-        let Results { seconds, repetitions, .. } = self;
-        let mut lines = vec![self.table(), self.beside_the_paper()];
-        lines.push(format!(
-            "\n{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes. Responses of 64 KiB, \
-             each on a connection of its own; each link but the client's has {} Mbit/s.\n",
-            LINK_BITS_PER_S / 1_000_000
-        ));
-        lines.extend(self.machine.table());
-        lines.join("\n") + "\n"
-    }
-
-    /// A line for each number of data servers, as a Markdown table.
-    pub fn table(&self) -> String {
+    /// A line for each number of data servers.
+    fn table(&self) -> String {
         let one = self.spread(NODES[0], |sample| sample.load.requests_per_s);
         let mut text = header(&COLUMNS);
         for nodes in NODES {
@@ -218,15 +176,13 @@ impl Results {
         text
     }
 
-    /// The paper's figures beside ours, and why they differ.
-    pub fn beside_the_paper(&self) -> String {
-        let most = most_nodes();
+    fn beside_the_paper(&self) -> String {
+        let most = MOST_NODES;
         let rate = self.spread(most, |sample| sample.load.requests_per_s);
         let (Some(rate), Some(one)) = (rate, self.spread(1, |sample| sample.load.requests_per_s)) else {
             return String::new();
         };
-        let cost =
-            |sample: &Sample| sample.cpu.total().as_secs_f64() * 1e6 / sample.load.requests.max(1) as f64;
+        let cost = |sample: &Sample| micros(sample.cpu.total()) / sample.load.requests.max(1) as f64;
         let cost = self.spread(most, cost).map_or(0.0, |cost| cost.median);
         let paper_cost = PAPER_SHARE_OF_FOUR * 1e6 / (4.0 * PAPER_RATE);
         format!(
@@ -241,17 +197,16 @@ impl Results {
         )
     }
 
-    /// Requests/s over data servers, with the paper's, as SVG.
-    pub fn plot_svg(&self) -> Result<String> {
-        self.plot().svg()
+    fn how(&self) -> String {
+        format!(
+            "{} Responses of 64 KiB, each on a connection of its own; each link but the client's has {} Mbit/s.",
+            repeated(self),
+            LINK_BITS_PER_S / 1_000_000
+        )
     }
 
-    /// Writes the plot as PNG.
-    pub fn plot_png(&self, path: &Path) -> Result<()> {
-        self.plot().png(path)
-    }
-
-    fn plot(&self) -> Plot<'static> {
+    /// Requests/s over data servers, with the paper's.
+    fn plot(&self) -> Option<Plot> {
         let one = self.spread(1, |sample| sample.load.requests_per_s).map_or(1.0, |one| one.median);
         let curve = |name: &str, color: usize, dashed, points| Curve {
             name: name.to_owned(),
@@ -263,7 +218,7 @@ impl Results {
             let point = |nodes| Some((nodes as u32, self.spread(nodes, value)?.median));
             NODES.into_iter().filter_map(point).collect()
         };
-        Plot {
+        Some(Plot::Lines(Lines {
             x_title: "data servers",
             y_title: "times one data server's requests/s; CPUs",
             margin: 1,
@@ -273,9 +228,11 @@ impl Results {
                 curve("paper: requests/s", 3, true, PAPER_NODES.map(|n| (n, f64::from(n))).to_vec()),
                 curve("paper: CPUs of the CS", 0, true, vec![(4, PAPER_SHARE_OF_FOUR)]),
             ],
-        }
+        }))
     }
+}
 
+impl Results {
     fn spread(&self, nodes: usize, value: impl Fn(&Sample) -> f64) -> Option<Spread> {
         Spread::of(self.samples.iter().filter(|sample| sample.nodes == nodes).map(value))
     }
@@ -286,21 +243,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::experiment::wrk::Errors;
+    use crate::experiment::fixtures;
 
     fn results() -> Results {
         let sample = |repetition, nodes: usize| Sample {
             repetition,
             nodes,
             seconds: 2,
-            load: LoadResult {
-                requests: 400 * nodes as u64,
-                requests_per_s: 200.0 * nodes as f64,
-                bytes_per_s: 12e6,
-                p50: Duration::from_millis(40),
-                p99: Duration::from_millis(90),
-                errors: Errors::default(),
-            },
+            load: fixtures::load(400 * nodes as u64, 200.0 * nodes as f64),
             cpu: CpuTimes {
                 process: Duration::from_millis(10 * nodes as u64),
                 receive: Duration::from_millis(10 * nodes as u64),
@@ -308,8 +258,7 @@ mod tests {
             sent_bytes: 400_000 * nodes as u64,
         };
         let samples = [1, 2].into_iter().flat_map(|round| NODES.map(|nodes| sample(round, nodes)));
-        let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
-        Results { seconds: 2, repetitions: 2, machine, samples: samples.collect() }
+        fixtures::results(2, samples.collect())
     }
 
     #[test]
@@ -330,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_plot_has_both() {
-        let svg = results().plot_svg().expect("nothing but text is written");
+        let svg = results().plot().expect("it has one").svg().expect("nothing but text is written");
         for text in ["data servers", "requests/s", "paper: requests/s"] {
             assert!(svg.contains(&format!(">\n{text}\n<")), "no {text:?}");
         }

@@ -184,6 +184,12 @@ impl Answer {
         if news <= 0 && !self.is_acknowledged() { self.unacknowledged(flow) } else { vec![self.ack(flow)] }
     }
 
+    /// Bytes of the response, and how many of them come before its content.
+    pub fn sizes(&self) -> (usize, usize) {
+        let end = self.text.windows(4).position(|text| text == b"\r\n\r\n");
+        (self.text.len(), end.map_or(self.text.len(), |end| end + 4))
+    }
+
     /// What the client has not acknowledged yet, in packets that it can take.
     pub fn unacknowledged(&self, flow: &sb_flow) -> Vec<Vec<u8>> {
         let from = (self.una.wrapping_sub(self.start) as usize).min(self.text.len());

@@ -11,6 +11,7 @@ mod choice;
 mod flows;
 pub(crate) mod held;
 pub(crate) mod mark;
+mod observed;
 mod output;
 pub(crate) mod pending;
 mod progress;
@@ -25,14 +26,18 @@ use std::time::Duration;
 use switchback_config::Delegate;
 use switchback_http::{Body, Head, Progress, Reject, Version, parse_head};
 use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind};
+use switchback_wire::{
+    SB_FLAG_FACTS, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind,
+};
 
 use crate::group::Side;
+use crate::observe::{Chosen, Heard, Observation};
 use crate::plan::{Choice, NodeId, Plan};
 use crate::sizes::Sizes;
 use answer::Reply;
 use flows::PendingFlows;
 use held::{Held, HeldPacket, before};
+use observed::Came;
 pub use output::{Change, Message, Output};
 use pending::{Pending, Phase, Request};
 use recent::Recent;
@@ -97,6 +102,9 @@ pub struct Dispatcher {
     probed: Recent<Duration>,
     sizes: Sizes,
     random: Box<dyn FnMut() -> u64 + Send>,
+    /// Somebody wants to know what becomes of requests.
+    observes: bool,
+    heard: Heard,
     /// What is to be done; the driver does it and clears it.
     pub output: Output,
     /// Counts since the start.
@@ -113,6 +121,8 @@ impl Dispatcher {
             probed: Recent::new(UNOWNED * 2),
             sizes: Sizes::default(),
             random,
+            observes: false,
+            heard: Heard::default(),
             output: Output::default(),
             stats: Stats::default(),
         }
@@ -179,14 +189,20 @@ impl Dispatcher {
         }
     }
 
-    /// Tells every node that reports are wanted here.
+    /// Tells every node that reports are wanted here, and perhaps facts about responses.
     pub fn ask_for_reports(&mut self) {
+        (0..self.plan.nodes.len() as NodeId).for_each(|id| self.say_hello(id));
+    }
+
+    /// Which also acknowledges what the node has told.
+    fn say_hello(&mut self, id: NodeId) {
         let nobody = sb_flow::default();
         let hello = bare(&nobody, true, 0, 0, flags::RST);
         let Some(view) = TcpView::parse(&hello) else { return };
-        for id in 0..self.plan.nodes.len() as NodeId {
-            self.send(sb_op::SB_OP_HELLO, id, &nobody, &sb_flow_entry::default(), &view, &hello);
-        }
+        let facts = if self.observes { SB_FLAG_FACTS as u8 } else { 0 };
+        let (epoch, number) = self.heard.last(id);
+        let entry = sb_flow_entry { origin: epoch, next: number, ..sb_flow_entry::default() };
+        self.send(Message { flags: facts, ..sb_op::SB_OP_HELLO.into() }, id, &nobody, &entry, &view, &hello);
     }
 
     /// Takes an idle flow from its node, which is to become idle too. The flow has no node then until its next request.
@@ -272,6 +288,7 @@ impl Dispatcher {
 
     /// Ends a connection on which nothing can be said any more.
     fn reset(&mut self, flow: &sb_flow, origin: u32, seq: u32) {
+        self.observe(|| Observation::Reset { flow: *flow, origin });
         self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
         self.forget(flow, origin);
     }
@@ -412,6 +429,9 @@ impl Dispatcher {
             Next::Stays => {
                 self.stats.cookies_ignored += u64::from(request.cookies_ignored);
                 self.give(&request, entry.node);
+                let head = &packet[view.data..view.end];
+                let came = Came { at: at.now, queued: Duration::ZERO };
+                self.observe_given(flow, &after, came, Chosen::Connection, 0, || head.into());
                 self.set_entry(flow, &after);
                 let flags = SB_FLAG_REQUEST as u8 | request.flags(true);
                 self.forward(flow, &after, &view, packet, flags);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use switchback_wire::packet::TcpView;
 use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_op};
 
+use crate::observe::Observation;
 use crate::plan::PlanNode;
 
 /// What a handoff packet says besides what is known of its flow.
@@ -53,6 +54,8 @@ pub enum Change {
 pub struct Output {
     /// Changes of the flow map, in order.
     pub changes: Vec<(sb_flow, Change)>,
+    /// What has been seen of requests, if anybody wants to know.
+    pub observed: Vec<Observation>,
     packets: Vec<u8>,
     ends: Vec<(usize, IpAddr)>,
 }
@@ -66,12 +69,13 @@ impl Output {
 
     /// Nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.ends.is_empty()
+        self.changes.is_empty() && self.ends.is_empty() && self.observed.is_empty()
     }
 
     /// Empties all, keeping the memory.
     pub fn clear(&mut self) {
         self.changes.clear();
+        self.observed.clear();
         self.packets.clear();
         self.ends.clear();
     }

@@ -128,6 +128,8 @@ pub struct Pending {
     pub was_given: bool,
     /// It has waited for a node with room.
     pub has_waited: bool,
+    /// The node that was asked for it has passed it on to this one.
+    pub passed_on: bool,
     /// The node for whose room it waits; None if any will do.
     pub waits_for: Option<NodeId>,
     /// Set when the switch answers itself as soon as no node speaks on the flow.
@@ -152,6 +154,8 @@ pub struct Pending {
     start: sb_flow_entry,
     /// Since when the request in progress has been waiting.
     born: Duration,
+    /// When it came: with its first packet, or when the one before it was done.
+    came: Duration,
     /// The mark at which something is missing, and since when.
     missing_since: Option<(u32, Duration)>,
     /// The node has said that the mark is right.
@@ -184,6 +188,7 @@ impl Pending {
             tried: Vec::new(),
             was_given: false,
             has_waited: false,
+            passed_on: false,
             waits_for: None,
             reply: None,
             abort: false,
@@ -196,6 +201,7 @@ impl Pending {
             looked_at: 0,
             start: entry,
             born: now,
+            came: now,
             missing_since: None,
             confirmed: false,
             attempts: 0,
@@ -410,6 +416,7 @@ impl Pending {
         self.start = self.entry;
         self.tried.clear();
         self.has_waited = false;
+        self.passed_on = false;
         self.looked_at = 0;
         let packets = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
             self.held.take_all()
@@ -433,11 +440,13 @@ impl Pending {
 
     /// The request in progress has no node again.
     pub fn leave_request(&mut self) {
+        self.passed_on = false;
         self.entry = sb_flow_entry { mode: sb_mode::SB_MODE_HELD as u8, ..self.start };
     }
 
     /// The request in progress is the node's.
-    pub fn finish_request(&mut self) {
+    pub fn finish_request(&mut self, now: Duration) {
+        self.came = now;
         self.sent = Held::default();
         self.tried.clear();
         self.failed = false;
@@ -471,6 +480,11 @@ impl Pending {
         self.attempts <= if dead { ATTEMPTS_IF_DEAD } else { ATTEMPTS }
     }
 
+    /// What is waited for has been asked for more than once.
+    pub fn was_resent(&self) -> bool {
+        self.attempts > 1
+    }
+
     /// The node lives but its response is not complete: asks again after a while, as often as it takes.
     pub fn wait_longer(&mut self, now: Duration) {
         let waited = now.saturating_sub(self.born);
@@ -481,6 +495,11 @@ impl Pending {
     /// Since when the request in progress has been waiting.
     pub fn born(&self) -> Duration {
         self.born
+    }
+
+    /// When the request in progress came.
+    pub fn came(&self) -> Duration {
+        self.came
     }
 
     /// The request has waited for a node for too long.

@@ -8,6 +8,7 @@ use super::flows::Full;
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
 use super::{Change, Dispatcher, Message, Moment, Next, Verdict, mark};
+use crate::observe::Chosen;
 use crate::plan::NodeId;
 
 impl Dispatcher {
@@ -40,6 +41,7 @@ impl Dispatcher {
         if reset {
             // Only the exact number counts (RFC 5961 section 3.2).
             if view.seq == pending.expected() {
+                self.observe_abandoned(at, flow, pending);
                 self.forget(flow, pending.entry.origin);
                 pending.phase = Phase::Done;
             }
@@ -205,7 +207,7 @@ impl Dispatcher {
                             return;
                         }
                     }
-                    self.forward_request(flow, pending);
+                    self.forward_request(at, flow, pending);
                     if !self.given(at, pending) {
                         return;
                     }
@@ -254,9 +256,10 @@ impl Dispatcher {
     }
 
     /// The request goes to the node that the flow has.
-    fn forward_request(&mut self, flow: &sb_flow, pending: &mut Pending) {
+    fn forward_request(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         pending.enter_request();
         self.give(&pending.request, pending.entry.node);
+        self.observe_pending(at, flow, pending, Chosen::Connection);
         self.set_entry(flow, &pending.entry);
         let mut first = SB_FLAG_REQUEST as u8 | pending.flags();
         for packet in pending.sent.iter() {
@@ -285,13 +288,13 @@ impl Dispatcher {
             pending.wait(at.now, Phase::Delivering);
             return false;
         }
-        pending.finish_request();
+        pending.finish_request(at.now);
         true
     }
 
     /// The node has the request in progress.
     pub(super) fn delivered(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        pending.finish_request();
+        pending.finish_request(at.now);
         if pending.is_tunnel() {
             self.pass_on(flow, pending);
         } else {
@@ -333,6 +336,7 @@ impl Dispatcher {
         self.stats.passed_on += 1;
         pending.tried.push(first);
         pending.second = None;
+        pending.passed_on = true;
         pending.enter_request_at(second);
         self.set_entry(flow, &pending.entry);
     }
@@ -361,12 +365,14 @@ impl Dispatcher {
     }
 
     pub(super) fn answer(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, reply: &Reply) {
+        let asked = self.request_to_answer(at, flow, pending);
         let Some(answer) = pending.make_answer(reply, at.now) else {
             self.forget(flow, pending.entry.origin);
             pending.phase = Phase::Done;
             return;
         };
         self.stats.answered(reply.status());
+        self.observe_answer(asked, reply.status(), &answer);
         pending.entry.mode = sb_mode::SB_MODE_ANSWERED as u8;
         self.set_entry(flow, &pending.entry);
         self.say(flow, &answer.unacknowledged(flow));

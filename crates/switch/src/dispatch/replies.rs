@@ -10,6 +10,7 @@ use switchback_wire::{
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
 use super::{Change, Dispatcher, Moment, UNOWNED, mark};
+use crate::observe::Chosen;
 use crate::plan::NodeId;
 
 /// A flow's entry from what its node says of it. Inside a body, where the next request begins is not known any more.
@@ -106,6 +107,13 @@ impl Dispatcher {
         match (op, &pending.phase) {
             (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
                 self.stats.adopted(&pending.request, node);
+                let session = pending.request.session.is_some_and(|session| session.node == Some(node));
+                let chosen = match pending.passed_on {
+                    true => Chosen::Second,
+                    false if session => Chosen::Session,
+                    false => Chosen::Policy,
+                };
+                self.observe_pending(at, flow, pending, chosen);
                 let index = pending.request.group;
                 if let Some(group) = self.plan.group_mut(index) {
                     group.adopted(node, queue_of(option), at.now);
@@ -131,6 +139,11 @@ impl Dispatcher {
             }
             (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => {
                 self.speak(at, flow, pending, arrived);
+            }
+            (sb_op::SB_OP_REFUSED, Phase::Delivering) if pending.was_resent() => {
+                // The request may have come before; then it has its response, and its server has closed since.
+                self.reset(flow, pending.entry.origin, pending.last_ack);
+                pending.phase = Phase::Done;
             }
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);

@@ -1,71 +1,147 @@
-//! What the facts about responses add up to.
+//! Sums over requests, for the metrics.
+
+use std::collections::HashMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The upper bounds of a [`Histogram`]'s counts, in microseconds; each bound belongs to its count.
+use super::{Ended, Finished};
+use crate::plan::NodeId;
+
+/// Upper bounds of the classes of a [`Histogram`], in microseconds.
 pub const BOUNDS_US: [u64; 14] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
     30_000_000,
 ];
 
-/// Everything since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+/// Since the start of the switch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// One for each service, pool and node that has answered.
+    /// By service, pool and node.
     pub responses: Vec<ResponseTotals>,
-    /// One for each service and pool.
+    /// By service and pool.
     pub timings: Vec<Timings>,
-    /// Lines of the access log.
+    /// Lines in the access log.
     pub log_lines: u64,
-    /// Lines that were not written, on overload.
+    /// Lines that were left out because there were too many.
     pub log_lost: u64,
-    /// Responses that nothing is known of.
+    /// Responses of which nothing is known, because there were too many.
     pub facts_lost: u64,
 }
 
-/// The responses of one node to requests of one service, for one pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+/// Responses of one node to one pool's requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTotals {
-    /// Its name in the configuration.
+    /// Its name.
     pub service: String,
-    /// Likewise.
+    /// Its name; empty if no route took the request.
     pub pool: String,
-    /// Likewise; empty: the switch itself has answered.
+    /// Its name; empty for what the switch has answered itself.
     pub node: String,
-    /// Responses by the first digit of their status; the first number is of those without one.
+    /// How many, by the first digit of the status; the first number is of those that had none.
     pub statuses: [u64; 6],
-    /// Heads included.
+    /// That were sent, heads included.
     pub bytes: u64,
-    /// Responses that ended before they were complete, because the client went.
+    /// Whose clients went away before the end.
     pub aborted_by_client: u64,
-    /// Likewise, because the server did.
+    /// That the server, or the switch, broke off.
     pub aborted_by_server: u64,
 }
 
-/// How long things take for one service and pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+/// How long the requests for one pool took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
-    /// Its name in the configuration.
+    /// Its name.
     pub service: String,
-    /// Likewise.
+    /// Its name.
     pub pool: String,
-    /// From the request's first byte at the switch to its handoff.
+    /// From the request's first byte at the switch until a node had it.
     pub queued: Histogram,
-    /// From the request's arrival at the node to the first byte of the response.
+    /// From then on to the response's first byte.
     pub first_byte: Histogram,
-    /// From the request's arrival at the node to the end of the response.
+    /// And to its last.
     pub duration: Histogram,
 }
 
-/// How many took how long.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+/// How often times of each class have occurred.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// One for each of [`BOUNDS_US`], and one for what took longer than all of them; not cumulative.
+    /// One for each of [`BOUNDS_US`], and one for what is above the last. Not cumulative.
     pub counts: Vec<u64>,
-    /// Microseconds altogether.
+    /// In microseconds.
     pub sum_us: u64,
+}
+
+impl Histogram {
+    fn add(&mut self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.counts.resize(BOUNDS_US.len() + 1, 0);
+        self.counts[BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
+        self.sum_us = self.sum_us.saturating_add(us);
+    }
+}
+
+/// Whose response it is: service, pool and node by their places in the configuration.
+pub(super) type Whose = (Option<usize>, Option<usize>, Option<NodeId>);
+
+/// [`Totals`] that grow.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    pub(super) totals: Totals,
+    /// Where in `totals.responses` and `totals.timings`, as long as the configuration is the same.
+    places: HashMap<Whose, (usize, usize)>,
+}
+
+impl Sums {
+    /// From here on places are those of another configuration.
+    pub(super) fn forget_places(&mut self) {
+        self.places.clear();
+    }
+
+    /// One more; `names` has those of `whose`, empty where it has nothing.
+    pub(super) fn add(&mut self, finished: &Finished, whose: Whose, names: [&str; 3]) {
+        let (responses, timings) = self.place(whose, names);
+        let responses = &mut self.totals.responses[responses];
+        let class = finished.status.map_or(0, |status| usize::from(status / 100));
+        responses.statuses[if class < 6 { class } else { 0 }] += 1;
+        responses.bytes += finished.bytes;
+        match finished.end {
+            Ended::ByClient => responses.aborted_by_client += 1,
+            Ended::ByServer | Ended::BySwitch => responses.aborted_by_server += 1,
+            Ended::Complete | Ended::Unknown => {}
+        }
+        if whose.2.is_none() {
+            return;
+        }
+        let timings = &mut self.totals.timings[timings];
+        if let Some(asked) = &finished.asked {
+            timings.queued.add(asked.queued);
+        }
+        finished.first_byte.into_iter().for_each(|time| timings.first_byte.add(time));
+        if finished.end == Ended::Complete {
+            finished.duration.into_iter().for_each(|time| timings.duration.add(time));
+        }
+    }
+
+    fn place(&mut self, whose: Whose, [service, pool, node]: [&str; 3]) -> (usize, usize) {
+        if let Some(places) = self.places.get(&whose) {
+            return *places;
+        }
+        let Totals { responses, timings, .. } = &mut self.totals;
+        let is_same =
+            |item: &ResponseTotals| item.service == service && item.pool == pool && item.node == node;
+        let place = responses.iter().position(is_same).unwrap_or_else(|| {
+            let [service, pool, node] = [service, pool, node].map(str::to_owned);
+            responses.push(ResponseTotals { service, pool, node, ..Default::default() });
+            responses.len() - 1
+        });
+        let is_same = |item: &Timings| item.service == service && item.pool == pool;
+        let time = timings.iter().position(is_same).unwrap_or_else(|| {
+            let [service, pool] = [service, pool].map(str::to_owned);
+            timings.push(Timings { service, pool, ..Default::default() });
+            timings.len() - 1
+        });
+        self.places.insert(whose, (place, time));
+        (place, time)
+    }
 }

@@ -15,6 +15,7 @@ mod invariants;
 mod malformed;
 mod neighbour;
 mod node;
+mod observed;
 mod probes;
 mod walker;
 
@@ -163,6 +164,7 @@ fn every_counter_is_moved_by_some_row() {
     for flow in flows() {
         malformed::fill_the_ring(&bench, &flow);
     }
+    observed::fill_the_ring(&bench);
     let still: Vec<&str> = SwitchCounter::ALL
         .into_iter()
         .filter(|counter| bench.program.counter(*counter) == 0)

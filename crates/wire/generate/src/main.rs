@@ -57,7 +57,7 @@ fn generate() -> String {
         .blocklist_item("SB_(SWITCH|NODE|CLIENT)_(COUNTERS_LEN)?.*")
         .blocklist_type("sb_(switch|node|client)_counter")
         .rustified_enum(
-            "sb_(op|reason|mode|record_kind|ownership|framing_action|session_mode|hook|direct_state)",
+            "sb_(op|reason|mode|record_kind|ownership|framing_action|session_mode|hook|direct_state|end)",
         )
         .prepend_enum_name(false)
         .derive_default(true)

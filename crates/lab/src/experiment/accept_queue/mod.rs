@@ -25,28 +25,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::by_lot::dispatch_by_lot;
-use super::in_lab;
-use super::machine::Machine;
 use super::open_loop::{Connections, OpenLoop};
 use super::systems;
+use super::{Experiment, Options, Progress, in_turn};
 use crate::cluster::{Cluster, Pool};
 use crate::error::Result;
 use crate::host::Host;
 use crate::lab::Lab;
 use crate::slow_server::{ServiceTime, SlowServerOptions};
 
-/// Unless told otherwise: the paper's numbers of connections.
-pub const DEFAULT_CONNECTIONS: [u32; 5] = [8_000, 10_000, 12_000, 14_000, 16_000];
-/// Unless told otherwise.
-pub const DEFAULT_SECONDS: u32 = 10;
-/// Unless told otherwise.
-pub const DEFAULT_REPETITIONS: u32 = 5;
-
-const NODES: usize = 2;
 /// Processes of each server.
 const WORKERS: u32 = 16;
 const BACKLOG: u32 = 16;
-/// With [`WORKERS`] on [`NODES`] this is enough for 1,882 connections a second.
+/// With [`WORKERS`] on two nodes this is enough for 1,882 connections a second.
 const SERVICE: Duration = Duration::from_millis(17);
 /// Clients give up after so long.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +45,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const LIMITS: &str = "[limits]\nheld_per_source = \"64MiB\"\n";
 /// A load before the first one that counts.
 const WARM_UP: u32 = 500;
-const PROGRAMS: [(&str, &str); 2] = [("apache2", "-v"), ("nft", "--version")];
 
 /// How connections are given to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,19 +112,6 @@ pub const PAPER: [PaperRow; 5] = [
     PaperRow { connections: 16_000, random_ms: 32.3, proposed_ms: 28.1 },
 ];
 
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Numbers of connections.
-    pub connections: Vec<u32>,
-    /// Within how many seconds the connections of a load begin.
-    pub seconds: u32,
-    /// How often each load is repeated.
-    pub repetitions: u32,
-    /// The `switchback` binary.
-    pub program: PathBuf,
-}
-
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
@@ -153,47 +130,60 @@ pub struct Sample {
 /// Everything that was measured.
 pub type Results = super::Results<Sample>;
 
-/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error
-/// is [`Error::TornDown`].
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
-    let machine = Machine::look(&PROGRAMS)?;
-    super::plot::register_font()?;
-    let samples = in_lab(NODES, |lab| measure(lab, options, progress))?;
-    let Options { seconds, repetitions, .. } = *options;
-    Ok(Results { seconds, repetitions, machine, samples })
+/// Several ways of dispatching, each with several numbers of connections.
+#[derive(Clone, Debug)]
+pub struct AcceptQueue {
+    /// Numbers of connections.
+    pub connections: Vec<u32>,
 }
 
-fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    let server = SlowServerOptions::new(WORKERS, BACKLOG, ServiceTime::Exponential(SERVICE));
-    lab.nodes().try_for_each(|node| node.slow_server(&server).map(drop))?;
-    let nodes: Vec<Ipv4Addr> = lab.nodes().map(Host::ipv4).collect();
-    dispatch_by_lot(lab.switch(1), &nodes)?;
-    let pool = Dispatch::AcceptQueue.pool().expect("it is Switchback");
-    let config = write_config(lab, pool)?;
-    systems::start_switchback(lab, &options.program, &config)?;
-    let total = options.connections.len() * Dispatch::ALL.len() * options.repetitions as usize;
-    let mut samples = Vec::with_capacity(total);
-    for repetition in 1..=options.repetitions {
-        for &connections in &options.connections {
-            for index in 0..Dispatch::ALL.len() {
-                let dispatch = Dispatch::ALL[(index + repetition as usize - 1) % Dispatch::ALL.len()];
-                if let Some(pool) = dispatch.pool() {
-                    write_config(lab, pool)?;
-                    reload(lab, options)?;
+impl AcceptQueue {
+    /// Unless told otherwise: the paper's numbers of connections.
+    pub const CONNECTIONS: [u32; 5] = [8_000, 10_000, 12_000, 14_000, 16_000];
+}
+
+impl Experiment for AcceptQueue {
+    type Sample = Sample;
+    const NAME: &'static str = "accept-queue";
+    const SECONDS: u32 = 10;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("apache2", "-v"), ("nft", "--version")];
+
+    fn nodes(&self) -> usize {
+        2
+    }
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        let server = SlowServerOptions::new(WORKERS, BACKLOG, ServiceTime::Exponential(SERVICE));
+        lab.nodes().try_for_each(|node| node.slow_server(&server).map(drop))?;
+        let nodes: Vec<Ipv4Addr> = lab.nodes().map(Host::ipv4).collect();
+        dispatch_by_lot(lab.switch(1), &nodes)?;
+        let pool = Dispatch::AcceptQueue.pool().expect("it is Switchback");
+        let config = write_config(lab, pool)?;
+        systems::start_switchback(lab, &options.program, &config)?;
+        progress.expect(self.connections.len() * Dispatch::ALL.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for &connections in &self.connections {
+                for &dispatch in in_turn(&Dispatch::ALL, repetition) {
+                    if let Some(pool) = dispatch.pool() {
+                        write_config(lab, pool)?;
+                        reload(lab, options)?;
+                    }
+                    if samples.len() < Dispatch::ALL.len() {
+                        load(lab, dispatch, WARM_UP, 1, 0)?;
+                    }
+                    let before = listen_overflows(lab)?;
+                    let load = load(lab, dispatch, connections, options.seconds, repetition)?;
+                    let listen_overflows = listen_overflows(lab)? - before;
+                    let sample = Sample { repetition, connections, dispatch, load, listen_overflows };
+                    progress.loaded(&describe(&sample));
+                    samples.push(sample);
                 }
-                if samples.len() < Dispatch::ALL.len() {
-                    load(lab, dispatch, WARM_UP, 1, 0)?;
-                }
-                let before = listen_overflows(lab)?;
-                let load = load(lab, dispatch, connections, options.seconds, repetition)?;
-                let listen_overflows = listen_overflows(lab)? - before;
-                let sample = Sample { repetition, connections, dispatch, load, listen_overflows };
-                progress(&describe(&sample, samples.len() + 1, total));
-                samples.push(sample);
             }
         }
+        Ok(samples)
     }
-    Ok(samples)
 }
 
 fn write_config(lab: &Lab, pool: Pool) -> Result<PathBuf> {
@@ -217,10 +207,10 @@ fn listen_overflows(lab: &Lab) -> Result<u64> {
     lab.nodes().map(|node| node.tcp_counter("ListenOverflows")).sum()
 }
 
-fn describe(sample: &Sample, number: usize, total: usize) -> String {
+fn describe(sample: &Sample) -> String {
     let Sample { repetition, connections, dispatch, load, listen_overflows } = sample;
     format!(
-        "[{number:>3}/{total}] round {repetition}  {connections:>6} connections  {dispatch:<23} \
+        "round {repetition}  {connections:>6} connections  {dispatch:<23} \
          {:>7.1} ms  {} failed, {} stalled, {listen_overflows} overflows",
         load.average_ms().unwrap_or_default(),
         load.failures.total(),

@@ -1,10 +1,7 @@
 //! The average connection time over the number of connections, with the paper's two curves.
 
-use std::path::Path;
-
 use super::{Dispatch, PAPER, Results};
-use crate::error::Result;
-use crate::experiment::plot::{COLORS, Curve, Plot};
+use crate::experiment::plot::{COLORS, Curve, Lines, Plot};
 
 /// A color for each, the same in every plot.
 fn place(dispatch: Dispatch) -> usize {
@@ -17,58 +14,47 @@ fn place(dispatch: Dispatch) -> usize {
     }
 }
 
-impl Results {
-    /// The plot as SVG.
-    pub fn plot_svg(&self) -> Result<String> {
-        self.plot().svg()
-    }
+pub(super) fn plot(results: &Results) -> Plot {
+    Plot::Lines(Lines {
+        x_title: "connections in one load",
+        y_title: "average connection time (ms)",
+        margin: 500,
+        curves: curves(results),
+    })
+}
 
-    /// Writes the plot as PNG.
-    pub fn plot_png(&self, path: &Path) -> Result<()> {
-        self.plot().png(path)
-    }
-
-    fn plot(&self) -> Plot<'static> {
-        Plot {
-            x_title: "connections in one load",
-            y_title: "average connection time (ms)",
-            margin: 500,
-            curves: self.curves(),
-        }
-    }
-
-    fn curves(&self) -> Vec<Curve> {
-        let ours = Dispatch::ALL.map(|dispatch| Curve {
-            name: dispatch.to_string(),
-            color: COLORS[place(dispatch)],
-            dashed: false,
-            points: self
-                .connections()
-                .into_iter()
-                .filter_map(|count| Some((count, self.average_ms(count, dispatch)?.median)))
-                .collect(),
-        });
-        let paper = |name: &str, dispatch, value: fn(&super::PaperRow) -> f64| Curve {
-            name: name.to_owned(),
-            color: COLORS[place(dispatch)],
-            dashed: true,
-            points: PAPER.iter().map(|row| (row.connections, value(row))).collect(),
-        };
-        let paper = [
-            paper("paper: random", Dispatch::Nftables, |row| row.random_ms),
-            paper("paper: proposed", Dispatch::Fill, |row| row.proposed_ms),
-        ];
-        ours.into_iter().chain(paper).collect()
-    }
+fn curves(results: &Results) -> Vec<Curve> {
+    let ours = Dispatch::ALL.map(|dispatch| Curve {
+        name: dispatch.to_string(),
+        color: COLORS[place(dispatch)],
+        dashed: false,
+        points: results
+            .connections()
+            .into_iter()
+            .filter_map(|count| Some((count, results.average_ms(count, dispatch)?.median)))
+            .collect(),
+    });
+    let paper = |name: &str, dispatch, value: fn(&super::PaperRow) -> f64| Curve {
+        name: name.to_owned(),
+        color: COLORS[place(dispatch)],
+        dashed: true,
+        points: PAPER.iter().map(|row| (row.connections, value(row))).collect(),
+    };
+    let paper = [
+        paper("paper: random", Dispatch::Nftables, |row| row.random_ms),
+        paper("paper: proposed", Dispatch::Fill, |row| row.proposed_ms),
+    ];
+    ours.into_iter().chain(paper).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::report::tests::results;
+    use super::*;
 
     #[test]
     fn the_plot_names_axes_and_curves() {
-        let svg = results().plot_svg().expect("nothing but text is written");
+        let svg = plot(&results()).svg().expect("nothing but text is written");
         let wanted =
             ["average connection time (ms)", "connections in one load", "paper: proposed", "fill", "16,000"];
         for text in wanted {
@@ -81,7 +67,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("switchback-plot-{}", std::process::id()));
         std::fs::create_dir(&directory).expect("a new directory");
         let path = directory.join("plot.png");
-        let drawn = results().plot_png(&path);
+        let drawn = plot(&results()).png(&path);
         let bytes = std::fs::read(&path).unwrap_or_default();
         std::fs::remove_dir_all(&directory).expect("our own directory");
         drawn.expect("the directory can be written to");

@@ -1,11 +1,9 @@
 //! The results as a table for people and as a file for programs.
 
 use super::{Dispatch, PAPER, PaperRow, Results, Sample};
-use crate::experiment::report::{ABSENT, header, ratio, row, shown, thousands, with_extremes};
+use crate::experiment::plot::Plot;
+use crate::experiment::report::{ABSENT, Report, header, ratio, row, shown, thousands, with_extremes};
 use crate::experiment::statistics::Spread;
-
-const CSV_TITLES: &str = "repetition,connections,policy,answered,average_ms,p50_ms,p99_ms,max_ms,timeouts,\
-    refused,reset,other_errors,stalls,listen_overflows";
 
 /// The columns of the table, and whether they are numbers.
 const COLUMNS: [(&str, bool); 10] = [
@@ -21,42 +19,26 @@ const COLUMNS: [(&str, bool); 10] = [
     ("ListenOverflows", true),
 ];
 
-impl Results {
-    /// Every single measurement, as CSV with a line of titles.
-    pub fn csv(&self) -> String {
-        let mut lines = vec![CSV_TITLES.to_owned()];
-        for sample in &self.samples {
-            let Sample { repetition, connections, dispatch, load, listen_overflows } = sample;
-            let mut cells = vec![repetition.to_string(), connections.to_string(), format!("\"{dispatch}\"")];
-            cells.push(load.times_ms.len().to_string());
-            let times =
-                [load.average_ms(), load.quantile_ms(0.5), load.quantile_ms(0.99), load.quantile_ms(1.0)];
-            cells.extend(times.map(|ms| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default()));
-            let failures = load.failures;
-            let failures = [failures.timeout, failures.refused, failures.reset, failures.other];
-            cells.extend(failures.map(|count| count.to_string()));
-            cells.extend([load.stalls(), *listen_overflows].map(|count| count.to_string()));
-            lines.push(cells.join(","));
-        }
-        lines.join("\n") + "\n"
+impl Report for Results {
+    type Sample = Sample;
+    const CSV_TITLES: &'static str = "repetition,connections,policy,answered,average_ms,p50_ms,p99_ms,max_ms,timeouts,\
+        refused,reset,other_errors,stalls,listen_overflows";
+
+    fn csv_cells(sample: &Sample) -> Vec<String> {
+        let Sample { repetition, connections, dispatch, load, listen_overflows } = sample;
+        let mut cells = vec![repetition.to_string(), connections.to_string(), format!("\"{dispatch}\"")];
+        cells.push(load.times_ms.len().to_string());
+        let times = [load.average_ms(), load.quantile_ms(0.5), load.quantile_ms(0.99), load.quantile_ms(1.0)];
+        cells.extend(times.map(|ms| ms.map(|ms| format!("{ms:.3}")).unwrap_or_default()));
+        let failures = load.failures;
+        let failures = [failures.timeout, failures.refused, failures.reset, failures.other];
+        cells.extend(failures.map(|count| count.to_string()));
+        cells.extend([load.stalls(), *listen_overflows].map(|count| count.to_string()));
+        cells
     }
 
-    /// The table, how it was made, and with what, as Markdown.
-    pub fn markdown(&self) -> String {
-        let Results { seconds, repetitions, .. } = self;
-        let mut lines = vec![
-            self.table(),
-            format!("{repetitions} repetitions, in which all connections begin within {seconds} s:"),
-            "medians and, in brackets, the extremes. Failures, stalls (above 200 ms) and ListenOverflows are"
-                .to_owned(),
-            "those of all repetitions together.\n".to_owned(),
-        ];
-        lines.extend(self.machine.table());
-        lines.join("\n") + "\n"
-    }
-
-    /// A line for each number of connections and way of dispatching, as a Markdown table.
-    pub fn table(&self) -> String {
+    /// A line for each number of connections and way of dispatching, with the paper's figures.
+    fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         for connections in self.connections() {
             for dispatch in Dispatch::ALL {
@@ -66,6 +48,20 @@ impl Results {
         text
     }
 
+    fn how(&self) -> String {
+        let Results { seconds, repetitions, .. } = self;
+        format!(
+            "{repetitions} repetitions, in which all connections begin within {seconds} s: medians and, in brackets, the \
+             extremes. Failures, stalls (above 200 ms) and ListenOverflows are those of all repetitions together."
+        )
+    }
+
+    fn plot(&self) -> Option<Plot> {
+        Some(super::plot::plot(self))
+    }
+}
+
+impl Results {
     /// The numbers of connections that were measured, in order.
     pub(super) fn connections(&self) -> Vec<u32> {
         let mut found: Vec<u32> = self.samples.iter().map(|sample| sample.connections).collect();
@@ -126,7 +122,7 @@ fn milliseconds(ms: f64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::experiment::machine::Machine;
+    use crate::experiment::fixtures;
     use crate::experiment::open_loop::{Connections, Failures};
 
     /// Three repetitions of the least and the greatest number of connections.
@@ -146,8 +142,7 @@ pub(super) mod tests {
                 }
             }
         }
-        let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
-        Results { seconds: 10, repetitions: 3, machine, samples }
+        fixtures::results(3, samples)
     }
 
     #[test]
@@ -180,7 +175,7 @@ pub(super) mod tests {
     #[test]
     fn the_markdown_says_how_it_was_made() {
         let text = results().markdown();
-        assert!(text.contains("3 repetitions, in which all connections begin within 10 s"), "{text}");
+        assert!(text.contains("3 repetitions, in which all connections begin within 2 s"), "{text}");
         assert!(text.contains("| Kernel | Linux 6.18 |"), "{text}");
     }
 }

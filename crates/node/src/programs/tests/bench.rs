@@ -19,19 +19,18 @@ use nix::sys::socket::{
     sockopt,
 };
 use nix::sys::time::TimeVal;
-use switchback_runtime::netns_cookie;
 use switchback_runtime::programs::attach_tcx;
+use switchback_runtime::{monotonic_ns, netns_cookie};
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of, read_from,
-    sb_adopting, sb_flow, sb_key, sb_load, sb_network, sb_node_clients, sb_node_settings, sb_owned,
-    sb_persistence, sb_record, sb_session_mode, sb_sized,
+    sb_adopting, sb_closed, sb_flow, sb_key, sb_listening_switch, sb_load, sb_network, sb_node_clients,
+    sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode, sb_sized,
 };
 
-use super::frames::{INSERTED, OWN, REWRITTEN};
+use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
 
 use crate::clients::Clients;
-use crate::machine::monotonic_ns;
 use crate::programs::open;
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
@@ -299,6 +298,25 @@ impl Bench {
     pub fn sized(&self) -> Vec<sb_sized> {
         let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
         Self::read_ring(&self.skel.maps.sized).into_iter().map(read).collect()
+    }
+
+    /// The first of [`SWITCHES`] says whether it wants to know what becomes of responses.
+    pub fn want_facts(&self, wanted: bool) {
+        let key = address_bytes(address(SWITCHES[0]));
+        let switch = sb_listening_switch { facts: wanted.into(), ..Default::default() };
+        self.skel.maps.switches.update(&key, bytes_of(&switch), MapFlags::ANY).unwrap();
+    }
+
+    /// What has been told of responses.
+    pub fn facts(&self) -> Vec<sb_seen> {
+        let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
+        Self::read_ring(&self.skel.maps.facts).into_iter().map(read).collect()
+    }
+
+    /// The flows that have ended.
+    pub fn closed(&self) -> Vec<sb_closed> {
+        let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
+        Self::read_ring(&self.skel.maps.closed).into_iter().map(read).collect()
     }
 
     /// A packet that the machine sends to itself.

@@ -110,6 +110,13 @@ impl Flows<'_> {
         self.bench.egress(&frame);
     }
 
+    /// The response to a request of a switch.
+    fn leave_for_switch(&mut self) {
+        let known = Known { seq: 1000, ack: 5000, flow: flow(false, 1, PORT), socket: None };
+        let switch_address = address_bytes(address(SWITCHES[0]));
+        self.leave(&known, &sb_owned { responses: 0, switch_address, ..known.owned() }, RESPONSE);
+    }
+
     fn count(&mut self, counter: NodeCounter) {
         let bench = self.bench;
         match counter {
@@ -206,6 +213,18 @@ impl Flows<'_> {
             Responses => {
                 let known = self.next();
                 self.leave(&known, &sb_owned { responses: 0, ..known.owned() }, RESPONSE);
+            }
+            Fact => {
+                bench.want_facts(true);
+                self.leave_for_switch();
+                bench.want_facts(false);
+            }
+            FactLost => {
+                bench.want_facts(true);
+                while bench.counter(FactLost) == 0 {
+                    self.leave_for_switch();
+                }
+                bench.want_facts(false);
             }
             LostTrack => {
                 let known = self.next();

@@ -3,10 +3,11 @@
 use std::io::Write;
 
 use switchback_http::framing::{Followed, responses};
+use switchback_wire::facts::{End, Fact};
 use switchback_wire::packet::flags;
 use switchback_wire::{
-    NodeCounter, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_HEADS, sb_flow, sb_framing, sb_owned,
-    sb_ownership, sb_session,
+    NodeCounter, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_HEADS, address_bytes, sb_flow,
+    sb_framing, sb_owned, sb_ownership, sb_session,
 };
 
 use super::bench::*;
@@ -20,14 +21,41 @@ fn is_head(flow: &sb_owned, number: u16) -> bool {
 }
 
 fn lose_track(flow: &mut sb_owned) {
-    let allowed = flow.framing.allowed;
-    flow.framing = sb_framing { state: SB_FRAMING_LOST as u16, allowed, ..Default::default() };
+    let sb_framing { allowed, status, .. } = flow.framing;
+    flow.framing = sb_framing { state: SB_FRAMING_LOST as u16, allowed, status, ..Default::default() };
 }
 
-/// What `bpf/follow.h` promises of a packet with data.
-fn follow(flow: &mut sb_owned, seq: u32, data: &[u8]) {
+/// Of a whole response: its request's number, status, bytes, and bytes of its head.
+type Told = (u16, u16, usize, usize);
+
+/// What is to be told of a response, as its text says it.
+fn told(number: u16, text: &[u8]) -> Told {
+    let mut head = 0;
+    loop {
+        let status =
+            text[head + 9..head + 12].iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
+        let ends = |at: &usize| text[..*at].ends_with(b"\n\n") || text[..*at].ends_with(b"\n\r\n");
+        head = (head + 14..=text.len()).find(ends).expect("a whole response has a head");
+        if status >= 200 {
+            return (number, status, text.len(), head);
+        }
+    }
+}
+
+/// What `bpf/follow.h` promises of a packet with data; `text` is what has been sent of the response under way.
+fn follow(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>) -> Vec<Told> {
+    let mut facts = Vec::new();
+    follow_into(flow, seq, data, text, &mut facts);
+    facts
+}
+
+fn follow_into(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>, facts: &mut Vec<Told>) {
     let seen = flow.followed.wrapping_sub(seq) as i32;
-    if seen >= data.len() as i32 || u32::from(flow.framing.state) == SB_FRAMING_LOST {
+    if seen >= data.len() as i32 {
+        return;
+    }
+    if u32::from(flow.framing.state) == SB_FRAMING_LOST {
+        flow.followed = seq.wrapping_add(data.len() as u32);
         return;
     }
     if seen < 0 {
@@ -45,9 +73,12 @@ fn follow(flow: &mut sb_owned, seq: u32, data: &[u8]) {
         let number = flow.responses.wrapping_add(1);
         let head = is_head(flow, number);
         match responses().follow(&mut flow.framing, rest, head) {
-            Followed::More => return,
+            Followed::More => return text.extend_from_slice(rest),
             Followed::Ends(len) => {
                 flow.responses = number;
+                text.extend_from_slice(&rest[..len]);
+                facts.push(told(number, text));
+                text.clear();
                 rest = &rest[len..];
             }
             Followed::Rejected(..) | Followed::Lost => return lose_track(flow),
@@ -122,6 +153,11 @@ fn stream(random: &mut Random, flow: &sb_owned) -> Vec<u8> {
     out
 }
 
+/// What the model says nothing of.
+fn without_times(owned: sb_owned) -> sb_owned {
+    sb_owned { began: 0, sent: 0, turn_us: 0, first_byte_us: 0, head_bytes: 0, ..owned }
+}
+
 /// The part of the stream that leaves in the next packet, after what has left so far: usually what follows, sometimes
 /// with a part that is sent again, seldom with a gap.
 fn next_packet(random: &mut Random, stream: &[u8], sent: usize) -> std::ops::Range<usize> {
@@ -139,6 +175,7 @@ fn next_packet(random: &mut Random, stream: &[u8], sent: usize) -> std::ops::Ran
 fn the_program_follows_responses_as_the_table_does() {
     alone(|| {
         let bench = Bench::new();
+        bench.want_facts(true);
         let seed = seed();
         let (mut whole, mut lost, mut packets) = (0, 0, 0);
         for number in 0..STREAMS {
@@ -153,11 +190,12 @@ fn the_program_follows_responses_as_the_table_does() {
                 heads: std::array::from_fn(|_| random.next() & random.next() & random.next()),
                 state: sb_ownership::SB_OWN_OPEN as u8,
                 framing: sb_framing { allowed: u64::MAX, ..Default::default() },
+                switch_address: address_bytes(address(SWITCHES[0])),
                 ..Default::default()
             };
             bench.put(&key, &expected);
             let stream = stream(random, &expected);
-            let mut sent = 0;
+            let (mut sent, mut text) = (0, Vec::new());
             while sent < stream.len() {
                 let part = next_packet(random, &stream, sent);
                 let (seq, data) = (start.wrapping_add(part.start as u32), &stream[part.clone()]);
@@ -165,11 +203,18 @@ fn the_program_follows_responses_as_the_table_does() {
                     "SWITCHBACK_FUZZ_SEED={seed}, stream {number}: {expected:?} and {part:?} of {:?}",
                     String::from_utf8_lossy(&stream)
                 );
-                follow(&mut expected, seq, data);
+                let facts = follow(&mut expected, seq, data, &mut text);
                 let frame = response(&key, (seq, 1), flags::ACK, random.one_in(2), data);
                 assert_eq!(bench.egress(&frame), (Verdict::Next, frame), "{what}");
-                let followed = bench.flow(&key).map(|owned| sb_owned { began: 0, ..owned });
+                let followed = bench.flow(&key).map(without_times);
                 assert_eq!(followed, Some(expected), "{what}");
+                let told = bench.facts().into_iter().map(|seen| {
+                    let fact = Fact::from_wire(&seen.fact);
+                    assert_eq!((seen.switch_address, fact.flow), (expected.switch_address, key), "{what}");
+                    assert_eq!((fact.origin, fact.end), (expected.origin, End::Complete), "{what}");
+                    (fact.request, fact.status.unwrap_or(0), fact.bytes as usize, fact.head_bytes as usize)
+                });
+                assert_eq!(told.collect::<Vec<_>>(), facts, "{what}");
                 sent = sent.max(part.end);
                 packets += 1;
             }

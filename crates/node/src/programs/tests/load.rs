@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sb_op::*;
-use switchback_wire::packet::flags;
+use switchback_runtime::monotonic_ns;
+use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
 use super::bench::*;
@@ -231,5 +232,35 @@ fn a_switch_that_says_hello_is_remembered() {
             (Verdict::Drop, vec![address(SWITCHES[0])])
         );
         assert_eq!(bench.counter(NodeCounter::Hello), 1);
+    });
+}
+
+#[test]
+fn the_end_of_a_flow_says_who_has_ended_it() {
+    alone(|| {
+        let bench = Bench::new();
+        let ends = [(sb_end::SB_END_CLIENT, flags::RST), (sb_end::SB_END_SERVER, flags::ACK)];
+        for (port, (end, from_client)) in (1..).zip(ends.into_iter().cycle().take(4)) {
+            let mut known =
+                Known { flow: flow(port % 4 < 2, port, PORT), seq: 1000, ack: 5000, socket: None };
+            known.adopt(&bench);
+            let before = monotonic_ns() / 1000;
+            let inner = segment(&known.flow, true, (known.seq, known.ack), from_client, None, b"");
+            let view = TcpView::parse(&inner).expect("a TCP packet");
+            bench.send(&known.hand_over_packet(known.option(SB_OP_FORWARD), &view, &inner));
+            if from_client != flags::RST {
+                wait_until("the packet has come", || {
+                    bench.counter(NodeCounter::Forwarded) == u64::from(port)
+                });
+                // It has not read the request, so its kernel says RST.
+                drop(known.socket.take());
+            }
+            wait_until("the flow has ended", || bench.flow(&known.flow).is_none());
+            let ended = bench.closed();
+            let [closed] = ended[..] else { panic!("{} flows have ended", ended.len()) };
+            assert_eq!((closed.flow, closed.end), (known.flow, end as u8));
+            assert_eq!((closed.owned.requests, closed.owned.responses), (1, 0));
+            assert!(closed.owned.turn_us <= before && before <= closed.at_us);
+        }
     });
 }

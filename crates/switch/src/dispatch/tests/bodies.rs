@@ -330,6 +330,30 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
 }
 
 #[test]
+fn what_may_have_been_answered_already_is_not_given_to_another_node() {
+    // How often the request has been sent when the node says that it has no socket for it.
+    for (times, goes_on) in [(1, true), (2, false)] {
+        let (mut world, _, len) = settled("/web/a");
+        let head = get("/web/slow");
+        world.client_packet(&data(len, 9, &head[..4]));
+        world.now += Duration::from_millis(210);
+        let asked = world.client_packet(&data(len, 9, &head[..4]));
+        world.answer(&asked[0], SB_OP_CONFIRMED, SB_REASON_NONE);
+        let mut sent = world.client_packet(&data(len + 4, 9, &head[4..]));
+        assert_eq!((sent[0].op, world.dispatcher.pending()), (SB_OP_FORWARD, 1));
+        if times == 2 {
+            sent = world.pass();
+        }
+        let before = world.to_client.len();
+        let again = world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET);
+        assert_eq!(again.first().map(|sent| sent.op), goes_on.then_some(SB_OP_ADOPT), "sent {times} times");
+        let said = world.to_client[before..].iter().map(|packet| TcpView::parse(packet).unwrap().flags);
+        assert_eq!(said.collect::<Vec<_>>(), if goes_on { vec![] } else { vec![flags::RST] });
+        assert_eq!(world.dispatcher.pending(), usize::from(goes_on));
+    }
+}
+
+#[test]
 fn a_long_body_goes_on_when_the_node_has_come_that_far() {
     const LEN: u64 = 3 << 29;
     let head = format!("PUT /web/up HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n");

@@ -7,6 +7,7 @@ mod dead;
 mod fuzz;
 mod model;
 mod nodes;
+mod observed;
 mod random;
 mod sessions;
 mod split;

@@ -13,6 +13,7 @@ use switchback_wire::*;
 
 use crate::dispatch::{Change, Dispatcher, Moment, mark};
 use crate::ids::NodeIds;
+use crate::observe::Observation;
 use crate::plan::{Choice, Plan, Whereabouts};
 
 pub const CONFIG: &str = r#"
@@ -103,6 +104,7 @@ pub struct World {
     ring: Vec<(sb_flow_entry, Vec<u8>)>,
     reports: u16,
     pub to_client: Vec<Vec<u8>>,
+    pub observed: Vec<Observation>,
 }
 
 impl World {
@@ -140,6 +142,7 @@ impl World {
             ring: Vec::new(),
             reports: 0,
             to_client: Vec::new(),
+            observed: Vec::new(),
         }
     }
 
@@ -167,6 +170,7 @@ impl World {
             let second = second.map(|second| address_from(second.node));
             sent.push(ToNode { node: to, second, op, option: shim.option, packet: packet[inner..].to_vec() });
         }
+        self.observed.append(&mut output.observed);
         output.clear();
         sent
     }

@@ -4,22 +4,17 @@
 //! each, then all over again. So what changes on the machine meanwhile meets all of them, and the repetitions
 //! show how much it was. The order is another one in each round, because a load may feel what came before it.
 
-use std::time::Duration;
+mod report;
 
 use super::cpu::CpuTimes;
-use super::machine::Machine;
-use super::systems::{self, Running, System};
+use super::report::micros;
+use super::systems::{self, Programs, Running, System};
 use super::wrk::{Load, LoadResult};
-use super::{Options, in_lab};
+use super::{Experiment, Options, Progress, in_turn};
 use crate::document::{ONE_MIB, SMALL};
 use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
-
-/// Unless told otherwise.
-pub const DEFAULT_SECONDS: u32 = 5;
-/// Unless told otherwise.
-pub const DEFAULT_REPETITIONS: u32 = 5;
 
 const NODES: usize = 2;
 /// Before the first load that a system gets of each workload.
@@ -27,7 +22,6 @@ const WARM_UP_SECONDS: u32 = 1;
 /// Head and body of a small response in one packet, as Debian configures nginx. Without, there are two, and
 /// clients acknowledge each response with a packet of its own.
 const NODE_OPTIONS: &str = "tcp_nopush on;";
-const PROGRAMS: [(&str, &str); 3] = [("haproxy", "-v"), ("nginx", "-v"), ("wrk", "-v")];
 
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +61,6 @@ pub struct Sample {
     pub cpu: Option<CpuTimes>,
 }
 
-/// A duration in microseconds.
-pub(super) fn micros(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
-}
-
 impl Sample {
     /// CPU time for each request, in microseconds: of the program, of receiving, together. None if there was
     /// no request.
@@ -84,36 +73,44 @@ impl Sample {
 /// Everything that was measured.
 pub type Results = super::Results<Sample>;
 
-/// Makes a lab, runs all loads and takes the lab down. `progress` gets a line for each load. After ^C the error
-/// is [`Error::TornDown`].
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Results> {
-    let machine = Machine::look(&PROGRAMS)?;
-    let samples = in_lab(NODES, |lab| measure(lab, options, progress))?;
-    let Options { seconds, repetitions, .. } = *options;
-    Ok(Results { seconds, repetitions, machine, samples })
-}
+/// Switchback beside HAProxy, nginx and the direct way to a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Proxies;
 
-fn measure(lab: &Lab, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Sample>> {
-    let server = ServerOptions { extra: NODE_OPTIONS.to_owned(), ..ServerOptions::default() };
-    lab.nodes().try_for_each(|node| node.nginx(&server).map(drop))?;
-    let systems = systems::start(lab, &options.program)?;
-    let total = WORKLOADS.len() * systems.len() * options.repetitions as usize;
-    let mut samples = Vec::with_capacity(total);
-    for repetition in 1..=options.repetitions {
-        for workload in WORKLOADS {
-            for index in 0..systems.len() {
-                let running = &systems[(index + repetition as usize - 1) % systems.len()];
-                if repetition == 1 {
-                    load(lab, running, workload, WARM_UP_SECONDS)?;
+impl Experiment for Proxies {
+    type Sample = Sample;
+    const NAME: &'static str = "proxies";
+    const SECONDS: u32 = 5;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] =
+        &[("haproxy", "-v"), ("nginx", "-v"), ("wrk", "-v")];
+    const PLOTTED: bool = false;
+
+    fn nodes(&self) -> usize {
+        NODES
+    }
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        let server = ServerOptions { extra: NODE_OPTIONS.to_owned(), ..ServerOptions::default() };
+        let programs = Programs { switchback: &options.program, envoy: None };
+        let systems = systems::start(lab, &programs, &[NODES], &server)?;
+        progress.expect(WORKLOADS.len() * systems.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for workload in WORKLOADS {
+                for running in in_turn(&systems, repetition) {
+                    if repetition == 1 {
+                        load(lab, running, workload, WARM_UP_SECONDS)?;
+                    }
+                    let (load, cpu) = load(lab, running, workload, options.seconds)?;
+                    let sample = Sample { repetition, workload, system: running.system, load, cpu };
+                    progress.loaded(&describe(&sample));
+                    samples.push(sample);
                 }
-                let (load, cpu) = load(lab, running, workload, options.seconds)?;
-                let sample = Sample { repetition, workload, system: running.system, load, cpu };
-                progress(&describe(&sample, samples.len() + 1, total));
-                samples.push(sample);
             }
         }
+        Ok(samples)
     }
-    Ok(samples)
 }
 
 fn load(
@@ -122,7 +119,7 @@ fn load(
     workload: Workload,
     seconds: u32,
 ) -> Result<(LoadResult, Option<CpuTimes>)> {
-    let url = format!("http://{}{}", running.address, workload.path);
+    let url = format!("http://{}{}", running.address(NODES), workload.path);
     let load =
         Load { url: &url, connections: workload.connections, close: workload.close, fields: &[], seconds };
     let before = running.cpu_times()?;
@@ -131,10 +128,10 @@ fn load(
     Ok((result, after.zip(before).map(|(after, before)| after - before)))
 }
 
-fn describe(sample: &Sample, number: usize, total: usize) -> String {
+fn describe(sample: &Sample) -> String {
     let Sample { repetition, workload, system, load, .. } = sample;
     let mut line = format!(
-        "[{number:>3}/{total}] round {repetition}  {:<22} {system:<10} {:>9.0} requests/s",
+        "round {repetition}  {:<22} {system:<10} {:>9.0} requests/s",
         workload.name, load.requests_per_s
     );
     if let Some([.., together]) = sample.cpu_us_per_request() {

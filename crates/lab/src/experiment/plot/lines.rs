@@ -1,94 +1,48 @@
-//! Plots of experiments: lines over an axis, ours solid, a paper's dashed.
+//! Lines over an axis, ours solid, a paper's dashed.
 
-use std::fs;
-use std::path::Path;
-use std::sync::OnceLock;
-
-use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
+use plotters::backend::DrawingBackend;
 use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
-use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
+use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
 use plotters::element::{Circle, PathElement, Text};
 use plotters::series::{DashedLineSeries, LineSeries};
-use plotters::style::{BLACK, Color, FontStyle, RGBColor, ShapeStyle, TextStyle, WHITE};
+use plotters::style::{BLACK, Color, RGBColor, ShapeStyle, TextStyle, WHITE};
 
-use super::report::thousands;
-use crate::error::{Error, Result};
+use super::{FAMILY, TEXT_SIZE};
+use crate::experiment::report::thousands;
 
-const FONT: &str = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
-const FAMILY: &str = "sans-serif";
-const SIZE: (u32, u32) = (900, 480);
+pub(super) const SIZE: (u32, u32) = (900, 480);
 /// Of it the part for the axes; the legend has the rest.
 const CHART_WIDTH: u32 = 660;
-const TEXT_SIZE: i32 = 15;
 const LINE_WIDTH: u32 = 2;
 /// Length of a dash and of the gap after it, in pixels.
 const DASH: (i32, i32) = (6, 4);
 const LEGEND_LINE: i32 = 28;
 
-/// Distinct in print and for those who do not see red and green apart (Okabe and Ito's palette).
-pub(super) const COLORS: [RGBColor; 8] = [
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 0, 0),
-    RGBColor(150, 150, 150),
-];
-
-/// A line of the plot.
-pub(super) struct Curve {
-    pub(super) name: String,
-    pub(super) color: RGBColor,
+/// One of them.
+pub(in super::super) struct Curve {
+    pub(in super::super) name: String,
+    pub(in super::super) color: RGBColor,
     /// A paper's; ours are not.
-    pub(super) dashed: bool,
-    pub(super) points: Vec<(u32, f64)>,
+    pub(in super::super) dashed: bool,
+    pub(in super::super) points: Vec<(u32, f64)>,
 }
 
-/// What to draw.
-pub(super) struct Plot<'a> {
-    pub(super) x_title: &'a str,
-    pub(super) y_title: &'a str,
+/// All of them.
+pub struct Lines {
+    pub(in super::super) x_title: &'static str,
+    pub(in super::super) y_title: &'static str,
     /// Room left and right of the points.
-    pub(super) margin: u32,
-    pub(super) curves: Vec<Curve>,
+    pub(in super::super) margin: u32,
+    pub(in super::super) curves: Vec<Curve>,
 }
 
-/// Makes the font known that measures and draws the text. An error if it is not installed.
-pub(super) fn register_font() -> Result<()> {
-    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    let missing = |_| Error::NotFound(format!("the plot needs {FONT}, of the package fonts-dejavu-core"));
-    if BYTES.get().is_none() {
-        let _ = BYTES.set(fs::read(FONT).map_err(missing)?);
-    }
-    let bytes = BYTES.get().expect("it has just been set");
-    plotters::style::register_font(FAMILY, FontStyle::Normal, bytes)
-        .map_err(|_| Error::Invalid(format!("{FONT} is not a font")))
-}
-
-impl Plot<'_> {
-    /// As SVG.
-    pub(super) fn svg(&self) -> Result<String> {
-        register_font()?;
-        let mut text = String::new();
-        self.draw(SVGBackend::with_string(&mut text, SIZE).into_drawing_area()).map_err(undrawn)?;
-        Ok(text)
-    }
-
-    /// Writes it as PNG.
-    pub(super) fn png(&self, path: &Path) -> Result<()> {
-        register_font()?;
-        self.draw(BitMapBackend::new(path, SIZE).into_drawing_area()).map_err(undrawn)
-    }
-
-    fn draw<B: DrawingBackend>(
+impl Lines {
+    pub(super) fn draw<B: DrawingBackend>(
         &self,
-        root: DrawingArea<B, Shift>,
+        root: &DrawingArea<B, Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        let Plot { x_title, y_title, margin, curves } = self;
-        root.fill(&WHITE)?;
+        let Lines { x_title, y_title, margin, curves } = self;
         let (chart, legend) = root.split_horizontally(CHART_WIDTH);
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let least = points().map(|(x, _)| *x).min().unwrap_or(0);
@@ -125,12 +79,8 @@ impl Plot<'_> {
         for (index, curve) in (0..).zip(curves) {
             draw_legend(&legend, curve, 30 + index * LEGEND_LINE)?;
         }
-        root.present()
+        Ok(())
     }
-}
-
-fn undrawn(error: impl std::fmt::Display) -> Error {
-    Error::Invalid(format!("draw the plot: {error}"))
 }
 
 fn draw_legend<B: DrawingBackend>(

@@ -1,0 +1,191 @@
+//! `lab run`: measurements on labs.
+
+mod all;
+mod progress;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use switchback_lab::Error;
+use switchback_lab::experiment::{self, Experiment, Options, Report, Results};
+
+use crate::failure::Failure;
+use all::All;
+use progress::Shown;
+
+/// The exit status after ^C, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// The commands, one for each experiment: its options, then those that all have, with defaults of its own. A macro,
+/// because clap keeps one default for all instances of a generic type.
+macro_rules! experiments {
+    ($(
+        $(#[$about:meta])*
+        $name:ident { $($(#[$attribute:meta])* $option:ident: $type:ty,)* }
+    )*) => {
+        /// Make a lab, measure, remove it
+        #[derive(Subcommand)]
+        pub enum Run {
+            $($name($name),)*
+            All(All),
+        }
+
+        impl Run {
+            pub fn run(self) -> Result<(), Failure> {
+                match self {
+                    $(Run::$name(command) => command.run(),)*
+                    Run::All(command) => command.run(),
+                }
+            }
+        }
+
+        $(
+            $(#[$about])*
+            #[derive(Args)]
+            pub struct $name {
+                $($(#[$attribute])* $option: $type,)*
+                /// How long each load lasts
+                #[arg(long, default_value_t = experiment::$name::SECONDS)]
+                #[arg(value_parser = clap::value_parser!(u32).range(1..=600))]
+                seconds: u32,
+                /// How often each load is repeated
+                #[arg(long, value_name = "N", default_value_t = experiment::$name::REPETITIONS)]
+                #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+                repetitions: u32,
+                /// Where the files go
+                #[arg(long, alias = "out", value_name = "DIR", default_value = "bench-out")]
+                output: PathBuf,
+            }
+
+            impl $name {
+                fn run(self) -> Result<(), Failure> {
+                    let $name { $($option,)* seconds, repetitions, output } = self;
+                    let options = Options { seconds, repetitions, program: own_program()? };
+                    run(&experiment::$name { $($option),* }, &options, &output).map(drop).map_err(failure)
+                }
+            }
+        )*
+    };
+}
+
+experiments! {
+    /// Compare Switchback with HAProxy, nginx and the direct way to a node
+    ///
+    /// Prints a Markdown table; the output directory gets proxies.md, with facts about the machine, and proxies.csv
+    /// with every single measurement. Takes 16 loads for each repetition. Needs root, haproxy, nginx and wrk.
+    Proxies {}
+
+    /// Compare policies on two servers with short accept queues, as the paper on them did
+    ///
+    /// One client opens connections at random times within the seconds, which nftables and the policies random (with and
+    /// without a look at the queue), fill and accept-queue give to the servers in turn. Prints a Markdown table; the output
+    /// directory gets accept-queue.md, with facts about the machine, accept-queue.csv with every single measurement, and a
+    /// plot of the average connection times as accept-queue.svg and accept-queue.png. Needs root, apache2, nft and the
+    /// DejaVu fonts.
+    AcceptQueue {
+        /// Numbers of connections
+        #[arg(long, value_name = "N,...", value_delimiter = ',')]
+        #[arg(default_values_t = experiment::AcceptQueue::CONNECTIONS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+        connections: Vec<u32>,
+    }
+
+    /// Measure what session persistence costs nodes and switch
+    ///
+    /// The same requests and responses with each mode and without, in turn. Prints a Markdown table; the output directory
+    /// gets session-cost.md, with facts about the machine, and session-cost.csv with every single measurement. Needs root,
+    /// nginx and wrk.
+    SessionCost {}
+
+    /// Measure what the access log and the metrics cost
+    ///
+    /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md, with
+    /// facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
+    LogCost {}
+
+    /// Measure how many data servers one connection server can serve
+    ///
+    /// Responses of 64 KiB from 1 to 8 data servers behind links of 100 Mbit/s. Prints a Markdown table and the paper's
+    /// figures; the output directory gets split-scaling.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu
+    /// fonts.
+    SplitScaling {}
+
+    /// Measure what it brings to send acknowledgments past the connection server, and fewer of them
+    ///
+    /// Downloads of 1 MiB without a shim on the client, with one, and with one that leaves acknowledgments out. Prints a
+    /// Markdown table and the paper's figure; the output directory gets split-acks.md, .csv, .svg and .png. Needs root,
+    /// nginx, wrk and the DejaVu fonts.
+    SplitAcks {}
+
+    /// Compare machines that are connection and data servers with as many servers that are not
+    ///
+    /// The paper's configurations 1, 2 and 3 with full and partial delegation, files of 4 to 128 KiB. Prints a Markdown
+    /// table and the paper's figures; the output directory gets mini-cluster.md, .csv, .svg and .png. Needs root, nginx,
+    /// wrk and the DejaVu fonts.
+    MiniCluster {}
+
+    /// Measure requests/s with 1 to 12 nodes while the switch's link is no faster than theirs, beside proxies
+    ///
+    /// Table I of "Direct Web Switch Routing". Links of 100 Mbit/s; Switchback, HAProxy, nginx and, if it is there, Envoy.
+    /// Prints a Markdown table and the paper's figures; the output directory gets dwsr-table1.md, .csv, .svg and .png. Needs
+    /// root, haproxy, nginx, wrk and the DejaVu fonts.
+    DwsrTable1 {
+        /// Numbers of nodes, besides one
+        #[arg(long, value_name = "N,...", value_delimiter = ',')]
+        #[arg(default_values_t = experiment::DwsrTable1::NODES)]
+        #[arg(value_parser = clap::value_parser!(u32).range(2..=40))]
+        nodes: Vec<u32>,
+        /// Envoy's program; without, the one in the PATH, if there is one
+        #[arg(long, value_name = "PATH")]
+        envoy: Option<PathBuf>,
+    }
+
+    /// Compare Switchback with proxies in front of six nodes: requests/s, latency, CPU and bytes on the switch
+    ///
+    /// Table II of "Direct Web Switch Routing", once limited by the nodes' links, once by nothing but the machine. Prints a
+    /// Markdown table and the paper's figures; the output directory gets dwsr-table2.md, .csv, .svg and .png. Needs root,
+    /// haproxy, nginx, wrk and the DejaVu fonts.
+    DwsrTable2 {
+        /// Envoy's program; without, the one in the PATH, if there is one
+        #[arg(long, value_name = "PATH")]
+        envoy: Option<PathBuf>,
+    }
+
+    /// Measure what each function costs switch and nodes
+    ///
+    /// Table III of "Direct Web Switch Routing": requests that take different ways through switch and nodes, and what the
+    /// differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output directory
+    /// gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
+    DwsrTable3 {}
+}
+
+/// Runs one, prints its tables, and returns the paths of its files.
+fn run<E: Experiment>(
+    experiment: &E,
+    options: &Options,
+    output: &Path,
+) -> switchback_lab::Result<Vec<PathBuf>>
+where
+    Results<E::Sample>: Report<Sample = E::Sample>,
+{
+    let mut progress = Shown::new(E::NAME);
+    let results = experiment.run(options, &mut progress)?;
+    // The bar goes before anything else is printed.
+    drop(progress);
+    print!("{}", results.summary());
+    let written = results.write(output, E::NAME)?;
+    written.iter().for_each(|path| eprintln!("{} written", path.display()));
+    Ok(written)
+}
+
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| Failure::system(format!("find this program's own file: {error}")))
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        // ^C; there is nothing to say.
+        Error::TornDown => Failure::silent(INTERRUPTED),
+        error => error.into(),
+    }
+}

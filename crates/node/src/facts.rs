@@ -1,0 +1,386 @@
+//! Telling switches what became of the responses to their requests, so that they can log and count what they do not see.
+//!
+//! A switch acknowledges what has come, and what it does not acknowledge is sent again. So a fact is lost only with its
+//! switch, or if there are more than can be kept.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use switchback_wire::facts::{End, FACTS_MAX, Fact, Numbered, encode};
+use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_NONE, address_from, sb_closed, sb_end, sb_fact, sb_key};
+
+/// What is not acknowledged for so long is sent again.
+const RESEND: Duration = Duration::from_millis(200);
+/// Packets for one switch that are on their way at once: no more than the queue of any interface takes.
+const WINDOW: usize = 128;
+/// Packets that are kept for one switch: some 120,000 facts.
+const KEPT: usize = 8192;
+
+/// How far a switch has got with what this node tells it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listening {
+    /// It wants facts.
+    pub(crate) facts: bool,
+    /// Of the agent that it means.
+    pub(crate) epoch: u32,
+    /// All packets of that agent up to this number have come.
+    pub(crate) number: u32,
+}
+
+/// Facts on their way to switches.
+#[derive(Debug)]
+pub(crate) struct Outboxes {
+    /// For the next outbox.
+    epoch: u32,
+    by_switch: HashMap<IpAddr, Outbox>,
+    /// Facts that were not kept.
+    lost: u32,
+}
+
+#[derive(Debug)]
+struct Outbox {
+    /// With which its packets are numbered from 1 on.
+    epoch: u32,
+    /// The switch knows that epoch.
+    known: bool,
+    /// Not in a packet yet.
+    loose: Vec<sb_fact>,
+    /// In the order of their numbers.
+    packets: VecDeque<Vec<sb_fact>>,
+    /// Number of the first of them, or of the next one.
+    first: u32,
+    /// How many of them have been sent, and when the first of these was, or the one before it was acknowledged.
+    sent: usize,
+    since: Option<Instant>,
+}
+
+impl Outboxes {
+    /// `epoch` is drawn by lot, so that it tells this agent from others that this node had, or will have.
+    pub(crate) fn new(epoch: u32) -> Self {
+        Outboxes { epoch, by_switch: HashMap::new(), lost: 0 }
+    }
+
+    /// One more fact for a switch.
+    pub(crate) fn add(&mut self, switch: IpAddr, fact: sb_fact) {
+        let epoch = &mut self.epoch;
+        let outbox = self.by_switch.entry(switch).or_insert_with(|| Outbox::new(next(epoch)));
+        if outbox.packets.len() >= KEPT {
+            self.lost = self.lost.wrapping_add(1);
+            return;
+        }
+        outbox.loose.push(fact);
+        if outbox.loose.len() == FACTS_MAX {
+            outbox.close();
+        }
+    }
+
+    /// What flows that have ended leave unsaid.
+    pub(crate) fn add_ended(&mut self, closed: &sb_closed) {
+        let switch = address_from(closed.owned.switch_address);
+        unfinished(closed).iter().for_each(|fact| self.add(switch, fact.to_wire()));
+    }
+
+    /// Nothing has to be told.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_switch.is_empty()
+    }
+
+    /// More is to be sent as soon as what is on its way has been acknowledged.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.by_switch.values().any(|outbox| outbox.packets.len() > outbox.sent)
+    }
+
+    /// The packets that are to be sent now. `listening` says what a switch has said lately; one that has said nothing, or
+    /// wants no facts, gets none.
+    pub(crate) fn packets(
+        &mut self,
+        now: Instant,
+        (key, node): (&sb_key, IpAddr),
+        program_lost: u32,
+        listening: impl Fn(IpAddr) -> Option<Listening>,
+    ) -> Vec<(IpAddr, Vec<u8>)> {
+        let lost = self.lost.wrapping_add(program_lost);
+        let mut out = Vec::new();
+        self.by_switch.retain(|switch, outbox| {
+            let Some(said) = listening(*switch).filter(|said| said.facts) else { return false };
+            if !outbox.loose.is_empty() {
+                outbox.close();
+            }
+            if said.epoch == outbox.epoch {
+                outbox.acknowledged(said.number, now);
+            } else if outbox.known {
+                // It has been restarted.
+                outbox.begin_again(next(&mut self.epoch));
+            }
+            let epoch = outbox.epoch;
+            for (number, facts) in outbox.due(now) {
+                let numbered = Numbered { epoch, number, lost };
+                out.extend(encode(key, (node, *switch), numbered, facts).map(|packet| (*switch, packet)));
+            }
+            true
+        });
+        out
+    }
+}
+
+/// A switch that knows none says 0.
+fn next(epoch: &mut u32) -> u32 {
+    *epoch = epoch.wrapping_add(1).max(1);
+    *epoch
+}
+
+impl Outbox {
+    fn new(epoch: u32) -> Self {
+        Outbox {
+            epoch,
+            known: false,
+            loose: Vec::new(),
+            packets: VecDeque::new(),
+            first: 1,
+            sent: 0,
+            since: None,
+        }
+    }
+
+    fn close(&mut self) {
+        self.packets.push_back(std::mem::take(&mut self.loose));
+    }
+
+    fn begin_again(&mut self, epoch: u32) {
+        (self.epoch, self.known, self.first, self.sent) = (epoch, false, 1, 0);
+    }
+
+    fn acknowledged(&mut self, number: u32, now: Instant) {
+        self.known = true;
+        let count = number.wrapping_sub(self.first).wrapping_add(1) as usize;
+        // What has not been sent cannot have come.
+        if (1..=self.sent).contains(&count) {
+            self.packets.drain(..count);
+            self.first = number.wrapping_add(1);
+            self.sent -= count;
+            self.since = Some(now);
+        }
+    }
+
+    /// Those that have not been sent, and all that have been if that was long ago; with their numbers.
+    fn due(&mut self, now: Instant) -> Vec<(u32, &[sb_fact])> {
+        let late = self.since.is_some_and(|since| now.duration_since(since) >= RESEND);
+        let from = if late { 0 } else { self.sent };
+        self.sent = self.packets.len().min(WINDOW).max(from);
+        if from == 0 {
+            self.since = Some(now);
+        }
+        let numbers = self.first.wrapping_add(from as u32)..;
+        std::iter::zip(numbers, self.packets.range(from..self.sent).map(Vec::as_slice)).collect()
+    }
+}
+
+/// What the flow's end makes of the requests that have no whole response.
+fn unfinished(closed: &sb_closed) -> Vec<Fact> {
+    let owned = &closed.owned;
+    let count = owned.requests.wrapping_sub(owned.responses);
+    let is_lost = u32::from(owned.framing.state) == SB_FRAMING_LOST;
+    let end = match closed.end {
+        end if end == sb_end::SB_END_CLIENT as u8 => End::ByClient,
+        _ => End::ByServer,
+    };
+    let waited = Duration::from_micros(closed.at_us.saturating_sub(owned.turn_us));
+    let fact = |request| Fact {
+        flow: closed.flow,
+        origin: owned.origin,
+        request,
+        status: None,
+        end: if is_lost { End::Unknown } else { end },
+        bytes: 0,
+        head_bytes: 0,
+        first_byte: None,
+        duration: waited,
+    };
+    let mut facts: Vec<Fact> = (1..=count).map(|more| fact(owned.responses.wrapping_add(more))).collect();
+    if let Some(first) = facts.first_mut()
+        && u32::from(owned.framing.state) != SB_FRAMING_NONE
+        && owned.sent > 0
+    {
+        let status = owned.framing.status;
+        first.bytes = owned.sent;
+        first.head_bytes = owned.head_bytes;
+        first.first_byte = Some(Duration::from_micros(owned.first_byte_us.into()));
+        first.status = (owned.head_bytes > 0 && status != 0).then_some(status);
+        // It is as long as the connection, or no HTTP any more.
+        if is_lost && owned.head_bytes > 0 {
+            first.end = if status == 101 || end == End::ByServer { End::Complete } else { end };
+        }
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switchback_wire::facts::read;
+    use switchback_wire::handoff::OVERHEAD_V4;
+    use switchback_wire::packet::TcpView;
+    use switchback_wire::{sb_flow, sb_framing, sb_owned};
+
+    const KEY: sb_key = sb_key { k0: 1, k1: 2 };
+    const SWITCH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 10));
+    const NODE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 21));
+
+    struct Bench {
+        outboxes: Outboxes,
+        start: Instant,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Bench { outboxes: Outboxes::new(7), start: Instant::now() }
+        }
+
+        fn add(&mut self, facts: usize) {
+            for request in 0..facts {
+                self.outboxes
+                    .add(SWITCH, sb_fact { request: (request as u16).to_be(), ..Default::default() });
+            }
+        }
+
+        /// Numbers and sizes of the packets that are sent at this time, and what they say of losses.
+        fn sent(&mut self, ms: u64, said: Option<Listening>) -> Vec<(Numbered, usize)> {
+            let now = self.start + Duration::from_millis(ms);
+            let packets = self.outboxes.packets(now, (&KEY, NODE), 0, |_| said);
+            let read = |(switch, packet): (IpAddr, Vec<u8>)| {
+                assert_eq!(switch, SWITCH);
+                let inner = &packet[OVERHEAD_V4..];
+                let view = TcpView::parse(inner).unwrap();
+                let (numbered, facts) = read(&inner[view.data..view.end], &[KEY, KEY]).unwrap();
+                (numbered, facts.len())
+            };
+            packets.into_iter().map(read).collect()
+        }
+
+        fn numbers(&mut self, ms: u64, acknowledged: u32) -> Vec<u32> {
+            let sent = self.sent(ms, Some(Listening { facts: true, epoch: 8, number: acknowledged }));
+            sent.into_iter().map(|(numbered, _)| numbered.number).collect()
+        }
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_is_sent_again() {
+        let mut bench = Bench::new();
+        bench.add(FACTS_MAX + 1);
+        assert_eq!(bench.numbers(0, 0), [1, 2]);
+        assert!(bench.numbers(199, 0).is_empty());
+        assert_eq!(bench.numbers(200, 0), [1, 2], "all of it, in order");
+        bench.add(1);
+        assert_eq!(bench.numbers(201, 1), [3], "the rest has been acknowledged or is on its way");
+        assert_eq!(bench.numbers(401, 1), [2, 3]);
+        assert!(bench.numbers(402, 3).is_empty());
+        assert!(bench.numbers(700, 3).is_empty(), "nothing is left");
+    }
+
+    #[test]
+    fn what_another_agent_has_sent_is_not_meant() {
+        let mut bench = Bench::new();
+        bench.add(1);
+        let said = Listening { facts: true, epoch: 6, number: 1 };
+        assert_eq!(bench.sent(0, Some(said)).len(), 1);
+        assert!(bench.sent(100, Some(said)).is_empty());
+        assert_eq!(bench.sent(200, Some(said)).len(), 1, "nobody has acknowledged it");
+        assert_eq!(bench.numbers(500, 9), [1], "nor what has not been sent");
+    }
+
+    #[test]
+    fn only_those_who_listen_are_told() {
+        let mut bench = Bench::new();
+        bench.add(1);
+        assert!(bench.sent(0, None).is_empty());
+        bench.add(1);
+        assert!(bench.sent(0, Some(Listening { facts: false, epoch: 8, number: 0 })).is_empty());
+        assert!(bench.outboxes.is_empty());
+        bench.add(1);
+        assert_eq!(bench.sent(0, Some(Listening { facts: true, epoch: 0, number: 0 }))[0].0.epoch, 10);
+    }
+
+    #[test]
+    fn a_switch_that_has_been_restarted_gets_what_the_one_before_did_not() {
+        let mut bench = Bench::new();
+        bench.add(2 * FACTS_MAX);
+        assert_eq!(bench.numbers(0, 0), [1, 2]);
+        assert!(bench.numbers(1, 1).is_empty());
+        bench.add(1);
+        let forgotten = Some(Listening { facts: true, epoch: 0, number: 0 });
+        let sent = bench
+            .sent(2, forgotten)
+            .into_iter()
+            .map(|(numbered, facts)| (numbered.epoch, numbered.number, facts));
+        assert_eq!(sent.collect::<Vec<_>>(), [(9, 1, FACTS_MAX), (9, 2, 1)]);
+        assert!(bench.sent(3, forgotten).is_empty(), "it need not know of that yet");
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_kept_and_to_what_is_on_its_way() {
+        let mut bench = Bench::new();
+        bench.add((KEPT + 1) * FACTS_MAX);
+        let first = bench.sent(0, Some(Listening { facts: true, epoch: 8, number: 0 }));
+        assert_eq!(first.len(), WINDOW);
+        assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: FACTS_MAX as u32 }, FACTS_MAX));
+        let next = bench.numbers(1, 10);
+        assert_eq!((next.len(), next[0]), (10, WINDOW as u32 + 1));
+        assert!(bench.outboxes.is_behind());
+        (WINDOW as u32..=KEPT as u32).step_by(WINDOW).for_each(|number| drop(bench.numbers(2, number)));
+        assert!(!bench.outboxes.is_behind(), "the last ones are on their way");
+    }
+
+    /// A connection on which two requests have come, the first of them answered as far as `framing` and `sent` say.
+    fn closed(end: sb_end, framing: sb_framing, sent: u64, head_bytes: u32) -> sb_closed {
+        let flow = sb_flow { client_port: 1, ..Default::default() };
+        let owned = sb_owned {
+            requests: 5,
+            responses: 3,
+            framing,
+            sent,
+            head_bytes,
+            first_byte_us: 40,
+            turn_us: 1000,
+            ..Default::default()
+        };
+        sb_closed { flow, end: end as u8, at_us: 1500, owned, ..Default::default() }
+    }
+
+    #[test]
+    fn requests_without_a_whole_response_have_an_end() {
+        let body = sb_framing { state: 4, status: 200, left: 9, ..Default::default() };
+        let facts = unfinished(&closed(sb_end::SB_END_CLIENT, body, 700, 200));
+        let [first, second] = facts[..] else { panic!("{facts:?}") };
+        assert_eq!((first.request, second.request), (4, 5));
+        assert_eq!((first.status, first.bytes, first.head_bytes), (Some(200), 700, 200));
+        assert_eq!((first.end, first.first_byte), (End::ByClient, Some(Duration::from_micros(40))));
+        assert_eq!(first.duration, Duration::from_micros(500));
+        assert_eq!((second.status, second.bytes, second.first_byte), (None, 0, None));
+        assert_eq!(second.end, End::ByClient);
+
+        // Nothing of a response has come.
+        let facts = unfinished(&closed(sb_end::SB_END_SERVER, sb_framing::default(), 700, 200));
+        assert!(facts.iter().all(|fact| (fact.status, fact.bytes, fact.end) == (None, 0, End::ByServer)));
+
+        // Half a head.
+        let head = sb_framing { state: 1, status: 20, ..Default::default() };
+        let facts = unfinished(&closed(sb_end::SB_END_SERVER, head, 12, 0));
+        assert_eq!((facts[0].status, facts[0].bytes), (None, 12));
+    }
+
+    #[test]
+    fn a_response_may_be_as_long_as_its_connection() {
+        let lost = |status| sb_framing { state: SB_FRAMING_LOST as u16, status, ..Default::default() };
+        let first = |end, status| unfinished(&closed(end, lost(status), 900, 100))[0];
+        assert_eq!(first(sb_end::SB_END_SERVER, 200).end, End::Complete);
+        assert_eq!(first(sb_end::SB_END_CLIENT, 200).end, End::ByClient);
+        assert_eq!(first(sb_end::SB_END_CLIENT, 101).end, End::Complete, "a tunnel ends as it likes");
+        assert_eq!(
+            (first(sb_end::SB_END_SERVER, 101).status, first(sb_end::SB_END_SERVER, 101).bytes),
+            (Some(101), 900)
+        );
+        let second = unfinished(&closed(sb_end::SB_END_SERVER, lost(200), 900, 100))[1];
+        assert_eq!((second.end, second.status), (End::Unknown, None));
+    }
+}

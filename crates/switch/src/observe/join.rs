@@ -1,0 +1,453 @@
+//! Puts together what the switch knows of a request and what its node says of the response. The two come by different
+//! ways, and in either order.
+//!
+//! On one flow a node numbers the requests that it is given from its adoption on, so numbers come again when the flow comes
+//! back to it. What is said of equal numbers is said in order, by the switch as by the node; the first is matched with the
+//! first.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use switchback_wire::facts::Fact;
+use switchback_wire::sb_flow;
+
+use super::{Asked, Ended, Finished, Given, Observation};
+use crate::dispatch::held::before;
+use crate::plan::NodeId;
+
+/// Requests without a response that are remembered; then the oldest are given up.
+const OPEN_MAX: usize = 1 << 18;
+/// What nobody has told within this time, nobody will: of a request whose response is known, of a response whose connection
+/// is over.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than any response.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// Requests that wait for their responses, and the other way round.
+#[derive(Debug, Default)]
+pub(super) struct Join {
+    /// Those that had the same ports one after the other.
+    flows: HashMap<sb_flow, Vec<Connection>>,
+    /// Requests in all of them.
+    open: usize,
+    /// Requests in the order in which they came, and perhaps some that are done.
+    order: VecDeque<(Duration, Id)>,
+    /// Connections of which there is something to be given up after [`PATIENCE`], once for each thing.
+    waiting: VecDeque<(Duration, Id)>,
+}
+
+/// A connection: its ports, and the sequence number of its first byte.
+type Id = (sb_flow, u32);
+
+#[derive(Debug)]
+struct Connection {
+    origin: u32,
+    given: VecDeque<Given>,
+    early: VecDeque<(NodeId, Fact)>,
+    /// It has ended like this, but nodes may still have to tell something.
+    over: Option<Ended>,
+}
+
+impl Join {
+    /// Takes in what has been observed at this time; what is finished with it goes to `out`.
+    pub(super) fn take(&mut self, now: Duration, observation: Observation, out: &mut Vec<Finished>) {
+        match observation {
+            Observation::Given(given) => self.given(now, given, out),
+            Observation::Fact { node, fact } => self.fact(now, node, fact, out),
+            Observation::Answered { asked, status, bytes } => {
+                self.forget(&asked);
+                let (bytes, head_bytes) = bytes;
+                out.push(Finished {
+                    status: Some(status),
+                    end: Ended::Complete,
+                    bytes: bytes as u64,
+                    head_bytes: head_bytes as u32,
+                    ..unanswered(now, asked.flow, Some(asked))
+                });
+            }
+            Observation::Abandoned(asked) => {
+                self.forget(&asked);
+                out.push(Finished { end: Ended::ByClient, ..unanswered(now, asked.flow, Some(asked)) });
+            }
+            Observation::Reset { flow, origin } => {
+                if let Some(connection) = find(&mut self.flows, &(flow, origin)) {
+                    connection.over = Some(Ended::BySwitch);
+                    self.waiting.push_back((now, (flow, origin)));
+                }
+            }
+            Observation::Lost(_) => {}
+        }
+    }
+
+    /// Gives up what has waited too long.
+    pub(super) fn sweep(&mut self, now: Duration, out: &mut Vec<Finished>) {
+        while let Some(&(since, id)) = self.waiting.front()
+            && now.saturating_sub(since) > PATIENCE
+        {
+            self.waiting.pop_front();
+            let Some(connection) = find(&mut self.flows, &id) else { continue };
+            if let Some(how) = connection.over {
+                self.end(now, &id, how, out);
+            } else if let Some((node, fact)) = connection.early.pop_front() {
+                out.push(of_fact(now, node, &fact, None));
+                self.drop_if_empty(&id);
+            }
+        }
+        if self.order.len() > 2 * OPEN_MAX {
+            let flows = &mut self.flows;
+            self.order.retain(|(at, id)| place_of(flows, *at, id).is_some());
+        }
+        while let Some((at, id)) = self.order.front().copied() {
+            let place = place_of(&mut self.flows, at, &id);
+            let is_late = self.open > OPEN_MAX || now.saturating_sub(at) > LONGEST;
+            if place.is_some() && !is_late {
+                break;
+            }
+            self.order.pop_front();
+            let connection = find(&mut self.flows, &id);
+            if let Some(given) = place.and_then(|place| connection?.given.remove(place)) {
+                self.open -= 1;
+                out.push(open_end(now, given, Ended::Unknown));
+                self.drop_if_empty(&id);
+            }
+        }
+    }
+
+    /// Gives up everything.
+    pub(super) fn end_all(&mut self, now: Duration, out: &mut Vec<Finished>) {
+        let ids = |(flow, all): (&sb_flow, &Vec<Connection>)| {
+            all.iter().map(|one| ((*flow, one.origin), one.over)).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = self.flows.iter().flat_map(ids).collect();
+        all.iter().for_each(|(id, over)| self.end(now, id, over.unwrap_or(Ended::Unknown), out));
+    }
+
+    fn given(&mut self, now: Duration, given: Given, out: &mut Vec<Finished>) {
+        let Asked { flow, origin, begins, at, .. } = given.asked;
+        let id = (flow, origin);
+        let connection = self.connection(now, id);
+        // Nearly always it comes after those that are there.
+        let is_new = connection.given.back().is_none_or(|last| before(last.asked.begins, begins));
+        let mut earlier = connection.given.iter_mut().filter(|_| !is_new);
+        match earlier.find(|before| before.asked.begins == begins) {
+            Some(before) => {
+                let tries = before.tries + 1 + given.tries;
+                *before = Given { tries, ..given };
+            }
+            None => {
+                connection.given.push_back(given);
+                self.open += 1;
+                self.order.push_back((at, id));
+            }
+        }
+        self.match_early(now, &id, out);
+    }
+
+    /// The first fact that has waited for what is known by now.
+    fn match_early(&mut self, now: Duration, id: &Id, out: &mut Vec<Finished>) {
+        let Some(connection) = find(&mut self.flows, id) else { return };
+        let found = connection
+            .early
+            .iter()
+            .enumerate()
+            .find_map(|(index, (node, fact))| Some((index, place_for(connection, *node, fact)?)));
+        let Some((index, place)) = found else { return };
+        let said = connection.early.remove(index);
+        let given = connection.given.remove(place);
+        if let (Some((node, fact)), Some(given)) = (said, given) {
+            self.open -= 1;
+            out.push(of_fact(now, node, &fact, Some(given)));
+        }
+        self.drop_if_empty(id);
+    }
+
+    fn fact(&mut self, now: Duration, node: NodeId, fact: Fact, out: &mut Vec<Finished>) {
+        let id = (fact.flow, fact.origin);
+        let connection = self.connection(now, id);
+        let place = place_for(connection, node, &fact);
+        match place.and_then(|place| connection.given.remove(place)) {
+            Some(given) => {
+                self.open -= 1;
+                out.push(of_fact(now, node, &fact, Some(given)));
+                self.drop_if_empty(&id);
+            }
+            None => {
+                connection.early.push_back((node, fact));
+                self.waiting.push_back((now, id));
+            }
+        }
+    }
+
+    /// What is known of the connection. Earlier ones with the same ports are over.
+    fn connection(&mut self, now: Duration, id: Id) -> &mut Connection {
+        let (flow, origin) = id;
+        let all = self.flows.entry(flow).or_default();
+        let place = all.iter().position(|one| one.origin == origin).unwrap_or_else(|| {
+            for before in all.iter_mut().filter(|before| before.over.is_none()) {
+                before.over = Some(Ended::Unknown);
+                self.waiting.push_back((now, (flow, before.origin)));
+            }
+            all.push(Connection { origin, given: VecDeque::new(), early: VecDeque::new(), over: None });
+            all.len() - 1
+        });
+        &mut all[place]
+    }
+
+    /// The request has no node any more.
+    fn forget(&mut self, asked: &Asked) {
+        let id = (asked.flow, asked.origin);
+        let Some(connection) = find(&mut self.flows, &id) else { return };
+        let place = connection.given.iter().position(|given| given.asked.begins == asked.begins);
+        if place.and_then(|place| connection.given.remove(place)).is_some() {
+            self.open -= 1;
+        }
+        self.drop_if_empty(&id);
+    }
+
+    fn end(&mut self, now: Duration, id: &Id, how: Ended, out: &mut Vec<Finished>) {
+        let Some(connection) = find(&mut self.flows, id) else { return };
+        self.open -= connection.given.len();
+        out.extend(connection.given.drain(..).map(|given| open_end(now, given, how)));
+        out.extend(connection.early.drain(..).map(|(node, fact)| of_fact(now, node, &fact, None)));
+        self.drop_if_empty(id);
+    }
+
+    fn drop_if_empty(&mut self, (flow, _): &Id) {
+        let Some(all) = self.flows.get_mut(flow) else { return };
+        all.retain(|one| !one.given.is_empty() || !one.early.is_empty());
+        if all.is_empty() {
+            self.flows.remove(flow);
+        }
+    }
+}
+
+fn find<'a>(
+    flows: &'a mut HashMap<sb_flow, Vec<Connection>>,
+    (flow, origin): &Id,
+) -> Option<&'a mut Connection> {
+    flows.get_mut(flow)?.iter_mut().find(|one| one.origin == *origin)
+}
+
+/// Where among those of its connection the request is that came then, if it still waits.
+fn place_of(flows: &mut HashMap<sb_flow, Vec<Connection>>, at: Duration, id: &Id) -> Option<usize> {
+    let given = &find(flows, id)?.given;
+    // They are in order, so if the first came later this one is done.
+    let first = given.front().filter(|first| first.asked.at <= at)?;
+    if first.asked.at == at { Some(0) } else { given.iter().position(|given| given.asked.at == at) }
+}
+
+/// Where the request is that the fact is about.
+fn place_for(connection: &Connection, node: NodeId, fact: &Fact) -> Option<usize> {
+    connection.given.iter().position(|given| (given.node, given.number) == (node, fact.request))
+}
+
+/// What is known of a request that no node has said anything of.
+fn unanswered(now: Duration, flow: sb_flow, asked: Option<Asked>) -> Finished {
+    Finished {
+        client: flow.client(),
+        vip: flow.vip(),
+        asked,
+        node: None,
+        chosen: None,
+        tries: 0,
+        at: now,
+        status: None,
+        end: Ended::Unknown,
+        bytes: 0,
+        head_bytes: 0,
+        first_byte: None,
+        duration: None,
+    }
+}
+
+fn open_end(now: Duration, given: Given, end: Ended) -> Finished {
+    let Given { asked, node, chosen, tries, .. } = given;
+    let (node, chosen) = (Some(node), Some(chosen));
+    Finished { node, chosen, tries, end, ..unanswered(now, asked.flow, Some(asked)) }
+}
+
+fn of_fact(now: Duration, node: NodeId, fact: &Fact, given: Option<Given>) -> Finished {
+    let known = match given {
+        Some(given) => open_end(now, given, Ended::Unknown),
+        None => unanswered(now, fact.flow, None),
+    };
+    Finished {
+        node: Some(node),
+        status: fact.status,
+        end: fact.end.into(),
+        bytes: fact.bytes,
+        head_bytes: fact.head_bytes,
+        first_byte: fact.first_byte,
+        duration: Some(fact.duration),
+        ..known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use switchback_wire::address_bytes;
+    use switchback_wire::facts::End;
+
+    use super::*;
+    use crate::observe::Chosen;
+
+    fn flow(port: u16) -> sb_flow {
+        let address = |last| address_bytes(Ipv4Addr::new(192, 0, 2, last).into());
+        sb_flow { client: address(1), vip: address(100), client_port: port.to_be(), vip_port: 80u16.to_be() }
+    }
+
+    fn asked(port: u16, origin: u32, begins: u32) -> Asked {
+        Asked {
+            flow: flow(port),
+            origin,
+            begins,
+            head: Box::default(),
+            at: Duration::from_millis(begins.into()),
+            queued: Duration::ZERO,
+        }
+    }
+
+    fn given(port: u16, begins: u32, node: NodeId, number: u16) -> Observation {
+        Observation::Given(Given {
+            asked: asked(port, 1, begins),
+            node,
+            number,
+            chosen: Chosen::Policy,
+            tries: 0,
+        })
+    }
+
+    /// Of a response with so many bytes.
+    fn said(port: u16, node: NodeId, request: u16, bytes: u64) -> Observation {
+        let fact = Fact {
+            flow: flow(port),
+            origin: 1,
+            request,
+            status: Some(200),
+            end: End::Complete,
+            bytes,
+            head_bytes: 1,
+            first_byte: None,
+            duration: Duration::ZERO,
+        };
+        Observation::Fact { node, fact }
+    }
+
+    #[derive(Default)]
+    struct Bench {
+        join: Join,
+        out: Vec<Finished>,
+    }
+
+    impl Bench {
+        /// What has come of it: where each request began, its node, its response's bytes, its end, tries.
+        fn take(&mut self, observations: impl IntoIterator<Item = Observation>) -> Vec<Row> {
+            for observation in observations {
+                self.join.take(Duration::ZERO, observation, &mut self.out);
+            }
+            self.rows()
+        }
+
+        fn sweep(&mut self, now: Duration) -> Vec<Row> {
+            self.join.sweep(now, &mut self.out);
+            self.rows()
+        }
+
+        fn rows(&mut self) -> Vec<Row> {
+            let row = |one: Finished| {
+                (one.asked.map(|asked| asked.begins), one.node, one.bytes, one.end, one.tries)
+            };
+            self.out.drain(..).map(row).collect()
+        }
+    }
+
+    type Row = (Option<u32>, Option<NodeId>, u64, Ended, u32);
+
+    fn whole(begins: u32, node: NodeId, bytes: u64) -> Row {
+        (Some(begins), Some(node), bytes, Ended::Complete, 0)
+    }
+
+    #[test]
+    fn the_two_parts_meet_in_either_order() {
+        let mut bench = Bench::default();
+        assert_eq!(bench.take([given(1, 1, 5, 1), said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
+        assert_eq!(bench.take([said(1, 5, 2, 71), given(1, 9, 5, 2)]), [whole(9, 5, 71)]);
+        let rows = bench.take([given(1, 10, 5, 3), given(1, 11, 5, 4), said(1, 5, 3, 1), said(1, 5, 4, 2)]);
+        assert_eq!(rows, [whole(10, 5, 1), whole(11, 5, 2)]);
+        assert!(bench.join.flows.is_empty() && bench.join.open == 0);
+    }
+
+    #[test]
+    fn a_flow_that_comes_back_to_a_node_is_numbered_anew() {
+        let mut bench = Bench::default();
+        let rows = bench.take([
+            given(1, 1, 5, 1),
+            given(1, 2, 6, 1),
+            given(1, 3, 5, 1),
+            said(1, 5, 1, 70),
+            said(1, 5, 1, 72),
+            said(1, 6, 1, 71),
+        ]);
+        assert_eq!(rows, [whole(1, 5, 70), whole(3, 5, 72), whole(2, 6, 71)]);
+    }
+
+    #[test]
+    fn a_request_that_is_given_again_counts_once() {
+        let mut bench = Bench::default();
+        let rows = bench.take([given(1, 1, 5, 9), given(1, 1, 6, 1), said(1, 6, 1, 70)]);
+        assert_eq!(rows, [(Some(1), Some(6), 70, Ended::Complete, 1)]);
+        let answer = Observation::Answered { asked: asked(1, 1, 2), status: 503, bytes: (80, 60) };
+        let rows = bench.take([given(1, 2, 5, 1), answer]);
+        assert_eq!(rows, [(Some(2), None, 80, Ended::Complete, 0)]);
+        assert!(bench.join.flows.is_empty());
+    }
+
+    #[test]
+    fn what_is_left_of_a_connection_is_not_forgotten() {
+        let mut bench = Bench::default();
+        let reset = |origin| Observation::Reset { flow: flow(1), origin };
+        let next = || {
+            let asked = asked(1, 77, 2);
+            Observation::Given(Given { asked, node: 5, number: 1, chosen: Chosen::Connection, tries: 0 })
+        };
+        // Nodes may tell something afterwards.
+        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), reset(2), reset(1)]).is_empty());
+        assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
+        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::BySwitch, 0)]);
+        // The ports have another connection.
+        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), next()]).is_empty());
+        assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
+        assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::Unknown, 0)]);
+        let abandoned = Observation::Abandoned(asked(2, 1, 3));
+        assert_eq!(bench.take([abandoned]), [(Some(3), None, 0, Ended::ByClient, 0)]);
+        bench.join.end_all(Duration::ZERO, &mut bench.out);
+        assert_eq!(bench.rows(), [(Some(2), Some(5), 0, Ended::Unknown, 0)]);
+        assert!(bench.join.flows.is_empty() && bench.join.open == 0);
+    }
+
+    #[test]
+    fn a_response_of_whose_request_nothing_is_known_is_told_at_last() {
+        let mut bench = Bench::default();
+        assert!(bench.take([said(1, 5, 1, 70)]).is_empty());
+        assert!(bench.sweep(PATIENCE).is_empty());
+        assert_eq!(bench.sweep(PATIENCE * 2), [(None, Some(5), 70, Ended::Complete, 0)]);
+        assert!(bench.join.flows.is_empty());
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_remembered() {
+        let mut bench = Bench::default();
+        let more = 10;
+        for request in 0..(OPEN_MAX + more) as u32 {
+            let port = (request % 60_000) as u16;
+            bench.take([given(port, request + 2, 5, (request / 60_000) as u16 + 1)]);
+        }
+        let given_up: Vec<_> = bench.sweep(Duration::ZERO).into_iter().map(|row| row.0.unwrap()).collect();
+        assert_eq!(given_up, (2..2 + more as u32).collect::<Vec<_>>(), "the oldest");
+        assert_eq!(bench.join.open, OPEN_MAX);
+        assert_eq!(bench.sweep(LONGEST * 2).len(), OPEN_MAX);
+        assert!(bench.join.flows.is_empty() && bench.join.order.is_empty());
+    }
+}

@@ -1,0 +1,168 @@
+//! Lines of the access log.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use switchback_config::LogFormat;
+use switchback_http::{Head, Progress, Version, parse_head};
+
+use super::names::Way;
+use super::{Finished, Names};
+
+/// What a finished request is called, and where it went.
+pub(super) struct Described<'a> {
+    pub(super) finished: &'a Finished,
+    pub(super) head: Option<Head<'a>>,
+    pub(super) service: Option<usize>,
+    pub(super) way: Option<Way>,
+}
+
+impl<'a> Described<'a> {
+    pub(super) fn new(finished: &'a Finished, names: &Names) -> Self {
+        let head = finished.asked.as_ref().and_then(|asked| match parse_head(&asked.head, names.limits()) {
+            Ok(Progress::Complete(head)) => Some(head),
+            _ => None,
+        });
+        let service = names.service_at(finished.vip);
+        let way = service.zip(head.as_ref()).and_then(|(service, head)| names.way(service, head));
+        Described { finished, head, service, way }
+    }
+
+    /// The request's first line as it was sent, or what there is of it. A node may have said something of a request that
+    /// the switch does not know.
+    fn first_line(&self) -> Option<Cow<'a, str>> {
+        let text = &self.finished.asked.as_ref()?.head;
+        let end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(text.len());
+        Some(String::from_utf8_lossy(&text[..end]))
+    }
+
+    fn field(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.head.as_ref()?.header(name).map(String::from_utf8_lossy)
+    }
+}
+
+/// One line of JSON. A field that says nothing is null.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// When the request came: RFC 3339, UTC, microseconds.
+    time: String,
+    client: String,
+    vip: String,
+    service: Option<&'a str>,
+    method: Option<&'a str>,
+    target: Option<&'a str>,
+    version: Option<&'static str>,
+    host: Option<&'a str>,
+    /// Where it cannot be read.
+    request: Option<Cow<'a, str>>,
+    /// Which of the service's, counted from 1.
+    route: Option<usize>,
+    pool: Option<&'a str>,
+    node: Option<&'a str>,
+    chosen_by: Option<&'static str>,
+    policy: Option<&'static str>,
+    tries: u32,
+    queued_us: Option<u64>,
+    first_byte_us: Option<u64>,
+    duration_us: Option<u64>,
+    status: Option<u16>,
+    bytes: u64,
+    body_bytes: u64,
+    end: &'static str,
+    referer: Option<Cow<'a, str>>,
+    user_agent: Option<Cow<'a, str>>,
+    /// Lines before this one that are not in the log, because there were too many.
+    #[serde(skip_serializing_if = "is_zero")]
+    lost: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Appends the line with its end. `time` is when the request came; `lost` is how many lines are missing before it.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    format: LogFormat,
+    described: &Described<'_>,
+    names: &Names,
+    time: Timestamp,
+    lost: u64,
+) {
+    match format {
+        LogFormat::Json => json(out, described, names, time, lost),
+        LogFormat::Combined => combined(out, described, time),
+    }
+    out.push(b'\n');
+}
+
+fn json(out: &mut Vec<u8>, described: &Described<'_>, names: &Names, time: Timestamp, lost: u64) {
+    let Described { finished, head, service, way } = described;
+    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let pool = way.and_then(|way| way.pool).map(|pool| names.pool(pool));
+    let chosen = finished.chosen.map(super::Chosen::word);
+    let line = Line {
+        time: format!("{time:.6}"),
+        client: finished.client.to_string(),
+        vip: finished.vip.to_string(),
+        service: service.map(|service| names.service(service)),
+        method: head.as_ref().map(|head| head.method),
+        target: head.as_ref().map(|head| head.target.raw),
+        version: head.as_ref().map(|head| version(head.version)),
+        host: head.as_ref().and_then(|head| head.host),
+        request: if head.is_none() { described.first_line() } else { None },
+        route: way.map(|way| way.route),
+        pool: pool.map(|(name, _)| name),
+        node: finished.node.map(|node| names.node(node)),
+        chosen_by: chosen,
+        policy: pool.map(|(_, policy)| policy),
+        tries: finished.tries,
+        queued_us: finished.asked.as_ref().map(|asked| micros(asked.queued)),
+        first_byte_us: finished.first_byte.map(micros),
+        duration_us: finished.duration.map(micros),
+        status: finished.status,
+        bytes: finished.bytes,
+        body_bytes: finished.bytes.saturating_sub(finished.head_bytes.into()),
+        end: finished.end.word(),
+        referer: described.field("referer"),
+        user_agent: described.field("user-agent"),
+        lost,
+    };
+    serde_json::to_writer(out, &line).expect("a line has no keys but texts, and memory takes everything");
+}
+
+/// The combined format of Apache and nginx: host, identity, user, time, request, status, body bytes, referer, agent.
+fn combined(out: &mut Vec<u8>, described: &Described<'_>, time: Timestamp) {
+    let finished = described.finished;
+    let body = finished.bytes.saturating_sub(finished.head_bytes.into());
+    let status = finished.status.map_or("-".to_owned(), |status| status.to_string());
+    let bytes = if body == 0 { "-".to_owned() } else { body.to_string() };
+    let time = time.strftime("%d/%b/%Y:%H:%M:%S +0000");
+    out.extend_from_slice(format!("{} - - [{time}] \"", finished.client.ip()).as_bytes());
+    escape(out, &described.first_line().unwrap_or("-".into()));
+    out.extend_from_slice(format!("\" {status} {bytes} \"").as_bytes());
+    escape(out, &described.field("referer").unwrap_or("-".into()));
+    out.extend_from_slice(b"\" \"");
+    escape(out, &described.field("user-agent").unwrap_or("-".into()));
+    out.push(b'"');
+}
+
+/// As Apache does: what would end the text, or the line, is written with a backslash.
+fn escape(out: &mut Vec<u8>, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2.0",
+    }
+}

@@ -1,0 +1,128 @@
+//! The file, or standard output, that the access log is written to.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use switchback_config::{AccessLog, LogTarget};
+
+use super::Names;
+use super::line::{self, Described};
+
+/// So much is written at once, if it does not take longer than the observer's turn.
+const BUFFER: usize = 1 << 16;
+
+/// An open access log.
+pub(super) struct Log {
+    config: AccessLog,
+    out: Box<dyn Write + Send>,
+    buffer: Vec<u8>,
+    /// Lines that this second may still have, and which second of the switch it is.
+    allowed: u32,
+    second: u64,
+    /// Lines that were left out since the last one.
+    missing: u64,
+    /// What was last wrong with writing has been said.
+    complained: bool,
+    /// Since [`Self::take_counts`].
+    lines: u64,
+    lost: u64,
+}
+
+impl Log {
+    pub(super) fn open(config: AccessLog) -> io::Result<Log> {
+        Ok(Log {
+            out: open(&config.target)?,
+            allowed: config.lines_per_second,
+            config,
+            buffer: Vec::with_capacity(BUFFER),
+            second: 0,
+            missing: 0,
+            complained: false,
+            lines: 0,
+            lost: 0,
+        })
+    }
+
+    /// What it was opened with.
+    pub(super) fn config(&self) -> &AccessLog {
+        &self.config
+    }
+
+    /// Goes on in a new file of the same name, after the old one has been moved away. If there is none to be had, in the
+    /// old one.
+    pub(super) fn reopen(&mut self) {
+        self.flush();
+        match open(&self.config.target) {
+            Ok(out) => self.out = out,
+            Err(error) => eprintln!("switchback: the access log goes on in the old file: {error}"),
+        }
+        self.complained = false;
+    }
+
+    /// One more line; `now` is since the start of the switch.
+    pub(super) fn write(&mut self, now: Duration, described: &Described<'_>, names: &Names, time: Timestamp) {
+        if now.as_secs() != self.second {
+            (self.second, self.allowed) = (now.as_secs(), self.config.lines_per_second);
+        }
+        let Some(allowed) = self.allowed.checked_sub(1) else {
+            self.lose(1);
+            return;
+        };
+        self.allowed = allowed;
+        line::write(&mut self.buffer, self.config.format, described, names, time, self.missing);
+        self.missing = 0;
+        self.lines += 1;
+        if self.buffer.len() >= BUFFER {
+            self.flush();
+        }
+    }
+
+    /// So many lines are not written.
+    pub(super) fn lose(&mut self, lines: u64) {
+        self.missing += lines;
+        self.lost += lines;
+    }
+
+    /// Lines that have been written, and that have been lost, since the last call.
+    pub(super) fn take_counts(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.lines), std::mem::take(&mut self.lost))
+    }
+
+    /// Writes what has been gathered. A disk that is full costs lines, not requests.
+    pub(super) fn flush(&mut self) {
+        if self.buffer.is_empty() {
+            return;
+        }
+        let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+        let lines = self.buffer.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.buffer.clear();
+        match written {
+            Ok(()) => self.complained = false,
+            Err(error) => {
+                self.lines -= lines.min(self.lines);
+                self.lose(lines);
+                if !self.complained {
+                    eprintln!("switchback: the access log loses lines: {}: {error}", self.config.target);
+                    self.complained = true;
+                }
+            }
+        }
+    }
+}
+
+fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
+    Ok(match target {
+        LogTarget::Stdout => Box::new(io::stdout()),
+        LogTarget::File(path) => Box::new(append(path)?),
+    })
+}
+
+fn append(path: &std::path::Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display())))
+}

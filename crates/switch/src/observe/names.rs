@@ -1,0 +1,101 @@
+//! What requests, pools and nodes are called in the configuration that is in force.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use switchback_config::{Action, Cluster};
+use switchback_http::Head;
+
+use crate::plan::NodeId;
+use crate::routes::Routes;
+
+/// By which the log and the metrics name things.
+#[derive(Debug)]
+pub struct Names {
+    services: Vec<Service>,
+    by_vip: HashMap<SocketAddr, usize>,
+    /// Name and policy.
+    pools: Vec<(String, &'static str)>,
+    nodes: HashMap<NodeId, String>,
+    limits: switchback_http::Limits,
+}
+
+#[derive(Debug)]
+struct Service {
+    name: String,
+    routes: Routes,
+    /// The pool of each route; None if it redirects.
+    pools: Vec<Option<usize>>,
+}
+
+/// The route that a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Counted from 1, as in the file.
+    pub(super) route: usize,
+    /// None if it redirects.
+    pub(super) pool: Option<usize>,
+}
+
+impl Names {
+    /// `ids` gives each node its place.
+    pub fn new(cluster: &Cluster, ids: &HashMap<IpAddr, NodeId>, limits: switchback_http::Limits) -> Self {
+        let service = |service: &switchback_config::Service| Service {
+            name: service.name.clone(),
+            routes: Routes::new(service.routes.clone()),
+            pools: service
+                .routes
+                .iter()
+                .map(|route| match route.action {
+                    Action::Pool(pool) => Some(pool),
+                    Action::Redirect(_) => None,
+                })
+                .collect(),
+        };
+        let vips = cluster.services.iter().enumerate();
+        let named =
+            cluster.nodes.iter().filter_map(|node| Some((*ids.get(&node.address)?, node.name.clone())));
+        Names {
+            services: cluster.services.iter().map(service).collect(),
+            by_vip: vips
+                .flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)))
+                .collect(),
+            pools: cluster.pools.iter().map(|pool| (pool.name.clone(), pool.policy.name())).collect(),
+            nodes: named.collect(),
+            limits,
+        }
+    }
+
+    /// What the parser allows.
+    pub(super) fn limits(&self) -> &switchback_http::Limits {
+        &self.limits
+    }
+
+    /// The service at a VIP, unless there is none any more.
+    pub(super) fn service_at(&self, vip: SocketAddr) -> Option<usize> {
+        self.by_vip.get(&vip).copied()
+    }
+
+    /// Its name.
+    pub(super) fn service(&self, service: usize) -> &str {
+        &self.services[service].name
+    }
+
+    /// Where the service sends the request.
+    pub(super) fn way(&self, service: usize, head: &Head<'_>) -> Option<Way> {
+        let service = &self.services[service];
+        let route = service.routes.place(head)?;
+        Some(Way { route: route + 1, pool: service.pools[route] })
+    }
+
+    /// A pool's name and policy.
+    pub(super) fn pool(&self, pool: usize) -> (&str, &'static str) {
+        let (name, policy) = &self.pools[pool];
+        (name, policy)
+    }
+
+    /// A node's name; empty if it is not in the configuration any more.
+    pub(super) fn node(&self, node: NodeId) -> &str {
+        self.nodes.get(&node).map_or("", String::as_str)
+    }
+}

@@ -1,0 +1,260 @@
+//! The thread in which all that is said of requests meets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use libbpf_rs::{MapHandle, RingBufferBuilder};
+use switchback_config::AccessLog;
+use switchback_runtime::{Doing, Error, Result};
+use switchback_wire::{read_from, sb_express_request};
+
+use super::join::Join;
+use super::line::Described;
+use super::log::Log;
+use super::totals::Sums;
+use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
+
+/// How often it looks at the rings of the XDP program, and writes what has come of it.
+const TURN: Duration = Duration::from_millis(20);
+/// How often it gives up what has waited too long.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Batches of the L7 thread that wait for this one: some 30,000 requests.
+const WAITING: usize = 1024;
+
+/// What the L7 thread tells at once.
+#[derive(Debug)]
+pub enum Told {
+    /// It has seen this.
+    Seen(Vec<Observation>),
+    /// From here on things have other names.
+    Names(Arc<Names>),
+    /// And the log is another one, or none.
+    Log(Option<AccessLog>),
+    /// The file has been moved away.
+    Reopen,
+}
+
+/// When the switch began, by the clocks that are compared with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// What the L7 thread counts from.
+    pub started: Instant,
+    /// The same moment by CLOCK_MONOTONIC, which the XDP program reads: nanoseconds.
+    pub monotonic_ns: u64,
+    /// And in the world.
+    pub wall: Timestamp,
+}
+
+/// The other end of the thread.
+#[derive(Debug)]
+pub struct Observer {
+    sender: Option<SyncSender<Told>>,
+    totals: Arc<Mutex<Totals>>,
+    /// Observations that found the thread too busy.
+    dropped: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Observer {
+    /// Opens the log and begins. `rings` are those of the XDP program.
+    pub fn start(
+        clock: Clock,
+        names: Arc<Names>,
+        log: Option<AccessLog>,
+        rings: Vec<MapHandle>,
+    ) -> Result<Observer> {
+        let log =
+            log.map(Log::open).transpose().map_err(|error| Error::cannot("begin the access log", error))?;
+        let (sender, receiver) = sync_channel(WAITING);
+        let totals = Arc::new(Mutex::new(Totals::default()));
+        let dropped = Arc::new(AtomicU64::new(0));
+        let desk = Desk {
+            clock,
+            names,
+            log,
+            join: Join::default(),
+            sums: Sums::default(),
+            finished: Vec::new(),
+            shared: Arc::clone(&totals),
+            dropped: Arc::clone(&dropped),
+            seen_dropped: 0,
+        };
+        let thread = std::thread::Builder::new().name("observer".to_owned());
+        let thread = thread
+            .spawn(move || desk.run(&receiver, &rings))
+            .doing(|| "start a thread for the access log")?;
+        Ok(Observer { sender: Some(sender), totals, dropped, thread: Some(thread) })
+    }
+
+    /// Does not wait: what the thread has no room for is lost, and counted.
+    pub fn tell(&self, told: Told) {
+        let Some(sender) = &self.sender else { return };
+        let seen = if let Told::Seen(observations) = &told { observations.len() as u64 } else { 0 };
+        match sender.try_send(told) {
+            Ok(()) => {}
+            // What is no observation must not be lost.
+            Err(TrySendError::Full(told)) if seen == 0 => drop(sender.send(told)),
+            Err(_) => drop(self.dropped.fetch_add(seen, Ordering::Relaxed)),
+        }
+    }
+
+    /// The sums of all that has finished.
+    pub fn totals(&self) -> Totals {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Writes what is left.
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // It has said what was wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Desk {
+    clock: Clock,
+    names: Arc<Names>,
+    log: Option<Log>,
+    join: Join,
+    sums: Sums,
+    finished: Vec<Finished>,
+    shared: Arc<Mutex<Totals>>,
+    dropped: Arc<AtomicU64>,
+    seen_dropped: u64,
+}
+
+impl Desk {
+    fn run(mut self, receiver: &Receiver<Told>, rings: &[MapHandle]) {
+        let express = std::cell::RefCell::new(Vec::new());
+        let mut builder = RingBufferBuilder::new();
+        let (monotonic_ns, collect) = (self.clock.monotonic_ns, |given| express.borrow_mut().push(given));
+        for ring in rings {
+            let read = move |data: &[u8]| {
+                express_request(data, monotonic_ns).map(collect);
+                0
+            };
+            if let Err(error) = builder.add(ring, read) {
+                eprintln!("switchback: plain requests are missing in the access log: {error}");
+            }
+        }
+        let reader = builder.build();
+        let mut swept = Duration::ZERO;
+        loop {
+            let told = receiver.recv_timeout(TURN);
+            let over = matches!(told, Err(RecvTimeoutError::Disconnected));
+            // All that waits, with the time read once.
+            let now = self.clock.started.elapsed();
+            for told in told.into_iter().chain(receiver.try_iter()) {
+                self.hear(now, told);
+            }
+            if let Ok(reader) = &reader
+                && let Err(error) = reader.consume()
+            {
+                eprintln!("switchback: cannot read the rings of plain requests: {error}");
+            }
+            for given in express.take() {
+                self.join.take(now, Observation::Given(given), &mut self.finished);
+            }
+            if now.saturating_sub(swept) >= SWEEP {
+                swept = now;
+                self.join.sweep(now, &mut self.finished);
+            }
+            if over {
+                self.join.end_all(now, &mut self.finished);
+            }
+            self.finish(now);
+            if over {
+                return;
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Duration, told: Told) {
+        match told {
+            Told::Seen(observations) => {
+                for observation in observations {
+                    if let Observation::Lost(lost) = observation {
+                        self.sums.totals.facts_lost += u64::from(lost);
+                    }
+                    self.join.take(now, observation, &mut self.finished);
+                }
+            }
+            Told::Names(names) => {
+                // What has finished has the old names.
+                self.finish(now);
+                self.names = names;
+                self.sums.forget_places();
+            }
+            Told::Log(config) => {
+                if self.log.as_ref().map(Log::config) == config.as_ref() {
+                    return;
+                }
+                self.finish(now);
+                match config.map(Log::open).transpose() {
+                    Ok(log) => self.log = log,
+                    Err(error) => eprintln!("switchback: the access log stays what it was: {error}"),
+                }
+            }
+            Told::Reopen => self.log.iter_mut().for_each(Log::reopen),
+        }
+    }
+
+    /// Logs and counts what has finished.
+    fn finish(&mut self, now: Duration) {
+        for finished in self.finished.drain(..) {
+            let described = Described::new(&finished, &self.names);
+            let (service, node) = (described.service, finished.node);
+            let pool = described.way.and_then(|way| way.pool);
+            let names = [
+                service.map_or("", |service| self.names.service(service)),
+                pool.map_or("", |pool| self.names.pool(pool).0),
+                node.map_or("", |node| self.names.node(node)),
+            ];
+            self.sums.add(&finished, (service, pool, node), names);
+            if let Some(log) = &mut self.log {
+                let at = finished.asked.as_ref().map_or(finished.at, |asked| asked.at);
+                log.write(now, &described, &self.names, self.clock.wall + at);
+            }
+        }
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let lost = dropped - std::mem::replace(&mut self.seen_dropped, dropped);
+        if let Some(log) = &mut self.log {
+            log.lose(lost);
+            log.flush();
+            let (lines, lost) = log.take_counts();
+            self.sums.totals.log_lines += lines;
+            self.sums.totals.log_lost += lost;
+        }
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.sums.totals);
+    }
+}
+
+/// A request that the XDP program has forwarded, from its record. It was here for no time, and only its connection has
+/// chosen the node.
+fn express_request(data: &[u8], started_ns: u64) -> Option<Given> {
+    let request: sb_express_request = read_from(data)?;
+    let head = data[size_of::<sb_express_request>()..].get(..request.len.into())?;
+    Some(Given {
+        asked: Asked {
+            flow: request.flow,
+            origin: request.origin,
+            begins: request.begins,
+            head: head.into(),
+            at: Duration::from_nanos(request.at_ns.saturating_sub(started_ns)),
+            queued: Duration::ZERO,
+        },
+        node: request.node,
+        number: request.number,
+        chosen: Chosen::Connection,
+        tries: 0,
+    })
+}

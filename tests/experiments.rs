@@ -1,0 +1,237 @@
+//! `switchback lab run`: the papers' experiments in a short form, and what is left when they are interrupted.
+//!
+//! Each test starts the program itself. They take turns, because all put load on the same CPUs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// There is no event for a file that appears.
+const POLL: Duration = Duration::from_millis(1);
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A directory that is not there.
+fn output(test: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("experiments-{test}"));
+    let _ = fs::remove_dir_all(&path);
+    path
+}
+
+fn lab_run(words: &[&str], output: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_switchback"));
+    command.args(["lab", "run"]).args(words).args(["--seconds", "1", "--repetitions", "1", "--output"]);
+    command.arg(output);
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs it to its end, which must be a good one, and returns its tables. All its files must be there.
+fn short_form(words: &[&str]) -> String {
+    let _alone = alone();
+    let name = words[0];
+    let directory = output(name);
+    let done = lab_run(words, &directory).output().expect("the binary has been built");
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert!(stderr(&done).contains("1/"), "no progress in {}", stderr(&done));
+    for (ending, begins) in
+        [("md", &b"| "[..]), ("csv", b"repetition,"), ("svg", b"<svg "), ("png", b"\x89PNG")]
+    {
+        let bytes = fs::read(directory.join(format!("{name}.{ending}"))).expect("it says that it is written");
+        assert!(bytes.starts_with(begins), "{name}.{ending} is something else");
+    }
+    let csv = fs::read_to_string(directory.join(format!("{name}.csv"))).expect("it has just been read");
+    let titles: Vec<&str> = csv.lines().next().expect("a line of titles").split(',').collect();
+    let errors = titles.iter().position(|title| *title == "errors").expect("errors are counted");
+    for line in csv.lines().skip(1) {
+        // Names in quotes may have commas.
+        let plain: String = line.split('"').step_by(2).collect::<Vec<_>>().join("");
+        assert_eq!(plain.split(',').nth(errors), Some("0"), "a load had errors: {line}");
+    }
+    stdout(&done)
+}
+
+/// The cells of the line that begins with these.
+fn cells<'a>(table: &'a str, first: &[&str]) -> Vec<&'a str> {
+    let mut lines = table.lines().map(|line| line.trim_matches(['|', ' ']).split(" | ").collect::<Vec<_>>());
+    lines.find(|cells| cells.starts_with(first)).unwrap_or_else(|| panic!("no {first:?} in {table}"))
+}
+
+/// `1,234 (1,200–1,250)` or `0.985`.
+fn number(cell: &str) -> f64 {
+    let first = cell.split(' ').next().expect("there is a first").replace(',', "");
+    first.parse().unwrap_or_else(|_| panic!("{cell:?} is not a number"))
+}
+
+/// Two nodes have more than one link can carry with Switchback, and not with proxies. How much more depends on what else
+/// this machine does; `docs/benchmarks.md` has it on a quiet one.
+#[test]
+fn two_nodes_are_more_than_one_link() {
+    let table = short_form(&["dwsr-table1", "--nodes", "2"]);
+    for response in ["6 KiB", "16 KiB"] {
+        let cells = cells(&table, &[response, "2"]);
+        let [link, switchback, haproxy, nginx] =
+            [number(cells[2]) / 2.0, number(cells[3]), number(cells[7]), number(cells[8])];
+        assert!(switchback > 1.2 * link, "{cells:?}");
+        assert!(haproxy < 1.05 * link && nginx < 1.05 * link, "{cells:?}");
+    }
+}
+
+#[test]
+fn responses_are_not_on_the_switchs_link() {
+    let table = short_form(&["dwsr-table2"]);
+    for limit in ["links of the nodes", "the machine's CPUs"] {
+        let bytes = |system| number(cells(&table, &[limit, system])[9]);
+        assert!(bytes("Switchback") < 1000.0, "{table}");
+        // In and out: twice a response of 6 KiB.
+        assert!(bytes("HAProxy") > 12_000.0 && bytes("nginx") > 12_000.0, "{table}");
+    }
+}
+
+#[test]
+fn functions_have_costs() {
+    let table = short_form(&["dwsr-table3"]);
+    for function in ["L7 work", "Rebuild TCP state", "Of it the node's program", "XDP program, one packet"] {
+        assert!(number(cells(&table, &[function])[2]) > 0.0, "{table}");
+    }
+    // What XDP does by itself takes the L7 thread no time.
+    let thread = |way| number(cells(&table, &[way])[3]);
+    assert!(thread("kept, automaton") * 4.0 < thread("kept, L7 thread"), "{table}");
+    assert!(cells(&table, &["kept, two nodes in turn"]).len() == 11, "{table}");
+}
+
+#[test]
+fn one_that_fails_does_not_keep_the_others_from_running() {
+    let _alone = alone();
+    let directory = output("all");
+    let words = ["all", "--only", "dwsr-table2,session-cost", "--envoy", "/nonexistent/envoy"];
+    let done = lab_run(&words, &directory).output().expect("the binary has been built");
+    assert_eq!(done.status.code(), Some(2), "{}", stderr(&done));
+    assert!(stderr(&done).ends_with("switchback: 1 of 2 experiments failed\n"), "{}", stderr(&done));
+    let report = fs::read_to_string(directory.join("all.md")).expect("the report");
+    let failed = "failed: /nonexistent/envoy is no program; ";
+    assert!(cells(&report, &["dwsr-table2"])[2].starts_with(failed), "{report}");
+    assert!(report.contains("[session-cost.md](session-cost.md)"), "{report}");
+    assert!(directory.join("session-cost.md").exists() && !directory.join("dwsr-table2.md").exists());
+}
+
+/// A program in a process group of its own, as a shell starts it.
+struct Interrupted {
+    child: Child,
+    /// Inodes of its lab's namespaces, as far as they have been seen, which name what is pinned for them.
+    inodes: BTreeSet<u64>,
+}
+
+impl Interrupted {
+    fn start(words: &[&str], directory: &Path) -> Interrupted {
+        let mut command = lab_run(words, directory);
+        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
+        Interrupted { child: command.spawn().expect("the binary has been built"), inodes: BTreeSet::new() }
+    }
+
+    fn namespaces(&self) -> Vec<PathBuf> {
+        let prefix = format!("sb{}-", self.child.id());
+        entries("/run/netns").into_iter().filter(|path| name(path).starts_with(&prefix)).collect()
+    }
+
+    /// What there is of it on this machine, apart from itself.
+    fn traces(&self) -> Vec<String> {
+        let id = format!("{}-", self.child.id());
+        let lab = format!("switchback-lab-{id}");
+        let mut traces: Vec<PathBuf> = self.namespaces();
+        traces.extend(entries("/run/switchback-lab").into_iter().filter(|path| name(path).starts_with(&id)));
+        let temporary = std::env::temp_dir();
+        traces.extend(entries(&temporary).into_iter().filter(|path| name(path).starts_with(&lab)));
+        let is_pinned = |path: &PathBuf| {
+            let inode =
+                name(path).trim_end_matches(".sock").rsplit('-').next().and_then(|end| end.parse().ok());
+            inode.is_some_and(|inode| self.inodes.contains(&inode))
+        };
+        for directory in ["/sys/fs/bpf/switchback", "/run/switchback"] {
+            traces.extend(entries(directory).into_iter().filter(is_pinned));
+        }
+        // All that a lab starts has a file of the lab's directory among its arguments, but wrk.
+        let is_ours = |path: &PathBuf| {
+            let words = fs::read(path.join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let in_namespace = || {
+                let inode = fs::metadata(path.join("ns/net")).ok()?.ino();
+                Some(self.inodes.contains(&inode))
+            };
+            words.contains(&lab) || in_namespace() == Some(true)
+        };
+        traces.extend(entries("/proc").into_iter().filter(is_ours));
+        traces.iter().map(|path| path.display().to_string()).collect()
+    }
+
+    /// ^C, and everything must be gone when the program is.
+    fn interrupt(mut self, directory: &Path) {
+        self.inodes =
+            self.namespaces().iter().filter_map(|path| Some(fs::metadata(path).ok()?.ino())).collect();
+        assert!(!self.traces().is_empty(), "nothing would be seen");
+        let group = Pid::from_raw(self.child.id().cast_signed());
+        killpg(group, Signal::SIGINT).expect("it still runs");
+        assert_eq!(self.child.wait().expect("it is ours").code(), Some(130));
+        assert_eq!(self.traces(), [] as [&str; 0]);
+        assert_eq!(entries(directory), [] as [&Path; 0], "files of an experiment that did not end");
+    }
+}
+
+fn entries(directory: impl AsRef<Path>) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+#[test]
+fn an_interrupt_under_load_leaves_nothing_behind() {
+    let _alone = alone();
+    for (index, words) in [&["dwsr-table1", "--nodes", "4"][..], &["all"]].into_iter().enumerate() {
+        let directory = output(&format!("interrupt-{index}"));
+        let mut run = Interrupted::start(words, &directory);
+        // The first load is over, the second begins.
+        let stderr = BufReader::new(run.child.stderr.take().expect("it is a pipe"));
+        let mut lines = stderr.lines().map(|line| line.expect("it writes text"));
+        let line = lines.find(|line| line.starts_with('['));
+        assert!(line.is_some(), "it has ended before its first load has");
+        run.interrupt(&directory);
+        let rest: Vec<String> = lines.collect();
+        assert!(rest.iter().all(|line| line.starts_with('[')), "it has nothing to say: {rest:?}");
+    }
+}
+
+#[test]
+fn an_interrupt_while_the_lab_is_made_leaves_nothing_behind() {
+    let _alone = alone();
+    let directory = output("interrupt-early");
+    let run = Interrupted::start(&["dwsr-table1"], &directory);
+    let deadline = Instant::now() + PATIENCE;
+    while run.namespaces().is_empty() {
+        assert!(Instant::now() < deadline, "no lab within {PATIENCE:?}");
+        thread::sleep(POLL);
+    }
+    run.interrupt(&directory);
+}
