@@ -80,6 +80,14 @@ fn metrics_are_what_happens() -> Result {
     }
     assert_eq!(node.sum("switchback_node_responses_total", &[]), Some(REQUESTS as f64));
     assert_eq!(node.sum("switchback_node_listener_ready", &[("pool", "web")]), Some(2.0), "at both VIPs");
+
+    let top = cluster.run(switch, &["top", "--once"])?.success()?;
+    let requests = format!("{}", REQUESTS + 1);
+    assert!(top.lines().any(|line| line.starts_with("shop") && line.ends_with(&requests)), "{top}");
+    assert!(["node0  up", "node1  up"].iter().all(|row| top.contains(row)), "{top}");
+    let none = cluster.run(cluster.lab.node(0), &["top"])?;
+    assert_eq!(none.status.code(), Some(2));
+    assert!(none.stderr.contains("switchback status"), "{}", none.stderr);
     cluster.down()
 }
 

@@ -1,8 +1,8 @@
 //! Asks the daemons of this process how they are doing, for everybody who wants to know.
 //!
-//! An answer costs a daemon about a millisecond in the thread that also serves packets. So there is one question at a
-//! time, not more than ten a second, and its answer is for all who were waiting when it was asked. Nobody is told what
-//! was so before they came.
+//! A question takes some of the time of the thread that also serves packets. So there is one at a time, not more than
+//! ten a second, and its answer is for all who were waiting when it was asked. Nobody is told what was so before they
+//! came.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -43,9 +43,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The files of the page: path, type, content.
-const PAGE: [(&str, &str, &str); 7] = [
+const PAGE: [(&str, &str, &str); 9] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/latency.js", SCRIPT, include_str!("page/latency.js")),
+    ("/nodes.js", SCRIPT, include_str!("page/nodes.js")),
     ("/page.js", SCRIPT, include_str!("page/page.js")),
     ("/picture.js", SCRIPT, include_str!("page/picture.js")),
     ("/theme.js", SCRIPT, include_str!("page/theme.js")),

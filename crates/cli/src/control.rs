@@ -66,7 +66,7 @@ impl Reload {
 pub struct Target {
     /// The process's socket; without, all processes of this network namespace
     #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    pub socket: Option<PathBuf>,
 }
 
 impl Target {

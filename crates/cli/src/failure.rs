@@ -39,6 +39,13 @@ impl Failure {
     }
 }
 
+/// What is printed of it.
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 /// Mistakes in a file are printed as `file:line:column: what is wrong` and without a prefix, so that editors
 /// find the place.
 impl From<switchback_config::Error> for Failure {

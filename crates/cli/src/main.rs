@@ -12,6 +12,7 @@ mod files;
 mod lab;
 mod status;
 mod table;
+mod top;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Explain(explain::Explain),
     Status(control::ShowStatus),
+    Top(top::Top),
     Reload(control::Reload),
     Drain(drain::Drain),
     Undrain(drain::Undrain),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Doctor(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Top(command) => command.run(),
         Command::Reload(command) => command.run(),
         Command::Drain(command) => command.run(),
         Command::Undrain(command) => command.run(),

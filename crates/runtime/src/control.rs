@@ -1,6 +1,6 @@
 //! The UNIX socket over which `status`, `reload` and their like talk to a running switch or node: one line of
 //! JSON each way. The daemon serves it from the loop that also serves packets, so a client gets a fraction of
-//! a second.
+//! a second, and what takes longer is left to a thread.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt};
@@ -72,6 +73,20 @@ impl Response {
             }
             Err(error) => Response::Failed { message: format!("cannot write the status: {error}") },
         }
+    }
+}
+
+/// When a daemon answers.
+pub enum Answer {
+    /// Now.
+    Now(Response),
+    /// In a thread of its own: what is left to do would keep the daemon's.
+    Later(Box<dyn FnOnce() -> Response + Send>),
+}
+
+impl From<Response> for Answer {
+    fn from(response: Response) -> Answer {
+        Answer::Now(response)
     }
 }
 
@@ -140,7 +155,7 @@ impl ControlServer {
     }
 
     /// Serves all who are waiting. A client that sends nothing, or too much, or does not read is given up.
-    pub fn accept_and_serve(&mut self, mut handler: impl FnMut(Request) -> Response) -> Result<()> {
+    pub fn accept_and_serve<A: Into<Answer>>(&mut self, mut handler: impl FnMut(Request) -> A) -> Result<()> {
         loop {
             match self.listener.accept() {
                 // A client's misbehaviour is its own affair.
@@ -191,15 +206,24 @@ impl Drop for ControlServer {
     }
 }
 
-fn serve(mut stream: UnixStream, handler: &mut impl FnMut(Request) -> Response) -> io::Result<()> {
+fn serve<A: Into<Answer>>(mut stream: UnixStream, handler: &mut impl FnMut(Request) -> A) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(CLIENT_PATIENCE / 2))?;
     let line = read_line(&mut stream, CLIENT_PATIENCE / 2, LONGEST_REQUEST)?;
-    let response = match serde_json::from_slice(&line) {
-        Ok(request) => handler(request),
-        Err(error) => Response::Failed { message: format!("not a request: {error}") },
+    let answer = match serde_json::from_slice(&line) {
+        Ok(request) => handler(request).into(),
+        Err(error) => Answer::Now(Response::Failed { message: format!("not a request: {error}") }),
     };
-    write_line(&mut stream, &response)
+    match answer {
+        Answer::Now(response) => write_line(&mut stream, &response),
+        Answer::Later(work) => {
+            let answer = move || {
+                // Whoever has asked may have gone.
+                let _ = write_line(&mut stream, &work());
+            };
+            thread::Builder::new().name("control".to_owned()).spawn(answer).map(drop)
+        }
+    }
 }
 
 /// The daemon's clients.
@@ -269,5 +293,48 @@ fn read_line(stream: &mut UnixStream, patience: Duration, longest: usize) -> io:
         if line.len() > longest {
             return Err(ErrorKind::FileTooLarge.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_takes_long_keeps_nobody_else() {
+        let directory = std::env::temp_dir().join(format!("switchback-control-{}", std::process::id()));
+        let path = directory.join("test.sock");
+        let mut server = ControlServer::bind_to(path.clone(), "test").unwrap();
+        let ask = |request: Request| {
+            let path = path.clone();
+            thread::spawn(move || ControlClient::call(&path, &request).unwrap())
+        };
+        let (go_on, may_go_on) = channel::<()>();
+        let mut may_go_on = Some(may_go_on);
+        let long = ask(Request::Status);
+        let mut short = None;
+        while short.as_ref().is_none_or(|short: &thread::JoinHandle<_>| !short.is_finished()) {
+            let handler = |request| match (request, may_go_on.take()) {
+                (Request::Status, Some(gate)) => Answer::Later(Box::new(move || {
+                    gate.recv().unwrap();
+                    Response::Done { lines: vec!["long".to_owned()] }
+                })),
+                (_, gate) => {
+                    may_go_on = gate;
+                    Response::Done { lines: Vec::new() }.into()
+                }
+            };
+            server.accept_and_serve(handler).unwrap();
+            if may_go_on.is_none() && short.is_none() {
+                short = Some(ask(Request::Reload {}));
+            }
+            thread::yield_now();
+        }
+        assert!(!long.is_finished());
+        assert_eq!(short.unwrap().join().unwrap(), Response::Done { lines: Vec::new() });
+        go_on.send(()).unwrap();
+        assert_eq!(long.join().unwrap(), Response::Done { lines: vec!["long".to_owned()] });
     }
 }

@@ -34,7 +34,7 @@ use std::time::Duration;
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use switchback_config::Cluster;
-use switchback_runtime::control::{ControlServer, Request, Response};
+use switchback_runtime::control::{Answer, ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, check_switch, checks};
 
@@ -159,9 +159,9 @@ fn start_and_serve(
         }
         if events.contains(&CONTROL) {
             control.accept_and_serve(|request| match request {
-                Request::Status => Response::status(ROLE, &driver.borrow().status()),
-                Request::Reload {} => done(reload_from(options, &mut driver.borrow_mut())),
-                Request::Drain { node, on } => done(driver.borrow_mut().drain(&node, on)),
+                Request::Status => status(&driver.borrow()),
+                Request::Reload {} => done(reload_from(options, &mut driver.borrow_mut())).into(),
+                Request::Drain { node, on } => done(driver.borrow_mut().drain(&node, on)).into(),
             })?;
         }
     }
@@ -209,6 +209,16 @@ fn settle(
         sleep(epoll, rings, program, driver)?;
     }
     Ok(())
+}
+
+fn status(driver: &Driver<'_>) -> Answer {
+    match driver.status() {
+        Ok(rest) => Answer::Later(Box::new(|| match rest() {
+            Ok(status) => Response::status(ROLE, &status),
+            Err(error) => done(Err(error)),
+        })),
+        Err(error) => done(Err(error)).into(),
+    }
 }
 
 fn done(result: Result<Vec<String>>) -> Response {

@@ -163,6 +163,15 @@ impl Program {
         &self.skel.maps.flows
     }
 
+    /// Counts the flows in whatever thread: where there are many, that takes tens of milliseconds.
+    pub fn flow_counter(&self) -> Result<impl FnOnce() -> Result<u64> + Send + 'static> {
+        let flows = MapHandle::try_from(&self.skel.maps.flows).doing(|| "use the flow map")?;
+        Ok(move || {
+            let entries = flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
+            Ok(entries.doing(|| "read the flow map")?.count() as u64)
+        })
+    }
+
     /// All flows with their entries.
     pub fn all_flows(&self) -> impl Iterator<Item = (sb_flow, sb_flow_entry)> + '_ {
         let entries = self.skel.maps.flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);

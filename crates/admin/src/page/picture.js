@@ -1,7 +1,7 @@
-// The cluster as a picture: requests go by way of the switch, along the top; responses go from the nodes straight to the
-// clients, along the bottom. The wider a line, the more goes along it.
+// The cluster as a picture: requests go by way of the switch, along the top; responses go from the nodes
+// straight to the clients, along the bottom. The wider a line, the more goes along it.
 
-import { count, few, rate, set, standing, svg, say, traffic } from "./words.js";
+import { UNKNOWN, count, few, rate, set, standing, svg, say, traffic } from "./words.js";
 
 const THICKEST = 9;
 const THINNEST = 1.25;
@@ -47,7 +47,8 @@ function curve(x1, y1, x2, y2) {
 
 /** A line, and what moves along it. */
 function line(kind, path) {
-  return { edge: svg("path", { class: `edge ${kind}`, d: path }), pulse: svg("path", { class: `pulse ${kind}`, d: path }), kind };
+  const [edge, pulse] = ["edge", "pulse"].map((name) => svg("path", { class: `${name} ${kind}`, d: path }));
+  return { edge, pulse, kind };
 }
 
 function arrow(kind, x, y, direction) {
@@ -62,12 +63,15 @@ function text(kind, x, y, anchor = "middle") {
 function build(width, nodes) {
   const at = measure(width, nodes);
   const [left, right] = [at.middle - at.machine / 2, at.middle + at.machine / 2];
+  // In front of a node there is an arrow, if there is room for one.
+  const given = (index) => curve(right, at.top, at.right - (at.detailed ? 9 : 0), at.y(index) - at.apart);
+  const back = (index) => curve(at.right, at.y(index) + at.apart, at.middle, at.bottom);
   const lines = {
     asked: line("there", curve(at.people, at.half - 24, left - 9, at.top)),
     answered: line("back", curve(left, at.top - 20, at.people + 4, at.half - 36)),
     told: line("back", curve(at.middle, at.bottom, at.people + 9, at.half + 24)),
-    given: nodes.map((_, index) => line("there", curve(right, at.top, at.right - (at.detailed ? 9 : 0), at.y(index) - at.apart))),
-    back: nodes.map((_, index) => line("back", curve(at.right, at.y(index) + at.apart, at.middle, at.bottom))),
+    given: nodes.map((_, index) => line("there", given(index))),
+    back: nodes.map((_, index) => line("back", back(index))),
   };
   const words = {
     title: svg("title", { id: "picture-title" }),
@@ -91,7 +95,10 @@ function build(width, nodes) {
     ...(at.detailed ? nodes.map((_, index) => arrow("there", at.right, at.y(index) - at.apart, 1)) : []),
     svg("rect", { class: "people", x: 1, y: at.half - 44, width: at.people - 1, height: 88, rx: 10 }),
     svg("text", { class: "name", x: at.people / 2, y: at.half + 5, "text-anchor": "middle" }, "clients"),
-    svg("rect", { class: "machine", x: left, y: at.top - at.machineHeight / 2, width: at.machine, height: at.machineHeight, rx: 10 }),
+    svg("rect", {
+      class: "machine", x: left, y: at.top - at.machineHeight / 2, width: at.machine, height: at.machineHeight,
+      rx: 10,
+    }),
     svg("text", { class: "name", x: at.middle, y: at.top - 8, "text-anchor": "middle" }, "switch"),
     ...boxes.map((each) => each.root),
     words.asked, words.told, words.size, words.own, words.flows, words.waiting,
@@ -111,14 +118,16 @@ function box(at, node, y) {
     title: svg("title"),
     sign: svg("text", { x: inside, y: first }),
     name: svg("text", { class: "name", x: inside + 17, y: first }, name),
-    rate: text("quiet", at.detailed ? inside : at.width - 8, at.detailed ? y + 14 : first, at.detailed ? "start" : "end"),
+    rate: at.detailed ? text("quiet", inside, y + 14, "start") : text("quiet", at.width - 8, first, "end"),
     queue: svg("rect", { class: "fill", x: at.width - 62, y: first - 9, width: 0, height: 6, rx: 3 }),
   };
   const track = svg("rect", { class: "track", x: at.width - 62, y: first - 9, width: 52, height: 6, rx: 3 });
   const withQueue = at.detailed && !at.narrow;
   const root = svg(
     "g", {}, parts.title,
-    svg("rect", { class: "box", x: at.right, y: y - height / 2, width: at.node - 1, height, rx: at.detailed ? 8 : 4 }),
+    svg("rect", {
+      class: "box", x: at.right, y: y - height / 2, width: at.node - 1, height, rx: at.detailed ? 8 : 4,
+    }),
     parts.sign, parts.name,
     ...(at.narrow && !at.detailed ? [] : [parts.rate]),
     ...(withQueue ? [track, parts.queue] : []),
@@ -133,8 +142,13 @@ function update({ at, lines, words, boxes }, view) {
     const moves = perS > 0;
     const thickness = moves ? THINNEST + ((THICKEST - THINNEST) * Math.min(perS, most)) / most : THINNEST;
     const look = perS === null ? " unknown" : moves ? "" : " idle";
-    set(edge, { class: `edge ${kind}${look}`, "stroke-width": thickness.toFixed(2), visibility: hidden ? "hidden" : "visible" });
-    set(pulse, { "stroke-width": Math.max(2, thickness * 0.55).toFixed(2), visibility: moves && !hidden ? "visible" : "hidden" });
+    const visibility = (is) => (is ? "visible" : "hidden");
+    set(edge, {
+      class: `edge ${kind}${look}`, "stroke-width": thickness.toFixed(2), visibility: visibility(!hidden),
+    });
+    set(pulse, {
+      "stroke-width": Math.max(2, thickness * 0.55).toFixed(2), visibility: visibility(moves && !hidden),
+    });
   };
   const { responses } = view;
   show(lines.asked, view.requests_per_s);
@@ -145,8 +159,10 @@ function update({ at, lines, words, boxes }, view) {
     show(lines.back[index], node.responses && node.responses.per_s);
     tell(boxes[index], node, at);
   });
-  say(words.asked, view.requests_per_s === null ? "" : `${rate(view.requests_per_s)}${at.narrow ? "/s" : " requests/s"}`);
-  say(words.told, responses ? `${rate(responses.per_s)}${at.narrow ? "/s" : " responses/s"}` : at.narrow ? "not known" : "responses: not known");
+  const [asked, told] = at.narrow ? ["/s", "/s"] : [" requests/s", " responses/s"];
+  const unknown = at.narrow ? UNKNOWN : `responses: ${UNKNOWN}`;
+  say(words.asked, view.requests_per_s === null ? "" : `${rate(view.requests_per_s)}${asked}`);
+  say(words.told, responses ? `${rate(responses.per_s)}${told}` : unknown);
   say(words.size, responses ? traffic(responses.bytes_per_s) : "");
   say(words.own, view.answered_per_s > 0 ? `answers ${rate(view.answered_per_s)}/s` : "");
   say(words.flows, at.narrow ? `${few.format(view.flows)} conn.` : `${count(view.flows)} connections`);
@@ -159,7 +175,8 @@ function tell(parts, node, at) {
   set(parts.sign, { class: `state-${kind}` });
   say(parts.sign, sign);
   const there = node.requests_per_s === null ? "" : `${rate(node.requests_per_s)}/s`;
-  const back = node.responses && at.detailed && !at.narrow ? ` · ${traffic(node.responses.bytes_per_s)} back` : "";
+  const roomy = at.detailed && !at.narrow;
+  const back = node.responses && roomy ? ` · ${traffic(node.responses.bytes_per_s)} back` : "";
   say(parts.rate, node.state === "up" ? there + back : node.state);
   const [length, limit] = node.queue ?? [0, 0];
   const share = limit ? Math.min(length / limit, 1) : 0;
@@ -172,6 +189,8 @@ function tell(parts, node, at) {
 function inWords(view) {
   const nodes = view.nodes.length === 1 ? "1 node" : `${view.nodes.length} nodes`;
   const there = view.requests_per_s === null ? "Requests" : `${rate(view.requests_per_s)} requests per second`;
-  const back = view.responses ? `${rate(view.responses.per_s)} responses per second, ${traffic(view.responses.bytes_per_s)},` : "Responses";
-  return `${there} go from the clients through the switch to ${nodes}. ${back} go from the nodes straight to the clients.`;
+  const size = view.responses && traffic(view.responses.bytes_per_s);
+  const back = size ? `${rate(view.responses.per_s)} responses per second, ${size},` : "Responses";
+  return `${there} go from the clients through the switch to ${nodes}. `
+    + `${back} go from the nodes straight to the clients.`;
 }

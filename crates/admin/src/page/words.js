@@ -39,6 +39,19 @@ export function say(element, text) {
   return element;
 }
 
+/** Rows of a table: cells that stay the same are left alone. */
+export function rows(body, wanted) {
+  wanted.forEach((cells, index) => {
+    const row = body.children[index] ?? body.appendChild(html("tr", { role: "row" }));
+    cells.forEach((cell, at) => {
+      const there = row.children[at];
+      if (!there) row.append(cell);
+      else if (!there.isEqualNode(cell)) there.replaceWith(cell);
+    });
+  });
+  while (body.children.length > wanted.length) body.lastChild.remove();
+}
+
 /** A number of things. */
 export function count(number) {
   return number === null ? UNKNOWN : whole.format(number);
@@ -70,7 +83,8 @@ export function time(us) {
 
 /** A time in seconds, for which something has lasted. */
 export function lasted(seconds) {
-  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  const [days, all, parts] = [86400, 3600, 60].map((unit) => Math.floor(seconds / unit));
+  const [hours, minutes] = [all % 24, parts % 60];
   if (days) return `${days} d ${hours} h`;
   if (hours) return `${hours} h ${minutes} min`;
   return minutes ? `${minutes} min` : `${seconds} s`;
