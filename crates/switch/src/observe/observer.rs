@@ -1,7 +1,7 @@
 //! The thread in which all that is said of requests meets.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
 const TURN: Duration = Duration::from_millis(20);
 /// How often it gives up what has waited too long.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Batches of the L7 thread that wait for this one: some 30,000 requests.
+/// Batches of the L7 thread that may wait for this one: some 30,000 requests.
 const WAITING: usize = 1024;
 
 /// What the L7 thread tells at once.
@@ -52,11 +52,19 @@ pub struct Clock {
 /// The other end of the thread.
 #[derive(Debug)]
 pub struct Observer {
-    sender: Option<SyncSender<Told>>,
+    sender: Option<Sender<Told>>,
     totals: Arc<Mutex<Totals>>,
-    /// Observations that found the thread too busy.
-    dropped: Arc<AtomicU64>,
+    backlog: Arc<Backlog>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// How far the thread is behind.
+#[derive(Debug, Default)]
+struct Backlog {
+    /// What has been told and not been heard yet.
+    waiting: AtomicUsize,
+    /// Observations that were not told because there was too much of that.
+    dropped: AtomicU64,
 }
 
 impl Observer {
@@ -69,9 +77,9 @@ impl Observer {
     ) -> Result<Observer> {
         let log =
             log.map(Log::open).transpose().map_err(|error| Error::cannot("begin the access log", error))?;
-        let (sender, receiver) = sync_channel(WAITING);
+        let (sender, receiver) = channel();
         let totals = Arc::new(Mutex::new(Totals::default()));
-        let dropped = Arc::new(AtomicU64::new(0));
+        let backlog = Arc::new(Backlog::default());
         let desk = Desk {
             clock,
             names,
@@ -80,26 +88,28 @@ impl Observer {
             sums: Sums::default(),
             finished: Vec::new(),
             shared: Arc::clone(&totals),
-            dropped: Arc::clone(&dropped),
-            seen_dropped: 0,
+            backlog: Arc::clone(&backlog),
+            dropped: 0,
         };
         let thread = std::thread::Builder::new().name("observer".to_owned());
         let thread = thread
             .spawn(move || desk.run(&receiver, &rings))
             .doing(|| "start a thread for the access log")?;
-        Ok(Observer { sender: Some(sender), totals, dropped, thread: Some(thread) })
+        Ok(Observer { sender: Some(sender), totals, backlog, thread: Some(thread) })
     }
 
-    /// Does not wait: what the thread has no room for is lost, and counted.
+    /// Does not wait: observations that the thread has no room for are lost, and counted.
     pub fn tell(&self, told: Told) {
         let Some(sender) = &self.sender else { return };
-        let seen = if let Told::Seen(observations) = &told { observations.len() as u64 } else { 0 };
-        match sender.try_send(told) {
-            Ok(()) => {}
-            // What is no observation must not be lost.
-            Err(TrySendError::Full(told)) if seen == 0 => drop(sender.send(told)),
-            Err(_) => drop(self.dropped.fetch_add(seen, Ordering::Relaxed)),
+        if let Told::Seen(observations) = &told
+            && self.backlog.waiting.load(Ordering::Relaxed) >= WAITING
+        {
+            self.backlog.dropped.fetch_add(observations.len() as u64, Ordering::Relaxed);
+            return;
         }
+        self.backlog.waiting.fetch_add(1, Ordering::Relaxed);
+        // Without a thread nobody wants to know.
+        let _ = sender.send(told);
     }
 
     /// The sums of all that has finished.
@@ -128,8 +138,9 @@ struct Desk {
     sums: Sums,
     finished: Vec<Finished>,
     shared: Arc<Mutex<Totals>>,
-    dropped: Arc<AtomicU64>,
-    seen_dropped: u64,
+    backlog: Arc<Backlog>,
+    /// As it was last seen.
+    dropped: u64,
 }
 
 impl Desk {
@@ -179,6 +190,7 @@ impl Desk {
     }
 
     fn hear(&mut self, now: Duration, told: Told) {
+        self.backlog.waiting.fetch_sub(1, Ordering::Relaxed);
         match told {
             Told::Seen(observations) => {
                 for observation in observations {
@@ -225,8 +237,8 @@ impl Desk {
                 log.write(now, &described, &self.names, self.clock.wall + at);
             }
         }
-        let dropped = self.dropped.load(Ordering::Relaxed);
-        let lost = dropped - std::mem::replace(&mut self.seen_dropped, dropped);
+        let dropped = self.backlog.dropped.load(Ordering::Relaxed);
+        let lost = dropped - std::mem::replace(&mut self.dropped, dropped);
         if let Some(log) = &mut self.log {
             log.lose(lost);
             log.flush();
