@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let nodes = words.get(1).map_or(Ok(5), |count| count.parse())?;
     let known = words.get(2).is_none_or(|word| word != "unknown");
     let begun = Instant::now();
-    let ask = move || vec![Ok(Status::Switch(made_up::switch(nodes, known, begun.elapsed())))];
+    let ask = move || vec![Ok(Status::Switch(Box::new(made_up::switch(nodes, known, begun.elapsed()))))];
     let server = Server::start(([127, 0, 0, 1], 0).into(), true, ask)?;
     println!("http://{}/", server.address());
     loop {
