@@ -1,5 +1,5 @@
 //! The page of a made-up switch, to look at it without a cluster: `cargo run -p switchback-admin --example page-preview
-//! -- 12 nodes`, `-- 12 unknown` without facts about responses. Prints where it is.
+//! 12` with so many nodes, `12 unknown` without facts about responses. Prints where it is.
 
 #[path = "../tests/made_up/mod.rs"]
 mod made_up;
