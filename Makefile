@@ -17,7 +17,7 @@ SWITCHBACK := cargo run --quiet --release --package switchback-cli --
 COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
 	curl:curl wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
-	go:golang-go node:nodejs chromium:chromium java:default-jre-headless
+	go:golang-go node:nodejs chromium:chromium java:default-jre-headless groff:groff-base
 PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
 	python3-requests python3-httpx python3-websockets node-undici \
 	php-fpm libtomcat10-java

@@ -5,6 +5,7 @@ mod control;
 mod daemon;
 mod demo;
 mod doctor;
+mod documents;
 mod drain;
 mod explain;
 mod failure;
@@ -16,7 +17,7 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use nix::sys::signal::{SigHandler, Signal};
 
@@ -50,6 +51,7 @@ enum Command {
     Undrain(drain::Undrain),
     #[command(subcommand)]
     Lab(lab::Lab),
+    Documents(documents::Documents),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Drain(command) => command.run(),
         Command::Undrain(command) => command.run(),
         Command::Lab(command) => command.run(),
+        Command::Documents(command) => command.run(Cli::command()),
     };
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
 }

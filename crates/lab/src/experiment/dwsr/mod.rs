@@ -27,8 +27,8 @@ use crate::server::ServerOptions;
 const LINK_BITS_PER_S: u64 = 100_000_000;
 const CONNECTIONS_PER_NODE: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
-/// Nodes are to be no limit: head and body begin in one packet, as Debian configures nginx, and files stay open.
-const NODE_OPTIONS: &str = "tcp_nopush on; open_file_cache max=16; open_file_cache_valid 1h;";
+/// Nodes are to be no limit: files stay open, and head and body are written in one piece.
+const NODE_OPTIONS: &str = "sendfile off; open_file_cache max=16; open_file_cache_valid 1h;";
 /// What most machines have (BBR) paces by timers, which cost the lab's CPUs a tenth of what they can do.
 const CONGESTION_CONTROL: &[(&str, &str)] = &[("ipv4/tcp_congestion_control", "reno")];
 const PROGRAMS: &[(&str, &str)] = &[("haproxy", "-v"), ("nginx", "-v"), ("wrk", "-v")];
