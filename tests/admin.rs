@@ -81,6 +81,23 @@ fn metrics_are_what_happens() -> Result {
     assert_eq!(node.sum("switchback_node_responses_total", &[]), Some(REQUESTS as f64));
     assert_eq!(node.sum("switchback_node_listener_ready", &[("pool", "web")]), Some(2.0), "at both VIPs");
 
+    // Nodes tell of their responses a little later.
+    let responses = || -> Result<Option<f64>> {
+        Ok(scrape(switch)?.sum("switchback_responses_total", &[("service", "shop"), ("code", "2xx")]))
+    };
+    wait_until("responses", PATIENCE, responses, |count| *count == Some(REQUESTS as f64 + 1.0))?;
+    let told = scrape(switch)?;
+    let count =
+        |name: &str, labels: &[(&str, &str)]| told.sum(&format!("switchback_{name}"), labels).unwrap_or(0.0);
+    let web = [("pool", "web"), ("node", "node0")];
+    let length = documents.small.body.len() * REQUESTS;
+    assert!(count("response_bytes_total", &web) > length as f64, "bodies and heads");
+    for name in ["request_queued", "response_first_byte", "response_duration"] {
+        let name = format!("{name}_seconds");
+        assert_eq!(count(&format!("{name}_count"), &[("pool", "web")]), REQUESTS as f64, "{name}");
+        assert!(count(&format!("{name}_sum"), &[("pool", "web")]) > 0.0, "{name}");
+    }
+
     let top = cluster.run(switch, &["top", "--once"])?.success()?;
     let requests = format!("{}", REQUESTS + 1);
     assert!(top.lines().any(|line| line.starts_with("shop") && line.ends_with(&requests)), "{top}");
@@ -162,10 +179,12 @@ fn the_page_follows_the_cluster() -> Result {
                 format!("document.querySelector('#nodes tbody tr:nth-child({number}) td:nth-child(2)')");
             browser.wait_for(&format!("parseFloat({cell}.textContent) > 10"))?;
         }
-        browser.wait_for(
-            "[...document.querySelectorAll('.pulse.there')].every((line) =>
-            line.getAttribute('visibility') === 'visible')",
-        )?;
+        // There and back: from the clients to both nodes, and past the switch from both to the clients.
+        for way in ["there", "back"] {
+            let moving = format!("document.querySelectorAll('.pulse.{way}[visibility=visible]').length");
+            browser.wait_for(&format!("{moving} === 3"))?;
+        }
+        browser.wait_for("document.querySelector('#latency').innerText.includes('p99')")?;
         cluster.run(cluster.lab.switch(0), &["drain", "--no-wait", "node1"])?.success()?;
         browser.wait_for("document.querySelector('#drains').innerText.includes('node1')")?;
         browser.wait_for("document.querySelector('#news').textContent === 'node1 is draining'")?;

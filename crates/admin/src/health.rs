@@ -100,7 +100,7 @@ mod tests {
             ],
             ..SwitchStatus::default()
         };
-        let reasons = |status: &SwitchStatus| unready(&vec![Ok(Status::Switch(status.clone()))]);
+        let reasons = |status: &SwitchStatus| unready(&vec![Ok(Status::Switch(Box::new(status.clone())))]);
         assert_eq!(reasons(&status), [""; 0]);
         status.nodes[1].silent = true;
         assert_eq!(reasons(&status), ["switch: pool web has no node that is up: n1 no listener, n2 silent"]);

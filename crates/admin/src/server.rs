@@ -20,6 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
 use switchback_runtime::{Doing, Error, Result};
+use switchback_switch::status::SwitchStatus;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -231,7 +232,7 @@ impl Desk {
             });
             let view =
                 status.unwrap_or(Err("no switch runs in this process".to_owned())).and_then(|status| {
-                    history.push(at, status.clone());
+                    history.push(at, SwitchStatus::clone(status));
                     serde_json::to_string(&history.view()).map_err(|error| error.to_string())
                 });
             let event = match view {

@@ -16,7 +16,7 @@ use switchback_switch::status::SwitchStatus;
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum Status {
     /// A switch.
-    Switch(SwitchStatus),
+    Switch(Box<SwitchStatus>),
     /// A node agent.
     Node(NodeStatus),
     /// The shim of a client.

@@ -187,7 +187,7 @@ impl History {
             pending: now.dispatch.pending,
             waiting: now.dispatch.waiting,
             requests_per_s: change.rate(|status| status.nodes.iter().map(|node| node.requests).sum()),
-            answered_per_s: change.rate(|status| status.dispatch.answered.values().sum()),
+            answered_per_s: change.rate(|status| status.dispatch.stats.answered.values().sum()),
             responses: change.responses(|responses| !responses.node.is_empty()),
             failures_per_s: change.failures(),
             services: change.services(),
@@ -236,7 +236,7 @@ impl Change<'_> {
     /// Of nodes as far as that is known, and of the switch itself.
     fn failures(&self) -> Option<f64> {
         let own = self.rate(|status| {
-            let answered = status.dispatch.answered.iter().filter(|(code, _)| code.starts_with('5'));
+            let answered = status.dispatch.stats.answered.iter().filter(|(code, _)| **code >= 500);
             answered.map(|(_, count)| count).sum()
         })?;
         Some(own + self.of_responses(|responses| !responses.node.is_empty(), failed).unwrap_or(0.0))
@@ -311,9 +311,8 @@ fn errors_of(status: &SwitchStatus) -> BTreeMap<String, u64> {
             *errors.entry(what).or_default() += count;
         }
     };
-    let dispatch = &status.dispatch;
-    let is_error = |code: &str| code.starts_with(['4', '5']);
-    for (code, count) in dispatch.answered.iter().filter(|(code, _)| is_error(code)) {
+    let dispatch = &status.dispatch.stats;
+    for (code, count) in dispatch.answered.iter().filter(|(code, _)| **code >= 400) {
         add(format!("answered {code} by the switch"), *count);
     }
     for (reason, count) in &dispatch.refused_requests {
@@ -325,7 +324,7 @@ fn errors_of(status: &SwitchStatus) -> BTreeMap<String, u64> {
         ("dropped: the switch holds too much", dispatch.dropped_switch_full),
         ("gave way because the switch holds too much", dispatch.evicted),
         ("connection reset that no node owned", dispatch.reset_unowned),
-        ("packet that the kernel did not take", dispatch.send_failed),
+        ("packet that the kernel did not take", status.dispatch.send_failed),
     ] {
         add(what.to_owned(), count);
     }

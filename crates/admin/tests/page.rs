@@ -24,7 +24,7 @@ const DRAWN: &str = "document.querySelector('#connection').dataset.state === 'li
 /// The address of a page with so many nodes.
 fn page(nodes: usize, known: bool) -> Result<String> {
     let begun = Instant::now();
-    let ask = move || vec![Ok(Status::Switch(made_up::switch(nodes, known, begun.elapsed())))];
+    let ask = move || vec![Ok(Status::Switch(Box::new(made_up::switch(nodes, known, begun.elapsed()))))];
     let server = Server::start(([127, 0, 0, 1], 0).into(), true, ask)?;
     Ok(format!("http://{}/", server.address()))
 }
@@ -217,7 +217,7 @@ fn a_switch_that_does_not_answer_is_told() -> Result {
     let begun = Instant::now();
     let ask = move || match DEAD.load(Ordering::Relaxed) {
         true => vec![Err("no answer within a second".to_owned())],
-        false => vec![Ok(Status::Switch(made_up::switch(2, true, begun.elapsed())))],
+        false => vec![Ok(Status::Switch(Box::new(made_up::switch(2, true, begun.elapsed()))))],
     };
     let server = Server::start(([127, 0, 0, 1], 0).into(), true, ask)?;
     let mut browser = start("dead")?;

@@ -318,7 +318,7 @@ mod tests {
         while short.as_ref().is_none_or(|short: &thread::JoinHandle<_>| !short.is_finished()) {
             let handler = |request| match (request, may_go_on.take()) {
                 (Request::Status, Some(gate)) => Answer::Later(Box::new(move || {
-                    gate.recv().unwrap();
+                    gate.recv_timeout(DAEMON_PATIENCE).unwrap();
                     Response::Done { lines: vec!["long".to_owned()] }
                 })),
                 (_, gate) => {

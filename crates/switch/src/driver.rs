@@ -521,35 +521,12 @@ impl<'a> Driver<'a> {
     }
 
     fn dispatch_status(&self) -> DispatchStatus {
-        let (dispatcher, stats) = (&self.dispatcher, &self.dispatcher.stats);
-        let answered = stats.answered.iter().map(|(status, count)| (status.to_string(), *count));
-        let refused = stats.refused_requests.iter().map(|(reason, count)| ((*reason).into(), *count));
         DispatchStatus {
-            pending: dispatcher.pending() as u64,
-            answered: answered.collect(),
-            resent: stats.resent,
-            acknowledged: stats.acknowledged,
-            busy: stats.busy,
-            probed: stats.probed,
-            recovered: stats.recovered,
-            reset_unowned: stats.reset_unowned,
-            refused_requests: refused.collect(),
-            held_bytes: dispatcher.held() as u64,
-            dropped_flow_full: stats.dropped_flow_full,
-            dropped_source_full: stats.dropped_source_full,
-            dropped_switch_full: stats.dropped_switch_full,
-            evicted: stats.evicted,
-            waiting: dispatcher.crowded() as u64,
-            waited: stats.waited,
-            turned_away: stats.turned_away,
-            passed_on: stats.passed_on,
-            reports: stats.reports,
-            taken_back: stats.taken_back,
-            sessions_kept: stats.sessions_kept,
-            sessions_moved: stats.sessions_moved,
-            sessions_refused: stats.sessions_refused,
-            cookies_ignored: stats.cookies_ignored,
+            pending: self.dispatcher.pending() as u64,
+            waiting: self.dispatcher.crowded() as u64,
+            held_bytes: self.dispatcher.held() as u64,
             send_failed: self.sender.failed,
+            stats: self.dispatcher.stats.clone(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use switchback_wire::{report, sb_reason};
 
+use crate::dispatch::Stats;
 use crate::observe::totals::Totals;
 
 /// The whole of it.
@@ -114,60 +115,21 @@ pub struct ListenerView {
     pub queue_limit: u32,
 }
 
-/// What the L7 thread has counted since the start, and what it has now.
+/// What the L7 thread has now, and what it has counted since the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DispatchStatus {
-    /// Flows that wait for something now.
+    /// Flows that wait for something.
     pub pending: u64,
-    /// Requests that the switch answered itself, by status.
-    pub answered: BTreeMap<String, u64>,
-    /// ADOPT, RELEASE and CONFIRM packets sent again.
-    pub resent: u64,
-    /// Acknowledgments of the switch for requests whose clients did not get on.
-    pub acknowledged: u64,
-    /// Releases that had to wait for a response to end.
-    pub busy: u64,
-    /// Unknown flows that the nodes were asked about.
-    pub probed: u64,
-    /// Unknown flows that a node owned.
-    pub recovered: u64,
-    /// Unknown flows that no node owned.
-    pub reset_unowned: u64,
-    /// Requests refused because of what they are, by reason.
-    pub refused_requests: BTreeMap<Cow<'static, str>, u64>,
+    /// Requests that wait for a node with room.
+    pub waiting: u64,
     /// Memory of all pending flows, in bytes.
     pub held_bytes: u64,
-    /// Packets dropped because their flow holds too much already.
-    pub dropped_flow_full: u64,
-    /// Likewise, their source address.
-    pub dropped_source_full: u64,
-    /// Likewise, the whole switch.
-    pub dropped_switch_full: u64,
-    /// Flows whose held packets were forgotten, so that others could be held.
-    pub evicted: u64,
-    /// Requests that wait for a node with room now.
-    pub waiting: u64,
-    /// Requests that have had to.
-    pub waited: u64,
-    /// Requests answered 503 at once, because too many waited already.
-    pub turned_away: u64,
-    /// Requests that a node passed on to its second candidate.
-    pub passed_on: u64,
-    /// Reports of nodes.
-    pub reports: u64,
-    /// Idle flows taken from nodes that are draining.
-    pub taken_back: u64,
-    /// Requests that went to the node that has their session.
-    pub sessions_kept: u64,
-    /// Requests that went elsewhere, because the node that has their session could not serve.
-    pub sessions_moved: u64,
-    /// Requests answered 503 for the same reason.
-    pub sessions_refused: u64,
-    /// Cookies that look as if they named a session's node and do not.
-    pub cookies_ignored: u64,
-    /// Packets that the kernel did not take.
+    /// Packets that the kernel did not take, since the start.
     pub send_failed: u64,
+    /// Counts of the dispatcher.
+    #[serde(flatten)]
+    pub stats: Stats,
 }
 
 impl ListenerView {

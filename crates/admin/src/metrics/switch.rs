@@ -1,6 +1,7 @@
 //! What a switch says.
 
 use prometheus_client::registry::Unit;
+use switchback_switch::dispatch::Stats;
 use switchback_switch::observe::totals::{Histogram, ResponseTotals, Timings, Totals};
 use switchback_switch::status::{DispatchStatus, ListenerView, LoadStatus, NodeView, SwitchStatus};
 use switchback_wire::SwitchCounter;
@@ -162,23 +163,33 @@ fn of_listener(
 }
 
 fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
-    let gauge = |name, help, value| dispatch(Kind::Gauge, name, help, value);
-    let counter = |name, help, value| dispatch(Kind::Counter, name, help, value);
     let answered = |status: &SwitchStatus, add: &mut Add<'_>| {
-        for (code, count) in &status.dispatch.answered {
-            add(&[code], (*count).into());
+        for (code, count) in &status.dispatch.stats.answered {
+            add(&[&code.to_string()], (*count).into());
         }
     };
     let refused = |status: &SwitchStatus, add: &mut Add<'_>| {
-        for (reason, count) in &status.dispatch.refused_requests {
+        for (reason, count) in &status.dispatch.stats.refused_requests {
             add(&[reason], (*count).into());
         }
     };
-    vec![
-        gauge("pending_flows", "Connections that wait for something now", |dispatch| dispatch.pending),
-        gauge("waiting_requests", "Requests that wait for a node with room now", |dispatch| dispatch.waiting),
-        gauge("held", "Memory of all connections that wait for something", |dispatch| dispatch.held_bytes)
-            .unit(Unit::Bytes),
+    let mut all = vec![
+        dispatch(Kind::Gauge, "pending_flows", "Connections that wait for something now", |dispatch| {
+            dispatch.pending
+        }),
+        dispatch(
+            Kind::Gauge,
+            "waiting_requests",
+            "Requests that wait for a node with room now",
+            |dispatch| dispatch.waiting,
+        ),
+        dispatch(Kind::Gauge, "held", "Memory of all connections that wait for something", |dispatch| {
+            dispatch.held_bytes
+        })
+        .unit(Unit::Bytes),
+        dispatch(Kind::Counter, "send_failed", "Packets that the kernel did not take", |dispatch| {
+            dispatch.send_failed
+        }),
         Metric::new(
             Kind::Counter,
             "switchback_dispatch_answered",
@@ -193,62 +204,54 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
             &["reason"],
             refused,
         ),
-        counter("resent", "Handoff packets sent again", |dispatch| dispatch.resent),
-        counter(
-            "acknowledged",
-            "Acknowledgments for requests that waited longer than clients do",
-            |dispatch| dispatch.acknowledged,
-        ),
-        counter("busy", "Releases that had to wait for a response to end", |dispatch| dispatch.busy),
-        counter("probed", "Packets of unknown connections that the nodes were asked about", |dispatch| {
-            dispatch.probed
+    ];
+    type Count = (&'static str, &'static str, fn(&Stats) -> u64);
+    let counts: [Count; 19] = [
+        ("resent", "Handoff packets sent again", |stats| stats.resent),
+        ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |stats| {
+            stats.acknowledged
         }),
-        counter("recovered", "Unknown connections that a node owned", |dispatch| dispatch.recovered),
-        counter("reset_unowned", "Unknown connections reset because no node owned them", |dispatch| {
-            dispatch.reset_unowned
+        ("busy", "Releases that had to wait for a response to end", |stats| stats.busy),
+        ("probed", "Packets of unknown connections that the nodes were asked about", |stats| stats.probed),
+        ("recovered", "Unknown connections that a node owned", |stats| stats.recovered),
+        ("reset_unowned", "Unknown connections reset because no node owned them", |stats| {
+            stats.reset_unowned
         }),
-        counter("dropped_flow_full", "Packets dropped because held_per_flow was used up", |dispatch| {
-            dispatch.dropped_flow_full
+        ("dropped_flow_full", "Packets dropped because held_per_flow was used up", |stats| {
+            stats.dropped_flow_full
         }),
-        counter("dropped_source_full", "Packets dropped because held_per_source was used up", |dispatch| {
-            dispatch.dropped_source_full
+        ("dropped_source_full", "Packets dropped because held_per_source was used up", |stats| {
+            stats.dropped_source_full
         }),
-        counter("dropped_switch_full", "Packets dropped because held was used up", |dispatch| {
-            dispatch.dropped_switch_full
+        ("dropped_switch_full", "Packets dropped because held was used up", |stats| {
+            stats.dropped_switch_full
         }),
-        counter("evicted", "Connections that gave way to others because held was used up", |dispatch| {
-            dispatch.evicted
+        ("evicted", "Connections that gave way to others because held was used up", |stats| stats.evicted),
+        ("waited", "Requests that had to wait for a node with room", |stats| stats.waited),
+        ("turned_away", "Requests answered 503 because too many waited", |stats| stats.turned_away),
+        ("passed_on", "Adoptions that a node passed on to their second candidate", |stats| stats.passed_on),
+        ("reports", "Reports of nodes", |stats| stats.reports),
+        ("taken_back", "Idle connections taken from nodes that drain", |stats| stats.taken_back),
+        ("sessions_kept", "Requests that went to the node of their session", |stats| stats.sessions_kept),
+        ("sessions_moved", "Requests that went elsewhere because that node was away", |stats| {
+            stats.sessions_moved
         }),
-        counter("waited", "Requests that had to wait for a node with room", |dispatch| dispatch.waited),
-        counter("turned_away", "Requests answered 503 because too many waited", |dispatch| {
-            dispatch.turned_away
+        ("sessions_refused", "Requests answered 503 because that node was away", |stats| {
+            stats.sessions_refused
         }),
-        counter("passed_on", "Adoptions that a node passed on to their second candidate", |dispatch| {
-            dispatch.passed_on
-        }),
-        counter("reports", "Reports of nodes", |dispatch| dispatch.reports),
-        counter("taken_back", "Idle connections taken from nodes that drain", |dispatch| dispatch.taken_back),
-        counter("sessions_kept", "Requests that went to the node of their session", |dispatch| {
-            dispatch.sessions_kept
-        }),
-        counter("sessions_moved", "Requests that went elsewhere because that node was away", |dispatch| {
-            dispatch.sessions_moved
-        }),
-        counter("sessions_refused", "Requests answered 503 because that node was away", |dispatch| {
-            dispatch.sessions_refused
-        }),
-        counter("cookies_ignored", "Cookies that look like a pool's own and are not", |dispatch| {
-            dispatch.cookies_ignored
-        }),
-        counter("send_failed", "Packets that the kernel did not take", |dispatch| dispatch.send_failed),
-    ]
+        ("cookies_ignored", "Cookies that look like a pool's own and are not", |stats| stats.cookies_ignored),
+    ];
+    all.extend(counts.map(|(name, help, count)| {
+        dispatch(Kind::Counter, name, help, move |dispatch| count(&dispatch.stats))
+    }));
+    all
 }
 
 fn dispatch(
     kind: Kind,
     name: &str,
     help: &'static str,
-    value: fn(&DispatchStatus) -> u64,
+    value: impl Fn(&DispatchStatus) -> u64 + Send + Sync + 'static,
 ) -> Metric<SwitchStatus> {
     let read = move |status: &SwitchStatus| Some(value(&status.dispatch));
     Metric::single(kind, format!("switchback_dispatch_{name}"), help, read)

@@ -6,6 +6,7 @@ mod openmetrics;
 use std::collections::BTreeSet;
 
 use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus};
+use switchback_switch::dispatch::Stats;
 use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_switch::status::{
     DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
@@ -54,8 +55,11 @@ fn switch() -> SwitchStatus {
             ..NodeView::default()
         }],
         dispatch: DispatchStatus {
-            answered: [("404".to_owned(), 2)].into(),
-            refused_requests: [("bad method".into(), 3)].into(),
+            stats: Stats {
+                answered: [(404, 2)].into(),
+                refused_requests: [("bad method".into(), 3)].into(),
+                ..Stats::default()
+            },
             held_bytes: 1024,
             ..DispatchStatus::default()
         },
@@ -100,7 +104,7 @@ fn scraped(answers: Answers) -> openmetrics::Metrics {
 
 #[test]
 fn a_machine_that_is_both_has_every_metric_once() {
-    let metrics = scraped(vec![Ok(Status::Switch(switch())), Ok(Status::Node(node()))]);
+    let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(node()))]);
     let found: BTreeSet<&str> = metrics
         .families
         .values()
@@ -116,7 +120,7 @@ fn a_machine_that_is_both_has_every_metric_once() {
 
 #[test]
 fn what_the_metrics_say() {
-    let metrics = scraped(vec![Ok(Status::Switch(switch())), Ok(Status::Node(node()))]);
+    let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(node()))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
     let rows: [Row<'_>; 14] = [
@@ -154,7 +158,7 @@ fn what_the_metrics_say() {
 /// Every number that the dispatcher gives has a metric of its name.
 #[test]
 fn no_count_of_the_dispatcher_is_forgotten() {
-    let metrics = scraped(vec![Ok(Status::Switch(switch()))]);
+    let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch())))]);
     let fields = serde_json::to_value(DispatchStatus::default()).unwrap();
     for name in fields.as_object().unwrap().keys() {
         let families = metrics.families.keys();
@@ -167,7 +171,7 @@ fn no_count_of_the_dispatcher_is_forgotten() {
 #[test]
 fn without_facts_about_responses_there_are_no_such_metrics() {
     let status = SwitchStatus { responses: None, ..switch() };
-    let metrics = scraped(vec![Ok(Status::Switch(status))]);
+    let metrics = scraped(vec![Ok(Status::Switch(Box::new(status)))]);
     assert_eq!(metrics.sum("switchback_responses_total", &[]), None);
     assert_eq!(metrics.sum("switchback_access_log_lines_total", &[]), None);
 }

@@ -13,7 +13,7 @@ const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Add
 
 fn switch(uptime_s: u64) -> Status {
     let interfaces = vec![InterfaceStatus::default()];
-    Status::Switch(SwitchStatus { interfaces, uptime_s, flows: 7, ..SwitchStatus::default() })
+    Status::Switch(Box::new(SwitchStatus { interfaces, uptime_s, flows: 7, ..SwitchStatus::default() }))
 }
 
 /// Head and body of the answer.

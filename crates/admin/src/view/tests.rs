@@ -1,3 +1,4 @@
+use switchback_switch::dispatch::Stats;
 use switchback_switch::observe::totals::Totals;
 use switchback_switch::status::{DispatchStatus, LoadStatus};
 
@@ -79,8 +80,11 @@ fn responses_by_node_and_those_of_the_switch_apart() {
 fn what_goes_wrong_now_comes_first() {
     let with = |uptime_s, old: u64, new: u64| SwitchStatus {
         dispatch: DispatchStatus {
-            answered: [("302".to_owned(), 9), ("404".to_owned(), old)].into(),
-            refused_requests: [("bad method".into(), new)].into(),
+            stats: Stats {
+                answered: [(302, 9), (404, old)].into(),
+                refused_requests: [("bad method".into(), new)].into(),
+                ..Stats::default()
+            },
             ..DispatchStatus::default()
         },
         counters: [("drop_tag".into(), 1), ("syn_answered".into(), 77)].into(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_switch::dispatch::Stats;
 use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_switch::status::{
     DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
@@ -34,9 +35,11 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
         ],
         dispatch: DispatchStatus {
             waiting: grown(0.5, 0.0) % 4,
-            answered: [("302".to_owned(), grown(2.0, 0.0)), ("404".to_owned(), 41), ("503".to_owned(), 7)]
-                .into(),
-            refused_requests: [("bad method".into(), 3)].into(),
+            stats: Stats {
+                answered: [(302, grown(2.0, 0.0)), (404, 41), (503, 7)].into(),
+                refused_requests: [("bad method".into(), 3)].into(),
+                ..Stats::default()
+            },
             ..DispatchStatus::default()
         },
         counters: [(SwitchCounter::DropTag.name().into(), 2)].into(),

@@ -82,7 +82,7 @@ fn cannot(doing: &str, error: &io::Error) -> Failure {
 /// Asks, and adds the answer to what is known.
 fn look(socket: &Path, history: &mut History) -> Result<View, Failure> {
     match Status::ask(socket, PATIENCE)? {
-        Status::Switch(status) => history.push(Instant::now(), status),
+        Status::Switch(status) => history.push(Instant::now(), *status),
         _ => {
             let path = socket.display();
             return Err(Failure::system(format!(

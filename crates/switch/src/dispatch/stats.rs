@@ -1,6 +1,10 @@
 //! What the dispatcher counts.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::answer::Reply;
 use super::flows::Full;
@@ -20,16 +24,20 @@ pub struct NodeStats {
     pub released: u64,
 }
 
-/// Counts since the start.
-#[derive(Clone, Debug, Default)]
+/// Counts since the start; as a status has them, without those by node and by service, which stand elsewhere there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Stats {
     /// By node.
+    #[serde(skip)]
     pub nodes: Vec<NodeStats>,
     /// Requests by service.
+    #[serde(skip)]
     pub services: Vec<u64>,
     /// Requests that the switch answered itself, by status.
+    #[serde(deserialize_with = "by_status")]
     pub answered: BTreeMap<u16, u64>,
-    /// ADOPT and RELEASE packets sent again.
+    /// ADOPT, RELEASE and CONFIRM packets sent again.
     pub resent: u64,
     /// Acknowledgments of the switch for requests whose clients did not get on.
     pub acknowledged: u64,
@@ -42,7 +50,7 @@ pub struct Stats {
     /// Unknown flows that no node owned.
     pub reset_unowned: u64,
     /// Requests refused because of what they are, by reason.
-    pub refused_requests: BTreeMap<&'static str, u64>,
+    pub refused_requests: BTreeMap<Cow<'static, str>, u64>,
     /// Packets dropped because their flow holds too much already.
     pub dropped_flow_full: u64,
     /// Likewise, their source address.
@@ -69,6 +77,12 @@ pub struct Stats {
     pub sessions_refused: u64,
     /// Cookies that look as if they named a session's node and do not.
     pub cookies_ignored: u64,
+}
+
+/// The keys of a JSON object are texts.
+fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
+    let counts = BTreeMap::<String, u64>::deserialize(deserializer)?.into_iter();
+    counts.map(|(status, count)| Ok((status.parse().map_err(D::Error::custom)?, count))).collect()
 }
 
 impl Stats {
@@ -109,7 +123,7 @@ impl Stats {
 
     pub(super) fn refused_request(&mut self, reply: &Reply) {
         if let Reply::Refused(reject) = reply {
-            *self.refused_requests.entry(reject.name()).or_default() += 1;
+            *self.refused_requests.entry(reject.name().into()).or_default() += 1;
         }
     }
 
