@@ -154,7 +154,10 @@ impl Program {
 
     /// Detaches from all interfaces and removes the pins; the maps stay while the process does.
     pub fn detach(&mut self) -> Result<()> {
-        self.links.clear();
+        for link in self.links.drain(..) {
+            // At once; the kernel takes its time when the pin was the last to hold it.
+            let _ = link.detach();
+        }
         self.pins.take().map_or(Ok(()), PinDir::remove_all)
     }
 
