@@ -40,6 +40,8 @@ const LONG: Attack = Attack {
     limits: "held = \"4MiB\"\nheld_per_source = \"1MiB\"\nhead_timeout = \"6s\"",
 };
 const HEAD_TIMEOUT: Duration = Duration::from_secs(6);
+/// A client whose first packet was given up six times sends it again after 12.8 s.
+const SENT_AGAIN: Duration = Duration::from_secs(13);
 const SYNS_PER_SECOND: u32 = 20_000;
 /// What the switch may take besides `held`: the packet rings, which are touched once around; the tables of
 /// pending flows; what the allocator keeps.
@@ -211,7 +213,7 @@ fn slow_heads_and_forged_syns() -> Result {
         }
         Ok(fates.clone())
     };
-    let fates = wait_until("slow heads", HEAD_TIMEOUT + PATIENCE, look, all_ended);
+    let fates = wait_until("slow heads", SENT_AGAIN + HEAD_TIMEOUT + PATIENCE, look, all_ended);
     let status = cluster.switch_status()?;
     let fates = fates.map_err(|error| format!("{:.300}\n{status:#}", error.to_string()))?;
     let dispatch = &status["dispatch"];
