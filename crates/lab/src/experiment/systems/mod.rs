@@ -134,8 +134,8 @@ fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
     let services: Vec<Service> =
         nodes.iter().map(|&nodes| Service::new(System::Switchback.port(nodes), nodes)).collect();
     let config = lab.write_config_text(&config(&services))?;
-    let switch = start_switchback(lab, program, &config)?;
-    let meter = Some(CpuMeter::new(lab.switch(0), &switch)?);
+    let daemons = start_switchback(lab, program, &config)?;
+    let meter = Some(CpuMeter::new(lab.switch(0), daemons.switch())?);
     Ok(Running { system: System::Switchback, ip: lab.vip4(), meter })
 }
 
@@ -170,19 +170,30 @@ pub(super) fn config(services: &[Service]) -> String {
     text
 }
 
-/// Starts the agents of all nodes and the first switch, waits until they are ready, and returns the switch.
-pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Process> {
+/// The processes of a cluster: the switch, then the agents.
+pub(super) struct Daemons(Vec<Process>);
+
+impl Daemons {
+    pub(super) fn switch(&self) -> &Process {
+        &self.0[0]
+    }
+
+    pub(super) fn all(&self) -> &[Process] {
+        &self.0
+    }
+}
+
+/// Starts the first switch and the agents of all nodes, and waits until they are ready.
+pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Daemons> {
     let start = |host: &Host, name: &str, words: &[&str]| -> Result<Process> {
         let mut command = Command::new(program);
         command.args(words).args(["--interface", "eth0", "--config"]).arg(config);
         host.spawn(name, command)
     };
-    let mut daemons = Vec::new();
+    let mut daemons = vec![start(lab.switch(0), "switchback-switch", &["switch"])?];
     for node in lab.nodes() {
         daemons.push(start(node, "switchback-node", &["node", "--name", node.name()])?);
     }
-    let switch = start(lab.switch(0), "switchback-switch", &["switch"])?;
-    daemons.push(switch.clone());
     daemons.iter().try_for_each(|daemon| daemon.wait_for_log("ready", READY).map(drop))?;
-    Ok(switch)
+    Ok(Daemons(daemons))
 }
