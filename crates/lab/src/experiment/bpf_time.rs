@@ -1,6 +1,8 @@
 //! How long BPF programs run, as the kernel measures it (`BPF_ENABLE_STATS`).
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Sub;
@@ -8,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::error::{Doing, Result};
+use crate::process::Process;
 
 /// Runs of one or several programs, and the time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,32 +60,38 @@ impl Sub for BpfTimes {
     }
 }
 
-/// While it lives the kernel measures every program of the machine, which costs each run some 20 ns.
+/// While it lives the kernel measures every program of the machine, which costs each run some 20 ns. It reads those of a
+/// few processes only: other labs have programs of the same names.
 #[derive(Debug)]
 pub(super) struct BpfMeter {
     _enabled: OwnedFd,
+    programs: Vec<OwnedFd>,
 }
 
 impl BpfMeter {
-    pub(super) fn new() -> Result<BpfMeter> {
+    /// For the programs that these processes have loaded so far.
+    pub(super) fn new(processes: &[Process]) -> Result<BpfMeter> {
         // SAFETY: a system call with a number.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-        let fd = descriptor(fd).doing(|| "let the kernel measure BPF programs".to_owned())?;
-        Ok(BpfMeter { _enabled: fd })
+        let enabled = descriptor(fd).doing(|| "let the kernel measure BPF programs".to_owned())?;
+        let mut ids = BTreeSet::new();
+        for process in processes {
+            ids.extend(program_ids(process.pid())?);
+        }
+        let open = |id| {
+            // SAFETY: a system call with a number.
+            descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) })
+                .doing(|| format!("open the BPF program {id}"))
+        };
+        let programs = ids.into_iter().map(open).collect::<Result<_>>()?;
+        Ok(BpfMeter { _enabled: enabled, programs })
     }
 
     /// So far, by the programs' names, of which the kernel keeps 15 characters.
     pub(super) fn read(&self) -> Result<BpfTimes> {
         let mut times = BpfTimes::default();
-        let mut id = 0;
-        // SAFETY: `id` outlives the call.
-        while unsafe { libbpf_sys::bpf_prog_get_next_id(id, &raw mut id) } == 0 {
-            // SAFETY: a system call with a number.
-            let Ok(program) = descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) }) else {
-                // It has gone meanwhile.
-                continue;
-            };
-            let info = info(&program).doing(|| "ask for a BPF program's times".to_owned())?;
+        for program in &self.programs {
+            let info = info(program).doing(|| "ask for a BPF program's times".to_owned())?;
             // SAFETY: the kernel ends the name with a zero.
             let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
             let sum = match name.to_bytes() {
@@ -98,6 +107,26 @@ impl BpfMeter {
         }
         Ok(times)
     }
+}
+
+/// Of the programs that a process holds, or has attached.
+fn program_ids(pid: u32) -> Result<BTreeSet<u32>> {
+    let directory = format!("/proc/{pid}/fdinfo");
+    let list = || {
+        let mut ids = BTreeSet::new();
+        for entry in fs::read_dir(&directory)? {
+            // One that has been closed meanwhile is no program.
+            let text = fs::read_to_string(entry?.path()).unwrap_or_default();
+            ids.extend(program_id(&text));
+        }
+        io::Result::Ok(ids)
+    };
+    list().doing(|| format!("list the descriptors in {directory}"))
+}
+
+/// In the lines that the kernel has for a descriptor of a program or a link.
+fn program_id(text: &str) -> Option<u32> {
+    text.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().parse().ok()
 }
 
 fn info(program: &OwnedFd) -> io::Result<libbpf_sys::bpf_prog_info> {
@@ -119,4 +148,19 @@ fn descriptor(result: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_known_by_the_lines_of_its_descriptor() {
+        let program =
+            "pos:\t0\nflags:\t02000002\nprog_type:\t6\nprog_jited:\t1\nprog_id:\t1234\nrun_time_ns:\t0\n";
+        let link = "pos:\t0\nlink_type:\txdp\nlink_id:\t7\nprog_tag:\t3f0c\nprog_id:\t1234\nifindex:\t2\n";
+        let map = "pos:\t0\nmap_type:\t1\nmap_id:\t99\n";
+        assert_eq!([program, link, map].map(program_id), [Some(1234), Some(1234), None]);
+        assert_eq!(program_ids(std::process::id()).expect("our own"), BTreeSet::new());
+    }
 }

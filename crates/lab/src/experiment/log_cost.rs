@@ -94,7 +94,7 @@ impl Experiment for LogCost {
         let log = lab.directory().join("access.log");
         let observed = format!("{plain}\n[access_log]\npath = \"{}\"\n\n[admin]\n", log.display());
         let config = lab.write_config_text(&plain)?;
-        systems::start_switchback(lab, &options.program, &config)?.stop()?;
+        systems::start_switchback(lab, &options.program, &config)?.switch().stop()?;
         progress.expect(Work::ALL.len() * 2 * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {

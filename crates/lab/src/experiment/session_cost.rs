@@ -128,9 +128,9 @@ impl Experiment for SessionCost {
         lab.node(0).nginx(&ServerOptions { listen: listen.to_vec(), extra, ..ServerOptions::default() })?;
         let services = [Mode::Without, Mode::Rewrite, Mode::Insert, Mode::Hash].map(Mode::service);
         let config = lab.write_config_text(&systems::config(&services))?;
-        let switch = systems::start_switchback(lab, &options.program, &config)?;
-        let cpu = CpuMeter::new(lab.switch(0), &switch)?;
-        let bpf = BpfMeter::new()?;
+        let daemons = systems::start_switchback(lab, &options.program, &config)?;
+        let cpu = CpuMeter::new(lab.switch(0), daemons.switch())?;
+        let bpf = BpfMeter::new(daemons.all())?;
         progress.expect(Mode::ALL.len() * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {

@@ -110,8 +110,8 @@ impl Experiment for SplitAcks {
         let (client, switch, node) = (lab.client(0), lab.switch(0), lab.node(0));
         let server = node.nginx(&ServerOptions::default())?;
         let config = lab.write_config_text(&config(lab))?;
-        let process = systems::start_switchback(lab, &options.program, &config)?;
-        let meters = (CpuMeter::new(switch, &process)?, CpuMeter::new(node, server.process())?);
+        let daemons = systems::start_switchback(lab, &options.program, &config)?;
+        let meters = (CpuMeter::new(switch, daemons.switch())?, CpuMeter::new(node, server.process())?);
         let key = client.directory().join("client.key");
         let address = client.ipv4().to_string();
         let mut keygen: Vec<String> = vec![options.program.display().to_string()];

@@ -86,8 +86,8 @@ impl Experiment for SplitScaling {
         lab.switch(0).set_rate(Some(LINK_BITS_PER_S))?;
         let services = NODES.map(|nodes| Service::new(port(nodes), nodes));
         let config = lab.write_config_text(&systems::config(&services))?;
-        let switch = systems::start_switchback(lab, &options.program, &config)?;
-        let meter = CpuMeter::new(lab.switch(0), &switch)?;
+        let daemons = systems::start_switchback(lab, &options.program, &config)?;
+        let meter = CpuMeter::new(lab.switch(0), daemons.switch())?;
         progress.expect(NODES.len() * options.repetitions as usize);
         let mut samples = Vec::new();
         for repetition in 1..=options.repetitions {

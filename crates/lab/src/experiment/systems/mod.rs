@@ -134,8 +134,8 @@ fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
     let services: Vec<Service> =
         nodes.iter().map(|&nodes| Service::new(System::Switchback.port(nodes), nodes)).collect();
     let config = lab.write_config_text(&config(&services))?;
-    let switch = start_switchback(lab, program, &config)?;
-    let meter = Some(CpuMeter::new(lab.switch(0), &switch)?);
+    let daemons = start_switchback(lab, program, &config)?;
+    let meter = Some(CpuMeter::new(lab.switch(0), daemons.switch())?);
     Ok(Running { system: System::Switchback, ip: lab.vip4(), meter })
 }
 
@@ -170,21 +170,28 @@ pub(super) fn config(services: &[Service]) -> String {
     text
 }
 
-/// Starts the agents of all nodes and the first switch, waits until they are ready, and returns the switch.
-pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Process> {
-    let mut agents = Vec::new();
-    for node in lab.nodes() {
-        agents.push(start_daemon(
-            node,
-            program,
-            config,
-            "switchback-node",
-            &["node", "--name", node.name()],
-        )?);
+/// The processes of a cluster: the switch, then the agents.
+pub(super) struct Daemons(Vec<Process>);
+
+impl Daemons {
+    pub(super) fn switch(&self) -> &Process {
+        &self.0[0]
     }
-    let switch = start_switch(lab, program, config)?;
-    agents.iter().try_for_each(|agent| agent.wait_for_log("ready", READY).map(drop))?;
-    Ok(switch)
+
+    pub(super) fn all(&self) -> &[Process] {
+        &self.0
+    }
+}
+
+/// Starts the first switch and the agents of all nodes, and waits until they are ready.
+pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Daemons> {
+    let mut daemons = vec![start_daemon(lab.switch(0), program, config, "switchback-switch", &["switch"])?];
+    for node in lab.nodes() {
+        let words = ["node", "--name", node.name()];
+        daemons.push(start_daemon(node, program, config, "switchback-node", &words)?);
+    }
+    daemons.iter().try_for_each(|daemon| daemon.wait_for_log("ready", READY).map(drop))?;
+    Ok(Daemons(daemons))
 }
 
 /// Starts the first switch and waits until it is ready.

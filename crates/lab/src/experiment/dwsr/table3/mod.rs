@@ -147,9 +147,9 @@ impl Experiment for DwsrTable3 {
         let meter = |node: &Host| CpuMeter::new(node, node.nginx(&server)?.process());
         let nodes = lab.nodes().map(meter).collect::<Result<Vec<_>>>()?;
         let config = lab.write_config_text(&systems::config(&services))?;
-        let process = systems::start_switchback(lab, &options.program, &config)?;
-        let switch = CpuMeter::new(lab.switch(0), &process)?;
-        let bpf = BpfMeter::new()?;
+        let daemons = systems::start_switchback(lab, &options.program, &config)?;
+        let switch = CpuMeter::new(lab.switch(0), daemons.switch())?;
+        let bpf = BpfMeter::new(daemons.all())?;
         let read = || -> Result<_> {
             let nodes = nodes.iter().map(CpuMeter::read).sum::<Result<CpuTimes>>()?;
             Ok((bpf.read()?, switch.read()?, nodes, moves(lab, options)?))
