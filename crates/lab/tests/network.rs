@@ -25,7 +25,9 @@ fn every_host_reaches_every_other_in_each_topology() -> Result<()> {
         // No kernel has a VIP, or it would answer with RST whenever the switch's program is away.
         for host in lab.hosts() {
             let addresses = host.run(["ip", "-o", "addr", "show"])?.success()?;
-            assert!(!addresses.contains("::100") && !addresses.contains("192.0.2.100"), "{addresses}");
+            for vip in [IpAddr::from(lab.vip4()), lab.vip6().into()] {
+                assert!(!addresses.contains(&format!(" {vip}/")), "{vip} in {addresses}");
+            }
         }
         let forwarding = |host: &Host| host.run(["cat", "/proc/sys/net/ipv4/ip_forward"])?.success();
         for host in lab.hosts() {
