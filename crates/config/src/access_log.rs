@@ -50,7 +50,8 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    const ALL: [LogFormat; 2] = [LogFormat::Json, LogFormat::Combined];
+    /// Both, in the order in which messages list them.
+    pub(crate) const ALL: [LogFormat; 2] = [LogFormat::Json, LogFormat::Combined];
 
     /// As in the file.
     pub fn name(self) -> &'static str {

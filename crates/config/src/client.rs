@@ -9,14 +9,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use switchback_wire::{address_bytes, keys, sb_key};
-use toml::Spanned;
 
 use crate::error::{self, Error, Mistake};
 use crate::key::{ClusterKey, MAX_KEYS, hex, read_private};
+use crate::raw::Spanned;
 use crate::validate::Mistakes;
-use crate::{MAX_LISTEN, raw, syntax};
+use crate::{MAX_LISTEN, raw, shape, syntax};
 
 /// The values of `thin_acks`.
 pub const THIN_ACKS: RangeInclusive<u32> = 2..=64;
@@ -65,12 +66,22 @@ impl std::fmt::Debug for ClientKey {
     }
 }
 
-#[derive(Deserialize)]
+/// What the shim on a client's machine needs to know.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct File {
+#[schemars(title = "client.toml")]
+pub(crate) struct File {
+    /// Path of the file with the client's keys; a relative one begins at the directory of `client.toml`.
     key_file: Spanned<String>,
+    /// The VIPs whose nodes are believed.
+    #[schemars(transform = shape::allowed(format!(
+        "addresses with a port, at least one, each once; at most {MAX_LISTEN}"
+    )))]
     services: Spanned<Vec<Spanned<String>>>,
+    /// How many acknowledgments in a row may be left out.
+    #[schemars(transform = shape::number(THIN_ACKS), transform = shape::absent("none"))]
     thin_acks: Option<Spanned<i64>>,
+    /// Whether a firewall between here and the services follows connections.
     #[serde(default)]
     firewall: bool,
 }

@@ -29,6 +29,11 @@ pub(crate) const MAX_LINE: usize = 255;
 /// What [`Persistence::strict`] is called in the file, in the order in which messages list it.
 pub(crate) const STICKY: [(&str, bool); 2] = [("prefer", false), ("strict", true)];
 
+/// The names in [`STICKY`].
+pub(crate) fn sticky_names() -> [&'static str; 2] {
+    STICKY.map(|(name, _)| name)
+}
+
 /// How the requests of one session find the same node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Persistence {
@@ -41,7 +46,7 @@ pub struct Persistence {
 /// `rewrite PHPSESSID, sticky prefer`.
 impl fmt::Display for Persistence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [prefer, strict] = STICKY.map(|(name, _)| name);
+        let [prefer, strict] = sticky_names();
         write!(f, "{}, sticky {}", self.mode, if self.strict { strict } else { prefer })
     }
 }

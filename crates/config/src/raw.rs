@@ -2,256 +2,431 @@
 //! the text, and is taken in a type wide enough that a wrong value reaches `validate` and is reported
 //! together with the others.
 
-use std::fmt;
+mod value;
 
+use std::time::Duration;
+
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
-use toml::Spanned;
+use serde::de::DeserializeOwned;
 
 use crate::error::Mistake;
+use crate::limits::{size, time};
+use crate::persistence::Mode;
+use crate::validate::DEFAULT_WEIGHT;
+use crate::{
+    Balance, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, PolicyKind, SameSite,
+    Scheme, WEIGHTS, access_log, health, limits, persistence, pool, redirect, reports, shape, syntax,
+};
 
-#[derive(Deserialize)]
+pub(crate) use value::{Above, Delegate, Spanned, Texts};
+
+/// What requests can have in common.
+const HASH_KEYS: &str = "`\"client\"`, `\"path\"`, `\"header NAME\"`, `\"cookie NAME\"`";
+/// A host in a URL.
+const ONE_HOST: &str = "a name or an address, an IPv6 address in brackets; without port";
+
+/// The same file on every machine of the cluster.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "cluster.toml")]
 pub(crate) struct File {
     pub cluster: ClusterTable,
     #[serde(default)]
+    #[schemars(with = "Option<Reports>")]
     pub reports: Reports,
     #[serde(default)]
+    #[schemars(with = "Option<Limits>")]
     pub limits: Limits,
     pub access_log: Option<AccessLog>,
     pub admin: Option<Admin>,
     #[serde(default)]
+    #[schemars(with = "Vec<Node>", length(min = 1, max = MAX_NODES))]
     pub node: Vec<Node>,
     #[serde(default)]
     pub pool: Vec<Pool>,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     pub service: Vec<Service>,
     #[serde(default)]
+    #[schemars(length(max = MAX_SWITCHES))]
     pub switch: Vec<Switch>,
     #[serde(default)]
+    #[schemars(length(max = MAX_NETWORKS))]
     pub client: Vec<Client>,
 }
 
-#[derive(Deserialize)]
+/// What holds for the cluster as a whole.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterTable {
+    /// Path of the key file; a relative one begins at the directory of `cluster.toml`.
     pub key_file: Spanned<String>,
 }
 
-#[derive(Default, Deserialize)]
+/// How nodes tell the switches how they are doing.
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reports {
+    /// How often a node reports.
+    #[schemars(transform = shape::time(reports::INTERVAL))]
+    #[schemars(extend("default" = time(crate::Reports::default().interval)))]
     pub interval: Option<Spanned<String>>,
+    /// After so many intervals without a report a node is suspect: it gets requests only if no better node is there.
+    #[schemars(transform = shape::number(reports::SUSPECT_AFTER))]
+    #[schemars(extend("default" = crate::Reports::default().suspect_after))]
     pub suspect_after: Option<Spanned<i64>>,
+    /// After so many intervals without a report, at least `suspect_after`, a node is taken for dead, as long as another one
+    /// reports: its connections leave it at their next request, and requests that it has not acknowledged are given to other
+    /// nodes. If absent it grows with `suspect_after`.
+    #[schemars(transform = shape::number(reports::DEAD_AFTER))]
+    #[schemars(extend("default" = crate::Reports::default().dead_after))]
     pub dead_after: Option<Spanned<i64>>,
 }
 
-#[derive(Default, Deserialize)]
+/// What clients may ask of the switch. `head` <= `held_per_flow` <= `held_per_source` <= `held`, because none of them could
+/// be used up otherwise.
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
+    /// Longest request head, which is the request line and the header fields; beyond it the answer is 431.
+    #[schemars(transform = shape::size(limits::HEAD))]
+    #[schemars(extend("default" = size(crate::Limits::default().head as u64)))]
     pub head: Option<Spanned<String>>,
+    /// Most header fields of a request; beyond it the answer is 431.
+    #[schemars(transform = shape::number(limits::FIELDS))]
+    #[schemars(extend("default" = crate::Limits::default().fields))]
     pub fields: Option<Spanned<i64>>,
+    /// Longest request body; beyond it the answer is 413.
+    #[schemars(transform = shape::size(limits::BODY), transform = shape::absent("any length"))]
     pub body: Option<Spanned<String>>,
+    /// How long a head may take to arrive; beyond it the answer is 408.
+    #[schemars(transform = shape::time(limits::HEAD_TIMEOUT))]
+    #[schemars(extend("default" = time(crate::Limits::default().head_timeout)))]
     pub head_timeout: Option<Spanned<String>>,
+    /// How long a request may wait for a node that can take it; beyond it the answer is 503.
+    #[schemars(transform = shape::time(limits::WAIT_TIMEOUT))]
+    #[schemars(extend("default" = time(crate::Limits::default().wait_timeout)))]
     pub wait_timeout: Option<Spanned<String>>,
+    /// Most requests that wait in the switch for a node with room; one more is answered 503 at once. With 0 none waits.
+    #[schemars(transform = shape::number(limits::WAITING))]
+    #[schemars(extend("default" = crate::Limits::default().waiting))]
     pub waiting: Option<Spanned<i64>>,
+    /// Client data that waits in the switch unacknowledged, for one connection; what is more the client sends again later.
+    #[schemars(transform = shape::size(limits::HELD))]
+    #[schemars(extend("default" = size(crate::Limits::default().held_per_flow as u64)))]
     pub held_per_flow: Option<Spanned<String>>,
+    /// The same for one source: an IPv4 address, or an IPv6 /64.
+    #[schemars(transform = shape::size(limits::HELD))]
+    #[schemars(extend("default" = size(crate::Limits::default().held_per_source as u64)))]
     pub held_per_source: Option<Spanned<String>>,
+    /// The same for the whole switch.
+    #[schemars(transform = shape::size(limits::HELD))]
+    #[schemars(extend("default" = size(crate::Limits::default().held as u64)))]
     pub held: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
+/// One line for each request, written by the switch. Without the table there is no log.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AccessLog {
+    /// Where the lines go: a file, which is appended to, or standard output.
+    #[schemars(transform = shape::allowed("absolute path of a file, or `\"-\"` for standard output"))]
     pub path: Spanned<String>,
+    /// How lines look: an object with all that is known, or the combined format of Apache and nginx.
+    #[schemars(transform = shape::one_of(LogFormat::ALL.map(LogFormat::name)))]
+    #[schemars(extend("default" = LogFormat::default().name()))]
     pub format: Option<Spanned<String>>,
+    /// If there are more, the others are left out and counted.
+    #[schemars(transform = shape::number(access_log::LINES_PER_SECOND))]
+    #[schemars(extend("default" = access_log::DEFAULT_LINES_PER_SECOND))]
     pub lines_per_second: Option<Spanned<i64>>,
 }
 
-#[derive(Deserialize)]
+/// Where each daemon tells how it is doing: metrics, health, and on a switch a page. Without the table nothing listens.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Admin {
+    /// Where it listens. The file is the same on every machine, so it is an address that every machine has.
+    #[schemars(transform = shape::allowed(
+        "an address with a port: loopback, or `0.0.0.0` or `[::]` for all addresses of a machine; no VIP, and with all \
+         addresses the port of no service"
+    ))]
+    #[schemars(extend("default" = crate::Admin::default().listen.to_string()))]
     pub listen: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
+/// A machine that serves requests.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Node {
+    /// What pools call it.
+    #[schemars(transform = shape::name)]
     pub name: Spanned<String>,
+    /// Where handoff packets go.
+    #[schemars(transform = shape::allowed(
+        "an IPv4 or IPv6 address: no other node's, no VIP, not link-local, loopback, multicast or unspecified"
+    ))]
     pub address: Spanned<String>,
+    /// Share of requests relative to other nodes of a pool; with 0 it gets no new ones.
+    #[schemars(transform = shape::number(WEIGHTS), extend("default" = DEFAULT_WEIGHT))]
     pub weight: Option<Spanned<i64>>,
+    /// Where it is, such as a rack or a data centre. A switch prefers nodes of its own zone, which `--zone` tells it.
+    #[schemars(transform = shape::name, transform = shape::absent("in no zone"))]
     pub zone: Option<Spanned<String>>,
+    /// Whether it gets no new requests, whatever its weight, and finishes those that it has.
     #[serde(default)]
     pub drain: bool,
+    /// Whether it answers nobody but switches with the cluster key, by the interface that its agent is told, neither on open
+    /// nor on closed ports nor to a ping. What it has begun itself goes on.
     #[serde(default)]
     pub hidden: bool,
+    /// Whether its network drops packets whose source is no address of it, so that what servers send to clients of
+    /// `[[client]]` goes in a tunnel; those need the shim.
+    #[schemars(extend("default" = false))]
     pub tunnel: Option<Spanned<bool>>,
 }
 
-#[derive(Deserialize)]
+/// Nodes that serve the same requests, and how one of them is chosen.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pool {
+    /// What routes call it. Reports name a pool by a hash of its name (32-bit FNV-1a), so no two names may share one.
+    #[schemars(transform = shape::name)]
     pub name: Spanned<String>,
+    /// Names of its nodes. A node may be in several pools. If every node has weight 0 or drains, requests are answered 503.
+    #[schemars(transform = shape::allowed("at least one, each once"))]
     pub nodes: Spanned<Vec<Spanned<String>>>,
+    /// How a node is chosen.
+    #[schemars(transform = shape::one_of(PolicyKind::ALL.map(PolicyKind::name)))]
     pub policy: Spanned<String>,
+    /// Whether a keep-alive connection stays with its node as long as that may have requests of the pool, or a node is
+    /// chosen anew for each request.
+    #[schemars(transform = shape::one_of(Balance::ALL.map(Balance::name)))]
+    #[schemars(transform = shape::absent("`\"connection\"`; `\"request\"` with `hash` by path, header or cookie"))]
     pub balance: Option<Spanned<String>>,
+    /// What requests have in common that go to the same node; only with policy `hash`.
+    #[schemars(transform = shape::allowed(HASH_KEYS), extend("default" = HashKey::Client.to_string()))]
     pub hash: Option<Spanned<String>>,
+    /// How long the share of a node that has come up takes to grow to what its weight says.
+    #[schemars(transform = shape::time(pool::SLOW_START), extend("default" = time(Duration::ZERO)))]
     pub slow_start: Option<Spanned<String>>,
+    /// Share of its accept queue up to which a node takes over connections; beyond it the node sends the request back to the
+    /// switch. `"off"`: it does not look at the queue, which the policies `fill` and `accept-queue` do not allow.
+    #[schemars(transform = shape::percent(pool::QUEUE_LIMIT, [pool::QUEUE_LIMIT_OFF]))]
+    #[schemars(extend("default" = format!("{}%", pool::DEFAULT_QUEUE_LIMIT)))]
     pub queue_limit: Option<Spanned<String>>,
+    /// Whether a node that cannot take a connection over passes it on to another node, which the switch has named, instead
+    /// of sending it back. Saves a round trip when accept queues are full; for requests of one packet of at most 1,000 bytes.
     #[serde(default)]
     pub second_candidate: bool,
+    /// What a switch that is itself a node of the pool gives to the other nodes; only if a `[[switch]]` has the name of one
+    /// of the nodes.
+    #[schemars(transform = shape::absent("the policy chooses among all nodes"))]
     pub delegate: Option<Spanned<Delegate>>,
     pub health: Option<Health>,
     pub persistence: Option<Persistence>,
 }
 
-#[derive(Deserialize)]
+/// How each node checks its server, besides looking whether there is one. Without the table it does not; without `path`, a
+/// server that accepts a TCP connection is healthy.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Health {
+    /// What a GET request asks for.
+    #[schemars(transform = shape::allowed(
+        "begins with `/`, may have a query; letters, digits and `-._~!$&'()*+,;=:@%/?`"
+    ))]
+    #[schemars(transform = shape::absent("no request"))]
     pub path: Option<Spanned<String>>,
+    /// `Host` of the request; only with `path`.
+    #[schemars(transform = shape::allowed(ONE_HOST), transform = shape::absent("the VIP"))]
     pub host: Option<Spanned<String>>,
+    /// Statuses of a healthy node, one or a list; only with `path`.
+    #[schemars(transform = shape::allowed(format!(
+        "a status from {} to {}, or a range such as `\"200-299\"`",
+        health::STATUSES.start(),
+        health::STATUSES.end()
+    )))]
+    #[schemars(extend("default" = health::shown(&health::DEFAULT_STATUS)))]
     pub status: Option<Spanned<Texts>>,
+    /// From one check to the next. Less than the default of `timeout` needs a `timeout` beside it.
+    #[schemars(transform = shape::time(health::INTERVAL))]
+    #[schemars(extend("default" = time(crate::Health::default().interval)))]
     pub interval: Option<Spanned<String>>,
+    /// How long a check may take, at most `interval`; after that it has failed.
+    #[schemars(transform = shape::time(health::TIMEOUT))]
+    #[schemars(extend("default" = time(crate::Health::default().timeout)))]
     pub timeout: Option<Spanned<String>>,
+    /// So many good checks in a row make a node healthy.
+    #[schemars(transform = shape::number(health::TIMES), extend("default" = crate::Health::default().rise))]
     pub rise: Option<Spanned<i64>>,
+    /// So many failed checks in a row make it unhealthy.
+    #[schemars(transform = shape::number(health::TIMES), extend("default" = crate::Health::default().fall))]
     pub fall: Option<Spanned<i64>>,
 }
 
-#[derive(Deserialize)]
+/// How the requests of one session find the same node. Without the table each goes by the policy. A key of another mode is a
+/// mistake.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Persistence {
+    /// How a request finds the node of its session.
+    #[schemars(transform = shape::one_of(Mode::ALL.map(Mode::name)))]
     pub mode: Spanned<String>,
+    /// Mode `rewrite`, required: name of the cookie that the servers set, not beginning with `SB`, `__Host-` or `__Secure-`.
+    /// Mode `insert`: name of the added cookie, required if the name of the pool is too long for the default.
+    #[schemars(transform = shape::allowed(format!(
+        "{} to {} characters of a token (RFC 9110 section 5.6.2); with `insert` {} to {}",
+        persistence::REWRITTEN_NAME.start(),
+        persistence::REWRITTEN_NAME.end(),
+        persistence::INSERTED_NAME.start(),
+        persistence::INSERTED_NAME.end()
+    )))]
+    #[schemars(transform = shape::absent(format!(
+        "with `insert` `\"{}-\"` and the name of the pool",
+        persistence::MARK
+    )))]
     pub cookie: Option<Spanned<String>>,
+    /// Mode `hash`, required: the key.
+    #[schemars(transform = shape::allowed(HASH_KEYS), transform = shape::absent(""))]
     pub hash: Option<Spanned<String>>,
+    /// What happens to a request whose node is down or draining: it goes to another node, or is answered 503.
+    #[schemars(transform = shape::one_of(persistence::sticky_names()))]
+    #[schemars(extend("default" = persistence::STICKY[0].0))]
     pub sticky: Option<Spanned<String>>,
+    /// Mode `insert`: paths with which browsers send the cookie.
+    #[schemars(transform = shape::allowed(format!(
+        "begins with `/`; at most {} visible ASCII characters without `;`",
+        persistence::MAX_PATH
+    )))]
+    #[schemars(extend("default" = persistence::DEFAULT_PATH))]
     pub path: Option<Spanned<String>>,
+    /// Mode `insert`: for which host, and for all names below it, browsers send the cookie.
+    #[schemars(transform = shape::allowed("a host name, no address, no dot before it"))]
+    #[schemars(transform = shape::absent("the host that the client asked"))]
     pub domain: Option<Spanned<String>>,
+    /// Mode `insert`: whether browsers send the cookie over TLS only.
+    #[schemars(extend("default" = false))]
     pub secure: Option<Spanned<bool>>,
+    /// Mode `insert`: whether it is kept from scripts.
+    #[schemars(extend("default" = true))]
     pub http_only: Option<Spanned<bool>>,
+    /// Mode `insert`: whether requests that other sites cause have the cookie; `"none"` only with `secure = true`.
+    #[schemars(transform = shape::one_of(SameSite::ALL.map(SameSite::name)))]
+    #[schemars(transform = shape::absent("the browser decides"))]
     pub same_site: Option<Spanned<String>>,
+    /// Mode `insert`: how long browsers keep the cookie, in whole seconds.
+    #[schemars(transform = shape::time(persistence::MAX_AGE))]
+    #[schemars(transform = shape::absent("until the browser ends"))]
     pub max_age: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
+/// What clients connect to. The server on a node listens on the same port as the VIP.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Service {
+    /// What switches, metrics and the access log call it.
+    #[schemars(transform = shape::name)]
     pub name: Spanned<String>,
+    /// The VIPs.
+    #[schemars(transform = shape::allowed(format!(
+        "addresses with a port, at least one; no address twice, none a node's; at most {MAX_LISTEN} in all services"
+    )))]
     pub listen: Spanned<Vec<Spanned<String>>>,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     pub route: Vec<Spanned<Route>>,
 }
 
-#[derive(Deserialize)]
+/// Which requests go where. The first route that matches takes the request; all its conditions must hold. A request that none
+/// takes is answered 404. A route after one without conditions is a mistake, because it could never match.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Route {
+    /// The host that the request names, without port, in any case.
+    #[schemars(transform = shape::allowed(
+        "a name, an address, or `*.example.com` for every name that ends so and is longer"
+    ))]
+    #[schemars(transform = shape::absent("any"))]
     pub host: Option<Spanned<String>>,
+    /// A prefix of the request's path, compared byte by byte as the client sent it: `/img` takes `/images` too.
+    #[schemars(transform = shape::allowed("`/` and then visible ASCII without `\"#<>?\\`"))]
+    #[schemars(transform = shape::absent("any"))]
     pub path: Option<Spanned<String>>,
+    /// One method or a list; upper and lower case differ.
+    #[schemars(transform = shape::allowed("names such as `\"GET\"`"), transform = shape::absent("any"))]
     pub method: Option<Spanned<Texts>>,
     pub header: Option<Header>,
+    /// Name of the pool one of whose nodes answers. Each route has either `pool` or `redirect`.
+    #[schemars(transform = shape::absent(""))]
     pub pool: Option<Spanned<String>>,
     pub redirect: Option<Spanned<Redirect>>,
 }
 
-#[derive(Deserialize)]
+/// Where the client is sent instead, by an answer of the switch with a `Location` that is put together from these parts and
+/// from the request. At least one of `scheme`, `host`, `port` and `path` is needed; the query is always kept.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redirect {
+    /// Scheme of the URL.
+    #[schemars(transform = shape::one_of(Scheme::ALL.map(Scheme::name)))]
+    #[schemars(transform = shape::absent("the request's"))]
     pub scheme: Option<Spanned<String>>,
+    /// Host of the URL.
+    #[schemars(transform = shape::allowed(ONE_HOST), transform = shape::absent("the request's"))]
     pub host: Option<Spanned<String>>,
+    /// Port of the URL.
+    #[schemars(transform = shape::number(redirect::PORTS))]
+    #[schemars(transform = shape::absent("with `scheme` its default, 80 or 443; otherwise the VIP's"))]
     pub port: Option<Spanned<i64>>,
+    /// Takes the place of the whole path.
+    #[schemars(transform = shape::allowed("begins with `/`; letters, digits and `-._~!$&'()*+,;=:@%/`"))]
+    #[schemars(transform = shape::absent("the request's"))]
     pub path: Option<Spanned<String>>,
+    /// Status of the answer. A client keeps its method with 307 and 308.
+    #[schemars(transform = shape::one_of(syntax::REDIRECT_STATUSES))]
+    #[schemars(extend("default" = redirect::DEFAULT_STATUS))]
     pub status: Option<Spanned<i64>>,
 }
 
-#[derive(Deserialize)]
+/// A header field that the request must have.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Header {
+    /// Its name, in any case.
+    #[schemars(transform = shape::allowed("a token (RFC 9110 section 5.6.2)"))]
     pub name: Spanned<String>,
+    /// Its value, byte for byte.
+    #[schemars(transform = shape::allowed("no control characters, no blanks around it"))]
+    #[schemars(transform = shape::absent("any"))]
     pub value: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
+/// A machine that takes what clients send. Without any, the file does not say which machines are switches; with at least one,
+/// every service has to be served by one.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Switch {
+    /// What it is told by `--name`. May be the name of a node: that machine is both, switch and node.
+    #[schemars(transform = shape::name)]
     pub name: Spanned<String>,
+    /// Names of the services that it serves.
+    #[schemars(transform = shape::allowed("at least one, each once"))]
+    #[schemars(transform = shape::absent("all services"))]
     pub services: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
-#[derive(Deserialize)]
+/// A network of clients that may run the shim: nodes introduce themselves to the clients in it, and take what these send
+/// directly.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Client {
+    /// As the cluster sees the clients.
+    #[schemars(transform = shape::allowed(
+        "an address with the length of a prefix; no bits behind the prefix, each network once"
+    ))]
     pub network: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Above {
-    pub above: Spanned<String>,
-}
-
-/// A text, or a table. Written by hand for the same reason as [`Texts`].
-pub(crate) enum Delegate {
-    Text(String),
-    Table(Above),
-}
-
-impl<'de> Deserialize<'de> for Delegate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrTable;
-
-        impl<'de> Visitor<'de> for TextOrTable {
-            type Value = Delegate;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a table")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Delegate, E> {
-                Ok(Delegate::Text(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Delegate, A::Error> {
-                Above::deserialize(MapAccessDeserializer::new(table)).map(Delegate::Table)
-            }
-        }
-
-        deserializer.deserialize_any(TextOrTable)
-    }
-}
-
-/// One text, or a list of them. Written by hand because serde's untagged enums lose the place of what is in
-/// them.
-pub(crate) enum Texts {
-    One(String),
-    List(Vec<Spanned<String>>),
-}
-
-impl<'de> Deserialize<'de> for Texts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrList;
-
-        impl<'de> Visitor<'de> for OneOrList {
-            type Value = Texts;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of strings")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Texts, E> {
-                Ok(Texts::One(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
-                let mut texts = Vec::new();
-                while let Some(text) = list.next_element()? {
-                    texts.push(text);
-                }
-                Ok(Texts::List(texts))
-            }
-        }
-
-        deserializer.deserialize_any(OneOrList)
-    }
 }
 
 /// Reads `text`. A text that is no TOML, a key that is unknown or missing and a value of the wrong type end

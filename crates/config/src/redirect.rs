@@ -2,6 +2,12 @@
 
 use std::fmt;
 
+/// What [`Redirect::status`] is if the file does not say.
+pub(crate) const DEFAULT_STATUS: u16 = 301;
+
+/// What [`Redirect::port`] can be.
+pub(crate) const PORTS: std::ops::RangeInclusive<u16> = 1..=u16::MAX;
+
 /// The answer to a request that a route redirects: a status, and a URL that is put together from the parts
 /// here and, where one is absent, from those of the request. At least one of scheme, host, port and path is
 /// there, and none has a control character or a blank in it, so all can go into a `Location` field as they

@@ -17,7 +17,7 @@ const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
 /// What a path in a URL may have besides letters and digits (RFC 3986 section 3.3).
 const PATH_MARKS: &str = "-._~!$&'()*+,;=:@%/";
 /// How long a name may be; a label of a host name, too.
-const MAX_NAME: usize = 63;
+pub(crate) const MAX_NAME: usize = 63;
 /// How long a host name may be (RFC 1035 section 2.3.4, without the root's dot and the lengths).
 const MAX_HOST: usize = 253;
 /// What browsers check before they believe the name of a cookie (RFC 6265bis section 4.1.3).
@@ -32,7 +32,7 @@ const MAX_SLIPS: usize = 2;
 /// Methods that everyone writes in upper case, from RFC 9110 and RFC 5789.
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
 /// Statuses that send a client to the URL in `Location`, from RFC 9110 section 15.4.
-const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
+pub(crate) const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 pub(crate) fn name(kind: &str, text: &str) -> Result<(), String> {
     let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -380,7 +380,7 @@ pub(crate) fn persistence_mode(text: &str) -> Result<Mode, String> {
 pub(crate) fn sticky(text: &str) -> Result<bool, String> {
     let known = persistence::STICKY.into_iter().find(|(name, _)| *name == text);
     known.map(|(_, strict)| strict).ok_or_else(|| {
-        let allowed = persistence::STICKY.map(|(name, _)| name).join(", ");
+        let allowed = persistence::sticky_names().join(", ");
         format!("unknown sticky {text:?}, allowed: {allowed}")
     })
 }

@@ -20,12 +20,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use toml::Spanned;
-
 use crate::error::Mistake;
+use crate::raw::Spanned;
 use crate::{
     Action, Cluster, MAX_LISTEN, MAX_NODES, Node, Reports, Route, Service, WEIGHTS, raw, reports, syntax,
 };
+
+/// The weight of a node that has none in the file.
+pub(crate) const DEFAULT_WEIGHT: u32 = 1;
 
 /// A text in the file, if it is there.
 type Text = Option<Spanned<String>>;
@@ -210,7 +212,7 @@ impl Mistakes {
         let mut taken: HashMap<IpAddr, &str> = HashMap::new();
         let mut valid = Vec::new();
         for node in nodes {
-            let weight = self.number_or("weight", &node.weight, WEIGHTS, 1);
+            let weight = self.number_or("weight", &node.weight, WEIGHTS, DEFAULT_WEIGHT);
             let zone = node
                 .zone
                 .as_ref()

@@ -251,16 +251,3 @@ fn a_key_file_that_is_missing_can_be_made() {
     let remedy = "make it where the cluster key is: switchback keygen --client ADDRESS --config cluster.toml";
     assert!(message.contains(remedy), "{message}");
 }
-
-#[test]
-fn the_examples_in_the_documentation_are_valid() {
-    let example = |page: &str, heading: &str, number: usize| {
-        let section = page.split(heading).nth(1).expect("the section is there").to_owned();
-        let block = section.split("```toml\n").nth(number).expect("it has an example");
-        block.split("```").next().expect("it ends").to_owned()
-    };
-    let (config, page) = (include_str!("../../../docs/config.md"), include_str!("../../../docs/client.md"));
-    assert_eq!(good(&(GOOD.to_owned() + &example(config, "\n## [[client]]\n", 1))).clients.len(), 2);
-    assert_eq!(good(&(GOOD.to_owned() + &example(page, "\n## Quick start\n", 1))).clients.len(), 1);
-    assert_eq!(read_client(&example(page, "\n## Quick start\n", 2)).unwrap().services.len(), 2);
-}

@@ -273,16 +273,6 @@ fn changes_of_nodes_and_pools_in_words() {
 }
 
 #[test]
-fn the_switches_in_the_documentation_are_valid() {
-    let page = include_str!("../../../docs/config.md");
-    let section = page.split("\n## [[switch]]\n").nth(1).unwrap();
-    let example = section.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let cluster = good(&format!("[cluster]\nkey_file = \"cluster.key\"\n{example}"));
-    assert_eq!(cluster.check_line(), "ok: 2 nodes, 1 pool, 1 service, 1 route, 2 switches");
-    assert_eq!(cluster.pools[0].delegate, Some(Delegate::Above(32 << 10)));
-}
-
-#[test]
 fn a_session_stays_with_its_node_or_the_pool_delegates() {
     let with = |mode: &str| delegating(&format!("\"25%\"\npersistence = {{ {mode} }}"));
     let what = "16:12: delegate in pool \"web\", whose sessions stay with their nodes by cookies, allowed is one of \

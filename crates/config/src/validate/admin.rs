@@ -1,8 +1,7 @@
 //! `[admin]`: an address that is free on every machine.
 
-use toml::Spanned;
-
 use super::Mistakes;
+use crate::raw::Spanned;
 use crate::{Admin, Service, raw, syntax};
 
 impl Mistakes {

@@ -1,10 +1,9 @@
 //! `[pool.health]`: what is asked, and whether there is time for the answer.
 
-use toml::Spanned;
-
 use super::Mistakes;
 use crate::health::{DEFAULT_STATUS, INTERVAL, TIMEOUT, TIMES, shown};
 use crate::limits::time;
+use crate::raw::Spanned;
 use crate::{Check, Health, raw, syntax};
 
 impl Mistakes {

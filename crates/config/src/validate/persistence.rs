@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 
-use toml::Spanned;
-
 use super::{Mistakes, Names};
 use crate::persistence::{DEFAULT_PATH, INSERTED_NAME, MARK, MAX_LINE, Mode};
+use crate::raw::Spanned;
 use crate::syntax::{COOKIE_PREFIXES, HOST_PREFIX, has_cookie_prefix};
 use crate::{InsertedCookie, Persistence, PersistenceMode, Pool, SameSite, raw, syntax};
 

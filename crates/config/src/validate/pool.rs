@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use switchback_wire::report::pool_id;
-use toml::Spanned;
 
 use super::{Mistakes, Names};
 use crate::pool::{ABOVE, DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
+use crate::raw::Spanned;
 use crate::{Balance, Delegate, HashKey, PolicyKind, Pool, raw, syntax};
 
 impl Mistakes {

@@ -2,12 +2,10 @@
 
 use std::net::SocketAddr;
 
-use toml::Spanned;
-
 use super::Mistakes;
+use crate::raw::Spanned;
+use crate::redirect::{DEFAULT_STATUS, PORTS};
 use crate::{HostMatch, Redirect, Route, Scheme, raw, syntax};
-
-const DEFAULT_STATUS: u16 = 301;
 
 impl Mistakes {
     pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>) -> Redirect {
@@ -19,7 +17,7 @@ impl Mistakes {
         let scheme = scheme.and_then(|scheme| self.take(scheme, syntax::scheme(scheme.get_ref())));
         let host = file.host.as_ref();
         let host = host.and_then(|host| self.take(host, syntax::redirect_host(host.get_ref())));
-        let port = file.port.as_ref().and_then(|port| self.number("port", port, 1..=u16::MAX));
+        let port = file.port.as_ref().and_then(|port| self.number("port", port, PORTS));
         let path = file.path.as_ref();
         let path = path.and_then(|path| self.take(path, syntax::redirect_path(path.get_ref())));
         let status = file.status.as_ref();

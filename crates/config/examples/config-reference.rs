@@ -1,0 +1,5 @@
+//! Prints `docs/config-reference.md`.
+
+fn main() {
+    print!("{}", switchback_config::reference());
+}
