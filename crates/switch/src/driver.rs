@@ -272,6 +272,7 @@ impl<'a> Driver<'a> {
     /// Flow entries first, then packets: what clients send in answer must meet the new entries.
     fn flush(&mut self) {
         self.batch = 0;
+        self.dispatcher.acknowledge_facts();
         let output = &mut self.dispatcher.output;
         if output.is_empty() {
             return;

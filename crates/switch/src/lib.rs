@@ -36,7 +36,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use switchback_config::Cluster;
 use switchback_runtime::control::{Answer, ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Doing, Error, Facts, Result, Signals, check_switch, checks};
+use switchback_runtime::{Doing, Error, Facts, Result, Signals, check_switch, checks, tell_ready};
 
 use driver::Driver;
 use program::Program;
@@ -143,6 +143,7 @@ fn start_and_serve(
     for attached in &program.attached {
         println!("switch ready on {} ({} XDP)", attached.name, attached.mode.name());
     }
+    tell_ready();
     loop {
         let events = sleep(&epoll, &rings, program, &driver)?;
         if events.contains(&SIGNALS) {

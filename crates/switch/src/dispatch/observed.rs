@@ -103,14 +103,19 @@ impl Dispatcher {
         }
     }
 
-    /// A node tells what became of responses; it hears that this has come.
+    /// A node tells what became of responses.
     pub fn on_facts(&mut self, node: NodeId, numbered: Numbered, facts: &[sb_fact]) {
         if let Place::Next { lost } = self.heard.take(node, numbered) {
             let facts = facts.iter().map(Fact::from_wire);
             self.output.observed.extend(facts.map(|fact| Observation::Fact { node, fact }));
             self.output.observed.extend((lost > 0).then_some(Observation::Lost(lost)));
         }
-        self.say_hello(node);
+    }
+
+    /// Nodes that have told something hear how much of it has come: once for all packets that came together, because an
+    /// answer costs as much as what it answers.
+    pub fn acknowledge_facts(&mut self) {
+        self.heard.unanswered().into_iter().for_each(|node| self.say_hello(node));
     }
 }
 

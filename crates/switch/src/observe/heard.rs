@@ -1,6 +1,6 @@
 //! Which FACTS packets of each node have come: each counts once, and in order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use switchback_wire::facts::Numbered;
 
@@ -10,6 +10,7 @@ use crate::plan::NodeId;
 #[derive(Debug, Default)]
 pub struct Heard {
     last: HashMap<NodeId, Numbered>,
+    unanswered: BTreeSet<NodeId>,
 }
 
 /// What a packet is to what has come before.
@@ -27,6 +28,7 @@ pub enum Place {
 impl Heard {
     /// A packet has come.
     pub fn take(&mut self, node: NodeId, numbered: Numbered) -> Place {
+        self.unanswered.insert(node);
         let last = self.last.get(&node).copied();
         let expected = match last {
             Some(last) if last.epoch == numbered.epoch => last.number.wrapping_add(1),
@@ -37,6 +39,11 @@ impl Heard {
         }
         self.last.insert(node, numbered);
         Place::Next { lost: last.map_or(0, |last| numbered.lost.saturating_sub(last.lost)) }
+    }
+
+    /// The nodes of which packets have come since the last call.
+    pub fn unanswered(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.unanswered)
     }
 
     /// Epoch and number of the node's last packet; zeroes before the first.
@@ -60,6 +67,8 @@ mod tests {
         assert_eq!(take(1, 7, 2, 9), Place::Next { lost: 4 });
         assert_eq!(take(2, 7, 1, 0), Place::Next { lost: 0 }, "another node");
         assert_eq!(take(1, 8, 1, 0), Place::Next { lost: 0 }, "another agent of the node");
+        assert_eq!(heard.unanswered(), BTreeSet::from([1, 2]));
+        assert_eq!(heard.unanswered(), BTreeSet::new());
         assert_eq!((heard.last(1), heard.last(2), heard.last(3)), ((8, 1), (7, 1), (0, 0)));
     }
 }

@@ -5,9 +5,10 @@
 //! back to it. What is said of equal numbers is said in order, by the switch as by the node; the first is matched with the
 //! first.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 
@@ -26,12 +27,10 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// Requests that wait for their responses, and the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Join {
-    /// Those that had the same ports one after the other.
+    /// Those that had the same ports one after the other. What is empty goes when it has not been used between two sweeps.
     flows: HashMap<sb_flow, Vec<Connection>>,
     /// Requests in all of them.
     open: usize,
-    /// Requests in the order in which they came, and perhaps some that are done.
-    order: VecDeque<(Duration, Id)>,
     /// Connections of which there is something to be given up after [`PATIENCE`], once for each thing.
     waiting: VecDeque<(Duration, Id)>,
 }
@@ -42,8 +41,11 @@ type Id = (sb_flow, u32);
 #[derive(Debug)]
 struct Connection {
     origin: u32,
+    /// In the order of their sequence numbers.
     given: VecDeque<Given>,
     early: VecDeque<(NodeId, Fact)>,
+    /// Since the last sweep.
+    used: bool,
     /// It has ended like this, but nodes may still have to tell something.
     over: Option<Ended>,
 }
@@ -90,27 +92,33 @@ impl Join {
                 self.end(now, &id, how, out);
             } else if let Some((node, fact)) = connection.early.pop_front() {
                 out.push(of_fact(now, node, &fact, None));
-                self.drop_if_empty(&id);
             }
         }
-        if self.order.len() > 2 * OPEN_MAX {
-            let flows = &mut self.flows;
-            self.order.retain(|(at, id)| place_of(flows, *at, id).is_some());
-        }
-        while let Some((at, id)) = self.order.front().copied() {
-            let place = place_of(&mut self.flows, at, &id);
-            let is_late = self.open > OPEN_MAX || now.saturating_sub(at) > LONGEST;
-            if place.is_some() && !is_late {
-                break;
-            }
-            self.order.pop_front();
-            let connection = find(&mut self.flows, &id);
-            if let Some(given) = place.and_then(|place| connection?.given.remove(place)) {
-                self.open -= 1;
-                out.push(open_end(now, given, Ended::Unknown));
-                self.drop_if_empty(&id);
-            }
-        }
+        let oldest = self.oldest_to_keep(now);
+        let Join { flows, open, .. } = self;
+        flows.retain(|_, all| {
+            all.retain_mut(|one| {
+                while one.given.front().is_some_and(|given| given.asked.at < oldest)
+                    && let Some(given) = one.given.pop_front()
+                {
+                    *open -= 1;
+                    out.push(open_end(now, given, Ended::Unknown));
+                }
+                let is_used = std::mem::take(&mut one.used) && one.over.is_none();
+                is_used || !one.given.is_empty() || !one.early.is_empty()
+            });
+            !all.is_empty()
+        });
+    }
+
+    /// Requests that came before this moment have waited too long, or are too many.
+    fn oldest_to_keep(&self, now: Duration) -> Duration {
+        let longest = now.saturating_sub(LONGEST);
+        let Some(surplus) = self.open.checked_sub(OPEN_MAX + 1) else { return longest };
+        let given = self.flows.values().flatten().flat_map(|one| &one.given);
+        let mut times: Vec<_> = given.map(|given| given.asked.at).collect();
+        let (_, last, _) = times.select_nth_unstable(surplus);
+        longest.max(*last + Duration::from_nanos(1))
     }
 
     /// Gives up everything.
@@ -123,53 +131,35 @@ impl Join {
     }
 
     fn given(&mut self, now: Duration, given: Given, out: &mut Vec<Finished>) {
-        let Asked { flow, origin, begins, at, .. } = given.asked;
-        let id = (flow, origin);
-        let connection = self.connection(now, id);
+        let Asked { flow, origin, begins, .. } = given.asked;
+        let connection = self.connection(now, (flow, origin));
         // Nearly always it comes after those that are there.
-        let is_new = connection.given.back().is_none_or(|last| before(last.asked.begins, begins));
-        let mut earlier = connection.given.iter_mut().filter(|_| !is_new);
-        match earlier.find(|before| before.asked.begins == begins) {
-            Some(before) => {
-                let tries = before.tries + 1 + given.tries;
-                *before = Given { tries, ..given };
+        let earlier = |other: &Given| before(other.asked.begins, begins);
+        let place = connection.given.iter().rposition(earlier).map_or(0, |last| last + 1);
+        let same = connection.given.get_mut(place).filter(|other| other.asked.begins == begins);
+        let is_new = same.is_none();
+        match same {
+            Some(other) => {
+                let tries = other.tries + 1 + given.tries;
+                *other = Given { tries, ..given };
             }
-            None => {
-                connection.given.push_back(given);
-                self.open += 1;
-                self.order.push_back((at, id));
-            }
+            None => connection.given.insert(place, given),
         }
-        self.match_early(now, &id, out);
-    }
-
-    /// The first fact that has waited for what is known by now.
-    fn match_early(&mut self, now: Duration, id: &Id, out: &mut Vec<Finished>) {
-        let Some(connection) = find(&mut self.flows, id) else { return };
-        let found = connection
-            .early
-            .iter()
-            .enumerate()
-            .find_map(|(index, (node, fact))| Some((index, place_for(connection, *node, fact)?)));
-        let Some((index, place)) = found else { return };
-        let said = connection.early.remove(index);
-        let given = connection.given.remove(place);
-        if let (Some((node, fact)), Some(given)) = (said, given) {
+        let said = connection.take_early();
+        self.open += usize::from(is_new);
+        if let Some((node, fact, given)) = said {
             self.open -= 1;
             out.push(of_fact(now, node, &fact, Some(given)));
         }
-        self.drop_if_empty(id);
     }
 
     fn fact(&mut self, now: Duration, node: NodeId, fact: Fact, out: &mut Vec<Finished>) {
         let id = (fact.flow, fact.origin);
         let connection = self.connection(now, id);
-        let place = place_for(connection, node, &fact);
-        match place.and_then(|place| connection.given.remove(place)) {
+        match connection.take(node, &fact) {
             Some(given) => {
                 self.open -= 1;
                 out.push(of_fact(now, node, &fact, Some(given)));
-                self.drop_if_empty(&id);
             }
             None => {
                 connection.early.push_back((node, fact));
@@ -187,9 +177,10 @@ impl Join {
                 before.over = Some(Ended::Unknown);
                 self.waiting.push_back((now, (flow, before.origin)));
             }
-            all.push(Connection { origin, given: VecDeque::new(), early: VecDeque::new(), over: None });
+            all.push(Connection::new(origin));
             all.len() - 1
         });
+        all[place].used = true;
         &mut all[place]
     }
 
@@ -201,7 +192,6 @@ impl Join {
         if place.and_then(|place| connection.given.remove(place)).is_some() {
             self.open -= 1;
         }
-        self.drop_if_empty(&id);
     }
 
     fn end(&mut self, now: Duration, id: &Id, how: Ended, out: &mut Vec<Finished>) {
@@ -209,15 +199,29 @@ impl Join {
         self.open -= connection.given.len();
         out.extend(connection.given.drain(..).map(|given| open_end(now, given, how)));
         out.extend(connection.early.drain(..).map(|(node, fact)| of_fact(now, node, &fact, None)));
-        self.drop_if_empty(id);
+    }
+}
+
+impl Connection {
+    fn new(origin: u32) -> Self {
+        Connection { origin, given: VecDeque::new(), early: VecDeque::new(), used: false, over: None }
     }
 
-    fn drop_if_empty(&mut self, (flow, _): &Id) {
-        let Some(all) = self.flows.get_mut(flow) else { return };
-        all.retain(|one| !one.given.is_empty() || !one.early.is_empty());
-        if all.is_empty() {
-            self.flows.remove(flow);
-        }
+    /// The request that the fact is about.
+    fn take(&mut self, node: NodeId, fact: &Fact) -> Option<Given> {
+        self.given.remove(self.place(node, fact)?)
+    }
+
+    /// The first fact that has waited for what is known by now, and its request.
+    fn take_early(&mut self) -> Option<(NodeId, Fact, Given)> {
+        let place = self.early.iter().position(|(node, fact)| self.place(*node, fact).is_some())?;
+        let (node, fact) = self.early.remove(place)?;
+        let given = self.take(node, &fact)?;
+        Some((node, fact, given))
+    }
+
+    fn place(&self, node: NodeId, fact: &Fact) -> Option<usize> {
+        self.given.iter().position(|given| (given.node, given.number) == (node, fact.request))
     }
 }
 
@@ -226,19 +230,6 @@ fn find<'a>(
     (flow, origin): &Id,
 ) -> Option<&'a mut Connection> {
     flows.get_mut(flow)?.iter_mut().find(|one| one.origin == *origin)
-}
-
-/// Where among those of its connection the request is that came then, if it still waits.
-fn place_of(flows: &mut HashMap<sb_flow, Vec<Connection>>, at: Duration, id: &Id) -> Option<usize> {
-    let given = &find(flows, id)?.given;
-    // They are in order, so if the first came later this one is done.
-    let first = given.front().filter(|first| first.asked.at <= at)?;
-    if first.asked.at == at { Some(0) } else { given.iter().position(|given| given.asked.at == at) }
-}
-
-/// Where the request is that the fact is about.
-fn place_for(connection: &Connection, node: NodeId, fact: &Fact) -> Option<usize> {
-    connection.given.iter().position(|given| (given.node, given.number) == (node, fact.request))
 }
 
 /// What is known of a request that no node has said anything of.
@@ -355,6 +346,12 @@ mod tests {
             self.rows()
         }
 
+        /// Whether nothing is remembered, two sweeps later.
+        fn is_empty(&mut self) -> bool {
+            let nothing = self.sweep(Duration::ZERO).is_empty() && self.sweep(Duration::ZERO).is_empty();
+            nothing && self.join.flows.is_empty() && self.join.open == 0
+        }
+
         fn rows(&mut self) -> Vec<Row> {
             let row = |one: Finished| {
                 (one.asked.map(|asked| asked.begins), one.node, one.bytes, one.end, one.tries)
@@ -376,7 +373,7 @@ mod tests {
         assert_eq!(bench.take([said(1, 5, 2, 71), given(1, 9, 5, 2)]), [whole(9, 5, 71)]);
         let rows = bench.take([given(1, 10, 5, 3), given(1, 11, 5, 4), said(1, 5, 3, 1), said(1, 5, 4, 2)]);
         assert_eq!(rows, [whole(10, 5, 1), whole(11, 5, 2)]);
-        assert!(bench.join.flows.is_empty() && bench.join.open == 0);
+        assert!(bench.is_empty());
     }
 
     #[test]
@@ -394,6 +391,20 @@ mod tests {
     }
 
     #[test]
+    fn requests_are_in_order_however_they_come() {
+        let mut bench = Bench::default();
+        let rows = bench.take([
+            given(1, 50, 5, 2),
+            given(1, 20, 5, 2),
+            given(1, 30, 6, 1),
+            said(1, 5, 2, 70),
+            said(1, 5, 2, 72),
+            said(1, 6, 1, 71),
+        ]);
+        assert_eq!(rows, [whole(20, 5, 70), whole(50, 5, 72), whole(30, 6, 71)]);
+    }
+
+    #[test]
     fn a_request_that_is_given_again_counts_once() {
         let mut bench = Bench::default();
         let rows = bench.take([given(1, 1, 5, 9), given(1, 1, 6, 1), said(1, 6, 1, 70)]);
@@ -401,7 +412,7 @@ mod tests {
         let answer = Observation::Answered { asked: asked(1, 1, 2), status: 503, bytes: (80, 60) };
         let rows = bench.take([given(1, 2, 5, 1), answer]);
         assert_eq!(rows, [(Some(2), None, 80, Ended::Complete, 0)]);
-        assert!(bench.join.flows.is_empty());
+        assert!(bench.is_empty());
     }
 
     #[test]
@@ -424,7 +435,7 @@ mod tests {
         assert_eq!(bench.take([abandoned]), [(Some(3), None, 0, Ended::ByClient, 0)]);
         bench.join.end_all(Duration::ZERO, &mut bench.out);
         assert_eq!(bench.rows(), [(Some(2), Some(5), 0, Ended::Unknown, 0)]);
-        assert!(bench.join.flows.is_empty() && bench.join.open == 0);
+        assert!(bench.is_empty());
     }
 
     #[test]
@@ -433,7 +444,7 @@ mod tests {
         assert!(bench.take([said(1, 5, 1, 70)]).is_empty());
         assert!(bench.sweep(PATIENCE).is_empty());
         assert_eq!(bench.sweep(PATIENCE * 2), [(None, Some(5), 70, Ended::Complete, 0)]);
-        assert!(bench.join.flows.is_empty());
+        assert!(bench.is_empty());
     }
 
     #[test]
@@ -444,10 +455,12 @@ mod tests {
             let port = (request % 60_000) as u16;
             bench.take([given(port, request + 2, 5, (request / 60_000) as u16 + 1)]);
         }
-        let given_up: Vec<_> = bench.sweep(Duration::ZERO).into_iter().map(|row| row.0.unwrap()).collect();
+        let mut given_up: Vec<_> =
+            bench.sweep(Duration::ZERO).into_iter().map(|row| row.0.unwrap()).collect();
+        given_up.sort_unstable();
         assert_eq!(given_up, (2..2 + more as u32).collect::<Vec<_>>(), "the oldest");
         assert_eq!(bench.join.open, OPEN_MAX);
         assert_eq!(bench.sweep(LONGEST * 2).len(), OPEN_MAX);
-        assert!(bench.join.flows.is_empty() && bench.join.order.is_empty());
+        assert!(bench.is_empty());
     }
 }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use serde::Serialize;
 use switchback_config::LogFormat;
 use switchback_http::{Head, Progress, Version, parse_head};
 
+use super::json::{Value, object};
 use super::names::Way;
 use super::{Finished, Names};
 
@@ -42,45 +42,6 @@ impl<'a> Described<'a> {
     }
 }
 
-/// One line of JSON. A field that says nothing is null.
-#[derive(Serialize)]
-struct Line<'a> {
-    /// When the request came: RFC 3339, UTC, microseconds.
-    time: String,
-    client: String,
-    vip: String,
-    service: Option<&'a str>,
-    method: Option<&'a str>,
-    target: Option<&'a str>,
-    version: Option<&'static str>,
-    host: Option<&'a str>,
-    /// Where it cannot be read.
-    request: Option<Cow<'a, str>>,
-    /// Which of the service's, counted from 1.
-    route: Option<usize>,
-    pool: Option<&'a str>,
-    node: Option<&'a str>,
-    chosen_by: Option<&'static str>,
-    policy: Option<&'static str>,
-    tries: u32,
-    queued_us: Option<u64>,
-    first_byte_us: Option<u64>,
-    duration_us: Option<u64>,
-    status: Option<u16>,
-    bytes: u64,
-    body_bytes: u64,
-    end: &'static str,
-    referer: Option<Cow<'a, str>>,
-    user_agent: Option<Cow<'a, str>>,
-    /// Lines before this one that are not in the log, because there were too many.
-    #[serde(skip_serializing_if = "is_zero")]
-    lost: u64,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// Appends the line with its end. `time` is when the request came; `lost` is how many lines are missing before it.
 pub(super) fn write(
     out: &mut Vec<u8>,
@@ -99,37 +60,39 @@ pub(super) fn write(
 
 fn json(out: &mut Vec<u8>, described: &Described<'_>, names: &Names, time: Timestamp, lost: u64) {
     let Described { finished, head, service, way } = described;
-    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let asked = finished.asked.as_ref();
     let pool = way.and_then(|way| way.pool).map(|pool| names.pool(pool));
-    let chosen = finished.chosen.map(super::Chosen::word);
-    let line = Line {
-        time: format!("{time:.6}"),
-        client: finished.client.to_string(),
-        vip: finished.vip.to_string(),
-        service: service.map(|service| names.service(service)),
-        method: head.as_ref().map(|head| head.method),
-        target: head.as_ref().map(|head| head.target.raw),
-        version: head.as_ref().map(|head| version(head.version)),
-        host: head.as_ref().and_then(|head| head.host),
-        request: if head.is_none() { described.first_line() } else { None },
-        route: way.map(|way| way.route),
-        pool: pool.map(|(name, _)| name),
-        node: finished.node.map(|node| names.node(node)),
-        chosen_by: chosen,
-        policy: pool.map(|(_, policy)| policy),
-        tries: finished.tries,
-        queued_us: finished.asked.as_ref().map(|asked| micros(asked.queued)),
-        first_byte_us: finished.first_byte.map(micros),
-        duration_us: finished.duration.map(micros),
-        status: finished.status,
-        bytes: finished.bytes,
-        body_bytes: finished.bytes.saturating_sub(finished.head_bytes.into()),
-        end: finished.end.word(),
-        referer: described.field("referer"),
-        user_agent: described.field("user-agent"),
-        lost,
-    };
-    serde_json::to_writer(out, &line).expect("a line has no keys but texts, and memory takes everything");
+    object!(out,
+        "time": time,
+        "client": finished.client,
+        "vip": finished.vip,
+        "service": service.map(|service| names.service(service)),
+        "method": head.as_ref().map(|head| head.method),
+        "target": head.as_ref().map(|head| head.target.raw),
+        "version": head.as_ref().map(|head| version(head.version)),
+        "host": head.as_ref().and_then(|head| head.host),
+        "request": if head.is_none() { described.first_line() } else { None },
+        "route": way.map(|way| way.route as u64),
+        "pool": pool.map(|(name, _)| name),
+        "node": finished.node.map(|node| names.node(node)),
+        "chosen_by": finished.chosen.map(super::Chosen::word),
+        "policy": pool.map(|(_, policy)| policy),
+        "tries": u64::from(finished.tries),
+        "queued_us": asked.map(|asked| asked.queued),
+        "first_byte_us": finished.first_byte,
+        "duration_us": finished.duration,
+        "status": finished.status.map(u64::from),
+        "bytes": finished.bytes,
+        "body_bytes": finished.bytes.saturating_sub(finished.head_bytes.into()),
+        "end": finished.end.word(),
+        "referer": described.field("referer"),
+        "user_agent": described.field("user-agent"),
+    );
+    if lost > 0 {
+        out.extend_from_slice(b",\"lost\":");
+        lost.write(out);
+    }
+    out.push(b'}');
 }
 
 /// The combined format of Apache and nginx: host, identity, user, time, request, status, body bytes, referer, agent.

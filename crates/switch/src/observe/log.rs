@@ -95,12 +95,10 @@ impl Log {
         if self.buffer.is_empty() {
             return;
         }
-        let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
-        let lines = self.buffer.iter().filter(|byte| **byte == b'\n').count() as u64;
-        self.buffer.clear();
-        match written {
+        match self.out.write_all(&self.buffer).and_then(|()| self.out.flush()) {
             Ok(()) => self.complained = false,
             Err(error) => {
+                let lines = self.buffer.iter().filter(|byte| **byte == b'\n').count() as u64;
                 self.lines -= lines.min(self.lines);
                 self.lose(lines);
                 if !self.complained {
@@ -109,6 +107,7 @@ impl Log {
                 }
             }
         }
+        self.buffer.clear();
     }
 }
 

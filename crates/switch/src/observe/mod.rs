@@ -9,6 +9,7 @@
 
 mod heard;
 mod join;
+mod json;
 mod line;
 mod log;
 mod names;

@@ -13,10 +13,10 @@ use crate::routes::Routes;
 #[derive(Debug)]
 pub struct Names {
     services: Vec<Service>,
-    by_vip: HashMap<SocketAddr, usize>,
+    by_vip: foldhash::HashMap<SocketAddr, usize>,
     /// Name and policy.
     pools: Vec<(String, &'static str)>,
-    nodes: HashMap<NodeId, String>,
+    nodes: foldhash::HashMap<NodeId, String>,
     limits: switchback_http::Limits,
 }
 

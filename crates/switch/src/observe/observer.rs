@@ -1,7 +1,7 @@
 //! The thread in which all that is said of requests meets.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::log::Log;
 use super::totals::Sums;
 use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
 
-/// How often it looks at the rings of the XDP program, and writes what has come of it.
+/// How often it looks at what it has been told and at the rings of the XDP program, and writes what has come of it.
 const TURN: Duration = Duration::from_millis(20);
 /// How often it gives up what has waited too long.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -159,22 +159,26 @@ impl Desk {
         }
         let reader = builder.build();
         let mut swept = Duration::ZERO;
-        loop {
-            let told = receiver.recv_timeout(TURN);
-            let over = matches!(told, Err(RecvTimeoutError::Disconnected));
-            // All that waits, with the time read once.
+        let mut over = false;
+        while !over {
+            // Woken for every message it would take the CPU from those who serve, hundreds of times as often.
+            std::thread::sleep(TURN);
             let now = self.clock.started.elapsed();
-            for told in told.into_iter().chain(receiver.try_iter()) {
-                self.hear(now, told);
-            }
+            // First, because facts about these requests may have been told already.
             if let Ok(reader) = &reader
                 && let Err(error) = reader.consume()
             {
                 eprintln!("switchback: cannot read the rings of plain requests: {error}");
             }
-            for given in express.take() {
-                self.join.take(now, Observation::Given(given), &mut self.finished);
+            for given in express.borrow_mut().drain(..) {
+                self.see(now, Observation::Given(given));
             }
+            over = loop {
+                match receiver.try_recv() {
+                    Ok(told) => self.hear(now, told),
+                    Err(why) => break why == TryRecvError::Disconnected,
+                }
+            };
             if now.saturating_sub(swept) >= SWEEP {
                 swept = now;
                 self.join.sweep(now, &mut self.finished);
@@ -183,9 +187,7 @@ impl Desk {
                 self.join.end_all(now, &mut self.finished);
             }
             self.finish(now);
-            if over {
-                return;
-            }
+            self.publish();
         }
     }
 
@@ -197,12 +199,10 @@ impl Desk {
                     if let Observation::Lost(lost) = observation {
                         self.sums.totals.facts_lost += u64::from(lost);
                     }
-                    self.join.take(now, observation, &mut self.finished);
+                    self.see(now, observation);
                 }
             }
             Told::Names(names) => {
-                // What has finished has the old names.
-                self.finish(now);
                 self.names = names;
                 self.sums.forget_places();
             }
@@ -210,7 +210,7 @@ impl Desk {
                 if self.log.as_ref().map(Log::config) == config.as_ref() {
                     return;
                 }
-                self.finish(now);
+                self.publish();
                 match config.map(Log::open).transpose() {
                     Ok(log) => self.log = log,
                     Err(error) => eprintln!("switchback: the access log stays what it was: {error}"),
@@ -218,6 +218,12 @@ impl Desk {
             }
             Told::Reopen => self.log.iter_mut().for_each(Log::reopen),
         }
+    }
+
+    /// What comes of it is logged at once, while the CPU still has it at hand.
+    fn see(&mut self, now: Duration, observation: Observation) {
+        self.join.take(now, observation, &mut self.finished);
+        self.finish(now);
     }
 
     /// Logs and counts what has finished.
@@ -237,6 +243,10 @@ impl Desk {
                 log.write(now, &described, &self.names, self.clock.wall + at);
             }
         }
+    }
+
+    /// Writes what has gathered, and shows the sums.
+    fn publish(&mut self) {
         let dropped = self.backlog.dropped.load(Ordering::Relaxed);
         let lost = dropped - std::mem::replace(&mut self.dropped, dropped);
         if let Some(log) = &mut self.log {

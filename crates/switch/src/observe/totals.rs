@@ -1,8 +1,8 @@
 //! Sums over requests, for the metrics.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Ended, Finished};
