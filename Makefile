@@ -3,12 +3,14 @@
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
 # make bench   measures beside HAProxy and nginx: seven minutes on a quiet machine; docs/benchmarks.md
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
+# make release the program for other machines: linked statically, so that it runs on any Linux
+# make deb     the Debian package of it
 # make fmt     formats Rust and C
 # make deps    installs what is missing (Debian and Ubuntu); the others begin with it
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test fuzz fuzz-guided bench lab fmt deps rust root
+.PHONY: demo test fuzz fuzz-guided bench lab release deb fmt deps rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 SWITCHBACK := cargo run --quiet --release --package switchback-cli --
@@ -16,8 +18,10 @@ SWITCHBACK := cargo run --quiet --release --package switchback-cli --
 # command:package, and packages that have no command.
 COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
-	curl:curl wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
-	go:golang-go node:nodejs chromium:chromium java:default-jre-headless groff:groff-base
+	curl:curl tcpdump:tcpdump wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
+	keepalived:keepalived \
+	go:golang-go node:nodejs chromium:chromium java:default-jre-headless groff:groff-base \
+	systemd-analyze:systemd
 PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
 	python3-requests python3-httpx python3-websockets node-undici \
 	php-fpm libtomcat10-java
@@ -88,6 +92,19 @@ fuzz-guided: rust
 	@mkdir -p $(KEPT)
 	cargo test --release --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(GUIDED)/build \
 		-p $(PACKAGE) $(TESTS) -- --exact $(TARGET) --nocapture
+
+# It resolves no names and loads no libraries, so nothing is lost with glibc as an archive.
+TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+RELEASE = $(TARGET_DIR)/$(HOST)/release/switchback
+release: export RUSTFLAGS := -C target-feature=+crt-static
+release: export LIBBPF_SYS_LIBRARY_PATH = $(dir $(realpath $(shell cc -print-file-name=libelf.a)))
+release: deps
+	cargo build --release --package switchback-cli --features static --target $(HOST)
+	@echo $(RELEASE)
+
+deb: release
+	packaging/deb $(RELEASE) $(TARGET_DIR)/debian
 
 fmt:
 	cargo fmt --all

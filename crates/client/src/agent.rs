@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use switchback_config::Client;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Error, Facts, Result, Signals, checks, interface};
+use switchback_runtime::{Error, Facts, Result, Signals, checks, interface, tell_ready};
 
 use crate::programs::{Programs, cannot_load};
 use crate::status::{ClientStatus, DirectNode};
@@ -64,6 +64,7 @@ impl Agent<'_, '_> {
             count => format!("{count} services"),
         };
         eprintln!("client ready on {}: {services}", self.options.interface);
+        tell_ready();
         loop {
             let mut waiting = [signals.as_fd(), control.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             match poll(&mut waiting, PollTimeout::NONE) {

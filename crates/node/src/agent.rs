@@ -11,7 +11,7 @@ use libbpf_rs::{OpenObject, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie};
+use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
 use switchback_wire::{
     NodeCounter, SB_GENEVE_PORT, address_bytes, address_from, read_from, sb_closed, sb_node_settings,
     sb_seen, sb_sized,
@@ -156,8 +156,10 @@ impl Agent<'_, '_> {
             count => format!("{count} VIPs"),
         };
         eprintln!("node {name} ready on {interface}: {vips}");
-        if let Some(switch) = switch {
-            switch.begin(self.programs.to_switch()?);
+        match switch {
+            // It tells when both are ready.
+            Some(switch) => switch.begin(self.programs.to_switch()?),
+            None => tell_ready(),
         }
         loop {
             let waiting_for = [signals.as_fd(), control.as_fd(), self.reporter.as_fd(), self.checks.as_fd()];

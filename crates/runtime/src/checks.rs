@@ -47,7 +47,7 @@ pub fn refuse_fatal(checks: &[Check]) -> Result<()> {
 
 /// Everything a switch needs.
 pub fn check_switch(facts: &Facts) -> Vec<Check> {
-    let mut checks = capabilities(facts.capabilities);
+    let mut checks = capabilities(facts.capabilities, &CAPABILITIES);
     checks.extend([btf(facts.btf), bpffs(facts.bpffs), interface(facts)]);
     if let Some(link) = &facts.link {
         checks.extend([mtu(&facts.interface, link.mtu), xdp_mode(&facts.interface, link)]);
@@ -57,7 +57,7 @@ pub fn check_switch(facts: &Facts) -> Vec<Check> {
 
 /// Everything a node needs. `ports` are those of the services.
 pub fn check_node(facts: &Facts, ports: &[u16]) -> Vec<Check> {
-    let mut checks = capabilities(facts.capabilities);
+    let mut checks = capabilities(facts.capabilities, &CAPABILITIES);
     checks.extend([btf(facts.btf), kfunc(facts.adopts), bpffs(facts.bpffs), interface(facts)]);
     if let Some(link) = &facts.link {
         checks.push(mtu(&facts.interface, link.mtu));
@@ -73,7 +73,7 @@ pub fn check_node(facts: &Facts, ports: &[u16]) -> Vec<Check> {
 
 /// Everything a client that knows nodes needs.
 pub fn check_client(facts: &Facts) -> Vec<Check> {
-    let mut checks = capabilities(facts.capabilities);
+    let mut checks = capabilities(facts.capabilities, &CAPABILITIES[..3]);
     checks.extend([bpffs(facts.bpffs), interface(facts)]);
     checks
 }
@@ -85,24 +85,26 @@ const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
-fn capabilities(effective: u64) -> Vec<Check> {
+/// With what each is needed to do. A client sends nothing by itself, so it does without the last one.
+const CAPABILITIES: [(&str, u32, &str); 4] = [
+    ("CAP_BPF", BPF, "load BPF programs"),
+    ("CAP_PERFMON", PERFMON, "load BPF programs that read kernel memory"),
+    ("CAP_NET_ADMIN", NET_ADMIN, "attach programs to interfaces"),
+    ("CAP_NET_RAW", NET_RAW, "send handoff packets"),
+];
+
+fn capabilities(effective: u64, needed: &[(&str, u32, &str)]) -> Vec<Check> {
     let has = |bit: u32| effective & 1 << bit != 0;
-    [
-        ("CAP_BPF", has(BPF) || has(SYS_ADMIN), "load BPF programs"),
-        ("CAP_PERFMON", has(PERFMON) || has(SYS_ADMIN), "load BPF programs that read kernel memory"),
-        ("CAP_NET_ADMIN", has(NET_ADMIN), "attach programs to interfaces"),
-        ("CAP_NET_RAW", has(NET_RAW), "send handoff packets"),
-    ]
-    .into_iter()
-    .map(|(name, present, purpose)| {
-        if present {
+    let names: Vec<&str> = needed.iter().map(|(name, ..)| *name).collect();
+    let check = |&(name, bit, purpose): &(&str, u32, &str)| {
+        // What CAP_SYS_ADMIN includes (capabilities(7)).
+        if has(bit) || [BPF, PERFMON].contains(&bit) && has(SYS_ADMIN) {
             return Ok(format!("{name} is there"));
         }
-        let unit = "run as root, or with AmbientCapabilities=CAP_BPF CAP_PERFMON CAP_NET_ADMIN \
-                    CAP_NET_RAW in the systemd unit";
-        fatal(format!("the capability {name} is missing, needed to {purpose}"), unit)
-    })
-    .collect()
+        let what = format!("the capability {name} is missing, needed to {purpose}");
+        fatal(what, format!("run as root, in a systemd unit with CapabilityBoundingSet={}", names.join(" ")))
+    };
+    needed.iter().map(check).collect()
 }
 
 fn btf(present: bool) -> Check {

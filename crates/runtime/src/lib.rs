@@ -33,6 +33,13 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::time::{ClockId, clock_gettime};
 
+/// Tells the service manager that has started this process, if one has, that it does its work from now on (sd_notify(3)).
+pub fn tell_ready() {
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        eprintln!("warning: cannot tell the service manager at NOTIFY_SOCKET that all is ready: {error}");
+    }
+}
+
 /// The clock of `bpf_ktime_get_ns()`.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");

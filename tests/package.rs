@@ -1,0 +1,191 @@
+//! The Debian package: it installs, works, and leaves nothing behind, on this machine's file system, to whose files all
+//! changes are made in memory.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use common::{PROGRAM, Result, markdown, said_by, text};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// A file system that has this machine's files until they are changed, and is gone with the calling thread, whose
+/// processes alone see it.
+struct Machine {
+    root: PathBuf,
+    /// What is not as on this machine.
+    changed: PathBuf,
+}
+
+impl Machine {
+    fn copy() -> Result<Machine> {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine");
+        fs::create_dir_all(&place)?;
+        let (root, changed, work) = (place.join("root"), place.join("changed"), place.join("work"));
+        let none: Option<&str> = None;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+        // The upper directory of an overlay cannot be on another one, such as a container's.
+        mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), none)?;
+        [&root, &changed, &work].into_iter().try_for_each(fs::create_dir)?;
+        let layers = format!("lowerdir=/,upperdir={},workdir={}", text(&changed), text(&work));
+        mount(Some("overlay"), &root, Some("overlay"), MsFlags::empty(), Some(&*layers))?;
+        for directory in ["/proc", "/sys", "/dev"] {
+            let place = root.join(&directory[1..]);
+            mount(Some(directory), &place, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+        }
+        mount(Some("bpf"), &root.join("sys/fs/bpf"), Some("bpf"), MsFlags::empty(), Some("mode=700"))?;
+        for directory in ["run", "tmp"] {
+            mount(Some("tmpfs"), &root.join(directory), Some("tmpfs"), MsFlags::empty(), Some("mode=755"))?;
+        }
+        Ok(Machine { root, changed })
+    }
+
+    /// What a command that ends with status 0 says.
+    fn run<S: AsRef<OsStr>>(&self, words: &[S]) -> Result<String> {
+        let mut command = Command::new("chroot");
+        command.arg(&self.root).args(words).env("DEBIAN_FRONTEND", "noninteractive").current_dir("/");
+        said_by(&mut command)
+    }
+
+    /// The files, and the directories that this machine does not have, without those in which dpkg, systemd and man keep
+    /// their books.
+    fn changes(&self) -> Result<BTreeSet<String>> {
+        const BOOKS: [&str; 5] = [
+            "/etc/systemd/system/multi-user.target.wants",
+            "/var/cache/man/",
+            "/var/lib/dpkg/",
+            "/var/lib/systemd/deb-systemd-",
+            "/var/log/dpkg.log",
+        ];
+        let mut found = BTreeSet::new();
+        let mut directories = vec![self.changed.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(&directory)? {
+                let path = entry?.path();
+                let name = format!("/{}", text(path.strip_prefix(&self.changed)?));
+                let is_directory = path.symlink_metadata()?.is_dir();
+                let is_new = Path::new(&name).symlink_metadata().is_err();
+                if (is_new || !is_directory) && !BOOKS.iter().any(|book| name.starts_with(book)) {
+                    found.insert(name);
+                }
+                if is_directory {
+                    directories.push(path);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The package of the program of this build. Not compressed, which would take longer than all else here.
+fn package() -> Result<PathBuf> {
+    let mut script = Command::new(markdown::repository().join("packaging/deb"));
+    let name = said_by(script.args([PROGRAM, env!("CARGO_TARGET_TMPDIR"), "-Znone"]))?;
+    Ok(PathBuf::from(name.trim_end()))
+}
+
+/// On a thread of its own, whose mounts go with it.
+fn on_a_copy(work: impl FnOnce(&Machine) -> Result + Send) -> Result {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| work(&Machine::copy()?));
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn it_installs_works_and_goes_without_a_trace() -> Result {
+    let package = package()?;
+    on_a_copy(|machine| {
+        fs::copy(&package, machine.root.join("tmp/switchback.deb"))?;
+        assert_eq!(machine.changes()?, BTreeSet::new());
+        // Images of containers often leave pages and documents out.
+        machine.run(&["dpkg", "--path-include=*", "--install", "/tmp/switchback.deb"])?;
+        let installed = machine.changes()?;
+        let list = machine.run(&["dpkg", "--listfiles", "switchback"])?;
+        let listed: BTreeSet<String> = list.lines().map(str::to_owned).collect();
+        assert_eq!(installed.difference(&listed).collect::<Vec<_>>(), Vec::<&String>::new());
+        it_is_whole(machine)?;
+        it_works(machine)?;
+
+        // What the administrator makes, and what the units do.
+        machine.run(&["cp", "/usr/share/doc/switchback/examples/cluster.toml", "/etc/switchback/"])?;
+        machine.run(&["switchback", "keygen", "/etc/switchback/cluster.key"])?;
+        machine.run(&["switchback", "check", "/etc/switchback/cluster.toml"])?;
+        machine.run(&["systemctl", "enable", "switchback-node.service"])?;
+        fs::create_dir(machine.root.join("var/log/switchback"))?;
+        fs::write(machine.root.join("var/log/switchback/access.log"), "{}\n")?;
+        machine.run(&["dpkg", "--install", "/tmp/switchback.deb"])?;
+
+        machine.run(&["dpkg", "--remove", "switchback"])?;
+        let enabled = machine.root.join("etc/systemd/system/multi-user.target.wants/switchback-node.service");
+        assert!(enabled.is_symlink());
+        let administrators =
+            ["/etc/switchback", "/etc/switchback/cluster.key", "/etc/switchback/cluster.toml"];
+        let kept = [
+            "/etc/default/switchback",
+            "/etc/logrotate.d/switchback",
+            "/var/log/switchback",
+            "/var/log/switchback/access.log",
+        ];
+        let names =
+            |names: &[&[&str]]| names.concat().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+        assert_eq!(machine.changes()?, names(&[&administrators, &kept]));
+        machine.run(&["dpkg", "--purge", "switchback"])?;
+        assert_eq!(machine.changes()?, names(&[&administrators]));
+        assert!(!enabled.is_symlink());
+
+        // Without them nothing is left.
+        machine.run(&["dpkg", "--install", "/tmp/switchback.deb"])?;
+        administrators[1..].iter().try_for_each(|name| fs::remove_file(machine.root.join(&name[1..])))?;
+        machine.run(&["dpkg", "--purge", "switchback"])?;
+        assert_eq!(machine.changes()?, BTreeSet::new());
+        Ok(())
+    })
+}
+
+/// All that is said to be in it is there, belongs to root, and is what it should be.
+fn it_is_whole(machine: &Machine) -> Result {
+    for name in [
+        "etc/default/switchback",
+        "etc/logrotate.d/switchback",
+        "etc/switchback",
+        "usr/share/bash-completion/completions/switchback",
+        "usr/share/doc/switchback/changelog.gz",
+        "usr/share/doc/switchback/copyright",
+        "usr/share/doc/switchback/docs/installing.md",
+        "usr/share/doc/switchback/packaging/grafana/switchback.json",
+        "usr/share/doc/switchback/packaging/keepalived/keepalived.conf",
+        "usr/share/fish/vendor_completions.d/switchback.fish",
+        "usr/share/man/man1/switchback-switch.1.gz",
+        "usr/share/zsh/vendor-completions/_switchback",
+    ] {
+        let file = fs::metadata(machine.root.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        let mode = if file.is_dir() { 0o755 } else { 0o644 };
+        assert_eq!((file.uid(), file.gid(), file.permissions().mode() & 0o777), (0, 0, mode), "{name}");
+    }
+    let page = machine.run(&["zcat", "/usr/share/man/man1/switchback.1.gz"])?;
+    assert!(page.contains(".TH switchback 1"), "{page}");
+    // Nothing is said of units that are as they must be.
+    for role in ["switch", "node", "run", "client"] {
+        let unit = format!("/usr/lib/systemd/system/switchback-{role}.service");
+        assert_eq!(machine.run(&["systemd-analyze", "verify", "--man=no", &unit])?, "");
+    }
+    Ok(())
+}
+
+fn it_works(machine: &Machine) -> Result {
+    let version = machine.run(&["switchback", "--version"])?;
+    assert_eq!(version, concat!("switchback ", env!("CARGO_PKG_VERSION"), "\n"));
+    let before = machine.changes()?;
+    let shown = machine.run(&["switchback", "lab", "demo", "--load", "1"])?;
+    assert!(shown.contains("node2"), "{shown}");
+    assert_eq!(machine.changes()?, before);
+    Ok(())
+}
