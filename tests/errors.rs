@@ -28,11 +28,10 @@ fn prepare() -> Result<Cluster> {
     Cluster::prepare(Plan::default())
 }
 
-/// A command of ours on a host, with words before it.
-fn spawn(cluster: &Cluster, host: &Host, before: &[&str], words: &[&str]) -> Result<Process> {
-    let words = [before, &[PROGRAM], words, &["--config", text(&cluster.config)]].concat();
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]);
+/// A command of ours on a host.
+fn spawn(cluster: &Cluster, host: &Host, words: &[&str]) -> Result<Process> {
+    let mut command = Command::new(PROGRAM);
+    command.args(words).args(["--config", text(&cluster.config)]);
     Ok(host.spawn("refused", command)?)
 }
 
@@ -43,13 +42,12 @@ const NODE: &[&str] = &["node", "--name", "node0", "--interface", "eth0"];
 fn an_interface_that_does_not_exist() -> Result {
     let cluster = prepare()?;
     let parts = ["there is no network interface eth7", "eth0", "--interface"];
-    let switch = spawn(&cluster, cluster.lab.switch(0), &[], &["switch", "--interface", "eth7"])?;
+    let switch = spawn(&cluster, cluster.lab.switch(0), &["switch", "--interface", "eth7"])?;
     refused(&cluster, &switch, 2, &parts)?;
     // The first one is there, and left alone again.
     let words = ["switch", "--interface", "eth0", "--interface", "eth7"];
-    refused(&cluster, &spawn(&cluster, cluster.lab.switch(0), &[], &words)?, 2, &parts)?;
-    let node =
-        spawn(&cluster, cluster.lab.node(0), &[], &["node", "--name", "node0", "--interface", "eth7"])?;
+    refused(&cluster, &spawn(&cluster, cluster.lab.switch(0), &words)?, 2, &parts)?;
+    let node = spawn(&cluster, cluster.lab.node(0), &["node", "--name", "node0", "--interface", "eth7"])?;
     refused(&cluster, &node, 2, &parts)
 }
 
@@ -59,7 +57,7 @@ fn a_port_that_is_taken() -> Result {
     let (switch, node) = (cluster.lab.switch(0), cluster.lab.node(0));
     for (host, words) in [(switch, SWITCH), (node, NODE)] {
         let _taken = host.udp_bind((host.ipv4(), 6081).into())?;
-        let process = spawn(&cluster, host, &[], words)?;
+        let process = spawn(&cluster, host, words)?;
         refused(&cluster, &process, 2, &["UDP port 6081", "ss -"])?;
         // The remedy, taken at its word, finds who has it.
         let log = process.log();
@@ -77,48 +75,13 @@ fn a_node_without_syn_cookies() -> Result {
     let node = cluster.lab.node(0);
     node.run(["sysctl", "-w", "net.ipv4.tcp_syncookies=0"])?.success()?;
     let parts = ["net.ipv4.tcp_syncookies is 0", "sysctl -w net.ipv4.tcp_syncookies=1"];
-    refused(&cluster, &spawn(&cluster, node, &[], NODE)?, 2, &parts)?;
+    refused(&cluster, &spawn(&cluster, node, NODE)?, 2, &parts)?;
     // The switch does not need them.
     let switch = cluster.lab.switch(0);
     switch.run(["sysctl", "-w", "net.ipv4.tcp_syncookies=0"])?.success()?;
-    let process = spawn(&cluster, switch, &[], SWITCH)?;
+    let process = spawn(&cluster, switch, SWITCH)?;
     process.wait_for_log("ready", PATIENCE)?;
     assert!(process.stop()?.success());
-    cluster.down()
-}
-
-#[test]
-fn a_missing_capability() -> Result {
-    let cluster = prepare()?;
-    let rows = [
-        ("-bpf,-sys_admin", "CAP_BPF"),
-        ("-perfmon,-sys_admin", "CAP_PERFMON"),
-        ("-net_admin", "CAP_NET_ADMIN"),
-        ("-net_raw", "CAP_NET_RAW"),
-    ];
-    for (dropped, name) in rows {
-        let (bounding, inheritable) = (format!("--bounding-set={dropped}"), format!("--inh-caps={dropped}"));
-        let before = ["setpriv", &bounding, &inheritable];
-        let parts = [&format!("the capability {name} is missing"), "AmbientCapabilities"];
-        for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
-            refused(&cluster, &spawn(&cluster, host, &before, words)?, 2, &parts)?;
-        }
-    }
-    Ok(())
-}
-
-/// Those that are asked for suffice.
-#[test]
-fn only_the_capabilities_that_are_needed() -> Result {
-    let cluster = prepare()?;
-    let needed = "-all,+bpf,+perfmon,+net_admin,+net_raw";
-    let (bounding, inheritable) = (format!("--bounding-set={needed}"), format!("--inh-caps={needed}"));
-    let before = ["setpriv", &bounding, &inheritable];
-    for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
-        let process = spawn(&cluster, host, &before, words)?;
-        process.wait_for_log("ready", PATIENCE)?;
-        assert!(process.stop()?.success(), "{}", process.log());
-    }
     cluster.down()
 }
 
@@ -130,18 +93,18 @@ fn a_configuration_with_a_mistake() -> Result {
     let line = good.lines().position(|line| line.contains("round-robin")).expect("there is a policy") + 1;
     let place = format!("{}:{line}:10: ", text(&cluster.config));
     for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
-        let process = spawn(&cluster, host, &[], words)?;
+        let process = spawn(&cluster, host, words)?;
         refused(&cluster, &process, 1, &[&place, "roundrobin", "round-robin"])?;
         assert!(process.log().starts_with(&place), "{}", process.log());
     }
     fs::write(&cluster.config, "[cluster\n")?;
     for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
-        let process = spawn(&cluster, host, &[], words)?;
+        let process = spawn(&cluster, host, words)?;
         refused(&cluster, &process, 1, &[&format!("{}:1:", text(&cluster.config))])?;
     }
     fs::remove_file(&cluster.config)?;
     for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
-        refused(&cluster, &spawn(&cluster, host, &[], words)?, 2, &["cannot read", text(&cluster.config)])?;
+        refused(&cluster, &spawn(&cluster, host, words)?, 2, &["cannot read", text(&cluster.config)])?;
     }
     Ok(())
 }
@@ -150,11 +113,11 @@ fn a_configuration_with_a_mistake() -> Result {
 fn a_node_that_is_not_in_the_configuration() -> Result {
     let cluster = prepare()?;
     let words = ["node", "--name", "node7", "--interface", "eth0"];
-    let process = spawn(&cluster, cluster.lab.node(0), &[], &words)?;
+    let process = spawn(&cluster, cluster.lab.node(0), &words)?;
     refused(&cluster, &process, 1, &["no node node7", "node0, node1"])?;
     // It is another machine.
     let words = ["node", "--name", "node1", "--interface", "eth0"];
-    let process = spawn(&cluster, cluster.lab.node(0), &[], &words)?;
+    let process = spawn(&cluster, cluster.lab.node(0), &words)?;
     refused(&cluster, &process, 2, &["192.0.2.21 is not an address of this machine", "--name"])
 }
 
@@ -164,13 +127,13 @@ fn a_key_file_that_is_missing_or_open_to_all() -> Result {
     let key = cluster.config.with_file_name("cluster.key");
     fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
     for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
-        refused(&cluster, &spawn(&cluster, host, &[], words)?, 2, &[text(&key), "chmod 600"])?;
+        refused(&cluster, &spawn(&cluster, host, words)?, 2, &[text(&key), "chmod 600"])?;
     }
     fs::remove_file(&key)?;
     for (host, words) in [(cluster.lab.switch(0), SWITCH), (cluster.lab.node(0), NODE)] {
         refused(
             &cluster,
-            &spawn(&cluster, host, &[], words)?,
+            &spawn(&cluster, host, words)?,
             2,
             &["cannot read", text(&key), "switchback keygen"],
         )?;
@@ -183,7 +146,7 @@ fn an_interface_with_another_xdp_program() -> Result {
     let cluster = prepare()?;
     let switch = cluster.lab.switch(0);
     attach_foreign_xdp(switch, "eth0")?;
-    let process = spawn(&cluster, switch, &[], SWITCH)?;
+    let process = spawn(&cluster, switch, SWITCH)?;
     let ended = process.wait_timeout(PATIENCE)?.ok_or("the switch goes on")?;
     let log = process.log();
     assert_eq!(ended.code(), Some(2), "{log}");
@@ -194,7 +157,7 @@ fn an_interface_with_another_xdp_program() -> Result {
     let traces = traces::of(switch)?;
     assert!(matches!(&traces[..], [xdp] if xdp.starts_with("XDP on eth0")), "{traces:#?}");
     switch.run(["ip", "link", "set", "eth0", "xdp", "off"])?.success()?;
-    let process = spawn(&cluster, switch, &[], SWITCH)?;
+    let process = spawn(&cluster, switch, SWITCH)?;
     process.wait_for_log("ready", PATIENCE)?;
     assert!(process.stop()?.success());
     cluster.down()
@@ -208,7 +171,7 @@ fn a_second_process_on_the_same_interface() -> Result {
         (cluster.lab.node(0), NODE, cluster.agent(0).pid()),
     ];
     for (host, words, pid) in rows {
-        let process = spawn(&cluster, host, &[], words)?;
+        let process = spawn(&cluster, host, words)?;
         let ended = process.wait_timeout(PATIENCE)?.ok_or("the second process goes on")?;
         assert_eq!(ended.code(), Some(2));
         let log = process.log();

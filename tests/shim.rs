@@ -71,10 +71,7 @@ impl<'a> Shim<'a> {
 
     /// SIGTERM, and status 0.
     fn stop(self) -> Result {
-        self.process.signal(Signal::SIGTERM)?;
-        let ended = self.process.wait_timeout(Duration::from_secs(2))?;
-        let log = self.process.log();
-        assert!(ended.ok_or("it goes on")?.success(), "{log}");
+        common::stop(&self.process)?;
         let traces = common::traces::of(self.host)?;
         assert!(traces.is_empty(), "left on {}: {traces:#?}", self.host.name());
         Ok(())

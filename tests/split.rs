@@ -4,7 +4,6 @@ mod common;
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::http::{Document, fetch, get, wrk};
@@ -131,18 +130,13 @@ impl Split {
         Ok(nodes.iter().filter_map(|node| node["requests"].as_u64()).collect())
     }
 
-    fn document(&self, path: &'static str) -> Result<Document> {
-        let body = std::fs::read(format!("{}/documents{path}", self.lab.directory().display()))?;
-        Ok(Document { path, body: Arc::new(body) })
-    }
-
     fn client(&self) -> &Host {
         self.lab.client(0)
     }
 
     /// So many requests, each on a connection of its own, at this address; who answered, by node.
     fn ask(&self, vip: &str, path: &'static str, count: usize) -> Result<Vec<usize>> {
-        let document = self.document(path)?;
+        let document = Document::of(&self.lab, path)?;
         let mut answered = vec![0; self.running.len()];
         for _ in 0..count {
             let node = get(self.client(), &format!("http://{vip}{path}"), &document)?.node;
@@ -174,7 +168,7 @@ impl Split {
 #[test]
 fn a_machine_serves_what_it_takes_in() -> Result {
     let split = Split::start(&Wanted { nodes: 1, ..Wanted::default() })?;
-    let (small, large) = (split.document("/small")?, split.document("/1m")?);
+    let (small, large) = (Document::of(&split.lab, "/small")?, Document::of(&split.lab, "/1m")?);
     for vip in [split.vip(), format!("[{}]", split.lab.vip6())] {
         let gets: Vec<_> = (0..20)
             .map(|index| if index % 4 == 3 { &large } else { &small })
@@ -245,7 +239,7 @@ fn long_responses_are_left_to_others() -> Result {
     assert_eq!(split.ask(&split.vip(), "/small", 10)?, [10, 0, 0]);
     assert_eq!(split.ask(&split.vip(), "/1m", 10)?, [0, 5, 5]);
     // Request by request, also on one connection.
-    let (small, large) = (split.document("/small")?, split.document("/1m")?);
+    let (small, large) = (Document::of(&split.lab, "/small")?, Document::of(&split.lab, "/1m")?);
     let gets: Vec<_> = (0..20)
         .map(|index| if index % 2 == 1 { &large } else { &small })
         .map(|document| (format!("http://{}{}", split.vip(), document.path), document.clone()))

@@ -30,6 +30,14 @@ pub struct Document {
     pub body: Arc<Vec<u8>>,
 }
 
+impl Document {
+    /// One that the lab's servers have.
+    pub fn of(lab: &Lab, path: &'static str) -> Result<Document> {
+        let body = Arc::new(fs::read(format!("{}/documents{path}", lab.directory().display()))?);
+        Ok(Document { path, body })
+    }
+}
+
 /// The documents of both pools, small and large.
 pub struct Documents {
     pub small: Document,
@@ -40,10 +48,7 @@ pub struct Documents {
 
 impl Documents {
     pub fn of(lab: &Lab) -> Result<Documents> {
-        let read = |path: &'static str| -> Result<Document> {
-            let body = Arc::new(fs::read(format!("{}/documents{path}", lab.directory().display()))?);
-            Ok(Document { path, body })
-        };
+        let read = |path| Document::of(lab, path);
         Ok(Documents {
             small: read("/small")?,
             large: read("/1m")?,

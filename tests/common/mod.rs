@@ -9,6 +9,7 @@
 pub mod browser;
 pub mod chromium;
 pub mod http;
+pub mod markdown;
 pub mod openmetrics;
 pub mod packets;
 pub mod responses;
@@ -16,7 +17,9 @@ pub mod steady;
 pub mod traces;
 
 use std::fmt::Write;
+use std::fs;
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -428,7 +431,8 @@ impl Cluster {
     }
 }
 
-fn stop(process: &Process) -> Result {
+/// SIGTERM, and status 0 soon after.
+pub fn stop(process: &Process) -> Result {
     process.signal(Signal::SIGTERM)?;
     let ended: Option<ExitStatus> = process.wait_timeout(Duration::from_secs(2))?;
     let log = process.log();
@@ -446,6 +450,23 @@ pub fn status(host: &Host) -> Result<Value> {
 pub fn counter(status: &Value, name: &str) -> Result<u64> {
     let value = status["counters"][name].as_u64();
     value.ok_or_else(|| format!("no counter {name} in {}", status["counters"]).into())
+}
+
+/// What a command that ends with status 0 prints.
+pub fn said_by(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?} ends with {}: {said}{errors}", output.status).into())
+}
+
+/// A program for everybody.
+pub fn write_script(path: &Path, text: &str) -> Result {
+    fs::write(path, text)?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 /// The file's name in the lab, for messages.

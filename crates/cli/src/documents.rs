@@ -1,5 +1,5 @@
-//! `documents`: manual pages and completions. They are made from the definitions that make the help, too, so nothing of
-//! them is committed.
+//! `documents`: manual pages, completions and a JSON Schema. They are made from the definitions that make the help and read
+//! the configuration, so nothing of them is committed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Fish, "fish/vendor_completions.d/switchback.fish"),
 ];
 const PAGES: &str = "man/man1";
+const SCHEMA: &str = "switchback/cluster.schema.json";
 
 /// What the commands read and write.
 const FILES: [(&str, &str); 4] = [
@@ -30,7 +31,7 @@ const FILES: [(&str, &str); 4] = [
     ("/sys/fs/bpf/switchback", "What goes on when a process is killed, until the next one takes it over."),
 ];
 
-/// Write the manual pages and the completions for bash, zsh and fish
+/// Write the manual pages, the completions for bash, zsh and fish, and a JSON Schema of cluster.toml
 ///
 /// The Debian package has them.
 #[derive(Args)]
@@ -58,7 +59,9 @@ fn documents(program: Command) -> Vec<(String, Vec<u8>)> {
         clap_complete::generate(shell, &mut program.clone(), "switchback", &mut text);
         (name.to_owned(), text)
     });
-    completions.into_iter().chain(with_pages(&for_pages(program)).into_iter().map(page)).collect()
+    let schema = (SCHEMA.to_owned(), switchback_config::schema().into_bytes());
+    let pages = for_pages(program);
+    completions.into_iter().chain([schema]).chain(with_pages(&pages).into_iter().map(page)).collect()
 }
 
 /// Complete definitions, but for `help`, which needs no page.
@@ -155,6 +158,7 @@ mod tests {
     fn each_document_is_there_once() {
         let program = for_pages(Cli::command());
         let mut expected: Vec<String> = COMPLETIONS.iter().map(|(_, name)| (*name).to_owned()).collect();
+        expected.push(SCHEMA.to_owned());
         expected.extend(with_pages(&program).into_iter().map(|command| page(command).0));
         let written: Vec<String> = documents(Cli::command()).into_iter().map(|(name, _)| name).collect();
         assert_eq!(written, expected);

@@ -13,6 +13,8 @@ mod files;
 mod lab;
 mod status;
 mod table;
+#[cfg(test)]
+mod tests;
 mod top;
 
 use std::process::ExitCode;

@@ -1,0 +1,91 @@
+//! Every command line of ours in the documents is one that this program takes, whether a test runs it or not.
+
+use std::collections::BTreeSet;
+
+use clap::error::ErrorKind;
+use clap::{Command, CommandFactory};
+
+use crate::Cli;
+
+#[path = "../../../tests/common/markdown.rs"]
+#[allow(dead_code)] // tests/documents.rs uses the rest
+mod markdown;
+
+/// Labels from which keys are made, which begin like commands.
+const LABELS: [&str; 3] = ["switchback handoff v1", "switchback client v1", "switchback cookie v1"];
+/// Programs to which ours is a file or a package.
+const INSTALLERS: [&str; 2] = ["apt-get", "install"];
+/// What ends a command in a shell.
+const OPERATORS: [&str; 4] = ["|", "||", "&&", ";"];
+
+/// The command lines of ours in a shell's text, each without the program's name; one within another, too.
+fn ours(text: &str) -> Vec<Vec<String>> {
+    let lines = text.replace("\\\n", " ");
+    let lines = lines.lines().map(|line| shlex::split(line).unwrap_or_else(|| panic!("no words: {line}")));
+    let commands = lines.flat_map(|words| {
+        let parts = words.split(|word| OPERATORS.contains(&word.as_str()));
+        parts.map(<[String]>::to_vec).collect::<Vec<_>>()
+    });
+    let is_ours = |word: &String| word == "switchback" || word.ends_with("/switchback");
+    let from = |words: Vec<String>| -> Vec<Vec<String>> {
+        let starts = words.iter().enumerate().filter(|(_, word)| is_ours(word));
+        starts.map(|(at, _)| words[at + 1..].to_vec()).collect()
+    };
+    let runs = |words: &Vec<String>| words.first().is_some_and(|first| !INSTALLERS.contains(&&first[..]));
+    commands.filter(runs).flat_map(from).collect()
+}
+
+/// What is wrong with the words behind the program's name. Within text they need not be all that the command needs.
+fn mistake(words: &[String], whole: bool) -> Option<String> {
+    let program = ["switchback".to_owned()];
+    let error = Cli::command().try_get_matches_from(program.iter().chain(words)).err()?;
+    let incomplete = [
+        ErrorKind::MissingRequiredArgument,
+        ErrorKind::MissingSubcommand,
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+    ];
+    (whole || !incomplete.contains(&error.kind())).then(|| error.to_string())
+}
+
+/// The long options of a command and of all below it.
+fn options(command: &Command) -> BTreeSet<String> {
+    let own = command.get_arguments().filter_map(|argument| argument.get_long()).map(str::to_owned);
+    own.chain(command.get_subcommands().flat_map(options)).collect()
+}
+
+#[test]
+fn every_command_line_in_the_documents_is_valid() {
+    let mut count = 0;
+    let mut mistakes = Vec::new();
+    for code in markdown::all_code() {
+        let is_block = code.language.is_some();
+        let is_shell = code.is_commands() || code.language.as_deref() == Some("ini");
+        let is_span = !is_block && code.text.starts_with("switchback ") && !LABELS.contains(&&code.text[..]);
+        if !is_shell && !is_span {
+            continue;
+        }
+        for words in ours(&code.text) {
+            count += 1;
+            let found = mistake(&words, is_block);
+            let place = format!("{}:{}: {}", code.file, code.line, words.join(" "));
+            mistakes.extend(found.map(|what| format!("{place}: {what}")));
+        }
+    }
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    assert!(count > 80, "{count}: have the documents been read?");
+}
+
+#[test]
+fn every_option_that_the_documents_name_exists() {
+    let known = options(&Cli::command());
+    let spans = markdown::all_code().into_iter().filter(|code| code.language.is_none());
+    // Those of other programs stand behind the program's name.
+    let unknown = spans.filter(|code| {
+        let mut words = code.text.split_whitespace();
+        code.text.starts_with("--")
+            && words.any(|word| word.strip_prefix("--").is_some_and(|option| !known.contains(option)))
+    });
+    let unknown: Vec<String> =
+        unknown.map(|code| format!("{}:{}: {}", code.file, code.line, code.text)).collect();
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}

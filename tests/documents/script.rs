@@ -1,0 +1,178 @@
+//! What the documents tell people to do, and who does it.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::common::Result;
+use super::common::markdown::{self, Code};
+
+/// Installs, uses and removes the package.
+const PACKAGE: &str = "tests/package.rs";
+/// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
+const ELSEWHERE: [(&str, &str, (&str, &str)); 18] = [
+    ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
+    ("README.md", "make test", (".ci/run", "make test")),
+    ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --workspace")),
+    (
+        "CONTRIBUTING.md",
+        "cargo run -p switchback-wire-generate",
+        ("crates/wire/generate/src/main.rs", "fn generated_rs_is_made_from_the_header()"),
+    ),
+    (
+        "CONTRIBUTING.md",
+        "cargo run -p switchback-admin --example metrics-reference",
+        ("crates/admin/src/metrics/tests.rs", "fn the_reference_is_up_to_date()"),
+    ),
+    (
+        "CONTRIBUTING.md",
+        "cargo run -p switchback-admin --example page-preview",
+        ("crates/admin/tests/page.rs", "fn forty_nodes_fit_on_a_desk_and_on_a_phone()"),
+    ),
+    (
+        "CONTRIBUTING.md",
+        "cargo run -p switchback-config --example config-reference",
+        ("crates/config/tests/examples.rs", "fn the_reference_is_up_to_date()"),
+    ),
+    (
+        "docs/installing.md",
+        "apt-get install ./switchback",
+        (PACKAGE, "\"--install\", \"/tmp/switchback.deb\""),
+    ),
+    ("docs/installing.md", "cp /usr/share/doc", (PACKAGE, "/usr/share/doc/switchback/examples/cluster.toml")),
+    ("docs/installing.md", "switchback keygen", (PACKAGE, "\"keygen\", \"/etc/switchback/cluster.key\"")),
+    ("docs/installing.md", "switchback check", (PACKAGE, "\"check\", \"/etc/switchback/cluster.toml\"")),
+    (
+        "docs/installing.md",
+        "switchback doctor",
+        ("tests/documents.rs", "script.take(readme, \"switchback doctor\")"),
+    ),
+    ("docs/installing.md", "apt-get remove", (PACKAGE, "\"--remove\", \"switchback\"")),
+    ("docs/installing.md", "apt-get purge", (PACKAGE, "\"--purge\", \"switchback\"")),
+    // In a short form.
+    (
+        "docs/benchmarks.md",
+        "switchback lab run all",
+        ("tests/experiments.rs", "fn one_that_fails_does_not_keep_the_others_from_running()"),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run dwsr-table1",
+        ("tests/experiments.rs", "fn two_nodes_are_more_than_one_link()"),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run dwsr-table2",
+        ("tests/experiments.rs", "fn responses_are_not_on_the_switchs_link()"),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run dwsr-table3",
+        ("tests/experiments.rs", "fn functions_have_costs()"),
+    ),
+];
+/// The section that lists the commands with a mark.
+const LIMITS: &str = "## Commands that no test runs\n";
+
+/// A command in a document, as a shell takes it: one line, or several if they belong together.
+pub struct Step {
+    pub place: String,
+    file: String,
+    pub text: String,
+    not_run: Option<String>,
+}
+
+/// What the documents say. A command that somebody has dealt with is gone from `steps`.
+pub struct Script {
+    pub steps: Vec<Step>,
+    code: Vec<Code>,
+}
+
+impl Script {
+    pub fn read() -> Result<Script> {
+        let code = markdown::all_code();
+        let mut steps = Vec::new();
+        for block in code.iter().filter(|code| code.is_commands()) {
+            let (mut text, mut first) = (String::new(), 0);
+            for (number, line) in block.text.lines().enumerate() {
+                if text.is_empty() {
+                    first = block.line + number;
+                }
+                text += line;
+                if line.ends_with('\\') || !is_whole(&text)? {
+                    text.push('\n');
+                    continue;
+                }
+                let text = std::mem::take(&mut text);
+                if !text.trim().is_empty() {
+                    let (file, not_run) = (block.file.clone(), block.not_run.clone());
+                    steps.push(Step { place: format!("{file}:{first}"), file, text, not_run });
+                }
+            }
+            assert!(text.is_empty(), "{}:{first}: no shell takes {text:?}", block.file);
+        }
+        Ok(Script { steps, code })
+    }
+
+    /// The command of this document that begins so.
+    pub fn take(&mut self, file: &str, beginning: &str) -> String {
+        let fits =
+            |step: &Step| step.file == file && step.not_run.is_none() && step.text.starts_with(beginning);
+        let at = self.steps.iter().position(fits);
+        let at =
+            at.unwrap_or_else(|| panic!("{file} has no command any more that begins with {beginning:?}"));
+        self.steps.remove(at).text
+    }
+
+    /// A configuration of this document, by something that is in it.
+    pub fn configuration(&self, file: &str, part: &str) -> &str {
+        let fits = |code: &&Code| {
+            code.file == file && code.language.as_deref() == Some("toml") && code.text.contains(part)
+        };
+        &self.code.iter().find(fits).unwrap_or_else(|| panic!("{file} has no TOML with {part:?}")).text
+    }
+
+    /// A command in the text of this document.
+    pub fn in_text(&self, file: &str, beginning: &str) -> &str {
+        let fits =
+            |code: &&Code| code.file == file && code.language.is_none() && code.text.starts_with(beginning);
+        &self.code.iter().find(fits).unwrap_or_else(|| panic!("{file} does not say {beginning:?}")).text
+    }
+
+    /// Who is said to run a command has to be there.
+    pub fn run_elsewhere(&mut self) -> Result {
+        for (file, beginning, (by, part)) in ELSEWHERE {
+            self.take(file, beginning);
+            let text = fs::read_to_string(markdown::repository().join(by))
+                .map_err(|error| format!("{by}, which is to run {beginning:?}: {error}"))?;
+            assert!(text.contains(part), "{by}, which is to run {beginning:?}, has no {part:?}");
+        }
+        Ok(())
+    }
+
+    /// Those with a mark are listed among the limits, and nothing else is.
+    pub fn not_run(&mut self) -> Result {
+        let marked = self.steps.extract_if(.., |step| step.not_run.is_some());
+        let mut wanted: Vec<String> = marked
+            .map(|Step { file, text, not_run, .. }| {
+                let text = text.split_once(" # ").map_or(&text[..], |(command, _)| command);
+                let text = text.replace("\\\n", " ").split_whitespace().collect::<Vec<_>>().join(" ");
+                let page = file.trim_start_matches("docs/").trim_end_matches(".md");
+                format!("| `{text}` | [{page}]({page}.md) | {} |", not_run.unwrap_or_default())
+            })
+            .collect();
+        let limits = fs::read_to_string(markdown::repository().join("docs/limits.md"))?;
+        let (_, section) = limits.split_once(LIMITS).ok_or("docs/limits.md has no list of commands")?;
+        let section = section.split("\n#").next().unwrap_or_default();
+        let mut listed: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
+        wanted.sort();
+        listed.sort_unstable();
+        assert_eq!(listed, wanted, "docs/limits.md has to list:\n{}", wanted.join("\n"));
+        Ok(())
+    }
+}
+
+/// Whether a shell could run this as it is.
+fn is_whole(text: &str) -> Result<bool> {
+    let checked = Command::new("sh").args(["-n", "-c", text]).stderr(Stdio::null()).status()?;
+    Ok(checked.success())
+}
