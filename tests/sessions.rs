@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
+use common::{Cluster, PATIENCE, Plan, Result, long, text, wait_until};
 use serde_json::Value;
 use switchback_lab::{ServerKind, SessionServerKind};
 
@@ -16,7 +16,6 @@ const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sessions/
 const PYTHON: &str = "/usr/bin/python3";
 const TIMEOUT: Duration = Duration::from_secs(320);
 const CLIENTS: u64 = 200;
-const REQUESTS: u64 = 50;
 /// Requests of many packets, and responses of many.
 const POOLS: &str = "/a?bytes=20000,/img/a?chunked=1&bytes=3000";
 
@@ -50,9 +49,14 @@ impl Mode {
     }
 }
 
+/// Of each client.
+fn requests() -> u64 {
+    if long() { 50 } else { 20 }
+}
+
 /// Runs the clients, and returns what they say.
 fn clients(cluster: &Cluster, more: &[&str]) -> Result<Value> {
-    let (count, requests) = (CLIENTS.to_string(), REQUESTS.to_string());
+    let (count, requests) = (CLIENTS.to_string(), requests().to_string());
     let base = cluster.url4("");
     let words = [PYTHON, CLIENT, "--base", &base, "--pools", POOLS, "--header", "x-user"];
     let load = ["--clients", &count, "--requests", &requests, "--threads", "32", "--timeout", "60"];
@@ -65,7 +69,7 @@ fn clients(cluster: &Cluster, more: &[&str]) -> Result<Value> {
 
 /// Every client's counter was right at each of its requests, and all nodes were used.
 fn assert_all_right(said: &Value) {
-    assert_eq!((&said["errors"], &said["requests"]), (&Value::Array(vec![]), &(CLIENTS * REQUESTS).into()));
+    assert_eq!((&said["errors"], &said["requests"]), (&Value::Array(vec![]), &(CLIENTS * requests()).into()));
     for pool in said["nodes"].as_object().expect("nodes by pool").values() {
         assert_eq!(pool.as_object().map(serde_json::Map::len), Some(3), "{said}");
     }
@@ -95,7 +99,7 @@ fn every_counter_is_right(mode: Mode, servers: [SessionServerKind; 3], loss_perm
         Mode::Hash => [0, 0],
     };
     assert_eq!(cookies, expected, "rewritten and inserted");
-    assert!(dispatch(&cluster, "sessions_kept")? >= CLIENTS * (REQUESTS - 2));
+    assert!(dispatch(&cluster, "sessions_kept")? >= CLIENTS * (requests() - 2));
     assert_eq!(dispatch(&cluster, "cookies_ignored")?, 0);
     cluster.down()
 }
