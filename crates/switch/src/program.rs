@@ -30,7 +30,7 @@ use skeleton::{SwitchSkel, SwitchSkelBuilder};
 /// Bytes of one CPU's ring; a power of two.
 const RING_LEN: u32 = 4 << 20;
 /// Likewise, of those for the observer.
-const OBSERVED_LEN: u32 = 1 << 20;
+const OBSERVED_LEN: u32 = 4 << 20;
 /// Entries of the flow map that one system call reads.
 const FLOWS_BATCH: u32 = 4096;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];

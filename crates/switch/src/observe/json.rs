@@ -6,9 +6,11 @@
 use std::borrow::Cow;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::tz::Offset;
 
 /// Appends an object that is not closed yet: `object!(out, "name": value, ...)`, with [`Value`]s.
 macro_rules! object {
@@ -69,10 +71,24 @@ impl Value for Duration {
     }
 }
 
-/// RFC 3339, UTC, microseconds.
+/// RFC 3339, UTC, microseconds. Of years with four digits.
 impl Value for Timestamp {
     fn write(&self, out: &mut Vec<u8>) {
-        write!(out, "\"{self:.6}\"").expect("memory takes everything");
+        let at = Offset::UTC.to_datetime(*self);
+        let mut text = *b"\"0000-00-00T00:00:00.000000Z\"";
+        let mut put = |place: Range<usize>, mut number: u32| {
+            for digit in text[place].iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        };
+        put(1..5, u32::from(at.year().unsigned_abs()));
+        let parts = [at.month(), at.day(), at.hour(), at.minute(), at.second()];
+        for (part, place) in std::iter::zip(parts, [6, 9, 12, 15, 18]) {
+            put(place..place + 2, u32::from(part.unsigned_abs()));
+        }
+        put(21..27, at.subsec_nanosecond().unsigned_abs() / 1_000);
+        out.extend_from_slice(&text);
     }
 }
 

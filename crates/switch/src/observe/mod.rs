@@ -14,6 +14,7 @@ mod line;
 mod log;
 mod names;
 mod observer;
+mod pace;
 pub mod totals;
 
 use std::net::SocketAddr;

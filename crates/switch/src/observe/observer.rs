@@ -15,6 +15,7 @@ use switchback_wire::{read_from, sb_express_request};
 use super::join::Join;
 use super::line::Described;
 use super::log::Log;
+use super::pace::Pace;
 use super::totals::Sums;
 use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
 
@@ -52,9 +53,11 @@ pub struct Clock {
 /// The other end of the thread.
 #[derive(Debug)]
 pub struct Observer {
+    started: Instant,
     sender: Option<Sender<Told>>,
     totals: Arc<Mutex<Totals>>,
     backlog: Arc<Backlog>,
+    pace: Arc<Pace>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -79,7 +82,7 @@ impl Observer {
             log.map(Log::open).transpose().map_err(|error| Error::cannot("begin the access log", error))?;
         let (sender, receiver) = channel();
         let totals = Arc::new(Mutex::new(Totals::default()));
-        let backlog = Arc::new(Backlog::default());
+        let (backlog, pace) = (Arc::new(Backlog::default()), Arc::new(Pace::default()));
         let desk = Desk {
             clock,
             names,
@@ -89,18 +92,21 @@ impl Observer {
             finished: Vec::new(),
             shared: Arc::clone(&totals),
             backlog: Arc::clone(&backlog),
+            pace: Arc::clone(&pace),
             dropped: 0,
         };
         let thread = std::thread::Builder::new().name("observer".to_owned());
         let thread = thread
             .spawn(move || desk.run(&receiver, &rings))
             .doing(|| "start a thread for the access log")?;
-        Ok(Observer { sender: Some(sender), totals, backlog, thread: Some(thread) })
+        let started = clock.started;
+        Ok(Observer { started, sender: Some(sender), totals, backlog, pace, thread: Some(thread) })
     }
 
     /// Does not wait: observations that the thread has no room for are lost, and counted.
     pub fn tell(&self, told: Told) {
         let Some(sender) = &self.sender else { return };
+        self.pace.hurry_if_late(self.started.elapsed());
         if let Told::Seen(observations) = &told
             && self.backlog.waiting.load(Ordering::Relaxed) >= WAITING
         {
@@ -139,6 +145,7 @@ struct Desk {
     finished: Vec<Finished>,
     shared: Arc<Mutex<Totals>>,
     backlog: Arc<Backlog>,
+    pace: Arc<Pace>,
     /// As it was last seen.
     dropped: u64,
 }
@@ -160,10 +167,13 @@ impl Desk {
         let reader = builder.build();
         let mut swept = Duration::ZERO;
         let mut over = false;
+        self.pace.turn(self.clock.started.elapsed());
+        self.pace.begin();
         while !over {
             // Woken for every message it would take the CPU from those who serve, hundreds of times as often.
             std::thread::sleep(TURN);
             let now = self.clock.started.elapsed();
+            self.pace.turn(now);
             // First, because facts about these requests may have been told already.
             if let Ok(reader) = &reader
                 && let Err(error) = reader.consume()
