@@ -213,7 +213,7 @@ pub(crate) struct Pool {
     pub slow_start: Option<Spanned<String>>,
     /// Share of its accept queue up to which a node takes over connections; beyond it the node sends the request back to the
     /// switch. `"off"`: it does not look at the queue, which the policies `fill` and `accept-queue` do not allow.
-    #[schemars(transform = shape::percent(pool::QUEUE_LIMIT, [pool::QUEUE_LIMIT_OFF]))]
+    #[schemars(transform = shape::percent(pool::QUEUE_LIMIT, pool::QUEUE_LIMIT_WORDS))]
     #[schemars(extend("default" = format!("{}%", pool::DEFAULT_QUEUE_LIMIT)))]
     pub queue_limit: Option<Spanned<String>>,
     /// Whether a node that cannot take a connection over passes it on to another node, which the switch has named, instead
