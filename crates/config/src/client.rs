@@ -130,7 +130,7 @@ impl Client {
 
 fn check(file: &File) -> Result<(Vec<SocketAddr>, Option<u32>), Vec<Mistake>> {
     let mut mistakes = Mistakes::default();
-    mistakes.key_file(&file.key_file, "client.key");
+    mistakes.path("key_file", &file.key_file, "client.key");
     if file.services.get_ref().is_empty() {
         mistakes.at(&file.services, "no service, at least one address with a port is needed");
     }

@@ -1,6 +1,6 @@
 //! What changed between two clusters, in words: what a reload logs.
 
-use crate::{AccessLog, Action, Admin, Cluster, Network, Node, Route, Service};
+use crate::{AccessLog, Action, Admin, Cluster, Network, Node, Route, Service, Tls};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
@@ -58,6 +58,8 @@ impl Cluster {
                     service.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
                 };
                 changed(name, "listen", listen(old_service), listen(new_service), lines);
+                let tls = |service: &Service| Tls::in_words(service.tls.as_ref());
+                all_changed(name, tls(old_service), tls(new_service), lines);
                 routes(name, &self.describe_routes(old_service), &new.describe_routes(new_service), lines);
             },
         );
@@ -92,6 +94,11 @@ impl Cluster {
             // Between blanks, which no method has; a bar can be part of one.
             conditions.push(format!("method {}", route.methods.join(" or ")));
         }
+        if !route.alpn.is_empty() {
+            let names: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
+            conditions.push(format!("alpn {}", names.join(" or ")));
+        }
+        // The last one, because what is written before could be in its value.
         if let Some(header) = &route.header {
             let value = header.value.as_ref().map_or(String::new(), |value| format!(": {value}"));
             conditions.push(format!("header {}{value}", header.name));

@@ -17,7 +17,8 @@ pub(crate) const STATUSES: RangeInclusive<u16> = 200..=599;
 /// What [`Check::Http`] takes for healthy if the file does not say.
 pub(crate) const DEFAULT_STATUS: RangeInclusive<u16> = 200..=399;
 
-/// `[pool.health]`: what each node of the pool is asked, and how many answers it takes to believe them.
+/// `[pool.health]`: what each node of the pool is asked, and how many answers it takes to believe them. Who is asked is the
+/// server at the VIP, or, of a service with TLS, [`Tls::server`](crate::Tls::server), without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// What is asked.

@@ -27,6 +27,7 @@ mod reports;
 mod shape;
 mod switch;
 mod syntax;
+mod tls;
 mod validate;
 
 use std::fmt;
@@ -48,6 +49,7 @@ pub use reference::{reference, schema};
 pub use reports::Reports;
 pub use switch::Switch;
 pub use switchback_policy::PolicyKind;
+pub use tls::{Certificate, ClientAddress, Model, Protocol, Server, TicketScope, Tls, TlsVersion};
 
 /// The most nodes that a cluster can have.
 pub const MAX_NODES: usize = 1024;
@@ -115,9 +117,20 @@ pub struct Service {
     pub name: String,
     /// The VIPs; at least one.
     pub listen: Vec<SocketAddr>,
+    /// How clients speak TLS to it; None if they do not. Switches cannot read the requests of a service with TLS, so no
+    /// pool of its routes needs them to: each has [`Balance::Connection`], and neither a `delegate` nor sessions or a
+    /// hash by anything but the client.
+    pub tls: Option<Tls>,
     /// The first route that matches a request takes it; at least one. A request that none matches is
     /// answered 404.
     pub routes: Vec<Route>,
+}
+
+impl Service {
+    /// The scheme of the URLs for which requests come.
+    pub fn scheme(&self) -> Scheme {
+        if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
+    }
 }
 
 /// What happens to which requests. All conditions must hold; one that is absent always holds.
@@ -130,6 +143,10 @@ pub struct Route {
     pub path: Option<String>,
     /// The request's method is one of these; empty stands for any.
     pub methods: Vec<String>,
+    /// What the client and the node have agreed to speak above TLS is one of these; empty stands for any, as it is in
+    /// every service without TLS. Each is one of [`Tls::protocols`]. A switch compares them with what the client offers
+    /// in its ClientHello. A client that offers nothing speaks [`Protocol::Http11`].
+    pub alpn: Vec<Protocol>,
     /// A header field that the request must have.
     pub header: Option<HeaderMatch>,
     /// What happens to the request.
@@ -148,7 +165,8 @@ pub enum Action {
 impl Route {
     /// Whether the route takes every request.
     pub fn is_catch_all(&self) -> bool {
-        self.host.is_none() && self.path.is_none() && self.methods.is_empty() && self.header.is_none()
+        let Route { host, path, methods, alpn, header, action: _ } = self;
+        host.is_none() && path.is_none() && methods.is_empty() && alpn.is_empty() && header.is_none()
     }
 }
 
@@ -264,9 +282,9 @@ pub fn load(path: &Path) -> Result<Cluster, Error> {
 
 /// Checks `text` as the content of `file`, without touching the disk.
 ///
-/// `file` stands in the messages, and the directory it is in is where a relative `key_file` begins. `keys` is
-/// asked for the keys in the key file once everything else has been found valid; [`load`] reads them from the
-/// disk here.
+/// `file` stands in the messages, and the directory it is in is where relative paths begin, such as that of the
+/// `key_file`. `keys` is asked for the keys in the key file once everything else has been found valid; [`load`]
+/// reads them from the disk here.
 pub fn parse(
     text: &str,
     file: &Path,
@@ -275,6 +293,10 @@ pub fn parse(
     let raw = raw::read(text).map_err(|mistake| error::invalid(text, file, vec![mistake]))?;
     let (key_file, mut cluster) =
         validate::check(&raw).map_err(|mistakes| error::invalid(text, file, mistakes))?;
-    cluster.keys = keys(&file.parent().unwrap_or(Path::new("")).join(key_file))?;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    for service in &mut cluster.services {
+        service.tls.iter_mut().for_each(|tls| tls.join(directory));
+    }
+    cluster.keys = keys(&directory.join(key_file))?;
     Ok(cluster)
 }

@@ -15,8 +15,6 @@ pub(crate) const QUEUE_LIMIT: std::ops::RangeInclusive<u8> = 1..=100;
 pub(crate) const DEFAULT_QUEUE_LIMIT: u8 = 100;
 /// The text for a [`Pool::queue_limit`] of 0.
 pub(crate) const QUEUE_LIMIT_OFF: &str = "off";
-/// The texts that are no share, as attributes of the file's shape take them: no list can stand there.
-pub(crate) const QUEUE_LIMIT_WORDS: [&str; 1] = [QUEUE_LIMIT_OFF];
 
 /// What [`Delegate::Share`] can be.
 pub(crate) const SHARE: std::ops::RangeInclusive<u8> = 1..=99;

@@ -15,8 +15,9 @@ use crate::limits::{size, time};
 use crate::persistence::Mode;
 use crate::validate::DEFAULT_WEIGHT;
 use crate::{
-    Balance, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, PolicyKind, SameSite,
-    Scheme, WEIGHTS, access_log, health, limits, persistence, pool, redirect, reports, shape, syntax,
+    Balance, ClientAddress, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model,
+    PolicyKind, Protocol, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS, access_log, health, limits,
+    persistence, pool, redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, Spanned, Texts};
@@ -213,7 +214,7 @@ pub(crate) struct Pool {
     pub slow_start: Option<Spanned<String>>,
     /// Share of its accept queue up to which a node takes over connections; beyond it the node sends the request back to the
     /// switch. `"off"`: it does not look at the queue, which the policies `fill` and `accept-queue` do not allow.
-    #[schemars(transform = shape::percent(pool::QUEUE_LIMIT, pool::QUEUE_LIMIT_WORDS))]
+    #[schemars(transform = shape::percent(pool::QUEUE_LIMIT, Some(pool::QUEUE_LIMIT_OFF)))]
     #[schemars(extend("default" = format!("{}%", pool::DEFAULT_QUEUE_LIMIT)))]
     pub queue_limit: Option<Spanned<String>>,
     /// Whether a node that cannot take a connection over passes it on to another node, which the switch has named, instead
@@ -229,7 +230,7 @@ pub(crate) struct Pool {
 }
 
 /// How each node checks its server, besides looking whether there is one. Without the table it does not; without `path`, a
-/// server that accepts a TCP connection is healthy.
+/// server that accepts a connection is healthy. Of a service with TLS it checks the `server` in `[service.tls]`, without TLS.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Health {
@@ -322,7 +323,8 @@ pub(crate) struct Persistence {
     pub max_age: Option<Spanned<String>>,
 }
 
-/// What clients connect to. The server on a node listens on the same port as the VIP.
+/// What clients connect to. The server on a node listens on the same port as the VIP, or, of a service with TLS, where
+/// `[service.tls]` says.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Service {
@@ -334,9 +336,74 @@ pub(crate) struct Service {
         "addresses with a port, at least one; no address twice, none a node's; at most {MAX_LISTEN} in all services"
     )))]
     pub listen: Spanned<Vec<Spanned<String>>>,
+    pub tls: Option<Tls>,
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub route: Vec<Spanned<Route>>,
+}
+
+/// Clients speak TLS to the service. The nodes end it: each decrypts requests for a server beside it, which speaks HTTP/1.1.
+/// Switches cannot read these requests, so a pool of such a service has no `delegate`, no `balance = "request"`, and `hash`
+/// and `persistence` only by `"client"`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    /// Where the server of each node listens.
+    #[schemars(transform = shape::allowed(
+        "`\"127.0.0.1:8080\"`, `\"[::1]:8080\"` or another loopback address with a port; `\"unix:/run/app.sock\"`, an absolute \
+         path"
+    ))]
+    pub server: Spanned<String>,
+    /// Where connections go: to any node, by the pool's policy; to the node with which the client has a session that it would
+    /// resume; or likewise, and a node that is busy hands requests over to one that is not.
+    #[schemars(transform = shape::one_of(Model::ALL.map(Model::name)))]
+    #[schemars(extend("default" = Model::default().name()))]
+    pub sessions: Option<Spanned<String>>,
+    /// Who can resume a session: the node with which it began, or every node.
+    #[schemars(transform = shape::one_of(TicketScope::ALL.map(TicketScope::name)))]
+    #[schemars(extend("default" = TicketScope::default().name()))]
+    pub tickets: Option<Spanned<String>>,
+    /// What nodes speak above TLS, the preferred first. A client that does not say what it speaks gets HTTP/1.1.
+    #[schemars(transform = shape::allowed(format!(
+        "{}; at least one, each once",
+        Protocol::ALL.map(|protocol| format!("`\"{protocol}\"`")).join(", ")
+    )))]
+    #[schemars(extend("default" = tls::DEFAULT_PROTOCOLS.map(Protocol::name)))]
+    pub protocols: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Oldest version of TLS that nodes speak.
+    #[schemars(transform = shape::one_of(TlsVersion::ALL.map(TlsVersion::name)))]
+    #[schemars(extend("default" = TlsVersion::default().name()))]
+    pub min_version: Option<Spanned<String>>,
+    /// How the server learns who the client is: by `X-Forwarded-For` and its like, by `Forwarded` (RFC 7239), by a PROXY
+    /// protocol header (version 2) before the first request of each connection, or not at all.
+    #[schemars(transform = shape::one_of(ClientAddress::ALL.map(ClientAddress::name)))]
+    #[schemars(extend("default" = ClientAddress::default().name()))]
+    pub client_address: Option<Spanned<String>>,
+    /// With more connections than this a node is busy; only with `sessions = "forwarding"`.
+    #[schemars(transform = shape::number(tls::BUSY_CONNECTIONS))]
+    #[schemars(extend("default" = tls::DEFAULT_BUSY_CONNECTIONS))]
+    pub busy_connections: Option<Spanned<i64>>,
+    /// Above this share of its CPU time a node is busy; only with `sessions = "forwarding"`.
+    #[schemars(transform = shape::percent(tls::BUSY_CPU, None))]
+    #[schemars(extend("default" = format!("{}%", tls::DEFAULT_BUSY_CPU)))]
+    pub busy_cpu: Option<Spanned<String>>,
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub certificate: Vec<Certificate>,
+}
+
+/// A certificate for the names in it; the first one is for all other names, too. Relative paths begin at the directory of
+/// `cluster.toml`. Only nodes read the files.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Certificate {
+    /// Path of the certificate and those that lead to its root, in PEM.
+    pub chain: Spanned<String>,
+    /// Path of its private key, in PEM. Can be the same file.
+    pub key: Spanned<String>,
+    /// Path of an OCSP response, in DER, for clients that want one.
+    #[schemars(transform = shape::absent("none is sent"))]
+    pub staple: Option<Spanned<String>>,
 }
 
 /// Which requests go where. The first route that matches takes the request; all its conditions must hold. A request that none
@@ -357,6 +424,14 @@ pub(crate) struct Route {
     /// One method or a list; upper and lower case differ.
     #[schemars(transform = shape::allowed("names such as `\"GET\"`"), transform = shape::absent("any"))]
     pub method: Option<Spanned<Texts>>,
+    /// What the client and the node have agreed to speak above TLS, one or a list; only in a service with TLS. A client that
+    /// does not say what it speaks gets HTTP/1.1.
+    #[schemars(transform = shape::allowed(format!(
+        "{}; of these the service's `protocols`",
+        Protocol::ALL.map(|protocol| format!("`\"{protocol}\"`")).join(", ")
+    )))]
+    #[schemars(transform = shape::absent("any"))]
+    pub alpn: Option<Spanned<Texts>>,
     pub header: Option<Header>,
     /// Name of the pool one of whose nodes answers. Each route has either `pool` or `redirect`.
     #[schemars(transform = shape::absent(""))]

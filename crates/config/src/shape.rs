@@ -43,13 +43,13 @@ pub(crate) fn number<T: Copy + Display + Into<Value>>(allowed: RangeInclusive<T>
     }
 }
 
-/// A share, or one of some words.
-pub(crate) fn percent<const N: usize>(
+/// A share, or one of `words`.
+pub(crate) fn percent(
     allowed: RangeInclusive<u8>,
-    words: [&'static str; N],
+    words: impl IntoIterator<Item = &'static str> + Clone,
 ) -> impl Fn(&mut Schema) {
     move |schema| {
-        let words: String = words.iter().map(|word| format!("`\"{word}\"`, ")).collect();
+        let words: String = words.clone().into_iter().map(|word| format!("`\"{word}\"`, ")).collect();
         let (low, high) = (allowed.start(), allowed.end());
         insert(schema, ALLOWED, format!("{words}`\"{low}%\"` to `\"{high}%\"`"));
     }

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use switchback_policy::PolicyKind;
 
 use crate::persistence::{self, Mode};
-use crate::{Balance, Delegate, HashKey, HostMatch, Network, SameSite, Scheme, health, limits, pool};
+use crate::{Delegate, HashKey, HostMatch, Network, health, limits, pool};
 
 /// What a token may have besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
@@ -78,10 +78,16 @@ pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
     })
 }
 
-pub(crate) fn balance(text: &str) -> Result<Balance, String> {
-    Balance::ALL.into_iter().find(|balance| balance.name() == text).ok_or_else(|| {
-        let allowed = Balance::ALL.map(Balance::name).join(", ");
-        format!("unknown balance {text:?}, allowed: {allowed}")
+/// The one of `all` that has this name.
+pub(crate) fn one_of<T: Copy, const N: usize>(
+    key: &str,
+    text: &str,
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> Result<T, String> {
+    all.into_iter().find(|one| name(*one) == text).ok_or_else(|| {
+        let allowed = all.map(name).join(", ");
+        format!("unknown {key} {text:?}, allowed: {allowed}")
     })
 }
 
@@ -115,6 +121,12 @@ pub(crate) fn delegate(text: &str) -> Result<Delegate, String> {
         let table = Delegate::Above(32 << 10);
         format!("bad delegate {text:?}, allowed are {all:?}, {none:?}, \"{low}%\" to \"{high}%\" and {table}")
     })
+}
+
+/// A share in percent.
+pub(crate) fn share(key: &str, text: &str, allowed: RangeInclusive<u8>) -> Result<u8, String> {
+    let (low, high) = (*allowed.start(), *allowed.end());
+    percent(text, allowed).ok_or_else(|| format!("bad {key} {text:?}, allowed are \"{low}%\" to \"{high}%\""))
 }
 
 fn percent(text: &str, allowed: RangeInclusive<u8>) -> Option<u8> {
@@ -362,20 +374,6 @@ pub(crate) fn max_age(text: &str) -> Result<Duration, String> {
     Ok(age)
 }
 
-pub(crate) fn same_site(text: &str) -> Result<SameSite, String> {
-    SameSite::ALL.into_iter().find(|same_site| same_site.name() == text).ok_or_else(|| {
-        let allowed = SameSite::ALL.map(SameSite::name).join(", ");
-        format!("unknown same_site {text:?}, allowed: {allowed}")
-    })
-}
-
-pub(crate) fn persistence_mode(text: &str) -> Result<Mode, String> {
-    Mode::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
-        let allowed = Mode::ALL.map(Mode::name).join(", ");
-        format!("unknown mode {text:?}, allowed: {allowed}")
-    })
-}
-
 /// Whether it is strict.
 pub(crate) fn sticky(text: &str) -> Result<bool, String> {
     let known = persistence::STICKY.into_iter().find(|(name, _)| *name == text);
@@ -394,13 +392,6 @@ pub(crate) fn header_value(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
-}
-
-pub(crate) fn scheme(text: &str) -> Result<Scheme, String> {
-    Scheme::ALL.into_iter().find(|scheme| scheme.name() == text).ok_or_else(|| {
-        let allowed = Scheme::ALL.map(Scheme::name).join(", ");
-        format!("unknown scheme {text:?}, allowed: {allowed}")
-    })
 }
 
 pub(crate) fn redirect_host(text: &str) -> Result<String, String> {

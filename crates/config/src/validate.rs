@@ -13,6 +13,7 @@ mod persistence;
 mod pool;
 mod redirect;
 mod switch;
+mod tls;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use crate::error::Mistake;
 use crate::raw::Spanned;
 use crate::{
-    Action, Cluster, MAX_LISTEN, MAX_NODES, Node, Reports, Route, Service, WEIGHTS, raw, reports, syntax,
+    Action, Cluster, MAX_LISTEN, MAX_NODES, Node, Reports, Route, Service, Tls, WEIGHTS, raw, reports, syntax,
 };
 
 /// The weight of a node that has none in the file.
@@ -38,7 +39,7 @@ type Names<'a> = HashMap<&'a str, usize>;
 pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     let mut mistakes = Mistakes::default();
     let key_file = &file.cluster.key_file;
-    mistakes.key_file(key_file, "cluster.key");
+    mistakes.path("key_file", key_file, "cluster.key");
     let reports = mistakes.reports(&file.reports);
     let limits = mistakes.limits(&file.limits);
     let access_log = file.access_log.as_ref().and_then(|log| mistakes.access_log(log));
@@ -71,6 +72,8 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     for service in &file.service {
         mistakes.cookies(service, &pool_names, &pools);
     }
+    mistakes.servers_beside_admin(&file.service, &services, admin.as_ref());
+    mistakes.pools_over_tls(file, &pools);
     let clients = mistakes.clients(&file.client, &file.node);
     let switches = mistakes.switches(&file.switch, &file.service, &service_names);
 
@@ -105,9 +108,9 @@ impl Mistakes {
     }
 
     /// A path must not be empty.
-    pub(crate) fn key_file(&mut self, path: &Spanned<String>, example: &str) {
+    pub(crate) fn path(&mut self, key: &str, path: &Spanned<String>, example: &str) {
         if path.get_ref().is_empty() {
-            self.at(path, format!("empty key_file, allowed is a path such as {example:?}"));
+            self.at(path, format!("empty {key}, allowed is a path such as {example:?}"));
         }
     }
 
@@ -119,6 +122,17 @@ impl Mistakes {
     /// What `value` means if it is right; reports what is wrong with it otherwise.
     pub(crate) fn take<T, S>(&mut self, value: &Spanned<S>, meaning: Result<T, String>) -> Option<T> {
         meaning.map_err(|what| self.at(value, what)).ok()
+    }
+
+    /// The one of `all` that `text` names.
+    fn one_of<T: Copy, const N: usize>(
+        &mut self,
+        key: &str,
+        text: &Spanned<String>,
+        all: [T; N],
+        name: fn(T) -> &'static str,
+    ) -> Option<T> {
+        self.take(text, syntax::one_of(key, text.get_ref(), all, name))
     }
 
     pub(crate) fn number<T: TryFrom<i64> + PartialOrd + Display>(
@@ -285,11 +299,13 @@ impl Mistakes {
             listen.push(address);
         }
 
+        let tls = service.tls.as_ref().map(|tls| self.tls(tls, &service.name));
+        let mut valid = Service { name: name.clone(), listen, tls, routes: Vec::new() };
+
         if service.route.is_empty() {
             let what = format!("service {name:?} has no route, at least one [[service.route]] is needed");
             self.at(&service.name, what);
         }
-        let mut routes: Vec<Route> = Vec::new();
         let mut reachable = true;
         for text in &service.route {
             if !reachable {
@@ -297,29 +313,30 @@ impl Mistakes {
             }
             // A route with a mistake in it is no catch-all even if nothing valid is left of its conditions.
             let mistakes_before = self.0.len();
-            let route = self.route(text, pool_names);
-            let valid = self.0.len() == mistakes_before;
-            if valid
+            let route = self.route(text, valid.tls.as_ref(), pool_names);
+            let is_right = self.0.len() == mistakes_before;
+            if is_right
                 && let (Action::Redirect(redirect), Some(place)) = (&route.action, &text.get_ref().redirect)
-                && redirect::changes_nothing(&route, redirect, &listen)
+                && redirect::changes_nothing(&route, redirect, &valid)
             {
                 let what = "this redirect sends a request back to where it came from, at least one of \
                             scheme, host, port, path has to differ";
                 self.at(place, what);
             }
-            reachable &= !(valid && route.is_catch_all());
-            routes.push(route);
+            reachable &= !(is_right && route.is_catch_all());
+            valid.routes.push(route);
         }
-        Service { name: name.clone(), listen, routes }
+        valid
     }
 
-    fn route(&mut self, place: &Spanned<raw::Route>, pool_names: &Names<'_>) -> Route {
+    fn route(&mut self, place: &Spanned<raw::Route>, tls: Option<&Tls>, pool_names: &Names<'_>) -> Route {
         let route = place.get_ref();
         let host = route.host.as_ref().and_then(|host| self.take(host, syntax::host(host.get_ref())));
         let path = route.path.as_ref().and_then(|path| self.take(path, syntax::path(path.get_ref())));
         let methods = route.method.as_ref().map_or(Vec::new(), |methods| {
             self.each(methods, "no method, leave the line out to allow any", syntax::method)
         });
+        let alpn = route.alpn.as_ref().map_or(Vec::new(), |alpn| self.alpn(alpn, tls));
         let header = route.header.as_ref().and_then(|header| {
             let name = self.take(&header.name, syntax::header_name(header.name.get_ref()));
             let value = header.value.as_ref();
@@ -327,7 +344,7 @@ impl Mistakes {
             name.map(|name| crate::HeaderMatch { name, value })
         });
         let action = self.action(place, pool_names);
-        Route { host, path: path.filter(|path| path != "/"), methods, header, action }
+        Route { host, path: path.filter(|path| path != "/"), methods, alpn, header, action }
     }
 
     fn action(&mut self, place: &Spanned<raw::Route>, pool_names: &Names<'_>) -> Action {

@@ -64,6 +64,7 @@ fn what_the_good_file_means() {
     assert_eq!(service.name, "shop");
     let listen = ["192.0.2.100:80", "[2001:db8::100]:80"];
     assert_eq!(service.listen, listen.map(|address| address.parse().unwrap()));
+    assert_eq!((&service.tls, service.scheme()), (&None, Scheme::Http));
     assert_eq!(
         service.routes,
         [
@@ -71,10 +72,18 @@ fn what_the_good_file_means() {
                 host: Some(HostMatch::Exact("static.example.com".into())),
                 path: Some("/img/".into()),
                 methods: vec!["GET".into(), "HEAD".into()],
+                alpn: vec![],
                 header: Some(HeaderMatch { name: "x-beta".into(), value: Some("1".into()) }),
                 action: Action::Pool(0),
             },
-            Route { host: None, path: None, methods: vec![], header: None, action: Action::Pool(0) },
+            Route {
+                host: None,
+                path: None,
+                methods: vec![],
+                alpn: vec![],
+                header: None,
+                action: Action::Pool(0),
+            },
         ]
     );
     assert!(!service.routes[0].is_catch_all() && service.routes[1].is_catch_all());

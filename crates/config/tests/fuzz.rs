@@ -12,8 +12,8 @@ use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
-    Action, Check, Cluster, Delegate, Error, HashKey, InsertedCookie, Persistence, PersistenceMode,
-    PolicyKind, Pool, SameSite, Service, WEIGHTS,
+    Action, Balance, Certificate, Check, Cluster, Delegate, Error, HashKey, InsertedCookie, Model,
+    Persistence, PersistenceMode, PolicyKind, Pool, Protocol, Route, SameSite, Server, Service, WEIGHTS,
 };
 
 /// More of what a file can have.
@@ -59,7 +59,6 @@ balance = "connection"
 hash = "header X-User"
 slow_start = "30s"
 queue_limit = "80%"
-delegate = { above = "32KiB" }
 
 [pool.health]
 path = "/healthz"
@@ -87,7 +86,6 @@ nodes = ["n1", "n3"]
 policy = "random"
 balance = "request"
 queue_limit = "off"
-delegate = "25%"
 health = { timeout = "250ms" }
 
 [pool.persistence]
@@ -98,8 +96,16 @@ cookie = "PHPSESSID"
 name = "files"
 nodes = ["n1"]
 policy = "latency"
+delegate = { above = "32KiB" }
 persistence.mode = "hash"
 persistence.hash = "path"
+
+[[pool]]
+name = "bulk"
+nodes = ["n2", "n1"]
+policy = "two-choices"
+second_candidate = true
+delegate = "25%"
 
 [[service]]
 name = "old"
@@ -122,6 +128,38 @@ redirect = { scheme = "https", host = "www.example.com", port = 8443, path = "/n
 header = { name = "X-Old" }
 redirect = { path = "/old" }
 
+[[service]]
+name = "secret"
+listen = ["192.0.2.101:443"]
+
+[service.tls]
+server = "127.0.0.1:8080"
+sessions = "forwarding"
+tickets = "cluster"
+protocols = ["http/1.1", "h2"]
+min_version = "1.3"
+client_address = "proxy"
+busy_connections = 7
+busy_cpu = "90%"
+
+[[service.tls.certificate]]
+chain = "shop.pem"
+key = "shop.key"
+
+[[service.tls.certificate]]
+chain = "/etc/tls/old.pem"
+key = "/etc/tls/old.key"
+staple = "old.ocsp"
+
+[[service.route]]
+alpn = "h2"
+pool = "web"
+
+[[service.route]]
+header = { name = "X-Old" }
+alpn = ["http/1.1", "h2"]
+redirect = { port = 8443 }
+
 [[client]]
 network = "198.51.100.0/24"
 
@@ -133,7 +171,7 @@ name = "n1"
 
 [[switch]]
 name = "s1"
-services = ["old", "shop"]
+services = ["old", "shop", "secret"]
 "#;
 
 const PIECES: &[&[u8]] = &[
@@ -189,6 +227,12 @@ const PIECES: &[&[u8]] = &[
     b"200-",
     b"\nheader = { name = \"a\" }\n",
     b"\nmethod = [\"A\", \"B\"]\n",
+    b"\nalpn = \"h2\"\n",
+    b"\n[service.tls]\nserver = \"[::1]:80\"\n",
+    b"\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"a\"\n",
+    b"\nbusy_cpu = \"1%\"\n",
+    b"unix:/",
+    b"h2",
 ];
 
 /// What can stand behind a key.
@@ -266,6 +310,24 @@ const VALUES: &[&str] = &[
     "[\"old\"]",
     "\"s1\"",
     "{ scheme = \"https\", port = 444, status = 308 }",
+    "\"h2\"",
+    "\"http/1.1\"",
+    "[\"h2\"]",
+    "[\"h2\", \"http/1.1\"]",
+    "[\"http/1.1\", \"h2\"]",
+    "{ name = \"x\", value = \"1, alpn h2\" }",
+    "\"unix:/run/a\"",
+    "\"[::1]:8080\"",
+    "\"127.0.0.1:9180\"",
+    "\"session\"",
+    "\"round-robin\"",
+    "\"forwarding\"",
+    "\"node\"",
+    "\"1.2\"",
+    "\"forwarded\"",
+    "\"direct\"",
+    "\"a\\\", key = \\\"b\"",
+    "[{ chain = \"a\", key = \"b\" }]",
 ];
 
 /// The value of one line becomes another one; both numbers are taken modulo how many there are.
@@ -298,7 +360,9 @@ struct Case {
 
 #[test]
 fn clusters() {
-    let examples = [GOOD.to_owned(), format!("{GOOD}{RICH}")].map(String::into_bytes);
+    let examples = [GOOD.to_owned(), format!("{GOOD}{RICH}")];
+    examples.iter().for_each(|text| drop(good(text)));
+    let examples = examples.map(String::into_bytes);
     check!().with_test_time(fuzzing::time()).with_type::<Case>().for_each(|case| {
         let bytes = case.text.bytes(&examples, PIECES);
         let change =
@@ -337,6 +401,7 @@ fn check_cluster(cluster: &Cluster) {
     for service in &cluster.services {
         assert!(!service.listen.is_empty() && !service.routes.is_empty());
         check_cookies(cluster, service);
+        check_tls(cluster, service);
         for route in &service.routes {
             assert!(!matches!(route.action, Action::Pool(pool) if pool >= cluster.pools.len()));
         }
@@ -431,6 +496,41 @@ fn check_cookies(cluster: &Cluster, service: &Service) {
     }
 }
 
+/// A switch never has to read what comes over TLS, and nothing but loopback sees it in clear.
+fn check_tls(cluster: &Cluster, service: &Service) {
+    let Some(tls) = &service.tls else {
+        return assert!(service.routes.iter().all(|route| route.alpn.is_empty()));
+    };
+    assert!(!tls.certificates.is_empty());
+    for Certificate { chain, key, staple } in &tls.certificates {
+        let mut paths = [chain, key].into_iter().chain(staple);
+        assert!(
+            paths.all(|path| path.is_absolute() || path.starts_with("etc") && path.as_os_str() != "etc/")
+        );
+    }
+    match &tls.server {
+        Server::Tcp(address) => {
+            assert!(address.ip().is_loopback() && address.port() != 0);
+            assert!(cluster.admin.as_ref().is_none_or(|admin| admin.listen != *address));
+        }
+        Server::Unix(path) => assert!(path.is_absolute() && path.as_os_str().len() < 108),
+    }
+    assert!(matches!(
+        tls.protocols[..],
+        [_] | [Protocol::Http2, Protocol::Http11] | [Protocol::Http11, Protocol::Http2]
+    ));
+    assert!((1..=1_000_000).contains(&tls.busy_connections) && (1..=100).contains(&tls.busy_cpu));
+    assert!(tls.model == Model::Forwarding || (tls.busy_connections, tls.busy_cpu) == (1000, 80));
+    for route in &service.routes {
+        assert!(route.alpn.iter().all(|protocol| tls.protocols.contains(protocol)));
+        let Action::Pool(pool) = route.action else { continue };
+        let pool = &cluster.pools[pool];
+        assert_eq!((&pool.hash, pool.balance, pool.delegate), (&HashKey::Client, Balance::Connection, None));
+        let mode = pool.persistence.as_ref().map(|persistence| &persistence.mode);
+        assert!(matches!(mode, None | Some(PersistenceMode::Hash(HashKey::Client))));
+    }
+}
+
 /// What is said of limits, reports and pools is what the file could have in their place. Not so the nodes of
 /// a pool, which are a list there, and its health and its persistence, which are tables.
 fn check_words(cluster: &Cluster) {
@@ -468,7 +568,9 @@ fn said(thing: &str, lines: &[String]) -> String {
         let (key, values) = line.strip_prefix(thing).unwrap()[2..].split_once(' ').unwrap();
         let (_, new) = values.split_once(" -> ").unwrap();
         match key {
-            "fields" | "waiting" | "suspect_after" | "dead_after" => format!("{key} = {new}\n"),
+            "fields" | "waiting" | "suspect_after" | "dead_after" | "second_candidate" => {
+                format!("{key} = {new}\n")
+            }
             "delegate" if new.starts_with('{') => format!("{key} = {new}\n"),
             _ => format!("{key} = \"{new}\"\n"),
         }
@@ -491,9 +593,11 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                         Action::Pool(pool) => cluster.pools[*pool].name.clone(),
                         Action::Redirect(redirect) => format!("{redirect:?}"),
                     };
-                    format!("{:?} {:?} {:?} {:?} {pool}", route.host, route.path, route.methods, route.header)
+                    let Route { host, path, methods, alpn, header, action: _ } = route;
+                    format!("{host:?} {path:?} {methods:?} {alpn:?} {header:?} {pool}")
                 });
-                (service.name.clone(), service.listen.clone(), routes.collect::<Vec<_>>())
+                let routes: Vec<_> = routes.collect();
+                (service.name.clone(), service.listen.clone(), service.tls.clone(), routes)
             });
             let switches = cluster.switches.iter().map(|switch| {
                 let names = switch.services.iter().map(|&service| cluster.services[service].name.clone());

@@ -43,6 +43,11 @@ enum sb_op {
         SB_OP_REPORT = 23,    /* how a listener of the node is doing; see struct sb_option */
         SB_OP_SIZED = 24, /* `detail` is how many bytes the response to a request for `session.path` had */
         SB_OP_FACTS = 28, /* what became of responses; see struct sb_facts */
+        /*
+         * The node has given the flow up for another one, which expects it: `detail` is FNV-1a of that node's name. The
+         * inner packet is what it is to be adopted with: no data, the numbers and the clock from which it goes on.
+         */
+        SB_OP_MOVE = 29,
         /* Node to client, under the client's own key. */
         SB_OP_HEARD = 25,    /* a DIRECT that asked has arrived */
         SB_OP_GONE = 26,     /* a DIRECT has arrived, but the flow is not here */

@@ -98,6 +98,7 @@ pub enum sb_op {
     SB_OP_REPORT = 23,
     SB_OP_SIZED = 24,
     SB_OP_FACTS = 28,
+    SB_OP_MOVE = 29,
     SB_OP_HEARD = 25,
     SB_OP_GONE = 26,
     SB_OP_TUNNELED = 27,

@@ -35,6 +35,11 @@ pub fn session_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback session v1", 0)
 }
 
+/// The key under what session tickets say in the open.
+pub fn ticket_name_key(cluster_key: &[u8; 32]) -> sb_key {
+    derive(cluster_key, b"switchback ticket name v1", 0)
+}
+
 /// The key from which those of clients are made.
 pub fn client_master_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback client v1", 0)

@@ -194,6 +194,13 @@ pub fn acknowledgment(
     packet
 }
 
+/// Changes the window of a packet without more than that to say, as it is in the header.
+pub fn set_window(packet: &mut [u8], window: u16) {
+    let Some(view) = TcpView::parse(packet) else { return };
+    packet[view.tcp + 14..view.tcp + 16].copy_from_slice(&window.to_be_bytes());
+    seal(packet, view.tcp);
+}
+
 fn timestamp_option(timestamps: Option<(u32, u32)>) -> Vec<u8> {
     let Some((value, echo)) = timestamps else { return Vec::new() };
     [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat()
@@ -292,6 +299,7 @@ impl sb_op {
             SB_OP_OWNED,
             SB_OP_CONFIRMED,
             SB_OP_REPORT,
+            SB_OP_MOVE,
             SB_OP_SIZED,
             SB_OP_FACTS,
         ]

@@ -12,7 +12,7 @@ use crate::{InsertedCookie, Persistence, PersistenceMode, Pool, SameSite, raw, s
 impl Mistakes {
     /// What `file` says about the pool named `pool`.
     pub(super) fn persistence(&mut self, file: &raw::Persistence, pool: &str) -> Option<Persistence> {
-        let mode = self.take(&file.mode, syntax::persistence_mode(file.mode.get_ref()));
+        let mode = self.one_of("mode", &file.mode, Mode::ALL, Mode::name);
         let sticky = file.sticky.as_ref();
         let strict = sticky.and_then(|sticky| self.take(sticky, syntax::sticky(sticky.get_ref())));
         if let Some(mode) = mode {
@@ -82,7 +82,8 @@ impl Mistakes {
         let domain = file.domain.as_ref();
         let domain = domain.and_then(|domain| self.take(domain, syntax::cookie_domain(domain.get_ref())));
         let same_site = file.same_site.as_ref();
-        let same_site = same_site.and_then(|text| self.take(text, syntax::same_site(text.get_ref())));
+        let same_site =
+            same_site.and_then(|text| self.one_of("same_site", text, SameSite::ALL, SameSite::name));
         let max_age = file.max_age.as_ref();
         let max_age = max_age.and_then(|age| self.take(age, syntax::max_age(age.get_ref())));
         InsertedCookie {

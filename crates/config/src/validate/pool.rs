@@ -50,7 +50,8 @@ impl Mistakes {
         }
         let policy = self.take(&pool.policy, syntax::policy(pool.policy.get_ref()));
         let balance = pool.balance.as_ref();
-        let balance = balance.and_then(|balance| self.take(balance, syntax::balance(balance.get_ref())));
+        let balance =
+            balance.and_then(|balance| self.one_of("balance", balance, Balance::ALL, Balance::name));
         let hash = pool.hash.as_ref().and_then(|hash| self.take(hash, syntax::hash_key(hash.get_ref())));
         let slow_start = self.time("slow_start", &pool.slow_start, SLOW_START, Duration::ZERO);
         let limit = pool.queue_limit.as_ref();

@@ -1,11 +1,9 @@
 //! `redirect` of a route: its parts, and whether it leads anywhere.
 
-use std::net::SocketAddr;
-
 use super::Mistakes;
 use crate::raw::Spanned;
 use crate::redirect::{DEFAULT_STATUS, PORTS};
-use crate::{HostMatch, Redirect, Route, Scheme, raw, syntax};
+use crate::{HostMatch, Redirect, Route, Scheme, Service, raw, syntax};
 
 impl Mistakes {
     pub(super) fn redirect(&mut self, place: &Spanned<raw::Redirect>) -> Redirect {
@@ -14,7 +12,7 @@ impl Mistakes {
             self.at(place, "this redirect has no target, at least one of scheme, host, port, path is needed");
         }
         let scheme = file.scheme.as_ref();
-        let scheme = scheme.and_then(|scheme| self.take(scheme, syntax::scheme(scheme.get_ref())));
+        let scheme = scheme.and_then(|scheme| self.one_of("scheme", scheme, Scheme::ALL, Scheme::name));
         let host = file.host.as_ref();
         let host = host.and_then(|host| self.take(host, syntax::redirect_host(host.get_ref())));
         let port = file.port.as_ref().and_then(|port| self.number("port", port, PORTS));
@@ -26,22 +24,22 @@ impl Mistakes {
     }
 }
 
-/// Whether `redirect` sends a request that `route` takes at one of the addresses `listen` to the URL that it
-/// came from. Requests come without TLS, so their scheme is http.
+/// Whether `redirect` sends a request that `route` of `service` takes to the URL that it came from.
 ///
 /// Only what is plain from the route itself counts: a route for `*.example.com` may well redirect to one of
 /// these names, because a route before it can take that one. 303 turns other methods into GET, which routes
 /// can tell apart, so it is a change by itself.
-pub(super) fn changes_nothing(route: &Route, redirect: &Redirect, listen: &[SocketAddr]) -> bool {
+pub(super) fn changes_nothing(route: &Route, redirect: &Redirect, service: &Service) -> bool {
+    let own = service.scheme();
     let same_port = match (redirect.port, redirect.scheme) {
         (None, None) => true,
         (port, _) => {
-            let port = port.unwrap_or(Scheme::Http.default_port());
-            listen.iter().any(|address| address.port() == port)
+            let port = port.unwrap_or(own.default_port());
+            service.listen.iter().any(|address| address.port() == port)
         }
     };
     let host = |host: &String| matches!(&route.host, Some(HostMatch::Exact(name)) if name == host);
-    redirect.scheme.is_none_or(|scheme| scheme == Scheme::Http)
+    redirect.scheme.is_none_or(|scheme| scheme == own)
         && redirect.host.as_ref().is_none_or(host)
         && same_port
         && redirect.path.as_deref().is_none_or(|path| path == route.path.as_deref().unwrap_or("/"))

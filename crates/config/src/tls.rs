@@ -1,0 +1,234 @@
+//! Services over TLS: what nodes need to end it, and how a client's sessions find their node.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+/// What [`Tls::busy_connections`] can be.
+pub(crate) const BUSY_CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
+/// What [`Tls::busy_cpu`] can be, in percent.
+pub(crate) const BUSY_CPU: RangeInclusive<u8> = 1..=100;
+/// What [`Tls::busy_connections`] is if the file does not say.
+pub(crate) const DEFAULT_BUSY_CONNECTIONS: u32 = 1000;
+/// What [`Tls::busy_cpu`] is if the file does not say.
+pub(crate) const DEFAULT_BUSY_CPU: u8 = 80;
+/// What [`Tls::protocols`] are if the file does not say.
+pub(crate) const DEFAULT_PROTOCOLS: [Protocol; 2] = [Protocol::Http2, Protocol::Http11];
+
+/// What stands before the path of a UNIX socket.
+const UNIX: &str = "unix:";
+/// Longest path of a UNIX socket: `sun_path` in `<sys/un.h>` without the NUL at its end.
+const UNIX_PATH_MAX: usize = 107;
+
+/// How a service speaks TLS. Nodes end it, each with a server of its own behind it that speaks HTTP/1.1 without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes read the
+    /// files.
+    pub certificates: Vec<Certificate>,
+    /// Where the server of each node is.
+    pub server: Server,
+    /// Where a connection goes, and whether it may move.
+    pub model: Model,
+    /// Who can resume a session.
+    pub tickets: TicketScope,
+    /// What is spoken above TLS, the preferred first; at least one, each once.
+    pub protocols: Vec<Protocol>,
+    /// The oldest version that is spoken.
+    pub min_version: TlsVersion,
+    /// How the server learns who the client is.
+    pub client_address: ClientAddress,
+    /// With more connections a node is busy; 1 to 1,000,000. Only [`Model::Forwarding`] asks for it.
+    pub busy_connections: u32,
+    /// Above this share of its CPU time, in percent, a node is busy; 1 to 100. Only [`Model::Forwarding`] asks for it.
+    pub busy_cpu: u8,
+}
+
+impl Tls {
+    /// Lets relative paths begin at `directory`.
+    pub(crate) fn join(&mut self, directory: &Path) {
+        for certificate in &mut self.certificates {
+            let Certificate { chain, key, staple } = certificate;
+            for path in [chain, key].into_iter().chain(staple) {
+                *path = directory.join(&*path);
+            }
+        }
+    }
+
+    /// Each key of `[service.tls]` in words.
+    pub(crate) fn in_words(tls: Option<&Tls>) -> [(&'static str, String); 9] {
+        // Nothing that a key can be begins with a parenthesis.
+        let word = |of: fn(&Tls) -> String| tls.map_or("(none)".to_owned(), of);
+        [
+            ("tls.certificate", word(|tls| listed(&tls.certificates))),
+            ("tls.server", word(|tls| tls.server.to_string())),
+            ("tls.sessions", word(|tls| tls.model.to_string())),
+            ("tls.tickets", word(|tls| tls.tickets.to_string())),
+            ("tls.protocols", word(|tls| listed(&tls.protocols))),
+            ("tls.min_version", word(|tls| tls.min_version.to_string())),
+            ("tls.client_address", word(|tls| tls.client_address.to_string())),
+            ("tls.busy_connections", word(|tls| tls.busy_connections.to_string())),
+            ("tls.busy_cpu", word(|tls| format!("{}%", tls.busy_cpu))),
+        ]
+    }
+}
+
+fn listed<T: ToString>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Where a certificate is. Paths are as in the file, but a relative one has the directory of `cluster.toml` before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// The certificate and those that lead to its root, in PEM.
+    pub chain: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+    /// An OCSP response in DER, given to clients that want one.
+    pub staple: Option<PathBuf>,
+}
+
+/// As in the file: `{ chain = "shop.pem", key = "shop.key" }`.
+impl fmt::Display for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{ chain = {:?}, key = {:?}", self.chain, self.key)?;
+        if let Some(staple) = &self.staple {
+            write!(f, ", staple = {staple:?}")?;
+        }
+        f.write_str(" }")
+    }
+}
+
+/// Where a server listens on its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// A TCP port of a loopback address.
+    Tcp(SocketAddr),
+    /// A UNIX socket; `unix:` and an absolute path in the file.
+    Unix(PathBuf),
+}
+
+impl Server {
+    pub(crate) fn parse(text: &str) -> Result<Server, String> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            let is_file = path.starts_with('/') && !path.ends_with('/') && !path.contains(char::is_control);
+            if is_file && path.len() <= UNIX_PATH_MAX {
+                return Ok(Server::Unix(path.into()));
+            }
+            return Err(format!(
+                "bad server {text:?}, allowed is {UNIX:?} and the absolute path of a socket, at most {UNIX_PATH_MAX} \
+                 bytes, such as \"{UNIX}/run/app.sock\""
+            ));
+        }
+        // A zone would make two texts for one address.
+        let fits = |address: &SocketAddr| {
+            address.port() != 0 && !matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0)
+        };
+        match text.parse().ok().filter(fits) {
+            Some(address) if address.ip().is_loopback() => Ok(Server::Tcp(address)),
+            Some(_) => Err(format!(
+                "server {text} is not a loopback address, and what goes there is not encrypted, allowed is an address \
+                 such as 127.0.0.1:8080 or [::1]:8080"
+            )),
+            None => Err(format!(
+                "bad server {text:?}, allowed is a loopback address with a port such as \"127.0.0.1:8080\" or \
+                 \"[::1]:8080\", or \"{UNIX}/run/app.sock\""
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Server::Tcp(address) => address.fmt(f),
+            Server::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+/// The distribution models of "SSL with backend forwarding".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Model {
+    /// The pool's policy chooses a node for each connection, whatever session the client has.
+    RoundRobin,
+    /// A client that has a session goes to the node that has it too.
+    #[default]
+    Session,
+    /// Likewise, and a busy node hands requests over to one that is not.
+    Forwarding,
+}
+
+/// Who can resume a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TicketScope {
+    /// The node that it was made with.
+    #[default]
+    Node,
+    /// All nodes.
+    Cluster,
+}
+
+/// What is spoken above TLS, by the names of RFC 7301.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `h2`
+    Http2,
+    /// `http/1.1`
+    Http11,
+}
+
+/// Versions of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// 1.2
+    #[default]
+    Tls12,
+    /// 1.3
+    Tls13,
+}
+
+/// How the server behind the end of TLS learns who the client is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAddress {
+    /// `X-Forwarded-For`, `-Host`, `-Port` and `-Proto`.
+    #[default]
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// A PROXY protocol header, version 2, before the first request of each connection.
+    Proxy,
+    /// It does not.
+    Nothing,
+}
+
+macro_rules! named {
+    ($($kind:ident: $($name:literal $value:ident),+;)+) => {$(
+        impl $kind {
+            /// All of them, in the order in which messages list them.
+            pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$value),+];
+
+            /// What it is called in the file.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($kind::$value => $name),+
+                }
+            }
+        }
+
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    )+};
+}
+
+named! {
+    Model: "round-robin" RoundRobin, "session" Session, "forwarding" Forwarding;
+    TicketScope: "node" Node, "cluster" Cluster;
+    Protocol: "h2" Http2, "http/1.1" Http11;
+    TlsVersion: "1.2" Tls12, "1.3" Tls13;
+    ClientAddress: "x-forwarded" XForwarded, "forwarded" Forwarded, "proxy" Proxy, "none" Nothing;
+}

@@ -1,0 +1,196 @@
+//! `[service.tls]`, and what it asks of the service's routes and pools.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use super::{Mistakes, Text};
+use crate::raw::{Spanned, Texts};
+use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
+use crate::{
+    Admin, Balance, Certificate, ClientAddress, HashKey, Model, PersistenceMode, Pool, Protocol, Server,
+    Service, TicketScope, Tls, TlsVersion, raw, syntax,
+};
+
+impl Mistakes {
+    /// What `file` says about the service named `service`. A value that is wrong is replaced, by its default if it has one,
+    /// so that nothing else seems wrong because of it.
+    pub(super) fn tls(&mut self, file: &raw::Tls, service: &Spanned<String>) -> Tls {
+        if file.certificate.is_empty() {
+            let what = format!(
+                "service {:?} has TLS without a certificate, at least one [[service.tls.certificate]] is needed",
+                service.get_ref()
+            );
+            self.at(service, what);
+        }
+        let certificates = file.certificate.iter().map(|certificate| self.certificate(certificate)).collect();
+        let server = self.take(&file.server, Server::parse(file.server.get_ref()));
+        let protocols = file.protocols.as_ref().and_then(|protocols| self.protocols(protocols));
+        let busy_cpu = file.busy_cpu.as_ref();
+        let busy_cpu =
+            busy_cpu.and_then(|share| self.take(share, syntax::share("busy_cpu", share.get_ref(), BUSY_CPU)));
+        Tls {
+            certificates,
+            server: server.unwrap_or(Server::Unix(PathBuf::new())),
+            model: self.model(file),
+            tickets: self.choice("tickets", &file.tickets, TicketScope::ALL, TicketScope::name),
+            protocols: protocols.unwrap_or(DEFAULT_PROTOCOLS.to_vec()),
+            min_version: self.choice("min_version", &file.min_version, TlsVersion::ALL, TlsVersion::name),
+            client_address: self.choice(
+                "client_address",
+                &file.client_address,
+                ClientAddress::ALL,
+                ClientAddress::name,
+            ),
+            busy_connections: self.number_or(
+                "busy_connections",
+                &file.busy_connections,
+                BUSY_CONNECTIONS,
+                DEFAULT_BUSY_CONNECTIONS,
+            ),
+            busy_cpu: busy_cpu.unwrap_or(DEFAULT_BUSY_CPU),
+        }
+    }
+
+    /// The one of `all` that `text` names; the default if it is absent or wrong.
+    fn choice<T: Copy + Default, const N: usize>(
+        &mut self,
+        key: &str,
+        text: &Text,
+        all: [T; N],
+        name: fn(T) -> &'static str,
+    ) -> T {
+        text.as_ref().and_then(|text| self.one_of(key, text, all, name)).unwrap_or_default()
+    }
+
+    fn certificate(&mut self, file: &raw::Certificate) -> Certificate {
+        self.path("chain", &file.chain, "shop.pem");
+        self.path("key", &file.key, "shop.key");
+        if let Some(staple) = &file.staple {
+            self.path("staple", staple, "shop.ocsp");
+        }
+        let path = |text: &Spanned<String>| PathBuf::from(text.get_ref());
+        Certificate { chain: path(&file.chain), key: path(&file.key), staple: file.staple.as_ref().map(path) }
+    }
+
+    /// None with a mistake in it.
+    fn protocols(&mut self, list: &Spanned<Vec<Spanned<String>>>) -> Option<Vec<Protocol>> {
+        let mistakes_before = self.0.len();
+        if list.get_ref().is_empty() {
+            let default = DEFAULT_PROTOCOLS.map(Protocol::name).join(", ");
+            self.at(list, format!("no protocol, leave the line out for {default}"));
+        }
+        let mut protocols = Vec::new();
+        for text in list.get_ref() {
+            let protocol = self.one_of("protocol", text, Protocol::ALL, Protocol::name);
+            let Some(protocol) = protocol else { continue };
+            if protocols.contains(&protocol) {
+                let what = format!("protocol {:?} is listed already, allowed is each once", protocol.name());
+                self.at(text, what);
+            }
+            protocols.push(protocol);
+        }
+        (self.0.len() == mistakes_before).then_some(protocols)
+    }
+
+    /// `sessions`, and what goes with one value of it only.
+    fn model(&mut self, file: &raw::Tls) -> Model {
+        let mistakes_before = self.0.len();
+        let model = self.choice("sessions", &file.sessions, Model::ALL, Model::name);
+        if model != Model::Forwarding && self.0.len() == mistakes_before {
+            let what = |key| {
+                let (model, forwarding) = (model.name(), Model::Forwarding.name());
+                format!("{key} with sessions {model:?}, allowed is it only with sessions {forwarding:?}")
+            };
+            if let Some(place) = &file.busy_connections {
+                self.at(place, what("busy_connections"));
+            }
+            if let Some(place) = &file.busy_cpu {
+                self.at(place, what("busy_cpu"));
+            }
+        }
+        model
+    }
+
+    /// `alpn` of a route in a service with `tls`. What the service does not speak would make a route that never matches.
+    pub(super) fn alpn(&mut self, texts: &Spanned<Texts>, tls: Option<&Tls>) -> Vec<Protocol> {
+        let Some(tls) = tls else {
+            self.at(texts, "alpn in a service without TLS, allowed is it only in one with [service.tls]");
+            return Vec::new();
+        };
+        self.each(texts, "no protocol, leave the line out to allow any", |text| {
+            let protocol = syntax::one_of("alpn", text, Protocol::ALL, Protocol::name)?;
+            if tls.protocols.contains(&protocol) {
+                return Ok(protocol);
+            }
+            let names: Vec<&str> = tls.protocols.iter().map(|protocol| protocol.name()).collect();
+            Err(format!("alpn {text:?} is not among the service's protocols, allowed: {}", names.join(", ")))
+        })
+    }
+
+    /// A port can be listened at once: by a server, or by the daemons themselves. `services` are those of `files`.
+    pub(super) fn servers_beside_admin(
+        &mut self,
+        files: &[raw::Service],
+        services: &[Service],
+        admin: Option<&Admin>,
+    ) {
+        let Some(Admin { listen }) = admin else { return };
+        for (file, service) in files.iter().zip(services) {
+            let (Some(file), Some(tls)) = (&file.tls, &service.tls) else { continue };
+            let Server::Tcp(server) = tls.server else { continue };
+            if server.port() == listen.port() && (server.ip() == listen.ip() || listen.ip().is_unspecified())
+            {
+                let what = format!("server {server} is where [admin] listens, allowed is another port");
+                self.at(&file.server, what);
+            }
+        }
+    }
+
+    /// Switches choose a node before they could read a request, so a pool of a service with TLS must not need them to.
+    ///
+    /// `pools` are those of the file, with holes where they are wrong.
+    pub(super) fn pools_over_tls(&mut self, file: &raw::File, pools: &[Option<Pool>]) {
+        let mut reached: HashMap<&str, &str> = HashMap::new();
+        for service in file.service.iter().filter(|service| service.tls.is_some()) {
+            for pool in service.route.iter().filter_map(|route| route.get_ref().pool.as_ref()) {
+                reached.entry(pool.get_ref()).or_insert(service.name.get_ref());
+            }
+        }
+        for (file, pool) in file.pool.iter().zip(pools) {
+            if let (Some(service), Some(pool)) = (reached.get(file.name.get_ref().as_str()), pool) {
+                self.pool_over_tls(file, pool, service);
+            }
+        }
+    }
+
+    fn pool_over_tls(&mut self, file: &raw::Pool, pool: &Pool, service: &str) {
+        let whose = format!(
+            "in pool {:?} of service {service:?}, whose requests switches cannot read under TLS",
+            pool.name
+        );
+        let by_client = HashKey::Client;
+        // A hash by anything else makes balance "request" the default, so the two are one mistake.
+        if let (Some(place), true) = (&file.hash, pool.hash != by_client) {
+            self.at(place, format!("hash \"{}\" {whose}, allowed is hash \"{by_client}\"", pool.hash));
+        } else if let (Some(place), Balance::Request) = (&file.balance, pool.balance) {
+            let (request, connection) = (Balance::Request, Balance::Connection);
+            self.at(place, format!("balance \"{request}\" {whose}, allowed is balance \"{connection}\""));
+        }
+        if let Some(place) = &file.delegate {
+            self.at(place, format!("delegate {whose}, leave the line out"));
+        }
+        let (Some(file), Some(persistence)) = (&file.persistence, &pool.persistence) else { return };
+        match (&persistence.mode, &file.hash) {
+            (PersistenceMode::Rewrite { .. } | PersistenceMode::Insert(_), _) => {
+                let mode = file.mode.get_ref();
+                let what =
+                    format!("mode {mode:?} {whose}, allowed is mode \"hash\" with hash \"{by_client}\"");
+                self.at(&file.mode, what);
+            }
+            (PersistenceMode::Hash(key), Some(place)) if *key != by_client => {
+                self.at(place, format!("hash \"{key}\" {whose}, allowed is hash \"{by_client}\""));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! What `[service.tls]` means, what is wrong with it, and how a change of it is told.
+
+#[allow(dead_code)] // Another test uses all of it.
+mod common;
+
+use std::path::Path;
+
+use common::{GOOD, changed, good, lines, read};
+use switchback_config::{
+    Action, Certificate, ClientAddress, Cluster, Model, Protocol, Redirect, Scheme, Server, Service,
+    TicketScope, Tls, TlsVersion, parse,
+};
+
+/// What makes a service with TLS of the good file's pool. Its first line is the file's 32nd.
+const SECRET: &str = r#"
+[[service]]
+name = "secret"
+listen = ["192.0.2.100:443"]
+
+[service.tls]
+server = "127.0.0.1:8080"
+
+[[service.tls.certificate]]
+chain = "secret.pem"
+key = "secret.key"
+
+[[service.route]]
+pool = "web"
+"#;
+
+/// A line of [`SECRET`] in `[service.tls]`.
+const SERVER: &str = "server = \"127.0.0.1:8080\"";
+/// Its route.
+const ROUTE: &str = "[[service.route]]\npool = \"web\"\n";
+
+/// The good file and [`SECRET`] with `old` replaced by `new`.
+fn secret(old: &str, new: &str) -> String {
+    assert!(SECRET.contains(old), "{old:?}");
+    format!("{GOOD}{}", SECRET.replacen(old, new, 1))
+}
+
+/// The good file and [`SECRET`] with `lines` in `[service.tls]`.
+fn keyed(lines: &str) -> String {
+    secret(SERVER, &format!("{SERVER}\n{lines}"))
+}
+
+fn service(text: &str) -> Service {
+    good(text).services[1].clone()
+}
+
+fn tls(text: &str) -> Tls {
+    service(text).tls.unwrap()
+}
+
+fn certificate(chain: &str, key: &str, staple: Option<&str>) -> Certificate {
+    Certificate { chain: chain.into(), key: key.into(), staple: staple.map(Into::into) }
+}
+
+#[test]
+fn what_a_service_with_tls_means() {
+    let usual = Tls {
+        certificates: vec![certificate("etc/secret.pem", "etc/secret.key", None)],
+        server: Server::Tcp("127.0.0.1:8080".parse().unwrap()),
+        model: Model::Session,
+        tickets: TicketScope::Node,
+        protocols: vec![Protocol::Http2, Protocol::Http11],
+        min_version: TlsVersion::Tls12,
+        client_address: ClientAddress::XForwarded,
+        busy_connections: 1000,
+        busy_cpu: 80,
+    };
+    let secret = format!("{GOOD}{SECRET}");
+    assert_eq!(tls(&secret), usual);
+    assert_eq!((service(&secret).scheme(), good(GOOD).services[0].scheme()), (Scheme::Https, Scheme::Http));
+    assert_eq!(good(&secret).check_line(), "ok: 2 nodes, 1 pool, 2 services, 3 routes");
+
+    let all = keyed(
+        "sessions = \"forwarding\"\ntickets = \"cluster\"\nprotocols = [\"http/1.1\"]\nmin_version = \"1.3\"\n\
+         client_address = \"none\"\nbusy_connections = 1000000\nbusy_cpu = \"100%\"\n\
+         [[service.tls.certificate]]\nchain = \"/etc/tls/a.pem\"\nkey = \"../a.key\"\nstaple = \"a.ocsp\"",
+    );
+    assert_eq!(
+        tls(&all),
+        Tls {
+            certificates: vec![
+                certificate("/etc/tls/a.pem", "etc/../a.key", Some("etc/a.ocsp")),
+                certificate("etc/secret.pem", "etc/secret.key", None),
+            ],
+            model: Model::Forwarding,
+            tickets: TicketScope::Cluster,
+            protocols: vec![Protocol::Http11],
+            min_version: TlsVersion::Tls13,
+            client_address: ClientAddress::Nothing,
+            busy_connections: 1_000_000,
+            busy_cpu: 100,
+            ..usual
+        }
+    );
+}
+
+#[test]
+fn every_value_that_has_a_name() {
+    for model in Model::ALL {
+        assert_eq!(tls(&keyed(&format!("sessions = \"{model}\""))).model, model);
+    }
+    for tickets in TicketScope::ALL {
+        assert_eq!(tls(&keyed(&format!("tickets = \"{tickets}\""))).tickets, tickets);
+    }
+    for protocol in Protocol::ALL {
+        assert_eq!(tls(&keyed(&format!("protocols = [\"{protocol}\"]"))).protocols, [protocol]);
+    }
+    for version in TlsVersion::ALL {
+        assert_eq!(tls(&keyed(&format!("min_version = \"{version}\""))).min_version, version);
+    }
+    for address in ClientAddress::ALL {
+        assert_eq!(tls(&keyed(&format!("client_address = \"{address}\""))).client_address, address);
+    }
+}
+
+#[test]
+fn other_ways_to_write_it() {
+    let usual = good(&format!("{GOOD}{SECRET}"));
+    let certificate = "[[service.tls.certificate]]\nchain = \"secret.pem\"\nkey = \"secret.key\"\n";
+    let inline = "certificate = [{ chain = \"secret.pem\", key = \"secret.key\" }]";
+    assert_eq!(good(&secret(certificate, "").replace(SERVER, &format!("{SERVER}\n{inline}"))), usual);
+    let dotted = SECRET.replace("[service.tls]\nserver", "tls.server").replace(certificate, "");
+    assert_eq!(
+        good(&format!("{GOOD}{}", dotted.replace("tls.server", &format!("tls.{inline}\ntls.server")))),
+        usual
+    );
+}
+
+#[test]
+fn certificates_begin_at_the_directory_of_the_file() {
+    for (file, chain) in [("cluster.toml", "secret.pem"), ("/etc/sb/cluster.toml", "/etc/sb/secret.pem")] {
+        let cluster = parse(&format!("{GOOD}{SECRET}"), Path::new(file), |_| Ok(Vec::new())).unwrap();
+        let certificates = &cluster.services[1].tls.as_ref().unwrap().certificates;
+        assert_eq!(certificates[0].chain, Path::new(chain));
+    }
+}
+
+#[test]
+fn where_servers_can_be() {
+    let longest = format!("unix:/{}", "x".repeat(106));
+    let servers =
+        ["127.0.0.1:1", "127.1.2.3:65535", "[::1]:8080", "unix:/run/app.sock", "unix:/a b", &longest];
+    for text in servers {
+        let server = tls(&secret("127.0.0.1:8080", text)).server;
+        assert_eq!(server.to_string(), text);
+        assert_eq!(matches!(server, Server::Unix(_)), text.starts_with("unix:"));
+    }
+    let refused = |text: &str| {
+        let lines = lines(read(&secret("127.0.0.1:8080", text)));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines[0].clone()
+    };
+    for text in [
+        "",
+        "8080",
+        "127.0.0.1",
+        "127.0.0.1:0",
+        "localhost:8080",
+        "http://127.0.0.1:80",
+        "[::1%1]:80",
+        "/run/app.sock",
+    ] {
+        assert_eq!(
+            refused(text),
+            format!(
+                "etc/cluster.toml:38:10: bad server {text:?}, allowed is a loopback address with a port such as \
+                 \"127.0.0.1:8080\" or \"[::1]:8080\", or \"unix:/run/app.sock\""
+            )
+        );
+    }
+    for text in ["192.0.2.21:8080", "0.0.0.0:8080", "[::]:80", "[::ffff:127.0.0.1]:80", "[2001:db8::1]:80"] {
+        assert_eq!(
+            refused(text),
+            format!(
+                "etc/cluster.toml:38:10: server {text} is not a loopback address, and what goes there is not encrypted, \
+                 allowed is an address such as 127.0.0.1:8080 or [::1]:8080"
+            )
+        );
+    }
+    for text in ["unix:", "unix:app.sock", "unix:/", "unix:/run/", "unix:/\\u0000", &format!("{longest}x")] {
+        assert_eq!(
+            refused(text),
+            format!(
+                "etc/cluster.toml:38:10: bad server \"{}\", allowed is \"unix:\" and the absolute path of a socket, at \
+                 most 107 bytes, such as \"unix:/run/app.sock\"",
+                text.replace("\\u0000", "\\0")
+            )
+        );
+    }
+}
+
+/// Changes to [`SECRET`], and what is wrong then: what comes after `etc/cluster.toml:`.
+const BAD: &[(&str, &str, &[&str])] = &[
+    // What toml finds.
+    (SERVER, "", &["37:1: missing field `server`"]),
+    (
+        SERVER,
+        "servers = \"127.0.0.1:8080\"",
+        &[
+            "38:1: unknown field `servers`, expected one of `server`, `sessions`, `tickets`, `protocols`, `min_version`, \
+           `client_address`, `busy_connections`, `busy_cpu`, `certificate`",
+        ],
+    ),
+    ("key = \"secret.key\"", "", &["40:1: missing field `key`"]),
+    ("key =", "kee =", &["42:1: unknown field `kee`, expected one of `chain`, `key`, `staple`"]),
+    // Certificates.
+    (
+        "[[service.tls.certificate]]\nchain = \"secret.pem\"\nkey = \"secret.key\"\n",
+        "",
+        &[
+            "34:8: service \"secret\" has TLS without a certificate, at least one [[service.tls.certificate]] is \
+           needed",
+        ],
+    ),
+    (
+        "\"secret.pem\"\nkey = \"secret.key\"",
+        "\"\"\nkey = \"\"\nstaple = \"\"",
+        &[
+            "41:9: empty chain, allowed is a path such as \"shop.pem\"",
+            "42:7: empty key, allowed is a path such as \"shop.key\"",
+            "43:10: empty staple, allowed is a path such as \"shop.ocsp\"",
+        ],
+    ),
+    // The other keys.
+    (
+        SERVER,
+        "server = \"8080\"\nsessions = \"sticky\"\ntickets = \"all\"\nprotocols = [\"http/2\", \"h2c\"]\n\
+         min_version = \"TLSv1.2\"\nclient_address = \"x-real-ip\"\nbusy_connections = 0\n\
+         busy_cpu = \"80\"",
+        &[
+            "38:10: bad server \"8080\", allowed is a loopback address with a port such as \"127.0.0.1:8080\" or \
+             \"[::1]:8080\", or \"unix:/run/app.sock\"",
+            "39:12: unknown sessions \"sticky\", allowed: round-robin, session, forwarding",
+            "40:11: unknown tickets \"all\", allowed: node, cluster",
+            "41:14: unknown protocol \"http/2\", allowed: h2, http/1.1",
+            "41:24: unknown protocol \"h2c\", allowed: h2, http/1.1",
+            "42:15: unknown min_version \"TLSv1.2\", allowed: 1.2, 1.3",
+            "43:18: unknown client_address \"x-real-ip\", allowed: x-forwarded, forwarded, proxy, none",
+            "44:20: busy_connections 0, allowed are 1 to 1000000",
+            "45:12: bad busy_cpu \"80\", allowed are \"1%\" to \"100%\"",
+        ],
+    ),
+    (
+        SERVER,
+        "server = \"[::1]:80\"\nprotocols = []",
+        &["39:13: no protocol, leave the line out for h2, http/1.1"],
+    ),
+    (
+        SERVER,
+        "server = \"[::1]:80\"\nprotocols = [\"h2\", \"http/1.1\", \"h2\"]",
+        &["39:32: protocol \"h2\" is listed already, allowed is each once"],
+    ),
+    (
+        SERVER,
+        "server = \"[::1]:80\"\nbusy_connections = 1000\nbusy_cpu = \"80%\"",
+        &[
+            "39:20: busy_connections with sessions \"session\", allowed is it only with sessions \"forwarding\"",
+            "40:12: busy_cpu with sessions \"session\", allowed is it only with sessions \"forwarding\"",
+        ],
+    ),
+    (
+        SERVER,
+        "server = \"[::1]:80\"\nsessions = \"round-robin\"\nbusy_cpu = \"80%\"",
+        &["40:12: busy_cpu with sessions \"round-robin\", allowed is it only with sessions \"forwarding\""],
+    ),
+    // Routes.
+    (ROUTE, "", &["34:8: service \"secret\" has no route, at least one [[service.route]] is needed"]),
+    (
+        ROUTE,
+        "[[service.route]]\nalpn = \"http2\"\npool = \"web\"\n[[service.route]]\nalpn = []\npool = \"web\"\n",
+        &[
+            "45:8: unknown alpn \"http2\", allowed: h2, http/1.1",
+            "48:8: no protocol, leave the line out to allow any",
+        ],
+    ),
+];
+
+#[test]
+fn bad_files() {
+    for (old, new, expected) in BAD {
+        let expected: Vec<_> = expected.iter().map(|line| format!("etc/cluster.toml:{line}")).collect();
+        assert_eq!(lines(read(&secret(old, new))), expected, "{new}");
+    }
+}
+
+#[test]
+fn a_server_is_not_where_the_daemons_listen() {
+    let beside = |admin: &str, server: &str| {
+        read(&format!("{}\n[admin]\n{admin}\n", secret("127.0.0.1:8080", server)))
+    };
+    for (admin, server) in [
+        ("", "127.0.0.1:9180"),
+        ("listen = \"0.0.0.0:81\"", "127.0.0.2:81"),
+        ("listen = \"[::1]:81\"", "[::1]:81"),
+    ] {
+        let line = format!(
+            "etc/cluster.toml:38:10: server {server} is where [admin] listens, allowed is another port"
+        );
+        assert_eq!(lines(beside(admin, server)), [line]);
+    }
+    for (admin, server) in
+        [("", "127.0.0.2:9180"), ("", "127.0.0.1:9181"), ("listen = \"0.0.0.0:81\"", "unix:/81")]
+    {
+        assert!(beside(admin, server).is_ok(), "{admin} {server}");
+    }
+    good(&secret("127.0.0.1:8080", "127.0.0.1:9180"));
+}
+
+#[test]
+fn what_is_spoken_above_tls_can_be_a_condition() {
+    let route =
+        |alpn: &str| service(&secret("pool = ", &format!("alpn = {alpn}\npool = "))).routes[0].clone();
+    assert_eq!(route("\"h2\"").alpn, [Protocol::Http2]);
+    assert_eq!(route("[\"http/1.1\", \"h2\"]").alpn, [Protocol::Http11, Protocol::Http2]);
+    assert!(!route("\"h2\"").is_catch_all());
+    let usual = service(&format!("{GOOD}{SECRET}"));
+    assert!(usual.routes[0].alpn.is_empty() && usual.routes[0].is_catch_all());
+
+    // A route behind one with the condition can match.
+    good(&secret(ROUTE, &format!("[[service.route]]\nalpn = \"h2\"\npool = \"web\"\n{ROUTE}")));
+
+    let other = secret("pool = ", "alpn = [\"http/1.1\", \"h2\"]\npool = ")
+        .replace(SERVER, &format!("{SERVER}\nprotocols = [\"http/1.1\"]"));
+    let line = "etc/cluster.toml:46:21: alpn \"h2\" is not among the service's protocols, allowed: http/1.1";
+    assert_eq!(lines(read(&other)), [line]);
+
+    // Of what is meant to be among them nothing can be said.
+    let misspelt = other.replace("[\"http/1.1\"]", "[\"http/1.1\", \"http/2\"]");
+    let line = "etc/cluster.toml:39:26: unknown protocol \"http/2\", allowed: h2, http/1.1";
+    assert_eq!(lines(read(&misspelt)), [line]);
+
+    let plain = changed("path = \"/img/\"", "path = \"/img/\"\nalpn = \"h3\"");
+    let line =
+        "etc/cluster.toml:25:8: alpn in a service without TLS, allowed is it only in one with [service.tls]";
+    assert_eq!(lines(read(&plain)), [line]);
+}
+
+#[test]
+fn redirects_over_tls() {
+    let redirect = |parts: &str| read(&secret("pool = \"web\"", &format!("redirect = {{ {parts} }}")));
+    let rows = [
+        ("scheme = \"https\"", true),
+        ("scheme = \"http\"", false),
+        ("port = 443", true),
+        ("port = 80", false),
+        ("scheme = \"https\", port = 443", true),
+        ("scheme = \"https\", port = 8443", false),
+        ("scheme = \"http\", port = 443", false),
+        ("path = \"/\"", true),
+        ("path = \"/a\"", false),
+    ];
+    for (parts, back) in rows {
+        assert_eq!(redirect(parts).is_err(), back, "{parts}");
+    }
+    let http = redirect("scheme = \"http\"").unwrap();
+    let Action::Redirect(Redirect { scheme, port, .. }) = &http.services[1].routes[0].action else {
+        panic!()
+    };
+    assert_eq!((scheme, port), (&Some(Scheme::Http), &None));
+    // On another port https leads elsewhere.
+    good(&secret("pool = \"web\"", "redirect = { scheme = \"https\" }").replace(":443", ":8443"));
+}
+
+/// The good file with `pool` as the last lines of its pool, and [`SECRET`].
+fn pooled(pool: &str) -> String {
+    let switch = if pool.contains("delegate") { "[[switch]]\nname = \"n1\"\n" } else { "" };
+    format!("{}{SECRET}{switch}", common::pooled(pool))
+}
+
+#[test]
+fn switches_need_not_read_what_comes_over_tls() {
+    let whose = "in pool \"web\" of service \"secret\", whose requests switches cannot read under TLS";
+    let to_client = "allowed is hash \"client\"";
+    let to_hash = "allowed is mode \"hash\" with hash \"client\"";
+    let rows = [
+        ("policy = \"hash\"\nhash = \"path\"", vec![format!("17:8: hash \"path\" {whose}, {to_client}")]),
+        (
+            "policy = \"hash\"\nhash = \"header X-User\"\nbalance = \"request\"",
+            vec![format!("17:8: hash \"header x-user\" {whose}, {to_client}")],
+        ),
+        (
+            "policy = \"hash\"\nhash = \"cookie Sid\"\nbalance = \"connection\"",
+            vec![format!("17:8: hash \"cookie Sid\" {whose}, {to_client}")],
+        ),
+        (
+            "policy = \"fill\"\nbalance = \"request\"",
+            vec![format!("17:11: balance \"request\" {whose}, allowed is balance \"connection\"")],
+        ),
+        (
+            "policy = \"fill\"\ndelegate = \"all\"",
+            vec![format!("17:12: delegate {whose}, leave the line out")],
+        ),
+        (
+            "policy = \"fill\"\n[pool.persistence]\nmode = \"insert\"",
+            vec![format!("18:8: mode \"insert\" {whose}, {to_hash}")],
+        ),
+        (
+            "policy = \"fill\"\n[pool.persistence]\nmode = \"rewrite\"\ncookie = \"PHPSESSID\"",
+            vec![format!("18:8: mode \"rewrite\" {whose}, {to_hash}")],
+        ),
+        (
+            "policy = \"hash\"\nhash = \"path\"\n[pool.persistence]\nmode = \"hash\"\nhash = \"header x\"",
+            vec![
+                format!("17:8: hash \"path\" {whose}, {to_client}"),
+                format!("20:8: hash \"header x\" {whose}, {to_client}"),
+            ],
+        ),
+    ];
+    for (pool, expected) in rows {
+        let expected: Vec<_> = expected.iter().map(|line| format!("etc/cluster.toml:{line}")).collect();
+        assert_eq!(lines(read(&pooled(pool))), expected, "{pool}");
+        // Other services can do with all of it, and a pool that no route names is nobody's.
+        let plain = pooled(pool).replace(ROUTE, "[[service.route]]\nredirect = { path = \"/a\" }\n");
+        good(&plain);
+    }
+    for pool in [
+        "policy = \"hash\"",
+        "policy = \"hash\"\nhash = \"client\"\nbalance = \"connection\"",
+        "policy = \"fill\"\nsecond_candidate = true\nhealth = { path = \"/\" }",
+        "policy = \"fill\"\npersistence = { mode = \"hash\", hash = \"client\", sticky = \"strict\" }",
+    ] {
+        good(&pooled(pool));
+    }
+}
+
+#[test]
+fn a_pool_of_several_services_with_tls_is_told_once() {
+    let again = SECRET.replace("\"secret\"", "\"hidden\"").replace(":443", ":444");
+    let text = format!("{}{again}{ROUTE}", pooled("policy = \"fill\"\nbalance = \"request\""));
+    let told = lines(read(&text));
+    assert!(told[0].contains("of service \"secret\"") && told[1].contains("can never match"), "{told:?}");
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
+fn changes_in_words() {
+    let differences = |old: &str, new: &str| {
+        let [old, new]: [Cluster; 2] = [old, new].map(good);
+        assert_eq!(old.diff(&old), [""; 0]);
+        old.diff(&new)
+    };
+    let said =
+        |lines: &[&str]| lines.iter().map(|line| format!("service secret: {line}")).collect::<Vec<_>>();
+
+    let usual = format!("{GOOD}{SECRET}");
+    let all = secret(
+        SERVER,
+        "server = \"unix:/run/app.sock\"\nsessions = \"forwarding\"\ntickets = \"cluster\"\n\
+         protocols = [\"http/1.1\", \"h2\"]\nmin_version = \"1.3\"\nclient_address = \"forwarded\"\n\
+         busy_connections = 7\nbusy_cpu = \"8%\"",
+    )
+    .replace("key = \"secret.key\"", "key = \"b.key\"\nstaple = \"b\\\", key = \\\"c\"");
+    assert_eq!(
+        differences(&usual, &all),
+        said(&[
+            "tls.certificate { chain = \"etc/secret.pem\", key = \"etc/secret.key\" } -> { chain = \"etc/secret.pem\", \
+             key = \"etc/b.key\", staple = \"etc/b\\\", key = \\\"c\" }",
+            "tls.server 127.0.0.1:8080 -> unix:/run/app.sock",
+            "tls.sessions session -> forwarding",
+            "tls.tickets node -> cluster",
+            "tls.protocols h2, http/1.1 -> http/1.1, h2",
+            "tls.min_version 1.2 -> 1.3",
+            "tls.client_address x-forwarded -> forwarded",
+            "tls.busy_connections 1000 -> 7",
+            "tls.busy_cpu 80% -> 8%",
+        ])
+    );
+
+    let plain = format!("{GOOD}\n[[service]]\nname = \"secret\"\nlisten = [\"192.0.2.100:443\"]\n{ROUTE}");
+    let off = differences(&usual, &plain);
+    assert_eq!(off[1], "service secret: tls.server 127.0.0.1:8080 -> (none)");
+    assert!(off.len() == 9 && off.iter().all(|line| line.ends_with(" -> (none)")), "{off:?}");
+    assert_eq!(differences(&plain, &usual).len(), 9);
+
+    let two = "[[service.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.pem\"\n[[service.route]]";
+    assert_eq!(
+        differences(&usual, &secret("[[service.route]]", two)),
+        said(&[
+            "tls.certificate { chain = \"etc/secret.pem\", key = \"etc/secret.key\" } -> { chain = \"etc/secret.pem\", \
+             key = \"etc/secret.key\" }, { chain = \"etc/a.pem\", key = \"etc/a.pem\" }",
+        ])
+    );
+
+    let both = "host = \"a\"\nheader = { name = \"x\", value = \"1\" }\nalpn = [\"h2\", \"http/1.1\"]\npool";
+    assert_eq!(
+        differences(&usual, &secret("pool", both)),
+        said(&["route removed: any -> web", "route added: host a, alpn h2 or http/1.1, header x: 1 -> web",])
+    );
+}

@@ -1,0 +1,124 @@
+//! Tickets that name their node.
+//!
+//! A node seals the session under a key that only nodes have. In front of that stands the node's code, and behind it a tag
+//! of both under a key that switches have, too:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | code of the node: a keyed hash of its name |
+//! | any | the sealed session |
+//! | 8 | SipHash-2-4 of what comes before |
+//!
+//! So a switch finds the node without reading the session, and a client cannot choose one.
+
+use std::collections::HashMap;
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use switchback_wire::sb_key;
+
+const CODE: usize = 8;
+const TAG: usize = 8;
+
+/// Names the nodes of a cluster in tickets, and finds them again.
+#[derive(Clone, Debug)]
+pub struct Tickets {
+    /// The first signs, every one is accepted; with the node of each code.
+    keys: Vec<(sb_key, HashMap<[u8; CODE], usize>)>,
+}
+
+/// What is in a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedTicket<'a> {
+    /// The node's place among the names that [`Tickets::new`] was given; None if it is none of them any more.
+    pub node: Option<usize>,
+    /// The session, which only nodes can open.
+    pub sealed: &'a [u8],
+}
+
+impl Tickets {
+    /// `keys` are [`switchback_wire::keys::ticket_name_key`] of each cluster key, `nodes` the names of the cluster's nodes.
+    pub fn new<'a>(keys: &[sb_key], nodes: impl IntoIterator<Item = &'a str> + Clone) -> Self {
+        let codes = |key: &sb_key| {
+            let named = nodes.clone().into_iter().enumerate();
+            (*key, named.map(|(node, name)| (code(key, name), node)).collect())
+        };
+        Tickets { keys: keys.iter().map(codes).collect() }
+    }
+
+    /// The ticket of a session that the node with this name has.
+    pub fn name(&self, node: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (key, _) = self.keys.first()?;
+        let mut ticket = Vec::with_capacity(CODE + sealed.len() + TAG);
+        ticket.extend_from_slice(&code(key, node));
+        ticket.extend_from_slice(sealed);
+        ticket.extend_from_slice(&tag(key, &ticket));
+        Some(ticket)
+    }
+
+    /// What the ticket says; None if it is none of this cluster's.
+    pub fn read<'a>(&self, ticket: &'a [u8]) -> Option<NamedTicket<'a>> {
+        let (signed, theirs) = ticket.split_at_checked(ticket.len().checked_sub(TAG)?)?;
+        let (code, sealed) = signed.split_first_chunk::<CODE>()?;
+        let (_, nodes) = self.keys.iter().find(|(key, _)| tag(key, signed) == theirs)?;
+        Some(NamedTicket { node: nodes.get(code).copied(), sealed })
+    }
+}
+
+fn code(key: &sb_key, name: &str) -> [u8; CODE] {
+    hash(key, b"node", name.as_bytes())
+}
+
+fn tag(key: &sb_key, signed: &[u8]) -> [u8; TAG] {
+    hash(key, b"ticket", signed)
+}
+
+fn hash(key: &sb_key, purpose: &[u8], text: &[u8]) -> [u8; 8] {
+    let mut hasher = SipHasher24::new_with_keys(key.k0, key.k1);
+    hasher.write(&(purpose.len() as u64).to_le_bytes());
+    hasher.write(purpose);
+    hasher.write(text);
+    hasher.finish().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: sb_key = sb_key { k0: 1, k1: 2 };
+    const NEW: sb_key = sb_key { k0: 3, k1: 4 };
+    const NODES: [&str; 3] = ["a", "b", "c"];
+
+    #[test]
+    fn a_ticket_names_its_node_while_its_key_is_valid() {
+        let (old, both, new) =
+            (Tickets::new(&[OLD], NODES), Tickets::new(&[NEW, OLD], NODES), Tickets::new(&[NEW], NODES));
+        for (node, name) in NODES.into_iter().enumerate() {
+            let found = Some(NamedTicket { node: Some(node), sealed: b"session" });
+            let ticket = old.name(name, b"session").unwrap();
+            assert_eq!([old.read(&ticket), both.read(&ticket), new.read(&ticket)], [found, found, None]);
+            let ticket = both.name(name, b"session").unwrap();
+            assert_eq!([old.read(&ticket), both.read(&ticket), new.read(&ticket)], [None, found, found]);
+        }
+    }
+
+    #[test]
+    fn a_node_that_has_gone_is_none() {
+        let ticket = Tickets::new(&[OLD], NODES).name("b", b"session").unwrap();
+        let fewer = Tickets::new(&[OLD], ["c", "a"]);
+        assert_eq!(fewer.read(&ticket), Some(NamedTicket { node: None, sealed: b"session" }));
+    }
+
+    #[test]
+    fn nobody_changes_a_ticket() {
+        let tickets = Tickets::new(&[OLD], NODES);
+        let ticket = tickets.name("a", b"session").unwrap();
+        for at in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[at] ^= 1;
+            assert_eq!(tickets.read(&changed), None, "byte {at}");
+            assert_eq!(tickets.read(&ticket[..at]), None);
+        }
+        assert_eq!(tickets.read(b""), None);
+    }
+}

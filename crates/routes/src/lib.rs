@@ -1,0 +1,287 @@
+//! A service's routes, in a form in which the one that takes a request is found without asking all of them.
+//!
+//! Routes are kept by what they say of the host, and for each host by the prefix of the path. All prefixes that a path
+//! begins with are prefixes of each other. So they are a chain, and its longest link is found by bisection: it is the
+//! last prefix in order that is not behind the path, or one that this one begins with. Methods and header fields are
+//! then compared route by route.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use switchback_config::{Action, HostMatch, Protocol, Redirect, Route, Scheme};
+use switchback_http::Head;
+
+/// Routes in the order of the configuration.
+#[derive(Debug)]
+pub struct Routes {
+    routes: Vec<Route>,
+    /// By the whole host, in lower case.
+    exact: HashMap<Box<str>, Prefixes>,
+    /// By the end of the host from a dot on, in lower case.
+    suffixes: HashMap<Box<str>, Prefixes>,
+    any: Prefixes,
+}
+
+/// Routes that say the same of the host, by prefix.
+#[derive(Debug, Default)]
+struct Prefixes {
+    /// In order, none twice.
+    sorted: Vec<Prefix>,
+}
+
+#[derive(Debug)]
+struct Prefix {
+    text: Box<str>,
+    /// The longest other prefix that this one begins with.
+    parent: Option<usize>,
+    /// Indices of the routes, in order.
+    routes: Vec<usize>,
+}
+
+/// Longer hosts than those that have names are compared as they are. RFC 1035 section 2.3.4.
+const HOST_MAX: usize = 255;
+
+impl Routes {
+    /// In this order the first that takes a request is meant.
+    pub fn new(routes: Vec<Route>) -> Self {
+        let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
+        let mut suffixes: HashMap<Box<str>, Vec<usize>> = HashMap::new();
+        let mut any = Vec::new();
+        for (index, route) in routes.iter().enumerate() {
+            match &route.host {
+                None => any.push(index),
+                Some(HostMatch::Exact(name)) => exact.entry(name.as_str().into()).or_default().push(index),
+                Some(HostMatch::Suffix(end)) => suffixes.entry(end.as_str().into()).or_default().push(index),
+            }
+        }
+        let by_prefix = |(host, indices): (Box<str>, Vec<usize>)| (host, Prefixes::new(&routes, &indices));
+        Routes {
+            exact: exact.into_iter().map(by_prefix).collect(),
+            suffixes: suffixes.into_iter().map(by_prefix).collect(),
+            any: Prefixes::new(&routes, &any),
+            routes,
+        }
+    }
+
+    /// The first route that takes the request.
+    pub fn find(&self, head: &Head<'_>) -> Option<&Route> {
+        self.place(head).map(|index| &self.routes[index])
+    }
+
+    /// Likewise, of a request for which client and node have agreed on a protocol.
+    pub fn find_over(&self, head: &Head<'_>, spoken: Protocol) -> Option<&Route> {
+        let speaks = |route: &&Route| route.alpn.is_empty() || route.alpn.contains(&spoken);
+        if self.routes.iter().all(|route| speaks(&route)) {
+            return self.find(head);
+        }
+        self.routes.iter().filter(speaks).find(|route| failed(route, head).is_none())
+    }
+
+    /// Its index.
+    pub fn place(&self, head: &Head<'_>) -> Option<usize> {
+        let mut first = self.any.first(&self.routes, head, None);
+        if let Some(host) = head.host
+            && !(self.exact.is_empty() && self.suffixes.is_empty())
+        {
+            let host = host.strip_suffix('.').unwrap_or(host);
+            let mut lower = [0; HOST_MAX];
+            let Some(lower) = lower.get_mut(..host.len()) else { return self.place_slowly(head) };
+            lower.copy_from_slice(host.as_bytes());
+            lower.make_ascii_lowercase();
+            // Only ASCII has been changed.
+            let Ok(host) = std::str::from_utf8(lower) else { return self.place_slowly(head) };
+            let ends = host.char_indices().skip(1).filter(|(_, c)| *c == '.').map(|(at, _)| &host[at..]);
+            let ends = ends.filter_map(|end| self.suffixes.get(end));
+            for prefixes in self.exact.get(host).into_iter().chain(ends) {
+                first = prefixes.first(&self.routes, head, first);
+            }
+        }
+        first
+    }
+
+    /// The pool with which a TLS client begins that wants this host, and offers these protocols: that of the first route
+    /// which takes it whatever it will ask for, or else of the first that may take it.
+    pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>]) -> Option<usize> {
+        let may_take = |route: &Route| {
+            let offered = |protocol: &Protocol| match protocols {
+                [] => *protocol == Protocol::Http11,
+                some => some.iter().any(|one| one == protocol.name().as_bytes()),
+            };
+            let wanted = route.host.as_ref();
+            wanted.is_none_or(|wanted| host.is_some_and(|host| wanted.matches(host)))
+                && (route.alpn.is_empty() || route.alpn.iter().any(offered))
+        };
+        let pool = |route: &Route| match route.action {
+            Action::Pool(pool) => Some(pool),
+            Action::Redirect(_) => None,
+        };
+        let takes_all =
+            |route: &Route| route.path.is_none() && route.methods.is_empty() && route.header.is_none();
+        let pools =
+            |route: &Route| pool(route).filter(|_| may_take(route)).map(|pool| (pool, takes_all(route)));
+        let mut candidates = self.routes.iter().filter_map(pools);
+        let first = candidates.next()?;
+        let whole = std::iter::once(first).chain(candidates).find(|(_, all)| *all);
+        Some(whole.unwrap_or(first).0)
+    }
+
+    fn place_slowly(&self, head: &Head<'_>) -> Option<usize> {
+        self.routes.iter().position(|route| failed(route, head).is_none())
+    }
+}
+
+impl Prefixes {
+    fn new(routes: &[Route], indices: &[usize]) -> Self {
+        let mut by_text: std::collections::BTreeMap<&str, Vec<usize>> = std::collections::BTreeMap::new();
+        for &index in indices {
+            by_text.entry(routes[index].path.as_deref().unwrap_or("")).or_default().push(index);
+        }
+        let mut sorted: Vec<Prefix> = Vec::with_capacity(by_text.len());
+        for (text, routes) in by_text {
+            // Where the text before is no beginning of this one, one of its own beginnings may be.
+            let mut parent = sorted.len().checked_sub(1);
+            while let Some(index) = parent
+                && !text.starts_with(&*sorted[index].text)
+            {
+                parent = sorted[index].parent;
+            }
+            sorted.push(Prefix { text: text.into(), parent, routes });
+        }
+        Prefixes { sorted }
+    }
+
+    /// The first of these routes that takes the request, whose host is right; or `other`, if that comes before it.
+    fn first(&self, routes: &[Route], head: &Head<'_>, other: Option<usize>) -> Option<usize> {
+        let path = head.path();
+        let mut first = other;
+        let mut at = self.sorted.partition_point(|prefix| *prefix.text <= *path).checked_sub(1);
+        while let Some(prefix) = at.map(|index| &self.sorted[index]) {
+            if path.starts_with(&*prefix.text) {
+                let earlier =
+                    prefix.routes.iter().take_while(|index| first.is_none_or(|first| **index < first));
+                first = earlier.copied().find(|index| takes_besides(&routes[*index], head)).or(first);
+            }
+            at = prefix.parent;
+        }
+        first
+    }
+}
+
+/// Where a request to this VIP, which came by this scheme, is redirected: an absolute URI.
+pub fn location(redirect: &Redirect, came_by: Scheme, head: &Head<'_>, vip: SocketAddr) -> String {
+    let scheme = redirect.scheme.unwrap_or(came_by);
+    let address = if vip.is_ipv6() { format!("[{}]", vip.ip()) } else { vip.ip().to_string() };
+    let host = redirect.host.as_deref().or(head.host).unwrap_or(&address);
+    let port = redirect.port.or(redirect.scheme.is_none().then_some(vip.port()));
+    let port =
+        port.filter(|port| *port != scheme.default_port()).map_or(String::new(), |port| format!(":{port}"));
+    let path = redirect.path.as_deref().unwrap_or(if head.path() == "*" { "/" } else { head.path() });
+    let query = head.target.raw.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
+    format!("{}://{host}{port}{path}{query}", scheme.name())
+}
+
+/// What a route can ask of a request, in the order in which it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The host that the request names.
+    Host,
+    /// The beginning of its path.
+    Path,
+    /// Its method.
+    Method,
+    /// One of its header fields.
+    Header,
+}
+
+/// The first of the route's conditions that does not hold.
+pub fn failed(route: &Route, head: &Head<'_>) -> Option<Condition> {
+    let host = route.host.as_ref().is_none_or(|wanted| head.host.is_some_and(|host| wanted.matches(host)));
+    let path = route.path.as_ref().is_none_or(|prefix| head.path().starts_with(prefix));
+    match () {
+        () if !host => Some(Condition::Host),
+        () if !path => Some(Condition::Path),
+        () if !takes_method(route, head) => Some(Condition::Method),
+        () if !takes_header(route, head) => Some(Condition::Header),
+        () => None,
+    }
+}
+
+/// Whether the conditions hold that are about neither host nor path.
+fn takes_besides(route: &Route, head: &Head<'_>) -> bool {
+    takes_method(route, head) && takes_header(route, head)
+}
+
+fn takes_method(route: &Route, head: &Head<'_>) -> bool {
+    route.methods.is_empty() || route.methods.iter().any(|method| method == head.method)
+}
+
+fn takes_header(route: &Route, head: &Head<'_>) -> bool {
+    route.header.as_ref().is_none_or(|wanted| {
+        let value = head.header(&wanted.name);
+        value.is_some_and(|value| wanted.value.as_ref().is_none_or(|text| text.as_bytes() == value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use switchback_config::{Action, HeaderMatch};
+    use switchback_http::{Limits, Progress, parse_head};
+
+    use super::*;
+
+    fn route() -> impl Strategy<Value = Route> {
+        let host = prop_oneof![
+            Just(None),
+            "(a|b|a\\.b|b\\.a\\.b)".prop_map(|host| Some(HostMatch::Exact(host))),
+            "(\\.b|\\.a\\.b)".prop_map(|end| Some(HostMatch::Suffix(end))),
+        ];
+        let path = proptest::option::of("/[ab]{0,2}(/[ab]{0,2})?");
+        let method = proptest::collection::vec("(GET|PUT)", 0..2);
+        let header = proptest::option::weighted(0.2, proptest::option::of("[12]"));
+        (host, path, method, header).prop_map(|(host, path, methods, header)| Route {
+            host,
+            path: path.filter(|path| path != "/"),
+            methods,
+            alpn: Vec::new(),
+            header: header.map(|value| HeaderMatch { name: "x".to_owned(), value }),
+            action: Action::Pool(0),
+        })
+    }
+
+    fn request() -> impl Strategy<Value = String> {
+        let method = "(GET|PUT)";
+        let host = "([ab]|[aA]\\.b\\.?|x\\.[aA]\\.B|b\\.a\\.b|c)";
+        let field = prop_oneof![Just(String::new()), "X: [12]\r\n"];
+        (method, "/[ab]{0,3}(/[ab]{0,3})?", host, field).prop_map(|(method, path, host, field)| {
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n")
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+        #[test]
+        fn the_first_route_is_found(routes in proptest::collection::vec(route(), 0..12), text in request()) {
+            let limits = Limits::default();
+            let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &limits) else { panic!("{text}") };
+            let expected = routes.iter().find(|route| failed(route, &head).is_none()).cloned();
+            prop_assert_eq!(Routes::new(routes).find(&head).cloned(), expected);
+        }
+    }
+
+    #[test]
+    fn a_host_too_long_for_a_name_is_found_all_the_same() {
+        let name = "a".repeat(HOST_MAX + 1);
+        let exact = Route {
+            host: Some(HostMatch::Exact(name.clone())),
+            path: None,
+            methods: Vec::new(),
+            alpn: Vec::new(),
+            header: None,
+            action: Action::Pool(3),
+        };
+        let text = format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n");
+        let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else { panic!() };
+        assert!(Routes::new(vec![exact]).find(&head).is_some());
+    }
+}
