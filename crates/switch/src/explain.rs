@@ -26,10 +26,10 @@ use crate::dispatch::{Dispatcher, Moment, Next, Verdict, mark};
 use crate::express::automata;
 use crate::group::Place as Goes;
 use crate::plan::{NodeId, Plan, Whereabouts};
-use crate::routes::{Condition, failed};
 pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
 };
+use switchback_routes::{Condition, failed};
 
 /// More than this behind a gap is not kept: the gap will not be filled.
 const GAP_MAX: usize = 4 << 20;
@@ -273,7 +273,9 @@ impl Connection {
     fn advance(&mut self, explainer: &mut Explainer) -> bool {
         let data = self.held.stream(self.entry.next);
         let start = self.entry;
-        if data.is_empty() {
+        // What is encrypted cannot be explained.
+        self.over |= explainer.dispatcher.seen().is_tls(self.flow.vip());
+        if data.is_empty() || self.over {
             return false;
         }
         if mark::in_body(&start) {
@@ -333,7 +335,7 @@ impl Connection {
             (Reply::Redirect { status, location }, _) => {
                 Outcome::Answered { status, location: Some(location) }
             }
-            (Reply::Status(status), _) => Outcome::Answered { status, location: None },
+            (reply, _) => Outcome::Answered { status: reply.status(), location: None },
         };
         self.explain(explainer, data, routes, (None, outcome));
     }

@@ -19,6 +19,10 @@ pub fn automata(cluster: &Cluster) -> Vec<Option<Automaton>> {
     // The first state of either bank is not used.
     let (mut states, mut verdicts) = (BANK_STATES - 1, BANK_VERDICTS);
     let fit = |service: &Service| {
+        // What is encrypted cannot be read.
+        if service.tls.is_some() {
+            return None;
+        }
         let automaton = Automaton::compile(&service.routes, states)
             .filter(|automaton| automaton.verdicts.len() <= verdicts && cluster.pools.len() <= BANK_POOLS)?;
         states -= automaton.transitions.len() - 1;

@@ -17,7 +17,7 @@ use switchback_policy::{Ask, Balancer, Load, Member, Queue, Standing};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_reason, sb_session};
 
-use crate::key::key_of;
+use crate::key::{hash_of, key_of};
 use crate::plan::{NodeId, Whereabouts};
 use crate::sessions::{Said, Session, Sessions};
 
@@ -259,6 +259,11 @@ impl Group {
     /// What the pool's policy goes by, where it goes by something of the request.
     pub fn key(&self, secret: &sb_key, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
         self.hash.as_ref().map(|by| key_of(secret, by, flow, head))
+    }
+
+    /// Likewise, of a connection whose requests cannot be read: the configuration allows only what goes by the client.
+    pub fn client_key(&self, secret: &sb_key, flow: &sb_flow) -> Option<u64> {
+        self.hash.as_ref().map(|_| hash_of(secret, &[&flow.client]))
     }
 
     /// The policy's choice among the nodes that are not in `tried`, and on the wanted side as long as one there can take

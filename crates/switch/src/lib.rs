@@ -20,7 +20,6 @@ mod ids;
 mod key;
 mod nexthop;
 mod program;
-mod routes;
 mod sender;
 mod sessions;
 mod sizes;

@@ -4,15 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Delegate, Limits, Redirect};
+use switchback_config::{Action, Cluster, Delegate, Limits, Model, Redirect};
+use switchback_hello::{ClientHello, Tickets};
 use switchback_http::Head;
 use switchback_policy::{Ask, Queue};
-use switchback_wire::report::Report;
-use switchback_wire::{SB_QUEUE_WHOLE, sb_flow, sb_key, sb_reason, sb_session};
+use switchback_wire::report::{Report, pool_id};
+use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_reason, sb_session};
 
 use crate::group::{Group, NodeState, Place, Side};
-use crate::routes::Routes;
 use crate::sessions::{Said, Session, Sessions};
+use switchback_routes::Routes;
 
 /// A node's index in the BPF map `nodes`. It stays with the node's address across reloads and restarts, because flow
 /// entries refer to it.
@@ -89,6 +90,10 @@ fn state_of<'a>(
 pub struct PlanService {
     /// As in the configuration.
     pub name: String,
+    /// Its clients speak TLS.
+    pub tls: bool,
+    /// Those that have a session go to the node that has it too.
+    by_tls_session: bool,
     routes: Routes,
 }
 
@@ -131,6 +136,10 @@ pub struct Plan {
     /// By pool and VIP.
     group_at: HashMap<(usize, SocketAddr), usize>,
     vips: HashMap<SocketAddr, usize>,
+    /// Which node has a TLS session, by its place in `node_ids`.
+    tickets: Tickets,
+    /// In the configuration's order.
+    node_ids: Vec<NodeId>,
     ids: HashMap<IpAddr, NodeId>,
     /// After so long without a report a node is suspect.
     patience: Duration,
@@ -177,8 +186,12 @@ impl Plan {
         }
         let services = cluster.services.iter().map(|service| PlanService {
             name: service.name.clone(),
+            tls: service.tls.is_some(),
+            by_tls_session: service.tls.as_ref().is_some_and(|tls| tls.model != Model::RoundRobin),
             routes: Routes::new(service.routes.clone()),
         });
+        let name_keys: Vec<sb_key> =
+            cluster.keys.iter().map(|key| keys::ticket_name_key(key.as_bytes())).collect();
         let vips = cluster.services.iter().enumerate();
         let vips = vips.flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)));
         let mut plan = Plan {
@@ -191,6 +204,8 @@ impl Plan {
             groups,
             group_at,
             vips: vips.collect(),
+            tickets: Tickets::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str())),
+            node_ids: cluster.nodes.iter().map(|node| ids[&node.address]).collect(),
             ids,
             patience: cluster.reports.interval * cluster.reports.suspect_after,
             longest_patience: cluster.reports.interval * cluster.reports.dead_after,
@@ -254,6 +269,18 @@ impl Plan {
         self.ids.get(&address).copied()
     }
 
+    /// The node whose name has this FNV-1a.
+    pub fn node_called(&self, id: u32) -> Option<NodeId> {
+        let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| pool_id(&node.name) == id);
+        self.nodes.iter().position(is_it).map(|index| index as NodeId)
+    }
+
+    /// A group at a VIP that has the node.
+    pub fn group_of(&self, vip: SocketAddr, node: NodeId) -> Option<usize> {
+        let at_vip = self.group_at.iter().filter(|((_, at), _)| *at == vip);
+        at_vip.map(|(_, group)| *group).filter(|group| self.groups[*group].nodes().any(|id| id == node)).min()
+    }
+
     /// The node with this id.
     pub fn node(&self, id: NodeId) -> Option<&PlanNode> {
         self.nodes.get(id as usize)?.as_ref()
@@ -266,6 +293,33 @@ impl Plan {
             Action::Pool(pool) => Choice::Pool(*pool),
             Action::Redirect(redirect) => Choice::Redirect(redirect),
         })
+    }
+
+    /// The pool of the first route that takes a client which says this, before it has made a request. Routes with
+    /// conditions about requests do not; the node will go by them.
+    pub fn choose_hello(&self, service: usize, hello: &ClientHello) -> Option<usize> {
+        self.services.get(service)?.routes.find_hello(hello.server_name.as_deref(), &hello.protocols)
+    }
+
+    /// Whether clients speak TLS there.
+    pub fn is_tls(&self, vip: SocketAddr) -> bool {
+        self.service(vip).is_some_and(|service| self.services[service].tls)
+    }
+
+    /// The node of the group that has the client's session, if it is one that may get connections.
+    pub fn node_of_tls_session(&self, group: usize, hello: &ClientHello, now: Duration) -> Option<NodeId> {
+        let service = self.service(self.vip_of(group)?)?;
+        if !self.services[service].by_tls_session {
+            return None;
+        }
+        let named = hello.tickets.iter().filter_map(|ticket| self.tickets.read(ticket)?.node);
+        let mut ids = named.map(|place| self.node_ids[place]);
+        ids.find(|id| self.keeps(group, None, *id, now) != Some(false) && !self.is_silent(*id, now))
+    }
+
+    /// The VIP of a group.
+    fn vip_of(&self, group: usize) -> Option<SocketAddr> {
+        self.group_at.iter().find(|(_, at)| **at == group).map(|((_, vip), _)| *vip)
     }
 
     /// What the head parser is to allow.
@@ -290,6 +344,11 @@ impl Plan {
     /// What the group's policy goes by, where it goes by something of the request.
     pub fn key(&self, group: usize, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
         self.groups[group].key(&self.key, flow, head)
+    }
+
+    /// Likewise, of a connection whose requests cannot be read.
+    pub fn client_key(&self, group: usize, flow: &sb_flow) -> Option<u64> {
+        self.groups[group].client_key(&self.key, flow)
     }
 
     /// How much of a node's accept queue the group may fill; see `SB_QUEUE_WHOLE`.

@@ -8,7 +8,7 @@ use switchback_config::{Action, ClusterKey};
 use switchback_http::{Body, Limits, Progress, parse_head};
 
 use super::*;
-use crate::routes::failed;
+use switchback_routes::failed;
 
 const ROUTES: &str = r#"
 [cluster]

@@ -24,6 +24,10 @@ pub enum Reply {
     Status(u16),
     /// What is wrong with the request.
     Refused(Reject),
+    /// What is wrong with a ClientHello, or with those who could answer it.
+    Alert(switchback_hello::Reject),
+    /// It is a request of HTTP where TLS is spoken.
+    PlainHttp,
     /// The request is to be made elsewhere (RFC 9110 section 15.4).
     Redirect {
         /// 301, 302, 303, 307 or 308.
@@ -36,16 +40,7 @@ pub enum Reply {
 impl Reply {
     /// Where a request to this VIP is redirected.
     pub fn redirect(redirect: &Redirect, head: &Head<'_>, vip: SocketAddr) -> Self {
-        let scheme = redirect.scheme.unwrap_or(Scheme::Http);
-        let address = if vip.is_ipv6() { format!("[{}]", vip.ip()) } else { vip.ip().to_string() };
-        let host = redirect.host.as_deref().or(head.host).unwrap_or(&address);
-        let port = redirect.port.or(redirect.scheme.is_none().then_some(vip.port()));
-        let port = port
-            .filter(|port| *port != scheme.default_port())
-            .map_or(String::new(), |port| format!(":{port}"));
-        let path = redirect.path.as_deref().unwrap_or(if head.path() == "*" { "/" } else { head.path() });
-        let query = head.target.raw.split_once('?').map_or(String::new(), |(_, query)| format!("?{query}"));
-        let location = format!("{}://{host}{port}{path}{query}", scheme.name());
+        let location = switchback_routes::location(redirect, Scheme::Http, head, vip);
         Reply::Redirect { status: redirect.status, location }
     }
 
@@ -53,19 +48,33 @@ impl Reply {
     pub fn status(&self) -> u16 {
         match self {
             Reply::Refused(reject) => reject.status(),
+            Reply::Alert(reject) => reject.status(),
+            Reply::PlainHttp => 400,
             Reply::Status(status) | Reply::Redirect { status, .. } => *status,
         }
     }
 
+    /// What a client understands that speaks TLS: it cannot be sent a response.
+    pub fn over_tls(self) -> Self {
+        match self {
+            Reply::Alert(_) | Reply::PlainHttp => self,
+            _ => Reply::Alert(switchback_hello::Reject::Unavailable),
+        }
+    }
+
     /// The whole response. One to HEAD has no content (RFC 9110 section 9.3.2).
-    fn text(&self, head: bool) -> String {
+    fn text(&self, head: bool) -> Vec<u8> {
+        if let Reply::Alert(reject) = self {
+            return reject.alert().to_vec();
+        }
         let status = self.status();
         let (reason, help) = explain(status);
         let mut body = format!("{status} {reason}\n{help}");
         let mut extra = String::new();
         match self {
             Reply::Status(503) => extra.push_str("Retry-After: 1\r\n"),
-            Reply::Status(_) => {}
+            Reply::Status(_) | Reply::Alert(_) => {}
+            Reply::PlainHttp => body += " This port speaks HTTPS.",
             Reply::Refused(reject) => body += &format!(" Reason: {reject}."),
             Reply::Redirect { location, .. } => {
                 body += location;
@@ -80,6 +89,7 @@ impl Reply {
         format!(
             "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len}\r\n{extra}Connection: close\r\n\r\n{body}"
         )
+        .into_bytes()
     }
 }
 
@@ -118,7 +128,7 @@ impl Answer {
         let timestamps = timestamps(packet, view).map(|(value, echo)| (echo, value));
         let options = if timestamps.is_some() { 12 } else { 0 };
         Answer {
-            text: reply.text(head).into_bytes(),
+            text: reply.text(head),
             start: view.ack,
             una: view.ack,
             rcv_nxt: end.wrapping_add(u32::from(closed)),

@@ -44,14 +44,7 @@ pub fn due(entry: &sb_flow_entry) -> u32 {
 
 /// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark.
 pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &Limits) -> Result<(), Reject> {
-    if entry.begins != entry.next {
-        entry.tries = 0;
-    }
-    entry.begins = entry.next;
-    entry.next = entry.next.wrapping_add(head.len as u32);
-    entry.requests = entry.requests.wrapping_add(1);
-    entry.heads = entry.heads << 1 | u32::from(head.method == "HEAD");
-    entry.mode = sb_mode::SB_MODE_REQUESTS as u8;
+    begin(entry, head.len, head.method == "HEAD");
     // Behind the last request of a connection there is none, whatever comes; its node ends the connection.
     let is_last = !head.keep_alive && head.body != Body::Chunked;
     if head.tunnel || is_last {
@@ -62,6 +55,24 @@ pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &L
     entry.last = u8::from(!head.keep_alive);
     settle(entry);
     if u32::from(entry.framing.state) == SB_FRAMING_CHUNK { follow(entry, &data[head.len..]) } else { Ok(()) }
+}
+
+/// Moves the mark behind something that begins a stream of which no more is read.
+pub fn enter_tunnel(entry: &mut sb_flow_entry, len: usize) {
+    begin(entry, len, false);
+    entry.mode = sb_mode::SB_MODE_TUNNEL as u8;
+}
+
+/// One more request, whose head is so long, begins at the mark.
+fn begin(entry: &mut sb_flow_entry, len: usize, is_head: bool) {
+    if entry.begins != entry.next {
+        entry.tries = 0;
+    }
+    entry.begins = entry.next;
+    entry.next = entry.next.wrapping_add(len as u32);
+    entry.requests = entry.requests.wrapping_add(1);
+    entry.heads = entry.heads << 1 | u32::from(is_head);
+    entry.mode = sb_mode::SB_MODE_REQUESTS as u8;
 }
 
 /// Moves the mark back to where the last request begins, as if it had not been read.

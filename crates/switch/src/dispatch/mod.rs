@@ -476,6 +476,11 @@ impl Dispatcher {
         data: &[u8],
         entry: &sb_flow_entry,
     ) -> Verdict {
+        if let Some(service) =
+            self.plan.service(flow.vip()).filter(|service| self.plan.services[*service].tls)
+        {
+            return self.judge_hello(now, flow, data, entry, service);
+        }
         let limits = self.plan.http_limits();
         let refuse = |reject: Reject, head| Verdict::Answer { reply: Reply::Refused(reject), head };
         let head = match parse_head(data, &limits) {
@@ -514,12 +519,46 @@ impl Dispatcher {
                         repeatable,
                         after,
                         session: said.session,
+                        wanted: None,
                         cookies_ignored: said.ignored,
                     }),
                     Err(reject) => refuse(reject, is_head),
                 }
             }
         }
+    }
+
+    /// Likewise, where TLS is spoken: what the client says first is the request, and all that follows goes to its node.
+    fn judge_hello(
+        &mut self,
+        now: Duration,
+        flow: &sb_flow,
+        data: &[u8],
+        entry: &sb_flow_entry,
+        service: usize,
+    ) -> Verdict {
+        let answer = |reply| Verdict::Answer { reply, head: false };
+        let hello = match switchback_hello::read(data, self.plan.limits.head) {
+            Ok(switchback_hello::Progress::Partial) => return Verdict::Incomplete,
+            Ok(switchback_hello::Progress::Complete(hello)) => hello,
+            Err(switchback_hello::Reject::NotTls) if data[0].is_ascii_uppercase() => {
+                return answer(Reply::PlainHttp);
+            }
+            Err(reject) => return answer(Reply::Alert(reject)),
+        };
+        let unrecognized = answer(Reply::Alert(switchback_hello::Reject::Unrecognized));
+        let pool = self.plan.choose_hello(service, &hello);
+        let Some(group) = pool.and_then(|pool| self.plan.group(pool, flow.vip())) else {
+            return unrecognized;
+        };
+        let mut after = *entry;
+        mark::enter_tunnel(&mut after, hello.len);
+        Verdict::To(Request {
+            key: self.plan.client_key(group, flow),
+            last: true,
+            wanted: self.plan.node_of_tls_session(group, &hello, now),
+            ..Request::new(group, service, after)
+        })
     }
 
     /// Where this machine is a node, too: who is to answer the request, as far as the pool says. If that depends on the

@@ -88,11 +88,29 @@ pub struct Request {
     pub after: sb_flow_entry,
     /// The session that it belongs to, if it names one.
     pub session: Option<Session>,
+    /// The node that has the client's TLS session, if it can serve.
+    pub wanted: Option<NodeId>,
     /// Its cookies that only look as if they named one.
     pub cookies_ignored: u16,
 }
 
 impl Request {
+    /// One of which nothing is known but where it goes.
+    pub fn new(group: usize, service: usize, after: sb_flow_entry) -> Self {
+        Request {
+            group,
+            side: None,
+            key: None,
+            service,
+            last: false,
+            repeatable: false,
+            after,
+            session: None,
+            wanted: None,
+            cookies_ignored: 0,
+        }
+    }
+
     /// The flags that tell a node what to do if its server goes away. `again` if the client can be left to send the
     /// request once more.
     pub fn flags(&self, again: bool) -> u8 {
@@ -130,6 +148,8 @@ pub struct Pending {
     pub has_waited: bool,
     /// The node that was asked for it has passed it on to this one.
     pub passed_on: bool,
+    /// No request: a node has given the flow to another one, and no third can have it.
+    pub is_move: bool,
     /// The node for whose room it waits; None if any will do.
     pub waits_for: Option<NodeId>,
     /// Set when the switch answers itself as soon as no node speaks on the flow.
@@ -172,23 +192,14 @@ impl Pending {
             due: now,
             held: Held::default(),
             sent: Held::default(),
-            request: Request {
-                group: 0,
-                side: None,
-                key: None,
-                service: 0,
-                last: false,
-                repeatable: false,
-                after: entry,
-                session: None,
-                cookies_ignored: 0,
-            },
+            request: Request::new(0, 0, entry),
             choice: None,
             second: None,
             tried: Vec::new(),
             was_given: false,
             has_waited: false,
             passed_on: false,
+            is_move: false,
             waits_for: None,
             reply: None,
             abort: false,

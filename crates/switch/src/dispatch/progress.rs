@@ -186,6 +186,7 @@ impl Dispatcher {
                 }
                 Verdict::To(request) => {
                     pending.begin(request, at.now);
+                    pending.choice = request.wanted.or(pending.choice);
                     self.stats.cookies_ignored += u64::from(request.cookies_ignored);
                     self.keep_name_whole(pending, &data);
                     if !pending.has_node() {
@@ -365,6 +366,7 @@ impl Dispatcher {
     }
 
     pub(super) fn answer(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, reply: &Reply) {
+        let reply = if self.plan.is_tls(flow.vip()) { &reply.clone().over_tls() } else { reply };
         let asked = self.request_to_answer(at, flow, pending);
         let Some(answer) = pending.make_answer(reply, at.now) else {
             self.forget(flow, pending.entry.origin);
@@ -468,6 +470,11 @@ impl Dispatcher {
     ) {
         let node = pending.entry.node;
         self.plan.refused(pending.request.group, node, reason, queue, at.now);
+        if pending.is_move {
+            self.reset(flow, pending.entry.origin, pending.last_ack);
+            pending.phase = Phase::Done;
+            return;
+        }
         pending.leave_request();
         if reason == sb_reason::SB_REASON_QUEUE_FULL as u8 && self.is_awaited(pending, node) {
             self.wait_for_room(at, flow, pending, Some(node));

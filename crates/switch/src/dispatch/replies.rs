@@ -7,8 +7,8 @@ use switchback_wire::{
     sb_record,
 };
 
-use super::held::{HeldPacket, before};
-use super::pending::{Pending, Phase};
+use super::held::{Held, HeldPacket, before};
+use super::pending::{Pending, Phase, Request};
 use super::{Change, Dispatcher, Moment, UNOWNED, mark};
 use crate::observe::Chosen;
 use crate::plan::NodeId;
@@ -54,6 +54,10 @@ impl Dispatcher {
             self.on_owned(at, record, node, packet, view);
             return;
         }
+        if op == sb_op::SB_OP_MOVE {
+            self.on_move(at, record, node, packet);
+            return;
+        }
         let origin = u32::from_be(option.origin);
         if op == sb_op::SB_OP_CLOSED {
             // The program deals with those that come by the network.
@@ -88,6 +92,43 @@ impl Dispatcher {
             }
             self.on_answer_of_node(at, flow, &mut pending, op, option, view.ack);
         }
+        self.keep(*flow, pending);
+    }
+
+    /// The flow's node has given it up for another one. Nobody but that one can go on with it: what is spoken on it is
+    /// encrypted, and only it has been given the keys.
+    fn on_move(&mut self, at: Moment<'_>, record: &sb_record, node: NodeId, packet: &[u8]) {
+        let (flow, option) = (&record.flow, &record.option);
+        let known = self.pending.get(flow).map(|pending| pending.entry).or_else(|| (at.map)(flow));
+        // It says so until it hears that the other node has it.
+        let is_current = |entry: &sb_flow_entry| {
+            entry.node == node
+                && entry.origin == u32::from_be(option.origin)
+                && self.pending.get(flow).is_none()
+        };
+        let Some(entry) = known.filter(is_current) else { return };
+        let target = self.plan.node_called(u32::from_be(option.detail));
+        let group = target.and_then(|target| self.plan.group_of(flow.vip(), target));
+        let service = self.plan.service(flow.vip());
+        let Some(held) = HeldPacket::new(packet) else { return };
+        let (Some(target), Some(group), Some(service)) = (target, group, service) else {
+            self.reset(flow, entry.origin, held.view.ack);
+            return;
+        };
+        let entry = sb_flow_entry { next: held.view.seq, ..entry };
+        let mut after = entry;
+        mark::enter_tunnel(&mut after, 0);
+        let mut pending = Pending::new(entry, at.now);
+        let request = Request { last: true, ..Request::new(group, service, after) };
+        pending.begin(request, at.now);
+        pending.last_ack = held.view.ack;
+        pending.sent = Held::of(vec![held]);
+        pending.is_move = true;
+        pending.enter_request_at(target);
+        self.set_entry(flow, &pending.entry);
+        pending.wait(at.now, Phase::Adopting);
+        self.send_adopt(flow, &pending);
+        self.stats.moved += 1;
         self.keep(*flow, pending);
     }
 

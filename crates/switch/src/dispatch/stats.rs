@@ -65,6 +65,8 @@ pub struct Stats {
     pub turned_away: u64,
     /// Requests that a node passed on to its second candidate.
     pub passed_on: u64,
+    /// Connections that a node has given to another one, in the middle.
+    pub moved: u64,
     /// Reports of nodes.
     pub reports: u64,
     /// Idle flows taken from nodes that are draining.
@@ -122,9 +124,13 @@ impl Stats {
     }
 
     pub(super) fn refused_request(&mut self, reply: &Reply) {
-        if let Reply::Refused(reject) = reply {
-            *self.refused_requests.entry(reject.name().into()).or_default() += 1;
-        }
+        let name = match reply {
+            Reply::Refused(reject) => reject.name(),
+            Reply::Alert(reject) => reject.name(),
+            Reply::PlainHttp => "tls-plain-http",
+            Reply::Status(_) | Reply::Redirect { .. } => return,
+        };
+        *self.refused_requests.entry(name.into()).or_default() += 1;
     }
 
     pub(super) fn dropped(&mut self, full: Full) {

@@ -7,7 +7,7 @@ use switchback_config::{Action, Cluster};
 use switchback_http::Head;
 
 use crate::plan::NodeId;
-use crate::routes::Routes;
+use switchback_routes::Routes;
 
 /// By which the log and the metrics name things.
 #[derive(Debug)]
