@@ -1,0 +1,121 @@
+//! Certificates, chosen by the name that a client wants.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use webpki::EndEntityCert;
+
+/// Where a certificate is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CertificateFiles {
+    /// The certificate and those that lead to its root, in PEM.
+    pub chain: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+    /// What its authority says of it (OCSP, RFC 6960), in DER; it is given to clients that want it (RFC 8446 section
+    /// 4.4.2.1).
+    pub staple: Option<PathBuf>,
+}
+
+/// A file that is no use, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateError {
+    /// Which one.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.what)
+    }
+}
+
+impl std::error::Error for CertificateError {}
+
+/// Certificates by name.
+#[derive(Debug)]
+pub struct Certificates {
+    /// Names in lower case; one with a wildcard begins with a dot.
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+    /// For clients that want no name, or one that no certificate has.
+    first: Arc<CertifiedKey>,
+}
+
+impl Certificates {
+    /// Reads the files. Of two certificates for one name the first counts.
+    pub fn read(
+        files: &[CertificateFiles],
+        provider: &CryptoProvider,
+    ) -> Result<Certificates, CertificateError> {
+        let mut by_name = HashMap::new();
+        let mut first = None;
+        for files in files {
+            let certificate = Arc::new(read(files, provider)?);
+            for name in names(&certificate) {
+                by_name.entry(name).or_insert_with(|| Arc::clone(&certificate));
+            }
+            first.get_or_insert(certificate);
+        }
+        let first = first.ok_or_else(|| CertificateError {
+            file: PathBuf::new(),
+            what: "a service with TLS needs a certificate".to_owned(),
+        })?;
+        Ok(Certificates { by_name, first })
+    }
+
+    /// The one for a host: its own, that of its parent's wildcard (RFC 9525 section 6.3), or the first.
+    pub fn find(&self, host: Option<&str>) -> &Arc<CertifiedKey> {
+        let host = host.map(str::to_ascii_lowercase).unwrap_or_default();
+        let wildcard = host.find('.').and_then(|dot| self.by_name.get(&host[dot..]));
+        self.by_name.get(&host).or(wildcard).unwrap_or(&self.first)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.find(hello.server_name())))
+    }
+}
+
+fn read(files: &CertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+    let wrong = |file: &Path, what: String| CertificateError { file: file.to_owned(), what };
+    let chain = CertificateDer::pem_file_iter(&files.chain)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| wrong(&files.chain, format!("no certificates in PEM: {error}")))?;
+    if chain.is_empty() {
+        return Err(wrong(&files.chain, "no certificate in it".to_owned()));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| wrong(&files.key, format!("no private key in PEM: {error}")))?;
+    let mut certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            wrong(&files.key, format!("not the key of the certificate in {}", files.chain.display()))
+        }
+        error => wrong(&files.key, error.to_string()),
+    })?;
+    if let Some(file) = &files.staple {
+        let staple = std::fs::read(file).map_err(|error| wrong(file, error.to_string()))?;
+        certified.ocsp = Some(staple);
+    }
+    Ok(certified)
+}
+
+/// The names that a certificate is for.
+fn names(certificate: &CertifiedKey) -> Vec<String> {
+    let Some(Ok(end_entity)) = certificate.cert.first().map(EndEntityCert::try_from) else {
+        return Vec::new();
+    };
+    end_entity
+        .valid_dns_names()
+        .map(|name| name.strip_prefix('*').unwrap_or(name).to_ascii_lowercase())
+        .collect()
+}

@@ -1,0 +1,305 @@
+//! What a request's head becomes on its way to the server, and what is read of a response's.
+
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use switchback_http::{Head, Version};
+
+/// How the server learns who the client is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAddress {
+    /// `X-Forwarded-For`, `-Host`, `-Port` and `-Proto`.
+    #[default]
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// A PROXY protocol header, version 2, before the first request of each connection.
+    Proxy,
+    /// It does not.
+    Nothing,
+}
+
+/// Fields that say who a client is, in lower case. What a client says of itself is no use to a server that believes us.
+const SAID_OF_CLIENTS: [&str; 6] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+impl ClientAddress {
+    /// Whether a field of a client with this name is left out.
+    pub(super) fn replaces(self, name: &str) -> bool {
+        let ours = matches!(self, ClientAddress::XForwarded | ClientAddress::Forwarded);
+        ours && SAID_OF_CLIENTS.iter().any(|said| name.eq_ignore_ascii_case(said))
+    }
+
+    /// The fields that take their place.
+    pub(super) fn fields(
+        self,
+        client: SocketAddr,
+        vip: SocketAddr,
+        host: &str,
+    ) -> Vec<(&'static str, String)> {
+        match self {
+            ClientAddress::XForwarded => vec![
+                ("X-Forwarded-For", client.ip().to_string()),
+                ("X-Forwarded-Host", host.to_owned()),
+                ("X-Forwarded-Port", vip.port().to_string()),
+                ("X-Forwarded-Proto", "https".to_owned()),
+            ],
+            ClientAddress::Forwarded => {
+                // RFC 7239 sections 4 and 6: what is no token is quoted.
+                let node = match client.ip() {
+                    IpAddr::V4(address) => format!("{address}"),
+                    IpAddr::V6(address) => format!("\"[{address}]\""),
+                };
+                vec![("Forwarded", format!("for={node};host=\"{host}\";proto=https"))]
+            }
+            ClientAddress::Proxy | ClientAddress::Nothing => Vec::new(),
+        }
+    }
+}
+
+/// The head as the server gets it: as the client sent it, but for what is said of the client.
+pub(super) fn forwarded(
+    bytes: &[u8],
+    head: &Head<'_>,
+    said: ClientAddress,
+    client: SocketAddr,
+    vip: SocketAddr,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(head.len + 160);
+    let head_bytes = &bytes[..head.len];
+    let mut lines = head_bytes.split_inclusive(|byte| *byte == b'\n');
+    out.extend_from_slice(lines.next().unwrap_or_default());
+    for line in lines {
+        let name = line.split(|byte| *byte == b':').next().and_then(|name| std::str::from_utf8(name).ok());
+        if line.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
+            break;
+        }
+        if !name.is_some_and(|name| said.replaces(name)) {
+            out.extend_from_slice(line);
+        }
+    }
+    for (name, value) in said.fields(client, vip, head.host.unwrap_or_default()) {
+        out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// The header of the PROXY protocol, version 2, with both addresses (section 2.2 of its specification).
+pub(super) fn proxy_header(client: SocketAddr, vip: SocketAddr) -> Vec<u8> {
+    let mut out = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
+    let mut addresses = Vec::new();
+    let family = match (client.ip(), vip.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            addresses.extend(from.octets().into_iter().chain(to.octets()));
+            0x11
+        }
+        (from, to) => {
+            let v6 = |address: IpAddr| match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
+            addresses.extend(v6(from).into_iter().chain(v6(to)));
+            0x21
+        }
+    };
+    addresses.extend([client.port().to_be_bytes(), vip.port().to_be_bytes()].concat());
+    out.push(family);
+    out.extend_from_slice(&(addresses.len() as u16).to_be_bytes());
+    out.extend(addresses);
+    out
+}
+
+/// A whole response that this endpoint makes itself; the connection ends behind it.
+pub(super) fn error_response(status: u16, is_head: bool) -> Vec<u8> {
+    let reason = reason(status);
+    let body = format!("{status} {reason}\n");
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    if !is_head {
+        text.push_str(&body);
+    }
+    text.into_bytes()
+}
+
+/// Likewise, one that sends the client elsewhere.
+pub(super) fn redirection(status: u16, location: &str) -> Vec<u8> {
+    let reason = reason(status);
+    format!(
+        "HTTP/1.1 {status} {reason}\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+fn reason(status: u16) -> &'static str {
+    let known = http::StatusCode::from_u16(status).ok();
+    known.and_then(|status| status.canonical_reason()).unwrap_or("Error")
+}
+
+/// What follows the head of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseBody {
+    /// An interim response: another head.
+    Interim,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks (RFC 9112 section 7.1).
+    Chunked,
+    /// All up to the end of the connection.
+    UntilEnd,
+    /// Another protocol.
+    Tunnel,
+}
+
+/// What is needed of a response's head (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ResponseHead {
+    /// Its length in bytes.
+    pub(super) len: usize,
+    pub(super) status: u16,
+    pub(super) body: ResponseBody,
+    /// The server takes another request on the connection.
+    pub(super) keep_alive: bool,
+}
+
+/// Most header fields of a response.
+const FIELDS_MAX: usize = 256;
+
+/// Reads the head of a response to a request; None if it has not come whole. What cannot be read is an error of the server.
+pub(super) fn response_head(
+    bytes: &[u8],
+    to: (bool, Version),
+) -> Result<Option<ResponseHead>, httparse::Error> {
+    let (to_head, version) = to;
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut fields);
+    let len = match response.parse(bytes)? {
+        httparse::Status::Partial => return Ok(None),
+        httparse::Status::Complete(len) => len,
+    };
+    let status = response.code.ok_or(httparse::Error::Status)?;
+    let values = |name: &str| {
+        let found = response.headers.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+        found
+            .flat_map(|field| field.value.split(|byte| *byte == b','))
+            .map(<[u8]>::trim_ascii)
+            .collect::<Vec<_>>()
+    };
+    let says = |name: &str, word: &[u8]| values(name).iter().any(|value| value.eq_ignore_ascii_case(word));
+    let lengths = values("content-length");
+    let is_chunked =
+        values("transfer-encoding").last().is_some_and(|last| last.eq_ignore_ascii_case(b"chunked"));
+    let length = match lengths.first() {
+        None => None,
+        Some(first) if lengths.iter().all(|other| other == first) && !is_chunked => {
+            let number =
+                std::str::from_utf8(first).ok().filter(|text| text.bytes().all(|c| c.is_ascii_digit()));
+            Some(number.and_then(|number| number.parse().ok()).ok_or(httparse::Error::HeaderValue)?)
+        }
+        Some(_) => return Err(httparse::Error::HeaderValue),
+    };
+    let body = match status {
+        101 => ResponseBody::Tunnel,
+        100..=199 => ResponseBody::Interim,
+        _ if to_head || matches!(status, 204 | 304) => ResponseBody::Length(0),
+        _ if is_chunked => ResponseBody::Chunked,
+        _ => length.map_or(ResponseBody::UntilEnd, ResponseBody::Length),
+    };
+    let stays = match response.version {
+        Some(1) => !says("connection", b"close"),
+        _ => says("connection", b"keep-alive"),
+    };
+    // A server may end the connection after a request of HTTP/1.0 without a word.
+    let keep_alive = stays && version == Version::Http11 && body != ResponseBody::UntilEnd;
+    Ok(Some(ResponseHead { len, status, body, keep_alive }))
+}
+
+#[cfg(test)]
+mod tests {
+    use switchback_http::{Limits, Progress, parse_head};
+
+    use super::*;
+
+    const CLIENT: &str = "198.51.100.7:4711";
+    const CLIENT6: &str = "[2001:db8::7]:4711";
+    const VIP: &str = "192.0.2.100:443";
+
+    fn forwarded_as(said: ClientAddress, client: &str, text: &str) -> String {
+        let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else { panic!() };
+        let out = forwarded(text.as_bytes(), &head, said, client.parse().unwrap(), VIP.parse().unwrap());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_server_learns_who_the_client_is() {
+        let text = "GET /a HTTP/1.1\r\nHost: shop.example:443\r\nX-Forwarded-For: 1.2.3.4\r\nforwarded: for=me\r\nA: b\r\n\r\nbody";
+        assert_eq!(
+            forwarded_as(ClientAddress::XForwarded, CLIENT, text),
+            "GET /a HTTP/1.1\r\nHost: shop.example:443\r\nA: b\r\nX-Forwarded-For: 198.51.100.7\r\n\
+             X-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 443\r\nX-Forwarded-Proto: https\r\n\r\n"
+        );
+        assert_eq!(
+            forwarded_as(ClientAddress::Forwarded, CLIENT6, text),
+            "GET /a HTTP/1.1\r\nHost: shop.example:443\r\nA: b\r\n\
+             Forwarded: for=\"[2001:db8::7]\";host=\"shop.example\";proto=https\r\n\r\n"
+        );
+        let unchanged = text.strip_suffix("body").unwrap();
+        for said in [ClientAddress::Proxy, ClientAddress::Nothing] {
+            assert_eq!(forwarded_as(said, CLIENT, text), unchanged);
+        }
+    }
+
+    #[test]
+    fn a_proxy_header_has_both_addresses() {
+        let header = proxy_header(CLIENT.parse().unwrap(), VIP.parse().unwrap());
+        assert_eq!(&header[..16], b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c");
+        assert_eq!(&header[16..], [198, 51, 100, 7, 192, 0, 2, 100, 0x12, 0x67, 1, 0xbb]);
+        let header = proxy_header(CLIENT6.parse().unwrap(), "[2001:db8::100]:443".parse().unwrap());
+        assert_eq!((header[13], header.len()), (0x21, 16 + 36));
+    }
+
+    #[test]
+    fn where_a_response_ends() {
+        use ResponseBody::{Chunked, Interim, Length, Tunnel, UntilEnd};
+        let rows = [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false, Some((200, Length(5), true))),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true, Some((200, Length(0), true))),
+            ("HTTP/1.1 304 N\r\nContent-Length: 5\r\n\r\n", false, Some((304, Length(0), true))),
+            ("HTTP/1.1 100 C\r\n\r\n", false, Some((100, Interim, true))),
+            ("HTTP/1.1 101 S\r\nUpgrade: x\r\n\r\n", false, Some((101, Tunnel, true))),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", false, Some((200, Chunked, true))),
+            ("HTTP/1.1 200 OK\r\n\r\n", false, Some((200, UntilEnd, false))),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n", false, Some((200, Length(5), false))),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: x, Close\r\n\r\n",
+                false,
+                Some((200, Length(5), false)),
+            ),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", false, Some((200, Length(5), true))),
+            ("HTTP/1.1 200 OK\r\nContent-Le", false, None),
+        ];
+        for (text, to_head, expected) in rows {
+            let read = response_head(text.as_bytes(), (to_head, Version::Http11)).unwrap();
+            let read = read.map(|head| (head.status, head.body, head.keep_alive));
+            assert_eq!(read, expected, "{text}");
+        }
+        for text in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n\r\n",
+        ] {
+            assert!(response_head(text.as_bytes(), (false, Version::Http11)).is_err(), "{text}");
+        }
+    }
+}

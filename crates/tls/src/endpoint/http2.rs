@@ -1,0 +1,274 @@
+//! HTTP/2 over TLS: streams of a client, each a request of HTTP/1.1 to the server of this node.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, HeaderName, LOCATION, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use switchback_config::{Protocol, Scheme};
+use switchback_http::{Progress, parse_head};
+use switchback_routes::location;
+use tokio::io::AsyncWriteExt;
+
+use super::head::proxy_header;
+use super::http1::Way;
+use super::server::{ServerAddress, Servers, Stream};
+use super::stream::{StreamError, TlsStream};
+use super::{ClientAddress, Elsewhere, Service};
+
+/// Fields that are about one connection (RFC 9113 section 8.2.2).
+const HOP_BY_HOP: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authenticate"];
+
+/// Requests to the server of this node, over connections that are kept.
+pub(super) type Forwarder = Client<Connector, Incoming>;
+
+/// Requests go to this server, over connections that begin with `greeting`.
+pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder {
+    let connector = Connector(Arc::new((address, greeting)));
+    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector)
+}
+
+type Body = Either<Incoming, Full<Bytes>>;
+
+/// What a client gets instead of the server's response.
+enum Instead {
+    Error(StatusCode),
+    /// Status and location.
+    Redirect(u16, String),
+}
+
+impl From<StatusCode> for Instead {
+    fn from(status: StatusCode) -> Self {
+        Instead::Error(status)
+    }
+}
+
+/// Serves streams until the connection ends.
+pub(super) async fn serve(client: TlsStream, service: Arc<Service>) -> Result<(), StreamError> {
+    let (from, vip) = (client.client, client.vip);
+    // What a connection to the server begins with names one client, so no other one may use it.
+    let of_client = move |servers: &Servers| forwarder(servers.address().clone(), proxy_header(from, vip));
+    let forwarder = match service.client_address {
+        ClientAddress::Proxy => of_client(&service.servers),
+        _ => service.forwarder.clone(),
+    };
+    let answer = service_fn(move |request| {
+        let (service, forwarder) = (Arc::clone(&service), forwarder.clone());
+        async move {
+            service.counters.requests.add(1);
+            let is_head = request.method() == Method::HEAD;
+            let response = match prepare(request, &service, from, vip) {
+                Ok((request, others)) => {
+                    let forwarder = others.map_or(forwarder, |others| match service.client_address {
+                        ClientAddress::Proxy => of_client(&others.servers),
+                        _ => others.forwarder.clone(),
+                    });
+                    forwarder.request(request).await.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))
+                }
+                Err(status) => Err(status),
+            };
+            let response = match response {
+                Ok(response) => {
+                    service.counters.responses.add(1);
+                    finish(response)
+                }
+                Err(Instead::Redirect(status, location)) => redirection(status, &location),
+                Err(Instead::Error(status)) => {
+                    service.counters.refused.add(1);
+                    error(status, is_head)
+                }
+            };
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(super::H2_KEEP_ALIVE))
+        .max_concurrent_streams(128);
+    let served = builder.serve_connection(TokioIo::new(client), answer).await;
+    served.map_err(|error| StreamError::Io(io::Error::other(error)))
+}
+
+/// The request as the server gets it, and which other nodes' server it is. Streams share the numbers of their connection's records, so a
+/// request for another pool goes to its node, and the connection stays.
+fn prepare(
+    request: Request<Incoming>,
+    service: &Service,
+    client: std::net::SocketAddr,
+    vip: std::net::SocketAddr,
+) -> Result<(Request<Incoming>, Option<&Elsewhere>), Instead> {
+    let (mut parts, body) = request.into_parts();
+    // Extended CONNECT (RFC 8441) is not offered.
+    if parts.method == Method::CONNECT {
+        return Err(StatusCode::NOT_IMPLEMENTED.into());
+    }
+    let authority = parts.uri.authority().map(|authority| authority.as_str().to_owned());
+    if let Some(authority) = &authority {
+        let value = HeaderValue::from_str(authority).map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
+        if parts.headers.insert(HOST, value.clone()).is_some_and(|host| host != value) {
+            return Err(StatusCode::BAD_REQUEST.into());
+        }
+    }
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let text = as_text(&parts, path);
+    // As strictly as any other request, and by the same routes.
+    let (fields, others) = match parse_head(&text, &service.limits.http) {
+        Ok(Progress::Complete(head)) => {
+            let others = match service.way(&head, Protocol::Http2) {
+                Way::Here(_) => None,
+                Way::Elsewhere(others) => {
+                    service.counters.forwarded.add(1);
+                    Some(others)
+                }
+                Way::Redirect(redirect) => {
+                    let location = location(redirect, Scheme::Https, &head, vip);
+                    return Err(Instead::Redirect(redirect.status, location));
+                }
+                Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
+            };
+            let fields = service.client_address.fields(client, vip, head.host.unwrap_or_default());
+            (fields, others)
+        }
+        Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
+        Err(reject) => {
+            return Err(StatusCode::from_u16(reject.status()).unwrap_or(StatusCode::BAD_REQUEST).into());
+        }
+    };
+    // The connector goes to one place whatever the authority is, but connections are kept by it.
+    let uri = Uri::builder().scheme("http").authority("server").path_and_query(path).build();
+    parts.uri = uri.map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
+    parts.version = Version::HTTP_11;
+    let replaced: Vec<HeaderName> =
+        parts.headers.keys().filter(|name| service.client_address.replaces(name.as_str())).cloned().collect();
+    replaced.iter().for_each(|name| drop(parts.headers.remove(name)));
+    for (name, value) in fields {
+        let value = HeaderValue::from_str(&value).map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
+        parts
+            .headers
+            .insert(HeaderName::from_bytes(name.as_bytes()).expect("names of ours are names"), value);
+    }
+    join_cookies(&mut parts.headers);
+    Ok((Request::from_parts(parts, body), others))
+}
+
+/// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where they end.
+fn as_text(parts: &http::request::Parts, path: &str) -> Vec<u8> {
+    let mut text = format!("{} {path} HTTP/1.1\r\n", parts.method).into_bytes();
+    for (name, value) in &parts.headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+/// A client may send its cookies in several fields, which HTTP/1.1 does not allow (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> =
+        headers.get_all(http::header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(http::header::COOKIE, joined);
+    }
+}
+
+/// The response as the client gets it.
+fn finish(response: Response<Incoming>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
+        parts.headers.remove(name);
+    }
+    HOP_BY_HOP.iter().for_each(|name| drop(parts.headers.remove(*name)));
+    parts.version = Version::HTTP_2;
+    Response::from_parts(parts, Either::Left(body))
+}
+
+fn error(status: StatusCode, is_head: bool) -> Response<Body> {
+    let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("Error"));
+    let body = if is_head { Bytes::new() } else { Bytes::from(text) };
+    let mut response = Response::new(Either::Right(Full::new(body)));
+    *response.status_mut() = status;
+    response
+}
+
+fn redirection(status: u16, location: &str) -> Response<Body> {
+    let mut response = Response::new(Either::Right(Full::new(Bytes::new())));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::FOUND);
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+/// Connects to the server of this node, whatever a URI says.
+#[derive(Clone)]
+pub(super) struct Connector(Arc<(ServerAddress, Vec<u8>)>);
+
+/// A connection to it.
+pub(super) struct ToServer(TokioIo<Box<dyn Stream>>);
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = ToServer;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<ToServer>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let way = Arc::clone(&self.0);
+        Box::pin(async move {
+            let (address, greeting) = &*way;
+            let mut stream = address.connect().await?;
+            stream.write_all(greeting).await?;
+            Ok(ToServer(TokioIo::new(stream)))
+        })
+    }
+}
+
+impl Connection for ToServer {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl hyper::rt::Read for ToServer {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl hyper::rt::Write for ToServer {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

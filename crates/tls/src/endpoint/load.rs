@@ -1,0 +1,139 @@
+//! How much nodes have to do, as they tell each other, so that a busy one can hand connections over.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use super::moving::Peer;
+use super::peers::{Opening, hear, say};
+use super::server::Stream;
+use super::{Counter, Shared};
+
+/// How often a node tells.
+const EVERY: Duration = Duration::from_millis(200);
+/// What was told so long ago says nothing.
+const STALE: Duration = Duration::from_secs(1);
+
+/// What a node has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Load {
+    connections: u64,
+    /// In thousandths of the machine's CPU time.
+    cpu: u32,
+}
+
+/// When a node is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy {
+    /// With more connections.
+    pub connections: u64,
+    /// With more of its CPU time in use, in thousandths.
+    pub cpu: u32,
+}
+
+impl Busy {
+    fn is(self, load: Load) -> bool {
+        load.connections > self.connections || load.cpu > self.cpu
+    }
+}
+
+/// What is known of this node and the others.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    /// Of all services.
+    pub(super) connections: Counter,
+    pub(super) cpu: Arc<AtomicU32>,
+    pub(super) others: Mutex<HashMap<SocketAddr, (Instant, Load)>>,
+}
+
+impl Loads {
+    fn own(&self) -> Load {
+        Load { connections: self.connections.get(), cpu: self.cpu.load(Ordering::Relaxed) }
+    }
+
+    /// Those of these nodes that are not busy and have less to do, the idlest first; none if this node is not busy itself.
+    pub(super) fn lighter(&self, busy: Busy, nodes: &[Peer]) -> Vec<Peer> {
+        let own = self.own();
+        if !busy.is(own) {
+            return Vec::new();
+        }
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = |peer: &Peer| {
+            let (heard, load) = others.get(&peer.address).copied()?;
+            let is_lighter = load.connections < own.connections && !busy.is(load);
+            (heard.elapsed() < STALE && is_lighter).then_some(load)
+        };
+        let mut found: Vec<_> =
+            nodes.iter().filter_map(|peer| Some((load(peer)?.connections, peer))).collect();
+        found.sort_by_key(|(connections, _)| *connections);
+        found.into_iter().map(|(_, peer)| peer.clone()).collect()
+    }
+
+    /// A connection has been given to this node, which will only say so later.
+    pub(super) fn given_to(&self, node: SocketAddr) {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, load)) = others.get_mut(&node) {
+            load.connections += 1;
+        }
+    }
+}
+
+/// Listens to a node for ever.
+pub(super) async fn watch(node: SocketAddr, shared: Arc<Shared>) {
+    loop {
+        // It may not have begun yet, or have ended.
+        let _ = listen_to(node, &shared).await;
+        sleep(STALE / 2).await;
+    }
+}
+
+async fn listen_to(node: SocketAddr, shared: &Shared) -> io::Result<()> {
+    let mut channel = shared.peers.connect(node).await?;
+    say(&mut channel, &Opening::Load).await?;
+    loop {
+        let load = timeout(STALE, hear(&mut channel)).await??;
+        let mut others = shared.loads.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.insert(node, (Instant::now(), load));
+    }
+}
+
+/// Tells a node that listens.
+pub(super) async fn tell(channel: &mut Box<dyn Stream>, shared: &Shared) -> io::Result<()> {
+    loop {
+        say(channel, &shared.loads.own()).await?;
+        sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_node_finds_the_idlest_that_is_not() {
+        let peer =
+            |port| Peer { name: format!("n{port}"), address: SocketAddr::from(([192, 0, 2, 1], port)) };
+        let loads = Loads::default();
+        let busy = Busy { connections: 10, cpu: 800 };
+        for (port, connections, cpu) in [(1, 9, 0), (2, 3, 0), (3, 0, 900), (4, 11, 0)] {
+            let load = Load { connections, cpu };
+            loads.others.lock().unwrap().insert(peer(port).address, (Instant::now(), load));
+        }
+        let nodes: Vec<Peer> = (1..=5).map(peer).collect();
+        let lighter = || loads.lighter(busy, &nodes).into_iter().map(|peer| peer.name).collect::<Vec<_>>();
+        assert_eq!(lighter(), [""; 0], "it is not busy");
+        loads.connections.add(11);
+        assert_eq!(lighter(), ["n2", "n1"]);
+        (0..7).for_each(|_| loads.given_to(peer(2).address));
+        assert_eq!(lighter(), ["n1", "n2"]);
+        (0..11).for_each(|_| loads.connections.less());
+        loads.cpu.store(801, Ordering::Relaxed);
+        assert_eq!(lighter(), [""; 0], "all have more connections");
+    }
+}

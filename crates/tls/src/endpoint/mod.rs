@@ -1,0 +1,529 @@
+//! The TLS endpoint: takes clients' connections, and takes their requests to the server of this node.
+//!
+//! It is a runtime of its own beside the agent, with a listener for each VIP of a service with TLS. What the configuration
+//! says can be replaced while it runs; connections that there are go on as they began.
+
+mod head;
+mod http1;
+mod http2;
+mod load;
+mod moving;
+mod peers;
+mod server;
+mod stream;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::server::ResolvesServerCert;
+use rustls::{ServerConfig, SupportedProtocolVersion};
+use switchback_config::{Action, Protocol};
+use switchback_http::{Head, Limits};
+use switchback_routes::Routes;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::{Certificates, Tickets};
+
+use load::Loads;
+use moving::Expected;
+use peers::Opening;
+use server::PeersOf;
+
+pub use head::ClientAddress;
+pub use load::Busy;
+pub use moving::{Addresses, Frozen, Handoff, Peer};
+pub use peers::{PORT, Peers};
+pub use server::ServerAddress;
+pub use stream::StreamError;
+
+/// How often a silent client of HTTP/2 is asked whether it is still there.
+const H2_KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// The accept queue of each VIP.
+const BACKLOG: u32 = 1024;
+
+/// Adds up.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn less(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What it is now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a service has done since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections that there are.
+    pub connections: Counter,
+    /// Handshakes that needed a certificate.
+    pub handshakes: Counter,
+    /// Handshakes that went on with an earlier session.
+    pub resumed: Counter,
+    /// Handshakes that failed, or were not done in time.
+    pub failed: Counter,
+    /// Requests.
+    pub requests: Counter,
+    /// Responses of the server.
+    pub responses: Counter,
+    /// Requests that were answered here, with an error.
+    pub refused: Counter,
+    /// Connections that were given to other nodes, in the middle.
+    pub given: Counter,
+    /// Connections that other nodes have given.
+    pub taken: Counter,
+    /// Requests that were forwarded to other nodes.
+    pub forwarded: Counter,
+}
+
+/// How long requests may be, and how long they may take.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// Of heads and bodies.
+    pub http: Limits,
+    /// For a handshake, and for a head.
+    pub head_timeout: Duration,
+}
+
+/// What the configuration says of a service.
+pub struct ServiceConfig {
+    /// Its name.
+    pub name: String,
+    /// Where clients connect.
+    pub listen: Vec<SocketAddr>,
+    /// For each client the one of the name that it wants.
+    pub certificates: Arc<Certificates>,
+    /// Seals sessions.
+    pub tickets: Arc<Tickets>,
+    /// Spoken above TLS, the preferred first.
+    pub protocols: Vec<Vec<u8>>,
+    /// Which versions of TLS are spoken.
+    pub versions: &'static [&'static SupportedProtocolVersion],
+    /// Where requests go.
+    pub server: ServerAddress,
+    /// How it learns who the client is.
+    pub client_address: ClientAddress,
+    /// Which requests go where.
+    pub routes: Routes,
+    /// Who has each pool, by its index.
+    pub pools: Vec<PoolNodes>,
+    /// When this node is to hand connections over to others; None: never.
+    pub busy: Option<Busy>,
+    /// What clients may ask for.
+    pub limits: RequestLimits,
+}
+
+/// Who has a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolNodes {
+    /// This node does.
+    pub here: bool,
+    /// And these others.
+    pub others: Vec<Peer>,
+}
+
+/// A service as its connections know it.
+pub(crate) struct Service {
+    name: String,
+    tls: ServerConfig,
+    routes: Routes,
+    servers: server::Servers,
+    forwarder: http2::Forwarder,
+    /// By the index of the pool.
+    pools: Vec<PoolWay>,
+    busy: Option<Busy>,
+    client_address: ClientAddress,
+    limits: RequestLimits,
+    counters: Arc<Counters>,
+}
+
+/// Where the requests for a pool go.
+enum PoolWay {
+    /// To the server of this node; these others have one, too.
+    Here(Vec<Peer>),
+    Elsewhere(Elsewhere),
+}
+
+/// A pool that other nodes have.
+pub(crate) struct Elsewhere {
+    nodes: Vec<Peer>,
+    turn: AtomicUsize,
+    servers: server::Servers,
+    forwarder: http2::Forwarder,
+}
+
+impl Elsewhere {
+    fn new(nodes: Vec<Peer>, service: &str, peers: &Arc<Peers>) -> Self {
+        let address = ServerAddress::Peers(Arc::new(PeersOf {
+            peers: Arc::clone(peers),
+            service: service.to_owned(),
+            nodes: nodes.clone(),
+            turn: AtomicUsize::new(0),
+        }));
+        Elsewhere {
+            nodes,
+            turn: AtomicUsize::new(0),
+            servers: server::Servers::new(address.clone()),
+            forwarder: http2::forwarder(address, Vec::new()),
+        }
+    }
+
+    /// The nodes, from the one on whose turn it is.
+    fn in_turn(&self) -> Vec<Peer> {
+        let mut nodes = self.nodes.clone();
+        let len = nodes.len().max(1);
+        nodes.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % len);
+        nodes
+    }
+}
+
+/// What all services have in common.
+pub(crate) struct Shared {
+    peers: Arc<Peers>,
+    handoff: Arc<dyn Handoff>,
+    expected: Expected,
+    loads: Loads,
+    services: RwLock<HashMap<String, Arc<RwLock<Arc<Service>>>>>,
+}
+
+impl Shared {
+    fn service(&self, name: &str) -> Option<Arc<Service>> {
+        let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
+        let service = services.get(name)?;
+        Some(Arc::clone(&service.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Service {
+    fn new(
+        config: ServiceConfig,
+        counters: Arc<Counters>,
+        peers: &Arc<Peers>,
+    ) -> Result<Self, rustls::Error> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(config.versions)?
+            .with_no_client_auth()
+            .with_cert_resolver(config.certificates as Arc<dyn ResolvesServerCert>);
+        tls.alpn_protocols = config.protocols;
+        tls.ticketer = config.tickets;
+        // One ticket for each connection is enough, and a client that opens several at once may use it for all of them.
+        tls.send_tls13_tickets = 1;
+        // Sessions without a ticket would stay with this process.
+        tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        tls.enable_secret_extraction = true;
+        let way = |nodes: PoolNodes| match nodes.here {
+            true => PoolWay::Here(nodes.others),
+            false => PoolWay::Elsewhere(Elsewhere::new(nodes.others, &config.name, peers)),
+        };
+        Ok(Service {
+            pools: config.pools.into_iter().map(way).collect(),
+            busy: config.busy,
+            name: config.name,
+            tls,
+            routes: config.routes,
+            servers: server::Servers::new(config.server.clone()),
+            forwarder: http2::forwarder(config.server, Vec::new()),
+            client_address: config.client_address,
+            limits: config.limits,
+            counters,
+        })
+    }
+
+    /// Where a request goes.
+    fn way(&self, head: &Head<'_>, spoken: Protocol) -> http1::Way<'_> {
+        match self.routes.find_over(head, spoken).map(|route| &route.action) {
+            Some(Action::Redirect(redirect)) => http1::Way::Redirect(redirect),
+            Some(Action::Pool(pool)) => match self.pools.get(*pool) {
+                Some(PoolWay::Here(others)) => http1::Way::Here(others),
+                Some(PoolWay::Elsewhere(others)) => http1::Way::Elsewhere(others),
+                None => http1::Way::Nowhere,
+            },
+            None => http1::Way::Nowhere,
+        }
+    }
+}
+
+/// Says nothing of keys.
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A service and its listeners.
+struct Running {
+    service: Arc<RwLock<Arc<Service>>>,
+    counters: Arc<Counters>,
+    listeners: HashMap<SocketAddr, JoinHandle<()>>,
+}
+
+/// All services with TLS of a node.
+pub struct Endpoint {
+    runtime: Runtime,
+    services: HashMap<String, Running>,
+    shared: Arc<Shared>,
+    /// Nodes that tell how much they have to do.
+    watched: HashMap<SocketAddr, JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// No service listens yet, but other nodes can connect to `address`. `threads` is how many threads there are for
+    /// connections; `cpu` is how much of the machine's CPU time is in use, in thousandths.
+    pub fn new(
+        threads: usize,
+        address: SocketAddr,
+        peers: Peers,
+        handoff: Arc<dyn Handoff>,
+        cpu: Arc<AtomicU32>,
+    ) -> Result<Self, SetError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name("tls")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(SetError::Threads)?;
+        let shared = Arc::new(Shared {
+            peers: Arc::new(peers),
+            handoff,
+            expected: Expected::default(),
+            loads: Loads { cpu, ..Loads::default() },
+            services: RwLock::default(),
+        });
+        let listener = {
+            let _entered = runtime.enter();
+            listen(address).map_err(|error| SetError::Listen(address, error))?
+        };
+        runtime.spawn(accept_peers(listener, Arc::clone(&shared)));
+        Ok(Endpoint { runtime, services: HashMap::new(), shared, watched: HashMap::new() })
+    }
+
+    /// From here on there are these services. What is to listen listens before anything is changed; the error names the
+    /// address that cannot.
+    pub fn set(&mut self, configs: Vec<ServiceConfig>) -> Result<(), SetError> {
+        let mut bound = Vec::new();
+        for config in &configs {
+            let running = self.services.get(&config.name);
+            for vip in &config.listen {
+                if running.is_none_or(|running| !running.listeners.contains_key(vip)) {
+                    let _entered = self.runtime.enter();
+                    let listener = listen(*vip).map_err(|error| SetError::Listen(*vip, error))?;
+                    bound.push((config.name.clone(), *vip, listener));
+                }
+            }
+        }
+        let handing_over = configs.iter().filter(|config| config.busy.is_some());
+        let watched = handing_over.flat_map(|config| &config.pools).filter(|pool| pool.here);
+        let watched: HashSet<_> = watched.flat_map(|pool| &pool.others).map(|peer| peer.address).collect();
+        let mut made = Vec::new();
+        for config in configs {
+            let before = self.services.get(&config.name);
+            let counters = before.map_or_else(Arc::default, |running| Arc::clone(&running.counters));
+            let (name, vips) = (config.name.clone(), config.listen.clone());
+            let service = Service::new(config, Arc::clone(&counters), &self.shared.peers);
+            let service = service.map_err(SetError::Tls)?;
+            made.push((name, vips, counters, Arc::new(service)));
+        }
+        let names: Vec<&String> = made.iter().map(|(name, ..)| name).collect();
+        self.services.retain(|name, running| {
+            let stays = names.contains(&name);
+            if !stays {
+                running.listeners.values().for_each(JoinHandle::abort);
+            }
+            stays
+        });
+        for (name, vips, counters, service) in made {
+            let running = self.services.entry(name.clone()).or_insert_with(|| Running {
+                service: Arc::new(RwLock::new(Arc::clone(&service))),
+                counters,
+                listeners: HashMap::new(),
+            });
+            *running.service.write().unwrap_or_else(PoisonError::into_inner) = service;
+            running.listeners.retain(|vip, task| {
+                let stays = vips.contains(vip);
+                if !stays {
+                    task.abort();
+                }
+                stays
+            });
+            let mut rest = Vec::new();
+            for (owner, vip, listener) in bound {
+                if owner == name {
+                    let (service, shared) = (Arc::clone(&running.service), Arc::clone(&self.shared));
+                    let task = self.runtime.spawn(accept(listener, service, shared));
+                    running.listeners.insert(vip, task);
+                } else {
+                    rest.push((owner, vip, listener));
+                }
+            }
+            bound = rest;
+        }
+        self.watched.retain(|node, task| {
+            let stays = watched.contains(node);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for node in watched {
+            let watch = || self.runtime.spawn(load::watch(node, Arc::clone(&self.shared)));
+            self.watched.entry(node).or_insert_with(watch);
+        }
+        let named = self.services.iter().map(|(name, running)| (name.clone(), Arc::clone(&running.service)));
+        *self.shared.services.write().unwrap_or_else(PoisonError::into_inner) = named.collect();
+        Ok(())
+    }
+
+    /// What each service has done, by name.
+    pub fn counters(&self) -> impl Iterator<Item = (&str, &Counters)> {
+        self.services.iter().map(|(name, running)| (name.as_str(), &*running.counters))
+    }
+}
+
+/// Says nothing of keys.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("services", &self.services.keys()).finish_non_exhaustive()
+    }
+}
+
+/// Why services stay what they were.
+#[derive(Debug)]
+pub enum SetError {
+    /// There are no threads to be had.
+    Threads(io::Error),
+    /// Nothing can listen there.
+    Listen(SocketAddr, io::Error),
+    /// rustls does not want it so.
+    Tls(rustls::Error),
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetError::Threads(error) => write!(f, "cannot begin threads for TLS: {error}"),
+            SetError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            SetError::Tls(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SetError {}
+
+/// A listener for this VIP only, so that each has an accept queue of its own.
+fn listen(vip: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if vip.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(vip)?;
+    socket.listen(BACKLOG)
+}
+
+async fn accept(listener: TcpListener, service: Arc<RwLock<Arc<Service>>>, shared: Arc<Shared>) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            // Out of descriptors or memory: others may give some back.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let service = Arc::clone(&service.read().unwrap_or_else(PoisonError::into_inner));
+        tokio::spawn(serve(socket, service, Arc::clone(&shared)));
+    }
+}
+
+async fn accept_peers(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            // What becomes of it is the other node's to see.
+            let _ = serve_peer(socket, &shared).await;
+        });
+    }
+}
+
+async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
+    let (mut channel, opening) = moving::open(&shared.peers, socket).await?;
+    match opening {
+        Opening::Load => load::tell(&mut channel, shared).await,
+        Opening::Move(offer) => moving::expect(&mut channel, offer, &shared.expected).await,
+        Opening::Forward { service } => {
+            let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
+            let mut server = service.servers.connect().await?;
+            tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop)
+        }
+    }
+}
+
+/// Counts a connection for as long as there is one.
+struct Counted<'a>(&'a Counters, &'a Loads);
+
+impl<'a> Counted<'a> {
+    fn new(counters: &'a Counters, loads: &'a Loads) -> Self {
+        counters.connections.add(1);
+        loads.connections.add(1);
+        Counted(counters, loads)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.connections.less();
+        self.1.connections.less();
+    }
+}
+
+async fn serve(socket: TcpStream, service: Arc<Service>, shared: Arc<Shared>) {
+    let counters = Arc::clone(&service.counters);
+    let _counted = Counted::new(&counters, &shared.loads);
+    // How it ends is the client's to see, and is counted where that matters to others.
+    let _ = serve_stream(socket, service, &shared).await;
+}
+
+async fn serve_stream(socket: TcpStream, service: Arc<Service>, shared: &Shared) -> Result<(), StreamError> {
+    socket.set_nodelay(true)?;
+    let mut client = stream::TlsStream::new(socket, &service.tls)?;
+    if let Some(session) = shared.expected.take((client.client, client.vip)) {
+        service.counters.taken.add(1);
+        let client = stream::TlsStream::with(client.socket, session)?;
+        return http1::serve(client, &service, shared).await;
+    }
+    let shaken = tokio::time::timeout(service.limits.head_timeout, client.shake_hands()).await;
+    match shaken {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            service.counters.failed.add(1);
+            return Err(error);
+        }
+        Err(_) => {
+            service.counters.failed.add(1);
+            return Err(StreamError::Io(io::ErrorKind::TimedOut.into()));
+        }
+    }
+    let facts = client.session.facts();
+    if facts.resumed { &service.counters.resumed } else { &service.counters.handshakes }.add(1);
+    if facts.protocol.as_deref() == Some(b"h2") {
+        http2::serve(client, service).await
+    } else {
+        http1::serve(client, &service, shared).await
+    }
+}

@@ -1,0 +1,187 @@
+//! A client's connection goes on at another node, in the middle.
+//!
+//! 1. Everything that has been said to the client has been acknowledged.
+//! 2. The agent keeps the client's packets from the socket ([`Handoff::freeze`]); what has arrived before is read.
+//! 3. The other node gets the state of TLS, with what has been read and not used, and waits for the connection.
+//! 4. The switch is told ([`Frozen::give`]) and hands the TCP connection over, as it does with any.
+//! 5. The other node says that it has it. Here the socket goes without a word.
+//!
+//! Until the switch is told, the connection can go on here. Behind that it is the other node's, or nobody's.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Shared;
+use super::peers::{Offer, Opening, Peers, Reply, hear, say};
+use super::server::Stream;
+use super::stream::{StreamError, TlsStream};
+use crate::{Moved, Session};
+
+/// So long a client may take to acknowledge what it has been sent.
+const QUIET: Duration = Duration::from_millis(250);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(1);
+/// So long the other node waits for the connection.
+const ARRIVAL: Duration = Duration::from_secs(3);
+/// How often the switch is told again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Client and VIP of a connection.
+pub type Addresses = (SocketAddr, SocketAddr);
+
+/// How the agent moves TCP connections.
+pub trait Handoff: Send + Sync {
+    /// From here on no packet of the client reaches the socket, and none of the socket leaves.
+    fn freeze(&self, flow: Addresses) -> io::Result<Box<dyn Frozen>>;
+    /// Whether the client has acknowledged all that has been written.
+    fn is_acknowledged(&self, socket: BorrowedFd<'_>) -> io::Result<bool>;
+}
+
+/// A connection that nothing happens to. Dropped, it goes on as it was, unless it has been given away.
+pub trait Frozen: Send {
+    /// Takes the connection's numbers; false if data has arrived that has not been read.
+    fn take(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool>;
+    /// Tells the switch that this node has it from here on. May be said again.
+    fn give(&mut self, node: &str) -> io::Result<()>;
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Where its agent listens.
+    pub address: SocketAddr,
+}
+
+/// Connections that other nodes have promised.
+#[derive(Default)]
+pub(super) struct Expected(Mutex<HashMap<Addresses, (Session, oneshot::Sender<()>)>>);
+
+impl Expected {
+    fn add(&self, flow: Addresses, session: Session) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(flow, (session, sender));
+        receiver
+    }
+
+    fn remove(&self, flow: Addresses) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&flow).is_some()
+    }
+
+    /// The session of a connection that has just been accepted, if it is one of them.
+    pub(super) fn take(&self, flow: Addresses) -> Option<Session> {
+        let (session, sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&flow)?;
+        // Whoever has waited may have given up just now.
+        sender.send(()).ok().map(|()| session)
+    }
+}
+
+/// Moves the connection to one of these nodes, and gives it back if none has taken it. All that it still has to say to the
+/// client has been written.
+pub(super) async fn give_away(
+    client: TlsStream,
+    service: &str,
+    to: &[Peer],
+    shared: &Shared,
+) -> Result<Option<TlsStream>, StreamError> {
+    let (peers, handoff) = (&shared.peers, &*shared.handoff);
+    let flow = (client.client, client.vip);
+    for peer in to {
+        let Ok(mut channel) = peers.connect(peer.address).await else { continue };
+        if !is_quiet(&client, handoff).await? {
+            return Ok(Some(client));
+        }
+        let Ok(mut frozen) = handoff.freeze(flow) else { return Ok(Some(client)) };
+        let mut client = client;
+        // What was on its way to the socket when the packets were cut off is read first.
+        loop {
+            match frozen.take(client.socket.as_fd()) {
+                Ok(true) => break,
+                Ok(false) => client.read_what_is_there()?,
+                Err(_) => return Ok(Some(client)),
+            }
+        }
+        client.session.advance()?;
+        if !client.session.outgoing().is_empty() {
+            drop(frozen);
+            client.flush_all().await?;
+            return Ok(Some(client));
+        }
+        let TlsStream { socket, session, .. } = client;
+        let moved = session.give_up()?;
+        let offer =
+            Offer { service: service.to_owned(), client: flow.0, vip: flow.1, state: moved.to_bytes() };
+        if !matches!(ask(&mut channel, offer).await, Ok(Reply::Expected)) {
+            drop(frozen);
+            let session = Session::take_over(moved).map_err(|_| crate::Error::Internal)?;
+            return Ok(Some(TlsStream::with(socket, session)?));
+        }
+        drop(moved);
+        wait_until_taken(&mut channel, &mut *frozen, &peer.name).await;
+        drop((socket, frozen));
+        shared.loads.given_to(peer.address);
+        return Ok(None);
+    }
+    Ok(Some(client))
+}
+
+async fn is_quiet(client: &TlsStream, handoff: &dyn Handoff) -> Result<bool, StreamError> {
+    let deadline = Instant::now() + QUIET;
+    while !handoff.is_acknowledged(client.socket.as_fd())? {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        sleep(LOOK).await;
+    }
+    Ok(true)
+}
+
+async fn ask(channel: &mut Box<dyn Stream>, offer: Offer) -> io::Result<Reply> {
+    say(channel, &Opening::Move(offer)).await?;
+    timeout(ARRIVAL, hear(channel)).await?
+}
+
+/// Tells the switch until the other node has the connection, or does not wait any more: then it is nobody's.
+async fn wait_until_taken(channel: &mut Box<dyn Stream>, frozen: &mut dyn Frozen, node: &str) {
+    let mut answer = std::pin::pin!(timeout(ARRIVAL, hear::<Reply>(channel)));
+    loop {
+        // What cannot be sent now can be sent the next time.
+        let _ = frozen.give(node);
+        tokio::select! {
+            _ = &mut answer => return,
+            () = sleep(AGAIN) => {}
+        }
+    }
+}
+
+/// The other side: waits for a connection that is offered, and says so.
+pub(super) async fn expect(
+    channel: &mut Box<dyn Stream>,
+    offer: Offer,
+    expected: &Expected,
+) -> io::Result<()> {
+    let flow = (offer.client, offer.vip);
+    let session = Moved::from_bytes(&offer.state).and_then(Session::take_over);
+    let Ok(session) = session else { return say(channel, &Reply::Refused).await };
+    let arrival = expected.add(flow, session);
+    say(channel, &Reply::Expected).await?;
+    let arrived = timeout(ARRIVAL, arrival).await.is_ok_and(|arrived| arrived.is_ok());
+    expected.remove(flow);
+    say(channel, if arrived { &Reply::Taken } else { &Reply::Refused }).await
+}
+
+/// A peer's connection: what it is for, and what follows.
+pub(super) async fn open(peers: &Peers, socket: TcpStream) -> io::Result<(Box<dyn Stream>, Opening)> {
+    let mut channel = peers.accept(socket).await?;
+    let opening = timeout(ARRIVAL, hear(&mut channel)).await??;
+    Ok((channel, opening))
+}

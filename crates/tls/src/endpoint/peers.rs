@@ -1,0 +1,329 @@
+//! The nodes' own network: authenticated and encrypted connections between agents, over TCP.
+//!
+//! It is TLS 1.3 (rustls) with raw public keys (RFC 7250). All nodes of a cluster have the same key, which is made of the
+//! cluster key: whoever can prove to have it is a node. While cluster keys are replaced, that of each is accepted. A
+//! connection begins with one message that says what it is for:
+//!
+//! - [`Opening::Move`]: a client's connection goes on at the node that is asked. It answers whether it will take it, and
+//!   again when it has it.
+//! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
+//! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
+use aws_lc_rs::signature::Ed25519KeyPair;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, ClientConfig};
+use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
+use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, ServerConfig};
+use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use zeroize::Zeroizing;
+
+use super::server::Stream;
+
+/// Agents listen there, beside the UDP port of handoff packets with the same number.
+pub const PORT: u16 = 6081;
+/// So long a node may take to accept a connection and prove who it is.
+const CONNECT: Duration = Duration::from_secs(2);
+/// No message is longer.
+const MESSAGE_MAX: usize = 256 << 10;
+
+/// What a connection between nodes is for.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Opening {
+    /// A client's connection is to go on here.
+    Move(Offer),
+    /// The server of a service gets what follows.
+    Forward { service: String },
+    /// The node that is asked tells from here on what it has to do.
+    Load,
+}
+
+/// A client's connection.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Offer {
+    pub(super) service: String,
+    pub(super) client: SocketAddr,
+    pub(super) vip: SocketAddr,
+    /// [`crate::Moved::to_bytes`]
+    pub(super) state: Zeroizing<Vec<u8>>,
+}
+
+/// What a node says to an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// It waits for the connection.
+    Expected,
+    /// It has it.
+    Taken,
+    /// It does not want it, or has waited for too long.
+    Refused,
+}
+
+/// The key of one cluster key.
+struct Identity {
+    key: Arc<dyn SigningKey>,
+    public: SubjectPublicKeyInfoDer<'static>,
+}
+
+fn identity(cluster_key: &[u8; 32]) -> Option<Identity> {
+    let mut seed = Zeroizing::new([0; 32]);
+    let expanded = Prk::new_less_safe(HKDF_SHA256, cluster_key);
+    expanded.expand(&[b"switchback nodes v1"], HKDF_SHA256).ok()?.fill(&mut seed[..]).ok()?;
+    let pair = Ed25519KeyPair::from_seed_unchecked(&seed[..]).ok()?;
+    let document = pair.to_pkcs8().ok()?;
+    let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(document.as_ref().to_vec())).ok()?;
+    let public = key.public_key()?.into_owned();
+    Some(Identity { key, public })
+}
+
+/// Proves to other nodes that this is one, and has them prove it.
+pub struct Peers {
+    acceptor: TlsAcceptor,
+    connector: TlsConnector,
+}
+
+/// Says nothing of keys.
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Peers")
+    }
+}
+
+impl Peers {
+    /// The first of the cluster's keys is proved, every one is accepted.
+    pub fn new(cluster_keys: &[[u8; 32]]) -> Option<Self> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let identities: Vec<Identity> = cluster_keys.iter().filter_map(identity).collect();
+        let own = identities.first()?;
+        let certified = || {
+            let public = CertificateDer::from(own.public.as_ref().to_vec());
+            Arc::new(CertifiedKey::new(vec![public], Arc::clone(&own.key)))
+        };
+        let trusted = identities.iter().map(|identity| identity.public.clone()).collect();
+        let verifier = Arc::new(Verifier { trusted, provider: Arc::clone(&provider) });
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .ok()?
+            .with_client_cert_verifier(Arc::clone(&verifier) as _)
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified())));
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .ok()?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified())));
+        Some(Peers {
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+            connector: TlsConnector::from(Arc::new(client)),
+        })
+    }
+
+    /// A connection to another node.
+    pub(super) async fn connect(&self, node: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        let connecting = async {
+            let socket = TcpStream::connect(node).await?;
+            socket.set_nodelay(true)?;
+            self.connector.connect(ServerName::from(node.ip()), socket).await
+        };
+        Ok(Box::new(tokio::time::timeout(CONNECT, connecting).await??))
+    }
+
+    /// The other end of it.
+    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Stream>> {
+        socket.set_nodelay(true)?;
+        Ok(Box::new(tokio::time::timeout(CONNECT, self.acceptor.accept(socket)).await??))
+    }
+}
+
+/// Sends a message.
+pub(super) async fn say<T: Serialize>(
+    stream: &mut (impl AsyncWrite + Unpin + ?Sized),
+    message: &T,
+) -> io::Result<()> {
+    let text = Zeroizing::new(postcard::to_allocvec(message).map_err(io::Error::other)?);
+    stream.write_all(&(text.len() as u32).to_be_bytes()).await?;
+    stream.write_all(&text).await?;
+    stream.flush().await
+}
+
+/// Waits for one.
+pub(super) async fn hear<T: for<'de> Deserialize<'de>>(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+) -> io::Result<T> {
+    let len = stream.read_u32().await? as usize;
+    if len > MESSAGE_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = Zeroizing::new(vec![0; len]);
+    stream.read_exact(&mut text).await?;
+    match postcard::take_from_bytes(&text) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Accepts whoever has a key of the cluster.
+#[derive(Debug)]
+struct Verifier {
+    trusted: Vec<SubjectPublicKeyInfoDer<'static>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    fn check(&self, public: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        match self.trusted.iter().any(|trusted| trusted.as_ref() == public.as_ref()) {
+            true => Ok(()),
+            false => Err(rustls::CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn check_signature(
+        &self,
+        message: &[u8],
+        public: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let public = SubjectPublicKeyInfoDer::from(public.as_ref());
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature_with_raw_key(message, &public, signed, algorithms)
+    }
+}
+
+/// TLS 1.2 is not spoken between nodes.
+fn not_spoken() -> Result<HandshakeSignatureValid, rustls::Error> {
+    Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        public: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.check(public).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        not_spoken()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        public: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.check_signature(message, public, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        public: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.check(public).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        not_spoken()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        public: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.check_signature(message, public, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    async fn meet(client: &[[u8; 32]], server: &[[u8; 32]]) -> io::Result<Reply> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let server = Peers::new(server).unwrap();
+        let other = tokio::spawn(async move {
+            let mut stream = server.accept(listener.accept().await?.0).await?;
+            let heard: Opening = hear(&mut stream).await?;
+            let is_right = matches!(heard, Opening::Forward { service } if service == "shop");
+            say(&mut stream, if is_right { &Reply::Expected } else { &Reply::Refused }).await
+        });
+        let mut stream = Peers::new(client).unwrap().connect(address).await?;
+        say(&mut stream, &Opening::Forward { service: "shop".to_owned() }).await?;
+        let reply = hear(&mut stream).await?;
+        other.await.unwrap()?;
+        Ok(reply)
+    }
+
+    #[test]
+    fn only_nodes_of_the_cluster_speak() {
+        let (old, new, foreign) = ([1; 32], [2; 32], [3; 32]);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for (client, server) in
+                [(&[old][..], &[old][..]), (&[new, old], &[old, new]), (&[old], &[new, old])]
+            {
+                // The other side has to accept what is proved here, in both directions.
+                let accepts = client.contains(&server[0]) && server.contains(&client[0]);
+                assert_eq!(meet(client, server).await.is_ok(), accepts, "{client:?} {server:?}");
+            }
+            assert!(meet(&[foreign], &[old]).await.is_err());
+            assert!(meet(&[old], &[foreign]).await.is_err());
+        });
+    }
+}

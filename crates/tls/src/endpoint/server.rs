@@ -1,0 +1,131 @@
+//! Connections to the server of this node, which are kept for the next request.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::moving::Peer;
+use super::peers::{Opening, Peers, say};
+
+/// So long a server has to accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// A connection that nobody has used for so long is closed: before servers do, most of which wait a minute or more.
+const IDLE: Duration = Duration::from_secs(30);
+/// Connections that are kept idle.
+const IDLE_MAX: usize = 256;
+
+/// A connection to something that speaks HTTP/1.1.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub enum ServerAddress {
+    /// Over TCP.
+    Tcp(SocketAddr),
+    /// Over a UNIX socket.
+    Unix(PathBuf),
+    /// That of the service at one of these nodes, over their agents.
+    Peers(Arc<PeersOf>),
+}
+
+/// Where other nodes have a service.
+#[derive(Debug)]
+pub struct PeersOf {
+    pub(super) peers: Arc<Peers>,
+    pub(super) service: String,
+    pub(super) nodes: Vec<Peer>,
+    /// Whose turn it is.
+    pub(super) turn: AtomicUsize,
+}
+
+impl PeersOf {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let start = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for index in 0..self.nodes.len() {
+            match self.peers.connect(self.nodes[(start + index) % self.nodes.len()].address).await {
+                Ok(mut stream) => {
+                    say(&mut stream, &Opening::Forward { service: self.service.clone() }).await?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+impl ServerAddress {
+    /// A new connection.
+    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let connecting = async {
+            Ok(match self {
+                ServerAddress::Tcp(address) => {
+                    let stream = TcpStream::connect(address).await?;
+                    stream.set_nodelay(true)?;
+                    Box::new(stream) as Box<dyn Stream>
+                }
+                ServerAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
+                ServerAddress::Peers(others) => others.connect().await?,
+            })
+        };
+        tokio::time::timeout(CONNECT, connecting).await?
+    }
+}
+
+/// The server, and connections to it that are idle.
+pub(super) struct Servers {
+    address: ServerAddress,
+    idle: Mutex<VecDeque<(Instant, Box<dyn Stream>)>>,
+}
+
+impl Servers {
+    pub(super) fn new(address: ServerAddress) -> Self {
+        Servers { address, idle: Mutex::default() }
+    }
+
+    /// Where the server is.
+    pub(super) fn address(&self) -> &ServerAddress {
+        &self.address
+    }
+
+    /// A connection, and whether it has been used before: then the server may be closing it just now.
+    pub(super) async fn take(&self) -> io::Result<(Box<dyn Stream>, bool)> {
+        match self.take_idle() {
+            Some(stream) => Ok((stream, true)),
+            None => Ok((self.address.connect().await?, false)),
+        }
+    }
+
+    /// A connection that nobody has used before.
+    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        self.address.connect().await
+    }
+
+    /// The latest, whose buffers the machine has at hand.
+    fn take_idle(&self) -> Option<Box<dyn Stream>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        while idle.front().is_some_and(|(since, _)| now.duration_since(*since) > IDLE) {
+            idle.pop_front();
+        }
+        idle.pop_back().map(|(_, stream)| stream)
+    }
+
+    /// The server has answered on it, and is ready for the next request.
+    pub(super) fn put_back(&self, stream: Box<dyn Stream>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() >= IDLE_MAX {
+            idle.pop_front();
+        }
+        idle.push_back((Instant::now(), stream));
+    }
+}

@@ -1,0 +1,255 @@
+//! A connection with its socket: a thin driver around [`Session`].
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use nix::sys::socket::MsgFlags;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::{Error, Session};
+
+/// What is read from a socket at once.
+const READ: usize = 32 << 10;
+/// Above this, nothing more is encrypted until the client has taken some.
+pub(super) const UNSENT_MAX: usize = 64 << 10;
+/// How long a client may take to end its side of a connection after we have ended ours.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Why a connection ends before its time.
+#[derive(Debug)]
+pub enum StreamError {
+    /// TLS does not go on.
+    Tls(Error),
+    /// The socket does not.
+    Io(io::Error),
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamError::Tls(error) => error.fmt(f),
+            StreamError::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+impl From<io::Error> for StreamError {
+    fn from(error: io::Error) -> Self {
+        StreamError::Io(error)
+    }
+}
+
+impl From<Error> for StreamError {
+    fn from(error: Error) -> Self {
+        StreamError::Tls(error)
+    }
+}
+
+impl From<StreamError> for io::Error {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Io(error) => error,
+            StreamError::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
+        }
+    }
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct TlsStream {
+    pub(super) socket: TcpStream,
+    pub(super) session: Session,
+    /// Where the client is, and where it connected to.
+    pub(super) client: SocketAddr,
+    pub(super) vip: SocketAddr,
+    /// Bytes of `session.outgoing()` that have been written.
+    written: usize,
+    ended: bool,
+}
+
+impl TlsStream {
+    /// One whose handshake is still to be done.
+    pub(super) fn new(socket: TcpStream, config: &ServerConfig) -> Result<Self, StreamError> {
+        let session = Session::new(config)?;
+        TlsStream::with(socket, session)
+    }
+
+    /// One that another node has had.
+    pub(super) fn with(socket: TcpStream, session: Session) -> Result<Self, StreamError> {
+        let (client, vip) = (plain(socket.peer_addr()?), plain(socket.local_addr()?));
+        Ok(TlsStream { socket, session, client, vip, written: 0, ended: false })
+    }
+
+    /// Does the handshake. If it fails, the client is told.
+    pub(super) async fn shake_hands(&mut self) -> Result<(), StreamError> {
+        while self.session.is_handshaking() {
+            match std::future::poll_fn(|cx| self.poll_fill(cx)).await {
+                Ok(true) => {}
+                Ok(false) => return Err(Error::Truncated.into()),
+                Err(error) => {
+                    let _ = self.flush_all().await;
+                    return Err(error);
+                }
+            }
+            self.flush_all().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for data of the client; false if there will be none.
+    pub(super) async fn wait_for_data(&mut self) -> Result<bool, StreamError> {
+        let before = self.session.data().len();
+        loop {
+            if self.session.data().len() > before {
+                return Ok(true);
+            }
+            let filled = std::future::poll_fn(|cx| self.poll_fill(cx)).await?;
+            // The answer to a renewal of keys.
+            self.flush_all().await?;
+            if !filled {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Writes all that the session has for the client.
+    pub(super) async fn flush_all(&mut self) -> Result<(), StreamError> {
+        std::future::poll_fn(|cx| self.poll_write_out(cx)).await.map_err(StreamError::Io)
+    }
+
+    /// Says that nothing more comes, and closes when the client has closed, too. What it still sends is thrown away:
+    /// a socket that is closed before all has been read sends a reset, which may take the answer from the client
+    /// (RFC 9112 section 9.6).
+    pub(super) async fn end(mut self) -> Result<(), StreamError> {
+        if !self.session.is_write_closed() {
+            self.session.close()?;
+        }
+        self.flush_all().await?;
+        self.socket.shutdown().await?;
+        let mut thrown_away = vec![0; READ];
+        let rest = async { while matches!(self.socket.read(&mut thrown_away).await, Ok(1..)) {} };
+        let _ = timeout(LINGER, rest).await;
+        Ok(())
+    }
+
+    /// Reads bytes of the client and opens what is whole. False at the end, which the client has announced.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>> {
+        if self.session.is_read_closed() || self.ended {
+            return Poll::Ready(Ok(false));
+        }
+        let mut buffer = [0; READ];
+        loop {
+            ready!(self.socket.poll_read_ready(cx))?;
+            match self.socket.try_read(&mut buffer) {
+                Ok(0) => {
+                    self.ended = true;
+                    self.session.receive_end()?;
+                    return Poll::Ready(Ok(false));
+                }
+                Ok(len) => {
+                    self.session.receive(&buffer[..len])?;
+                    return Poll::Ready(Ok(true));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    /// Reads what the socket has, without waiting.
+    pub(super) fn read_what_is_there(&mut self) -> Result<(), StreamError> {
+        let mut buffer = [0; READ];
+        loop {
+            match nix::sys::socket::recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) | Err(nix::errno::Errno::EAGAIN) => return Ok(()),
+                Ok(len) => self.session.receive(&buffer[..len])?,
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+
+    /// Writes what the session has for the client, as far as the socket takes it.
+    pub(super) fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outgoing = self.session.outgoing();
+        while self.written < outgoing.len() {
+            ready!(self.socket.poll_write_ready(cx))?;
+            match self.socket.try_write(&outgoing[self.written..]) {
+                Ok(len) => self.written += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        outgoing.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Bytes for the client that the socket has not taken.
+    pub(super) fn unsent(&mut self) -> usize {
+        self.session.outgoing().len() - self.written
+    }
+}
+
+/// An IPv4 address is one, although the socket may be of IPv6.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+impl AsyncRead for TlsStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let len = self.session.data().len().min(buffer.remaining());
+            if len > 0 {
+                buffer.put_slice(&self.session.data()[..len]);
+                self.session.take(len);
+                // There may be records that there was no room for.
+                self.session.advance().map_err(StreamError::Tls)?;
+                return Poll::Ready(Ok(()));
+            }
+            let filled = ready!(self.poll_fill(cx))?;
+            // What it wants to say meanwhile goes out as far as it can; the rest with what is written next.
+            let _ = self.poll_write_out(cx)?;
+            if !filled {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl AsyncWrite for TlsStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if self.unsent() >= UNSENT_MAX {
+            ready!(self.poll_write_out(cx))?;
+        }
+        let len = data.len().min(UNSENT_MAX);
+        self.session.send(&data[..len]).map_err(StreamError::Tls)?;
+        let _ = self.poll_write_out(cx)?;
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_write_out(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.session.is_write_closed() {
+            self.session.close().map_err(StreamError::Tls)?;
+        }
+        ready!(self.poll_write_out(cx))?;
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

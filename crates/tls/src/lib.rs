@@ -1,0 +1,38 @@
+//! The TLS endpoint of a node.
+//!
+//! [`Session`] is a connection without its socket. rustls does the handshake (TLS 1.2 and 1.3); after it, records are read
+//! and written here, so that a connection can go on at another node: [`Session::give_up`] makes a [`Moved`] of it, which
+//! holds keys, record numbers and what has not been used yet, and [`Session::take_over`] makes a session of that again.
+//!
+//! Keys and data are overwritten when they are not needed any more, and no `Debug` shows them.
+
+mod certificates;
+pub mod endpoint;
+mod error;
+mod keys;
+mod moved;
+mod records;
+mod session;
+mod tickets;
+
+use std::fmt;
+
+pub use certificates::{CertificateError, CertificateFiles, Certificates};
+pub use error::Error;
+pub use keys::Cipher;
+pub use moved::Moved;
+pub use records::Version;
+pub use session::{Facts, Session};
+pub use tickets::{EPOCH, Scope, Tickets};
+
+/// What another node has sent is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovedError;
+
+impl fmt::Display for MovedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what another node has sent is no connection")
+    }
+}
+
+impl std::error::Error for MovedError {}

@@ -1,0 +1,315 @@
+//! Records after the handshake (RFC 8446 section 5, RFC 5246 section 6.2).
+//!
+//! rustls does the handshake and gives its secrets out; from there on records are read and written here, because what goes
+//! on at another node has to be whole in our hands: keys, numbers, what has been read and not used. It is little: one
+//! content type that matters, alerts, and updates of keys.
+
+use std::ops::Range;
+
+use crate::Error;
+use crate::keys::{Half, TAG};
+
+/// Content types (RFC 8446 section 5.1).
+mod content {
+    pub const CHANGE_CIPHER_SPEC: u8 = 20;
+    pub const ALERT: u8 = 21;
+    pub const HANDSHAKE: u8 = 22;
+    pub const DATA: u8 = 23;
+}
+
+/// Alerts (RFC 8446 section 6) and the only handshake messages that are met here.
+const CLOSE_NOTIFY: u8 = 0;
+const USER_CANCELED: u8 = 90;
+const NO_RENEGOTIATION: u8 = 100;
+const WARNING: u8 = 1;
+const FATAL: u8 = 2;
+const CLIENT_HELLO: u8 = 1;
+const KEY_UPDATE: u8 = 24;
+
+const HEADER: usize = 5;
+/// Data of one record, and what protection may add to it (RFC 8446 section 5.2, RFC 5246 section 6.2.3).
+pub(crate) const DATA_MAX: usize = 1 << 14;
+const SEALED_MAX: usize = DATA_MAX + 256;
+const SEALED_MAX_12: usize = DATA_MAX + 2048;
+/// The longest handshake message that is waited for: the only one that has a place has 5 bytes.
+const MESSAGE_MAX: usize = 1 << 14;
+/// So many records in a row may say nothing.
+const EMPTY_MAX: u32 = 32;
+
+/// Which TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// TLS 1.2, RFC 5246, with AEADs only.
+    Tls12 = 2,
+    /// TLS 1.3, RFC 8446.
+    Tls13 = 3,
+}
+
+/// A connection whose handshake is over.
+#[derive(Debug)]
+pub struct Records {
+    pub(crate) version: Version,
+    pub(crate) read: Half,
+    pub(crate) write: Half,
+    /// The client says nothing more, and we do not.
+    pub(crate) read_closed: bool,
+    pub(crate) write_closed: bool,
+    /// A handshake message that has not ended with its record.
+    pub(crate) message: Vec<u8>,
+    /// Records in a row that have said nothing.
+    empty: u32,
+    /// A new handshake has been declined.
+    declined: bool,
+}
+
+/// What was in a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// Data, at this place of the bytes that were read.
+    Data(Range<usize>),
+    /// Nothing for anybody but TLS.
+    Nothing,
+    /// The client has said that it ends.
+    Closed,
+}
+
+impl Records {
+    pub(crate) fn new(version: Version, read: Half, write: Half) -> Self {
+        Records {
+            version,
+            read,
+            write,
+            read_closed: false,
+            write_closed: false,
+            message: Vec::new(),
+            empty: 0,
+            declined: false,
+        }
+    }
+
+    /// Which TLS it is.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether the client has said that it ends.
+    pub fn is_read_closed(&self) -> bool {
+        self.read_closed
+    }
+
+    /// Whether nothing more can be sent.
+    pub fn is_write_closed(&self) -> bool {
+        self.write_closed
+    }
+
+    /// Opens the first record of `incoming` in its place; None if it has not come whole. Says how many bytes it takes. What
+    /// has to be answered is put behind `out`.
+    pub fn open(&mut self, incoming: &mut [u8], out: &mut Vec<u8>) -> Result<Option<(usize, Opened)>, Error> {
+        if self.read_closed {
+            // RFC 8446 section 6.1: whatever comes after that is ignored.
+            return Ok((!incoming.is_empty()).then_some((incoming.len(), Opened::Nothing)));
+        }
+        let Some((header, rest)) = incoming.split_first_chunk_mut::<HEADER>() else { return Ok(None) };
+        let header = *header;
+        let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        let longest = if self.version == Version::Tls13 { SEALED_MAX } else { SEALED_MAX_12 };
+        if header[1] != 3 {
+            return Err(Error::Decode);
+        }
+        if len > longest {
+            return Err(Error::Overflow);
+        }
+        let Some(sealed) = rest.get_mut(..len) else { return Ok(None) };
+        let taken = HEADER + len;
+        let (kind, text) = match self.version {
+            Version::Tls13 => self.open_13(&header, sealed)?,
+            Version::Tls12 => self.open_12(&header, sealed)?,
+        };
+        let text = HEADER + text.start..HEADER + text.end;
+        if kind != content::HANDSHAKE && !self.message.is_empty() {
+            return Err(Error::Unexpected);
+        }
+        let opened = match kind {
+            content::DATA if text.is_empty() => self.nothing()?,
+            content::DATA => {
+                self.empty = 0;
+                Opened::Data(text)
+            }
+            content::ALERT => self.on_alert(&incoming[text])?,
+            content::HANDSHAKE => self.on_handshake(&incoming[text], out)?,
+            _ => return Err(Error::Unexpected),
+        };
+        Ok(Some((taken, opened)))
+    }
+
+    /// Content type and place of what is in the record.
+    fn open_13(&mut self, header: &[u8; HEADER], sealed: &mut [u8]) -> Result<(u8, Range<usize>), Error> {
+        if header[0] != content::DATA {
+            return Err(Error::Unexpected);
+        }
+        let nonce = self.read.nonce();
+        let len = self.read.open(nonce, header, sealed)?;
+        let end = sealed[..len].iter().rposition(|byte| *byte != 0).ok_or(Error::Unexpected)?;
+        if len > DATA_MAX + 1 {
+            return Err(Error::Overflow);
+        }
+        Ok((sealed[end], 0..end))
+    }
+
+    fn open_12(&mut self, header: &[u8; HEADER], sealed: &mut [u8]) -> Result<(u8, Range<usize>), Error> {
+        if header[0] == content::CHANGE_CIPHER_SPEC {
+            return Err(Error::Unexpected);
+        }
+        let explicit = self.read.cipher.explicit_nonce_len();
+        if sealed.len() < explicit + TAG {
+            return Err(Error::BadRecord);
+        }
+        let (explicit_nonce, sealed) = sealed.split_at_mut(explicit);
+        let nonce = if explicit == 0 { self.read.nonce() } else { self.read.nonce_with(explicit_nonce) };
+        let len = sealed.len() - TAG;
+        if len > DATA_MAX {
+            return Err(Error::Overflow);
+        }
+        let aad = aad_12(self.read.sequence, header[0], [header[1], header[2]], len);
+        self.read.open(nonce, &aad, sealed)?;
+        Ok((header[0], explicit..explicit + len))
+    }
+
+    fn nothing(&mut self) -> Result<Opened, Error> {
+        self.empty += 1;
+        if self.empty > EMPTY_MAX { Err(Error::Flood) } else { Ok(Opened::Nothing) }
+    }
+
+    fn on_alert(&mut self, alert: &[u8]) -> Result<Opened, Error> {
+        let &[level, number] = alert else { return Err(Error::Decode) };
+        match number {
+            CLOSE_NOTIFY => {
+                self.read_closed = true;
+                Ok(Opened::Closed)
+            }
+            // It announces a close_notify (RFC 8446 section 6.1).
+            USER_CANCELED => self.nothing(),
+            // In TLS 1.3 all others are fatal, whatever their level says.
+            _ if level == WARNING && self.version == Version::Tls12 => self.nothing(),
+            _ => Err(Error::Alert(number)),
+        }
+    }
+
+    fn on_handshake(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<Opened, Error> {
+        if data.is_empty() {
+            return Err(Error::Unexpected);
+        }
+        self.message.extend_from_slice(data);
+        let allowed = if self.version == Version::Tls13 { KEY_UPDATE } else { CLIENT_HELLO };
+        if self.message[0] != allowed {
+            return Err(Error::Unexpected);
+        }
+        let Some(header) = self.message.first_chunk::<4>() else { return self.nothing() };
+        let whole = 4 + (u32::from_be_bytes(*header) & 0xff_ffff) as usize;
+        if whole > MESSAGE_MAX {
+            return Err(Error::Decode);
+        }
+        if self.message.len() < whole {
+            return self.nothing();
+        }
+        let message = std::mem::take(&mut self.message);
+        if self.version == Version::Tls12 {
+            // Once is answered with a warning, as RFC 5246 section 7.2.2 has it.
+            if std::mem::replace(&mut self.declined, true) {
+                return Err(Error::Unexpected);
+            }
+            self.seal_record(content::ALERT, &[WARNING, NO_RENEGOTIATION], out)?;
+            return self.nothing();
+        }
+        // Keys change behind it, so nothing may follow in its record (RFC 8446 section 5.1).
+        let [_, 0, 0, 1, wanted] = message[..] else { return Err(Error::Decode) };
+        if message.len() != whole {
+            return Err(Error::Unexpected);
+        }
+        match wanted {
+            0 => {}
+            1 => self.update_keys(false, out)?,
+            _ => return Err(Error::Decode),
+        }
+        self.read.update()?;
+        self.nothing()
+    }
+
+    /// Goes on with new keys; with `both`, asks the client for the same. Only in TLS 1.3.
+    pub fn update_keys(&mut self, both: bool, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.seal_record(content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, both.into()], out)?;
+        self.write.update()
+    }
+
+    /// Puts data behind `out`, in as many records as it takes.
+    pub fn seal(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        for piece in data.chunks(DATA_MAX) {
+            if self.write.sequence >= self.write.cipher.records_max() {
+                match self.version {
+                    Version::Tls13 => self.update_keys(false, out)?,
+                    Version::Tls12 => return Err(Error::Internal),
+                }
+            }
+            self.seal_record(content::DATA, piece, out)?;
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes.
+    pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        if std::mem::replace(&mut self.write_closed, true) {
+            return Ok(());
+        }
+        self.seal_record(content::ALERT, &[WARNING, CLOSE_NOTIFY], out)
+    }
+
+    /// Says why the connection ends.
+    pub fn alert(&mut self, error: &Error, out: &mut Vec<u8>) {
+        let Some(number) = error.alert().filter(|_| !self.write_closed) else { return };
+        self.write_closed = true;
+        // Without keys there is nobody to tell.
+        let _ = self.seal_record(content::ALERT, &[FATAL, number], out);
+    }
+
+    fn seal_record(&mut self, kind: u8, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let nonce = self.write.nonce();
+        let start = out.len();
+        let (explicit, inner) = match self.version {
+            Version::Tls13 => (0, data.len() + 1),
+            Version::Tls12 => (self.write.cipher.explicit_nonce_len(), data.len()),
+        };
+        let len = u16::try_from(explicit + inner + TAG).map_err(|_| Error::Internal)?.to_be_bytes();
+        let outer = if self.version == Version::Tls13 { content::DATA } else { kind };
+        let header = [outer, 3, 3, len[0], len[1]];
+        out.reserve(HEADER + explicit + inner + TAG);
+        out.extend_from_slice(&header);
+        out.extend_from_slice(&nonce[nonce.len() - explicit..]);
+        let text = out.len();
+        out.extend_from_slice(data);
+        let tag = match self.version {
+            Version::Tls13 => {
+                out.push(kind);
+                self.write.seal(nonce, &header, &mut out[text..])
+            }
+            Version::Tls12 => {
+                let aad = aad_12(self.write.sequence, kind, [3, 3], data.len());
+                self.write.seal(nonce, &aad, &mut out[text..])
+            }
+        };
+        match tag {
+            Ok(tag) => out.extend_from_slice(&tag),
+            Err(_) => out.truncate(start),
+        }
+        tag.map(|_| ())
+    }
+}
+
+/// RFC 5246 section 6.2.3.3.
+fn aad_12(sequence: u64, kind: u8, version: [u8; 2], len: usize) -> [u8; 13] {
+    let mut aad = [0; 13];
+    aad[..8].copy_from_slice(&sequence.to_be_bytes());
+    aad[8] = kind;
+    aad[9..11].copy_from_slice(&version);
+    aad[11..].copy_from_slice(&(len as u16).to_be_bytes());
+    aad
+}

@@ -1,0 +1,382 @@
+//! One TLS connection without its socket: bytes of the client go in, bytes for it come out.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
+use rustls::{HandshakeKind, KeyLog, ProtocolVersion, ServerConfig};
+use switchback_hello::{ClientHello, Progress};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::Error;
+use crate::keys::Half;
+use crate::records::{Opened, Records, Version};
+
+/// Data that has been opened and not been read yet: with more, nothing is opened until somebody reads.
+const UNREAD_MAX: usize = 64 << 10;
+/// What a client may send before its handshake is over: certificates of ours are none of it.
+const HANDSHAKE_MAX: usize = 64 << 10;
+
+/// A connection.
+pub struct Session {
+    pub(crate) state: State,
+    /// From the client, not opened yet.
+    pub(crate) incoming: Vec<u8>,
+    /// For the client.
+    pub(crate) outgoing: Vec<u8>,
+    /// From the client, opened: the first `read` bytes have been taken out.
+    pub(crate) data: Vec<u8>,
+    pub(crate) read: usize,
+    pub(crate) facts: Facts,
+}
+
+pub(crate) enum State {
+    Handshake(Box<Handshake>),
+    Open(Box<Records>),
+    Failed,
+}
+
+/// What the handshake has settled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What is spoken above TLS, if client and server have agreed on something (RFC 7301).
+    pub protocol: Option<Vec<u8>>,
+    /// The host that the client wants, if it says so.
+    pub server_name: Option<String>,
+    /// An earlier session goes on: no certificate was needed.
+    pub resumed: bool,
+}
+
+pub(crate) struct Handshake {
+    connection: UnbufferedServerConnection,
+    secrets: Arc<Captured>,
+    /// What the client said first; None before it has come, or if rustls has to say what is wrong with it.
+    hello: Option<ClientHello>,
+    received: usize,
+}
+
+/// Takes the traffic secrets of TLS 1.3 out of a handshake, because rustls gives out no more than the keys of now.
+#[derive(Default)]
+struct Captured(Mutex<[Zeroizing<Vec<u8>>; 2]>);
+
+/// Says nothing of keys.
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Captured")
+    }
+}
+
+const CAPTURED: [&str; 2] = ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"];
+
+impl KeyLog for Captured {
+    fn log(&self, label: &str, _: &[u8], secret: &[u8]) {
+        if let Some(index) = CAPTURED.iter().position(|captured| *captured == label) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)[index] = Zeroizing::new(secret.to_vec());
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        CAPTURED.contains(&label)
+    }
+}
+
+/// Says nothing of keys and data.
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Handshake(_) => "handshake",
+            State::Open(_) => "open",
+            State::Failed => "failed",
+        };
+        f.debug_struct("Session").field("state", &state).field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A connection of which nothing has been read. The configuration has to allow that secrets are given out
+    /// (`enable_secret_extraction`).
+    pub fn new(config: &ServerConfig) -> Result<Self, Error> {
+        let secrets = Arc::new(Captured::default());
+        let mut config = config.clone();
+        config.key_log = Arc::clone(&secrets) as _;
+        let connection = UnbufferedServerConnection::new(Arc::new(config)).map_err(Error::Handshake)?;
+        let handshake = Handshake { connection, secrets, hello: None, received: 0 };
+        Ok(Session {
+            state: State::Handshake(Box::new(handshake)),
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            data: Vec::new(),
+            read: 0,
+            facts: Facts::default(),
+        })
+    }
+
+    /// Bytes of the client have come.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.incoming.extend_from_slice(bytes);
+        self.advance()
+    }
+
+    /// Opens what has come, as far as there is room for it. What there is to say to the client is in
+    /// [`outgoing`](Self::outgoing), also after an error.
+    pub fn advance(&mut self) -> Result<(), Error> {
+        if let State::Handshake(handshake) = &mut self.state {
+            match handshake.advance(&mut self.incoming, &mut self.outgoing, &mut self.data) {
+                Ok(false) => return Ok(()),
+                Ok(true) => self.finish_handshake()?,
+                Err(error) => {
+                    self.state = State::Failed;
+                    return Err(error);
+                }
+            }
+        }
+        let State::Open(records) = &mut self.state else { return Ok(()) };
+        let mut taken = 0;
+        let result = loop {
+            if self.data.len() - self.read >= UNREAD_MAX {
+                break Ok(());
+            }
+            match records.open(&mut self.incoming[taken..], &mut self.outgoing) {
+                Ok(None) => break Ok(()),
+                Ok(Some((len, opened))) => {
+                    if let Opened::Data(place) = opened {
+                        self.data.extend_from_slice(&self.incoming[taken..][place]);
+                    }
+                    taken += len;
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.incoming.drain(..taken);
+        if let Err(error) = &result {
+            records.alert(error, &mut self.outgoing);
+            self.state = State::Failed;
+        }
+        result
+    }
+
+    fn finish_handshake(&mut self) -> Result<(), Error> {
+        let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
+            return Err(Error::Internal);
+        };
+        let Handshake { connection, secrets, hello, .. } = *handshake;
+        self.facts = Facts {
+            protocol: connection.alpn_protocol().map(<[u8]>::to_vec),
+            server_name: hello.and_then(|hello| hello.server_name),
+            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        };
+        let version = match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => Version::Tls12,
+            Some(ProtocolVersion::TLSv1_3) => Version::Tls13,
+            _ => return Err(Error::Internal),
+        };
+        let (extracted, _) = connection.dangerous_into_kernel_connection().map_err(Error::Handshake)?;
+        let captured = secrets.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = Half::of_handshake(&extracted.rx, &captured[0])?;
+        let write = Half::of_handshake(&extracted.tx, &captured[1])?;
+        self.state = State::Open(Box::new(Records::new(version, read, write)));
+        Ok(())
+    }
+
+    /// The stream from the client has ended. That is an error unless the client has said so before.
+    pub fn receive_end(&mut self) -> Result<(), Error> {
+        match &self.state {
+            State::Open(records) if records.is_read_closed() => Ok(()),
+            _ => Err(Error::Truncated),
+        }
+    }
+
+    /// Whether the handshake is still to be done.
+    pub fn is_handshaking(&self) -> bool {
+        matches!(self.state, State::Handshake(_))
+    }
+
+    /// What the handshake has settled; nothing before its end.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Which TLS it is, after the handshake.
+    pub fn version(&self) -> Option<Version> {
+        if let State::Open(records) = &self.state { Some(records.version()) } else { None }
+    }
+
+    /// Data of the client that has not been taken.
+    pub fn data(&self) -> &[u8] {
+        &self.data[self.read..]
+    }
+
+    /// Takes so many bytes of it.
+    pub fn take(&mut self, len: usize) {
+        self.read = (self.read + len).min(self.data.len());
+        if self.read == self.data.len() {
+            self.data.zeroize();
+            self.data.clear();
+            self.read = 0;
+        } else if self.read > UNREAD_MAX {
+            self.data.drain(..self.read);
+            self.read = 0;
+        }
+    }
+
+    /// Whether no more data comes, because the client has said so.
+    pub fn is_read_closed(&self) -> bool {
+        matches!(&self.state, State::Open(records) if records.is_read_closed())
+    }
+
+    /// Whether nothing more can be sent, because it has been said that nothing more comes.
+    pub fn is_write_closed(&self) -> bool {
+        !matches!(&self.state, State::Open(records) if !records.is_write_closed())
+    }
+
+    /// Whether there is room for more bytes of the client.
+    pub fn wants_more(&self) -> bool {
+        self.data.len() - self.read < UNREAD_MAX
+    }
+
+    /// Bytes for the client, to be taken out by who sends them.
+    pub fn outgoing(&mut self) -> &mut Vec<u8> {
+        &mut self.outgoing
+    }
+
+    /// Encrypts data for the client.
+    pub fn send(&mut self, data: &[u8]) -> Result<(), Error> {
+        let (records, out) = self.records()?;
+        records.seal(data, out)
+    }
+
+    /// Tells the client that no more data comes.
+    pub fn close(&mut self) -> Result<(), Error> {
+        let (records, out) = self.records()?;
+        records.close(out)
+    }
+
+    /// Goes on with new keys; with `both`, asks the client for the same. Only in TLS 1.3.
+    pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
+        let (records, out) = self.records()?;
+        records.update_keys(both, out)
+    }
+
+    fn records(&mut self) -> Result<(&mut Records, &mut Vec<u8>), Error> {
+        match &mut self.state {
+            State::Open(records) => Ok((records, &mut self.outgoing)),
+            _ => Err(Error::Internal),
+        }
+    }
+}
+
+/// Data of clients does not stay in memory.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.data.zeroize();
+    }
+}
+
+impl Handshake {
+    /// True when it is over. Data that came with its last message is put behind `data`.
+    fn advance(
+        &mut self,
+        incoming: &mut Vec<u8>,
+        outgoing: &mut Vec<u8>,
+        data: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        if self.received == 0 {
+            // It is read as the switch has read it.
+            match switchback_hello::read(incoming, HANDSHAKE_MAX) {
+                Ok(Progress::Partial) if incoming.len() <= HANDSHAKE_MAX => return Ok(false),
+                Ok(Progress::Complete(hello)) => self.hello = Some(hello),
+                _ => {}
+            }
+        }
+        loop {
+            let UnbufferedStatus { mut discard, state } = self.connection.process_tls_records(incoming);
+            let mut step = Step::Again;
+            let result = match state {
+                Ok(ConnectionState::EncodeTlsData(mut message)) => {
+                    encode(outgoing, |buffer| message.encode(buffer))
+                }
+                Ok(ConnectionState::TransmitTlsData(transmitted)) => {
+                    transmitted.done();
+                    Ok(())
+                }
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+                    match traffic.next_record() {
+                        None => break Ok(()),
+                        Some(Ok(record)) => {
+                            discard += record.discard;
+                            data.extend_from_slice(record.payload);
+                        }
+                        Some(Err(error)) => break Err(Error::Handshake(error)),
+                    }
+                },
+                Ok(ConnectionState::BlockedHandshake) => {
+                    step = Step::Wait;
+                    Ok(())
+                }
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    step = Step::Over;
+                    Ok(())
+                }
+                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Err(Error::Truncated),
+                Ok(_) => Err(Error::Internal),
+                Err(error) => Err(Error::Handshake(error)),
+            };
+            self.received += discard;
+            incoming.drain(..discard);
+            if let Err(error) = result {
+                self.drain_alerts(outgoing);
+                return Err(error);
+            }
+            match step {
+                Step::Again => {}
+                Step::Wait if self.received + incoming.len() > HANDSHAKE_MAX => return Err(Error::Overflow),
+                Step::Wait => return Ok(false),
+                Step::Over => return Ok(true),
+            }
+        }
+    }
+
+    /// What rustls still wants to say after an error: the alert.
+    fn drain_alerts(&mut self, outgoing: &mut Vec<u8>) {
+        loop {
+            match self.connection.process_tls_records(&mut []).state {
+                Ok(ConnectionState::EncodeTlsData(mut message)) => {
+                    if encode(outgoing, |buffer| message.encode(buffer)).is_err() {
+                        return;
+                    }
+                }
+                Ok(ConnectionState::TransmitTlsData(transmitted)) => transmitted.done(),
+                _ => return,
+            }
+        }
+    }
+}
+
+enum Step {
+    Again,
+    Wait,
+    Over,
+}
+
+/// Puts a message behind `out`; `write` says how much room it needs if there is too little.
+fn encode(
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> Result<(), Error> {
+    let start = out.len();
+    let mut room = 0;
+    loop {
+        out.resize(start + room, 0);
+        match write(&mut out[start..]) {
+            Ok(len) => {
+                out.truncate(start + len);
+                return Ok(());
+            }
+            Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
+                room = required_size;
+            }
+            Err(EncodeError::AlreadyEncoded) => return Err(Error::Internal),
+        }
+    }
+}
