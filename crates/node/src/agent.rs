@@ -19,6 +19,7 @@ use switchback_wire::{
 
 use crate::addresses::Loopback;
 use crate::closed;
+use crate::endpoint::TlsEndpoint;
 use crate::facts::{Listening, Outboxes};
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
@@ -76,6 +77,8 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
             programs.attach(&pins, place, plan.beside_switch).map_err(cannot_load)
         })
         .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)));
+    let mut tls = TlsEndpoint::default();
+    let started = started.and_then(|()| tls.set(&plan, &programs));
     let reporting = started.and_then(|()| {
         let mut checks = Checks::new()?;
         checks.set(plan.checks())?;
@@ -84,7 +87,7 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     let (ended, mut loopback, programs) = match reporting {
         Ok((checks, reporter)) => {
             let drain = Drain { on: draining, by_command: false };
-            let mut agent = Agent { options, plan, programs, loopback, checks, reporter, sender, drain };
+            let mut agent = Agent { options, plan, programs, loopback, checks, reporter, sender, drain, tls };
             (agent.serve(&mut signals, &mut control, switch), agent.loopback, agent.programs)
         }
         Err(error) => (Err(error), loopback, programs),
@@ -107,6 +110,7 @@ struct Agent<'obj, 'run> {
     reporter: Reporter,
     sender: Sender,
     drain: Drain,
+    tls: TlsEndpoint,
 }
 
 /// Whether the node adopts nothing.
@@ -181,6 +185,7 @@ impl Agent<'_, '_> {
             self.tell(&mut outboxes.borrow_mut())?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
+                self.tls.set_cpu(self.reporter.cpu_share());
                 self.report()?;
             }
             if self.checks.have_changed() {
@@ -241,6 +246,7 @@ impl Agent<'_, '_> {
             vips: self.plan.vips.clone(),
             draining: self.drain.on,
             health: self.checks.status(|pool| &self.plan.cluster.pools[pool].name),
+            tls: self.tls.status(),
             counters: counters.map(|(name, count)| (name.into(), count)).collect(),
             ..NodeStatus::default()
         };
@@ -298,6 +304,7 @@ impl Agent<'_, '_> {
             let _ = self.keep_only(&new, &self.plan.vips.clone());
             let _ = self.programs.set_sessions(&self.plan.sessions);
             let _ = self.programs.set_clients(&self.plan.clients);
+            let _ = self.tls.set(&self.plan, &self.programs);
             return Err(error);
         }
         let lines = self.plan.cluster.diff(&new.cluster);
@@ -316,6 +323,7 @@ impl Agent<'_, '_> {
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
         self.programs.set_sessions(&new.sessions)?;
         self.programs.set_clients(&new.clients)?;
+        self.tls.set(new, &self.programs)?;
         self.programs.set_settings(settings)
     }
 

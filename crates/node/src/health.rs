@@ -79,8 +79,19 @@ impl History {
     }
 }
 
+/// A check that is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) listener: PoolListener,
+    /// Who is asked: the listener itself, or the server behind the end of TLS.
+    pub(crate) server: SocketAddr,
+    pub(crate) settings: Settings,
+}
+
 struct Running {
     listener: PoolListener,
+    /// Who is asked.
+    server: SocketAddr,
     settings: Settings,
     history: Arc<Mutex<History>>,
     /// The thread ends when this is dropped, after the check that it is at.
@@ -111,21 +122,23 @@ impl Checks {
     }
 
     /// Makes these checks and no others. What is known of a server stays, if it still is checked.
-    pub(crate) fn set(&mut self, wanted: Vec<(PoolListener, Settings)>) -> Result<()> {
+    pub(crate) fn set(&mut self, wanted: Vec<Wanted>) -> Result<()> {
         let mut old = std::mem::take(&mut self.running);
-        for (listener, settings) in wanted {
+        for Wanted { listener, server, settings } in wanted {
             // The index of the pool may have changed, its name is not known here: a check is known by all it does.
             let same = |running: &Running| {
-                running.listener.address == listener.address && running.settings.check == settings.check
+                running.listener.address == listener.address
+                    && running.server == server
+                    && running.settings.check == settings.check
             };
             let before = old.iter().position(same).map(|index| old.swap_remove(index));
             let running = match before {
                 Some(running) if running.settings == settings => Running { listener, ..running },
                 Some(running) => {
                     let history = running.history().clone();
-                    start(listener, settings, history, &self.changed)?
+                    start(listener, server, settings, history, &self.changed)?
                 }
-                None => start(listener, settings, History::new(Instant::now()), &self.changed)?,
+                None => start(listener, server, settings, History::new(Instant::now()), &self.changed)?,
             };
             self.running.push(running);
         }
@@ -149,7 +162,7 @@ impl Checks {
             let history = running.history();
             HealthStatus {
                 pool: name(running.listener.pool).to_owned(),
-                address: Some(running.listener.address),
+                address: Some(running.server),
                 check: running.settings.check.to_string(),
                 state: history.health.to_string(),
                 since_s: history.since.elapsed().as_secs(),
@@ -169,6 +182,7 @@ impl AsFd for Checks {
 
 fn start(
     listener: PoolListener,
+    server: SocketAddr,
     settings: Settings,
     history: History,
     changed: &Arc<EventFd>,
@@ -176,11 +190,11 @@ fn start(
     let (stop, stopped) = mpsc::channel();
     let history = Arc::new(Mutex::new(history));
     let (ours, changed) = (Arc::clone(&history), Arc::clone(changed));
-    let (address, check) = (listener.address, settings.clone());
+    let check = settings.clone();
     let run = move || {
         loop {
             let begun = Instant::now();
-            let outcome = try_once(address, &check.check, check.timeout);
+            let outcome = try_once(server, &check.check, check.timeout);
             if lock(&ours).add(&check, outcome, Instant::now()) {
                 // It only fails when nobody has looked for an unbelievably long time.
                 let _ = changed.write(1);
@@ -194,8 +208,8 @@ fn start(
     thread::Builder::new()
         .name("health".to_owned())
         .spawn(run)
-        .doing(|| format!("start the health check of {address}"))?;
-    Ok(Running { listener, settings, history, _stop: stop })
+        .doing(|| format!("start the health check of {server}"))?;
+    Ok(Running { listener, server, settings, history, _stop: stop })
 }
 
 /// One check; in words what was wrong.

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use switchback_config::{Action, Cluster, Health, Node, Service};
+use switchback_config::{Action, Cluster, Node, Server, Service};
 use switchback_runtime::Error;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
 use crate::clients::Clients;
+use crate::health::Wanted;
 use crate::sessions::{self, PoolKey};
 
 /// A configuration, as one node sees it.
 pub(crate) struct Plan {
     pub(crate) cluster: Cluster,
+    /// This node's place in it.
+    pub(crate) index: usize,
     pub(crate) address: IpAddr,
     /// Sorted, none twice.
     pub(crate) vips: Vec<IpAddr>,
@@ -84,6 +87,7 @@ impl Plan {
             listeners,
             sessions,
             clients: Clients::of(&cluster, index),
+            index,
             cluster,
         })
     }
@@ -94,11 +98,22 @@ impl Plan {
     }
 
     /// The health checks that this node makes on itself.
-    pub(crate) fn checks(&self) -> Vec<(PoolListener, Health)> {
+    pub(crate) fn checks(&self) -> Vec<Wanted> {
         let check = |listener: &PoolListener| {
-            Some((listener.clone(), self.cluster.pools[listener.pool].health.clone()?))
+            let settings = self.cluster.pools[listener.pool].health.clone()?;
+            Some(Wanted { listener: listener.clone(), server: self.server_at(listener.address)?, settings })
         };
         self.listeners.iter().filter_map(check).collect()
+    }
+
+    /// Where the server of a VIP is; None if no address leads to it.
+    fn server_at(&self, vip: SocketAddr) -> Option<SocketAddr> {
+        let service = self.cluster.services.iter().find(|service| service.listen.contains(&vip))?;
+        match service.tls.as_ref().map(|tls| &tls.server) {
+            None => Some(vip),
+            Some(Server::Tcp(address)) => Some(*address),
+            Some(Server::Unix(_)) => None,
+        }
     }
 }
 

@@ -151,6 +151,11 @@ impl<'obj> Programs<'obj> {
         gone.iter().try_for_each(|key| map.delete(key).doing(|| "write the map persistence"))
     }
 
+    /// The flows that this node has, or has had.
+    pub(crate) fn owned(&self) -> Result<MapHandle> {
+        MapHandle::try_from(&self.skeleton.maps.owned).doing(|| "open the map owned")
+    }
+
     /// The ring of flows that have ended.
     pub(crate) fn closed(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.closed).doing(|| "open the map closed")

@@ -127,6 +127,11 @@ impl Reporter {
         Ok(())
     }
 
+    /// How much of the machine's CPU time was in use in the last period, in thousandths.
+    pub(crate) fn cpu_share(&self) -> u16 {
+        self.cpu_share
+    }
+
     /// Compares the sums with the flows themselves; how many of those there are.
     fn walk(&mut self, programs: &Programs<'_>) -> Result<usize> {
         let before = programs.load_sums()?;

@@ -37,6 +37,8 @@ pub struct NodeStatus {
     pub listeners: Vec<ListenerStatus>,
     /// Those that are asked whether they are well.
     pub health: Vec<HealthStatus>,
+    /// What services with TLS have done.
+    pub tls: Vec<TlsStatus>,
     /// What the programs have counted: [`NodeCounter`](switchback_wire::NodeCounter) by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
 }
@@ -62,6 +64,34 @@ impl ListenerStatus {
     pub fn is_ready(&self) -> bool {
         self.state == READY
     }
+}
+
+/// A service with TLS, since the agent began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TlsStatus {
+    /// Its name.
+    pub service: String,
+    /// Connections that there are.
+    pub connections: u64,
+    /// Handshakes that needed a certificate.
+    pub handshakes: u64,
+    /// Handshakes that went on with an earlier session.
+    pub resumed: u64,
+    /// Handshakes that failed, or were not done in time.
+    pub failed: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Responses of the server.
+    pub responses: u64,
+    /// Requests that were answered by the agent, with an error.
+    pub refused: u64,
+    /// Connections that were given to other nodes, in the middle.
+    pub given: u64,
+    /// Connections that other nodes have given.
+    pub taken: u64,
+    /// Requests that were forwarded to other nodes.
+    pub forwarded: u64,
 }
 
 /// A health check.

@@ -127,6 +127,10 @@ fn it_takes_several_to_change_what_the_first_has_said() {
 fn changes_are_told_and_known_servers_stay_known() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = |pool| PoolListener { pool, address: listener.local_addr().unwrap() };
+    let wanted = |pool, settings| {
+        let listener = at(pool);
+        vec![Wanted { server: listener.address, listener, settings }]
+    };
     let mut checks = Checks::new().unwrap();
     let wait = |checks: &Checks| {
         let deadline = Instant::now() + Duration::from_secs(2);
@@ -135,15 +139,15 @@ fn changes_are_told_and_known_servers_stay_known() {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    checks.set(vec![(at(0), settings(Check::Tcp))]).unwrap();
+    checks.set(wanted(0, settings(Check::Tcp))).unwrap();
     wait(&checks);
     assert_eq!((checks.of(&at(0)), checks.of(&at(1))), (Some(Health::Up), None));
 
     // The pools have moved, and the check has changed: it goes on from what is known.
     let slow = Settings { interval: Duration::from_secs(600), ..settings(Check::Tcp) };
-    checks.set(vec![(at(1), slow)]).unwrap();
+    checks.set(wanted(1, slow)).unwrap();
     assert_eq!((checks.of(&at(0)), checks.of(&at(1))), (None, Some(Health::Up)));
-    checks.set(vec![(at(1), settings(get("/", None)))]).unwrap();
+    checks.set(wanted(1, settings(get("/", None)))).unwrap();
     assert_eq!(checks.of(&at(1)), Some(Health::Unknown), "another question");
     wait(&checks);
     assert_eq!(checks.of(&at(1)), Some(Health::Down), "nobody answers");

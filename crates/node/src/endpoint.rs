@@ -1,0 +1,183 @@
+//! The TLS endpoint of this node, as the configuration wants it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustls::SupportedProtocolVersion;
+use switchback_config::{self as config, Action, Pool, Service, Tls, TlsVersion};
+use switchback_hello::Tickets as TicketNames;
+use switchback_routes::Routes;
+use switchback_runtime::{Doing, Error, Result};
+use switchback_tls::endpoint::{
+    Busy, ClientAddress, Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig,
+    SetError,
+};
+use switchback_tls::{CertificateFiles, Certificates, Scope, Tickets};
+use switchback_wire::keys;
+
+use crate::moving::Mover;
+use crate::plan::Plan;
+use crate::programs::Programs;
+use crate::sender::Sender;
+use crate::status::TlsStatus;
+
+static TLS13_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+
+/// Nothing, as long as no service of this node speaks TLS.
+#[derive(Default)]
+pub(crate) struct TlsEndpoint {
+    endpoint: Option<Endpoint>,
+    cpu: Arc<AtomicU32>,
+}
+
+impl TlsEndpoint {
+    /// From here on it is as this plan says; after an error it is what it was. Certificates are read anew.
+    pub(crate) fn set(&mut self, plan: &Plan, programs: &Programs<'_>) -> Result<()> {
+        let services = plan.tls_services().map(|(service, tls)| service_config(plan, service, tls));
+        let services = services.collect::<Result<Vec<_>>>()?;
+        if services.is_empty() {
+            self.endpoint = None;
+            return Ok(());
+        }
+        let endpoint = match &mut self.endpoint {
+            Some(endpoint) => endpoint,
+            none => none.insert(begin(plan, programs, &self.cpu)?),
+        };
+        endpoint.set(services).map_err(in_words)
+    }
+
+    /// So much of the machine's CPU time is in use, in thousandths.
+    pub(crate) fn set_cpu(&self, share: u16) {
+        self.cpu.store(share.into(), Ordering::Relaxed);
+    }
+
+    /// What the services have done.
+    pub(crate) fn status(&self) -> Vec<TlsStatus> {
+        let counters = self.endpoint.iter().flat_map(Endpoint::counters);
+        let mut all: Vec<TlsStatus> = counters
+            .map(|(service, counters)| TlsStatus {
+                service: service.to_owned(),
+                connections: counters.connections.get(),
+                handshakes: counters.handshakes.get(),
+                resumed: counters.resumed.get(),
+                failed: counters.failed.get(),
+                requests: counters.requests.get(),
+                responses: counters.responses.get(),
+                refused: counters.refused.get(),
+                given: counters.given.get(),
+                taken: counters.taken.get(),
+                forwarded: counters.forwarded.get(),
+            })
+            .collect();
+        all.sort_by(|a, b| a.service.cmp(&b.service));
+        all
+    }
+}
+
+/// From here on this process has keys, which are not to be in a core file, nor to be read by another process of its user
+/// (prctl(2), PR_SET_DUMPABLE).
+fn begin(plan: &Plan, programs: &Programs<'_>, cpu: &Arc<AtomicU32>) -> Result<Endpoint> {
+    nix::sys::prctl::set_dumpable(false).doing(|| "keep keys out of core files")?;
+    let secrets: Vec<[u8; 32]> = plan.cluster.keys.iter().map(|key| *key.as_bytes()).collect();
+    let peers = Peers::new(&secrets).ok_or_else(|| Error::new("the cluster key makes no key for nodes"))?;
+    let mover = Mover::new(programs.owned()?, Sender::open()?, plan.address, plan.sign);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let address = SocketAddr::new(plan.address, PORT);
+    Endpoint::new(threads, address, peers, Arc::new(mover), Arc::clone(cpu)).map_err(in_words)
+}
+
+fn in_words(error: SetError) -> Error {
+    let words = Error::new(error.to_string());
+    match error {
+        SetError::Listen(..) => words.remedy(
+            "the agent itself listens there for services with TLS: the server belongs at the address that \
+             [service.tls] names as server",
+        ),
+        SetError::Threads(_) | SetError::Tls(_) => words,
+    }
+}
+
+impl Plan {
+    /// Services with TLS that have a pool with this node.
+    fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
+        let is_ours = |service: &&Service| {
+            service.routes.iter().any(|route| match route.action {
+                Action::Pool(pool) => self.cluster.pools[pool].nodes.contains(&self.index),
+                Action::Redirect(_) => false,
+            })
+        };
+        self.cluster
+            .services
+            .iter()
+            .filter(is_ours)
+            .filter_map(|service| Some((service, service.tls.as_ref()?)))
+    }
+}
+
+fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceConfig> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let files: Vec<CertificateFiles> = tls
+        .certificates
+        .iter()
+        .map(|certificate| CertificateFiles {
+            chain: certificate.chain.clone(),
+            key: certificate.key.clone(),
+            staple: certificate.staple.clone(),
+        })
+        .collect();
+    let certificates = Certificates::read(&files, &provider)
+        .map_err(|error| Error::new(format!("service {}: {error}", service.name)))?;
+    let cluster = &plan.cluster;
+    let secrets: Vec<[u8; 32]> = cluster.keys.iter().map(|key| *key.as_bytes()).collect();
+    let name_keys: Vec<_> = secrets.iter().map(keys::ticket_name_key).collect();
+    let names = TicketNames::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str()));
+    let scope = match tls.tickets {
+        config::TicketScope::Node => Scope::Node,
+        config::TicketScope::Cluster => Scope::Cluster,
+    };
+    let limits = &cluster.limits;
+    Ok(ServiceConfig {
+        name: service.name.clone(),
+        listen: service.listen.clone(),
+        certificates: Arc::new(certificates),
+        tickets: Tickets::new(&secrets, names, &cluster.nodes[plan.index].name, scope),
+        protocols: tls.protocols.iter().map(|protocol| protocol.name().as_bytes().to_vec()).collect(),
+        versions: match tls.min_version {
+            TlsVersion::Tls12 => rustls::ALL_VERSIONS,
+            TlsVersion::Tls13 => &TLS13_ONLY,
+        },
+        server: match &tls.server {
+            config::Server::Tcp(address) => ServerAddress::Tcp(*address),
+            config::Server::Unix(path) => ServerAddress::Unix(path.clone()),
+        },
+        client_address: match tls.client_address {
+            config::ClientAddress::XForwarded => ClientAddress::XForwarded,
+            config::ClientAddress::Forwarded => ClientAddress::Forwarded,
+            config::ClientAddress::Proxy => ClientAddress::Proxy,
+            config::ClientAddress::Nothing => ClientAddress::Nothing,
+        },
+        routes: Routes::new(service.routes.clone()),
+        pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool)).collect(),
+        busy: (tls.model == config::Model::Forwarding)
+            .then_some(Busy { connections: tls.busy_connections.into(), cpu: u32::from(tls.busy_cpu) * 10 }),
+        limits: RequestLimits {
+            http: switchback_http::Limits {
+                head_len: limits.head,
+                fields: limits.fields,
+                body_len: limits.body.unwrap_or(u64::MAX),
+            },
+            head_timeout: limits.head_timeout,
+        },
+    })
+}
+
+/// Who has a pool.
+fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
+    let others = pool.nodes.iter().filter(|index| **index != plan.index);
+    let peer = |index: &usize| {
+        let node = &plan.cluster.nodes[*index];
+        Peer { name: node.name.clone(), address: SocketAddr::new(node.address, PORT) }
+    };
+    PoolNodes { here: pool.nodes.contains(&plan.index), others: others.map(peer).collect() }
+}

@@ -1,0 +1,233 @@
+//! Moving a client's TCP connection to another node, in the middle and from user space.
+//!
+//! The node's programs keep a flow's packets from its socket as soon as its entry says that it is released, as they do when
+//! a switch takes a flow away. What the next owner goes on from is read by the means of tcp(7) for checkpoints
+//! (`TCP_REPAIR`, `tcp_setsockopt()` in net/ipv4/tcp.c), and a socket that is closed in that mode says nothing.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::libc;
+use switchback_tls::endpoint::{Addresses, Frozen, Handoff};
+use switchback_wire::packet::{TcpView, flags, segment, set_window};
+use switchback_wire::report::pool_id;
+use switchback_wire::{
+    SB_SYN_TSTAMP, address_bytes, address_from, bytes_of, handoff, read_from, sb_flow, sb_flow_entry, sb_key,
+    sb_op, sb_owned, sb_ownership, sb_reason,
+};
+
+use crate::sender::Sender;
+
+/// linux/tcp.h; libc has no name for these.
+const TCP_REPAIR: libc::c_int = 19;
+const TCP_REPAIR_QUEUE: libc::c_int = 20;
+const TCP_QUEUE_SEQ: libc::c_int = 21;
+const TCP_TIMESTAMP: libc::c_int = 24;
+const TCP_REPAIR_WINDOW: libc::c_int = 29;
+const REPAIR_ON: libc::c_int = 1;
+/// Without a packet to the client.
+const REPAIR_OFF: libc::c_int = -1;
+const RECEIVE_QUEUE: libc::c_int = 1;
+const SEND_QUEUE: libc::c_int = 2;
+const ESTABLISHED: u8 = 1;
+
+/// Words of `struct tcp_repair_window` in linux/tcp.h, of which the second is `snd_wnd`.
+const WINDOW_WORDS: usize = 5;
+
+/// What connections are moved with.
+pub(crate) struct Mover(Arc<Inner>);
+
+struct Inner {
+    owned: MapHandle,
+    sender: Sender,
+    address: IpAddr,
+    /// Signs handoff packets.
+    key: sb_key,
+}
+
+impl Mover {
+    pub(crate) fn new(owned: MapHandle, sender: Sender, address: IpAddr, key: sb_key) -> Self {
+        Mover(Arc::new(Inner { owned, sender, address, key }))
+    }
+}
+
+impl Inner {
+    fn read(&self, flow: &sb_flow) -> io::Result<sb_owned> {
+        let value = self.owned.lookup(bytes_of(flow), MapFlags::ANY).map_err(io::Error::other)?;
+        value.and_then(|value| read_from(&value)).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn write(&self, flow: &sb_flow, owned: &sb_owned) -> io::Result<()> {
+        self.owned.update(bytes_of(flow), bytes_of(owned), MapFlags::EXIST).map_err(io::Error::other)
+    }
+}
+
+impl Handoff for Mover {
+    fn freeze(&self, (client, vip): Addresses) -> io::Result<Box<dyn Frozen>> {
+        let flow = sb_flow {
+            client: address_bytes(client.ip()),
+            vip: address_bytes(vip.ip()),
+            client_port: client.port().to_be(),
+            vip_port: vip.port().to_be(),
+        };
+        let before = self.0.read(&flow)?;
+        if before.state != sb_ownership::SB_OWN_OPEN as u8 {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let released = sb_owned {
+            state: sb_ownership::SB_OWN_RELEASED as u8,
+            reason: sb_reason::SB_REASON_NONE as u8,
+            ..before
+        };
+        self.0.write(&flow, &released)?;
+        Ok(Box::new(FrozenFlow { inner: Arc::clone(&self.0), flow, before, taken: None, given: false }))
+    }
+
+    fn is_acknowledged(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let mut unacknowledged: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
+        let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacknowledged) };
+        if done == 0 { Ok(unacknowledged == 0) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// From where the next owner goes on.
+struct Taken {
+    socket: OwnedFd,
+    receive_next: u32,
+    send_next: u32,
+    window: u32,
+    clock: u32,
+}
+
+struct FrozenFlow {
+    inner: Arc<Inner>,
+    flow: sb_flow,
+    before: sb_owned,
+    taken: Option<Taken>,
+    given: bool,
+}
+
+impl Frozen for FrozenFlow {
+    fn take(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let info: [u8; 1] = get(socket, libc::TCP_INFO)?;
+        if info[0] != ESTABLISHED {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let owned = socket.as_fd().try_clone_to_owned()?;
+        set(socket, TCP_REPAIR, REPAIR_ON)?;
+        let numbers = numbers(socket);
+        match numbers {
+            Ok(Some((receive_next, send_next, window, clock))) => {
+                self.taken = Some(Taken { socket: owned, receive_next, send_next, window, clock });
+                Ok(true)
+            }
+            other => {
+                set(socket, TCP_REPAIR, REPAIR_OFF)?;
+                other.map(|_| false)
+            }
+        }
+    }
+
+    fn give(&mut self, node: &str) -> io::Result<()> {
+        let Some(taken) = &self.taken else { return Err(io::ErrorKind::NotConnected.into()) };
+        let (inner, before) = (&self.inner, &self.before);
+        if !self.given {
+            let released = sb_owned {
+                state: sb_ownership::SB_OWN_RELEASED as u8,
+                reason: sb_reason::SB_REASON_NONE as u8,
+                next: taken.receive_next,
+                answered: taken.send_next,
+                tsval: taken.clock,
+                ..*before
+            };
+            inner.write(&self.flow, &released)?;
+            self.given = true;
+        }
+        // What the client's clock said last is not known here; zero is nothing (tcp_paws_check(), include/net/tcp.h).
+        let clock = (u32::from(before.options) & SB_SYN_TSTAMP != 0).then_some((0, taken.clock));
+        let numbers = (taken.receive_next, taken.send_next);
+        let mut packet = segment(&self.flow, true, numbers, flags::ACK, clock, &[]);
+        let scale = before.wscale >> 4;
+        set_window(&mut packet, u16::try_from(taken.window >> scale).unwrap_or(u16::MAX));
+        let Some(view) = TcpView::parse(&packet) else { return Err(io::ErrorKind::InvalidData.into()) };
+        let entry = sb_flow_entry {
+            origin: before.origin,
+            next: taken.receive_next,
+            mss: before.mss,
+            options: before.options,
+            wscale: before.wscale,
+            heads: pool_id(node),
+            ..sb_flow_entry::default()
+        };
+        let switch = address_from(before.switch_address);
+        let option = handoff::option(sb_op::SB_OP_MOVE, &entry);
+        let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + packet.len());
+        let addresses = (inner.address, switch, inner.address);
+        handoff::encode(&mut out, &inner.key, addresses, &self.flow, option, &view, &packet);
+        inner.sender.send(inner.address, &[(switch, out)]).map_err(io::Error::other)
+    }
+}
+
+/// What has not been given goes on here.
+impl Drop for FrozenFlow {
+    fn drop(&mut self) {
+        if self.given {
+            return;
+        }
+        if let Some(taken) = &self.taken {
+            let _ = set(taken.socket.as_fd(), TCP_REPAIR, REPAIR_OFF);
+        }
+        // If that fails the flow has gone already.
+        let _ = self.inner.write(&self.flow, &self.before);
+    }
+}
+
+/// Next sequence numbers of both directions, the client's window, and the socket's clock; None if something has arrived that
+/// has not been read.
+fn numbers(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, u32, u32, u32)>> {
+    set(socket, TCP_REPAIR_QUEUE, RECEIVE_QUEUE)?;
+    let mut byte = [0u8];
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: the buffer has one byte.
+    let peeked = unsafe { libc::recv(socket.as_raw_fd(), byte.as_mut_ptr().cast(), 1, flags) };
+    if peeked > 0 {
+        return Ok(None);
+    }
+    let receive_next = u32::from_ne_bytes(get(socket, TCP_QUEUE_SEQ)?);
+    set(socket, TCP_REPAIR_QUEUE, SEND_QUEUE)?;
+    let send_next = u32::from_ne_bytes(get(socket, TCP_QUEUE_SEQ)?);
+    let clock = u32::from_ne_bytes(get(socket, TCP_TIMESTAMP)?);
+    let window: [u8; 4 * WINDOW_WORDS] = get(socket, TCP_REPAIR_WINDOW)?;
+    let [_, _, _, _, a, b, c, d, ..] = window;
+    Ok(Some((receive_next, send_next, u32::from_ne_bytes([a, b, c, d]), clock)))
+}
+
+fn set(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the value is one int, and is read during the call only.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, (&raw const value).cast(), len)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The first bytes of an option.
+fn get<const N: usize>(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<[u8; N]> {
+    let mut value = [0; N];
+    let mut len = N as libc::socklen_t;
+    // SAFETY: no more is written than the array has room for, as `len` says.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
