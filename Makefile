@@ -19,7 +19,7 @@ SWITCHBACK := cargo run --quiet --release --package switchback-cli --
 COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
 	curl:curl tcpdump:tcpdump wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
-	keepalived:keepalived \
+	keepalived:keepalived openssl:openssl sslscan:sslscan \
 	go:golang-go node:nodejs chromium:chromium java:default-jre-headless groff:groff-base \
 	systemd-analyze:systemd
 PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
@@ -58,7 +58,7 @@ test: deps
 fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
 fuzz: deps
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
-	for tests in "-p switchback-http -p switchback-config -p switchback-wire --test fuzz" \
+	for tests in "-p switchback-http -p switchback-hello -p switchback-config -p switchback-wire --test fuzz" \
 		"-p switchback-switch -p switchback-node -p switchback-client --lib fuzz"; do \
 		echo "== cargo test $$tests"; \
 		cargo test --no-fail-fast $$tests -- --nocapture 2>&1 | tee -a "$$log"; \

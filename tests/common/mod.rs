@@ -118,6 +118,8 @@ pub struct Plan {
     pub clients: Vec<&'static str>,
     /// Whether all daemons tell over HTTP how they are doing.
     pub admin: bool,
+    /// Lines of `[service.tls]` for a service at port 443 with the same routes, besides certificate and server.
+    pub tls: Option<String>,
 }
 
 impl Default for Plan {
@@ -144,6 +146,7 @@ impl Default for Plan {
             routes: "",
             clients: Vec::new(),
             admin: false,
+            tls: None,
         }
     }
 }
@@ -170,12 +173,19 @@ impl Plan {
             let limit = self.queue_limit.map(|limit| format!("queue_limit = \"{limit}\"\n"));
             add(format!("{}{}\n", limit.unwrap_or_default(), self.pool_lines));
         }
-        add("[[service]]\nname = \"shop\"\nlisten = [\"{vip4}:80\", \"[{vip6}]:80\"]\n\n".to_owned());
-        add(format!("{}\n", self.routes));
-        if self.pools.iter().any(|(name, _)| *name == "img") {
-            add("[[service.route]]\npath = \"/img/\"\npool = \"img\"\n\n".to_owned());
+        let img = self.pools.iter().any(|(name, _)| *name == "img");
+        let img = if img { "[[service.route]]\npath = \"/img/\"\npool = \"img\"\n\n" } else { "" };
+        let routes = format!("{}\n{img}[[service.route]]\npool = \"{}\"\n", self.routes, self.pools[0].0);
+        add(format!(
+            "[[service]]\nname = \"shop\"\nlisten = [\"{{vip4}}:80\", \"[{{vip6}}]:80\"]\n\n{routes}\n"
+        ));
+        if let Some(lines) = &self.tls {
+            add(format!(
+                "[[service]]\nname = \"secure\"\nlisten = [\"{{vip4}}:443\", \"[{{vip6}}]:443\"]\n\n\
+                 [service.tls]\nserver = \"127.0.0.1:80\"\n{lines}\n\n\
+                 [[service.tls.certificate]]\nchain = \"shop.pem\"\nkey = \"shop.key\"\n\n{routes}\n"
+            ));
         }
-        add(format!("[[service.route]]\npool = \"{}\"\n", self.pools[0].0));
         for network in &self.clients {
             add(format!("\n[[client]]\nnetwork = \"{network}\"\n"));
         }

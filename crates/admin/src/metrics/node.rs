@@ -1,10 +1,13 @@
 //! What a node agent says.
 
 use prometheus_client::registry::Unit;
-use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus};
+use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
 use switchback_wire::NodeCounter;
 
 use crate::metric::{Add, Kind, Metric, Value};
+
+/// What is counted of a service with TLS: name, help, value.
+type Count = (&'static str, &'static str, fn(&TlsStatus) -> u64);
 
 /// All of it.
 pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
@@ -51,6 +54,19 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
             health,
         ),
     ];
+    all.push(of_service(Kind::Gauge, "connections", "Connections of clients", |tls| tls.connections));
+    let counts: [Count; 9] = [
+        ("handshakes", "Handshakes that needed a certificate", |tls| tls.handshakes),
+        ("resumed", "Handshakes that went on with an earlier session", |tls| tls.resumed),
+        ("failed", "Handshakes that failed, or were not done in time", |tls| tls.failed),
+        ("requests", "Requests over TLS", |tls| tls.requests),
+        ("responses", "Responses of servers to these", |tls| tls.responses),
+        ("refused", "Requests over TLS that the node answered with an error", |tls| tls.refused),
+        ("given", "Connections given to other nodes, in the middle", |tls| tls.given),
+        ("taken", "Connections that other nodes have given", |tls| tls.taken),
+        ("forwarded", "Requests over TLS that were forwarded to other nodes", |tls| tls.forwarded),
+    ];
+    all.extend(counts.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
     all.extend(NodeCounter::ALL.into_iter().map(|counter| {
         let name = format!("switchback_node_{}", counter.name());
         Metric::single(Kind::Counter, name, counter.help(), move |status: &NodeStatus| {
@@ -81,6 +97,18 @@ fn of_listener(
         }
     };
     Metric::new(Kind::Gauge, format!("switchback_node_{name}"), help, &["pool", "listen"], samples)
+}
+
+fn of_service(
+    kind: Kind,
+    name: &str,
+    help: &'static str,
+    value: fn(&TlsStatus) -> u64,
+) -> Metric<NodeStatus> {
+    let samples = move |status: &NodeStatus, add: &mut Add<'_>| {
+        status.tls.iter().for_each(|tls| add(&[&tls.service], value(tls).into()));
+    };
+    Metric::new(kind, format!("switchback_node_tls_{name}"), help, &["service"], samples)
 }
 
 fn info(status: &NodeStatus, add: &mut Add<'_>) {

@@ -206,7 +206,7 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
         ),
     ];
     type Count = (&'static str, &'static str, fn(&Stats) -> u64);
-    let counts: [Count; 19] = [
+    let counts: [Count; 20] = [
         ("resent", "Handoff packets sent again", |stats| stats.resent),
         ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |stats| {
             stats.acknowledged
@@ -229,6 +229,7 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
         ("evicted", "Connections that gave way to others because held was used up", |stats| stats.evicted),
         ("waited", "Requests that had to wait for a node with room", |stats| stats.waited),
         ("turned_away", "Requests answered 503 because too many waited", |stats| stats.turned_away),
+        ("moved", "Connections that a node has given to another one, in the middle", |stats| stats.moved),
         ("passed_on", "Adoptions that a node passed on to their second candidate", |stats| stats.passed_on),
         ("reports", "Reports of nodes", |stats| stats.reports),
         ("taken_back", "Idle connections taken from nodes that drain", |stats| stats.taken_back),

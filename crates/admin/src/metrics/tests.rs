@@ -5,7 +5,7 @@ mod openmetrics;
 
 use std::collections::BTreeSet;
 
-use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus};
+use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
 use switchback_switch::dispatch::Stats;
 use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_switch::status::{
@@ -92,6 +92,7 @@ fn node() -> NodeStatus {
         first_byte_us: Some(700),
         listeners: vec![listener],
         health: vec![check],
+        tls: vec![TlsStatus { service: "shop".to_owned(), ..TlsStatus::default() }],
         counters: NodeCounter::ALL.iter().map(|counter| (counter.name().into(), 12)).collect(),
         ..NodeStatus::default()
     }

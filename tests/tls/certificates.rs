@@ -1,0 +1,88 @@
+//! Certificates by name, and certificates that are replaced.
+
+use std::fs;
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SignatureAlgorithm};
+
+use crate::common::{Cluster, Result};
+use crate::{Connection, NAME, begin, openssl, plan, prepare, start};
+
+/// What a certificate is in PEM, without its first and last line.
+fn base64(pem: &str) -> Result<String> {
+    let begin = pem.find("-----BEGIN CERTIFICATE-----").ok_or_else(|| format!("no certificate: {pem}"))?;
+    let end = pem.find("-----END CERTIFICATE-----").ok_or("half a certificate")?;
+    Ok(pem[begin..end].lines().skip(1).collect())
+}
+
+/// The certificate that a client gets that asks for a host, or for none.
+fn certificate_for(cluster: &Cluster, host: Option<&str>) -> Result<String> {
+    base64(&openssl(cluster, &host.map_or(vec!["-noservername"], |host| vec!["-servername", host]))?)
+}
+
+/// Writes another certificate for these names.
+fn write(
+    cluster: &Cluster,
+    file: &str,
+    names: &[&str],
+    algorithm: &'static SignatureAlgorithm,
+) -> Result<String> {
+    let key = KeyPair::generate_for(algorithm)?;
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let certificate = CertificateParams::new(names)?.self_signed(&key)?.pem();
+    fs::write(cluster.lab.directory().join(format!("{file}.pem")), &certificate)?;
+    fs::write(cluster.lab.directory().join(format!("{file}.key")), key.serialize_pem())?;
+    base64(&certificate)
+}
+
+#[test]
+fn a_certificate_for_each_name() -> Result {
+    let lines = "[[service.tls.certificate]]\nchain = \"other.pem\"\nkey = \"other.key\"";
+    let mut cluster = prepare(plan(2, lines))?;
+    let names = ["other.example.com", "*.wild.example.com"];
+    let other = write(&cluster, "other", &names, &PKCS_RSA_SHA256)?;
+    let shop = write(&cluster, "shop", &[NAME], &PKCS_ECDSA_P384_SHA384)?;
+    begin(&mut cluster)?;
+    let rows = [
+        (Some(NAME), &shop),
+        (Some("Shop.Example.COM"), &shop),
+        (Some("other.example.com"), &other),
+        (Some("a.wild.example.com"), &other),
+        (Some("a.b.wild.example.com"), &other),
+        // The first is for all other names, too.
+        (Some("unknown.example.com"), &other),
+        (None, &other),
+    ];
+    for (host, expected) in rows {
+        // Each node once.
+        for _ in 0..2 {
+            assert_eq!(certificate_for(&cluster, host)?, *expected, "{host:?}");
+        }
+    }
+    cluster.down()
+}
+
+#[test]
+fn a_new_certificate_is_for_new_connections() -> Result {
+    let cluster = start(1, "")?;
+    let mut open = Connection::open(&cluster)?;
+    assert_eq!(open.status("get /small")?, "200");
+    let old = certificate_for(&cluster, Some(NAME))?;
+    let new = write(&cluster, "shop", &[NAME], &PKCS_RSA_SHA256)?;
+    assert_eq!(certificate_for(&cluster, Some(NAME))?, old, "nobody has told the node");
+    cluster.run(cluster.lab.node(0), &["reload"])?.success()?;
+    assert_eq!(certificate_for(&cluster, Some(NAME))?, new);
+    assert_eq!(open.status("get /1m")?, "200");
+    let mut other = Connection::open(&cluster)?;
+    assert_eq!(other.status("get /1m")?, "200");
+
+    // One that is no use changes nothing.
+    fs::write(cluster.lab.directory().join("shop.key"), "no key")?;
+    let refused = cluster.run(cluster.lab.node(0), &["reload"])?;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stderr.contains("shop.key: no private key in PEM"), "{}", refused.stderr);
+    assert_eq!(certificate_for(&cluster, Some(NAME))?, new);
+    for connection in [&mut open, &mut other] {
+        assert_eq!(connection.status("get /small")?, "200");
+    }
+    cluster.down()
+}

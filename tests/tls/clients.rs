@@ -1,0 +1,228 @@
+//! Clients of many makes get, and give, the right bytes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::chromium::dump_dom_with;
+use crate::common::http::{Document, add_long_document, block, fetch};
+use crate::common::{Cluster, Plan, Result, long, text};
+use crate::{
+    NAME, PYTHON, TIMEOUT, authority, begin, change_config, curl, openssl, plan, prepare, program, start,
+    start_plan, to_service, url,
+};
+
+/// `count` requests, of which every fourth is for a mebibyte. Each line is a URL and the file that must come.
+fn list(cluster: &Cluster, count: usize) -> Result<PathBuf> {
+    let files = cluster.lab.directory().join("documents");
+    let path = |index: usize| if index % 4 == 3 { "/1m" } else { "/small" };
+    let line = |index| format!("{} {}{}\n", url(path(index)), files.display(), path(index));
+    let list = cluster.lab.directory().join("gets");
+    fs::write(&list, (0..count).map(line).collect::<String>())?;
+    Ok(list)
+}
+
+/// A client program fetches a list; it is told the VIP, the authority's file and the list.
+fn served(client: &[&str]) -> Result {
+    const COUNT: usize = 40;
+    let cluster = start(2, "")?;
+    let (vip, authority, list) =
+        (cluster.lab.vip4().to_string(), authority(&cluster), list(&cluster, COUNT)?);
+    let words = [client, &[&vip, &authority, text(&list)]].concat();
+    let said = cluster.client().run_within(TIMEOUT, words)?.success()?;
+    assert_eq!(said.trim(), COUNT.to_string());
+    cluster.down()
+}
+
+#[test]
+fn openssl_with_every_cipher_suite() -> Result {
+    const SUITES: [(&str, &str, &str); 6] = [
+        ("-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"),
+        ("-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384"),
+        ("-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"),
+        ("-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+        ("-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    ];
+    let cluster = start(2, "")?;
+    let documents = cluster.lab.directory().join("documents");
+    let (vip, authority) = (cluster.lab.vip4(), authority(&cluster));
+    let got = cluster.lab.directory().join("got");
+    for (version, option, suite) in SUITES {
+        for path in ["/small", "/1m"] {
+            let request = format!("GET {path} HTTP/1.1\\r\\nHost: {NAME}\\r\\nConnection: close\\r\\n\\r\\n");
+            let script = format!(
+                "printf '{request}' | openssl s_client -connect {vip}:443 -servername {NAME} -CAfile {authority} \
+                 -verify_return_error -brief -ign_eof {version} {option} {suite} > {}",
+                got.display()
+            );
+            let output = cluster.client().run_within(TIMEOUT, ["sh", "-c", &script])?;
+            assert!(output.stderr.contains(&format!("Ciphersuite: {suite}")), "{}", output.stderr);
+            assert!(output.status.success(), "{}", output.stderr);
+            let response = fs::read(&got)?;
+            let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or("no response")?;
+            assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n"), "{suite}");
+            assert!(
+                response[end + 4..] == fs::read(format!("{}{path}", documents.display()))?,
+                "{suite} {path}"
+            );
+        }
+    }
+    // What TLS 1.2 has besides is not spoken.
+    let refused = openssl(&cluster, &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA"])?;
+    assert!(refused.contains("alert handshake failure"), "{refused}");
+    cluster.down()
+}
+
+#[test]
+fn python_requests() -> Result {
+    served(&[PYTHON, &program("fetch.py"), "requests"])
+}
+
+#[test]
+fn python_httpx() -> Result {
+    served(&[PYTHON, &program("fetch.py"), "httpx"])
+}
+
+fn served_node(which: &str) -> Result {
+    served(&["env", "NODE_PATH=/usr/share/nodejs", "node", &program("fetch.js"), which])
+}
+
+#[test]
+fn node_https() -> Result {
+    served_node("https")
+}
+
+#[test]
+fn node_http2() -> Result {
+    served_node("http2")
+}
+
+#[test]
+fn node_undici() -> Result {
+    served_node("undici")
+}
+
+#[test]
+fn go_net_http() -> Result {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let binary = target.join("go-tls-client");
+    let mut build = Command::new("timeout");
+    build.args(["300", "go", "build", "-o"]).arg(&binary).arg(program("go/main.go"));
+    build.env("GOCACHE", target.join("go-cache"));
+    // Nothing of it comes from the network, and it needs no C compiler.
+    build.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
+    assert!(build.status()?.success());
+    for version in ["HTTP/1.1", "HTTP/2.0"] {
+        served(&[text(&binary), version])?;
+    }
+    Ok(())
+}
+
+/// The page's script adds up the bytes of a mebibyte, each by its place.
+#[test]
+fn a_page_in_chromium() -> Result {
+    const PAGE: &str = "<!DOCTYPE html><title>page</title><script>
+        const request = new XMLHttpRequest();
+        request.open('GET', '/1m', false);
+        request.overrideMimeType('text/plain; charset=x-user-defined');
+        request.send();
+        const text = request.responseText;
+        let sum = 0;
+        for (let at = 0; at < text.length; at++) sum = (Math.imul(sum, 31) + (text.charCodeAt(at) & 255)) >>> 0;
+        const protocol = performance.getEntriesByType('navigation')[0].nextHopProtocol;
+        document.title = `${text.length} bytes, ${sum}, over ${protocol}`;
+        </script>\n";
+    let cluster = start_plan(Plan { server_extra: "types { text/html html; }", ..plan(2, "") })?;
+    cluster.lab.add_document("page.html", PAGE.as_bytes())?;
+    let large = fs::read(cluster.lab.directory().join("documents/1m"))?;
+    let sum = large.iter().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add((*byte).into()));
+    let expected = format!("<title>{} bytes, {sum}, over h2</title>", large.len());
+    let resolve = format!("--host-resolver-rules=MAP {NAME} {}", cluster.lab.vip4());
+    let profile = cluster.lab.directory().join("chromium");
+    let options = ["--ignore-certificate-errors", &resolve];
+    let dom = dump_dom_with(cluster.client(), text(&profile), &url("/page.html"), &options)?;
+    assert!(dom.contains(&expected), "{expected} is not in {dom}");
+    cluster.down()
+}
+
+fn mebibytes() -> usize {
+    if long() { 100 } else { 8 }
+}
+
+#[test]
+fn curl_downloads() -> Result {
+    let cluster = start(2, "")?;
+    let document: Document = add_long_document(&cluster, "/long", mebibytes())?;
+    for http in ["--http1.1", "--http2"] {
+        for tls in ["1.2", "1.3"] {
+            let to_service = to_service(&cluster);
+            let mut options: Vec<&str> = to_service.iter().map(String::as_str).collect();
+            options.extend([http, "--tls-max", tls]);
+            // The second is on the same connection.
+            let gets = vec![(url("/long"), document.clone()); 2];
+            let responses = fetch(cluster.client(), &gets, &options, TIMEOUT)?;
+            let connects: Vec<u64> = responses.iter().map(|response| response.connects).collect();
+            assert_eq!(connects, [1, 0], "{http} {tls}");
+        }
+    }
+    cluster.down()
+}
+
+#[test]
+fn curl_uploads() -> Result {
+    let cluster = start_plan(Plan {
+        server_extra: "dav_methods PUT; create_full_put_path on; client_max_body_size 0;",
+        ..plan(1, "")
+    })?;
+    let file = cluster.lab.directory().join("upload");
+    let cases: [&[&str]; 4] = [
+        &["--http1.1", "-H", "Expect:"],
+        &["--http1.1", "-H", "Expect: 100-continue"],
+        &["--http1.1", "-H", "Transfer-Encoding: chunked"],
+        &["--http2"],
+    ];
+    for (number, options) in cases.into_iter().enumerate() {
+        let sent = block(number as u64 + 1).repeat(mebibytes());
+        fs::write(&file, &sent)?;
+        let path = format!("/upload-{number}");
+        let said = ["--fail", "-T", text(&file), "-w", "%{response_code}", "-o", "/dev/null", &url(&path)];
+        assert_eq!(curl(&cluster, &[options, &said].concat())?, "201", "{options:?}");
+        let arrived = format!("{}/roots/node0{path}", cluster.lab.directory().display());
+        assert!(fs::read(&arrived)? == sent, "{options:?}: {arrived} is not what was sent");
+    }
+    cluster.down()
+}
+
+/// The server hears of it by each way that there is, and does not believe what clients say.
+#[test]
+fn the_server_learns_the_address_of_the_client() -> Result {
+    const SERVER: &str = "listen 127.0.0.1:81 proxy_protocol;
+        location /client {
+            return 200 \"$proxy_protocol_addr|$http_x_forwarded_for|$http_forwarded\";
+        }";
+    for said_by in ["proxy", "x-forwarded", "forwarded", "none"] {
+        let lines = format!("client_address = \"{said_by}\"");
+        let mut cluster = prepare(Plan { server_extra: SERVER, ..plan(1, &lines) })?;
+        if said_by == "proxy" {
+            change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
+        }
+        begin(&mut cluster)?;
+        let client = cluster.client().ipv4();
+        let expected = match said_by {
+            "proxy" => format!("{client}|1.2.3.4|for=me"),
+            "x-forwarded" => format!("|{client}|"),
+            "forwarded" => format!("||for={client};host=\"{NAME}\";proto=https"),
+            _ => "|1.2.3.4|for=me".to_owned(),
+        };
+        for http in ["--http1.1", "--http2"] {
+            let lie = ["-H", "X-Forwarded-For: 1.2.3.4", "-H", "Forwarded: for=me"];
+            // The second is on the same connection.
+            let urls = [url("/client"), url("/client")];
+            let said = curl(&cluster, &[&[http, "-w", "\n"], &lie[..], &[&urls[0], &urls[1]]].concat())?;
+            assert_eq!(said.lines().collect::<Vec<_>>(), [&expected, &expected], "{said_by} {http}");
+        }
+        cluster.down()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! What clients hear that cannot be served.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::http::{add_long_document, start_fetch};
+use crate::common::{Cluster, PATIENCE, Plan, Result, wait_until};
+use crate::{
+    Connection, NAME, PYTHON, TIMEOUT, begin, change_config, openssl, plan, prepare, run_curl, start,
+    start_plan, to_service, url,
+};
+
+/// Only this host has a route.
+#[test]
+fn an_unknown_name_is_refused_with_an_alert() -> Result {
+    let mut cluster = prepare(plan(2, ""))?;
+    let route = |condition: &str| format!("[[service.route]]\n{condition}pool");
+    change_config(&cluster, &route(""), &route(&format!("host = \"{NAME}\"\n")))?;
+    begin(&mut cluster)?;
+    for version in ["-tls1_2", "-tls1_3"] {
+        let known = openssl(&cluster, &["-servername", NAME, "-verify_return_error", version])?;
+        assert!(known.contains("Verify return code: 0 (ok)"), "{known}");
+        for name in [&["-servername", "unknown.example.com"][..], &["-noservername"]] {
+            let refused = openssl(&cluster, &[name, &[version]].concat())?;
+            assert!(
+                refused.contains("unrecognized name") && refused.contains("SSL alert number 112"),
+                "{refused}"
+            );
+        }
+    }
+    // The name is right, but what is asked for then is another host.
+    for http in ["--http1.1", "--http2"] {
+        let options = [http, "-H", "Host: unknown.example.com", "-w", "%{response_code}", "-o", "/dev/null"];
+        let refused = run_curl(&cluster, &[&options[..], &[&url("/small")]].concat())?.success()?;
+        assert_eq!(refused, "404", "{http}");
+    }
+    cluster.down()
+}
+
+#[test]
+fn http_in_the_clear_is_answered_in_the_clear() -> Result {
+    let cluster = start(2, "")?;
+    let url = format!("http://{}:443/small", cluster.lab.vip4());
+    let said = run_curl(&cluster, &["-i", &url])?.success()?;
+    assert!(said.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{said}");
+    assert!(said.contains("This port speaks HTTPS."), "{said}");
+    cluster.down()
+}
+
+#[test]
+fn no_protocol_in_common() -> Result {
+    for (lines, offered) in [("", "spdy/3"), ("protocols = [\"h2\"]", "http/1.1")] {
+        let cluster = start(2, lines)?;
+        for version in ["-tls1_2", "-tls1_3"] {
+            let said = openssl(&cluster, &["-servername", NAME, "-alpn", offered, version])?;
+            assert!(said.contains("alert no application protocol"), "{said}");
+            assert!(said.contains("SSL alert number 120"), "{said}");
+        }
+        cluster.down()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn without_its_server_a_node_answers_502_and_says_that_it_ends() -> Result {
+    let mut cluster = prepare(plan(1, ""))?;
+    change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
+    begin(&mut cluster)?;
+    // The answer comes before the request has been sent.
+    for request in ["get /small", "post /small 8000000"] {
+        let mut connection = Connection::open(&cluster)?;
+        assert_eq!(connection.status(request)?, "502", "{request}");
+        assert_eq!(connection.ask("end")?, "closed", "{request}");
+    }
+    let options = ["--http2", "-w", "%{response_code}", "-o", "/dev/null", &url("/small")];
+    assert_eq!(run_curl(&cluster, &options)?.success()?, "502");
+    assert_eq!(crate::tls_status(&cluster, 0)?["refused"], 3);
+    cluster.down()
+}
+
+/// A server that answers before it has read all.
+#[test]
+fn an_upload_that_is_too_long_is_answered() -> Result {
+    let cluster = start_plan(Plan { server_extra: "client_max_body_size 1m;", ..plan(1, "") })?;
+    // A reset would take the answer from a client that has not read it yet.
+    let resets = cluster.client().count("tcp sport 443 tcp flags & rst == rst")?;
+    let mut connection = Connection::open(&cluster)?;
+    assert_eq!(connection.status("post /small 8000000")?, "413");
+    assert_eq!(connection.ask("end")?, "closed");
+    assert_eq!(resets.to_host()?.packets, 0, "resets");
+    cluster.down()
+}
+
+/// The server dies between two requests, and in the middle of a response.
+#[test]
+fn a_server_that_dies() -> Result {
+    let cluster = start(1, "")?;
+    add_long_document(&cluster, "/long", 20)?;
+    let mut connection = Connection::open(&cluster)?;
+    assert_eq!(connection.status("get /small")?, "200");
+    cluster.kill_server(0)?;
+    assert_eq!(connection.status("get /small")?, "502");
+    assert_eq!(connection.ask("end")?, "closed");
+
+    cluster.start_server(0)?;
+    cluster.client().set_rate(Some(50_000_000))?;
+    for http in ["--http1.1", "--http2"] {
+        let before = received(&cluster)?;
+        let served = || received(&cluster);
+        let download = thread::scope(|scope| {
+            let download = scope.spawn(|| run_curl(&cluster, &[http, "-o", "/dev/null", &url("/long")]));
+            wait_until("a download", PATIENCE, served, |bytes| *bytes > before + (2 << 20))?;
+            cluster.kill_server(0)?;
+            download.join().expect("the download does not panic")
+        })?;
+        assert!(!download.status.success(), "{http}: nobody has noticed");
+        cluster.start_server(0)?;
+    }
+    cluster.down()
+}
+
+/// A server that says neither how long its response is nor that it has ended, but breaks off.
+const BREAKS_OFF: &str = "
+import socket, struct
+listener = socket.create_server(('127.0.0.1', 81))
+while True:
+    connection, _ = listener.accept()
+    connection.recv(10000)
+    connection.sendall(b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\nhalf')
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    connection.close()
+";
+
+#[test]
+fn a_response_without_length_that_breaks_off_is_not_whole() -> Result {
+    let mut cluster = prepare(plan(1, ""))?;
+    change_config(&cluster, "server = \"127.0.0.1:80\"", "server = \"127.0.0.1:81\"")?;
+    let mut server = Command::new(PYTHON);
+    server.args(["-c", BREAKS_OFF]);
+    let node = cluster.lab.node(0);
+    let server = node.spawn("breaks-off", server)?;
+    node.wait_for_listeners(&server, &[([127, 0, 0, 1], 81).into()], PATIENCE)?;
+    begin(&mut cluster)?;
+    let said = Connection::open(&cluster)?.ask("get /small")?;
+    assert!(said.contains("unexpected eof"), "{said}");
+    let broken = run_curl(&cluster, &["--http2", &url("/small")])?;
+    assert!(!broken.status.success(), "{}", broken.stdout);
+    cluster.down()
+}
+
+fn received(cluster: &Cluster) -> Result<u64> {
+    Ok(cluster.client().interface_counters("eth0")?.rx.bytes)
+}
+
+/// What comes of the connections of a node that dies is an error, and nothing else changes.
+#[test]
+fn an_agent_is_killed_during_downloads() -> Result {
+    for http in ["--http1.1", "--http2"] {
+        let mut cluster = start(2, "")?;
+        let document = add_long_document(&cluster, "/long", 20)?;
+        cluster.client().set_rate(Some(100_000_000))?;
+        let to_service = to_service(&cluster);
+        let mut options: Vec<&str> = to_service.iter().map(String::as_str).collect();
+        options.push(http);
+        // Round robin: of two downloads that begin together each node has one.
+        let gets = vec![(url("/long"), document.clone())];
+        let downloads = [0, 1].map(|_| start_fetch(cluster.client(), gets.clone(), &options, TIMEOUT));
+        let downloads = downloads.into_iter().map(|download| Ok(thread::spawn(download?)));
+        let downloads: Vec<_> = downloads.collect::<Result<_>>()?;
+        let before = received(&cluster)?;
+        wait_until("downloads", PATIENCE, || received(&cluster), |bytes| *bytes > before + (10 << 20))?;
+        cluster.kill_node(0)?;
+        let ended: Vec<_> =
+            downloads.into_iter().map(|download| download.join().expect("it does not panic")).collect();
+        let (whole, cut): (Vec<_>, Vec<_>) = ended.into_iter().partition(|ended| ended.is_ok());
+        assert_eq!((whole.len(), cut.len()), (1, 1), "{http}: {whole:?} {cut:?}");
+        for error in cut {
+            let error = error.expect_err("they have been sorted").to_string();
+            println!("{http}: {error}");
+            assert!(error.contains("the body ends after"), "{http}: {error}");
+        }
+        cluster.start_node(0)?;
+        thread::sleep(Duration::from_millis(200));
+        let mut connection = Connection::open(&cluster)?;
+        assert_eq!(connection.status("get /1m")?, "200", "{http}");
+        cluster.down()?;
+    }
+    Ok(())
+}
