@@ -58,7 +58,7 @@ test: deps
 fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
 fuzz: deps
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
-	for tests in "-p switchback-http -p switchback-hello -p switchback-config -p switchback-wire --test fuzz" \
+	for tests in "-p switchback-http -p switchback-hello -p switchback-tls -p switchback-config -p switchback-wire --test fuzz" \
 		"-p switchback-switch -p switchback-node -p switchback-client --lib fuzz"; do \
 		echo "== cargo test $$tests"; \
 		cargo test --no-fail-fast $$tests -- --nocapture 2>&1 | tee -a "$$log"; \

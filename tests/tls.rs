@@ -83,15 +83,15 @@ fn curl(cluster: &Cluster, options: &[&str]) -> Result<String> {
 
 /// Likewise, whatever comes of it.
 fn run_curl(cluster: &Cluster, options: &[&str]) -> Result<Output> {
-    let to_service = to_service(cluster);
+    let to_service = to_service(cluster, &cluster.lab.vip4().to_string());
     let to_service: Vec<&str> = to_service.iter().map(String::as_str).collect();
     let words = ["curl", "-sS", "--max-time", "60"];
     Ok(cluster.client().run_within(TIMEOUT, [&words, &to_service[..], options].concat())?)
 }
 
 /// Options for curl.
-fn to_service(cluster: &Cluster) -> [String; 4] {
-    let resolve = format!("{NAME}:443:{}", cluster.lab.vip4());
+fn to_service(cluster: &Cluster, vip: &str) -> [String; 4] {
+    let resolve = format!("{NAME}:443:{vip}");
     ["--cacert".to_owned(), authority(cluster), "--resolve".to_owned(), resolve]
 }
 
@@ -239,5 +239,24 @@ fn a_busy_node_gives_connections_away() -> Result {
     assert_eq!(first.unwrap_or(0) + second.unwrap_or(0), 8 * 4, "{answered}");
     let given = tls_status(&cluster, 0)?["given"].as_u64();
     assert!((3..=5).contains(&given.unwrap_or(0)) && second >= given, "{answered}, {given:?} given");
+    cluster.down()
+}
+
+#[test]
+fn a_node_that_drains_gives_connections_away() -> Result {
+    let cluster = start(2, "")?;
+    let mut connections = [Connection::open(&cluster)?, Connection::open(&cluster)?];
+    let mut nodes = || -> Result<Vec<String>> {
+        let answers = connections.iter_mut().map(|connection| connection.ask("get /small"));
+        answers.map(|answer| Ok(answer?.split(' ').nth(1).unwrap_or_default().to_owned())).collect()
+    };
+    let before = nodes()?;
+    assert!(before.contains(&"node0".to_owned()) && before.contains(&"node1".to_owned()), "{before:?}");
+    cluster.run(cluster.lab.node(0), &["drain", "--no-wait", "node0"])?.success()?;
+    assert_eq!(nodes()?, ["node1", "node1"]);
+    // And back, as soon as that one drains instead.
+    cluster.run(cluster.lab.node(0), &["undrain", "node0"])?.success()?;
+    cluster.run(cluster.lab.node(1), &["drain", "--no-wait", "node1"])?.success()?;
+    assert_eq!(nodes()?, ["node0", "node0"]);
     cluster.down()
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::chromium::dump_dom_with;
 use crate::common::http::{Document, add_long_document, block, fetch};
-use crate::common::{Cluster, Plan, Result, long, text};
+use crate::common::{Cluster, PATIENCE, Plan, Result, long, text};
 use crate::{
     NAME, PYTHON, TIMEOUT, authority, begin, change_config, curl, openssl, plan, prepare, program, start,
     start_plan, to_service, url,
@@ -155,8 +155,10 @@ fn curl_downloads() -> Result {
     let cluster = start(2, "")?;
     let document: Document = add_long_document(&cluster, "/long", mebibytes())?;
     for http in ["--http1.1", "--http2"] {
-        for tls in ["1.2", "1.3"] {
-            let to_service = to_service(&cluster);
+        for (tls, vip) in
+            [("1.2", cluster.lab.vip4().to_string()), ("1.3", format!("[{}]", cluster.lab.vip6()))]
+        {
+            let to_service = to_service(&cluster, &vip);
             let mut options: Vec<&str> = to_service.iter().map(String::as_str).collect();
             options.extend([http, "--tls-max", tls]);
             // The second is on the same connection.
@@ -191,6 +193,26 @@ fn curl_uploads() -> Result {
         let arrived = format!("{}/roots/node0{path}", cluster.lab.directory().display());
         assert!(fs::read(&arrived)? == sent, "{options:?}: {arrived} is not what was sent");
     }
+    cluster.down()
+}
+
+#[test]
+fn a_websocket() -> Result {
+    const SERVER: &str = "location /echo {
+        proxy_pass http://127.0.0.1:9000;
+        proxy_http_version 1.1;
+        proxy_set_header Upgrade $http_upgrade;
+        proxy_set_header Connection upgrade;
+    }";
+    let cluster = start_plan(Plan { server_extra: SERVER, ..plan(1, "") })?;
+    let mut echo = Command::new(PYTHON);
+    echo.args([concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/websocket_echo.py"), "9000"]);
+    let node = cluster.lab.node(0);
+    let echo = node.spawn("echo", echo)?;
+    node.wait_for_listeners(&echo, &[([127, 0, 0, 1], 9000).into()], PATIENCE)?;
+    let (vip, authority) = (cluster.lab.vip4().to_string(), authority(&cluster));
+    let words = [PYTHON, &program("websocket.py"), &vip, &authority];
+    assert_eq!(cluster.client().run_within(TIMEOUT, words)?.success()?.trim(), "300");
     cluster.down()
 }
 

@@ -2,6 +2,7 @@
 
     get PATH          status, node, length of the body and its SHA-256
     post PATH BYTES   likewise, with so many bytes for the server
+    abandon PATH      half a request, behind which the client says that it ends
     end               "closed" if the other side has said that it ends, "cut" if it has not
 """
 
@@ -43,6 +44,17 @@ def post(path, length):
     return response()
 
 
+def abandon(path):
+    tls.sendall(f"PUT {path} HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 100\r\n\r\nhalf".encode())
+    try:
+        # What it waits for then does not come.
+        tls.settimeout(0.1)
+        tls.unwrap()
+    except OSError:
+        pass
+    return "abandoned"
+
+
 def end():
     try:
         data = tls.recv(1)
@@ -54,7 +66,7 @@ def end():
 for line in sys.stdin:
     word, *arguments = line.split()
     try:
-        said = {"get": get, "post": post, "end": end}[word](*arguments)
+        said = {"get": get, "post": post, "abandon": abandon, "end": end}[word](*arguments)
     except (OSError, http.client.HTTPException) as error:
         said = f"failed {error!r}"
     print(said, flush=True)

@@ -1,11 +1,12 @@
 //! What clients hear that cannot be served.
 
+use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::http::{add_long_document, start_fetch};
-use crate::common::{Cluster, PATIENCE, Plan, Result, wait_until};
+use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 use crate::{
     Connection, NAME, PYTHON, TIMEOUT, begin, change_config, openssl, plan, prepare, run_curl, start,
     start_plan, to_service, url,
@@ -57,6 +58,10 @@ fn no_protocol_in_common() -> Result {
             assert!(said.contains("alert no application protocol"), "{said}");
             assert!(said.contains("SSL alert number 120"), "{said}");
         }
+        // Who does not say what it speaks gets HTTP/1.1.
+        let options = ["--no-alpn", "-w", "%{http_version} %{response_code}", "-o", "/dev/null"];
+        let said = run_curl(&cluster, &[&options[..], &[&url("/small")]].concat())?.success()?;
+        assert_eq!(said, "1.1 200", "{lines}");
         cluster.down()?;
     }
     Ok(())
@@ -88,6 +93,13 @@ fn an_upload_that_is_too_long_is_answered() -> Result {
     let mut connection = Connection::open(&cluster)?;
     assert_eq!(connection.status("post /small 8000000")?, "413");
     assert_eq!(connection.ask("end")?, "closed");
+    let file = cluster.lab.directory().join("upload");
+    fs::write(&file, vec![0; 8 << 20])?;
+    for http in ["--http1.1", "--http2"] {
+        let options = [http, "-X", "POST", "-T", text(&file), "-w", "%{response_code}", "-o", "/dev/null"];
+        let said = run_curl(&cluster, &[&options[..], &[&url("/small")]].concat())?;
+        assert_eq!(said.stdout, "413", "{http}: {}", said.stderr);
+    }
     assert_eq!(resets.to_host()?.packets, 0, "resets");
     cluster.down()
 }
@@ -107,16 +119,27 @@ fn a_server_that_dies() -> Result {
     cluster.client().set_rate(Some(50_000_000))?;
     for http in ["--http1.1", "--http2"] {
         let before = received(&cluster)?;
-        let served = || received(&cluster);
         let download = thread::scope(|scope| {
             let download = scope.spawn(|| run_curl(&cluster, &[http, "-o", "/dev/null", &url("/long")]));
-            wait_until("a download", PATIENCE, served, |bytes| *bytes > before + (2 << 20))?;
+            wait_until("a download", PATIENCE, || received(&cluster), |bytes| *bytes > before + (2 << 20))?;
             cluster.kill_server(0)?;
             download.join().expect("the download does not panic")
         })?;
         assert!(!download.status.success(), "{http}: nobody has noticed");
         cluster.start_server(0)?;
     }
+    cluster.down()
+}
+
+/// Nobody waits for what will not come.
+#[test]
+fn half_a_request() -> Result {
+    let cluster = start_plan(Plan { server_extra: "dav_methods PUT;", ..plan(1, "") })?;
+    let mut connection = Connection::open(&cluster)?;
+    assert_eq!(connection.status("get /small")?, "200");
+    assert_eq!(connection.ask("abandon /upload")?, "abandoned");
+    let connections = || Ok(crate::tls_status(&cluster, 0)?["connections"].clone());
+    wait_until("the end of the connection", Duration::from_secs(3), connections, |count| *count == 0)?;
     cluster.down()
 }
 
@@ -160,7 +183,7 @@ fn an_agent_is_killed_during_downloads() -> Result {
         let mut cluster = start(2, "")?;
         let document = add_long_document(&cluster, "/long", 20)?;
         cluster.client().set_rate(Some(100_000_000))?;
-        let to_service = to_service(&cluster);
+        let to_service = to_service(&cluster, &cluster.lab.vip4().to_string());
         let mut options: Vec<&str> = to_service.iter().map(String::as_str).collect();
         options.push(http);
         // Round robin: of two downloads that begin together each node has one.

@@ -87,6 +87,7 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     let (ended, mut loopback, programs) = match reporting {
         Ok((checks, reporter)) => {
             let drain = Drain { on: draining, by_command: false };
+            tls.set_draining(draining);
             let mut agent = Agent { options, plan, programs, loopback, checks, reporter, sender, drain, tls };
             (agent.serve(&mut signals, &mut control, switch), agent.loopback, agent.programs)
         }
@@ -274,6 +275,7 @@ impl Agent<'_, '_> {
             self.programs.set_settings(&settings(&self.plan, &self.options.interface, drain.on)?)?;
         }
         self.drain = drain;
+        self.tls.set_draining(drain.on);
         if before.on == drain.on {
             return Ok(Vec::new());
         }
@@ -310,6 +312,7 @@ impl Agent<'_, '_> {
         let lines = self.plan.cluster.diff(&new.cluster);
         let old = std::mem::replace(&mut self.plan, new);
         self.drain = drain;
+        self.tls.set_draining(drain.on);
         self.keep_only(&old, &self.plan.vips.clone())?;
         self.checks.set(self.plan.checks())?;
         self.reporter.set_interval(self.plan.cluster.reports.interval)?;

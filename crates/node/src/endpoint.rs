@@ -52,6 +52,11 @@ impl TlsEndpoint {
         self.cpu.store(share.into(), Ordering::Relaxed);
     }
 
+    /// Whether this node is to become idle.
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.endpoint.iter().for_each(|endpoint| endpoint.set_draining(draining));
+    }
+
     /// What the services have done.
     pub(crate) fn status(&self) -> Vec<TlsStatus> {
         let counters = self.endpoint.iter().flat_map(Endpoint::counters);

@@ -72,9 +72,7 @@ pub(super) async fn serve(
         service.counters.requests.add(1);
         let way = service.way(&head, Protocol::Http11);
         let elsewhere = match way {
-            Way::Here(others) => {
-                service.busy.map_or_else(Vec::new, |busy| shared.loads.lighter(busy, others))
-            }
+            Way::Here(others) => shared.loads.lighter(service.busy, others),
             Way::Elsewhere(others) => others.in_turn(),
             Way::Redirect(redirect) => {
                 let location = location(redirect, Scheme::Https, &head, client.vip);
@@ -341,6 +339,10 @@ impl<'a> Exchange<'a> {
     /// Data of the client that belongs to the request goes to the server.
     fn take_request(&mut self) -> Result<bool, Failure> {
         let data = self.client.session.data();
+        if data.is_empty() && self.client_ended && self.request.is_some_and(|framing| framing.state != 0) {
+            // The rest of the request will not come.
+            return Err(StreamError::Tls(crate::Error::Truncated).into());
+        }
         if data.is_empty() || self.to_server.len() - self.written >= UNREAD_MAX {
             return Ok(false);
         }

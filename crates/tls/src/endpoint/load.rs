@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,8 @@ pub(super) struct Loads {
     /// Of all services.
     pub(super) connections: Counter,
     pub(super) cpu: Arc<AtomicU32>,
+    /// This node is to become idle.
+    pub(super) draining: AtomicBool,
     pub(super) others: Mutex<HashMap<SocketAddr, (Instant, Load)>>,
 }
 
@@ -57,12 +59,14 @@ impl Loads {
         Load { connections: self.connections.get(), cpu: self.cpu.load(Ordering::Relaxed) }
     }
 
-    /// Those of these nodes that are not busy and have less to do, the idlest first; none if this node is not busy itself.
-    pub(super) fn lighter(&self, busy: Busy, nodes: &[Peer]) -> Vec<Peer> {
+    /// To which of these nodes this one is to give a connection, the best first. All of them while it drains. Otherwise those
+    /// that are not busy and have less to do; none if it is not busy itself, or never to give any.
+    pub(super) fn lighter(&self, busy: Option<Busy>, nodes: &[Peer]) -> Vec<Peer> {
         let own = self.own();
-        if !busy.is(own) {
-            return Vec::new();
+        if self.draining.load(Ordering::Relaxed) {
+            return nodes.to_vec();
         }
+        let Some(busy) = busy.filter(|busy| busy.is(own)) else { return Vec::new() };
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let load = |peer: &Peer| {
             let (heard, load) = others.get(&peer.address).copied()?;
@@ -120,7 +124,7 @@ mod tests {
         let peer =
             |port| Peer { name: format!("n{port}"), address: SocketAddr::from(([192, 0, 2, 1], port)) };
         let loads = Loads::default();
-        let busy = Busy { connections: 10, cpu: 800 };
+        let busy = Some(Busy { connections: 10, cpu: 800 });
         for (port, connections, cpu) in [(1, 9, 0), (2, 3, 0), (3, 0, 900), (4, 11, 0)] {
             let load = Load { connections, cpu };
             loads.others.lock().unwrap().insert(peer(port).address, (Instant::now(), load));
@@ -135,5 +139,7 @@ mod tests {
         (0..11).for_each(|_| loads.connections.less());
         loads.cpu.store(801, Ordering::Relaxed);
         assert_eq!(lighter(), [""; 0], "all have more connections");
+        loads.draining.store(true, Ordering::Relaxed);
+        assert_eq!(lighter(), ["n1", "n2", "n3", "n4", "n5"]);
     }
 }

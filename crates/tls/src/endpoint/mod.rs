@@ -391,6 +391,11 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Whether this node is to become idle: connections then go to other nodes at their next request.
+    pub fn set_draining(&self, draining: bool) {
+        self.shared.loads.draining.store(draining, Ordering::Relaxed);
+    }
+
     /// What each service has done, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &Counters)> {
         self.services.iter().map(|(name, running)| (name.as_str(), &*running.counters))
@@ -501,12 +506,12 @@ async fn serve(socket: TcpStream, service: Arc<Service>, shared: Arc<Shared>) {
 
 async fn serve_stream(socket: TcpStream, service: Arc<Service>, shared: &Shared) -> Result<(), StreamError> {
     socket.set_nodelay(true)?;
-    let mut client = stream::TlsStream::new(socket, &service.tls)?;
-    if let Some(session) = shared.expected.take((client.client, client.vip)) {
+    if let Some(session) = shared.expected.take(stream::addresses(&socket)?) {
         service.counters.taken.add(1);
-        let client = stream::TlsStream::with(client.socket, session)?;
+        let client = stream::TlsStream::with(socket, session)?;
         return http1::serve(client, &service, shared).await;
     }
+    let mut client = stream::TlsStream::new(socket, &service.tls)?;
     let shaken = tokio::time::timeout(service.limits.head_timeout, client.shake_hands()).await;
     match shaken {
         Ok(Ok(())) => {}

@@ -14,12 +14,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::moving::Addresses;
 use crate::{Error, Session};
 
 /// What is read from a socket at once.
 const READ: usize = 32 << 10;
 /// Above this, nothing more is encrypted until the client has taken some.
 pub(super) const UNSENT_MAX: usize = 64 << 10;
+/// How long a client may leave the last bytes of a connection unread.
+const UNREAD: Duration = Duration::from_secs(300);
 /// How long a client may take to end its side of a connection after we have ended ours.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -86,7 +89,7 @@ impl TlsStream {
 
     /// One that another node has had.
     pub(super) fn with(socket: TcpStream, session: Session) -> Result<Self, StreamError> {
-        let (client, vip) = (plain(socket.peer_addr()?), plain(socket.local_addr()?));
+        let (client, vip) = addresses(&socket)?;
         Ok(TlsStream { socket, session, client, vip, written: 0, ended: false })
     }
 
@@ -134,7 +137,7 @@ impl TlsStream {
         if !self.session.is_write_closed() {
             self.session.close()?;
         }
-        self.flush_all().await?;
+        timeout(UNREAD, self.flush_all()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         self.socket.shutdown().await?;
         let mut thrown_away = vec![0; READ];
         let rest = async { while matches!(self.socket.read(&mut thrown_away).await, Ok(1..)) {} };
@@ -198,6 +201,11 @@ impl TlsStream {
     pub(super) fn unsent(&mut self) -> usize {
         self.session.outgoing().len() - self.written
     }
+}
+
+/// Client and VIP.
+pub(super) fn addresses(socket: &TcpStream) -> io::Result<Addresses> {
+    Ok((plain(socket.peer_addr()?), plain(socket.local_addr()?)))
 }
 
 /// An IPv4 address is one, although the socket may be of IPv6.
