@@ -99,9 +99,9 @@ impl Routes {
         first
     }
 
-    /// The pool with which a TLS client begins that wants this host, and offers these protocols: that of the first route
-    /// which takes it whatever it will ask for, or else of the first that may take it.
-    pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>]) -> Option<usize> {
+    /// Route and pool with which a TLS client begins that wants this host, and offers these protocols: those of the first
+    /// route which takes it whatever it will ask for, or else of the first that may take it.
+    pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>]) -> Option<(usize, usize)> {
         let may_take = |route: &Route| {
             let offered = |protocol: &Protocol| match protocols {
                 [] => *protocol == Protocol::Http11,
@@ -117,12 +117,10 @@ impl Routes {
         };
         let takes_all =
             |route: &Route| route.path.is_none() && route.methods.is_empty() && route.header.is_none();
-        let pools =
-            |route: &Route| pool(route).filter(|_| may_take(route)).map(|pool| (pool, takes_all(route)));
-        let mut candidates = self.routes.iter().filter_map(pools);
-        let first = candidates.next()?;
-        let whole = std::iter::once(first).chain(candidates).find(|(_, all)| *all);
-        Some(whole.unwrap_or(first).0)
+        let candidates = || self.routes.iter().enumerate().filter(|(_, route)| may_take(route));
+        let found = |(index, route): (usize, &Route)| Some((index, pool(route)?));
+        let whole = candidates().filter(|(_, route)| takes_all(route)).find_map(found);
+        whole.or_else(|| candidates().find_map(found))
     }
 
     fn place_slowly(&self, head: &Head<'_>) -> Option<usize> {
@@ -267,6 +265,45 @@ mod tests {
             let expected = routes.iter().find(|route| failed(route, &head).is_none()).cloned();
             prop_assert_eq!(Routes::new(routes).find(&head).cloned(), expected);
         }
+    }
+
+    #[test]
+    fn a_client_begins_where_it_is_taken_whatever_it_asks_for() {
+        let any = Route {
+            host: None,
+            path: None,
+            methods: Vec::new(),
+            alpn: Vec::new(),
+            header: None,
+            action: Action::Pool(0),
+        };
+        let to = |pool| Route { action: Action::Pool(pool), ..any.clone() };
+        let shop = || Some(HostMatch::Exact("shop.example".to_owned()));
+        let routes = Routes::new(vec![
+            Route { path: Some("/img/".to_owned()), ..to(1) },
+            Route { alpn: vec![Protocol::Http2], host: shop(), ..to(2) },
+            Route { host: shop(), ..to(3) },
+            Route {
+                host: Some(HostMatch::Suffix(".example".to_owned())),
+                methods: vec!["GET".to_owned()],
+                ..to(4)
+            },
+        ]);
+        let find = |host, protocols: &[&str]| {
+            let protocols: Vec<Vec<u8>> = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+            routes.find_hello(host, &protocols)
+        };
+        assert_eq!(find(Some("shop.example"), &["http/1.1", "h2"]), Some((1, 2)));
+        assert_eq!(find(Some("shop.example"), &["http/1.1"]), Some((2, 3)));
+        assert_eq!(find(Some("shop.example"), &[]), Some((2, 3)), "it speaks HTTP/1.1");
+        // No route takes these whatever they ask for.
+        assert_eq!(find(Some("a.example"), &["h2"]), Some((0, 1)));
+        assert_eq!(find(None, &[]), Some((0, 1)));
+        let redirect: Redirect = Redirect { scheme: None, host: None, port: None, path: None, status: 301 };
+        let elsewhere = Routes::new(vec![Route { action: Action::Redirect(redirect), ..any.clone() }, to(5)]);
+        assert_eq!(elsewhere.find_hello(None, &[]), Some((1, 5)));
+        let only = Routes::new(vec![Route { host: shop(), ..any }]);
+        assert_eq!(only.find_hello(Some("other.example"), &[]), None);
     }
 
     #[test]

@@ -298,7 +298,9 @@ impl Plan {
     /// The pool of the first route that takes a client which says this, before it has made a request. Routes with
     /// conditions about requests do not; the node will go by them.
     pub fn choose_hello(&self, service: usize, hello: &ClientHello) -> Option<usize> {
-        self.services.get(service)?.routes.find_hello(hello.server_name.as_deref(), &hello.protocols)
+        let routes = &self.services.get(service)?.routes;
+        let found = routes.find_hello(hello.server_name.as_deref(), &hello.protocols);
+        found.map(|(_, pool)| pool)
     }
 
     /// Whether clients speak TLS there.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use switchback_config::LogFormat;
+use switchback_hello::ClientHello;
 use switchback_http::{Head, Progress, Version, parse_head};
 
 use super::json::{Value, object};
@@ -14,24 +15,38 @@ use super::{Finished, Names};
 pub(super) struct Described<'a> {
     pub(super) finished: &'a Finished,
     pub(super) head: Option<Head<'a>>,
+    /// Of a connection over TLS, instead: of its requests nothing is known here.
+    hello: Option<ClientHello>,
     pub(super) service: Option<usize>,
     pub(super) way: Option<Way>,
 }
 
 impl<'a> Described<'a> {
     pub(super) fn new(finished: &'a Finished, names: &Names) -> Self {
+        let service = names.service_at(finished.vip);
+        if let Some(service) = service.filter(|service| names.is_tls(*service)) {
+            let text = finished.asked.as_ref().map_or(&[][..], |asked| &asked.head);
+            let hello = match switchback_hello::read(text, names.limits().head_len) {
+                Ok(switchback_hello::Progress::Complete(hello)) => hello,
+                _ => ClientHello::default(),
+            };
+            let way = names.way_of_hello(service, &hello);
+            return Described { finished, head: None, hello: Some(hello), service: Some(service), way };
+        }
         let head = finished.asked.as_ref().and_then(|asked| match parse_head(&asked.head, names.limits()) {
             Ok(Progress::Complete(head)) => Some(head),
             _ => None,
         });
-        let service = names.service_at(finished.vip);
         let way = service.zip(head.as_ref()).and_then(|(service, head)| names.way(service, head));
-        Described { finished, head, service, way }
+        Described { finished, head, hello: None, service, way }
     }
 
     /// The request's first line as it was sent, or what there is of it. A node may have said something of a request that
     /// the switch does not know.
     fn first_line(&self) -> Option<Cow<'a, str>> {
+        if self.hello.is_some() {
+            return None;
+        }
         let text = &self.finished.asked.as_ref()?.head;
         let end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(text.len());
         Some(String::from_utf8_lossy(&text[..end]))
@@ -59,7 +74,8 @@ pub(super) fn write(
 }
 
 fn json(out: &mut Vec<u8>, described: &Described<'_>, names: &Names, time: Timestamp, lost: u64) {
-    let Described { finished, head, service, way } = described;
+    let Described { finished, head, hello, service, way } = described;
+    let server_name = hello.as_ref().and_then(|hello| hello.server_name.as_deref());
     let asked = finished.asked.as_ref();
     let pool = way.and_then(|way| way.pool).map(|pool| names.pool(pool));
     object!(out,
@@ -70,7 +86,7 @@ fn json(out: &mut Vec<u8>, described: &Described<'_>, names: &Names, time: Times
         "method": head.as_ref().map(|head| head.method),
         "target": head.as_ref().map(|head| head.target.raw),
         "version": head.as_ref().map(|head| version(head.version)),
-        "host": head.as_ref().and_then(|head| head.host),
+        "host": head.as_ref().and_then(|head| head.host).or(server_name),
         "request": if head.is_none() { described.first_line() } else { None },
         "route": way.map(|way| way.route as u64),
         "pool": pool.map(|(name, _)| name),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use switchback_config::{Action, Cluster};
+use switchback_hello::ClientHello;
 use switchback_http::Head;
 
 use crate::plan::NodeId;
@@ -23,6 +24,7 @@ pub struct Names {
 #[derive(Debug)]
 struct Service {
     name: String,
+    tls: bool,
     routes: Routes,
     /// The pool of each route; None if it redirects.
     pools: Vec<Option<usize>>,
@@ -42,6 +44,7 @@ impl Names {
     pub fn new(cluster: &Cluster, ids: &HashMap<IpAddr, NodeId>, limits: switchback_http::Limits) -> Self {
         let service = |service: &switchback_config::Service| Service {
             name: service.name.clone(),
+            tls: service.tls.is_some(),
             routes: Routes::new(service.routes.clone()),
             pools: service
                 .routes
@@ -86,6 +89,18 @@ impl Names {
         let service = &self.services[service];
         let route = service.routes.place(head)?;
         Some(Way { route: route + 1, pool: service.pools[route] })
+    }
+
+    /// Whether its clients speak TLS.
+    pub(super) fn is_tls(&self, service: usize) -> bool {
+        self.services[service].tls
+    }
+
+    /// Where a connection to the service begins.
+    pub(super) fn way_of_hello(&self, service: usize, hello: &ClientHello) -> Option<Way> {
+        let routes = &self.services[service].routes;
+        let (route, pool) = routes.find_hello(hello.server_name.as_deref(), &hello.protocols)?;
+        Some(Way { route: route + 1, pool: Some(pool) })
     }
 
     /// A pool's name and policy.
