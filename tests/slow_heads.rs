@@ -40,8 +40,8 @@ const LONG: Attack = Attack {
     limits: "held = \"4MiB\"\nheld_per_source = \"1MiB\"\nhead_timeout = \"6s\"",
 };
 const HEAD_TIMEOUT: Duration = Duration::from_secs(6);
-/// A client whose first packet was given up six times sends it again after 12.8 s.
-const SENT_AGAIN: Duration = Duration::from_secs(13);
+/// A client whose first packet was given up seven times sends it again after 25.6 s.
+const SENT_AGAIN: Duration = Duration::from_secs(26);
 const SYNS_PER_SECOND: u32 = 20_000;
 /// What the switch may take besides `held`: the packet rings, which are touched once around; the tables of
 /// pending flows; what the allocator keeps.
