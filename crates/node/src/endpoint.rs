@@ -10,10 +10,9 @@ use switchback_hello::Tickets as TicketNames;
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Error, Result};
 use switchback_tls::endpoint::{
-    Busy, ClientAddress, Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig,
-    SetError,
+    Busy, Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
-use switchback_tls::{CertificateFiles, Certificates, Scope, Tickets};
+use switchback_tls::{Certificates, Tickets};
 use switchback_wire::keys;
 
 use crate::moving::Mover;
@@ -122,31 +121,18 @@ impl Plan {
 
 fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceConfig> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let files: Vec<CertificateFiles> = tls
-        .certificates
-        .iter()
-        .map(|certificate| CertificateFiles {
-            chain: certificate.chain.clone(),
-            key: certificate.key.clone(),
-            staple: certificate.staple.clone(),
-        })
-        .collect();
-    let certificates = Certificates::read(&files, &provider)
+    let certificates = Certificates::read(&tls.certificates, &provider)
         .map_err(|error| Error::new(format!("service {}: {error}", service.name)))?;
     let cluster = &plan.cluster;
     let secrets: Vec<[u8; 32]> = cluster.keys.iter().map(|key| *key.as_bytes()).collect();
     let name_keys: Vec<_> = secrets.iter().map(keys::ticket_name_key).collect();
     let names = TicketNames::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str()));
-    let scope = match tls.tickets {
-        config::TicketScope::Node => Scope::Node,
-        config::TicketScope::Cluster => Scope::Cluster,
-    };
     let limits = &cluster.limits;
     Ok(ServiceConfig {
         name: service.name.clone(),
         listen: service.listen.clone(),
         certificates: Arc::new(certificates),
-        tickets: Tickets::new(&secrets, names, &cluster.nodes[plan.index].name, scope),
+        tickets: Tickets::new(&secrets, names, &cluster.nodes[plan.index].name, tls.tickets),
         protocols: tls.protocols.iter().map(|protocol| protocol.name().as_bytes().to_vec()).collect(),
         versions: match tls.min_version {
             TlsVersion::Tls12 => rustls::ALL_VERSIONS,
@@ -156,12 +142,7 @@ fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceCo
             config::Server::Tcp(address) => ServerAddress::Tcp(*address),
             config::Server::Unix(path) => ServerAddress::Unix(path.clone()),
         },
-        client_address: match tls.client_address {
-            config::ClientAddress::XForwarded => ClientAddress::XForwarded,
-            config::ClientAddress::Forwarded => ClientAddress::Forwarded,
-            config::ClientAddress::Proxy => ClientAddress::Proxy,
-            config::ClientAddress::Nothing => ClientAddress::Nothing,
-        },
+        client_address: tls.client_address,
         routes: Routes::new(service.routes.clone()),
         pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool)).collect(),
         busy: (tls.model == config::Model::Forwarding)

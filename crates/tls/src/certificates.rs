@@ -10,19 +10,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use switchback_config::Certificate;
 use webpki::EndEntityCert;
-
-/// Where a certificate is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CertificateFiles {
-    /// The certificate and those that lead to its root, in PEM.
-    pub chain: PathBuf,
-    /// Its private key, in PEM.
-    pub key: PathBuf,
-    /// What its authority says of it (OCSP, RFC 6960), in DER; it is given to clients that want it (RFC 8446 section
-    /// 4.4.2.1).
-    pub staple: Option<PathBuf>,
-}
 
 /// A file that is no use, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +41,7 @@ pub struct Certificates {
 
 impl Certificates {
     /// Reads the files. Of two certificates for one name the first counts.
-    pub fn read(
-        files: &[CertificateFiles],
-        provider: &CryptoProvider,
-    ) -> Result<Certificates, CertificateError> {
+    pub fn read(files: &[Certificate], provider: &CryptoProvider) -> Result<Certificates, CertificateError> {
         let mut by_name = HashMap::new();
         let mut first = None;
         for files in files {
@@ -86,7 +72,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-fn read(files: &CertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+fn read(files: &Certificate, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
     let wrong = |file: &Path, what: String| CertificateError { file: file.to_owned(), what };
     let chain = CertificateDer::pem_file_iter(&files.chain)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)

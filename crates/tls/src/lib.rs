@@ -17,13 +17,13 @@ mod tickets;
 
 use std::fmt;
 
-pub use certificates::{CertificateError, CertificateFiles, Certificates};
+pub use certificates::{CertificateError, Certificates};
 pub use error::Error;
 pub use keys::Cipher;
 pub use moved::Moved;
 pub use records::Version;
 pub use session::{Facts, Session};
-pub use tickets::{EPOCH, Scope, Tickets};
+pub use tickets::{EPOCH, Tickets};
 
 /// What another node has sent is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -112,11 +112,6 @@ impl Moved {
         let (moved, rest) = postcard::take_from_bytes(bytes).map_err(|_| MovedError)?;
         if rest.is_empty() { Ok(moved) } else { Err(MovedError) }
     }
-
-    /// Bytes of the client that came after what has been opened; there may be none.
-    pub fn append_incoming(&mut self, bytes: &[u8]) {
-        self.incoming.extend_from_slice(bytes);
-    }
 }
 
 /// Says nothing of keys and data.

@@ -12,21 +12,12 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use aws_lc_rs::rand;
 use rustls::server::ProducesTickets;
+use switchback_config::TicketScope;
 use switchback_hello::Tickets as Names;
 use zeroize::Zeroizing;
 
 /// How long one key seals tickets. A ticket opens in its own epoch and the next: between 12 and 24 hours.
 pub const EPOCH: Duration = Duration::from_secs(12 * 3600);
-
-/// Who can resume a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
-    /// The node that the session was made with.
-    #[default]
-    Node,
-    /// All nodes of the cluster.
-    Cluster,
-}
 
 /// Seals and opens sessions, and names this node in what it seals.
 pub struct Tickets {
@@ -34,7 +25,7 @@ pub struct Tickets {
     secrets: Vec<Zeroizing<[u8; 32]>>,
     names: Names,
     node: String,
-    scope: Scope,
+    scope: TicketScope,
     now: fn() -> Duration,
 }
 
@@ -54,7 +45,7 @@ fn since_1970() -> Duration {
 
 impl Tickets {
     /// For the node with this name.
-    pub fn new(cluster_keys: &[[u8; 32]], names: Names, node: &str, scope: Scope) -> Arc<Self> {
+    pub fn new(cluster_keys: &[[u8; 32]], names: Names, node: &str, scope: TicketScope) -> Arc<Self> {
         let secrets = cluster_keys.iter().map(|key| Zeroizing::new(*key)).collect();
         Arc::new(Tickets { secrets, names, node: node.to_owned(), scope, now: since_1970 })
     }
@@ -70,7 +61,7 @@ impl Tickets {
                 32
             }
         }
-        let node: &[u8] = if self.scope == Scope::Node { self.node.as_bytes() } else { b"" };
+        let node: &[u8] = if self.scope == TicketScope::Node { self.node.as_bytes() } else { b"" };
         let parts: [&[u8]; 4] = [b"switchback ticket v1", &epoch.to_be_bytes(), &[self.scope as u8], node];
         let mut key = Zeroizing::new([0; 32]);
         Prk::new_less_safe(HKDF_SHA256, secret).expand(&parts, Length).ok()?.fill(&mut key[..]).ok()?;
@@ -126,7 +117,7 @@ mod tests {
     const OLD: [u8; 32] = [1; 32];
     const NEW: [u8; 32] = [2; 32];
 
-    fn tickets(keys: &[[u8; 32]], node: &str, scope: Scope) -> Tickets {
+    fn tickets(keys: &[[u8; 32]], node: &str, scope: TicketScope) -> Tickets {
         let name_keys: Vec<_> = keys.iter().map(ticket_name_key).collect();
         let names = Names::new(&name_keys, ["a", "b"]);
         Arc::into_inner(Tickets::new(keys, names, node, scope)).expect("nobody else has it")
@@ -134,7 +125,7 @@ mod tests {
 
     #[test]
     fn only_those_who_may_open_a_ticket() {
-        for (scope, others) in [(Scope::Node, false), (Scope::Cluster, true)] {
+        for (scope, others) in [(TicketScope::Node, false), (TicketScope::Cluster, true)] {
             let ticket = tickets(&[OLD], "a", scope).encrypt(b"session").unwrap();
             let open = |keys: &[[u8; 32]], node| tickets(keys, node, scope).decrypt(&ticket);
             let session = Some(b"session".to_vec());
@@ -143,14 +134,14 @@ mod tests {
             assert_eq!(open(&[NEW], "a"), None);
             assert_eq!(open(&[OLD], "b"), session.filter(|_| others), "{scope:?}");
         }
-        let node = tickets(&[OLD], "a", Scope::Node).encrypt(b"session").unwrap();
-        assert_eq!(tickets(&[OLD], "a", Scope::Cluster).decrypt(&node), None);
+        let node = tickets(&[OLD], "a", TicketScope::Node).encrypt(b"session").unwrap();
+        assert_eq!(tickets(&[OLD], "a", TicketScope::Cluster).decrypt(&node), None);
     }
 
     #[test]
     fn a_ticket_opens_in_its_epoch_and_the_next() {
         static NOW: AtomicU64 = AtomicU64::new(0);
-        let mut tickets = tickets(&[OLD], "a", Scope::Node);
+        let mut tickets = tickets(&[OLD], "a", TicketScope::Node);
         tickets.now = || Duration::from_secs(NOW.load(Ordering::Relaxed));
         let epoch = EPOCH.as_secs();
         NOW.store(5 * epoch, Ordering::Relaxed);
@@ -163,7 +154,7 @@ mod tests {
 
     #[test]
     fn nobody_changes_a_ticket_and_no_two_are_the_same() {
-        let tickets = tickets(&[OLD], "a", Scope::Node);
+        let tickets = tickets(&[OLD], "a", TicketScope::Node);
         let ticket = tickets.encrypt(b"session").unwrap();
         assert_ne!(tickets.encrypt(b"session").unwrap(), ticket);
         for at in 0..ticket.len() {

@@ -3,21 +3,8 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
+use switchback_config::ClientAddress;
 use switchback_http::{Head, Version};
-
-/// How the server learns who the client is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClientAddress {
-    /// `X-Forwarded-For`, `-Host`, `-Port` and `-Proto`.
-    #[default]
-    XForwarded,
-    /// `Forwarded` (RFC 7239).
-    Forwarded,
-    /// A PROXY protocol header, version 2, before the first request of each connection.
-    Proxy,
-    /// It does not.
-    Nothing,
-}
 
 /// Fields that say who a client is, in lower case. What a client says of itself is no use to a server that believes us.
 const SAID_OF_CLIENTS: [&str; 6] = [
@@ -29,20 +16,21 @@ const SAID_OF_CLIENTS: [&str; 6] = [
     "x-real-ip",
 ];
 
-impl ClientAddress {
+/// What the endpoint makes of it.
+pub(super) trait SayWho {
     /// Whether a field of a client with this name is left out.
-    pub(super) fn replaces(self, name: &str) -> bool {
+    fn replaces(self, name: &str) -> bool;
+    /// The fields that take their place.
+    fn fields(self, client: SocketAddr, vip: SocketAddr, host: &str) -> Vec<(&'static str, String)>;
+}
+
+impl SayWho for ClientAddress {
+    fn replaces(self, name: &str) -> bool {
         let ours = matches!(self, ClientAddress::XForwarded | ClientAddress::Forwarded);
         ours && SAID_OF_CLIENTS.iter().any(|said| name.eq_ignore_ascii_case(said))
     }
 
-    /// The fields that take their place.
-    pub(super) fn fields(
-        self,
-        client: SocketAddr,
-        vip: SocketAddr,
-        host: &str,
-    ) -> Vec<(&'static str, String)> {
+    fn fields(self, client: SocketAddr, vip: SocketAddr, host: &str) -> Vec<(&'static str, String)> {
         match self {
             ClientAddress::XForwarded => vec![
                 ("X-Forwarded-For", client.ip().to_string()),

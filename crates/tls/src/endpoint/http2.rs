@@ -22,7 +22,7 @@ use switchback_http::{Progress, parse_head};
 use switchback_routes::location;
 use tokio::io::AsyncWriteExt;
 
-use super::head::proxy_header;
+use super::head::{SayWho, proxy_header};
 use super::http1::Way;
 use super::server::{ServerAddress, Servers, Stream};
 use super::stream::{StreamError, TlsStream};

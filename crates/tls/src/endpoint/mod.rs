@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rustls::server::ResolvesServerCert;
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use switchback_config::{Action, Protocol};
+use switchback_config::{Action, ClientAddress, Protocol};
 use switchback_http::{Head, Limits};
 use switchback_routes::Routes;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -36,7 +36,6 @@ use moving::Expected;
 use peers::Opening;
 use server::PeersOf;
 
-pub use head::ClientAddress;
 pub use load::Busy;
 pub use moving::{Addresses, Frozen, Handoff, Peer};
 pub use peers::{PORT, Peers};
