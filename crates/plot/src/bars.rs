@@ -21,19 +21,19 @@ const MARGIN: i32 = 15;
 /// Bars beside each other in several panels, with the same names.
 pub struct Bars {
     /// Of the rows, from the top, each with the number of its color.
-    pub(in super::super) names: Vec<(String, usize)>,
+    pub names: Vec<(String, usize)>,
     /// Whether the lengths of different panels compare.
-    pub(in super::super) one_scale: bool,
+    pub one_scale: bool,
     /// Beside each other.
-    pub(in super::super) panels: Vec<Panel>,
+    pub panels: Vec<Panel>,
 }
 
 /// Bars that compare with each other.
 pub struct Panel {
     /// With the unit.
-    pub(in super::super) title: String,
+    pub title: String,
     /// For each name its length and what is written beside it, if there is one.
-    pub(in super::super) bars: Vec<Option<(f64, String)>>,
+    pub bars: Vec<Option<(f64, String)>>,
 }
 
 impl Panel {

@@ -3,6 +3,7 @@
 mod bars;
 mod lines;
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -12,17 +13,15 @@ use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::style::{FontStyle, RGBColor, WHITE};
 
-pub(super) use bars::{Bars, Panel};
-pub(super) use lines::{Curve, Lines};
-
-use crate::error::{Error, Result};
+pub use bars::{Bars, Panel};
+pub use lines::{Curve, Lines};
 
 const FONT: &str = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
 const FAMILY: &str = "sans-serif";
 const TEXT_SIZE: i32 = 15;
 
 /// Distinct in print and for those who do not see red and green apart (Okabe and Ito's palette).
-pub(super) const COLORS: [RGBColor; 8] = [
+pub const COLORS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(204, 121, 167),
     RGBColor(230, 159, 0),
@@ -42,20 +41,19 @@ pub enum Plot {
 }
 
 /// Makes the font known that measures and draws the text. An error if it is not installed.
-pub(super) fn register_font() -> Result<()> {
+pub fn register_font() -> Result<(), PlotError> {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    let missing = |_| Error::NotFound(format!("the plot needs {FONT}, of the package fonts-dejavu-core"));
+    let missing = |_| PlotError::Font;
     if BYTES.get().is_none() {
         let _ = BYTES.set(fs::read(FONT).map_err(missing)?);
     }
     let bytes = BYTES.get().expect("it has just been set");
-    plotters::style::register_font(FAMILY, FontStyle::Normal, bytes)
-        .map_err(|_| Error::Invalid(format!("{FONT} is not a font")))
+    plotters::style::register_font(FAMILY, FontStyle::Normal, bytes).map_err(|_| PlotError::Font)
 }
 
 impl Plot {
     /// As SVG.
-    pub(super) fn svg(&self) -> Result<String> {
+    pub fn svg(&self) -> Result<String, PlotError> {
         register_font()?;
         let mut text = String::new();
         self.draw(&SVGBackend::with_string(&mut text, self.size()).into_drawing_area()).map_err(undrawn)?;
@@ -63,7 +61,7 @@ impl Plot {
     }
 
     /// Writes it as PNG.
-    pub(super) fn png(&self, path: &Path) -> Result<()> {
+    pub fn png(&self, path: &Path) -> Result<(), PlotError> {
         register_font()?;
         self.draw(&BitMapBackend::new(path, self.size()).into_drawing_area()).map_err(undrawn)
     }
@@ -88,6 +86,52 @@ impl Plot {
     }
 }
 
-fn undrawn(error: impl std::fmt::Display) -> Error {
-    Error::Invalid(format!("draw the plot: {error}"))
+fn undrawn(error: impl fmt::Display) -> PlotError {
+    PlotError::Undrawn(error.to_string())
+}
+
+/// Why there is no plot.
+#[derive(Debug)]
+pub enum PlotError {
+    /// The font that measures and draws the text is not there, or is none.
+    Font,
+    /// It cannot be drawn, or written.
+    Undrawn(String),
+}
+
+impl fmt::Display for PlotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlotError::Font => write!(f, "the plot needs {FONT}, of the package fonts-dejavu-core"),
+            PlotError::Undrawn(why) => write!(f, "draw the plot: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for PlotError {}
+
+/// `12,345`; below 1000 with one decimal, as it matters there.
+pub fn thousands(value: f64) -> String {
+    if value < 1000.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_have_commas() {
+        assert_eq!([999.94, 1000.0, 1234567.8].map(thousands), ["999.9", "1,000", "1,234,568"]);
+    }
 }

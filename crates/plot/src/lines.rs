@@ -8,8 +8,8 @@ use plotters::element::{Circle, PathElement, Text};
 use plotters::series::{DashedLineSeries, LineSeries};
 use plotters::style::{BLACK, Color, RGBColor, ShapeStyle, TextStyle, WHITE};
 
+use super::thousands;
 use super::{FAMILY, TEXT_SIZE};
-use crate::experiment::report::thousands;
 
 pub(super) const SIZE: (u32, u32) = (900, 480);
 /// Of it the part for the axes; the legend has the rest.
@@ -20,21 +20,27 @@ const DASH: (i32, i32) = (6, 4);
 const LEGEND_LINE: i32 = 28;
 
 /// One of them.
-pub(in super::super) struct Curve {
-    pub(in super::super) name: String,
-    pub(in super::super) color: RGBColor,
+pub struct Curve {
+    /// In the legend.
+    pub name: String,
+    /// One of [`COLORS`](crate::COLORS).
+    pub color: RGBColor,
     /// A paper's; ours are not.
-    pub(in super::super) dashed: bool,
-    pub(in super::super) points: Vec<(u32, f64)>,
+    pub dashed: bool,
+    /// From left to right.
+    pub points: Vec<(u32, f64)>,
 }
 
 /// All of them.
 pub struct Lines {
-    pub(in super::super) x_title: &'static str,
-    pub(in super::super) y_title: &'static str,
+    /// With the unit.
+    pub x_title: &'static str,
+    /// With the unit.
+    pub y_title: &'static str,
     /// Room left and right of the points.
-    pub(in super::super) margin: u32,
-    pub(in super::super) curves: Vec<Curve>,
+    pub margin: u32,
+    /// In the order of the legend.
+    pub curves: Vec<Curve>,
 }
 
 impl Lines {
