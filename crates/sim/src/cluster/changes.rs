@@ -1,0 +1,55 @@
+//! Nodes that die, drain and come back.
+
+use std::time::Duration;
+
+use switchback_policy::Standing;
+
+use super::{Cluster, Event, Flow, Stage};
+use crate::events::after;
+use crate::scenario::{Change, What};
+use crate::station::Job;
+
+impl Cluster<'_> {
+    /// Nobody knows yet that its node is dead.
+    pub(super) fn wait_for_silence(&mut self, job: Job) {
+        self.flows[job as usize].stage = Stage::Silence;
+        self.events.add(after(self.now, self.scenario.pool.silence_ms * 1e6), Event::Resume(job));
+    }
+
+    /// From here on it is known.
+    pub(super) fn give_up_waiting(&mut self, job: Job) {
+        let Flow { node, worker, .. } = self.flows[job as usize];
+        for node in [node, worker] {
+            if self.nodes[node as usize].is_dead {
+                self.loads[node as usize].standing = Standing::Down;
+            }
+        }
+        self.leave_nodes(job);
+        self.dispatch(job);
+    }
+
+    pub(super) fn change(&mut self, change: Change) {
+        let index = change.node as usize;
+        match change.what {
+            What::Drains => self.loads[index].standing = Standing::Down,
+            What::Returns => {
+                self.nodes[index].is_dead = false;
+                self.loads[index].standing = Standing::Up;
+                self.loads[index].up_since = Duration::from_nanos(self.now);
+            }
+            What::Fails => {
+                self.nodes[index].is_dead = true;
+                let (cpu, link) = (self.nodes[index].cpu, self.nodes[index].link);
+                for job in self.stations[cpu as usize].clear(self.now) {
+                    self.wait_for_silence(job);
+                }
+                for job in self.stations[link as usize].clear(self.now) {
+                    self.leave_nodes(job);
+                    self.count_in_system(false);
+                    self.outcome.broken += u64::from(self.is_measured());
+                    self.leave(job);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Which node a request goes to, and what becomes of one that nobody has room for.
+
+use std::time::Duration;
+
+use switchback_policy::{Ask, Standing};
+
+use super::{Cluster, NONE};
+use crate::random::bits;
+use crate::scenario::Sessions;
+use crate::station::Job;
+
+impl Cluster<'_> {
+    /// Gives a request to a node; it is held if no node has room, and refused if there is no room for that either.
+    pub(super) fn dispatch(&mut self, job: Job) {
+        if !self.try_dispatch(job) {
+            if self.held.len() < self.scenario.switch.held as usize {
+                self.held.push_back(job);
+            } else {
+                self.refuse(job);
+            }
+        }
+    }
+
+    pub(super) fn dispatch_held(&mut self) {
+        while let Some(job) = self.held.front().copied() {
+            if !self.try_dispatch(job) {
+                return;
+            }
+            self.held.pop_front();
+        }
+    }
+
+    fn refuse(&mut self, job: Job) {
+        self.count_in_system(false);
+        self.outcome.refused += u64::from(self.is_measured());
+        self.leave(job);
+    }
+
+    fn try_dispatch(&mut self, job: Job) -> bool {
+        let mut tried = Vec::new();
+        loop {
+            let Some(node) = self.choose(job, &tried) else { return false };
+            let has_room = self.stations[self.nodes[node].cpu as usize].has_room();
+            if has_room {
+                self.bind(job, node as u32);
+                self.reach_node(job);
+                return true;
+            }
+            tried.push(node);
+        }
+    }
+
+    fn choose(&mut self, job: Job, tried: &[usize]) -> Option<usize> {
+        let flow = &self.flows[job as usize];
+        let by_session = self.tls().is_some_and(|tls| tls.sessions != Sessions::RoundRobin);
+        if by_session
+            && let Some(node) = self.session_of(flow.client)
+            && self.loads[node as usize].standing == Standing::Up
+            && !tried.contains(&(node as usize))
+        {
+            return Some(node as usize);
+        }
+        let ask = Ask { key: Some(flow.client.into()), now: Duration::from_nanos(self.now) };
+        let Cluster { balancer, loads, random, .. } = self;
+        balancer.pick(&ask, |index| loads[index], tried, &mut || bits(&mut random.choices))
+    }
+
+    /// The connection is this node's from here on.
+    pub(super) fn bind(&mut self, job: Job, node: u32) {
+        let flow = &mut self.flows[job as usize];
+        if flow.node != NONE {
+            self.loads[flow.node as usize].flows -= 1;
+        }
+        flow.node = node;
+        flow.worker = node;
+        self.loads[node as usize].flows += 1;
+    }
+
+    /// A node that has no room: another one may have.
+    pub(super) fn give_back(&mut self, job: Job) {
+        self.leave_nodes(job);
+        self.dispatch(job);
+    }
+
+    pub(super) fn leave_nodes(&mut self, job: Job) {
+        let flow = &self.flows[job as usize];
+        let (node, worker) = (flow.node, flow.worker);
+        self.loads[worker as usize].in_flight -= 1;
+        if node != worker {
+            self.loads[node as usize].in_flight -= 1;
+            self.leave_worker(worker);
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! A cluster under a virtual clock.
+//!
+//! A connection comes to a switch, which works on its handshake and its request and chooses a node by the
+//! [`Balancer`] that real switches use. At the node it waits in the accept queue, is worked on, and its response goes out by the
+//! node's link. Acknowledgments cost the switch time of their own, but nobody waits for them. A connection with more requests
+//! stays with its node, or each of them is dispatched.
+//!
+//! With TLS the node does the handshake first, whole or resumed. With forwarding a busy node then gives the connection, or the
+//! request, to a lighter one, by the rule of real nodes and by what the others have told of themselves at the last time.
+
+mod changes;
+mod dispatch;
+mod finish;
+mod sessions;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use switchback_policy::{Balancer, Load, Member, Queue, Standing, Work};
+
+use crate::arrivals::Arrivals;
+use crate::events::{Events, SECOND, Time, after};
+use crate::measure::{Latencies, Outcome};
+use crate::random::{Clients, Source, Streams, requests};
+use crate::scenario::{Balance, Costs, Scenario, ScenarioError};
+use crate::station::{Job, Offered, Station};
+
+const MICRO: f64 = 1e3;
+const KIB: f64 = 1024.0;
+/// Data of a full segment, and how many of them are acknowledged at once.
+const SEGMENT: f64 = 1448.0;
+const ACKNOWLEDGED: f64 = 2.0;
+/// What a link carries for each byte: a full segment has 66 bytes of headers (Ethernet, IPv4, TCP with timestamps).
+const WIRE: f64 = (SEGMENT + 66.0) / SEGMENT;
+/// What an acknowledgment, and a request, take of a link, in bytes.
+const ACK_BYTES: f64 = 66.0;
+const REQUEST_BYTES: f64 = 500.0;
+/// In a closed loop, from the end of a connection to the next one's beginning, in nanoseconds.
+const AGAIN: f64 = 1e3;
+/// Who is served when nobody waits for it: acknowledgments.
+const NOBODY: Job = Job::MAX;
+/// No node.
+const NONE: u32 = u32::MAX;
+/// How much a new latency counts beside those before, as with the switch's reports.
+const LATENCY_WEIGHT: f64 = 0.125;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Arrival,
+    /// Somebody may be done at a station.
+    Done {
+        station: u32,
+        epoch: u32,
+    },
+    /// The client asks again, or a node is known to be dead.
+    Resume(Job),
+    /// Nodes tell what they have to do.
+    Tell,
+    Change(u32),
+    /// From here on it is measured.
+    Measure,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Switch,
+    /// At the node that the connection is at: with TLS its handshake.
+    Handshake,
+    /// Waits for a node to be known as dead.
+    Silence,
+    /// At the first node: reads the request that it gives away.
+    Giving,
+    /// Is worked on.
+    Service,
+    /// At the first node: passes on what another has made.
+    Passing,
+    Link,
+    /// Between two requests.
+    Thinking,
+}
+
+#[derive(Clone, Debug)]
+struct Flow {
+    client: u32,
+    /// Requests to come, this one included.
+    left: u32,
+    /// When the client asked.
+    asked: Time,
+    bytes: f64,
+    stage: Stage,
+    switch: u32,
+    /// Whose connection it is, and who works on this request.
+    node: u32,
+    worker: u32,
+    /// The node has had nothing of it yet.
+    is_new: bool,
+}
+
+struct Node {
+    cpu: u32,
+    link: u32,
+    /// Of the link.
+    nanos_per_byte: f64,
+    speed: f64,
+    cores: f64,
+    is_dead: bool,
+    /// Requests that it works on for others.
+    taken: u32,
+    /// A mean of the last latencies, in nanoseconds.
+    latency: Option<f64>,
+    /// What it has told last, and the CPU time it had used by then.
+    told: Work,
+    used_when_told: f64,
+}
+
+/// A run.
+pub(crate) struct Cluster<'a> {
+    scenario: &'a Scenario,
+    now: Time,
+    until: Time,
+    events: Events<Event>,
+    worked_off: u64,
+    random: Streams,
+    arrivals: Arrivals,
+    clients: Clients,
+    think: Source,
+    bytes: Source,
+    service: Source,
+    stations: Vec<Station>,
+    switches: u32,
+    turn: u32,
+    nodes: Vec<Node>,
+    /// What the switch knows of each, at any time: nodes tell with every adoption.
+    loads: Vec<Load>,
+    balancer: Balancer,
+    flows: Vec<Flow>,
+    free: Vec<Job>,
+    held: VecDeque<Job>,
+    /// Which node has the session of each client.
+    sessions: Vec<u32>,
+    measured_since: Option<Time>,
+    latencies: Latencies,
+    outcome: Outcome,
+    bits: f64,
+    returning: u64,
+    resumed: u64,
+    in_system: (u64, Time, f64),
+    switch_bytes: f64,
+    used_before: Vec<f64>,
+}
+
+impl<'a> Cluster<'a> {
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, ScenarioError> {
+        let kinds = scenario.nodes.iter().flat_map(|kind| (0..kind.count).map(move |_| kind));
+        let switches = scenario.switch.count;
+        let cores = scenario.switch.cores;
+        let mut stations: Vec<Station> =
+            (0..switches).map(|_| Station::new(cores.into(), cores as usize, usize::MAX)).collect();
+        let mut nodes = Vec::new();
+        let (mut loads, mut members) = (Vec::new(), Vec::new());
+        for kind in kinds {
+            let slots = kind.workers.map_or(usize::MAX, |workers| workers as usize);
+            let cpu = stations.len() as u32;
+            stations.push(Station::new(kind.cores.into(), slots, kind.accept_queue as usize));
+            stations.push(Station::shared());
+            nodes.push(Node {
+                cpu,
+                link: cpu + 1,
+                nanos_per_byte: 8e3 / kind.link_mbit,
+                speed: kind.speed,
+                cores: kind.cores.into(),
+                is_dead: false,
+                taken: 0,
+                latency: None,
+                told: Work::default(),
+                used_when_told: 0.0,
+            });
+            loads.push(Load {
+                standing: Standing::Up,
+                up_since: Duration::ZERO,
+                queue: Queue { len: 0, limit: kind.accept_queue },
+                in_flight: 0,
+                flows: 0,
+                latency: None,
+            });
+            members.push(Member { name: format!("node{}", members.len()), weight: kind.weight, near: true });
+        }
+        let slow_start = Duration::from_secs_f64(scenario.pool.slow_start_s);
+        let (arrivals, trace) = Arrivals::new(&scenario.arrivals)?;
+        let bytes = trace.unwrap_or_else(|| Source::new(&scenario.responses.bytes));
+        let sessions =
+            scenario.tls.iter().flat_map(|_| vec![NONE; scenario.clients.count as usize]).collect();
+        Ok(Cluster {
+            scenario,
+            now: 0,
+            until: after(0, (scenario.warm_up_s + scenario.seconds) * SECOND),
+            events: Events::new(),
+            worked_off: 0,
+            random: Streams::new(seed),
+            arrivals,
+            clients: Clients::new(scenario.clients.count, scenario.clients.skew),
+            think: Source::new(&scenario.clients.think_ms),
+            bytes,
+            service: Source::new(&scenario.responses.service_us),
+            used_before: vec![0.0; stations.len()],
+            stations,
+            switches,
+            turn: 0,
+            nodes,
+            loads,
+            balancer: Balancer::new(scenario.pool.policy.0, members, slow_start),
+            flows: Vec::new(),
+            free: Vec::new(),
+            held: VecDeque::new(),
+            sessions,
+            measured_since: None,
+            latencies: Latencies::new(),
+            outcome: Outcome::default(),
+            bits: 0.0,
+            returning: 0,
+            resumed: 0,
+            in_system: (0, 0, 0.0),
+            switch_bytes: 0.0,
+        })
+    }
+
+    pub(crate) fn run(mut self) -> Outcome {
+        self.events.add(after(0, self.scenario.warm_up_s * SECOND), Event::Measure);
+        for (index, change) in self.scenario.changes.iter().enumerate() {
+            self.events.add(after(0, change.at_s * SECOND), Event::Change(index as u32));
+        }
+        if self.tells() {
+            self.events.add(0, Event::Tell);
+        }
+        match self.scenario.arrivals.at_a_time {
+            Some(count) => (0..count).for_each(|number| self.events.add(number.into(), Event::Arrival)),
+            None => self.next_arrival(),
+        }
+        while let Some((at, event)) = self.events.next() {
+            if at > self.until {
+                break;
+            }
+            self.now = at;
+            self.worked_off += 1;
+            match event {
+                Event::Arrival => self.arrive(),
+                Event::Done { station, epoch } => {
+                    if let Some(job) = self.stations[station as usize].finish(at, epoch) {
+                        self.announce(station);
+                        if job != NOBODY {
+                            self.go_on(job);
+                        }
+                        if !self.held.is_empty() {
+                            self.dispatch_held();
+                        }
+                    }
+                }
+                Event::Resume(job) => self.resume(job),
+                Event::Tell => self.tell(),
+                Event::Change(index) => self.change(self.scenario.changes[index as usize]),
+                Event::Measure => self.begin_to_measure(),
+            }
+        }
+        self.now = self.until;
+        self.finish()
+    }
+
+    fn costs(&self) -> &'a Costs {
+        &self.scenario.costs
+    }
+
+    /// The processors of a node have somebody more or less to do.
+    fn note_queue(&mut self, station: u32) {
+        if let Some(node) = station.checked_sub(self.switches).filter(|place| place % 2 == 0) {
+            self.loads[node as usize / 2].queue.len = self.stations[station as usize].waiting() as u32;
+        }
+    }
+
+    fn announce(&mut self, station: u32) {
+        self.note_queue(station);
+        if let Some((at, epoch)) = self.stations[station as usize].announce(self.now) {
+            self.events.add(at, Event::Done { station, epoch });
+        }
+    }
+
+    fn offer(&mut self, station: u32, job: Job, work: f64) -> Offered {
+        let offered = self.stations[station as usize].offer(self.now, job, work);
+        self.announce(station);
+        offered
+    }
+
+    fn next_arrival(&mut self) {
+        if let Some(interval) = self.arrivals.next(&mut self.random.arrivals) {
+            self.events.add(after(self.now, interval), Event::Arrival);
+        }
+    }
+
+    fn arrive(&mut self) {
+        self.next_arrival();
+        let flow = Flow {
+            client: self.clients.draw(&mut self.random.clients),
+            left: requests(self.scenario.clients.requests, &mut self.random.clients),
+            asked: self.now,
+            bytes: 0.0,
+            stage: Stage::Switch,
+            switch: self.turn,
+            node: NONE,
+            worker: NONE,
+            is_new: true,
+        };
+        self.turn = (self.turn + 1) % self.switches;
+        let job = match self.free.pop() {
+            Some(job) => {
+                self.flows[job as usize] = flow;
+                job
+            }
+            None => {
+                self.flows.push(flow);
+                self.flows.len() as Job - 1
+            }
+        };
+        self.ask(job);
+    }
+
+    /// A request comes to the switch.
+    fn ask(&mut self, job: Job) {
+        let bytes = self.bytes.draw(&mut self.random.sizes);
+        self.count_in_system(true);
+        self.outcome.offered += u64::from(self.is_measured());
+        let flow = &mut self.flows[job as usize];
+        flow.asked = self.now;
+        flow.bytes = bytes;
+        flow.stage = Stage::Switch;
+        let (switch, is_new) = (flow.switch, flow.is_new);
+        let costs = self.costs();
+        // A request that stays is passed on as any packet is; under TLS nobody could read it.
+        let is_dispatched = is_new || self.scenario.pool.balance == Balance::Request && self.tls().is_none();
+        let work = match (is_new, is_dispatched) {
+            (true, _) => costs.switch_connection_us + costs.switch_request_us,
+            (false, true) => costs.switch_request_us,
+            (false, false) => costs.switch_packet_us,
+        };
+        self.switch_bytes += REQUEST_BYTES;
+        let _ = self.offer(switch, job, work * MICRO);
+    }
+
+    /// What a job does when it is done with a stage.
+    fn go_on(&mut self, job: Job) {
+        match self.flows[job as usize].stage {
+            Stage::Switch => self.leave_switch(job),
+            Stage::Handshake => self.begin_service(job),
+            Stage::Giving => self.hand_to_worker(job),
+            Stage::Service => self.leave_service(job),
+            Stage::Passing => self.begin_link(job, self.flows[job as usize].node),
+            Stage::Link => self.answer(job),
+            Stage::Silence | Stage::Thinking => unreachable!("nobody serves it"),
+        }
+    }
+
+    fn leave_switch(&mut self, job: Job) {
+        let flow = &self.flows[job as usize];
+        let stays = !flow.is_new
+            && (self.tls().is_some() || self.scenario.pool.balance == Balance::Connection)
+            && self.loads[flow.node as usize].standing != Standing::Down;
+        if stays {
+            self.reach_node(job);
+        } else {
+            self.dispatch(job);
+        }
+    }
+
+    /// A request comes to the node that it was given to.
+    fn reach_node(&mut self, job: Job) {
+        let flow = &mut self.flows[job as usize];
+        flow.worker = flow.node;
+        let (node, is_new) = (flow.node, flow.is_new);
+        self.loads[node as usize].in_flight += 1;
+        if self.nodes[node as usize].is_dead {
+            return self.wait_for_silence(job);
+        }
+        let adoption = if is_new { self.costs().node_connection_us } else { 0.0 };
+        let Some(tls) = self.tls() else { return self.serve(job, adoption) };
+        match is_new {
+            true => self.shake_hands(job, tls, adoption),
+            false => self.begin_service(job),
+        }
+    }
+
+    /// So many microseconds of a processor of speed 1, at this node.
+    fn work_at(&mut self, node: u32, job: Job, micros: f64) {
+        let node = &self.nodes[node as usize];
+        let (cpu, work) = (node.cpu, micros * MICRO / node.speed);
+        if self.offer(cpu, job, work) == Offered::Full {
+            self.give_back(job);
+        }
+    }
+
+    /// The node that works on the request does, with so many microseconds besides.
+    fn serve(&mut self, job: Job, besides: f64) {
+        let costs = self.costs();
+        let service = self.service.draw(&mut self.random.service);
+        let flow = &mut self.flows[job as usize];
+        flow.stage = Stage::Service;
+        let encrypting = if self.scenario.tls.is_some() { costs.tls_kib_us } else { 0.0 };
+        let of_length = flow.bytes / KIB * (costs.node_kib_us + encrypting);
+        let worker = flow.worker;
+        if self.nodes[worker as usize].is_dead {
+            return self.wait_for_silence(job);
+        }
+        self.work_at(worker, job, besides + costs.node_request_us + service + of_length);
+    }
+
+    fn leave_service(&mut self, job: Job) {
+        let flow = &mut self.flows[job as usize];
+        if flow.worker == flow.node {
+            let node = flow.node;
+            return self.begin_link(job, node);
+        }
+        flow.stage = Stage::Passing;
+        let (node, work) = (flow.node, flow.bytes / KIB * self.scenario.costs.relay_kib_us);
+        self.work_at(node, job, work);
+    }
+
+    fn begin_link(&mut self, job: Job, node: u32) {
+        let flow = &mut self.flows[job as usize];
+        flow.stage = Stage::Link;
+        let bytes = flow.bytes;
+        let Node { link, nanos_per_byte, .. } = self.nodes[node as usize];
+        let _ = self.offer(link, job, bytes * WIRE * nanos_per_byte);
+    }
+
+    /// The response has been sent whole.
+    fn answer(&mut self, job: Job) {
+        self.leave_nodes(job);
+        self.count_in_system(false);
+        let costs = self.costs();
+        let flow = &mut self.flows[job as usize];
+        // A connection is made first, and in TLS keys.
+        let round_trips = match (flow.is_new, self.scenario.tls.is_some()) {
+            (false, _) => 1.0,
+            (true, false) => 2.0,
+            (true, true) => 3.0,
+        };
+        let latency = after(self.now - flow.asked, round_trips * self.scenario.clients.round_trip_us * MICRO);
+        let (bytes, switch, worker) = (flow.bytes, flow.switch, flow.worker);
+        flow.left -= 1;
+        flow.is_new = false;
+        let is_last = flow.left == 0;
+        if let Some(since) = self.measured_since {
+            if flow.asked >= since {
+                self.latencies.add(latency);
+            }
+            self.outcome.answered += 1;
+            self.bits += bytes * 8.0;
+        }
+        let node = &mut self.nodes[worker as usize];
+        let before = node.latency.unwrap_or(latency as f64);
+        let mean = before + LATENCY_WEIGHT * (latency as f64 - before);
+        node.latency = Some(mean);
+        self.loads[worker as usize].latency = Some(Duration::from_nanos(mean as u64));
+        let acknowledgments = (bytes / SEGMENT / ACKNOWLEDGED).ceil();
+        self.switch_bytes += acknowledgments * ACK_BYTES;
+        if costs.switch_packet_us > 0.0 && acknowledgments > 0.0 {
+            let _ = self.offer(switch, NOBODY, acknowledgments * costs.switch_packet_us * MICRO);
+        }
+        if is_last {
+            return self.leave(job);
+        }
+        let think = self.think.draw(&mut self.random.clients);
+        self.flows[job as usize].stage = Stage::Thinking;
+        self.events.add(after(self.now, think * 1e6), Event::Resume(job));
+    }
+
+    /// The connection ends.
+    fn leave(&mut self, job: Job) {
+        let flow = &self.flows[job as usize];
+        if flow.node != NONE {
+            self.loads[flow.node as usize].flows -= 1;
+        }
+        self.free.push(job);
+        if self.scenario.arrivals.at_a_time.is_some() {
+            // Not at once: one that is refused would be refused for ever at this moment.
+            self.events.add(after(self.now, AGAIN), Event::Arrival);
+        }
+    }
+
+    fn resume(&mut self, job: Job) {
+        match self.flows[job as usize].stage {
+            Stage::Silence => self.give_up_waiting(job),
+            _ => self.ask(job),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Clusters of any size under a virtual clock, with the dispatch code of the switch.
+//!
+//! A [`Scenario`] says what there is; [`simulate`] runs it as often as it says and gives an [`Outcome`] of each run. What is
+//! simulated is that code, queues, processors and links; packets, losses and caches are not. `docs/simulator.md` says how it is
+//! used and how far it agrees with theory and with real clusters.
+
+mod arrivals;
+mod cluster;
+mod events;
+pub mod experiments;
+mod measure;
+mod random;
+pub mod scenario;
+mod station;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{iter, thread};
+
+pub use measure::{Estimate, Outcome};
+pub use random::Amount;
+pub use scenario::{Scenario, ScenarioError};
+
+/// Runs a scenario as often as it says, each time with the next seed, on all processors. Every replication that is done calls
+/// `done`.
+pub fn simulate(scenario: &Scenario, done: impl Fn() + Sync) -> Result<Vec<Outcome>, ScenarioError> {
+    if let Some(mistake) = scenario.mistake() {
+        return Err(ScenarioError::Invalid(mistake));
+    }
+    let replication = |index: u32| {
+        let outcome = cluster::Cluster::new(scenario, scenario.seed.wrapping_add(index.into()))?.run();
+        done();
+        Ok(outcome)
+    };
+    in_parallel(scenario.replications, replication).into_iter().collect()
+}
+
+/// The results of `work` for 0 to `count` - 1, in their order.
+fn in_parallel<T: Send>(count: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    let next = AtomicU32::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(count as usize);
+    let mut results: Vec<(u32, T)> = thread::scope(|scope| {
+        let run = || {
+            let indices = iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
+            indices.take_while(|index| *index < count).map(|index| (index, work(index))).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no run panics")).collect()
+    });
+    results.sort_unstable_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The mean of one number over replications.
+pub fn estimate(outcomes: &[Outcome], number: impl Fn(&Outcome) -> f64) -> Estimate {
+    Estimate::of(&outcomes.iter().map(number).collect::<Vec<_>>())
+}

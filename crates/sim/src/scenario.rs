@@ -1,0 +1,527 @@
+//! What is simulated: a file in TOML, or made by an experiment.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use switchback_policy::PolicyKind;
+
+use crate::random::Amount;
+
+/// A cluster, its clients and how long to look at them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// The first replication's; each other one has the next.
+    pub seed: u64,
+    /// How often it is run.
+    pub replications: u32,
+    /// Nothing is measured before, in seconds.
+    pub warm_up_s: f64,
+    /// For so long behind it.
+    pub seconds: f64,
+    /// New connections.
+    pub arrivals: Arrivals,
+    /// Who makes them, and what it asks for.
+    pub clients: Clients,
+    /// What is answered.
+    pub responses: Responses,
+    /// What a packet, a request, a handshake takes.
+    pub costs: Costs,
+    /// The machines that dispatch.
+    pub switch: Switch,
+    /// How they choose.
+    pub pool: Pool,
+    /// The machines that answer: all alike, or several kinds.
+    pub nodes: Vec<Nodes>,
+    /// HTTPS.
+    pub tls: Option<Tls>,
+    /// What happens to nodes meanwhile.
+    pub changes: Vec<Change>,
+}
+
+/// New connections: whoever makes them and however the cluster fares (an open loop), unless told otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Arrivals {
+    /// How many, on average.
+    pub per_second: f64,
+    /// What is between two.
+    pub interval: Interval,
+    /// In the place of both: so many connections at a time, each of which is followed by another one (a closed loop).
+    pub at_a_time: Option<u32>,
+    /// Likewise: an access log of ours, whose connections come when they came. Their responses are as long as they
+    /// were, too.
+    pub access_log: Option<String>,
+}
+
+/// The time between two connections, of which only the shape is told.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Interval {
+    /// Poisson arrivals.
+    Exponential,
+    /// As regular as a clock.
+    Constant,
+    /// Pareto, with this alpha above 1.
+    Pareto(f64),
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Clients {
+    /// So many there are.
+    pub count: u32,
+    /// The exponent of Zipf's law, by which some come oftener than others; 0: all alike.
+    pub skew: f64,
+    /// Requests on a connection, on average.
+    pub requests: f64,
+    /// Between two of them, in milliseconds.
+    pub think_ms: Amount,
+    /// From client to cluster and back, in microseconds.
+    pub round_trip_us: f64,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Responses {
+    /// Their length.
+    pub bytes: Amount,
+    /// What the application computes for each, in microseconds of a processor of speed 1, besides [`Costs`].
+    pub service_us: Amount,
+}
+
+/// What things cost: processor time, in microseconds. Where it comes from is in `docs/simulator.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Costs {
+    /// At the switch, for a new connection: its handshake.
+    pub switch_connection_us: f64,
+    /// At the switch, for each request.
+    pub switch_request_us: f64,
+    /// At the switch, for a packet that it passes on: acknowledgments.
+    pub switch_packet_us: f64,
+    /// At the node, for each connection that it adopts.
+    pub node_connection_us: f64,
+    /// At the node, for each request.
+    pub node_request_us: f64,
+    /// At the node, for each KiB of a response.
+    pub node_kib_us: f64,
+    /// At the node, for a handshake of TLS with its certificate.
+    pub tls_full_us: f64,
+    /// At the node, for a handshake of TLS that resumes a session.
+    pub tls_resumed_us: f64,
+    /// At the node, for each KiB that is encrypted.
+    pub tls_kib_us: f64,
+    /// At the node, to give a connection away, and at the other one to take it.
+    pub move_us: f64,
+    /// At the node, to give a request away, and at the other one to take it.
+    pub relay_us: f64,
+    /// At the node, to pass on a KiB that another one has encrypted.
+    pub relay_kib_us: f64,
+}
+
+/// The machines that dispatch. Connections are spread over them evenly.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Switch {
+    /// How many.
+    pub count: u32,
+    /// Processors of each.
+    pub cores: u32,
+    /// What its link takes, in Mbit/s.
+    pub link_mbit: f64,
+    /// Requests that wait until a node has room.
+    pub held: u32,
+}
+
+/// How a node is chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pool {
+    /// As `policy` of `[[pool]]` has it.
+    pub policy: Policy,
+    /// Whether each request is dispatched, or each connection.
+    pub balance: Balance,
+    /// How long the weight of a node that comes back grows, in seconds.
+    pub slow_start_s: f64,
+    /// How long a node is silent before it counts as dead, in milliseconds.
+    pub silence_ms: f64,
+}
+
+/// A policy by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Policy(pub PolicyKind);
+
+impl TryFrom<String> for Policy {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        name.parse().map(Policy).map_err(|error: switchback_policy::UnknownPolicy| error.to_string())
+    }
+}
+
+impl From<Policy> for String {
+    fn from(policy: Policy) -> String {
+        policy.0.to_string()
+    }
+}
+
+/// What is dispatched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// Each connection.
+    Connection,
+    /// Each request.
+    Request,
+}
+
+/// Nodes of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Nodes {
+    /// How many.
+    pub count: u32,
+    /// Of each.
+    pub cores: u32,
+    /// How fast each processor is; costs are those of speed 1.
+    pub speed: f64,
+    /// Requests that are worked on at once, and share the processors: processes of the server. None: as many as there are.
+    pub workers: Option<u32>,
+    /// Those that may wait for one.
+    pub accept_queue: u32,
+    /// What its link takes, in Mbit/s.
+    pub link_mbit: f64,
+    /// Share of the requests, beside the other nodes.
+    pub weight: u32,
+}
+
+/// HTTPS, as in `[service.tls]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// Where a connection goes.
+    pub sessions: Sessions,
+    /// How a busy node hands over.
+    pub hand_over: HandOver,
+    /// Whether every node can resume every session.
+    pub cluster_tickets: bool,
+    /// With more connections a node is busy.
+    pub busy_connections: u32,
+    /// Above this share of its CPU time, in percent, a node is busy.
+    pub busy_cpu: u32,
+    /// How often nodes tell each other what they have to do, in milliseconds.
+    pub told_ms: f64,
+}
+
+/// The models of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sessions {
+    /// Wherever the policy says.
+    RoundRobin,
+    /// Where the client's session is.
+    Session,
+    /// Likewise, and a busy node hands over.
+    Forwarding,
+}
+
+/// What a busy node gives away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandOver {
+    /// The connection.
+    Direct,
+    /// One request, whose response comes back through it.
+    Relay,
+}
+
+/// Something that happens to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// In seconds, the warm-up included.
+    pub at_s: f64,
+    /// By its number, from 0.
+    pub node: u32,
+    /// What.
+    pub what: What,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// It dies.
+    Fails,
+    /// It is to become idle.
+    Drains,
+    /// It is back.
+    Returns,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Scenario {
+            seed: 1,
+            replications: 5,
+            warm_up_s: 5.0,
+            seconds: 30.0,
+            arrivals: Arrivals::default(),
+            clients: Clients::default(),
+            responses: Responses::default(),
+            costs: Costs::default(),
+            switch: Switch::default(),
+            pool: Pool::default(),
+            nodes: vec![Nodes::default()],
+            tls: None,
+            changes: Vec::new(),
+        }
+    }
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Arrivals { per_second: 1000.0, interval: Interval::Exponential, at_a_time: None, access_log: None }
+    }
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Clients {
+            count: 10_000,
+            skew: 0.0,
+            requests: 1.0,
+            think_ms: Amount::Constant(0.0),
+            round_trip_us: 0.0,
+        }
+    }
+}
+
+impl Default for Responses {
+    fn default() -> Self {
+        Responses { bytes: Amount::Web { body: 0.93 }, service_us: Amount::Constant(0.0) }
+    }
+}
+
+impl Costs {
+    /// Nothing costs anything.
+    pub const NONE: Costs = Costs {
+        switch_connection_us: 0.0,
+        switch_request_us: 0.0,
+        switch_packet_us: 0.0,
+        node_connection_us: 0.0,
+        node_request_us: 0.0,
+        node_kib_us: 0.0,
+        tls_full_us: 0.0,
+        tls_resumed_us: 0.0,
+        tls_kib_us: 0.0,
+        move_us: 0.0,
+        relay_us: 0.0,
+        relay_kib_us: 0.0,
+    };
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Costs {
+            switch_connection_us: 10.0,
+            switch_request_us: 11.0,
+            switch_packet_us: 2.0,
+            node_connection_us: 17.0,
+            node_request_us: 11.0,
+            node_kib_us: 0.4,
+            tls_full_us: 590.0,
+            tls_resumed_us: 440.0,
+            tls_kib_us: 2.5,
+            move_us: 450.0,
+            relay_us: 180.0,
+            relay_kib_us: 0.5,
+        }
+    }
+}
+
+impl Default for Switch {
+    fn default() -> Self {
+        Switch { count: 1, cores: 1, link_mbit: 10_000.0, held: 10_000 }
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Pool {
+            policy: Policy(PolicyKind::RoundRobin),
+            balance: Balance::Connection,
+            slow_start_s: 0.0,
+            silence_ms: 630.0,
+        }
+    }
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Nodes {
+            count: 4,
+            cores: 1,
+            speed: 1.0,
+            workers: None,
+            accept_queue: 512,
+            link_mbit: 10_000.0,
+            weight: 1,
+        }
+    }
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Tls {
+            sessions: Sessions::Session,
+            hand_over: HandOver::Direct,
+            cluster_tickets: false,
+            busy_connections: 1000,
+            busy_cpu: 80,
+            told_ms: 200.0,
+        }
+    }
+}
+
+/// Why there is nothing to simulate.
+#[derive(Debug)]
+pub enum ScenarioError {
+    /// A file cannot be read.
+    Unread(String, std::io::Error),
+    /// It says something that makes no sense; with its name and the place.
+    Invalid(String),
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScenarioError::Unread(path, error) => write!(f, "read {path}: {error}"),
+            ScenarioError::Invalid(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl Scenario {
+    /// Reads a file. Costs, pools and the like that it leaves out are what [`Default`] says; paths in it begin at its directory.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| ScenarioError::Unread(name.clone(), error))?;
+        let invalid = |what: &dyn fmt::Display| ScenarioError::Invalid(format!("{name}: {what}"));
+        let mut scenario: Scenario = toml::from_str(&text).map_err(|error| invalid(&error))?;
+        if let Some(mistake) = scenario.mistake() {
+            return Err(invalid(&mistake));
+        }
+        if let Some(log) = &mut scenario.arrivals.access_log {
+            let joined = path.parent().unwrap_or(Path::new("")).join(&*log);
+            *log = joined.display().to_string();
+        }
+        Ok(scenario)
+    }
+
+    /// What is wrong with it, if something is.
+    pub fn mistake(&self) -> Option<String> {
+        let positive = [
+            ("seconds", self.seconds),
+            ("arrivals.per_second", self.arrivals.per_second),
+            ("clients.count", self.clients.count.into()),
+            ("switch.count", self.switch.count.into()),
+            ("switch.cores", self.switch.cores.into()),
+            ("switch.link_mbit", self.switch.link_mbit),
+            ("replications", self.replications.into()),
+        ];
+        let of_nodes = self.nodes.iter().flat_map(|nodes| {
+            [
+                ("nodes.count", nodes.count.into()),
+                ("nodes.cores", nodes.cores.into()),
+                ("nodes.speed", nodes.speed),
+                ("nodes.link_mbit", nodes.link_mbit),
+            ]
+        });
+        let of_tls = self.tls.iter().map(|tls| ("tls.told_ms", tls.told_ms));
+        let is_positive = |value: f64| value > 0.0 && value.is_finite();
+        if let Some((key, value)) =
+            positive.into_iter().chain(of_nodes).chain(of_tls).find(|(_, value)| !is_positive(*value))
+        {
+            return Some(format!("{key} is {value}, allowed is what is above 0"));
+        }
+        let Costs {
+            switch_connection_us,
+            switch_request_us,
+            switch_packet_us,
+            node_connection_us,
+            node_request_us,
+            node_kib_us,
+            tls_full_us,
+            tls_resumed_us,
+            tls_kib_us,
+            move_us,
+            relay_us,
+            relay_kib_us,
+        } = self.costs;
+        let not_negative = [
+            ("warm_up_s", self.warm_up_s),
+            ("clients.skew", self.clients.skew),
+            ("clients.round_trip_us", self.clients.round_trip_us),
+            ("pool.slow_start_s", self.pool.slow_start_s),
+            ("pool.silence_ms", self.pool.silence_ms),
+            ("costs.switch_connection_us", switch_connection_us),
+            ("costs.switch_request_us", switch_request_us),
+            ("costs.switch_packet_us", switch_packet_us),
+            ("costs.node_connection_us", node_connection_us),
+            ("costs.node_request_us", node_request_us),
+            ("costs.node_kib_us", node_kib_us),
+            ("costs.tls_full_us", tls_full_us),
+            ("costs.tls_resumed_us", tls_resumed_us),
+            ("costs.tls_kib_us", tls_kib_us),
+            ("costs.move_us", move_us),
+            ("costs.relay_us", relay_us),
+            ("costs.relay_kib_us", relay_kib_us),
+        ];
+        if let Some((key, value)) =
+            not_negative.into_iter().find(|(_, value)| !(*value >= 0.0 && value.is_finite()))
+        {
+            return Some(format!("{key} is {value}, allowed is 0 or above"));
+        }
+        let amounts = [
+            ("clients.think_ms", &self.clients.think_ms),
+            ("responses.bytes", &self.responses.bytes),
+            ("responses.service_us", &self.responses.service_us),
+        ];
+        if let Some((key, what)) =
+            amounts.into_iter().find_map(|(key, amount)| Some((key, amount.mistake()?)))
+        {
+            return Some(format!("{key}: {what}"));
+        }
+        if let Interval::Pareto(alpha) = self.arrivals.interval
+            && !(alpha > 1.0 && alpha.is_finite())
+        {
+            return Some(format!(
+                "arrivals.interval: pareto {alpha}, allowed is what is above 1: it has a mean"
+            ));
+        }
+        if self.clients.requests < 1.0 {
+            return Some(format!("clients.requests is {}, allowed is 1 or above", self.clients.requests));
+        }
+        let nodes: u32 = self.nodes.iter().map(|nodes| nodes.count).sum();
+        if nodes == 0 {
+            return Some("no nodes, at least one [[nodes]] is needed".to_owned());
+        }
+        if self.tls.is_some() && self.nodes.iter().any(|nodes| nodes.workers.is_some()) {
+            return Some(
+                "nodes.workers with [tls], leave the line out: agents end TLS, without an accept queue"
+                    .to_owned(),
+            );
+        }
+        let change = self.changes.iter().find(|change| change.node >= nodes)?;
+        Some(format!("changes: node {}, allowed are 0 to {}", change.node, nodes - 1))
+    }
+}

@@ -1,0 +1,262 @@
+//! Where work is done: processors or a link, shared by those who are being served, and a queue before it.
+//!
+//! Those who are being served share the station evenly, and none of them gets more than one processor. That is how an operating
+//! system shares its processors and TCP a link. With as many slots as processors it is a queue with so many servers, first
+//! come, first served.
+//!
+//! The share changes with everybody who comes or goes. Instead of everybody's rest, one number is kept: how much each has been
+//! served since the beginning ("virtual time", as in fair queueing). Whoever comes adds its work to that number, and is done
+//! when the number gets there; so each change costs the logarithm of those who are there.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::events::{Time, after};
+
+/// Who is served: the index of a job.
+pub(crate) type Job = u32;
+
+#[derive(Debug)]
+pub(crate) struct Station {
+    /// How many can be served at full speed at once.
+    servers: f64,
+    /// How many can be served at once.
+    slots: usize,
+    /// How many may wait.
+    room: usize,
+    /// How much each of those that are being served has got since the beginning, as of `at`.
+    served: f64,
+    at: Time,
+    active: BinaryHeap<Active>,
+    waiting: VecDeque<(Job, f64)>,
+    started: u64,
+    /// Server time that has been used, in nanoseconds.
+    used: f64,
+    /// What is announced counts as long as this is the same.
+    epoch: u32,
+    announced: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Active {
+    done: f64,
+    number: u64,
+    job: Job,
+}
+
+/// What has become of a job that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// It is served, or waits.
+    Taken,
+    /// There is no room.
+    Full,
+}
+
+impl Station {
+    /// `servers` at full speed, `slots` in all, and room for so many that wait.
+    pub(crate) fn new(servers: f64, slots: usize, room: usize) -> Self {
+        Station {
+            servers,
+            slots,
+            room,
+            served: 0.0,
+            at: 0,
+            active: BinaryHeap::new(),
+            waiting: VecDeque::new(),
+            started: 0,
+            used: 0.0,
+            epoch: 0,
+            announced: None,
+        }
+    }
+
+    /// A link or a processor that all share without end.
+    pub(crate) fn shared() -> Self {
+        Station::new(1.0, usize::MAX, 0)
+    }
+
+    /// Those that wait for a slot.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether somebody more would be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.active.len() < self.slots || self.waiting.len() < self.room
+    }
+
+    /// Server time that has been used until now, in nanoseconds.
+    pub(crate) fn used(&mut self, now: Time) -> f64 {
+        self.advance(now);
+        self.used
+    }
+
+    /// A job that takes so many nanoseconds of one server.
+    pub(crate) fn offer(&mut self, now: Time, job: Job, work: f64) -> Offered {
+        self.advance(now);
+        if self.active.len() < self.slots {
+            self.start(job, work);
+            Offered::Taken
+        } else if self.waiting.len() < self.room {
+            self.waiting.push_back((job, work));
+            Offered::Taken
+        } else {
+            Offered::Full
+        }
+    }
+
+    /// When the next job is done, with the epoch that says so. None if nothing is new since the last call, or nobody is there.
+    pub(crate) fn announce(&mut self, now: Time) -> Option<(Time, u32)> {
+        let next = self.active.peek().map(|first| {
+            let left = (first.done - self.served).max(0.0);
+            after(now, left / self.rate())
+        });
+        // Rounding may move by one what has not changed.
+        let is_same = match (next, self.announced) {
+            (Some(next), Some(announced)) => next.abs_diff(announced) <= 1,
+            (next, announced) => next == announced,
+        };
+        if is_same {
+            return None;
+        }
+        self.announced = next;
+        self.epoch = self.epoch.wrapping_add(1);
+        next.map(|at| (at, self.epoch))
+    }
+
+    /// A job that is done, if this is what was announced. There may be another one.
+    pub(crate) fn finish(&mut self, now: Time, epoch: u32) -> Option<Job> {
+        if epoch != self.epoch {
+            return None;
+        }
+        self.advance(now);
+        let first = self.active.pop()?;
+        // What was rounded when it was announced does not add up.
+        self.served = self.served.max(first.done);
+        self.announced = None;
+        if let Some((job, work)) = self.waiting.pop_front() {
+            self.start(job, work);
+        }
+        Some(first.job)
+    }
+
+    /// Everybody leaves.
+    pub(crate) fn clear(&mut self, now: Time) -> Vec<Job> {
+        self.advance(now);
+        self.announced = None;
+        self.epoch = self.epoch.wrapping_add(1);
+        let mut active: Vec<_> = self.active.drain().map(|active| (active.number, active.job)).collect();
+        active.sort_unstable();
+        let waiting = self.waiting.drain(..).map(|(job, _)| job);
+        active.into_iter().map(|(_, job)| job).chain(waiting).collect()
+    }
+
+    fn start(&mut self, job: Job, work: f64) {
+        self.active.push(Active { done: self.served + work, number: self.started, job });
+        self.started += 1;
+    }
+
+    /// How fast each is served.
+    fn rate(&self) -> f64 {
+        let active = self.active.len() as f64;
+        if active <= self.servers { 1.0 } else { self.servers / active }
+    }
+
+    fn advance(&mut self, now: Time) {
+        if now > self.at {
+            let active = self.active.len();
+            if active > 0 {
+                let share = (now - self.at) as f64 * self.rate();
+                self.served += share;
+                self.used += share * active as f64;
+            }
+            self.at = now;
+        }
+    }
+}
+
+/// Whoever is done first is the greatest, as [`BinaryHeap`] wants it.
+impl Ord for Active {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.done.total_cmp(&self.done).then(other.number.cmp(&self.number))
+    }
+}
+
+impl PartialOrd for Active {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Active {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Active {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When each job is done, if so much work comes at these times.
+    fn run(mut station: Station, jobs: &[(Time, f64)]) -> Vec<(Job, Time)> {
+        let mut done = Vec::new();
+        let mut next: Option<(Time, u32)> = None;
+        let mut coming = jobs.iter().enumerate().peekable();
+        loop {
+            match (coming.peek(), next) {
+                (Some((_, (at, _))), due) if due.is_none_or(|(due, _)| *at <= due) => {
+                    let (index, (at, work)) = coming.next().unwrap();
+                    assert_eq!(station.offer(*at, index as Job, *work), Offered::Taken);
+                    next = station.announce(*at).or(next);
+                }
+                (_, Some((due, epoch))) => {
+                    let job = station.finish(due, epoch).unwrap();
+                    done.push((job, due));
+                    next = station.announce(due);
+                }
+                (_, None) => return done,
+            }
+        }
+    }
+
+    #[test]
+    fn one_server_takes_one_after_the_other() {
+        let station = || Station::new(1.0, 1, usize::MAX);
+        assert_eq!(run(station(), &[(0, 10.0), (1, 5.0), (20, 3.0)]), [(0, 10), (1, 15), (2, 23)]);
+    }
+
+    #[test]
+    fn two_servers_take_two_at_once() {
+        let station = Station::new(2.0, 2, usize::MAX);
+        assert_eq!(run(station, &[(0, 10.0), (0, 4.0), (0, 4.0)]), [(1, 4), (2, 8), (0, 10)]);
+    }
+
+    #[test]
+    fn who_shares_gets_less() {
+        // The first has 4 alone, then both get half of each second: the second is done with 6 at 16, the first with 10 at 18.
+        assert_eq!(run(Station::shared(), &[(0, 12.0), (4, 6.0)]), [(1, 16), (0, 18)]);
+        // Two processors for three.
+        let station = Station::new(2.0, usize::MAX, 0);
+        assert_eq!(run(station, &[(0, 6.0), (0, 6.0), (0, 6.0)]), [(0, 9), (1, 9), (2, 9)]);
+    }
+
+    #[test]
+    fn there_is_only_so_much_room() {
+        let mut station = Station::new(1.0, 1, 1);
+        assert_eq!(
+            [1, 2, 3].map(|job| station.offer(0, job, 5.0)),
+            [Offered::Taken, Offered::Taken, Offered::Full]
+        );
+        assert_eq!((station.waiting(), station.has_room()), (1, false));
+        let (at, epoch) = station.announce(0).unwrap();
+        assert_eq!(station.finish(at, epoch), Some(1));
+        assert!(station.has_room());
+        assert_eq!(station.finish(at, epoch.wrapping_sub(1)), None, "an announcement of before");
+        assert_eq!(station.clear(6), [2]);
+        assert_eq!(station.used(10), 6.0);
+    }
+}

@@ -1,0 +1,236 @@
+//! What clusters do as a whole.
+
+use switchback_policy::PolicyKind;
+use switchback_sim::experiments::{Models, Needs, Point, Split, plan, split, tls};
+use switchback_sim::scenario::{
+    Arrivals, Balance, Change, Clients, HandOver, Interval, Nodes, Policy, Pool, Responses, Sessions, Switch,
+    Tls, What,
+};
+use switchback_sim::{Amount, Outcome, Scenario, simulate};
+
+/// Four nodes of which a half of the processors is in use.
+fn scenario() -> Scenario {
+    Scenario {
+        replications: 2,
+        warm_up_s: 2.0,
+        seconds: 10.0,
+        arrivals: Arrivals { per_second: 2000.0, ..Arrivals::default() },
+        responses: Responses { service_us: Amount::Exponential(900.0), ..Responses::default() },
+        ..Scenario::default()
+    }
+}
+
+fn run(scenario: &Scenario) -> Vec<Outcome> {
+    simulate(scenario, || {}).unwrap()
+}
+
+#[test]
+fn a_run_repeats_from_its_seed_bit_by_bit() {
+    let everything = Scenario {
+        arrivals: Arrivals { per_second: 2000.0, interval: Interval::Pareto(1.5), ..Arrivals::default() },
+        clients: Clients {
+            skew: 0.9,
+            requests: 3.0,
+            think_ms: Amount::Exponential(5.0),
+            ..Clients::default()
+        },
+        tls: Some(Tls {
+            sessions: Sessions::Forwarding,
+            hand_over: HandOver::Relay,
+            busy_connections: 3,
+            ..Tls::default()
+        }),
+        changes: vec![Change { at_s: 5.0, node: 1, what: What::Fails }],
+        ..scenario()
+    };
+    for kind in PolicyKind::ALL {
+        let scenario =
+            Scenario { pool: Pool { policy: Policy(kind), ..Pool::default() }, ..everything.clone() };
+        let outcomes = run(&scenario);
+        assert_eq!(outcomes, run(&scenario), "{kind}");
+        assert_ne!(outcomes[0], outcomes[1], "{kind}: another seed");
+    }
+}
+
+#[test]
+fn what_comes_is_answered_refused_or_still_there() {
+    for accept_queue in [4, 64] {
+        let node = Nodes { workers: Some(1), accept_queue, ..Nodes::default() };
+        let arrivals = Arrivals { per_second: 6000.0, ..Arrivals::default() };
+        let switch = Switch { held: 10, ..Switch::default() };
+        let outcome = run(&Scenario { nodes: vec![node], arrivals, switch, ..scenario() })[0].clone();
+        assert!(outcome.refused > 0 && outcome.node_cpu > 0.99, "{outcome:?}");
+        let rest = outcome.offered.abs_diff(outcome.answered + outcome.refused);
+        // At the end of the warm-up, and at the end.
+        assert!(rest <= u64::from(2 * (4 * (accept_queue + 1) + 20)), "{rest} of {outcome:?}");
+        assert!(outcome.is_saturated());
+    }
+}
+
+#[test]
+fn a_node_that_dies_breaks_what_it_was_sending_and_nothing_else() {
+    let death = |what| Scenario {
+        changes: vec![Change { at_s: 6.0, node: 0, what }],
+        // Responses take a while.
+        responses: Responses { bytes: Amount::Constant(1e6), service_us: Amount::Constant(900.0) },
+        arrivals: Arrivals { per_second: 600.0, ..Arrivals::default() },
+        nodes: vec![Nodes { link_mbit: 2000.0, ..Nodes::default() }],
+        replications: 4,
+        ..scenario()
+    };
+    let outcomes = run(&death(What::Fails));
+    assert!(outcomes.iter().any(|outcome| outcome.broken > 0));
+    for outcome in outcomes {
+        assert!(outcome.broken < 100 && outcome.refused == 0, "{outcome:?}");
+        assert!(outcome.offered.abs_diff(outcome.answered + outcome.broken) < 100, "{outcome:?}");
+        // Some waited until it was known.
+        assert!(outcome.latency_p99 > 0.3, "{outcome:?}");
+    }
+    for outcome in run(&death(What::Drains)) {
+        assert_eq!((outcome.broken, outcome.refused), (0, 0));
+        assert!(outcome.latency_p99 < 0.3, "{outcome:?}");
+    }
+}
+
+#[test]
+fn connections_stay_and_requests_do_not() {
+    // Two clients, each of them on one connection for long: only requests can be spread over four nodes.
+    let keep_alive = |balance| Scenario {
+        clients: Clients { requests: 5000.0, think_ms: Amount::Constant(0.1), ..Clients::default() },
+        arrivals: Arrivals { per_second: 0.5, ..Arrivals::default() },
+        pool: Pool { balance, ..Pool::default() },
+        ..scenario()
+    };
+    let spread = |balance| run(&keep_alive(balance))[0].spread;
+    assert!(spread(Balance::Request) < 0.05 && spread(Balance::Connection) > 0.2);
+}
+
+#[test]
+fn sessions_are_found_where_they_are() {
+    let reuse = |sessions, cluster_tickets| {
+        let tls = Some(Tls { sessions, cluster_tickets, ..Tls::default() });
+        let clients = Clients { count: 1000, ..Clients::default() };
+        let scenario = Scenario {
+            tls,
+            clients,
+            nodes: vec![Nodes { count: 8, ..Nodes::default() }],
+            arrivals: Arrivals { per_second: 1000.0, ..Arrivals::default() },
+            ..scenario()
+        };
+        run(&scenario)[0].reuse
+    };
+    // As in the lab: docs/https.md.
+    assert!((reuse(Sessions::RoundRobin, false) - 0.125).abs() < 0.01);
+    assert_eq!(reuse(Sessions::RoundRobin, true), 1.0);
+    assert!(reuse(Sessions::Session, false) > 0.99 && reuse(Sessions::Forwarding, false) > 0.99);
+}
+
+#[test]
+fn the_findings_of_backend_forwarding_come_out() {
+    let models = Models { replications: 4, requests: 20_000, ..Models::default() };
+    let report = tls(&models, &|_, _| {}).unwrap();
+    let find = |name: &str, k: u32| -> &Point {
+        report.points.iter().find(|point| point.series == name && point.x == k).unwrap()
+    };
+    let latency = |name: &str, k| find(name, k).estimate(|run| run.latency_mean).mean;
+    for k in [45, 40, 35] {
+        let [round_robin, session, relay] =
+            ["round-robin", "session", "forwarding, relay"].map(|name| latency(name, k));
+        // At light load it does not matter, as in the lab.
+        assert!(round_robin > 1.3 * session || k == 45, "{k}: {round_robin} {session}");
+        assert!(relay < 0.95 * session, "{k}: {relay} {session}");
+    }
+    // Round robin is saturated first; at k = 25 all are.
+    assert!(find("round-robin", 30).is_saturated() && !find("forwarding, relay", 30).is_saturated());
+    let throughput = |name: &str, k| find(name, k).estimate(|run| run.per_second).mean;
+    assert!(throughput("round-robin", 25) < 0.95 * throughput("session", 25));
+    assert!(throughput("forwarding, relay", 27) >= throughput("session", 27));
+}
+
+#[test]
+fn a_connection_server_has_a_knee() {
+    let report = split(&Split { replications: 2, most: 16, ..Split::default() }, &|_, _| {}).unwrap();
+    let per_second = |name: &str, x| {
+        let point = report.points.iter().find(|point| point.series == name && point.x == x).unwrap();
+        point.estimate(|run| run.per_second).mean
+    };
+    let all = "every acknowledgment";
+    assert!(per_second(all, 2) > 1.95 * per_second(all, 1));
+    assert!(per_second(all, 16) < 9.0 * per_second(all, 1), "it is saturated");
+    assert!(per_second("acknowledgments to the data server", 16) > 1.3 * per_second(all, 16));
+}
+
+#[test]
+fn a_plan_is_as_small_as_it_can_be() {
+    let needs = |per_second| Needs {
+        scenario: Scenario { arrivals: Arrivals { per_second, ..Arrivals::default() }, ..scenario() },
+        p99_ms: 20.0,
+        most: 0.7,
+        nodes_max: 64,
+    };
+    let small = plan(&needs(1000.0), &|_, _| {}).unwrap().unwrap();
+    let large = plan(&needs(10_000.0), &|_, _| {}).unwrap().unwrap();
+    // Some 0.95 ms for each request, and 0.7 of each processor.
+    assert_eq!(small.nodes, 2, "{small:?}");
+    assert!((13..=15).contains(&large.nodes), "{large:?}");
+    assert!(large.outcome.latency_p99 < 0.02 && large.used[0].1 <= 0.7);
+    let too_much = Needs { nodes_max: 4, ..needs(10_000.0) };
+    assert_eq!(plan(&too_much, &|_, _| {}).unwrap(), None);
+}
+
+#[test]
+fn mistakes_name_their_place() {
+    let directory = std::env::temp_dir().join(format!("switchback-sim-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("scenario.toml");
+    let rows = [
+        ("[arrivals]\nper_second = 0", "arrivals.per_second is 0, allowed is what is above 0"),
+        ("[arrivals]\nper_minute = 1", "unknown field `per_minute`"),
+        ("[pool]\npolicy = \"best\"", "unknown policy, allowed: round-robin, random"),
+        (
+            "[responses]\nbytes = { pareto = { alpha = 0.0, minimum = 1.0 } }",
+            "responses.bytes: 0, allowed is what is above 0",
+        ),
+        ("nodes = []", "no nodes, at least one [[nodes]] is needed"),
+        ("[[changes]]\nat_s = 1.0\nnode = 4\nwhat = \"fails\"", "changes: node 4, allowed are 0 to 3"),
+        ("[[nodes]]\nworkers = 1\n[tls]", "nodes.workers with [tls]"),
+        (
+            "[arrivals]\ninterval = { pareto = 1.0 }",
+            "arrivals.interval: pareto 1, allowed is what is above 1",
+        ),
+    ];
+    for (text, expected) in rows {
+        std::fs::write(&path, text).unwrap();
+        let error = Scenario::load(&path).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&path.display().to_string()) && error.contains(expected),
+            "{text}: {error}"
+        );
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn an_access_log_of_ours_is_a_load() {
+    let directory = std::env::temp_dir().join(format!("switchback-sim-log-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    // Lines are in the order in which responses ended.
+    let line = |second: u32, bytes: &str| {
+        format!("{{\"time\":\"2026-11-22T10:00:{second:02}.5Z\",\"bytes\":{bytes}}}\n")
+    };
+    let log = [line(3, "1000"), line(1, "3000"), line(2, "null")].concat();
+    std::fs::write(directory.join("access.log"), log).unwrap();
+    let file = directory.join("scenario.toml");
+    std::fs::write(
+        &file,
+        "replications = 1\nwarm_up_s = 0\nseconds = 10\n[arrivals]\naccess_log = \"access.log\"",
+    )
+    .unwrap();
+    let outcome = run(&Scenario::load(&file).unwrap())[0].clone();
+    assert_eq!((outcome.offered, outcome.answered), (3, 3));
+    assert_eq!(outcome.bits_per_second, 4000.0 * 8.0 / 10.0);
+    std::fs::write(directory.join("access.log"), "GET /").unwrap();
+    let error = simulate(&Scenario::load(&file).unwrap(), || {}).unwrap_err().to_string();
+    assert!(error.contains("access.log, line 1: "), "{error}");
+    std::fs::remove_dir_all(directory).unwrap();
+}
