@@ -49,7 +49,7 @@ pub use reference::{reference, schema};
 pub use reports::Reports;
 pub use switch::Switch;
 pub use switchback_policy::PolicyKind;
-pub use tls::{Certificate, ClientAddress, Model, Protocol, Server, TicketScope, Tls, TlsVersion};
+pub use tls::{Certificate, ClientAddress, HandOver, Model, Protocol, Server, TicketScope, Tls, TlsVersion};
 
 /// The most nodes that a cluster can have.
 pub const MAX_NODES: usize = 1024;

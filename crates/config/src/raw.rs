@@ -15,9 +15,9 @@ use crate::limits::{size, time};
 use crate::persistence::Mode;
 use crate::validate::DEFAULT_WEIGHT;
 use crate::{
-    Balance, ClientAddress, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES, Model,
-    PolicyKind, Protocol, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS, access_log, health, limits,
-    persistence, pool, redirect, reports, shape, syntax, tls,
+    Balance, ClientAddress, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES,
+    Model, PolicyKind, Protocol, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS, access_log, health,
+    limits, persistence, pool, redirect, reports, shape, syntax, tls,
 };
 
 pub(crate) use value::{Above, Delegate, Spanned, Texts};
@@ -359,6 +359,11 @@ pub(crate) struct Tls {
     #[schemars(transform = shape::one_of(Model::ALL.map(Model::name)))]
     #[schemars(extend("default" = Model::default().name()))]
     pub sessions: Option<Spanned<String>>,
+    /// How a busy node hands over: the whole connection goes on at the other node, or the other node makes and encrypts the
+    /// response, which comes back through the busy one; only with `sessions = "forwarding"`.
+    #[schemars(transform = shape::one_of(HandOver::ALL.map(HandOver::name)))]
+    #[schemars(extend("default" = HandOver::default().name()))]
+    pub hand_over: Option<Spanned<String>>,
     /// Who can resume a session: the node with which it began, or every node.
     #[schemars(transform = shape::one_of(TicketScope::ALL.map(TicketScope::name)))]
     #[schemars(extend("default" = TicketScope::default().name()))]

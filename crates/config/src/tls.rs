@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// What [`Tls::busy_connections`] can be.
-pub(crate) const BUSY_CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
+pub(crate) const BUSY_CONNECTIONS: RangeInclusive<u32> = 0..=1_000_000;
 /// What [`Tls::busy_cpu`] can be, in percent.
 pub(crate) const BUSY_CPU: RangeInclusive<u8> = 1..=100;
 /// What [`Tls::busy_connections`] is if the file does not say.
@@ -31,6 +31,8 @@ pub struct Tls {
     pub server: Server,
     /// Where a connection goes, and whether it may move.
     pub model: Model,
+    /// How a busy node hands over. Only [`Model::Forwarding`] asks for it.
+    pub hand_over: HandOver,
     /// Who can resume a session.
     pub tickets: TicketScope,
     /// What is spoken above TLS, the preferred first; at least one, each once.
@@ -39,7 +41,7 @@ pub struct Tls {
     pub min_version: TlsVersion,
     /// How the server learns who the client is.
     pub client_address: ClientAddress,
-    /// With more connections a node is busy; 1 to 1,000,000. Only [`Model::Forwarding`] asks for it.
+    /// With more connections a node is busy; 0 to 1,000,000. Only [`Model::Forwarding`] asks for it.
     pub busy_connections: u32,
     /// Above this share of its CPU time, in percent, a node is busy; 1 to 100. Only [`Model::Forwarding`] asks for it.
     pub busy_cpu: u8,
@@ -57,13 +59,14 @@ impl Tls {
     }
 
     /// Each key of `[service.tls]` in words.
-    pub(crate) fn in_words(tls: Option<&Tls>) -> [(&'static str, String); 9] {
+    pub(crate) fn in_words(tls: Option<&Tls>) -> [(&'static str, String); 10] {
         // Nothing that a key can be begins with a parenthesis.
         let word = |of: fn(&Tls) -> String| tls.map_or("(none)".to_owned(), of);
         [
             ("tls.certificate", word(|tls| listed(&tls.certificates))),
             ("tls.server", word(|tls| tls.server.to_string())),
             ("tls.sessions", word(|tls| tls.model.to_string())),
+            ("tls.hand_over", word(|tls| tls.hand_over.to_string())),
             ("tls.tickets", word(|tls| tls.tickets.to_string())),
             ("tls.protocols", word(|tls| listed(&tls.protocols))),
             ("tls.min_version", word(|tls| tls.min_version.to_string())),
@@ -160,6 +163,17 @@ pub enum Model {
     Forwarding,
 }
 
+/// How a busy node hands over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandOver {
+    /// The connection goes on at the other node, which answers the client itself.
+    #[default]
+    Direct,
+    /// The other node makes and encrypts one response, which comes back through the busy one: backend forwarding, as the
+    /// paper has it.
+    Relay,
+}
+
 /// Who can resume a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TicketScope {
@@ -227,6 +241,7 @@ macro_rules! named {
 
 named! {
     Model: "round-robin" RoundRobin, "session" Session, "forwarding" Forwarding;
+    HandOver: "direct" Direct, "relay" Relay;
     TicketScope: "node" Node, "cluster" Cluster;
     Protocol: "h2" Http2, "http/1.1" Http11;
     TlsVersion: "1.2" Tls12, "1.3" Tls13;

@@ -12,7 +12,7 @@ use bolero::{TypeGenerator, check};
 use common::{GOOD, good, read};
 use fuzzing::Input;
 use switchback_config::{
-    Action, Balance, Certificate, Check, Cluster, Delegate, Error, HashKey, InsertedCookie, Model,
+    Action, Balance, Certificate, Check, Cluster, Delegate, Error, HandOver, HashKey, InsertedCookie, Model,
     Persistence, PersistenceMode, PolicyKind, Pool, Protocol, Route, SameSite, Server, Service, WEIGHTS,
 };
 
@@ -135,6 +135,7 @@ listen = ["192.0.2.101:443"]
 [service.tls]
 server = "127.0.0.1:8080"
 sessions = "forwarding"
+hand_over = "relay"
 tickets = "cluster"
 protocols = ["http/1.1", "h2"]
 min_version = "1.3"
@@ -519,8 +520,11 @@ fn check_tls(cluster: &Cluster, service: &Service) {
         tls.protocols[..],
         [_] | [Protocol::Http2, Protocol::Http11] | [Protocol::Http11, Protocol::Http2]
     ));
-    assert!((1..=1_000_000).contains(&tls.busy_connections) && (1..=100).contains(&tls.busy_cpu));
-    assert!(tls.model == Model::Forwarding || (tls.busy_connections, tls.busy_cpu) == (1000, 80));
+    assert!((0..=1_000_000).contains(&tls.busy_connections) && (1..=100).contains(&tls.busy_cpu));
+    assert!(
+        tls.model == Model::Forwarding
+            || (tls.hand_over, tls.busy_connections, tls.busy_cpu) == (HandOver::Direct, 1000, 80)
+    );
     for route in &service.routes {
         assert!(route.alpn.iter().all(|protocol| tls.protocols.contains(protocol)));
         let Action::Pool(pool) = route.action else { continue };

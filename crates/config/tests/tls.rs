@@ -7,8 +7,8 @@ use std::path::Path;
 
 use common::{GOOD, changed, good, lines, read};
 use switchback_config::{
-    Action, Certificate, ClientAddress, Cluster, Model, Protocol, Redirect, Scheme, Server, Service,
-    TicketScope, Tls, TlsVersion, parse,
+    Action, Certificate, ClientAddress, Cluster, HandOver, Model, Protocol, Redirect, Scheme, Server,
+    Service, TicketScope, Tls, TlsVersion, parse,
 };
 
 /// What makes a service with TLS of the good file's pool. Its first line is the file's 32nd.
@@ -62,6 +62,7 @@ fn what_a_service_with_tls_means() {
         certificates: vec![certificate("etc/secret.pem", "etc/secret.key", None)],
         server: Server::Tcp("127.0.0.1:8080".parse().unwrap()),
         model: Model::Session,
+        hand_over: HandOver::Direct,
         tickets: TicketScope::Node,
         protocols: vec![Protocol::Http2, Protocol::Http11],
         min_version: TlsVersion::Tls12,
@@ -75,7 +76,7 @@ fn what_a_service_with_tls_means() {
     assert_eq!(good(&secret).check_line(), "ok: 2 nodes, 1 pool, 2 services, 3 routes");
 
     let all = keyed(
-        "sessions = \"forwarding\"\ntickets = \"cluster\"\nprotocols = [\"http/1.1\"]\nmin_version = \"1.3\"\n\
+        "sessions = \"forwarding\"\nhand_over = \"relay\"\ntickets = \"cluster\"\nprotocols = [\"http/1.1\"]\nmin_version = \"1.3\"\n\
          client_address = \"none\"\nbusy_connections = 1000000\nbusy_cpu = \"100%\"\n\
          [[service.tls.certificate]]\nchain = \"/etc/tls/a.pem\"\nkey = \"../a.key\"\nstaple = \"a.ocsp\"",
     );
@@ -87,6 +88,7 @@ fn what_a_service_with_tls_means() {
                 certificate("etc/secret.pem", "etc/secret.key", None),
             ],
             model: Model::Forwarding,
+            hand_over: HandOver::Relay,
             tickets: TicketScope::Cluster,
             protocols: vec![Protocol::Http11],
             min_version: TlsVersion::Tls13,
@@ -102,6 +104,10 @@ fn what_a_service_with_tls_means() {
 fn every_value_that_has_a_name() {
     for model in Model::ALL {
         assert_eq!(tls(&keyed(&format!("sessions = \"{model}\""))).model, model);
+    }
+    for hand_over in HandOver::ALL {
+        let lines = format!("sessions = \"forwarding\"\nhand_over = \"{hand_over}\"");
+        assert_eq!(tls(&keyed(&lines)).hand_over, hand_over);
     }
     for tickets in TicketScope::ALL {
         assert_eq!(tls(&keyed(&format!("tickets = \"{tickets}\""))).tickets, tickets);
@@ -201,8 +207,8 @@ const BAD: &[(&str, &str, &[&str])] = &[
         SERVER,
         "servers = \"127.0.0.1:8080\"",
         &[
-            "38:1: unknown field `servers`, expected one of `server`, `sessions`, `tickets`, `protocols`, `min_version`, \
-           `client_address`, `busy_connections`, `busy_cpu`, `certificate`",
+            "38:1: unknown field `servers`, expected one of `server`, `sessions`, `hand_over`, `tickets`, `protocols`, \
+           `min_version`, `client_address`, `busy_connections`, `busy_cpu`, `certificate`",
         ],
     ),
     ("key = \"secret.key\"", "", &["40:1: missing field `key`"]),
@@ -229,8 +235,8 @@ const BAD: &[(&str, &str, &[&str])] = &[
     (
         SERVER,
         "server = \"8080\"\nsessions = \"sticky\"\ntickets = \"all\"\nprotocols = [\"http/2\", \"h2c\"]\n\
-         min_version = \"TLSv1.2\"\nclient_address = \"x-real-ip\"\nbusy_connections = 0\n\
-         busy_cpu = \"80\"",
+         min_version = \"TLSv1.2\"\nclient_address = \"x-real-ip\"\nbusy_connections = 1000001\n\
+         busy_cpu = \"80\"\nhand_over = \"send\"",
         &[
             "38:10: bad server \"8080\", allowed is a loopback address with a port such as \"127.0.0.1:8080\" or \
              \"[::1]:8080\", or \"unix:/run/app.sock\"",
@@ -240,8 +246,9 @@ const BAD: &[(&str, &str, &[&str])] = &[
             "41:24: unknown protocol \"h2c\", allowed: h2, http/1.1",
             "42:15: unknown min_version \"TLSv1.2\", allowed: 1.2, 1.3",
             "43:18: unknown client_address \"x-real-ip\", allowed: x-forwarded, forwarded, proxy, none",
-            "44:20: busy_connections 0, allowed are 1 to 1000000",
+            "44:20: busy_connections 1000001, allowed are 0 to 1000000",
             "45:12: bad busy_cpu \"80\", allowed are \"1%\" to \"100%\"",
+            "46:13: unknown hand_over \"send\", allowed: direct, relay",
         ],
     ),
     (
@@ -256,10 +263,11 @@ const BAD: &[(&str, &str, &[&str])] = &[
     ),
     (
         SERVER,
-        "server = \"[::1]:80\"\nbusy_connections = 1000\nbusy_cpu = \"80%\"",
+        "server = \"[::1]:80\"\nbusy_connections = 1000\nbusy_cpu = \"80%\"\nhand_over = \"direct\"",
         &[
             "39:20: busy_connections with sessions \"session\", allowed is it only with sessions \"forwarding\"",
             "40:12: busy_cpu with sessions \"session\", allowed is it only with sessions \"forwarding\"",
+            "41:13: hand_over with sessions \"session\", allowed is it only with sessions \"forwarding\"",
         ],
     ),
     (
@@ -449,8 +457,8 @@ fn changes_in_words() {
     let usual = format!("{GOOD}{SECRET}");
     let all = secret(
         SERVER,
-        "server = \"unix:/run/app.sock\"\nsessions = \"forwarding\"\ntickets = \"cluster\"\n\
-         protocols = [\"http/1.1\", \"h2\"]\nmin_version = \"1.3\"\nclient_address = \"forwarded\"\n\
+        "server = \"unix:/run/app.sock\"\nsessions = \"forwarding\"\nhand_over = \"relay\"\n\
+         tickets = \"cluster\"\nprotocols = [\"http/1.1\", \"h2\"]\nmin_version = \"1.3\"\nclient_address = \"forwarded\"\n\
          busy_connections = 7\nbusy_cpu = \"8%\"",
     )
     .replace("key = \"secret.key\"", "key = \"b.key\"\nstaple = \"b\\\", key = \\\"c\"");
@@ -461,6 +469,7 @@ fn changes_in_words() {
              key = \"etc/b.key\", staple = \"etc/b\\\", key = \\\"c\" }",
             "tls.server 127.0.0.1:8080 -> unix:/run/app.sock",
             "tls.sessions session -> forwarding",
+            "tls.hand_over direct -> relay",
             "tls.tickets node -> cluster",
             "tls.protocols h2, http/1.1 -> http/1.1, h2",
             "tls.min_version 1.2 -> 1.3",
@@ -473,8 +482,8 @@ fn changes_in_words() {
     let plain = format!("{GOOD}\n[[service]]\nname = \"secret\"\nlisten = [\"192.0.2.100:443\"]\n{ROUTE}");
     let off = differences(&usual, &plain);
     assert_eq!(off[1], "service secret: tls.server 127.0.0.1:8080 -> (none)");
-    assert!(off.len() == 9 && off.iter().all(|line| line.ends_with(" -> (none)")), "{off:?}");
-    assert_eq!(differences(&plain, &usual).len(), 9);
+    assert!(off.len() == 10 && off.iter().all(|line| line.ends_with(" -> (none)")), "{off:?}");
+    assert_eq!(differences(&plain, &usual).len(), 10);
 
     let two = "[[service.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.pem\"\n[[service.route]]";
     assert_eq!(

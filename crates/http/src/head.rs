@@ -72,6 +72,14 @@ impl<'a> Head<'a> {
         self.target.path
     }
 
+    /// Whether the request can be made again without harm, and without anything of the client that would be missing then: its
+    /// method is idempotent (RFC 9110 section 9.2.2), and only the head was sent. PUT has a body.
+    pub fn is_repeatable(&self) -> bool {
+        matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "DELETE")
+            && !self.tunnel
+            && self.body == Body::None
+    }
+
     /// All header fields.
     pub fn headers(&self) -> Fields<'a> {
         self.fields.clone()

@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     let mut plan = Plan::load(&options.config, &options.name)?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
-    let found = checks::check_node(&facts, &service_ports(&plan.cluster));
+    let found = checks::check_node(&facts, &service_ports(&plan.cluster), &plan.own_ports());
     checks::refuse_fatal(&found)?;
     for finding in found.iter().filter_map(|check| check.as_ref().err()) {
         eprintln!("warning: {finding}");

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustls::SupportedProtocolVersion;
 use switchback_config::{self as config, Action, Pool, Service, Tls, TlsVersion};
 use switchback_hello::Tickets as TicketNames;
+use switchback_policy::Busy;
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Error, Result};
 use switchback_tls::endpoint::{
-    Busy, Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
+    Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
 use switchback_tls::{Certificates, Tickets};
 use switchback_wire::keys;
@@ -26,7 +27,7 @@ static TLS13_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 /// Nothing, as long as no service of this node speaks TLS.
 #[derive(Default)]
 pub(crate) struct TlsEndpoint {
-    endpoint: Option<Endpoint>,
+    running: Option<(Endpoint, Mover)>,
     cpu: Arc<AtomicU32>,
 }
 
@@ -36,14 +37,19 @@ impl TlsEndpoint {
         let services = plan.tls_services().map(|(service, tls)| service_config(plan, service, tls));
         let services = services.collect::<Result<Vec<_>>>()?;
         if services.is_empty() {
-            self.endpoint = None;
+            self.running = None;
             return Ok(());
         }
-        let endpoint = match &mut self.endpoint {
-            Some(endpoint) => endpoint,
+        let (endpoint, mover) = match &mut self.running {
+            Some(running) => running,
             none => none.insert(begin(plan, programs, &self.cpu)?),
         };
-        endpoint.set(services).map_err(in_words)
+        endpoint.set(services).map_err(in_words)?;
+        if !endpoint.set_keys(&secrets(plan)) {
+            return Err(no_key());
+        }
+        mover.set_key(plan.sign);
+        Ok(())
     }
 
     /// So much of the machine's CPU time is in use, in thousandths.
@@ -53,12 +59,12 @@ impl TlsEndpoint {
 
     /// Whether this node is to become idle.
     pub(crate) fn set_draining(&self, draining: bool) {
-        self.endpoint.iter().for_each(|endpoint| endpoint.set_draining(draining));
+        self.running.iter().for_each(|(endpoint, _)| endpoint.set_draining(draining));
     }
 
     /// What the services have done.
     pub(crate) fn status(&self) -> Vec<TlsStatus> {
-        let counters = self.endpoint.iter().flat_map(Endpoint::counters);
+        let counters = self.running.iter().flat_map(|(endpoint, _)| endpoint.counters());
         let mut all: Vec<TlsStatus> = counters
             .map(|(service, counters)| TlsStatus {
                 service: service.to_owned(),
@@ -72,6 +78,8 @@ impl TlsEndpoint {
                 given: counters.given.get(),
                 taken: counters.taken.get(),
                 forwarded: counters.forwarded.get(),
+                requests_given: counters.requests_given.get(),
+                requests_taken: counters.requests_taken.get(),
             })
             .collect();
         all.sort_by(|a, b| a.service.cmp(&b.service));
@@ -81,14 +89,24 @@ impl TlsEndpoint {
 
 /// From here on this process has keys, which are not to be in a core file, nor to be read by another process of its user
 /// (prctl(2), PR_SET_DUMPABLE).
-fn begin(plan: &Plan, programs: &Programs<'_>, cpu: &Arc<AtomicU32>) -> Result<Endpoint> {
+fn begin(plan: &Plan, programs: &Programs<'_>, cpu: &Arc<AtomicU32>) -> Result<(Endpoint, Mover)> {
     nix::sys::prctl::set_dumpable(false).doing(|| "keep keys out of core files")?;
-    let secrets: Vec<[u8; 32]> = plan.cluster.keys.iter().map(|key| *key.as_bytes()).collect();
-    let peers = Peers::new(&secrets).ok_or_else(|| Error::new("the cluster key makes no key for nodes"))?;
+    let peers = Peers::new(&secrets(plan)).ok_or_else(no_key)?;
     let mover = Mover::new(programs.owned()?, Sender::open()?, plan.address, plan.sign);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let address = SocketAddr::new(plan.address, PORT);
-    Endpoint::new(threads, address, peers, Arc::new(mover), Arc::clone(cpu)).map_err(in_words)
+    let handoff = Arc::new(mover.clone());
+    let endpoint = Endpoint::new(threads, address, peers, handoff, Arc::clone(cpu)).map_err(in_words)?;
+    Ok((endpoint, mover))
+}
+
+/// The keys of the cluster, the first of which signs.
+fn secrets(plan: &Plan) -> Vec<[u8; 32]> {
+    plan.cluster.keys.iter().map(|key| *key.as_bytes()).collect()
+}
+
+fn no_key() -> Error {
+    Error::new("the cluster key makes no key for nodes")
 }
 
 fn in_words(error: SetError) -> Error {
@@ -103,6 +121,11 @@ fn in_words(error: SetError) -> Error {
 }
 
 impl Plan {
+    /// Where the agent itself is the server.
+    pub(crate) fn own_ports(&self) -> Vec<u16> {
+        self.tls_services().flat_map(|(service, _)| &service.listen).map(SocketAddr::port).collect()
+    }
+
     /// Services with TLS that have a pool with this node.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
         let is_ours = |service: &&Service| {
@@ -124,7 +147,7 @@ fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceCo
     let certificates = Certificates::read(&tls.certificates, &provider)
         .map_err(|error| Error::new(format!("service {}: {error}", service.name)))?;
     let cluster = &plan.cluster;
-    let secrets: Vec<[u8; 32]> = cluster.keys.iter().map(|key| *key.as_bytes()).collect();
+    let secrets = secrets(plan);
     let name_keys: Vec<_> = secrets.iter().map(keys::ticket_name_key).collect();
     let names = TicketNames::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str()));
     let limits = &cluster.limits;
@@ -147,6 +170,7 @@ fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceCo
         pools: cluster.pools.iter().map(|pool| pool_nodes(plan, pool)).collect(),
         busy: (tls.model == config::Model::Forwarding)
             .then_some(Busy { connections: tls.busy_connections.into(), cpu: u32::from(tls.busy_cpu) * 10 }),
+        hand_over: tls.hand_over,
         limits: RequestLimits {
             http: switchback_http::Limits {
                 head_len: limits.head,

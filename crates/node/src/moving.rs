@@ -7,7 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::libc;
@@ -38,6 +38,7 @@ const ESTABLISHED: u8 = 1;
 const WINDOW_WORDS: usize = 5;
 
 /// What connections are moved with.
+#[derive(Clone)]
 pub(crate) struct Mover(Arc<Inner>);
 
 struct Inner {
@@ -45,12 +46,17 @@ struct Inner {
     sender: Sender,
     address: IpAddr,
     /// Signs handoff packets.
-    key: sb_key,
+    key: RwLock<sb_key>,
 }
 
 impl Mover {
     pub(crate) fn new(owned: MapHandle, sender: Sender, address: IpAddr, key: sb_key) -> Self {
-        Mover(Arc::new(Inner { owned, sender, address, key }))
+        Mover(Arc::new(Inner { owned, sender, address, key: RwLock::new(key) }))
+    }
+
+    /// Signs with this key from here on.
+    pub(crate) fn set_key(&self, key: sb_key) {
+        *self.0.key.write().unwrap_or_else(PoisonError::into_inner) = key;
     }
 }
 
@@ -167,7 +173,8 @@ impl Frozen for FrozenFlow {
         let option = handoff::option(sb_op::SB_OP_MOVE, &entry);
         let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + packet.len());
         let addresses = (inner.address, switch, inner.address);
-        handoff::encode(&mut out, &inner.key, addresses, &self.flow, option, &view, &packet);
+        let key = *inner.key.read().unwrap_or_else(PoisonError::into_inner);
+        handoff::encode(&mut out, &key, addresses, &self.flow, option, &view, &packet);
         inner.sender.send(inner.address, &[(switch, out)]).map_err(io::Error::other)
     }
 }

@@ -92,6 +92,10 @@ pub struct TlsStatus {
     pub taken: u64,
     /// Requests that were forwarded to other nodes.
     pub forwarded: u64,
+    /// Requests given to another node, which makes and encrypts the response.
+    pub requests_given: u64,
+    /// Requests of other nodes' clients that were given to this one.
+    pub requests_taken: u64,
 }
 
 /// A health check.

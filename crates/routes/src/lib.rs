@@ -70,11 +70,10 @@ impl Routes {
 
     /// Likewise, of a request for which client and node have agreed on a protocol.
     pub fn find_over(&self, head: &Head<'_>, spoken: Protocol) -> Option<&Route> {
-        let speaks = |route: &&Route| route.alpn.is_empty() || route.alpn.contains(&spoken);
-        if self.routes.iter().all(|route| speaks(&route)) {
+        if self.routes.iter().all(|route| speaks(route, spoken)) {
             return self.find(head);
         }
-        self.routes.iter().filter(speaks).find(|route| failed(route, head).is_none())
+        self.routes.iter().find(|route| failed_over(route, head, spoken).is_none())
     }
 
     /// Its index.
@@ -102,21 +101,11 @@ impl Routes {
     /// Route and pool with which a TLS client begins that wants this host, and offers these protocols: those of the first
     /// route which takes it whatever it will ask for, or else of the first that may take it.
     pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>]) -> Option<(usize, usize)> {
-        let may_take = |route: &Route| {
-            let offered = |protocol: &Protocol| match protocols {
-                [] => *protocol == Protocol::Http11,
-                some => some.iter().any(|one| one == protocol.name().as_bytes()),
-            };
-            let wanted = route.host.as_ref();
-            wanted.is_none_or(|wanted| host.is_some_and(|host| wanted.matches(host)))
-                && (route.alpn.is_empty() || route.alpn.iter().any(offered))
-        };
+        let may_take = |route: &Route| failed_hello(route, host, protocols).is_none();
         let pool = |route: &Route| match route.action {
             Action::Pool(pool) => Some(pool),
             Action::Redirect(_) => None,
         };
-        let takes_all =
-            |route: &Route| route.path.is_none() && route.methods.is_empty() && route.header.is_none();
         let candidates = || self.routes.iter().enumerate().filter(|(_, route)| may_take(route));
         let found = |(index, route): (usize, &Route)| Some((index, pool(route)?));
         let whole = candidates().filter(|(_, route)| takes_all(route)).find_map(found);
@@ -189,6 +178,8 @@ pub enum Condition {
     Method,
     /// One of its header fields.
     Header,
+    /// The protocol above TLS.
+    Protocol,
 }
 
 /// The first of the route's conditions that does not hold.
@@ -202,6 +193,37 @@ pub fn failed(route: &Route, head: &Head<'_>) -> Option<Condition> {
         () if !takes_header(route, head) => Some(Condition::Header),
         () => None,
     }
+}
+
+/// Likewise, for a request over this protocol.
+pub fn failed_over(route: &Route, head: &Head<'_>, spoken: Protocol) -> Option<Condition> {
+    if speaks(route, spoken) { failed(route, head) } else { Some(Condition::Protocol) }
+}
+
+fn speaks(route: &Route, spoken: Protocol) -> bool {
+    route.alpn.is_empty() || route.alpn.contains(&spoken)
+}
+
+/// The first condition that keeps the route from every request of a TLS client that wants this host and offers these
+/// protocols.
+pub fn failed_hello(route: &Route, host: Option<&str>, protocols: &[Vec<u8>]) -> Option<Condition> {
+    let offered = |protocol: &Protocol| match protocols {
+        [] => *protocol == Protocol::Http11,
+        some => some.iter().any(|one| one == protocol.name().as_bytes()),
+    };
+    let wanted = route.host.as_ref();
+    match () {
+        () if !wanted.is_none_or(|wanted| host.is_some_and(|host| wanted.matches(host))) => {
+            Some(Condition::Host)
+        }
+        () if !route.alpn.is_empty() && !route.alpn.iter().any(offered) => Some(Condition::Protocol),
+        () => None,
+    }
+}
+
+/// Whether a client that may take the route is taken whatever it asks for.
+pub fn takes_all(route: &Route) -> bool {
+    route.path.is_none() && route.methods.is_empty() && route.header.is_none()
 }
 
 /// Whether the conditions hold that are about neither host nor path.

@@ -55,9 +55,15 @@ pub fn check_switch(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Everything a node needs. `ports` are those of the services.
-pub fn check_node(facts: &Facts, ports: &[u16]) -> Vec<Check> {
-    let mut checks = capabilities(facts.capabilities, &CAPABILITIES);
+/// Everything a node needs. `ports` are those of the services, `own_ports` those of services with TLS, where the agent itself
+/// listens.
+pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16]) -> Vec<Check> {
+    let mut needed = CAPABILITIES.to_vec();
+    let start = facts.unprivileged_port_start.unwrap_or(PROT_SOCK);
+    if own_ports.iter().any(|port| u32::from(*port) < start) {
+        needed.push(("CAP_NET_BIND_SERVICE", NET_BIND_SERVICE, "listen where services with TLS do"));
+    }
+    let mut checks = capabilities(facts.capabilities, &needed);
     checks.extend([btf(facts.btf), kfunc(facts.adopts), bpffs(facts.bpffs), interface(facts)]);
     if let Some(link) = &facts.link {
         checks.push(mtu(&facts.interface, link.mtu));
@@ -79,11 +85,15 @@ pub fn check_client(facts: &Facts) -> Vec<Check> {
 }
 
 /// Bit numbers of linux/capability.h.
+const NET_BIND_SERVICE: u32 = 10;
 const NET_ADMIN: u32 = 12;
 const NET_RAW: u32 = 13;
 const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
+
+/// What `net.ipv4.ip_unprivileged_port_start` is unless somebody changes it (net/sock.h).
+const PROT_SOCK: u32 = 1024;
 
 /// With what each is needed to do. A client sends nothing by itself, so it does without the last one.
 const CAPABILITIES: [(&str, u32, &str); 4] = [

@@ -32,6 +32,8 @@ pub struct Facts {
     pub tcp_syncookies: Option<u32>,
     /// `net.ipv4.tcp_rfc1337`.
     pub tcp_rfc1337: Option<u32>,
+    /// `net.ipv4.ip_unprivileged_port_start`: below it, listening needs a capability.
+    pub unprivileged_port_start: Option<u32>,
     /// The larger of `net.ipv4.conf.all.rp_filter` and the interface's own, as the kernel counts it.
     pub rp_filter: Option<u32>,
     /// Ports of listeners that speak MPTCP, or why they cannot be listed.
@@ -73,6 +75,7 @@ impl Facts {
             bpffs: pins::is_bpffs(Path::new(pins::BPFFS)),
             tcp_syncookies: sysctl("net/ipv4/tcp_syncookies"),
             tcp_rfc1337: sysctl("net/ipv4/tcp_rfc1337"),
+            unprivileged_port_start: sysctl("net/ipv4/ip_unprivileged_port_start"),
             rp_filter: sysctl("net/ipv4/conf/all/rp_filter")
                 .max(sysctl(&format!("net/ipv4/conf/{name}/rp_filter"))),
             mptcp_ports: mptcp_ports().map_err(|error| error.to_string()),

@@ -16,6 +16,7 @@ fn healthy() -> Facts {
         bpffs: true,
         tcp_syncookies: Some(1),
         tcp_rfc1337: Some(0),
+        unprivileged_port_start: Some(1024),
         rp_filter: Some(0),
         mptcp_ports: Ok(vec![8080]),
     }
@@ -31,7 +32,7 @@ fn found(checks: &[Check]) -> Vec<String> {
 fn only(break_it: impl FnOnce(&mut Facts)) -> String {
     let mut facts = healthy();
     break_it(&mut facts);
-    let found = found(&check_node(&facts, &PORTS));
+    let found = found(&check_node(&facts, &PORTS, &PORTS));
     assert_eq!(found.len(), 1, "{found:#?}");
     found.into_iter().next().unwrap_or_default()
 }
@@ -44,9 +45,23 @@ fn assert_parts(text: &str, parts: &[&str]) {
 
 #[test]
 fn nothing_is_wrong_with_a_healthy_machine() {
-    assert_eq!(found(&check_node(&healthy(), &PORTS)), Vec::<String>::new());
+    assert_eq!(found(&check_node(&healthy(), &PORTS, &PORTS)), Vec::<String>::new());
     assert_eq!(found(&check_switch(&healthy())), Vec::<String>::new());
-    assert!(checks::refuse_fatal(&check_node(&healthy(), &PORTS)).is_ok());
+    assert!(checks::refuse_fatal(&check_node(&healthy(), &PORTS, &PORTS)).is_ok());
+}
+
+#[test]
+fn who_listens_below_1024_needs_a_right_for_that() {
+    let without = Facts { capabilities: !(1 << 10), ..healthy() };
+    let found_for = |facts: &Facts, own: &[u16]| found(&check_node(facts, &PORTS, own));
+    let said = found_for(&without, &[443]);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_parts(
+        &said[0],
+        &["fatal: ", "CAP_NET_BIND_SERVICE", "services with TLS", "CAP_NET_RAW CAP_NET_BIND_SERVICE"],
+    );
+    assert_eq!(found_for(&without, &[8443]), [""; 0]);
+    assert_eq!(found_for(&Facts { unprivileged_port_start: Some(443), ..without }, &[443]), [""; 0]);
 }
 
 #[test]
@@ -83,7 +98,7 @@ fn sysctls_that_stop_adoption_come_with_the_command() {
     let strict = only(|facts| facts.rp_filter = Some(1));
     assert_parts(&strict, &["warning: ", "net.ipv4.conf.eth0.rp_filter=2"]);
     let loose = Facts { rp_filter: Some(2), ..healthy() };
-    assert_eq!(found(&check_node(&loose, &PORTS)), Vec::<String>::new());
+    assert_eq!(found(&check_node(&loose, &PORTS, &PORTS)), Vec::<String>::new());
 }
 
 #[test]

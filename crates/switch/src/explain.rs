@@ -6,6 +6,7 @@
 //! again: a refused head, for example, is wrong at the end of its shortest beginning that is refused.
 
 mod explanation;
+mod tls;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,6 +31,7 @@ pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
 };
 use switchback_routes::{Condition, failed};
+pub use tls::{Decrypted, Greeting, Hello, HelloRoute, OverTls};
 
 /// More than this behind a gap is not kept: the gap will not be filled.
 const GAP_MAX: usize = 4 << 20;
@@ -73,6 +75,7 @@ impl Explainer {
         let has_node = entry.mode != sb_mode::SB_MODE_HELD as u8;
         let mut pending = Pending::new(*entry, Duration::ZERO);
         pending.request = *request;
+        pending.choice = request.wanted;
         if has_node {
             match self.dispatcher.next_node(AT_FIRST, request, entry, None) {
                 Next::Stays => return Some((entry.node, Flow::Stays)),
@@ -177,8 +180,14 @@ pub struct Connection {
     fin: Option<u32>,
     /// Nothing that follows is read.
     over: bool,
+    /// It may have begun before what has been seen.
+    is_middle: bool,
     /// What becomes of its requests, in order.
     pub requests: Vec<Explanation>,
+    /// What becomes of its ClientHello, where TLS is spoken.
+    pub hello: Option<Hello>,
+    /// And of a request behind that.
+    pub over_tls: Option<OverTls>,
 }
 
 impl Connection {
@@ -193,8 +202,16 @@ impl Connection {
             seen: seq,
             fin: None,
             over: false,
+            is_middle: false,
             requests: Vec::new(),
+            hello: None,
+            over_tls: None,
         }
+    }
+
+    /// Likewise, if it may have begun before.
+    pub fn in_the_middle(flow: sb_flow, seq: u32) -> Self {
+        Connection { is_middle: true, ..Connection::new(flow, seq) }
     }
 
     /// Its client and its VIP.
@@ -242,8 +259,13 @@ impl Connection {
         let data = self.held.stream(self.entry.next);
         let end = self.entry.next.wrapping_add(data.len() as u32);
         if !self.over && !data.is_empty() && !mark::in_body(&self.entry) {
-            let outcome = Outcome::Incomplete { received: data.len(), closed: self.fin == Some(end) };
-            self.explain(explainer, &data, Vec::new(), (None, outcome));
+            let (received, closed) = (data.len(), self.fin == Some(end));
+            if self.is_tls(explainer) {
+                self.greeted(explainer, None, Greeting::Incomplete { received, closed });
+            } else {
+                let outcome = Outcome::Incomplete { received, closed };
+                self.explain(explainer, &data, Vec::new(), (None, outcome));
+            }
         }
         (!self.held.is_empty() && before(end, self.seen)).then_some(self.offset + data.len() as u64)
     }
@@ -273,9 +295,11 @@ impl Connection {
     fn advance(&mut self, explainer: &mut Explainer) -> bool {
         let data = self.held.stream(self.entry.next);
         let start = self.entry;
-        // What is encrypted cannot be explained.
-        self.over |= explainer.dispatcher.seen().is_tls(self.flow.vip());
-        if data.is_empty() || self.over {
+        if data.is_empty() {
+            return false;
+        }
+        if self.is_tls(explainer) {
+            self.greet(explainer, &data);
             return false;
         }
         if mark::in_body(&start) {
@@ -405,6 +429,10 @@ impl Connection {
             session,
             outcome,
         });
+    }
+
+    fn is_tls(&self, explainer: &Explainer) -> bool {
+        explainer.dispatcher.seen().is_tls(self.flow.vip())
     }
 
     fn service(&self, explainer: &Explainer) -> usize {

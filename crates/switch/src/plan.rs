@@ -310,13 +310,17 @@ impl Plan {
 
     /// The node of the group that has the client's session, if it is one that may get connections.
     pub fn node_of_tls_session(&self, group: usize, hello: &ClientHello, now: Duration) -> Option<NodeId> {
-        let service = self.service(self.vip_of(group)?)?;
-        if !self.services[service].by_tls_session {
-            return None;
-        }
-        let named = hello.tickets.iter().filter_map(|ticket| self.tickets.read(ticket)?.node);
-        let mut ids = named.map(|place| self.node_ids[place]);
+        let mut ids = self.named_by_tickets(group, hello)?.into_iter().flatten();
         ids.find(|id| self.keeps(group, None, *id, now) != Some(false) && !self.is_silent(*id, now))
+    }
+
+    /// The nodes that have the client's sessions, in its order, with None for those that have left; None if the service does
+    /// not go by sessions.
+    pub fn named_by_tickets(&self, group: usize, hello: &ClientHello) -> Option<Vec<Option<NodeId>>> {
+        let service = self.service(self.vip_of(group)?)?;
+        let tickets = self.services[service].by_tls_session.then_some(&hello.tickets)?;
+        let named = tickets.iter().filter_map(|ticket| self.tickets.read(ticket));
+        Some(named.map(|ticket| Some(self.node_ids[ticket.node?])).collect())
     }
 
     /// The VIP of a group.

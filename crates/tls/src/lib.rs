@@ -2,7 +2,8 @@
 //!
 //! [`Session`] is a connection without its socket. rustls does the handshake (TLS 1.2 and 1.3); after it, records are read
 //! and written here, so that a connection can go on at another node: [`Session::give_up`] makes a [`Moved`] of it, which
-//! holds keys, record numbers and what has not been used yet, and [`Session::take_over`] makes a session of that again.
+//! holds keys, record numbers and what has not been used yet, and [`Session::take_over`] makes a session of that again. [`Session::lend`] gives away only
+//! what writes records, for one response that another node makes.
 //!
 //! Keys and data are overwritten when they are not needed any more, and no `Debug` shows them.
 
@@ -12,6 +13,7 @@ mod error;
 mod keys;
 mod moved;
 mod records;
+mod sealer;
 mod session;
 mod tickets;
 
@@ -20,8 +22,9 @@ use std::fmt;
 pub use certificates::{CertificateError, Certificates};
 pub use error::Error;
 pub use keys::Cipher;
-pub use moved::Moved;
+pub use moved::{Lent, Moved};
 pub use records::Version;
+pub use sealer::Sealer;
 pub use session::{Facts, Session};
 pub use tickets::{EPOCH, Tickets};
 

@@ -5,6 +5,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::keys::{Cipher, Half};
 use crate::records::{Records, Version};
+use crate::sealer::Sealer;
 use crate::session::{Facts, Session, State};
 use crate::{Error, MovedError};
 
@@ -56,9 +57,10 @@ impl Session {
     /// Gives the connection up here, for another node. What is in [`outgoing`](Session::outgoing) has to have been sent:
     /// the bytes are numbered, and the other node goes on with the next number.
     pub fn give_up(mut self) -> Result<Moved, Error> {
-        let State::Open(records) = std::mem::replace(&mut self.state, State::Failed) else {
+        let State::Open(mut records) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(Error::Internal);
         };
+        let write = records.write.take().ok_or(Error::Internal)?;
         if !self.outgoing.is_empty() {
             return Err(Error::Internal);
         }
@@ -66,7 +68,7 @@ impl Session {
         Ok(Moved {
             version: records.version as u8,
             read: MovedHalf::of(&records.read),
-            write: MovedHalf::of(&records.write),
+            write: MovedHalf::of(&write.half),
             read_closed: records.read_closed,
             write_closed: records.write_closed,
             message: Zeroizing::new(records.message),
@@ -80,11 +82,7 @@ impl Session {
 
     /// Goes on with a connection that another node has given up.
     pub fn take_over(mut moved: Moved) -> Result<Session, MovedError> {
-        let version = match moved.version {
-            2 => Version::Tls12,
-            3 => Version::Tls13,
-            _ => return Err(MovedError),
-        };
+        let version = version(moved.version)?;
         let mut records = Records::new(version, moved.read.open()?, moved.write.open()?);
         records.read_closed = moved.read_closed;
         records.write_closed = moved.write_closed;
@@ -98,6 +96,69 @@ impl Session {
             read: 0,
             facts: Facts { protocol, server_name, resumed: moved.resumed },
         })
+    }
+}
+
+/// What writes a connection's records, on loan to another node, which answers a request and gives it back. It is as secret
+/// as the connection, and is sent encrypted only.
+#[derive(Serialize, Deserialize)]
+pub struct Lent {
+    version: u8,
+    write: MovedHalf,
+}
+
+impl Lent {
+    /// What this one has become.
+    pub fn of(sealer: &Sealer) -> Self {
+        Lent { version: sealer.version as u8, write: MovedHalf::of(&sealer.half) }
+    }
+
+    /// To be used.
+    pub fn open(&self) -> Result<Sealer, MovedError> {
+        Ok(Sealer { version: version(self.version)?, half: self.write.open()? })
+    }
+}
+
+impl Session {
+    /// Gives away what writes records. Until [`take_back`](Self::take_back) nothing can be said to the client here but what
+    /// that node has sealed; it goes behind [`outgoing`](Self::outgoing).
+    pub fn lend(&mut self) -> Result<Lent, Error> {
+        let State::Open(records) = &mut self.state else { return Err(Error::Internal) };
+        let sealer = records.write.take().filter(|_| !records.write_closed).ok_or(Error::Internal)?;
+        Ok(Lent::of(&sealer))
+    }
+
+    /// Goes on where the other node has stopped. `owes_update`: the client has asked that node for new keys, and has not got
+    /// them.
+    pub fn take_back(&mut self, lent: &Lent, owes_update: bool) -> Result<(), MovedError> {
+        let sealer = lent.open()?;
+        let owes_update = self.take_owed_update() || owes_update;
+        match &mut self.state {
+            State::Open(records) if records.version == sealer.version && records.write.is_none() => {
+                let sealer = records.write.insert(sealer);
+                match owes_update {
+                    true => sealer.update_keys(false, &mut self.outgoing).map_err(|_| MovedError),
+                    false => Ok(()),
+                }
+            }
+            _ => Err(MovedError),
+        }
+    }
+
+    /// Whether the client has asked for new keys while another node writes: that node is to answer. It is said once.
+    pub fn take_owed_update(&mut self) -> bool {
+        match &mut self.state {
+            State::Open(records) => std::mem::take(&mut records.owes_update),
+            _ => false,
+        }
+    }
+}
+
+fn version(number: u8) -> Result<Version, MovedError> {
+    match number {
+        2 => Ok(Version::Tls12),
+        3 => Ok(Version::Tls13),
+        _ => Err(MovedError),
     }
 }
 
@@ -118,5 +179,12 @@ impl Moved {
 impl std::fmt::Debug for Moved {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Moved")
+    }
+}
+
+/// Says nothing of keys.
+impl std::fmt::Debug for Lent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lent")
     }
 }

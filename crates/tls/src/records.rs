@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::keys::{Half, TAG};
+use crate::sealer::{Sealer, aad_12};
 
 /// Content types (RFC 8446 section 5.1).
-mod content {
+pub(crate) mod content {
     pub const CHANGE_CIPHER_SPEC: u8 = 20;
     pub const ALERT: u8 = 21;
     pub const HANDSHAKE: u8 = 22;
@@ -24,9 +25,9 @@ const NO_RENEGOTIATION: u8 = 100;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 const CLIENT_HELLO: u8 = 1;
-const KEY_UPDATE: u8 = 24;
+pub(crate) const KEY_UPDATE: u8 = 24;
 
-const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 /// Data of one record, and what protection may add to it (RFC 8446 section 5.2, RFC 5246 section 6.2.3).
 pub(crate) const DATA_MAX: usize = 1 << 14;
 const SEALED_MAX: usize = DATA_MAX + 256;
@@ -50,7 +51,10 @@ pub enum Version {
 pub struct Records {
     pub(crate) version: Version,
     pub(crate) read: Half,
-    pub(crate) write: Half,
+    /// None while another node writes.
+    pub(crate) write: Option<Sealer>,
+    /// The client has asked that node for new keys.
+    pub(crate) owes_update: bool,
     /// The client says nothing more, and we do not.
     pub(crate) read_closed: bool,
     pub(crate) write_closed: bool,
@@ -78,7 +82,8 @@ impl Records {
         Records {
             version,
             read,
-            write,
+            write: Some(Sealer { version, half: write }),
+            owes_update: false,
             read_closed: false,
             write_closed: false,
             message: Vec::new(),
@@ -218,7 +223,10 @@ impl Records {
             if std::mem::replace(&mut self.declined, true) {
                 return Err(Error::Unexpected);
             }
-            self.seal_record(content::ALERT, &[WARNING, NO_RENEGOTIATION], out)?;
+            // While another node writes, it is declined by silence, which that section allows as well.
+            if let Some(sealer) = &mut self.write {
+                sealer.record(content::ALERT, &[WARNING, NO_RENEGOTIATION], out)?;
+            }
             return self.nothing();
         }
         // Keys change behind it, so nothing may follow in its record (RFC 8446 section 5.1).
@@ -228,31 +236,19 @@ impl Records {
         }
         match wanted {
             0 => {}
-            1 => self.update_keys(false, out)?,
+            1 => match &mut self.write {
+                Some(sealer) => sealer.update_keys(false, out)?,
+                None => self.owes_update = true,
+            },
             _ => return Err(Error::Decode),
         }
         self.read.update()?;
         self.nothing()
     }
 
-    /// Goes on with new keys; with `both`, asks the client for the same. Only in TLS 1.3.
-    pub fn update_keys(&mut self, both: bool, out: &mut Vec<u8>) -> Result<(), Error> {
-        self.seal_record(content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, both.into()], out)?;
-        self.write.update()
-    }
-
-    /// Puts data behind `out`, in as many records as it takes.
-    pub fn seal(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        for piece in data.chunks(DATA_MAX) {
-            if self.write.sequence >= self.write.cipher.records_max() {
-                match self.version {
-                    Version::Tls13 => self.update_keys(false, out)?,
-                    Version::Tls12 => return Err(Error::Internal),
-                }
-            }
-            self.seal_record(content::DATA, piece, out)?;
-        }
-        Ok(())
+    /// What writes records; an error while another node has it.
+    pub(crate) fn sealer(&mut self) -> Result<&mut Sealer, Error> {
+        self.write.as_mut().ok_or(Error::Internal)
     }
 
     /// Says that nothing more comes.
@@ -260,7 +256,7 @@ impl Records {
         if std::mem::replace(&mut self.write_closed, true) {
             return Ok(());
         }
-        self.seal_record(content::ALERT, &[WARNING, CLOSE_NOTIFY], out)
+        self.sealer()?.record(content::ALERT, &[WARNING, CLOSE_NOTIFY], out)
     }
 
     /// Says why the connection ends.
@@ -268,48 +264,6 @@ impl Records {
         let Some(number) = error.alert().filter(|_| !self.write_closed) else { return };
         self.write_closed = true;
         // Without keys there is nobody to tell.
-        let _ = self.seal_record(content::ALERT, &[FATAL, number], out);
+        let _ = self.sealer().and_then(|sealer| sealer.record(content::ALERT, &[FATAL, number], out));
     }
-
-    fn seal_record(&mut self, kind: u8, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        let nonce = self.write.nonce();
-        let start = out.len();
-        let (explicit, inner) = match self.version {
-            Version::Tls13 => (0, data.len() + 1),
-            Version::Tls12 => (self.write.cipher.explicit_nonce_len(), data.len()),
-        };
-        let len = u16::try_from(explicit + inner + TAG).map_err(|_| Error::Internal)?.to_be_bytes();
-        let outer = if self.version == Version::Tls13 { content::DATA } else { kind };
-        let header = [outer, 3, 3, len[0], len[1]];
-        out.reserve(HEADER + explicit + inner + TAG);
-        out.extend_from_slice(&header);
-        out.extend_from_slice(&nonce[nonce.len() - explicit..]);
-        let text = out.len();
-        out.extend_from_slice(data);
-        let tag = match self.version {
-            Version::Tls13 => {
-                out.push(kind);
-                self.write.seal(nonce, &header, &mut out[text..])
-            }
-            Version::Tls12 => {
-                let aad = aad_12(self.write.sequence, kind, [3, 3], data.len());
-                self.write.seal(nonce, &aad, &mut out[text..])
-            }
-        };
-        match tag {
-            Ok(tag) => out.extend_from_slice(&tag),
-            Err(_) => out.truncate(start),
-        }
-        tag.map(|_| ())
-    }
-}
-
-/// RFC 5246 section 6.2.3.3.
-fn aad_12(sequence: u64, kind: u8, version: [u8; 2], len: usize) -> [u8; 13] {
-    let mut aad = [0; 13];
-    aad[..8].copy_from_slice(&sequence.to_be_bytes());
-    aad[8] = kind;
-    aad[9..11].copy_from_slice(&version);
-    aad[11..].copy_from_slice(&(len as u16).to_be_bytes());
-    aad
 }

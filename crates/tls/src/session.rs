@@ -243,7 +243,7 @@ impl Session {
     /// Encrypts data for the client.
     pub fn send(&mut self, data: &[u8]) -> Result<(), Error> {
         let (records, out) = self.records()?;
-        records.seal(data, out)
+        records.sealer()?.data(data, out)
     }
 
     /// Tells the client that no more data comes.
@@ -255,7 +255,7 @@ impl Session {
     /// Goes on with new keys; with `both`, asks the client for the same. Only in TLS 1.3.
     pub fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         let (records, out) = self.records()?;
-        records.update_keys(both, out)
+        records.sealer()?.update_keys(both, out)
     }
 
     fn records(&mut self) -> Result<(&mut Records, &mut Vec<u8>), Error> {

@@ -1,4 +1,5 @@
-//! Anything that another node could send as a connection, and anything that its client could say then: nothing ends the agent.
+//! Anything that another node could send as a connection, or as what writes one, and anything that its client could say then:
+//! nothing ends the agent.
 
 #[allow(dead_code)] // Another test uses all of it.
 mod common;
@@ -8,7 +9,7 @@ mod fuzzing;
 use bolero::{TypeGenerator, check};
 use common::{Pair, usable};
 use fuzzing::Input;
-use switchback_tls::{Moved, Session};
+use switchback_tls::{Lent, Moved, Session};
 
 /// A connection of each suite, as it is sent.
 fn examples() -> Vec<Vec<u8>> {
@@ -45,6 +46,27 @@ fn connections_of_other_nodes() {
             if let Ok(moved) = session.give_up() {
                 Session::take_over(Moved::from_bytes(&moved.to_bytes()).unwrap()).unwrap();
             }
+        });
+    });
+}
+
+#[test]
+fn loans_of_other_nodes() {
+    let lent = |suite| postcard::to_allocvec(&Pair::open(Some(suite)).session.lend().unwrap()).unwrap();
+    let examples: Vec<Vec<u8>> = usable().map(lent).collect();
+    let pieces: [&[u8]; 4] = [&[0; 8], &[0xff; 9], &[2, 1], &[3, 3]];
+    let watchdog = fuzzing::Watchdog::new();
+    check!().with_test_time(fuzzing::time()).with_type::<Case>().for_each(|case| {
+        let bytes = case.moved.bytes(&examples, &pieces);
+        watchdog.watch(|| {
+            let Ok(Ok(mut sealer)) = postcard::from_bytes::<Lent>(&bytes).map(|lent| lent.open()) else {
+                return;
+            };
+            let mut records = Vec::new();
+            let _ = sealer.data(&case.data, &mut records);
+            let _ = sealer.update_keys(false, &mut records);
+            // What has been used can be given back.
+            Lent::of(&sealer).open().unwrap();
         });
     });
 }

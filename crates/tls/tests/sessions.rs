@@ -29,6 +29,45 @@ fn each_suite_goes_on_at_another_node() {
 }
 
 #[test]
+fn each_suite_is_written_by_another_node_for_a_while() {
+    let long: Vec<u8> = (0..100_000u32).map(|number| number as u8).collect();
+    for suite in usable() {
+        let mut pair = Pair::open(Some(suite));
+        let is_13 = pair.session.version() == Some(Version::Tls13);
+        for round in 0..4 {
+            assert_eq!(pair.answer(b"here"), b"here", "{suite:?}");
+            assert_eq!(pair.answer_elsewhere(&long, if is_13 { round } else { 0 }), long, "{suite:?}");
+            assert_eq!(pair.say(b"question"), b"question", "{suite:?}");
+            pair.hand_over();
+        }
+    }
+}
+
+#[test]
+fn whoever_has_lent_its_keys_writes_nothing() {
+    let mut pair = Pair::open(None);
+    let lent = pair.session.lend().unwrap();
+    assert_eq!(pair.session.send(b"more"), Err(Error::Internal));
+    assert_eq!(pair.session.lend().unwrap_err(), Error::Internal);
+    assert_eq!(format!("{lent:?}"), "Lent");
+    // Nor does it answer a client that wants new keys, before it has its own back.
+    pair.client.refresh_traffic_keys().unwrap();
+    pair.exchange().unwrap();
+    assert!(pair.session.outgoing().is_empty());
+    pair.session.take_back(&lent, false).unwrap();
+    assert!(!pair.session.outgoing().is_empty());
+    assert_eq!(pair.answer(b"with new keys"), b"with new keys");
+    assert!(pair.session.take_back(&lent, false).is_err(), "it has them already");
+    // Nor does it say what is wrong: its numbers are the other node's.
+    let _lent = pair.session.lend().unwrap();
+    assert_eq!(
+        pair.session.receive(&[23, 3, 3, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        Err(Error::BadRecord)
+    );
+    assert!(pair.session.outgoing().is_empty());
+}
+
+#[test]
 fn what_has_not_been_read_moves_too() {
     let mut pair = Pair::open(None);
     pair.client.writer().write_all(b"read ").unwrap();
@@ -154,6 +193,7 @@ enum Step {
     Answer(Vec<u8>),
     Renew,
     Move,
+    AnswerElsewhere(Vec<u8>),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -161,6 +201,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         data().prop_map(Step::Say),
         data().prop_map(Step::Answer),
+        data().prop_map(Step::AnswerElsewhere),
         Just(Step::Renew),
         Just(Step::Move)
     ];
@@ -179,6 +220,7 @@ proptest! {
             match step {
                 Step::Say(data) => prop_assert_eq!(pair.say(&data), data),
                 Step::Answer(data) => prop_assert_eq!(pair.answer(&data), data),
+                Step::AnswerElsewhere(data) => prop_assert_eq!(pair.answer_elsewhere(&data, 0), data),
                 Step::Renew => {
                     // Refused by TLS 1.2.
                     let _ = pair.client.refresh_traffic_keys();

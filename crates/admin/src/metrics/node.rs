@@ -55,7 +55,7 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         ),
     ];
     all.push(of_service(Kind::Gauge, "connections", "Connections of clients", |tls| tls.connections));
-    let counts: [Count; 9] = [
+    let counts: [Count; 11] = [
         ("handshakes", "Handshakes that needed a certificate", |tls| tls.handshakes),
         ("resumed", "Handshakes that went on with an earlier session", |tls| tls.resumed),
         ("failed", "Handshakes that failed, or were not done in time", |tls| tls.failed),
@@ -65,6 +65,12 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         ("given", "Connections given to other nodes, in the middle", |tls| tls.given),
         ("taken", "Connections that other nodes have given", |tls| tls.taken),
         ("forwarded", "Requests over TLS that were forwarded to other nodes", |tls| tls.forwarded),
+        ("requests_given", "Requests given to another node, which makes and encrypts the response", |tls| {
+            tls.requests_given
+        }),
+        ("requests_taken", "Requests of other nodes' clients that were given to this one", |tls| {
+            tls.requests_taken
+        }),
     ];
     all.extend(counts.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
     all.extend(NodeCounter::ALL.into_iter().map(|counter| {

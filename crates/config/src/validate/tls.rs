@@ -7,8 +7,8 @@ use super::{Mistakes, Text};
 use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
-    Admin, Balance, Certificate, ClientAddress, HashKey, Model, PersistenceMode, Pool, Protocol, Server,
-    Service, TicketScope, Tls, TlsVersion, raw, syntax,
+    Admin, Balance, Certificate, ClientAddress, HandOver, HashKey, Model, PersistenceMode, Pool, Protocol,
+    Server, Service, TicketScope, Tls, TlsVersion, raw, syntax,
 };
 
 impl Mistakes {
@@ -32,6 +32,7 @@ impl Mistakes {
             certificates,
             server: server.unwrap_or(Server::Unix(PathBuf::new())),
             model: self.model(file),
+            hand_over: self.choice("hand_over", &file.hand_over, HandOver::ALL, HandOver::name),
             tickets: self.choice("tickets", &file.tickets, TicketScope::ALL, TicketScope::name),
             protocols: protocols.unwrap_or(DEFAULT_PROTOCOLS.to_vec()),
             min_version: self.choice("min_version", &file.min_version, TlsVersion::ALL, TlsVersion::name),
@@ -101,6 +102,9 @@ impl Mistakes {
                 let (model, forwarding) = (model.name(), Model::Forwarding.name());
                 format!("{key} with sessions {model:?}, allowed is it only with sessions {forwarding:?}")
             };
+            if let Some(place) = &file.hand_over {
+                self.at(place, what("hand_over"));
+            }
             if let Some(place) = &file.busy_connections {
                 self.at(place, what("busy_connections"));
             }

@@ -24,7 +24,7 @@ mod tests;
 use std::time::Duration;
 
 use switchback_config::Delegate;
-use switchback_http::{Body, Head, Progress, Reject, Version, parse_head};
+use switchback_http::{Head, Progress, Reject, Version, parse_head};
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{
     SB_FLAG_FACTS, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind,
@@ -47,9 +47,6 @@ pub use stats::{NodeStats, Stats};
 const RECENT: Duration = Duration::from_millis(100);
 /// After this time without an owner, an unknown flow is reset.
 const UNOWNED: Duration = Duration::from_millis(500);
-
-/// Methods that can be repeated and have no body (RFC 9110 section 9.2.2).
-const IDEMPOTENT: [&str; 5] = ["GET", "HEAD", "OPTIONS", "TRACE", "DELETE"];
 
 /// The time of an event, and the flow map as it is then.
 #[derive(Clone, Copy)]
@@ -508,7 +505,7 @@ impl Dispatcher {
                 let said = self.plan.read_session(group, flow, &head, now);
                 after.session = said.told;
                 let side = self.side(group, pool, &head, &mut after);
-                let repeatable = IDEMPOTENT.contains(&head.method) && !head.tunnel && head.body == Body::None;
+                let repeatable = head.is_repeatable();
                 match mark::enter(&mut after, &head, data, &limits) {
                     Ok(()) => Verdict::To(Request {
                         group,

@@ -292,3 +292,41 @@ fn a_session_is_explained_by_its_cookie() {
         assert!(explained.iter().all(|one| one.session.is_none_or(|session| session.readable)));
     }
 }
+
+/// A ClientHello of TLS 1.2 that would go on with a session.
+fn hello(ticket: &[u8]) -> Vec<u8> {
+    let vector = |len: usize, data: &[u8]| [&(data.len() as u64).to_be_bytes()[8 - len..], data].concat();
+    let extension = [&[0, 35][..], &vector(2, ticket)].concat();
+    let body = [&[3, 3][..], &[9; 32], &[0], &vector(2, &[0xc0, 0x2f]), &[1, 0], &vector(2, &extension)];
+    let message = [&[1][..], &vector(3, &body.concat())].concat();
+    [&[22, 3, 1][..], &vector(2, &message)].concat()
+}
+
+#[test]
+fn a_ticket_leads_to_the_node_that_it_names() {
+    let tls = "listen = [\"192.0.2.100:80\"]\n[service.tls]\nserver = \"127.0.0.1:80\"\n\
+               [[service.tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n[[service.route]]\npool = \"b\"\n";
+    let begins = CLUSTER.split("listen = ").next().unwrap();
+    let key = || ClusterKey::from_bytes([7; 32]);
+    let tickets = switchback_hello::Tickets::new(&[keys::ticket_name_key(&[7; 32])], ["n1", "n2", "n3"]);
+    for (model, named, session, node) in [
+        ("session", Some("n1"), Some(Names::Node(0)), 0),
+        ("session", Some("n2"), Some(Names::Node(1)), 1),
+        ("session", Some("n3"), Some(Names::Gone), 1),
+        ("session", None, Some(Names::Nothing), 1),
+        ("round-robin", Some("n1"), None, 1),
+    ] {
+        let text = format!("{begins}{}", tls.replace("server =", &format!("sessions = {model:?}\nserver =")));
+        let cluster =
+            switchback_config::parse(&text, Path::new("cluster.toml"), |_| Ok(vec![key()])).unwrap();
+        let mut explainer = Explainer::new(cluster);
+        let mut connection = Connection::new(flow(), 0);
+        let ticket = named.map_or(b"foreign".to_vec(), |name| tickets.name(name, b"sealed").unwrap());
+        connection.data(&mut explainer, &hello(&ticket));
+        let explained = connection.hello.unwrap();
+        assert_eq!(explained.session, session, "{model} {named:?}");
+        let spoken = Some(switchback_config::Protocol::Http11);
+        let expected = Greeting::To { route: 0, pool: 1, node, spoken };
+        assert_eq!(explained.outcome, expected, "{model} {named:?}");
+    }
+}

@@ -1,10 +1,13 @@
 //! HTTP/2 over TLS: streams of a client, each a request of HTTP/1.1 to the server of this node.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -17,6 +20,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
+use log::debug;
 use switchback_config::{Protocol, Scheme};
 use switchback_http::{Progress, parse_head};
 use switchback_routes::location;
@@ -24,9 +28,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::head::{SayWho, proxy_header};
 use super::http1::Way;
-use super::server::{ServerAddress, Servers, Stream};
+use super::moving::Peer;
+use super::server::{PeersOf, ServerAddress, Stream};
 use super::stream::{StreamError, TlsStream};
-use super::{ClientAddress, Elsewhere, Service};
+use super::{ClientAddress, Elsewhere, Service, Shared};
 
 /// Fields that are about one connection (RFC 9113 section 8.2.2).
 const HOP_BY_HOP: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authenticate"];
@@ -36,8 +41,34 @@ pub(super) type Forwarder = Client<Connector, Incoming>;
 
 /// Requests go to this server, over connections that begin with `greeting`.
 pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder {
-    let connector = Connector(Arc::new((address, greeting)));
+    forwarder_to(Destination { address, otherwise: None, greeting })
+}
+
+fn forwarder_to(destination: Destination) -> Forwarder {
+    let connector = Connector(Arc::new(destination));
     Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector)
+}
+
+/// Requests to other nodes that have the service, too, by their address.
+#[derive(Default)]
+pub(super) struct SingleNodes(Mutex<HashMap<SocketAddr, Forwarder>>);
+
+impl SingleNodes {
+    fn forwarder(&self, peer: &Peer, service: &Service, shared: &Shared) -> Forwarder {
+        let mut forwarders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let forwarder = || forwarder_to(Destination::peer(peer, service, shared, Vec::new()));
+        forwarders.entry(peer.address).or_insert_with(forwarder).clone()
+    }
+}
+
+/// Who answers a request.
+enum Target<'a> {
+    /// The server of this node.
+    Own,
+    /// That of a node which has the pool; this one has not.
+    Pool(&'a Elsewhere),
+    /// That of a node which has less to do.
+    Peer(Peer),
 }
 
 type Body = Either<Incoming, Full<Bytes>>;
@@ -56,25 +87,41 @@ impl From<StatusCode> for Instead {
 }
 
 /// Serves streams until the connection ends.
-pub(super) async fn serve(client: TlsStream, service: Arc<Service>) -> Result<(), StreamError> {
+pub(super) async fn serve(
+    client: TlsStream,
+    service: Arc<Service>,
+    shared: Arc<Shared>,
+) -> Result<(), StreamError> {
     let (from, vip) = (client.client, client.vip);
     // What a connection to the server begins with names one client, so no other one may use it.
-    let of_client = move |servers: &Servers| forwarder(servers.address().clone(), proxy_header(from, vip));
-    let forwarder = match service.client_address {
-        ClientAddress::Proxy => of_client(&service.servers),
-        _ => service.forwarder.clone(),
+    let is_named = service.client_address == ClientAddress::Proxy;
+    let greeting = move || proxy_header(from, vip);
+    let own = match is_named {
+        true => forwarder(service.servers.address().clone(), greeting()),
+        false => service.forwarder.clone(),
     };
     let answer = service_fn(move |request| {
-        let (service, forwarder) = (Arc::clone(&service), forwarder.clone());
+        let (service, shared, own) = (Arc::clone(&service), Arc::clone(&shared), own.clone());
         async move {
             service.counters.requests.add(1);
             let is_head = request.method() == Method::HEAD;
-            let response = match prepare(request, &service, from, vip) {
-                Ok((request, others)) => {
-                    let forwarder = others.map_or(forwarder, |others| match service.client_address {
-                        ClientAddress::Proxy => of_client(&others.servers),
-                        _ => others.forwarder.clone(),
-                    });
+            let response = match prepare(request, &service, &shared, from, vip) {
+                Ok((request, target)) => {
+                    let forwarder = match &target {
+                        Target::Own => own,
+                        Target::Pool(others) if is_named => {
+                            forwarder(others.servers.address().clone(), greeting())
+                        }
+                        Target::Pool(others) => others.forwarder.clone(),
+                        Target::Peer(peer) if is_named => {
+                            forwarder_to(Destination::peer(peer, &service, &shared, greeting()))
+                        }
+                        Target::Peer(peer) => service.single.forwarder(peer, &service, &shared),
+                    };
+                    let _given = match target {
+                        Target::Peer(peer) => Some(shared.loads.give(peer.address)),
+                        _ => None,
+                    };
                     forwarder.request(request).await.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))
                 }
                 Err(status) => Err(status),
@@ -102,14 +149,15 @@ pub(super) async fn serve(client: TlsStream, service: Arc<Service>) -> Result<()
     served.map_err(|error| StreamError::Io(io::Error::other(error)))
 }
 
-/// The request as the server gets it, and which other nodes' server it is. Streams share the numbers of their connection's records, so a
-/// request for another pool goes to its node, and the connection stays.
-fn prepare(
+/// The request as the server gets it, and whose server that is. Streams share the numbers of their connection's records, so a
+/// request for another pool, or for a node that has less to do, goes there, and the connection stays.
+fn prepare<'a>(
     request: Request<Incoming>,
-    service: &Service,
-    client: std::net::SocketAddr,
-    vip: std::net::SocketAddr,
-) -> Result<(Request<Incoming>, Option<&Elsewhere>), Instead> {
+    service: &'a Service,
+    shared: &Shared,
+    client: SocketAddr,
+    vip: SocketAddr,
+) -> Result<(Request<Incoming>, Target<'a>), Instead> {
     let (mut parts, body) = request.into_parts();
     // Extended CONNECT (RFC 8441) is not offered.
     if parts.method == Method::CONNECT {
@@ -125,22 +173,26 @@ fn prepare(
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let text = as_text(&parts, path);
     // As strictly as any other request, and by the same routes.
-    let (fields, others) = match parse_head(&text, &service.limits.http) {
+    let (fields, target) = match parse_head(&text, &service.limits.http) {
         Ok(Progress::Complete(head)) => {
-            let others = match service.way(&head, Protocol::Http2) {
-                Way::Here(_) => None,
-                Way::Elsewhere(others) => {
-                    service.counters.forwarded.add(1);
-                    Some(others)
-                }
+            let target = match service.way(&head, Protocol::Http2) {
+                Way::Here(others) => match shared.loads.lighter(service.busy, others).into_iter().next() {
+                    Some(peer) => Target::Peer(peer),
+                    None => Target::Own,
+                },
+                Way::Elsewhere(others) => Target::Pool(others),
                 Way::Redirect(redirect) => {
                     let location = location(redirect, Scheme::Https, &head, vip);
                     return Err(Instead::Redirect(redirect.status, location));
                 }
                 Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
             };
+            if !matches!(target, Target::Own) {
+                debug!("service {}: a request of {client} is forwarded", service.name);
+                service.counters.forwarded.add(1);
+            }
             let fields = service.client_address.fields(client, vip, head.host.unwrap_or_default());
-            (fields, others)
+            (fields, target)
         }
         Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
         Err(reject) => {
@@ -161,7 +213,7 @@ fn prepare(
             .insert(HeaderName::from_bytes(name.as_bytes()).expect("names of ours are names"), value);
     }
     join_cookies(&mut parts.headers);
-    Ok((Request::from_parts(parts, body), others))
+    Ok((Request::from_parts(parts, body), target))
 }
 
 /// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where they end.
@@ -216,12 +268,45 @@ fn redirection(status: u16, location: &str) -> Response<Body> {
     response
 }
 
-/// Connects to the server of this node, whatever a URI says.
+/// Where connections go, whatever a URI says.
+struct Destination {
+    address: ServerAddress,
+    /// What they go to if nobody is there.
+    otherwise: Option<ServerAddress>,
+    greeting: Vec<u8>,
+}
+
+impl Destination {
+    /// The server of this other node, or the own one if that cannot be reached.
+    fn peer(peer: &Peer, service: &Service, shared: &Shared, greeting: Vec<u8>) -> Self {
+        let address = ServerAddress::Peers(Arc::new(PeersOf {
+            peers: Arc::clone(&shared.peers),
+            service: service.name.clone(),
+            nodes: vec![peer.clone()],
+            turn: AtomicUsize::new(0),
+        }));
+        Destination { address, otherwise: Some(service.servers.address().clone()), greeting }
+    }
+
+    /// A connection, and whether it goes to the address that is meant.
+    async fn connect(&self) -> io::Result<(Box<dyn Stream>, bool)> {
+        match (self.address.connect().await, &self.otherwise) {
+            (Ok(stream), _) => Ok((stream, true)),
+            (Err(_), Some(otherwise)) => Ok((otherwise.connect().await?, false)),
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+/// Makes connections to a destination.
 #[derive(Clone)]
-pub(super) struct Connector(Arc<(ServerAddress, Vec<u8>)>);
+pub(super) struct Connector(Arc<Destination>);
 
 /// A connection to it.
-pub(super) struct ToServer(TokioIo<Box<dyn Stream>>);
+pub(super) struct ToServer {
+    stream: TokioIo<Box<dyn Stream>>,
+    is_meant: bool,
+}
 
 impl tower_service::Service<Uri> for Connector {
     type Response = ToServer;
@@ -233,19 +318,23 @@ impl tower_service::Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let way = Arc::clone(&self.0);
+        let destination = Arc::clone(&self.0);
         Box::pin(async move {
-            let (address, greeting) = &*way;
-            let mut stream = address.connect().await?;
-            stream.write_all(greeting).await?;
-            Ok(ToServer(TokioIo::new(stream)))
+            let (mut stream, is_meant) = destination.connect().await?;
+            stream.write_all(&destination.greeting).await?;
+            Ok(ToServer { stream: TokioIo::new(stream), is_meant })
         })
     }
 }
 
 impl Connection for ToServer {
     fn connected(&self) -> Connected {
-        Connected::new()
+        let connected = Connected::new();
+        if !self.is_meant {
+            // Only this request goes there.
+            connected.poison();
+        }
+        connected
     }
 }
 
@@ -255,20 +344,20 @@ impl hyper::rt::Read for ToServer {
         cx: &mut Context<'_>,
         buffer: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
 impl hyper::rt::Write for ToServer {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, data)
+        Pin::new(&mut self.stream).poll_write(cx, data)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

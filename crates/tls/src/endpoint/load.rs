@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use switchback_policy::{Busy, Work, is_lighter};
 use tokio::time::{sleep, timeout};
 
 use super::moving::Peer;
 use super::peers::{Opening, hear, say};
 use super::server::Stream;
-use super::{Counter, Shared};
+use super::{Counted, Counter, Shared};
 
 /// How often a node tells.
 const EVERY: Duration = Duration::from_millis(200);
@@ -28,25 +29,16 @@ pub(super) struct Load {
     cpu: u32,
 }
 
-/// When a node is busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy {
-    /// With more connections.
-    pub connections: u64,
-    /// With more of its CPU time in use, in thousandths.
-    pub cpu: u32,
-}
-
-impl Busy {
-    fn is(self, load: Load) -> bool {
-        load.connections > self.connections || load.cpu > self.cpu
+impl Load {
+    fn work(self) -> Work {
+        Work { connections: self.connections, cpu: self.cpu }
     }
 }
 
 /// What is known of this node and the others.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// Of all services.
+    /// Of all services, and requests that this node answers for others.
     pub(super) connections: Counter,
     pub(super) cpu: Arc<AtomicU32>,
     /// This node is to become idle.
@@ -59,18 +51,28 @@ impl Loads {
         Load { connections: self.connections.get(), cpu: self.cpu.load(Ordering::Relaxed) }
     }
 
+    /// This node has another connection, or a request that is as good as one, as long as this is kept.
+    pub(super) fn work(&self) -> Counted<'_> {
+        Counted::new(&self.connections)
+    }
+
+    /// Whether this node is to become idle.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
     /// To which of these nodes this one is to give a connection, the best first. All of them while it drains. Otherwise those
     /// that are not busy and have less to do; none if it is not busy itself, or never to give any.
     pub(super) fn lighter(&self, busy: Option<Busy>, nodes: &[Peer]) -> Vec<Peer> {
         let own = self.own();
-        if self.draining.load(Ordering::Relaxed) {
+        if self.is_draining() {
             return nodes.to_vec();
         }
-        let Some(busy) = busy.filter(|busy| busy.is(own)) else { return Vec::new() };
+        let Some(busy) = busy.filter(|busy| busy.is(own.work())) else { return Vec::new() };
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let load = |peer: &Peer| {
             let (heard, load) = others.get(&peer.address).copied()?;
-            let is_lighter = load.connections < own.connections && !busy.is(load);
+            let is_lighter = is_lighter(busy, own.work(), load.work());
             (heard.elapsed() < STALE && is_lighter).then_some(load)
         };
         let mut found: Vec<_> =
@@ -79,12 +81,34 @@ impl Loads {
         found.into_iter().map(|(_, peer)| peer.clone()).collect()
     }
 
-    /// A connection has been given to this node, which will only say so later.
+    /// A request is given to this node, which has it as long as this is kept, and says so only later.
+    pub(super) fn give(&self, node: SocketAddr) -> Given<'_> {
+        self.given_to(node);
+        Given(self, node)
+    }
+
+    /// Likewise a connection, for good.
     pub(super) fn given_to(&self, node: SocketAddr) {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, load)) = others.get_mut(&node) {
             load.connections += 1;
         }
+    }
+
+    fn taken_from(&self, node: SocketAddr) {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, load)) = others.get_mut(&node) {
+            load.connections = load.connections.saturating_sub(1);
+        }
+    }
+}
+
+/// A request that another node has.
+pub(super) struct Given<'a>(&'a Loads, SocketAddr);
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        self.0.taken_from(self.1);
     }
 }
 
@@ -136,6 +160,8 @@ mod tests {
         assert_eq!(lighter(), ["n2", "n1"]);
         (0..7).for_each(|_| loads.given_to(peer(2).address));
         assert_eq!(lighter(), ["n1", "n2"]);
+        (0..7).for_each(|_| loads.taken_from(peer(2).address));
+        assert_eq!(lighter(), ["n2", "n1"]);
         (0..11).for_each(|_| loads.connections.less());
         loads.cpu.store(801, Ordering::Relaxed);
         assert_eq!(lighter(), [""; 0], "all have more connections");

@@ -3,12 +3,14 @@
 //! It is a runtime of its own beside the agent, with a listener for each VIP of a service with TLS. What the configuration
 //! says can be replaced while it runs; connections that there are go on as they began.
 
+mod exchange;
 mod head;
 mod http1;
 mod http2;
 mod load;
 mod moving;
 mod peers;
+mod relay;
 mod server;
 mod stream;
 
@@ -20,10 +22,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use log::debug;
 use rustls::server::ResolvesServerCert;
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use switchback_config::{Action, ClientAddress, Protocol};
+use switchback_config::{Action, ClientAddress, HandOver, Protocol};
 use switchback_http::{Head, Limits};
+use switchback_policy::Busy;
 use switchback_routes::Routes;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
@@ -33,10 +37,9 @@ use crate::{Certificates, Tickets};
 
 use load::Loads;
 use moving::Expected;
-use peers::Opening;
+use peers::{Opening, hear};
 use server::PeersOf;
 
-pub use load::Busy;
 pub use moving::{Addresses, Frozen, Handoff, Peer};
 pub use peers::{PORT, Peers};
 pub use server::ServerAddress;
@@ -44,6 +47,10 @@ pub use stream::StreamError;
 
 /// How often a silent client of HTTP/2 is asked whether it is still there.
 const H2_KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// So long a node may take to answer another, when it has nothing to wait for.
+const ANSWER: Duration = Duration::from_secs(3);
+/// So long a connection between nodes may have nothing to do; longer than [`peers`] keep one.
+const PEER_IDLE: Duration = Duration::from_secs(60);
 /// The accept queue of each VIP.
 const BACKLOG: u32 = 1024;
 
@@ -89,6 +96,10 @@ pub struct Counters {
     pub taken: Counter,
     /// Requests that were forwarded to other nodes.
     pub forwarded: Counter,
+    /// Requests given to another node, which makes and encrypts the response.
+    pub requests_given: Counter,
+    /// Requests of other nodes' clients that were given to this one.
+    pub requests_taken: Counter,
 }
 
 /// How long requests may be, and how long they may take.
@@ -124,6 +135,8 @@ pub struct ServiceConfig {
     pub pools: Vec<PoolNodes>,
     /// When this node is to hand connections over to others; None: never.
     pub busy: Option<Busy>,
+    /// And how.
+    pub hand_over: HandOver,
     /// What clients may ask for.
     pub limits: RequestLimits,
 }
@@ -144,9 +157,11 @@ pub(crate) struct Service {
     routes: Routes,
     servers: server::Servers,
     forwarder: http2::Forwarder,
+    single: http2::SingleNodes,
     /// By the index of the pool.
     pools: Vec<PoolWay>,
     busy: Option<Busy>,
+    hand_over: HandOver,
     client_address: ClientAddress,
     limits: RequestLimits,
     counters: Arc<Counters>,
@@ -234,11 +249,13 @@ impl Service {
         Ok(Service {
             pools: config.pools.into_iter().map(way).collect(),
             busy: config.busy,
+            hand_over: config.hand_over,
             name: config.name,
             tls,
             routes: config.routes,
             servers: server::Servers::new(config.server.clone()),
             forwarder: http2::forwarder(config.server, Vec::new()),
+            single: http2::SingleNodes::default(),
             client_address: config.client_address,
             limits: config.limits,
             counters,
@@ -390,6 +407,11 @@ impl Endpoint {
         Ok(())
     }
 
+    /// From here on these are the keys of the cluster; false if they make no key for nodes.
+    pub fn set_keys(&self, cluster_keys: &[[u8; 32]]) -> bool {
+        self.shared.peers.set_keys(cluster_keys)
+    }
+
     /// Whether this node is to become idle: connections then go to other nodes at their next request.
     pub fn set_draining(&self, draining: bool) {
         self.shared.loads.draining.store(draining, Ordering::Relaxed);
@@ -466,49 +488,55 @@ async fn accept_peers(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
-    let (mut channel, opening) = moving::open(&shared.peers, socket).await?;
-    match opening {
-        Opening::Load => load::tell(&mut channel, shared).await,
-        Opening::Move(offer) => moving::expect(&mut channel, offer, &shared.expected).await,
-        Opening::Forward { service } => {
-            let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
-            let mut server = service.servers.connect().await?;
-            tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop)
+    let mut channel = shared.peers.accept(socket).await?;
+    loop {
+        match tokio::time::timeout(PEER_IDLE, hear(&mut channel)).await?? {
+            Opening::Move(offer) => moving::expect(&mut channel, offer, &shared.expected).await?,
+            Opening::Relay(request) => channel = relay::answer(channel, request, shared).await?,
+            Opening::Load => return load::tell(&mut channel, shared).await,
+            Opening::Forward { service } => {
+                let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
+                let mut server = service.servers.connect().await?;
+                return tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop);
+            }
         }
     }
 }
 
 /// Counts a connection for as long as there is one.
-struct Counted<'a>(&'a Counters, &'a Loads);
+struct Counted<'a>(&'a Counter);
 
 impl<'a> Counted<'a> {
-    fn new(counters: &'a Counters, loads: &'a Loads) -> Self {
-        counters.connections.add(1);
-        loads.connections.add(1);
-        Counted(counters, loads)
+    fn new(counter: &'a Counter) -> Self {
+        counter.add(1);
+        Counted(counter)
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.connections.less();
-        self.1.connections.less();
+        self.0.less();
     }
 }
 
 async fn serve(socket: TcpStream, service: Arc<Service>, shared: Arc<Shared>) {
     let counters = Arc::clone(&service.counters);
-    let _counted = Counted::new(&counters, &shared.loads);
+    let _counted = (Counted::new(&counters.connections), shared.loads.work());
     // How it ends is the client's to see, and is counted where that matters to others.
     let _ = serve_stream(socket, service, &shared).await;
 }
 
-async fn serve_stream(socket: TcpStream, service: Arc<Service>, shared: &Shared) -> Result<(), StreamError> {
+async fn serve_stream(
+    socket: TcpStream,
+    service: Arc<Service>,
+    shared: &Arc<Shared>,
+) -> Result<(), StreamError> {
     socket.set_nodelay(true)?;
     if let Some(session) = shared.expected.take(stream::addresses(&socket)?) {
         service.counters.taken.add(1);
         let client = stream::TlsStream::with(socket, session)?;
-        return http1::serve(client, &service, shared).await;
+        debug!("service {}: the connection of {} goes on here", service.name, client.client);
+        return http1::serve(client, &service, shared, true).await;
     }
     let mut client = stream::TlsStream::new(socket, &service.tls)?;
     let shaken = tokio::time::timeout(service.limits.head_timeout, client.shake_hands()).await;
@@ -526,8 +554,8 @@ async fn serve_stream(socket: TcpStream, service: Arc<Service>, shared: &Shared)
     let facts = client.session.facts();
     if facts.resumed { &service.counters.resumed } else { &service.counters.handshakes }.add(1);
     if facts.protocol.as_deref() == Some(b"h2") {
-        http2::serve(client, service).await
+        http2::serve(client, service, Arc::clone(shared)).await
     } else {
-        http1::serve(client, &service, shared).await
+        http1::serve(client, &service, shared, false).await
     }
 }

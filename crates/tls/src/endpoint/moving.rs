@@ -15,12 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use log::debug;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
-use super::peers::{Offer, Opening, Peers, Reply, hear, say};
+use super::peers::{Offer, Opening, Reply, hear, say};
 use super::server::Stream;
 use super::stream::{StreamError, TlsStream};
 use crate::{Moved, Session};
@@ -30,9 +30,10 @@ const QUIET: Duration = Duration::from_millis(250);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 /// So long the other node waits for the connection.
-const ARRIVAL: Duration = Duration::from_secs(3);
-/// How often the switch is told again.
-const AGAIN: Duration = Duration::from_millis(50);
+const ARRIVAL: Duration = super::ANSWER;
+/// When the switch is told for the second time, and how often at last; between them the time doubles. It does not listen as long as
+/// it is busy with the connection's first packets, which is soon over.
+const AGAIN: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
 /// Client and VIP of a connection.
 pub type Addresses = (SocketAddr, SocketAddr);
@@ -96,7 +97,7 @@ pub(super) async fn give_away(
     let (peers, handoff) = (&shared.peers, &*shared.handoff);
     let flow = (client.client, client.vip);
     for peer in to {
-        let Ok(mut channel) = peers.connect(peer.address).await else { continue };
+        let Ok(mut channel) = peers.take(peer.address).await else { continue };
         if !is_quiet(&client, handoff).await? {
             return Ok(Some(client));
         }
@@ -121,12 +122,21 @@ pub(super) async fn give_away(
         let offer =
             Offer { service: service.to_owned(), client: flow.0, vip: flow.1, state: moved.to_bytes() };
         if !matches!(ask(&mut channel, offer).await, Ok(Reply::Expected)) {
+            debug!("service {service}: {} does not take the connection of {}", peer.name, flow.0);
             drop(frozen);
             let session = Session::take_over(moved).map_err(|_| crate::Error::Internal)?;
             return Ok(Some(TlsStream::with(socket, session)?));
         }
         drop(moved);
-        wait_until_taken(&mut channel, &mut *frozen, &peer.name).await;
+        match wait_until_taken(&mut channel, &mut *frozen, &peer.name).await {
+            Some(Reply::Taken) => {
+                debug!("service {service}: the connection of {} goes on at {}", flow.0, peer.name);
+                peers.put_back(peer.address, channel);
+            }
+            _ => {
+                debug!("service {service}: the connection of {} is lost on its way to {}", flow.0, peer.name)
+            }
+        }
         drop((socket, frozen));
         shared.loads.given_to(peer.address);
         return Ok(None);
@@ -150,15 +160,21 @@ async fn ask(channel: &mut Box<dyn Stream>, offer: Offer) -> io::Result<Reply> {
     timeout(ARRIVAL, hear(channel)).await?
 }
 
-/// Tells the switch until the other node has the connection, or does not wait any more: then it is nobody's.
-async fn wait_until_taken(channel: &mut Box<dyn Stream>, frozen: &mut dyn Frozen, node: &str) {
+/// Tells the switch until the other node has the connection, or does not wait any more: then it is nobody's. None:
+/// that node has not answered.
+async fn wait_until_taken(
+    channel: &mut Box<dyn Stream>,
+    frozen: &mut dyn Frozen,
+    node: &str,
+) -> Option<Reply> {
     let mut answer = std::pin::pin!(timeout(ARRIVAL, hear::<Reply>(channel)));
+    let [mut again, longest] = AGAIN;
     loop {
         // What cannot be sent now can be sent the next time.
         let _ = frozen.give(node);
         tokio::select! {
-            _ = &mut answer => return,
-            () = sleep(AGAIN) => {}
+            answer = &mut answer => return answer.ok().and_then(Result::ok),
+            () = sleep(again) => again = longest.min(again * 2),
         }
     }
 }
@@ -177,11 +193,4 @@ pub(super) async fn expect(
     let arrived = timeout(ARRIVAL, arrival).await.is_ok_and(|arrived| arrived.is_ok());
     expected.remove(flow);
     say(channel, if arrived { &Reply::Taken } else { &Reply::Refused }).await
-}
-
-/// A peer's connection: what it is for, and what follows.
-pub(super) async fn open(peers: &Peers, socket: TcpStream) -> io::Result<(Box<dyn Stream>, Opening)> {
-    let mut channel = peers.accept(socket).await?;
-    let opening = timeout(ARRIVAL, hear(&mut channel)).await??;
-    Ok((channel, opening))
 }

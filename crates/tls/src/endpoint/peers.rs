@@ -2,17 +2,19 @@
 //!
 //! It is TLS 1.3 (rustls) with raw public keys (RFC 7250). All nodes of a cluster have the same key, which is made of the
 //! cluster key: whoever can prove to have it is a node. While cluster keys are replaced, that of each is accepted. A
-//! connection begins with one message that says what it is for:
+//! message says what follows on a connection, which is kept for another one behind the first two:
 //!
 //! - [`Opening::Move`]: a client's connection goes on at the node that is asked. It answers whether it will take it, and
 //!   again when it has it.
+//! - [`Opening::Relay`]: one request of a client's connection is answered by the node that is asked ([`relay`](super::relay)).
 //! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
@@ -32,20 +34,24 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use zeroize::Zeroizing;
 
-use super::server::Stream;
+use super::relay;
+use super::server::{Idle, Stream};
 
 /// Agents listen there, beside the UDP port of handoff packets with the same number.
 pub const PORT: u16 = 6081;
 /// So long a node may take to accept a connection and prove who it is.
 const CONNECT: Duration = Duration::from_secs(2);
-/// No message is longer.
-const MESSAGE_MAX: usize = 256 << 10;
+/// No message is longer. A client that uploads may have sent as much as a socket's buffers hold before its connection moves,
+/// and all of that goes along.
+pub(super) const MESSAGE_MAX: usize = 16 << 20;
 
 /// What a connection between nodes is for.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Opening {
     /// A client's connection is to go on here.
     Move(Offer),
+    /// A request of a client's connection is to be answered here.
+    Relay(relay::Request),
     /// The server of a service gets what follows.
     Forward { service: String },
     /// The node that is asked tells from here on what it has to do.
@@ -92,6 +98,13 @@ fn identity(cluster_key: &[u8; 32]) -> Option<Identity> {
 
 /// Proves to other nodes that this is one, and has them prove it.
 pub struct Peers {
+    proof: RwLock<Proof>,
+    idle: Mutex<HashMap<SocketAddr, Idle>>,
+}
+
+/// How both ends of a connection do that.
+#[derive(Clone)]
+struct Proof {
     acceptor: TlsAcceptor,
     connector: TlsConnector,
 }
@@ -106,6 +119,61 @@ impl fmt::Debug for Peers {
 impl Peers {
     /// The first of the cluster's keys is proved, every one is accepted.
     pub fn new(cluster_keys: &[[u8; 32]]) -> Option<Self> {
+        Some(Peers { proof: RwLock::new(Proof::new(cluster_keys)?), idle: Mutex::default() })
+    }
+
+    /// Likewise, from here on. What is under way on connections goes on. If these make no key, all stays as it is; the result
+    /// says whether they do.
+    pub(super) fn set_keys(&self, cluster_keys: &[[u8; 32]]) -> bool {
+        let Some(proof) = Proof::new(cluster_keys) else { return false };
+        *self.proof.write().unwrap_or_else(PoisonError::into_inner) = proof;
+        self.idle().clear();
+        true
+    }
+
+    fn proof(&self) -> Proof {
+        self.proof.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A connection to another node, perhaps one that has been used before.
+    pub(super) async fn take(&self, node: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        let idle = self.idle().get_mut(&node).and_then(Idle::take);
+        match idle {
+            Some(stream) => Ok(stream),
+            None => self.connect(node).await,
+        }
+    }
+
+    /// Nothing is under way on it any more.
+    pub(super) fn put_back(&self, node: SocketAddr, stream: Box<dyn Stream>) {
+        self.idle().entry(node).or_default().put_back(stream);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, HashMap<SocketAddr, Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection to another node.
+    pub(super) async fn connect(&self, node: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        let connector = self.proof().connector;
+        let connecting = async {
+            let socket = TcpStream::connect(node).await?;
+            socket.set_nodelay(true)?;
+            connector.connect(ServerName::from(node.ip()), socket).await
+        };
+        Ok(Box::new(tokio::time::timeout(CONNECT, connecting).await??))
+    }
+
+    /// The other end of it.
+    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Stream>> {
+        let acceptor = self.proof().acceptor;
+        socket.set_nodelay(true)?;
+        Ok(Box::new(tokio::time::timeout(CONNECT, acceptor.accept(socket)).await??))
+    }
+}
+
+impl Proof {
+    fn new(cluster_keys: &[[u8; 32]]) -> Option<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let identities: Vec<Identity> = cluster_keys.iter().filter_map(identity).collect();
         let own = identities.first()?;
@@ -126,26 +194,10 @@ impl Peers {
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified())));
-        Some(Peers {
+        Some(Proof {
             acceptor: TlsAcceptor::from(Arc::new(server)),
             connector: TlsConnector::from(Arc::new(client)),
         })
-    }
-
-    /// A connection to another node.
-    pub(super) async fn connect(&self, node: SocketAddr) -> io::Result<Box<dyn Stream>> {
-        let connecting = async {
-            let socket = TcpStream::connect(node).await?;
-            socket.set_nodelay(true)?;
-            self.connector.connect(ServerName::from(node.ip()), socket).await
-        };
-        Ok(Box::new(tokio::time::timeout(CONNECT, connecting).await??))
-    }
-
-    /// The other end of it.
-    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Stream>> {
-        socket.set_nodelay(true)?;
-        Ok(Box::new(tokio::time::timeout(CONNECT, self.acceptor.accept(socket)).await??))
     }
 }
 
@@ -293,17 +345,22 @@ mod tests {
     use super::*;
     use tokio::net::TcpListener;
 
+    /// Nodes that have had another key before.
     async fn meet(client: &[[u8; 32]], server: &[[u8; 32]]) -> io::Result<Reply> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let server = Peers::new(server).unwrap();
+        let [client, server] = [client, server].map(|keys| {
+            let peers = Peers::new(&[[9; 32]]).unwrap();
+            assert!(peers.set_keys(keys));
+            peers
+        });
         let other = tokio::spawn(async move {
             let mut stream = server.accept(listener.accept().await?.0).await?;
             let heard: Opening = hear(&mut stream).await?;
             let is_right = matches!(heard, Opening::Forward { service } if service == "shop");
             say(&mut stream, if is_right { &Reply::Expected } else { &Reply::Refused }).await
         });
-        let mut stream = Peers::new(client).unwrap().connect(address).await?;
+        let mut stream = client.connect(address).await?;
         say(&mut stream, &Opening::Forward { service: "shop".to_owned() }).await?;
         let reply = hear(&mut stream).await?;
         other.await.unwrap()?;

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::moving::Peer;
@@ -81,10 +83,40 @@ impl ServerAddress {
     }
 }
 
+/// Connections that nobody uses.
+#[derive(Default)]
+pub(super) struct Idle(VecDeque<(Instant, Box<dyn Stream>)>);
+
+impl Idle {
+    /// The latest that the other side has not ended, whose buffers the machine has at hand.
+    pub(super) fn take(&mut self) -> Option<Box<dyn Stream>> {
+        let now = Instant::now();
+        while self.0.front().is_some_and(|(since, _)| now.duration_since(*since) > IDLE) {
+            self.0.pop_front();
+        }
+        std::iter::from_fn(|| self.0.pop_back()).map(|(_, stream)| stream).find_map(still_open)
+    }
+
+    pub(super) fn put_back(&mut self, stream: Box<dyn Stream>) {
+        if self.0.len() >= IDLE_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((Instant::now(), stream));
+    }
+}
+
+/// A connection on which nothing is under way has nothing to say but its end.
+fn still_open(mut stream: Box<dyn Stream>) -> Option<Box<dyn Stream>> {
+    let mut byte = [0];
+    let mut buffer = ReadBuf::new(&mut byte);
+    let polled = Pin::new(&mut stream).poll_read(&mut Context::from_waker(Waker::noop()), &mut buffer);
+    polled.is_pending().then_some(stream)
+}
+
 /// The server, and connections to it that are idle.
 pub(super) struct Servers {
     address: ServerAddress,
-    idle: Mutex<VecDeque<(Instant, Box<dyn Stream>)>>,
+    idle: Mutex<Idle>,
 }
 
 impl Servers {
@@ -99,7 +131,8 @@ impl Servers {
 
     /// A connection, and whether it has been used before: then the server may be closing it just now.
     pub(super) async fn take(&self) -> io::Result<(Box<dyn Stream>, bool)> {
-        match self.take_idle() {
+        let idle = self.idle().take();
+        match idle {
             Some(stream) => Ok((stream, true)),
             None => Ok((self.address.connect().await?, false)),
         }
@@ -110,22 +143,12 @@ impl Servers {
         self.address.connect().await
     }
 
-    /// The latest, whose buffers the machine has at hand.
-    fn take_idle(&self) -> Option<Box<dyn Stream>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        while idle.front().is_some_and(|(since, _)| now.duration_since(*since) > IDLE) {
-            idle.pop_front();
-        }
-        idle.pop_back().map(|(_, stream)| stream)
-    }
-
     /// The server has answered on it, and is ready for the next request.
     pub(super) fn put_back(&self, stream: Box<dyn Stream>) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() >= IDLE_MAX {
-            idle.pop_front();
-        }
-        idle.push_back((Instant::now(), stream));
+        self.idle().put_back(stream);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::exchange::Client;
 use super::moving::Addresses;
 use crate::{Error, Session};
 
@@ -145,8 +146,35 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Reads bytes of the client and opens what is whole. False at the end, which the client has announced.
-    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>> {
+    /// Reads what the socket has, without waiting.
+    pub(super) fn read_what_is_there(&mut self) -> Result<(), StreamError> {
+        let mut buffer = [0; READ];
+        loop {
+            match nix::sys::socket::recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) | Err(nix::errno::Errno::EAGAIN) => return Ok(()),
+                Ok(len) => self.session.receive(&buffer[..len])?,
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+}
+
+impl Client for TlsStream {
+    fn data(&self) -> &[u8] {
+        self.session.data()
+    }
+
+    fn consume(&mut self, len: usize) -> Result<(), StreamError> {
+        self.session.take(len);
+        // There may be records that there was no room for.
+        Ok(self.session.advance()?)
+    }
+
+    fn wants_more(&self) -> bool {
+        self.session.wants_more()
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>> {
         if self.session.is_read_closed() || self.ended {
             return Poll::Ready(Ok(false));
         }
@@ -169,20 +197,11 @@ impl TlsStream {
         }
     }
 
-    /// Reads what the socket has, without waiting.
-    pub(super) fn read_what_is_there(&mut self) -> Result<(), StreamError> {
-        let mut buffer = [0; READ];
-        loop {
-            match nix::sys::socket::recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) | Err(nix::errno::Errno::EAGAIN) => return Ok(()),
-                Ok(len) => self.session.receive(&buffer[..len])?,
-                Err(errno) => return Err(io::Error::from(errno).into()),
-            }
-        }
+    fn send(&mut self, data: &[u8]) -> Result<(), StreamError> {
+        Ok(self.session.send(data)?)
     }
 
-    /// Writes what the session has for the client, as far as the socket takes it.
-    pub(super) fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outgoing = self.session.outgoing();
         while self.written < outgoing.len() {
             ready!(self.socket.poll_write_ready(cx))?;
@@ -197,8 +216,7 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Bytes for the client that the socket has not taken.
-    pub(super) fn unsent(&mut self) -> usize {
+    fn unsent(&mut self) -> usize {
         self.session.outgoing().len() - self.written
     }
 }
@@ -223,9 +241,7 @@ impl AsyncRead for TlsStream {
             let len = self.session.data().len().min(buffer.remaining());
             if len > 0 {
                 buffer.put_slice(&self.session.data()[..len]);
-                self.session.take(len);
-                // There may be records that there was no room for.
-                self.session.advance().map_err(StreamError::Tls)?;
+                self.consume(len)?;
                 return Poll::Ready(Ok(()));
             }
             let filled = ready!(self.poll_fill(cx))?;

@@ -1,0 +1,257 @@
+//! What becomes of clients that speak TLS: their ClientHello, which the switch reads, and a request behind it, which only the
+//! node can read.
+
+use switchback_config::{Action, Protocol, Route, Scheme, Service};
+use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
+use switchback_http::{Head, Progress, parse_head};
+use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all};
+
+use super::{AT_FIRST, Connection, Explainer, Names, Refusal, why_not};
+use crate::dispatch::Verdict;
+use crate::dispatch::answer::Reply;
+use crate::dispatch::pending::Request;
+
+/// The type of records whose data is encrypted (RFC 8446 section 5.1).
+const APPLICATION_DATA: u8 = 23;
+
+/// What becomes of a ClientHello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Index in `Cluster::services`.
+    pub service: usize,
+    /// What the client says, as far as it can be read.
+    pub said: ClientHello,
+    /// Which node has its session, if the service goes by that.
+    pub session: Option<Names>,
+    /// All the service's routes, if it can be read.
+    pub routes: Vec<HelloRoute>,
+    /// What that leads to.
+    pub outcome: Greeting,
+}
+
+/// What a route has to do with a client that has not made a request yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HelloRoute {
+    /// It takes none of its requests, and why.
+    No(String),
+    /// It takes some, depending on what else they say, or redirects them, which is the node's to do.
+    Some,
+    /// It takes all that no route before it takes.
+    All,
+}
+
+/// What the switch does with a ClientHello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// A node gets it, and all that follows.
+    To {
+        /// Index in `Service::routes`.
+        route: usize,
+        /// Index in `Cluster::pools`.
+        pool: usize,
+        /// Index in `Cluster::nodes`.
+        node: usize,
+        /// What node and client agree on; None: nothing, which the node says with an alert.
+        spoken: Option<Protocol>,
+    },
+    /// The switch answers with an alert.
+    Alert(Reject),
+    /// It is HTTP in the clear, which the switch answers with 400.
+    PlainHttp,
+    /// The switch waits for the rest of it.
+    Incomplete {
+        /// How many bytes of it are there.
+        received: usize,
+        /// No more will come: the client has closed.
+        closed: bool,
+    },
+    /// The connection is in its middle, and says nothing that can be read.
+    Encrypted,
+}
+
+/// What becomes of a request over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverTls {
+    /// Its first line, as HTTP/1.1 has it.
+    pub line: Vec<u8>,
+    /// What is spoken.
+    pub spoken: Protocol,
+    /// The service's routes in order, up to the one that takes the request: why it does not, or None.
+    pub routes: Vec<Option<String>>,
+    /// What that leads to.
+    pub outcome: Decrypted,
+}
+
+/// What the node does with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decrypted {
+    /// Its own server answers it. The pool is an index in `Cluster::pools`.
+    Here(usize),
+    /// One of these nodes does, indices in `Cluster::nodes`, which have the pool; the node itself does not.
+    Elsewhere {
+        /// Index in `Cluster::pools`.
+        pool: usize,
+        /// In the order in which they are asked.
+        nodes: Vec<usize>,
+    },
+    /// The node answers it.
+    Answered {
+        /// The status code.
+        status: u16,
+        /// Where the client is sent, if it is.
+        location: Option<String>,
+    },
+    /// The node refuses it.
+    Refused(Refusal),
+}
+
+impl Connection {
+    /// A request behind the ClientHello, which has been read, whole and in the clear. Nothing becomes of it if client and
+    /// node do not get so far.
+    pub fn request_over_tls(&mut self, explainer: &mut Explainer, text: &[u8]) {
+        let Some(Hello { service, outcome: Greeting::To { node, spoken: Some(spoken), .. }, .. }) =
+            self.hello
+        else {
+            return;
+        };
+        let limits = explainer.limits();
+        let routes = &explainer.cluster.services[service].routes;
+        let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let (routes, outcome) = match parse_head(text, &limits) {
+            Ok(Progress::Complete(head)) => {
+                let tried = tried(routes, &head, spoken);
+                let found = Routes::new(routes.clone());
+                let action = found.find_over(&head, spoken).map(|route| &route.action);
+                (tried, self.decrypted(explainer, action, &head, node))
+            }
+            Ok(Progress::Partial) => (Vec::new(), Decrypted::Answered { status: 408, location: None }),
+            Err(reject) => (Vec::new(), Decrypted::Refused(Refusal::of_head(reject, text, &limits, 0))),
+        };
+        let line = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
+        self.over_tls = Some(OverTls { line, spoken, routes, outcome });
+    }
+
+    fn decrypted(
+        &self,
+        explainer: &Explainer,
+        action: Option<&Action>,
+        head: &Head<'_>,
+        node: usize,
+    ) -> Decrypted {
+        match action {
+            None => Decrypted::Answered { status: 404, location: None },
+            Some(Action::Redirect(redirect)) => {
+                let location = location(redirect, Scheme::Https, head, self.flow.vip());
+                Decrypted::Answered { status: redirect.status, location: Some(location) }
+            }
+            Some(Action::Pool(pool)) => {
+                let nodes = &explainer.cluster.pools[*pool].nodes;
+                match nodes.contains(&node) {
+                    true => Decrypted::Here(*pool),
+                    false => Decrypted::Elsewhere { pool: *pool, nodes: nodes.clone() },
+                }
+            }
+        }
+    }
+
+    /// What the client says first. All that follows is encrypted, and cannot be explained.
+    pub(super) fn greet(&mut self, explainer: &mut Explainer, data: &[u8]) {
+        if self.is_middle && data[0] == APPLICATION_DATA {
+            self.greeted(explainer, None, Greeting::Encrypted);
+            return;
+        }
+        match explainer.dispatcher.judge(AT_FIRST.now, &self.flow, data, &self.entry) {
+            Verdict::Incomplete => {}
+            Verdict::Answer { reply: Reply::Alert(reject), .. } => {
+                self.greeted(explainer, None, Greeting::Alert(reject));
+            }
+            Verdict::Answer { .. } => self.greeted(explainer, None, Greeting::PlainHttp),
+            Verdict::To(request) => {
+                let picked = explainer.pick(&request, &self.entry);
+                self.greeted(explainer, Some(&request), Greeting::Alert(Reject::Unavailable));
+                if let (Some((node, _)), Some(hello)) = (picked, &mut self.hello) {
+                    hello.outcome = explainer.welcome(hello, node as usize);
+                }
+            }
+        }
+    }
+
+    /// No more comes of it than this.
+    pub(super) fn greeted(&mut self, explainer: &Explainer, request: Option<&Request>, outcome: Greeting) {
+        let data = self.held.stream(self.entry.next);
+        let service = self.service(explainer);
+        let said = match switchback_hello::read(&data, explainer.cluster.limits.head) {
+            Ok(HelloProgress::Complete(said)) => Some(said),
+            _ => None,
+        };
+        let config = &explainer.cluster.services[service];
+        let routes = said.iter().flat_map(|said| hello_routes(config, said)).collect();
+        let session = request.and_then(|request| explainer.tls_session(request, said.as_ref()?));
+        self.over = true;
+        self.hello = Some(Hello { service, said: said.unwrap_or_default(), session, routes, outcome });
+    }
+}
+
+impl Explainer {
+    /// The client gets to this node.
+    fn welcome(&self, hello: &Hello, node: usize) -> Greeting {
+        let service = &self.cluster.services[hello.service];
+        let said = &hello.said;
+        let found =
+            Routes::new(service.routes.clone()).find_hello(said.server_name.as_deref(), &said.protocols);
+        let (route, pool) = found.expect("a client that a node gets has a route");
+        Greeting::To { route, pool, node, spoken: spoken(service, said) }
+    }
+
+    fn tls_session(&self, request: &Request, said: &ClientHello) -> Option<Names> {
+        let named = self.dispatcher.seen().named_by_tickets(request.group, said)?;
+        let node = request.wanted.or(named.iter().flatten().next().copied());
+        Some(match node {
+            Some(node) => Names::Node(node as usize),
+            None if named.is_empty() => Names::Nothing,
+            None => Names::Gone,
+        })
+    }
+}
+
+/// The first protocol of the service that the client offers, too (RFC 7301 section 3.2). Who offers none speaks HTTP/1.1.
+fn spoken(service: &Service, said: &ClientHello) -> Option<Protocol> {
+    if said.protocols.is_empty() {
+        return Some(Protocol::Http11);
+    }
+    let ours = service.tls.iter().flat_map(|tls| tls.protocols.iter().copied());
+    let offers = |ours: &Protocol| said.protocols.iter().any(|theirs| theirs == ours.name().as_bytes());
+    ours.into_iter().find(offers)
+}
+
+fn hello_routes(service: &Service, said: &ClientHello) -> Vec<HelloRoute> {
+    let host = said.server_name.as_deref();
+    let of = |route: &Route| match failed_hello(route, host, &said.protocols) {
+        Some(Condition::Protocol) => {
+            let asked: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
+            HelloRoute::No(format!("it offers no {}", asked.join(" or ")))
+        }
+        Some(_) => {
+            let asked = route.host.as_ref().map(ToString::to_string).unwrap_or_default();
+            HelloRoute::No(match host {
+                Some(host) => format!("it wants {host}, not {asked}"),
+                None => format!("it wants no name, and {asked} is asked for"),
+            })
+        }
+        None if takes_all(route) && matches!(route.action, Action::Pool(_)) => HelloRoute::All,
+        None => HelloRoute::Some,
+    };
+    service.routes.iter().map(of).collect()
+}
+
+/// Why routes take a request or not, up to the first that does.
+fn tried(routes: &[Route], head: &Head<'_>, spoken: Protocol) -> Vec<Option<String>> {
+    let failed = |route| failed_over(route, head, spoken);
+    let taker = routes.iter().position(|route| failed(route).is_none());
+    let tried = &routes[..taker.map_or(routes.len(), |index| index + 1)];
+    let why_not = |route: &Route, condition| match condition {
+        Condition::Protocol => format!("it comes over {}", spoken.name()),
+        _ => why_not(route, head, condition),
+    };
+    tried.iter().map(|route| failed(route).map(|condition| why_not(route, condition))).collect()
+}

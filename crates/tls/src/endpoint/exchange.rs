@@ -1,0 +1,443 @@
+//! One request and its response, between a client and the server of this node.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use switchback_config::ClientAddress;
+use switchback_http::framing::{self, Followed};
+use switchback_http::{Body, Head, Version};
+use switchback_wire::{SB_FRAMING_CHUNK, sb_framing};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
+
+use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
+use super::moving::Addresses;
+use super::server::{Servers, Stream};
+use super::stream::{StreamError, UNSENT_MAX};
+use super::{Counter, Service};
+
+/// What is held for a server that does not read.
+const UNREAD_MAX: usize = 64 << 10;
+/// What is read from a server at once.
+const READ: usize = 16 << 10;
+/// The longest head of a response.
+const RESPONSE_HEAD_MAX: usize = 64 << 10;
+/// Client and server may both be silent for so long in the middle of a request.
+const STALLED: Duration = Duration::from_secs(300);
+
+/// Why a request has no whole response.
+pub(super) enum Failure {
+    Client(StreamError),
+    /// `begun`: the client has got a part of it.
+    Server {
+        begun: bool,
+        status: u16,
+    },
+}
+
+impl From<StreamError> for Failure {
+    fn from(error: StreamError) -> Self {
+        Failure::Client(error)
+    }
+}
+
+/// A request, of which the body may still be to come.
+pub(super) struct Asked {
+    /// The head, as the server gets it.
+    text: Vec<u8>,
+    /// Whose request it is, and where that client connected to.
+    flow: Addresses,
+    pub(super) body: RequestBody,
+    /// Whether the method is HEAD, and the client's version.
+    to_head: (bool, Version),
+    /// The client lets the connection stay open.
+    keep_alive: bool,
+    /// [`Head::is_repeatable`]
+    pub(super) may_repeat: bool,
+}
+
+impl Asked {
+    /// `bytes` begin with the head.
+    pub(super) fn new(bytes: &[u8], head: &Head<'_>, service: &Service, flow: Addresses) -> Self {
+        Asked {
+            text: forwarded(bytes, head, service.client_address, flow.0, flow.1),
+            flow,
+            body: RequestBody(Some(head.body.framing(&service.limits.http))),
+            to_head: (head.method == "HEAD", head.version),
+            keep_alive: head.keep_alive,
+            may_repeat: head.is_repeatable(),
+        }
+    }
+}
+
+/// How much of what the client sends belongs to its request.
+#[derive(Clone, Copy)]
+pub(super) struct RequestBody(Option<sb_framing>);
+
+impl RequestBody {
+    /// The part of `data` that belongs to it; an error if that is no body.
+    pub(super) fn next(&mut self, data: &[u8]) -> Result<usize, ()> {
+        match &mut self.0 {
+            None => Ok(data.len()),
+            Some(framing) if framing.state == 0 => Ok(0),
+            Some(framing) => match framing::requests().follow(framing, data, false) {
+                Followed::More => Ok(data.len()),
+                Followed::Ends(len) => Ok(len),
+                Followed::Rejected(..) | Followed::Lost => Err(()),
+            },
+        }
+    }
+
+    /// Whether it has come to its end.
+    pub(super) fn is_whole(&self) -> bool {
+        self.0.is_some_and(|framing| framing.state == 0)
+    }
+
+    /// Whether it ends where the client does.
+    fn is_tunnel(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// Who a request comes from and a response goes to: a client of this node, or of another one.
+pub(super) trait Client {
+    /// What has come and has not been taken.
+    fn data(&self) -> &[u8];
+    /// Takes so many bytes of it.
+    fn consume(&mut self, len: usize) -> Result<(), StreamError>;
+    /// Whether there is room for more.
+    fn wants_more(&self) -> bool;
+    /// Waits for more; false if the client has ended.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>>;
+    /// Says this, as soon as there is room.
+    fn send(&mut self, data: &[u8]) -> Result<(), StreamError>;
+    /// Bytes that there has been no room for.
+    fn unsent(&mut self) -> usize;
+    /// Waits until there is none.
+    fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Takes what has come, if there is room; true if there was something. `ended` remembers the end.
+    fn fill(&mut self, cx: &mut Context<'_>, ended: &mut bool) -> Result<bool, StreamError> {
+        if *ended || !self.wants_more() {
+            return Ok(false);
+        }
+        match self.poll_fill(cx) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(filled) => {
+                *ended = !filled?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Sends what there is room for; true if there was something.
+    fn write_out(&mut self, cx: &mut Context<'_>) -> Result<bool, StreamError> {
+        let unsent = self.unsent();
+        if unsent == 0 {
+            return Ok(false);
+        }
+        let _ = self.poll_write_out(cx)?;
+        Ok(self.unsent() < unsent)
+    }
+}
+
+/// Something that goes on in steps, between a client and somebody else.
+pub(super) trait Steps {
+    /// Moves what can be moved; true at the end, false if something has been moved.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Failure>>;
+
+    /// Why it ends if the client gets nothing more, and this status if it has got nothing.
+    fn failed(&self, status: u16) -> Failure;
+
+    /// Does all steps. An error if there is none to do for too long.
+    async fn run(&mut self) -> Result<(), Failure> {
+        loop {
+            let step = std::future::poll_fn(|cx| self.poll(cx));
+            match timeout(STALLED, step).await {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => {}
+                Ok(Err(failure)) => return Err(failure),
+                Err(_) => return Err(self.failed(504)),
+            }
+        }
+    }
+}
+
+/// Takes a request, whose head the client does not have any more, to the server, and the response back; true if another
+/// request may follow.
+pub(super) async fn exchange(
+    client: &mut impl Client,
+    service: &Service,
+    servers: &Servers,
+    asked: &Asked,
+    kept: &mut Option<Box<dyn Stream>>,
+) -> Result<bool, Failure> {
+    // What has been used before may be closed by the server just now: then a request that can be is made again.
+    let mut is_again = false;
+    loop {
+        let (stream, was_used) = server_for(asked.flow, service, servers, kept, is_again).await?;
+        let mut running = Exchange::new(client, service, asked, stream);
+        let result = running.run().await.map(|()| running.again());
+        let (stream, nothing_came) = (running.server, running.nothing_came);
+        match result {
+            Ok(Some(response)) => {
+                if response.keep_alive {
+                    match service.client_address {
+                        ClientAddress::Proxy => *kept = Some(stream),
+                        _ => servers.put_back(stream),
+                    }
+                }
+                return Ok(response.keep_alive && asked.keep_alive);
+            }
+            Ok(None) => return Ok(false),
+            Err(Failure::Server { .. }) if was_used && nothing_came && asked.may_repeat && !is_again => {
+                is_again = true
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// A connection to the server, and whether it has been used before.
+async fn server_for(
+    (client, vip): Addresses,
+    service: &Service,
+    servers: &Servers,
+    kept: &mut Option<Box<dyn Stream>>,
+    is_again: bool,
+) -> Result<(Box<dyn Stream>, bool), Failure> {
+    let failed = |_| Failure::Server { begun: false, status: 502 };
+    if service.client_address != ClientAddress::Proxy {
+        return match is_again {
+            true => Ok((servers.connect().await.map_err(failed)?, false)),
+            false => servers.take().await.map_err(failed),
+        };
+    }
+    if let Some(stream) = kept.take().filter(|_| !is_again) {
+        return Ok((stream, true));
+    }
+    let mut stream = servers.connect().await.map_err(failed)?;
+    let header = proxy_header(client, vip);
+    tokio::io::AsyncWriteExt::write_all(&mut stream, &header).await.map_err(failed)?;
+    Ok((stream, false))
+}
+
+/// What of the response is still to come.
+#[derive(Clone, Copy)]
+enum Rest {
+    Head,
+    Body(sb_framing),
+    UntilEnd,
+    Tunnel,
+    Over,
+}
+
+/// One request and its response.
+struct Exchange<'a, C> {
+    client: &'a mut C,
+    server: Box<dyn Stream>,
+    request: RequestBody,
+    to_head: (bool, Version),
+    /// For the server, of which `written` bytes have been taken.
+    to_server: Vec<u8>,
+    written: usize,
+    rest: Rest,
+    /// From the server, not looked at yet.
+    from_server: Vec<u8>,
+    response: Option<ResponseHead>,
+    nothing_came: bool,
+    /// The client has been sent something of the response.
+    begun: bool,
+    server_ended: bool,
+    /// It ended with an error.
+    server_broke_off: bool,
+    client_ended: bool,
+    server_told: bool,
+    responses: &'a Counter,
+}
+
+impl<C: Client> Steps for Exchange<'_, C> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Failure>> {
+        let mut moved = self.take_request()?;
+        moved |= self.client.fill(cx, &mut self.client_ended)?;
+        moved |= self.poll_to_server(cx)?;
+        moved |= self.poll_from_server(cx)?;
+        moved |= self.take_response()?;
+        if let Rest::Over = self.rest {
+            ready!(self.client.poll_write_out(cx)).map_err(StreamError::Io)?;
+            return Poll::Ready(Ok(true));
+        }
+        moved |= self.client.write_out(cx)?;
+        if moved { Poll::Ready(Ok(false)) } else { Poll::Pending }
+    }
+
+    fn failed(&self, status: u16) -> Failure {
+        Failure::Server { begun: self.begun, status }
+    }
+}
+
+impl<'a, C: Client> Exchange<'a, C> {
+    fn new(client: &'a mut C, service: &'a Service, asked: &Asked, server: Box<dyn Stream>) -> Self {
+        Exchange {
+            client,
+            server,
+            request: asked.body,
+            to_head: asked.to_head,
+            to_server: asked.text.clone(),
+            written: 0,
+            rest: Rest::Head,
+            from_server: Vec::new(),
+            response: None,
+            nothing_came: true,
+            begun: false,
+            server_ended: false,
+            server_broke_off: false,
+            client_ended: false,
+            server_told: false,
+            responses: &service.counters.responses,
+        }
+    }
+
+    /// At the end: the response's head if the connection to the server can be used again.
+    fn again(&self) -> Option<ResponseHead> {
+        let is_whole = self.request.is_whole() && self.from_server.is_empty() && !self.server_ended;
+        self.response.filter(|response| response.keep_alive && is_whole)
+    }
+
+    /// Data of the client that belongs to the request goes to the server.
+    fn take_request(&mut self) -> Result<bool, Failure> {
+        let data = self.client.data();
+        let is_cut_off = self.client_ended && !self.request.is_whole() && !self.request.is_tunnel();
+        if data.is_empty() && is_cut_off {
+            // The rest of the request will not come.
+            return Err(StreamError::Tls(crate::Error::Truncated).into());
+        }
+        if data.is_empty() || self.to_server.len() - self.written >= UNREAD_MAX {
+            return Ok(false);
+        }
+        let Ok(len) = self.request.next(data) else { return Err(self.failed(400)) };
+        self.to_server.extend_from_slice(&data[..len]);
+        self.client.consume(len)?;
+        Ok(len > 0)
+    }
+
+    fn poll_to_server(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        let mut moved = false;
+        while self.written < self.to_server.len() {
+            match Pin::new(&mut self.server).poll_write(cx, &self.to_server[self.written..]) {
+                Poll::Pending => return Ok(moved),
+                Poll::Ready(Ok(len)) => self.written += len,
+                // It may have answered before it had read all (RFC 9112 section 9.6).
+                Poll::Ready(Err(_)) => self.written = self.to_server.len(),
+            }
+            moved = true;
+        }
+        self.to_server.clear();
+        self.written = 0;
+        if self.client_ended && self.request.is_tunnel() && !self.server_told {
+            self.server_told = Pin::new(&mut self.server).poll_shutdown(cx).is_ready();
+        }
+        Ok(moved)
+    }
+
+    fn poll_from_server(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        if self.server_ended
+            || self.client.unsent() >= UNSENT_MAX
+            || !self.from_server.is_empty() && !self.in_head()
+        {
+            return Ok(false);
+        }
+        let mut storage = [std::mem::MaybeUninit::uninit(); READ];
+        let mut buffer = ReadBuf::uninit(&mut storage);
+        match Pin::new(&mut self.server).poll_read(cx, &mut buffer) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(result) => {
+                self.server_broke_off = result.is_err();
+                let len = result.map(|()| buffer.filled().len()).unwrap_or(0);
+                self.from_server.extend_from_slice(buffer.filled());
+                self.server_ended = len == 0;
+                self.nothing_came &= len == 0;
+                Ok(true)
+            }
+        }
+    }
+
+    fn in_head(&self) -> bool {
+        matches!(self.rest, Rest::Head)
+    }
+
+    /// What has come from the server goes to the client, as far as it belongs to the response.
+    fn take_response(&mut self) -> Result<bool, Failure> {
+        let mut moved = false;
+        loop {
+            let len = match &mut self.rest {
+                Rest::Over => return Ok(moved),
+                Rest::Head => {
+                    let head = response_head(&self.from_server, self.to_head);
+                    let head = head.map_err(|_| self.failed(502))?;
+                    let Some(head) = head else {
+                        if self.server_ended || self.from_server.len() > RESPONSE_HEAD_MAX {
+                            return Err(self.failed(502));
+                        }
+                        return Ok(moved);
+                    };
+                    self.enter_body(head);
+                    head.len
+                }
+                Rest::Body(framing) => match framing::responses().follow(framing, &self.from_server, false) {
+                    Followed::More if self.server_ended && self.from_server.is_empty() => {
+                        return Err(self.failed(502));
+                    }
+                    Followed::More => self.from_server.len(),
+                    Followed::Ends(len) => {
+                        self.rest = Rest::Over;
+                        len
+                    }
+                    Followed::Rejected(..) | Followed::Lost => return Err(self.failed(502)),
+                },
+                Rest::UntilEnd | Rest::Tunnel => {
+                    if self.server_ended && self.from_server.is_empty() {
+                        if self.server_broke_off {
+                            return Err(self.failed(502));
+                        }
+                        self.rest = Rest::Over;
+                    }
+                    self.from_server.len()
+                }
+            };
+            if len == 0 && !matches!(self.rest, Rest::Over) {
+                return Ok(moved);
+            }
+            self.client.send(&self.from_server[..len])?;
+            self.begun |= len > 0;
+            self.from_server.drain(..len);
+            moved = true;
+        }
+    }
+
+    fn enter_body(&mut self, head: ResponseHead) {
+        self.rest = match head.body {
+            ResponseBody::Interim => return,
+            ResponseBody::Length(0) => Rest::Over,
+            ResponseBody::Length(len) => Rest::Body(Body::Length(len).framing(&ANY)),
+            ResponseBody::Chunked => Rest::Body(sb_framing {
+                state: SB_FRAMING_CHUNK as u16,
+                allowed: u64::MAX,
+                ..sb_framing::default()
+            }),
+            ResponseBody::UntilEnd => Rest::UntilEnd,
+            ResponseBody::Tunnel => {
+                self.request = RequestBody(None);
+                Rest::Tunnel
+            }
+        };
+        self.responses.add(1);
+        self.response = Some(head);
+    }
+}
+
+/// Responses may be of any length.
+const ANY: switchback_http::Limits =
+    switchback_http::Limits { head_len: RESPONSE_HEAD_MAX, fields: 0, body_len: u64::MAX };

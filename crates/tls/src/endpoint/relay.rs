@@ -1,0 +1,389 @@
+//! Backend forwarding, as "SSL with backend forwarding" has it: a busy node lends another the keys that write to its client.
+//! That node makes and encrypts the response; the records come back through the first, which has only to pass them on. The
+//! client notices nothing, and its connection stays.
+//!
+//! 1. The first node sends the request's head and what writes records ([`Opening::Relay`]), and is told whether they are
+//!    taken.
+//! 2. It sends the body, decrypted, as the client sends it: [`DATA`], [`ENDED`]; the other node sends records: [`DATA`].
+//! 3. A client may ask for new keys meanwhile. Only who writes can answer ([`UPDATE_KEYS`]).
+//! 4. Behind the last record the other node gives back what writes them, as it is now ([`OVER`]).
+//!
+//! Nobody but the other node can say how far it has come. So if it is lost behind the first record, the connection is, too.
+//! Before that the first node goes on itself: what the other one may have sealed with the same numbers, nobody has seen.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{Sink, Stream as _};
+use log::debug;
+use serde::{Deserialize, Serialize};
+use switchback_http::{Progress, parse_head};
+use tokio::time::timeout;
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use zeroize::Zeroize;
+
+use super::exchange::{Asked, Client, Failure, RequestBody, Steps, exchange};
+use super::moving::Peer;
+use super::peers::{MESSAGE_MAX, Opening, Reply, hear, say};
+use super::server::Stream;
+use super::stream::{StreamError, TlsStream, UNSENT_MAX};
+use super::{Service, Shared};
+use crate::{Lent, Sealer};
+
+/// What a message begins with: the body of the request, or records of the response.
+const DATA: u8 = 0;
+/// The client ends.
+const ENDED: u8 = 1;
+/// The client wants the keys that write to it to be renewed.
+const UPDATE_KEYS: u8 = 2;
+/// The response is over; an [`Over`] follows.
+const OVER: u8 = 3;
+
+/// A request that another node is to answer.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Request {
+    service: String,
+    client: std::net::SocketAddr,
+    vip: std::net::SocketAddr,
+    /// As the client has sent it.
+    head: Vec<u8>,
+    lent: Lent,
+}
+
+/// How it ended.
+#[derive(Serialize, Deserialize)]
+struct Over {
+    lent: Lent,
+    /// How often the client has got new keys because it asked for them.
+    updates: u32,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Outcome {
+    Answered {
+        /// Another request may follow.
+        another: bool,
+    },
+    /// [`Failure::Server`]
+    Failed { begun: bool, status: u16 },
+}
+
+/// Messages with their length in front, as [`say`] and [`hear`] have them.
+struct Channel(Framed<Box<dyn Stream>, LengthDelimitedCodec>);
+
+impl Channel {
+    fn new(stream: Box<dyn Stream>) -> Self {
+        let codec = LengthDelimitedCodec::builder().max_frame_length(MESSAGE_MAX).new_codec();
+        Channel(Framed::new(stream, codec))
+    }
+
+    /// Waits until there is room for a message.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Sink::<Bytes>::poll_ready(Pin::new(&mut self.0), cx)
+    }
+
+    /// Says this; there has to be room.
+    fn say(&mut self, kind: u8, data: &[u8]) -> io::Result<()> {
+        Sink::<Bytes>::start_send(Pin::new(&mut self.0), [&[kind], data].concat().into())
+    }
+
+    /// Waits until all has been sent.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Sink::<Bytes>::poll_flush(Pin::new(&mut self.0), cx)
+    }
+
+    /// Waits for a message.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<BytesMut>> {
+        let next = ready!(Pin::new(&mut self.0).poll_next(cx));
+        Poll::Ready(next.unwrap_or(Err(io::ErrorKind::UnexpectedEof.into())))
+    }
+
+    /// The connection, if nothing has come behind what has been heard.
+    fn into_stream(self) -> Option<Box<dyn Stream>> {
+        let parts = self.0.into_parts();
+        parts.read_buf.is_empty().then_some(parts.io)
+    }
+}
+
+fn nonsense() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// Has one of these nodes answer; true if another request may follow. None if none does, and the request can be answered
+/// here as if nothing had been.
+pub(super) async fn give(
+    client: &mut TlsStream,
+    service: &Service,
+    asked: &Asked,
+    head: &[u8],
+    to: &[Peer],
+    shared: &Shared,
+) -> Result<Option<bool>, Failure> {
+    for peer in to {
+        let Ok(mut channel) = shared.peers.take(peer.address).await else { continue };
+        let lent = client.session.lend().map_err(StreamError::Tls)?;
+        let request = Request {
+            service: service.name.clone(),
+            client: client.client,
+            vip: client.vip,
+            head: head.to_vec(),
+            lent,
+        };
+        let opening = Opening::Relay(request);
+        let answer = timeout(super::ANSWER, ask(&mut channel, &opening)).await;
+        let Opening::Relay(Request { lent, .. }) = opening else { unreachable!("it was made above") };
+        if !matches!(answer, Ok(Ok(Reply::Expected))) {
+            take_back(client, &lent, false)?;
+            continue;
+        }
+        service.counters.requests_given.add(1);
+        let given = shared.loads.give(peer.address);
+        let mut passing = Passing {
+            client,
+            channel: Channel::new(channel),
+            request: asked.body,
+            client_ended: false,
+            told: false,
+            updates: 0,
+            begun: false,
+            over: None,
+        };
+        let result = passing.run().await;
+        drop(given);
+        let Passing { channel, request, told, updates, begun, over, .. } = passing;
+        if let Some(Over { lent, updates: done, outcome }) = over {
+            take_back(client, &lent, done < updates)?;
+            // What was said too late for the other node may still be on its way.
+            let is_quiet = request.is_whole() && !told && done == updates;
+            if let Some(channel) = channel.into_stream().filter(|_| is_quiet) {
+                shared.peers.put_back(peer.address, channel);
+            }
+            result?;
+            return match outcome {
+                Outcome::Answered { another } => {
+                    debug!(
+                        "service {}: a request of {} was answered by {}",
+                        service.name, client.client, peer.name
+                    );
+                    Ok(Some(another))
+                }
+                // Its server may be the only one that does not answer.
+                Outcome::Failed { begun: false, .. } if asked.may_repeat => Ok(None),
+                Outcome::Failed { begun, status } => Err(Failure::Server { begun, status }),
+            };
+        }
+        if !begun {
+            take_back(client, &lent, updates > 0)?;
+        }
+        return match result {
+            Err(Failure::Server { begun: false, .. }) if asked.may_repeat => Ok(None),
+            result => result.map(|()| None),
+        };
+    }
+    Ok(None)
+}
+
+async fn ask(channel: &mut Box<dyn Stream>, opening: &Opening) -> io::Result<Reply> {
+    say(channel, opening).await?;
+    hear(channel).await
+}
+
+fn take_back(client: &mut TlsStream, lent: &Lent, owes_update: bool) -> Result<(), Failure> {
+    let taken =
+        client.session.take_back(lent, owes_update).map_err(|_| StreamError::Tls(crate::Error::Internal));
+    Ok(taken?)
+}
+
+/// At the first node: a request that another one answers.
+struct Passing<'a> {
+    client: &'a mut TlsStream,
+    channel: Channel,
+    request: RequestBody,
+    client_ended: bool,
+    /// The other node has been told so.
+    told: bool,
+    /// How often it has been told to renew keys.
+    updates: u32,
+    /// The client has been sent something of the response.
+    begun: bool,
+    over: Option<Over>,
+}
+
+impl Steps for Passing<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Failure>> {
+        let mut moved = self.client.fill(cx, &mut self.client_ended)?;
+        moved |= self.poll_to_node(cx)?;
+        moved |= self.poll_from_node(cx)?;
+        if self.over.is_some() {
+            ready!(self.client.poll_write_out(cx)).map_err(StreamError::Io)?;
+            return Poll::Ready(Ok(true));
+        }
+        moved |= self.client.write_out(cx)?;
+        if moved { Poll::Ready(Ok(false)) } else { Poll::Pending }
+    }
+
+    fn failed(&self, status: u16) -> Failure {
+        Failure::Server { begun: self.begun, status }
+    }
+}
+
+impl Passing<'_> {
+    /// What the client has said that concerns the other node.
+    fn poll_to_node(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        let mut moved = false;
+        while let Poll::Ready(ready) = self.channel.poll_ready(cx) {
+            ready.map_err(|_| self.failed(502))?;
+            let said = if self.client.session.take_owed_update() {
+                self.updates += 1;
+                self.channel.say(UPDATE_KEYS, &[])
+            } else {
+                let data = self.client.data();
+                let Ok(len) = self.request.next(data) else { return Err(self.failed(400)) };
+                if len > 0 {
+                    let said = self.channel.say(DATA, &data[..len]);
+                    self.client.consume(len)?;
+                    said
+                } else if self.client_ended && !self.told {
+                    self.told = true;
+                    self.channel.say(ENDED, &[])
+                } else {
+                    break;
+                }
+            };
+            said.map_err(|_| self.failed(502))?;
+            moved = true;
+        }
+        if let Poll::Ready(Err(_)) = self.channel.poll_flush(cx) {
+            return Err(self.failed(502));
+        }
+        Ok(moved)
+    }
+
+    fn poll_from_node(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
+        let mut moved = false;
+        while self.over.is_none() && self.client.unsent() < UNSENT_MAX {
+            let Poll::Ready(next) = self.channel.poll_next(cx) else { break };
+            let mut next = next.map_err(|_| self.failed(502))?;
+            match next.split_first() {
+                Some((&DATA, records)) => {
+                    self.client.session.outgoing().extend_from_slice(records);
+                    self.begun = true;
+                }
+                Some((&OVER, over)) => {
+                    let over = postcard::from_bytes(over).map_err(|_| self.failed(502));
+                    next.zeroize();
+                    self.over = Some(over?);
+                }
+                _ => return Err(self.failed(502)),
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+}
+
+/// At the other node: answers a request, and says whether the channel can be used again.
+pub(super) async fn answer(
+    mut channel: Box<dyn Stream>,
+    request: Request,
+    shared: &Shared,
+) -> io::Result<Box<dyn Stream>> {
+    let service = shared.service(&request.service);
+    let limits = service.as_ref().map(|service| service.limits.http);
+    let head = limits.map(|limits| parse_head(&request.head, &limits));
+    let (Some(service), Some(Ok(Progress::Complete(head))), Ok(sealer)) =
+        (&service, head, request.lent.open())
+    else {
+        say(&mut channel, &Reply::Refused).await?;
+        return Ok(channel);
+    };
+    say(&mut channel, &Reply::Expected).await?;
+    service.counters.requests_taken.add(1);
+    let _working = shared.loads.work();
+    let asked = Asked::new(&request.head, &head, service, (request.client, request.vip));
+    let mut client = Distant {
+        channel: Channel::new(channel),
+        sealer,
+        updates: 0,
+        data: Vec::new(),
+        ended: false,
+        outgoing: Vec::new(),
+    };
+    let outcome = match exchange(&mut client, service, &service.servers, &asked, &mut None).await {
+        Ok(another) => Outcome::Answered { another },
+        Err(Failure::Server { begun, status }) => Outcome::Failed { begun, status },
+        Err(Failure::Client(error)) => return Err(error.into()),
+    };
+    debug!("service {}: a request of {} was answered for another node", service.name, request.client);
+    std::future::poll_fn(|cx| client.poll_write_out(cx)).await?;
+    let over = Over { lent: Lent::of(&client.sealer), updates: client.updates, outcome };
+    let mut text = postcard::to_allocvec(&over).map_err(io::Error::other)?;
+    let said = client.channel.say(OVER, &text);
+    text.zeroize();
+    said?;
+    std::future::poll_fn(|cx| client.channel.poll_flush(cx)).await?;
+    client.channel.into_stream().ok_or_else(nonsense)
+}
+
+/// A client of another node.
+struct Distant {
+    channel: Channel,
+    sealer: Sealer,
+    updates: u32,
+    data: Vec<u8>,
+    ended: bool,
+    /// Records.
+    outgoing: Vec<u8>,
+}
+
+impl Client for Distant {
+    fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    fn consume(&mut self, len: usize) -> Result<(), StreamError> {
+        self.data.drain(..len).for_each(drop);
+        Ok(())
+    }
+
+    fn wants_more(&self) -> bool {
+        self.data.len() < UNSENT_MAX
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>> {
+        if self.ended {
+            return Poll::Ready(Ok(false));
+        }
+        let next = ready!(self.channel.poll_next(cx))?;
+        match next.split_first() {
+            Some((&DATA, data)) => self.data.extend_from_slice(data),
+            Some((&UPDATE_KEYS, [])) => {
+                self.sealer.update_keys(false, &mut self.outgoing)?;
+                self.updates += 1;
+            }
+            Some((&ENDED, [])) => self.ended = true,
+            _ => return Poll::Ready(Err(nonsense().into())),
+        }
+        Poll::Ready(Ok(!self.ended))
+    }
+
+    fn send(&mut self, data: &[u8]) -> Result<(), StreamError> {
+        Ok(self.sealer.data(data, &mut self.outgoing)?)
+    }
+
+    fn unsent(&mut self) -> usize {
+        self.outgoing.len()
+    }
+
+    fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.outgoing.is_empty() {
+            ready!(self.channel.poll_ready(cx))?;
+            self.channel.say(DATA, &self.outgoing)?;
+            self.outgoing.clear();
+        }
+        self.channel.poll_flush(cx)
+    }
+}
