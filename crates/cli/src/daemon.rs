@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, raise};
 use switchback_admin::{Server, asker};
 use switchback_config::Cluster;
@@ -58,11 +58,43 @@ pub struct Node {
     /// Where the switch's packets come in
     #[arg(long, value_name = "IF")]
     interface: String,
+    #[command(flatten)]
+    log: Log,
+}
+
+/// What the agent says on standard error.
+#[derive(Args)]
+struct Log {
+    /// With debug, each connection over TLS that goes on at another node, and each request that another node answers
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogLevel {
+    Info,
+    Debug,
+}
+
+impl Log {
+    fn begin(&self) {
+        let level = match self.log_level {
+            LogLevel::Info => log::LevelFilter::Info,
+            LogLevel::Debug => log::LevelFilter::Debug,
+        };
+        // The journal has times of its own. Libraries say nothing: nobody has looked at what they would say.
+        env_logger::Builder::new()
+            .filter_module("switchback_tls", level)
+            .format_timestamp(None)
+            .format_target(false)
+            .init();
+    }
 }
 
 impl Node {
     pub fn run(self) -> Result<(), Failure> {
-        let Node { config, name, interface } = self;
+        let Node { config, name, interface, log } = self;
+        log.begin();
         let cluster = switchback_config::load(&config)?;
         serve_admin(&cluster, &[(switchback_node::ROLE, &interface)])?;
         Ok(switchback_node::run(switchback_node::Options { config, name, interface })?)
@@ -87,11 +119,14 @@ pub struct Run {
     /// The zone that this machine is in: nodes of the same zone are preferred
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
         let Run { config, name, zone, .. } = &self;
+        self.log.begin();
         let cluster = switchback_config::load(config)?;
         let node = cluster.nodes.iter().find(|node| node.name == *name);
         let is_switch = cluster.switches.iter().any(|switch| switch.name == *name);

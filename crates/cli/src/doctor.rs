@@ -35,11 +35,12 @@ impl Doctor {
             .or_else(default_interface)
             .ok_or_else(|| Failure::system("no interface has a default route; name one with --interface"))?;
         let facts = Facts::gather(&interface);
-        // Which services there will be is in no file yet, so every MPTCP listener counts.
+        // Which services there will be is in no file yet, so every MPTCP listener counts, and services with TLS may be where
+        // they usually are.
         let ports = facts.mptcp_ports.clone().unwrap_or_default();
         let roles = [
             (Role::Switch, "switch", check_switch(&facts)),
-            (Role::Node, "node", check_node(&facts, &ports)),
+            (Role::Node, "node", check_node(&facts, &ports, &[443])),
         ];
         let roles = roles.into_iter().filter(|(role, ..)| self.role.is_none_or(|wanted| wanted == *role));
         let mut fatal = false;

@@ -5,6 +5,7 @@ mod capture;
 mod json;
 mod request;
 mod text;
+mod tls;
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use switchback_config::Cluster;
 use switchback_switch::explain::{Connection, Explainer};
 
 use crate::failure::Failure;
-use request::{Destination, Options};
+use request::{Destination, Options, Request};
 
 /// Tell which route, pool and node would take a request, and why
 ///
@@ -24,7 +25,7 @@ pub struct Explain {
     /// The cluster.toml; its key file is needed only to tell what session cookies say
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// An http:// URL, or a path
+    /// An http:// or https:// URL, or a path
     #[arg(value_name = "URL", required_unless_present_any = ["request", "pcap"])]
     url: Option<String>,
     #[command(flatten)]
@@ -69,13 +70,22 @@ impl Explain {
         let (explained, incomplete) = if let Some(file) = &self.pcap {
             capture::explain(&mut explainer, file)?
         } else {
-            let (bytes, flow) = match (&self.request, &self.url) {
-                (Some(file), _) => (request::read(file)?, self.destination.flow(explainer.cluster(), None)?),
+            let Request { bytes, flow, hello } = match (&self.request, &self.url) {
+                (Some(file), _) => {
+                    let flow = self.destination.flow(explainer.cluster(), None, None)?;
+                    Request { bytes: request::read(file)?, flow, hello: None }
+                }
                 (None, Some(url)) => self.options.request(&self.destination, explainer.cluster(), url)?,
                 (None, None) => unreachable!("clap asks for one of the three"),
             };
             let mut connection = Connection::new(flow, 0);
-            connection.data(&mut explainer, &bytes);
+            match hello {
+                None => connection.data(&mut explainer, &bytes),
+                Some(hello) => {
+                    connection.data(&mut explainer, &hello);
+                    connection.request_over_tls(&mut explainer, &bytes);
+                }
+            }
             let missing = connection.finish(&explainer);
             (vec![Explained { connection, begins: Begins::Given, missing }], None)
         };

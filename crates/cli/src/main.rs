@@ -11,6 +11,7 @@ mod explain;
 mod failure;
 mod files;
 mod lab;
+mod sim;
 mod status;
 mod table;
 #[cfg(test)]
@@ -53,6 +54,8 @@ enum Command {
     Undrain(drain::Undrain),
     #[command(subcommand)]
     Lab(lab::Lab),
+    #[command(subcommand)]
+    Sim(sim::Sim),
     Documents(documents::Documents),
 }
 
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Drain(command) => command.run(),
         Command::Undrain(command) => command.run(),
         Command::Lab(command) => command.run(),
+        Command::Sim(command) => command.run(),
         Command::Documents(command) => command.run(Cli::command()),
     };
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 #[path = "explain/captures.rs"]
 mod captures;
+#[path = "explain/tls.rs"]
+mod tls;
 
 const CLUSTER: &str = r#"
 [cluster]
@@ -362,8 +364,10 @@ fn what_cannot_be_read_is_status_2_and_says_why() {
     let directory = directory("errors", CLUSTER);
     fs::write(directory.join("empty"), "").expect("a new file");
     let rows: &[(&[&str], &str)] = &[
-        (&["foo"], "foo is neither an http:// URL nor a path"),
-        (&["https://www.example.com/"], "https:// is not served"),
+        (&["foo"], "foo is neither an http:// or https:// URL nor a path"),
+        (&["ftp://www.example.com/"], "ftp:// is not served"),
+        (&["https://www.example.com/"], "192.0.2.100:80: no TLS is spoken there"),
+        (&["--alpn", "h2", "/"], "--alpn is for an https:// URL"),
         (&["--service", "x", "/"], "there is no service x; there are shop"),
         (&["--vip", "192.0.2.9:80", "/"], "is no VIP; there are 192.0.2.100:80, [2001:db8::100]:80"),
         (&["--request", "nope"], "cannot read nope: No such file"),

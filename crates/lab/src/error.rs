@@ -53,6 +53,13 @@ pub enum Error {
     TornDown,
 }
 
+impl Error {
+    /// A plot cannot be drawn.
+    pub(crate) fn of_plot(error: switchback_plot::PlotError) -> Self {
+        Error::Invalid(error.to_string())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

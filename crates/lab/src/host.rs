@@ -8,13 +8,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::cgroup::CpuGroup;
 use crate::error::{Doing, Error, Result};
 use crate::netns::{self, NetNs};
 use crate::process::{Process, open_pidfd, wait_readable};
@@ -31,6 +32,7 @@ pub struct Host {
     namespace: NetNs,
     net: NetNs,
     shared: Arc<Shared>,
+    cpu: OnceLock<CpuGroup>,
 }
 
 /// How a command ended and what it wrote.
@@ -59,7 +61,7 @@ impl Output {
 
 impl Host {
     pub(crate) fn new(plan: HostPlan, namespace: NetNs, net: NetNs, shared: Arc<Shared>) -> Result<Host> {
-        let host = Host { plan, namespace, net, shared };
+        let host = Host { plan, namespace, net, shared, cpu: OnceLock::new() };
         fs::create_dir(host.directory()).doing(|| format!("create {}", host.directory().display()))?;
         Ok(host)
     }
@@ -111,8 +113,25 @@ impl Host {
     /// runs until it ends, is stopped or the lab is taken down.
     pub fn spawn(&self, name: &str, mut command: Command) -> Result<Process> {
         self.namespace.attach(&mut command);
+        self.cpu.get().into_iter().for_each(|group| group.attach(&mut command));
         let log = self.directory().join(format!("{name}.log"));
         self.shared.track(|| Process::start(&format!("{}/{name}", self.name()), &mut command, log))
+    }
+
+    /// What is spawned on this host from now on gets a control group, for [`limit_cpu`](Self::limit_cpu). Once for each host.
+    pub fn group_cpu(&self) -> Result<()> {
+        let name = self.shared.info.cpu_group(self.name());
+        let group = self.shared.while_up(|| CpuGroup::create(&name))?;
+        self.cpu
+            .set(group)
+            .map_err(|_| Error::Invalid(format!("{} has a control group already", self.name())))
+    }
+
+    /// From now on the processes in the host's control group have so many thousandths of one CPU together. They start faster
+    /// without.
+    pub fn limit_cpu(&self, thousandths: u32) -> Result<()> {
+        let missing = || Error::NotFound(format!("{} has no control group", self.name()));
+        self.cpu.get().ok_or_else(missing)?.limit(thousandths)
     }
 
     /// Runs a command to its end, at most 30 seconds. Whatever its status, the result is `Ok`; see

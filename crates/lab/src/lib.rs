@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod cgroup;
 mod cluster;
 mod command;
 mod document;
@@ -29,6 +30,7 @@ mod link;
 mod napi;
 mod netns;
 mod netstat;
+mod page_server;
 mod process;
 mod server;
 mod session_server;
@@ -48,6 +50,7 @@ pub use impair::{Impaired, ImpairedTraffic, Impairment};
 pub use lab::Lab;
 pub use link::{DirectionCounters, InterfaceCounters, Traffic, TrafficCounter};
 pub use napi::NapiThread;
+pub use page_server::PageServerOptions;
 pub use process::{Process, Signal};
 pub use server::{Server, ServerKind, ServerOptions};
 pub use session_server::{SessionServerKind, SessionServerOptions};

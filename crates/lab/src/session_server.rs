@@ -287,7 +287,7 @@ php_admin_value[session.use_strict_mode] = {strict}
 }
 
 /// Debian calls it by its version, as `php-fpm8.2`, and has no other name for it.
-fn fpm_program() -> Result<PathBuf> {
+pub(crate) fn fpm_program() -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let programs = env::split_paths(&path).filter_map(|directory| fs::read_dir(directory).ok());
     let versions = programs.flatten().flatten().filter_map(|entry| {

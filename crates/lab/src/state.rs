@@ -89,6 +89,11 @@ impl LabInfo {
         })
     }
 
+    /// What a host's control group is called, if it has one.
+    pub(crate) fn cpu_group(&self, host: &str) -> String {
+        format!("switchback-lab-{}-{host}", self.id)
+    }
+
     fn is_orphan(&self) -> bool {
         !self.persistent && start_ticks(self.owner_pid) != Some(self.owner_start_ticks)
     }

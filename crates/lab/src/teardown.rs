@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::cgroup;
 use crate::error::{Doing, Error, Result};
 use crate::netns;
 use crate::process::{GRACE, Process, open_pidfd, wait_readable};
@@ -98,9 +99,10 @@ pub(crate) fn making() -> RwLockReadGuard<'static, ()> {
     MAKING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes a lab: its processes, namespaces, directory and state file.
+/// Removes a lab: its processes, control groups, namespaces, directory and state file.
 pub(crate) fn remove(lab: &LabInfo) -> Result<()> {
     end_processes(&lab.namespaces)?;
+    lab.hosts.iter().try_for_each(|host| cgroup::remove(&lab.cpu_group(&host.name)))?;
     lab.namespaces.iter().try_for_each(|name| netns::remove(name))?;
     remove_directory(&lab.directory)?;
     lab.forget();

@@ -56,6 +56,34 @@ fn up_and_down_take_little_time_and_leave_nothing() -> Result<()> {
 }
 
 #[test]
+fn a_quota_is_all_that_a_host_has_and_goes_with_the_lab() -> Result<()> {
+    let lab = Lab::builder().up()?;
+    let node = lab.node(0);
+    node.group_cpu()?;
+    node.limit_cpu(100)?;
+    let mut command = Command::new("sh");
+    command.args(["-c", "while :; do :; done"]);
+    let busy = node.spawn("busy", command)?;
+    let group = format!("switchback-lab-{}-node0", lab.id());
+    let cgroup = fs::read_to_string(format!("/proc/{}/cgroup", busy.pid())).expect("it runs");
+    assert!(cgroup.contains(&group), "{cgroup}");
+    let used = || {
+        let stat = fs::read_to_string(format!("/proc/{}/schedstat", busy.pid())).expect("it runs");
+        let nanoseconds = stat.split(' ').next().and_then(|word| word.parse().ok());
+        Duration::from_nanos(nanoseconds.expect("a number"))
+    };
+    let (start, before) = (Instant::now(), used());
+    std::thread::sleep(Duration::from_secs(1));
+    let share = (used() - before).div_duration_f64(start.elapsed());
+    assert!((0.02..0.2).contains(&share), "{share} of a CPU, not a tenth");
+    lab.down()?;
+    let left =
+        Command::new("find").args(["/sys/fs/cgroup", "-name", &group]).output().expect("find is everywhere");
+    assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
+    Ok(())
+}
+
+#[test]
 fn labs_side_by_side_do_not_meet() -> Result<()> {
     let (one, two) = (Lab::builder().up()?, Lab::builder().up()?);
     let address = SocketAddr::from((one.node(0).ipv4(), 7000));

@@ -213,7 +213,10 @@ impl Capture<'_> {
                     Packet::Plain => Begins::Middle,
                     Packet::Handoff(_) => Begins::Handoff,
                 };
-                let connection = Connection::new(flow, seq);
+                let connection = match begins {
+                    Begins::Given | Begins::Syn => Connection::new(flow, seq),
+                    Begins::Handoff | Begins::Middle => Connection::in_the_middle(flow, seq),
+                };
                 self.latest.insert(flow, self.connections.len());
                 self.connections.push(Explained { connection, begins, missing: None });
                 self.connections.len() - 1

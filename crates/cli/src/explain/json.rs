@@ -8,6 +8,7 @@ use switchback_switch::explain::{
 };
 
 use super::text::{caret, conditions};
+use super::tls;
 use super::{Begins, Explained};
 
 /// One object.
@@ -28,6 +29,8 @@ pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
             "vip": connection.flow().vip().to_string(),
             "begins": begins,
             "missing": explained.missing,
+            "hello": connection.hello.as_ref().map(|hello| tls::hello_json(cluster, hello)),
+            "over_tls": connection.over_tls.as_ref().map(|request| tls::over_tls_json(cluster, connection, request)),
             "requests": requests.map(|(index, one)| request(cluster, index + 1, one)).collect::<Vec<_>>(),
         })
     });
@@ -130,7 +133,7 @@ fn forwarded(cluster: &Cluster, forwarded: &Forwarded) -> Value {
     })
 }
 
-fn refusal(refusal: &Refusal) -> Value {
+pub fn refusal(refusal: &Refusal) -> Value {
     json!({
         "reason": refusal.reject.name(),
         "status": refusal.reject.status(),

@@ -3,9 +3,12 @@
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
-use switchback_config::{Cluster, Service};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use switchback_config::{Cluster, Scheme, Service};
 use switchback_wire::{address_bytes, sb_flow};
 
 use super::cannot_read;
@@ -23,6 +26,19 @@ pub struct Options {
     /// HTTP/1.0 instead of HTTP/1.1; a path alone then comes without Host
     #[arg(long = "http1.0")]
     http10: bool,
+    /// What the client offers to speak above TLS; may be given more than once. Unless told, h2 and http/1.1
+    #[arg(long, value_name = "PROTOCOL")]
+    alpn: Vec<String>,
+}
+
+/// A request, and how it comes.
+pub struct Request {
+    /// Its bytes, in the clear.
+    pub bytes: Vec<u8>,
+    /// The flow that they come on.
+    pub flow: sb_flow,
+    /// The ClientHello before it, if the service speaks TLS.
+    pub hello: Option<Vec<u8>>,
 }
 
 /// Which VIP the request goes to.
@@ -37,19 +53,30 @@ pub struct Destination {
 }
 
 impl Options {
-    /// The bytes of the request, and the flow that they come on.
+    /// A request for this URL.
     pub fn request(
         &self,
         destination: &Destination,
         cluster: &Cluster,
         url: &str,
-    ) -> Result<(Vec<u8>, sb_flow), Failure> {
-        let (authority, target) = split(url)?;
+    ) -> Result<Request, Failure> {
+        let Url { scheme, authority, target } = split(url)?;
+        let port = scheme.unwrap_or(Scheme::Http).default_port();
         let named = authority.and_then(|authority| {
-            let with_port = || format!("{authority}:80").parse().ok();
+            let with_port = || format!("{authority}:{port}").parse().ok();
             authority.parse::<SocketAddr>().ok().or_else(with_port)
         });
-        let flow = destination.flow(cluster, named)?;
+        let flow = destination.flow(cluster, named, scheme)?;
+        let service = cluster.services.iter().find(|service| service.listen.contains(&flow.vip()));
+        let speaks_tls = service.is_some_and(|service| service.tls.is_some());
+        if scheme == Some(Scheme::Https) && !speaks_tls {
+            return Err(Failure::system(format!("{}: no TLS is spoken there", flow.vip())));
+        }
+        let is_tls = speaks_tls && scheme != Some(Scheme::Http);
+        if !is_tls && !self.alpn.is_empty() {
+            return Err(Failure::system("--alpn is for an https:// URL, or a path of a service with TLS"));
+        }
+        let hello = is_tls.then(|| self.hello(authority)).transpose()?;
         let mut head = format!("{} {target} HTTP/1.{}\r\n", self.method, if self.http10 { '0' } else { '1' });
         let is_host = |field: &String| {
             field.split_once(':').is_some_and(|(name, _)| name.trim().eq_ignore_ascii_case("host"))
@@ -57,22 +84,63 @@ impl Options {
         let without_host = self.http10 && authority.is_none();
         if !without_host && !self.headers.iter().any(is_host) {
             let vip = flow.vip();
-            // As the URL http://VIP/ would have it.
+            // As the URL of the VIP would have it.
+            let port = if is_tls { Scheme::Https } else { Scheme::Http }.default_port();
             let host = vip.to_string();
-            let host = authority.unwrap_or(host.strip_suffix(":80").unwrap_or(&host));
+            let host = authority.unwrap_or(host.strip_suffix(&format!(":{port}")).unwrap_or(&host));
             head += &format!("Host: {host}\r\n");
         }
         for field in &self.headers {
             head += &format!("{field}\r\n");
         }
         head += "\r\n";
-        Ok((head.into_bytes(), flow))
+        Ok(Request { bytes: head.into_bytes(), flow, hello })
+    }
+
+    /// What a client says first that wants this host; an address is no name, and is not said.
+    fn hello(&self, authority: Option<&str>) -> Result<Vec<u8>, Failure> {
+        let of = authority.map_or("127.0.0.1", host);
+        let name = ServerName::try_from(of.to_owned())
+            .map_err(|_| Failure::system(format!("{of} is no name of a host")))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let cannot = |error: rustls::Error| Failure::system(format!("cannot make a ClientHello: {error}"));
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(cannot)?
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let usual = [&b"h2"[..], b"http/1.1"];
+        config.alpn_protocols = match &self.alpn[..] {
+            [] if self.http10 => vec![b"http/1.1".to_vec()],
+            [] => usual.map(<[u8]>::to_vec).to_vec(),
+            some => some.iter().map(|protocol| protocol.clone().into_bytes()).collect(),
+        };
+        let mut client = ClientConnection::new(Arc::new(config), name).map_err(cannot)?;
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).expect("a vector takes everything");
+        Ok(bytes)
     }
 }
 
+/// That of an authority, without brackets.
+fn host(authority: &str) -> &str {
+    let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let plain = || authority.split_once(':').map_or(authority, |(host, _)| host);
+    bracketed.map_or_else(plain, |(host, _)| host)
+}
+
 impl Destination {
-    /// A flow to the VIP that is asked for, or named by the URL, or the only service's first.
-    pub fn flow(&self, cluster: &Cluster, named: Option<SocketAddr>) -> Result<sb_flow, Failure> {
+    /// A flow to the VIP that is asked for, or named by the URL, or the first one of the only service with this scheme.
+    pub fn flow(
+        &self,
+        cluster: &Cluster,
+        named: Option<SocketAddr>,
+        scheme: Option<Scheme>,
+    ) -> Result<sb_flow, Failure> {
+        let has_scheme = |service: &&Service| {
+            scheme.is_none_or(|scheme| service.tls.is_some() == (scheme == Scheme::Https))
+        };
+        let of_scheme: Vec<&Service> = cluster.services.iter().filter(has_scheme).collect();
         let is_vip = |vip: &SocketAddr| cluster.services.iter().any(|service| service.listen.contains(vip));
         let vip = if let Some(vip) = self.vip {
             if !is_vip(&vip) {
@@ -88,7 +156,9 @@ impl Destination {
                 .listen[0]
         } else if let Some(vip) = named.filter(is_vip) {
             vip
-        } else if let [Service { listen, .. }] = &cluster.services[..] {
+        } else if let ([Service { listen, .. }], _) | (_, [Service { listen, .. }]) =
+            (&cluster.services[..], &of_scheme[..])
+        {
             listen[0]
         } else {
             return Err(Failure::system(format!(
@@ -102,24 +172,33 @@ impl Destination {
     }
 }
 
-/// The authority of a URL, if it has one, and its target, without the fragment, which clients keep to
-/// themselves.
-fn split(url: &str) -> Result<(Option<&str>, String), Failure> {
+/// What a client makes of a URL.
+struct Url<'a> {
+    scheme: Option<Scheme>,
+    authority: Option<&'a str>,
+    /// Without the fragment, which clients keep to themselves.
+    target: String,
+}
+
+/// A URL, or a path alone.
+fn split(url: &str) -> Result<Url<'_>, Failure> {
     let url = url.split_once('#').map_or(url, |(url, _)| url);
     if url.starts_with('/') || url == "*" {
-        return Ok((None, url.to_owned()));
+        return Ok(Url { scheme: None, authority: None, target: url.to_owned() });
     }
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(Failure::system(format!(
-            "{url} is neither an http:// URL nor a path, which begins with /"
+            "{url} is neither an http:// or https:// URL nor a path, which begins with /"
         )));
     };
-    if !scheme.eq_ignore_ascii_case("http") {
-        return Err(Failure::system(format!("{scheme}:// is not served; the switch reads http:// only")));
-    }
+    let known =
+        [Scheme::Http, Scheme::Https].into_iter().find(|known| scheme.eq_ignore_ascii_case(known.name()));
+    let Some(scheme) = known else {
+        return Err(Failure::system(format!("{scheme}:// is not served; http:// and https:// are")));
+    };
     let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let slash = if target.starts_with('/') { "" } else { "/" };
-    Ok((Some(authority), format!("{slash}{target}")))
+    Ok(Url { scheme: Some(scheme), authority: Some(authority), target: format!("{slash}{target}") })
 }
 
 fn services(cluster: &Cluster) -> String {

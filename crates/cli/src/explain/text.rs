@@ -1,21 +1,24 @@
 //! Explanations for people.
 
-use switchback_config::{Balance, Cluster, PolicyKind, Route};
+use switchback_config::{Balance, Cluster, PolicyKind, Pool, Route};
 use switchback_http::Body;
 use switchback_switch::explain::{
     Connection, Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
 };
 
-use super::{Begins, Explained};
+use super::{Begins, Explained, tls};
 
+/// Why a policy chooses what it does.
+pub const AT_FIRST: &str =
+    "if nothing but what is shown here came before; a running switch has its own state";
 /// Longer lines are cut.
 const LINE_MAX: usize = 200;
 
 /// Lines with a name in front.
-struct Lines(String);
+pub struct Lines(pub String);
 
 impl Lines {
-    fn add(&mut self, name: &str, text: impl std::fmt::Display) {
+    pub fn add(&mut self, name: &str, text: impl std::fmt::Display) {
         self.0 += &format!("  {name:<8}  {text}\n");
     }
 
@@ -36,9 +39,10 @@ pub fn render(cluster: &Cluster, explained: &[Explained]) -> String {
         if known {
             parts.push(title(index + 1, explained));
         }
+        let of = if known { format!(" of connection {}", index + 1) } else { String::new() };
+        parts.extend(tls::render(cluster, connection, &of));
         for (number, request) in connection.requests.iter().enumerate() {
             let line = printable_start(&request.line);
-            let of = if known { format!(" of connection {}", index + 1) } else { String::new() };
             let mut lines = Lines(format!("request {}{of}: {line}\n", number + 1));
             self::request(&mut lines, cluster, connection, request);
             parts.push(lines.0);
@@ -59,7 +63,8 @@ fn title(number: usize, explained: &Explained) -> String {
             ", whose beginning was not captured: what comes first is taken for the start of a request"
         }
     };
-    let none = if explained.connection.requests.is_empty() { ", without a request" } else { "" };
+    let Connection { requests, hello, .. } = &explained.connection;
+    let none = if requests.is_empty() && hello.is_none() { ", without a request" } else { "" };
     format!("connection {number}: {} to {}{begins}{none}\n", flow.client(), flow.vip())
 }
 
@@ -145,12 +150,9 @@ fn session(lines: &mut Lines, cluster: &Cluster, session: &SessionRead, outcome:
 fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, session: Option<&SessionRead>) {
     let pool = &cluster.pools[forwarded.pool];
     let node = &cluster.nodes[forwarded.node].name;
-    let nodes = pool.nodes.iter().map(|&index| &cluster.nodes[index]);
-    let nodes: Vec<_> = nodes.map(|node| format!("{} (weight {})", node.name, node.weight)).collect();
-    lines.add("pool", format!("{}: {}", pool.name, nodes.join(", ")));
-    let state = "if nothing but what is shown here came before; a running switch has its own state";
+    lines.add("pool", in_pool(cluster, pool));
     let has_session = session.is_some_and(|session| session.names != Names::Nothing);
-    let state = if has_session { "because of its session" } else { state };
+    let state = if has_session { "because of its session" } else { AT_FIRST };
     let chosen = match forwarded.flow {
         Flow::Anew => format!("{node}, which has the connection for another pool and adopts it anew"),
         Flow::New => format!("{node}, {state}"),
@@ -160,10 +162,8 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, sessio
             format!("{node}, to which the connection moves from {from}, {state}")
         }
     };
-    let by =
-        if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
     if !has_session {
-        lines.add("policy", format!("{}: {}{by}", pool.policy, in_words(pool.policy)));
+        lines.add("policy", policy(pool));
     }
     lines.add("node", chosen);
     decided(lines, cluster, forwarded);
@@ -189,6 +189,20 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, sessio
         Then::Closes => "the client wants the connection to end with the response",
     };
     lines.add("then", then);
+}
+
+/// A pool and its nodes.
+pub fn in_pool(cluster: &Cluster, pool: &Pool) -> String {
+    let nodes = pool.nodes.iter().map(|&index| &cluster.nodes[index]);
+    let nodes: Vec<_> = nodes.map(|node| format!("{} (weight {})", node.name, node.weight)).collect();
+    format!("{}: {}", pool.name, nodes.join(", "))
+}
+
+/// How a pool chooses.
+pub fn policy(pool: &Pool) -> String {
+    let by =
+        if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
+    format!("{}: {}{by}", pool.policy, in_words(pool.policy))
 }
 
 /// In XDP or by the L7 thread, and why.
@@ -232,7 +246,7 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
     lines.add("decided", what);
 }
 
-fn refusal(lines: &mut Lines, refusal: &Refusal, client_gets: &str) {
+pub fn refusal(lines: &mut Lines, refusal: &Refusal, client_gets: &str) {
     let (reject, status) = (refusal.reject, refusal.reject.status());
     lines.add("refused", format!("{reject}: {client_gets} {status}, and the connection ends"));
     lines.add("at byte", refusal.place.offset);
@@ -246,6 +260,10 @@ pub fn conditions(route: &Route) -> String {
     conditions.extend(route.path.as_ref().map(|path| format!("paths that begin with {path}")));
     if !route.methods.is_empty() {
         conditions.push(format!("method {}", route.methods.join(" or ")));
+    }
+    if !route.alpn.is_empty() {
+        let names: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
+        conditions.push(format!("protocol {}", names.join(" or ")));
     }
     conditions.extend(route.header.as_ref().map(|header| match &header.value {
         Some(value) => format!("header field {} with {value}", header.name),
@@ -268,7 +286,7 @@ fn in_words(policy: PolicyKind) -> &'static str {
 }
 
 /// Bytes as ASCII with escapes, not too many.
-fn printable_start(bytes: &[u8]) -> String {
+pub fn printable_start(bytes: &[u8]) -> String {
     let shown = bytes[..bytes.len().min(LINE_MAX)].escape_ascii().to_string();
     if bytes.len() > LINE_MAX { shown + "..." } else { shown }
 }

@@ -9,7 +9,7 @@ use switchback_wire::{SB_FLAG_REQUEST, address_bytes, handoff, sb_flow, sb_flow_
 use super::{CHUNKED, CLUSTER, IMG, WWW, assert_lines, directory, explain, stderr, stdout};
 
 /// Link types, with what stands before an IPv4 packet and before an IPv6 packet.
-const ETHERNET: (u32, &[u8], &[u8]) = (1, b"dddddDsssssS\x08\0", b"dddddDsssssS\x86\xdd");
+pub const ETHERNET: (u32, &[u8], &[u8]) = (1, b"dddddDsssssS\x08\0", b"dddddDsssssS\x86\xdd");
 const VLAN: (u32, &[u8], &[u8]) = (1, b"dddddDsssssS\x81\0\0\x07\x08\0", b"dddddDsssssS\x81\0\0\x07\x86\xdd");
 const RAW: (u32, &[u8], &[u8]) = (101, b"", b"");
 const SLL: (u32, &[u8], &[u8]) =
@@ -17,14 +17,14 @@ const SLL: (u32, &[u8], &[u8]) =
 const SLL2: (u32, &[u8], &[u8]) =
     (276, b"\x08\0\0\0\0\0\0\x02\0\x01\0\x06ssssss\0\0", b"\x86\xdd\0\0\0\0\0\x02\0\x01\0\x06ssssss\0\0");
 
-type Link = (u32, &'static [u8], &'static [u8]);
+pub type Link = (u32, &'static [u8], &'static [u8]);
 
 fn framed(link: Link, packet: &[u8]) -> Vec<u8> {
     [if packet[0] >> 4 == 4 { link.1 } else { link.2 }, packet].concat()
 }
 
 /// Packets of which so many bytes at most are captured.
-fn pcap(link: Link, packets: &[Vec<u8>], snaplen: usize) -> Vec<u8> {
+pub fn pcap(link: Link, packets: &[Vec<u8>], snaplen: usize) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, snaplen as u32, link.0] {
         file.extend_from_slice(&u32::to_le_bytes(word));
@@ -59,7 +59,7 @@ fn pcapng(link: Link, packets: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-fn flow(port: u16, v6: bool) -> sb_flow {
+pub fn flow(port: u16, v6: bool) -> sb_flow {
     let (client, vip) = if v6 { ("2001:db8::1", "2001:db8::100") } else { ("198.51.100.7", "192.0.2.100") };
     sb_flow {
         client: address_bytes(client.parse().expect("an address")),
@@ -71,16 +71,21 @@ fn flow(port: u16, v6: bool) -> sb_flow {
 
 const ISN: u32 = u32::MAX - 20;
 
-fn syn(flow: &sb_flow) -> Vec<u8> {
+pub fn syn(flow: &sb_flow) -> Vec<u8> {
     bare(flow, true, ISN, 0, flags::SYN)
 }
 
 /// Data of the client; its first byte is the stream's `at`-th.
 fn data(flow: &sb_flow, at: usize, text: &str) -> Vec<u8> {
-    segment(flow, true, (ISN.wrapping_add(1 + at as u32), 1), flags::ACK, Some((1, 2)), text.as_bytes())
+    bytes(flow, at, text.as_bytes())
 }
 
-fn fin(flow: &sb_flow, at: usize) -> Vec<u8> {
+/// Likewise.
+pub fn bytes(flow: &sb_flow, at: usize, bytes: &[u8]) -> Vec<u8> {
+    segment(flow, true, (ISN.wrapping_add(1 + at as u32), 1), flags::ACK, Some((1, 2)), bytes)
+}
+
+pub fn fin(flow: &sb_flow, at: usize) -> Vec<u8> {
     segment(flow, true, (ISN.wrapping_add(1 + at as u32), 1), flags::ACK | flags::FIN, None, b"")
 }
 
@@ -89,7 +94,7 @@ fn response(flow: &sb_flow) -> Vec<u8> {
     segment(flow, false, (1, 1), flags::ACK, None, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 }
 
-fn handed_over(op: sb_op, extra: u8, flow: &sb_flow, packet: &[u8]) -> Vec<u8> {
+pub fn handed_over(op: sb_op, extra: u8, flow: &sb_flow, packet: &[u8]) -> Vec<u8> {
     let (switch, node) =
         ("192.0.2.2".parse().expect("an address"), "192.0.2.21".parse().expect("an address"));
     let view = TcpView::parse(packet).expect("a packet");

@@ -53,7 +53,7 @@ impl Sub for CpuTimes {
     }
 }
 
-/// Reads the CPU time of a program and of its host's receive work.
+/// Reads the CPU time of programs and of their host's receive work.
 #[derive(Debug)]
 pub(super) struct CpuMeter {
     pids: Vec<u32>,
@@ -63,7 +63,15 @@ pub(super) struct CpuMeter {
 impl CpuMeter {
     /// A meter for a running program and the processes that it has started so far.
     pub(super) fn new(host: &Host, process: &Process) -> Result<CpuMeter> {
-        let mut pids = vec![process.pid()];
+        CpuMeter::of_all(host, [process])
+    }
+
+    /// Likewise for several programs together.
+    pub(super) fn of_all<'a>(
+        host: &Host,
+        processes: impl IntoIterator<Item = &'a Process>,
+    ) -> Result<CpuMeter> {
+        let mut pids: Vec<u32> = processes.into_iter().map(Process::pid).collect();
         let mut next = 0;
         while let Some(&pid) = pids.get(next) {
             pids.extend(children(pid)?);

@@ -11,7 +11,6 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::plot::{COLORS, Curve, Lines, Plot};
 use super::report::{Report, header, micros, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::wrk::{Load, LoadResult};
@@ -20,6 +19,7 @@ use crate::error::Result;
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::server::ServerOptions;
+use switchback_plot::{COLORS, Curve, Lines, Plot};
 
 /// In KiB.
 const SIZES: [usize; 6] = [4, 8, 16, 32, 64, 128];

@@ -7,6 +7,7 @@
 mod accept_queue;
 mod bpf_time;
 mod by_lot;
+mod calibrate;
 mod cpu;
 mod dwsr;
 #[cfg(test)]
@@ -15,7 +16,6 @@ mod log_cost;
 mod machine;
 mod mini_cluster;
 mod open_loop;
-mod plot;
 mod proxies;
 mod report;
 mod session_cost;
@@ -24,10 +24,14 @@ mod split_acks;
 mod split_scaling;
 mod statistics;
 mod systems;
+mod tls_forwarding;
+mod tls_load;
+mod tls_proxies;
 mod wrk;
 
 pub use accept_queue::AcceptQueue;
 pub use by_lot::dispatch_by_lot;
+pub use calibrate::Calibrate;
 pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};
 pub use log_cost::LogCost;
 pub use machine::Machine;
@@ -38,6 +42,8 @@ pub use report::Report;
 pub use session_cost::SessionCost;
 pub use split_acks::SplitAcks;
 pub use split_scaling::SplitScaling;
+pub use tls_forwarding::TlsForwarding;
+pub use tls_proxies::TlsProxies;
 
 use std::path::PathBuf;
 
@@ -97,7 +103,7 @@ pub trait Experiment {
         machine.facts.extend(self.facts()?);
         if Self::PLOTTED {
             // Before the measurement rather than after it.
-            plot::register_font()?;
+            switchback_plot::register_font().map_err(Error::of_plot)?;
         }
         let lab = Lab::builder().switches(2).nodes(self.nodes()).up()?;
         let samples = match self.measure(&lab, options, progress) {

@@ -107,8 +107,19 @@ impl OpenLoop {
     }
 }
 
+/// A connection that is about to be there, and that nobody waits for.
+pub(super) fn connecting(server: SocketAddr) -> std::io::Result<TcpStream> {
+    let family = if server.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(family, SockType::Stream, flags, None)?;
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(server)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// From 0 to below 1 (splitmix64).
-fn uniform(state: &mut u64) -> f64 {
+pub(super) fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut value = *state;
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -198,15 +209,12 @@ impl Load {
     }
 
     fn begin(&mut self) -> std::io::Result<()> {
-        let family = if self.server.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let begun = Instant::now();
-        let socket = socket(family, SockType::Stream, flags, None)?;
-        let stream = match connect(socket.as_raw_fd(), &SockaddrStorage::from(self.server)) {
-            Ok(()) | Err(Errno::EINPROGRESS) => TcpStream::from(socket),
+        let stream = match connecting(self.server) {
+            Ok(stream) => stream,
             Err(error) => {
                 self.connections.push(None);
-                self.count(&end_of(error.into()), Duration::ZERO);
+                self.count(&end_of(error), Duration::ZERO);
                 return Ok(());
             }
         };

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Results;
-use super::plot::Plot;
 use super::statistics::Spread;
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
+use switchback_plot::Plot;
+pub(super) use switchback_plot::thousands;
 
 /// Stands for what was not measured.
 pub(super) const ABSENT: &str = "–";
@@ -32,6 +33,11 @@ pub trait Report {
 
     /// How it was measured and what was to be reached, as Markdown.
     fn how(&self) -> String;
+
+    /// What other commands take, in TOML.
+    fn toml(&self) -> Option<String> {
+        None
+    }
 
     /// The picture of it.
     fn plot(&self) -> Option<Plot> {
@@ -62,9 +68,10 @@ where
     /// Writes the files, which have this name and an ending for each kind, and returns their paths.
     pub fn write(&self, directory: &Path, name: &str) -> Result<Vec<PathBuf>> {
         let mut texts = vec![("csv", self.csv()), ("md", self.markdown())];
+        texts.extend(self.toml().map(|text| ("toml", text)));
         let plot = self.plot();
         if let Some(plot) = &plot {
-            texts.push(("svg", plot.svg()?));
+            texts.push(("svg", plot.svg().map_err(Error::of_plot)?));
         }
         fs::create_dir_all(directory).doing(|| format!("create {}", directory.display()))?;
         let path = |ending: &str| directory.join(format!("{name}.{ending}"));
@@ -75,7 +82,7 @@ where
             written.push(path);
         }
         if let Some(plot) = plot {
-            plot.png(&path("png"))?;
+            plot.png(&path("png")).map_err(Error::of_plot)?;
             written.push(path("png"));
         }
         Ok(written)
@@ -114,22 +121,6 @@ pub(super) fn median(spread: Option<Spread>, show: fn(f64) -> String) -> String 
 pub(super) fn ratio(ours: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
     let (ours, theirs) = (ours?.median, theirs?.median);
     (theirs > 0.0).then(|| ours / theirs)
-}
-
-/// `12,345`; below 1000 with one decimal, as it matters there.
-pub(super) fn thousands(value: f64) -> String {
-    if value < 1000.0 {
-        return format!("{value:.1}");
-    }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A duration in microseconds.
@@ -172,7 +163,6 @@ mod tests {
 
     #[test]
     fn numbers_are_as_long_as_they_are_good() {
-        assert_eq!([999.94, 1000.0, 1234567.8].map(thousands), ["999.9", "1,000", "1,234,568"]);
         assert_eq!([399.4, 1050.0].map(latency), ["399 µs", "1.1 ms"]);
         assert_eq!([4.26, 93.0, 412.4, 2065.0].map(cpu_time), ["4.3", "93.0", "412", "2,065"]);
     }

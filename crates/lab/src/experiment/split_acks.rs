@@ -8,7 +8,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::cpu::{CpuMeter, CpuTimes};
-use super::plot::{COLORS, Curve, Lines, Plot};
 use super::report::{Report, header, micros, ratio, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::systems;
@@ -18,6 +17,7 @@ use crate::error::{Doing, Result};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::server::ServerOptions;
+use switchback_plot::{COLORS, Curve, Lines, Plot};
 
 const DOCUMENT: &str = "1m";
 const CONNECTIONS: u32 = 8;

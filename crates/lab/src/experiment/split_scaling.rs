@@ -5,7 +5,6 @@
 //! time that it needs for each data server, is a cost and no limit; how many it could serve follows from it.
 
 use super::cpu::{CpuMeter, CpuTimes};
-use super::plot::{COLORS, Curve, Lines, Plot};
 use super::report::{Report, header, micros, ratio, repeated, row, shown, thousands, with_extremes};
 use super::statistics::Spread;
 use super::systems::{self, Service};
@@ -14,6 +13,7 @@ use super::{Experiment, Options, Progress, in_turn};
 use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
+use switchback_plot::{COLORS, Curve, Lines, Plot};
 
 /// Numbers of data servers.
 const NODES: [usize; 6] = [1, 2, 3, 4, 6, 8];

@@ -16,7 +16,7 @@ const REPORT: &str = "all.md";
 
 /// Run all experiments, one after the other
 ///
-/// Each as its own command does it, with its own defaults, which takes an hour. One that fails does not keep the others
+/// Each as its own command does it, with its own defaults, which takes an hour and a half. One that fails does not keep the others
 /// from running; the exit status tells. The output directory gets all.md, which links the reports of all.
 #[derive(Args)]
 pub struct All {
@@ -101,9 +101,12 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::SessionCost),
         entry(experiment::LogCost),
         entry(experiment::AcceptQueue { connections }),
+        entry(experiment::TlsForwarding { k: experiment::TlsForwarding::K.to_vec() }),
+        entry(experiment::TlsProxies),
         entry(experiment::SplitScaling),
         entry(experiment::SplitAcks),
         entry(experiment::MiniCluster),
+        entry(experiment::Calibrate),
     ]
 }
 

@@ -75,6 +75,12 @@ experiments! {
     /// with every single measurement. Takes 16 loads for each repetition. Needs root, haproxy, nginx and wrk.
     Proxies {}
 
+    /// Measure what packets, requests, handshakes and hand-overs cost, for the simulator
+    ///
+    /// Prints a Markdown table; the output directory gets calibrate.toml, which `switchback sim` takes with --costs,
+    /// calibrate.md and calibrate.csv. Needs root, nginx and wrk.
+    Calibrate {}
+
     /// Compare policies on two servers with short accept queues, as the paper on them did
     ///
     /// One client opens connections at random times within the seconds, which nftables and the policies random (with and
@@ -102,6 +108,27 @@ experiments! {
     /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md, with
     /// facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
     LogCost {}
+
+    /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
+    ///
+    /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small
+    /// part of a CPU each; clients that come back, documents and intervals as in the paper. Prints a Markdown table and the
+    /// paper's figure; the output directory gets tls-forwarding.md, .csv, .svg and .png. Needs root, nginx, php-fpm, control
+    /// groups with the CPU controller and the DejaVu fonts.
+    TlsForwarding {
+        /// Values of the paper's parameter k, each client's shortest interval; the least is the greatest load
+        #[arg(long, value_name = "N,...", value_delimiter = ',')]
+        #[arg(default_values_t = experiment::TlsForwarding::K)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+        k: Vec<u32>,
+    }
+
+    /// Compare Switchback, whose nodes end TLS, with HAProxy and nginx that end it in front of the same servers
+    ///
+    /// Full and resumed handshakes with TLS 1.3 and 1.2, and responses of 1 MiB on kept connections; CPU time of what is between
+    /// client and nodes, and of the nodes. Prints a Markdown table; the output directory gets tls-proxies.md, with facts about
+    /// the machine, and tls-proxies.csv with every single measurement. Needs root, haproxy and nginx.
+    TlsProxies {}
 
     /// Measure how many data servers one connection server can serve
     ///

@@ -1,7 +1,7 @@
 //! The average connection time over the number of connections, with the paper's two curves.
 
 use super::{Dispatch, PAPER, Results};
-use crate::experiment::plot::{COLORS, Curve, Lines, Plot};
+use switchback_plot::{COLORS, Curve, Lines, Plot};
 
 /// A color for each, the same in every plot.
 fn place(dispatch: Dispatch) -> usize {

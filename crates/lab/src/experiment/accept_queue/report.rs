@@ -1,9 +1,9 @@
 //! The results as a table for people and as a file for programs.
 
 use super::{Dispatch, PAPER, PaperRow, Results, Sample};
-use crate::experiment::plot::Plot;
 use crate::experiment::report::{ABSENT, Report, header, ratio, row, shown, thousands, with_extremes};
 use crate::experiment::statistics::Spread;
+use switchback_plot::Plot;
 
 /// The columns of the table, and whether they are numbers.
 const COLUMNS: [(&str, bool); 10] = [

@@ -8,7 +8,6 @@ use super::{
     load, start,
 };
 use crate::error::Result;
-use crate::experiment::plot::{COLORS, Curve, Lines, Plot};
 use crate::experiment::report::{
     Report, header, latency, micros, ratio, reached, repeated, row, shown, thousands, with_extremes,
 };
@@ -16,6 +15,7 @@ use crate::experiment::statistics::Spread;
 use crate::experiment::systems::{Programs, Running, System};
 use crate::experiment::{Experiment, Options, Progress, in_turn};
 use crate::lab::Lab;
+use switchback_plot::{COLORS, Curve, Lines, Plot};
 
 const DOCUMENTS: [Document; 2] = [Document::PAPER, Document::LONGER];
 /// Those that are not allowed to be better than one link.

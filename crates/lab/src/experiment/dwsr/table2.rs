@@ -8,7 +8,6 @@ use super::{
     load, start,
 };
 use crate::error::Result;
-use crate::experiment::plot::{Bars, Panel, Plot};
 use crate::experiment::report::{
     ABSENT, Report, cpu_time, header, latency, median, micros, ratio, repeated, row, shown, thousands,
     with_extremes,
@@ -17,6 +16,7 @@ use crate::experiment::statistics::Spread;
 use crate::experiment::systems::{Programs, System};
 use crate::experiment::{Experiment, Options, Progress, in_turn};
 use crate::lab::Lab;
+use switchback_plot::{Bars, Panel, Plot};
 
 const NODES: usize = 6;
 const SYSTEMS: [System; 4] = [System::Haproxy, System::Nginx, System::Envoy, System::Switchback];

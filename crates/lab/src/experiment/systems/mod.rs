@@ -13,8 +13,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use super::cpu::{CpuMeter, CpuTimes};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::lab::Lab;
 use crate::process::Process;
@@ -44,7 +46,7 @@ impl System {
 
     /// The port of a service with so many nodes. Different ones for the proxies, which share a host; the others' is that
     /// of the nodes' servers.
-    fn port(self, nodes: usize) -> u16 {
+    pub(super) fn port(self, nodes: usize) -> u16 {
         let base = match self {
             System::Direct | System::Switchback => 8000,
             System::Haproxy => 8100,
@@ -122,12 +124,24 @@ pub(super) fn start(
             System::Direct => Ok(Running { system, ip: lab.node(0).ipv4(), meter: None }),
             System::Switchback => switchback(lab, programs.switchback, nodes),
             System::Haproxy | System::Nginx | System::Envoy => {
-                let process = proxies::start(lab, system, programs, nodes)?;
+                let process = proxies::start(lab, system, programs.envoy, nodes, None)?;
                 let meter = Some(CpuMeter::new(lab.switch(1), &process)?);
                 Ok(Running { system, ip: lab.switch(1).ipv4(), meter })
             }
         })
         .collect()
+}
+
+/// Starts a proxy that ends TLS in front of so many nodes.
+pub(super) fn start_tls_proxy(
+    lab: &Lab,
+    system: System,
+    nodes: usize,
+    certificate: &Path,
+) -> Result<(SocketAddr, CpuMeter)> {
+    let process = proxies::start(lab, system, None, &[nodes], Some(certificate))?;
+    let host = lab.switch(1);
+    Ok(((host.ipv4(), system.port(nodes)).into(), CpuMeter::new(host, &process)?))
 }
 
 fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
@@ -178,6 +192,10 @@ impl Daemons {
         &self.0[0]
     }
 
+    pub(super) fn agents(&self) -> &[Process] {
+        &self.0[1..]
+    }
+
     pub(super) fn all(&self) -> &[Process] {
         &self.0
     }
@@ -205,4 +223,10 @@ fn start_daemon(host: &Host, program: &Path, config: &Path, name: &str, words: &
     let mut command = Command::new(program);
     command.args(words).args(["--interface", "eth0", "--config"]).arg(config);
     host.spawn(name, command)
+}
+
+/// What `switchback status --json` says on a host, as far as `T` has it.
+pub(super) fn status<T: DeserializeOwned>(host: &Host, program: &Path) -> Result<T> {
+    let said = host.run([program.as_os_str(), "status".as_ref(), "--json".as_ref()])?.success()?;
+    serde_json::from_str(&said).map_err(|error| Error::Invalid(format!("status of {}: {error}", host.name())))
 }

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Programs, READY, System};
+use super::{READY, System};
 use crate::error::{Doing, Result};
 use crate::lab::Lab;
 use crate::process::Process;
@@ -20,6 +20,8 @@ const NGINX_IDLE: usize = 64;
 struct Front {
     listen: SocketAddr,
     nodes: Vec<SocketAddr>,
+    /// The file with certificate and key, if it ends TLS.
+    certificate: Option<PathBuf>,
 }
 
 impl Front {
@@ -34,8 +36,15 @@ impl Front {
     }
 }
 
-/// Starts a proxy on the second switch, with a front for each number of nodes, and waits until it listens.
-pub(super) fn start(lab: &Lab, system: System, programs: &Programs<'_>, nodes: &[usize]) -> Result<Process> {
+/// Starts a proxy on the second switch, with a front for each number of nodes, and waits until it listens. With a certificate
+/// it ends TLS.
+pub(super) fn start(
+    lab: &Lab,
+    system: System,
+    envoy: Option<&Path>,
+    nodes: &[usize],
+    certificate: Option<&Path>,
+) -> Result<Process> {
     let host = lab.switch(1);
     let name = format!("{system}-proxy").to_lowercase();
     let directory = host.directory().join(&name);
@@ -43,6 +52,7 @@ pub(super) fn start(lab: &Lab, system: System, programs: &Programs<'_>, nodes: &
     let front = |&count: &usize| Front {
         listen: (host.ipv4(), system.port(count)).into(),
         nodes: lab.nodes().take(count).map(|node| (node.ipv4(), System::Direct.port(count)).into()).collect(),
+        certificate: certificate.map(Path::to_owned),
     };
     let fronts: Vec<Front> = nodes.iter().map(front).collect();
     let (configuration, file) = match system {
@@ -56,7 +66,7 @@ pub(super) fn start(lab: &Lab, system: System, programs: &Programs<'_>, nodes: &
     let command = match system {
         System::Haproxy => haproxy_command(&file),
         System::Nginx => nginx_command(&directory, &file),
-        _ => envoy_command(programs.envoy.unwrap_or(Path::new("envoy")), &file),
+        _ => envoy_command(envoy.unwrap_or(Path::new("envoy")), &file),
     };
     let process = host.spawn(&name, command)?;
     let listen: Vec<SocketAddr> = fronts.iter().map(|front| front.listen).collect();
@@ -74,7 +84,9 @@ fn haproxy_configuration(fronts: &[Front]) -> String {
     let part = |front: &Front| {
         let (name, listen) = (front.name(), front.listen);
         let servers = front.lines(|number, node| format!("    server node{number} {node}"));
-        format!("listen {name}\n    bind {listen}\n    balance roundrobin\n{servers}")
+        let tls = front.certificate.iter().map(|path| format!(" ssl crt {}", path.display()));
+        let tls: String = tls.collect();
+        format!("listen {name}\n    bind {listen}{tls}\n    balance roundrobin\n{servers}")
     };
     format!(
         "global
@@ -110,14 +122,23 @@ fn nginx_configuration(directory: &Path, fronts: &[Front]) -> String {
     let part = |front: &Front| {
         let (name, listen) = (front.name(), front.listen);
         let servers = front.lines(|_, node| format!("        server {node};"));
+        let path = front.certificate.as_ref().map(|path| path.display().to_string());
+        let (ssl, certificate) = path.map_or(("", String::new()), |path| {
+            let lines = [
+                "ssl_protocols TLSv1.2 TLSv1.3".to_owned(),
+                format!("ssl_certificate {path}"),
+                format!("ssl_certificate_key {path}"),
+            ];
+            (" ssl", lines.map(|line| format!("        {line};\n")).concat())
+        });
         format!(
             "    upstream {name} {{
 {servers}        keepalive {NGINX_IDLE};
         keepalive_requests 1000000000;
     }}
     server {{
-        listen {listen};
-        location / {{
+        listen {listen}{ssl};
+{certificate}        location / {{
             proxy_pass http://{name};
             proxy_http_version 1.1;
             proxy_set_header Connection \"\";
@@ -218,6 +239,7 @@ mod tests {
         let front = |listen, nodes: &[&str]| Front {
             listen: address(listen),
             nodes: nodes.iter().map(|node| address(node)).collect(),
+            certificate: None,
         };
         let fronts = [
             front("192.0.2.11:8101", &["192.0.2.20:8001"]),

@@ -178,10 +178,8 @@ impl Experiment for DwsrTable3 {
 
 /// How many connections nodes have released so far, as the switch counts them.
 fn moves(lab: &Lab, options: &Options) -> Result<u64> {
-    let words = [options.program.as_os_str(), "status".as_ref(), "--json".as_ref()];
-    let text = lab.switch(0).run(words)?.success()?;
-    let unexpected = || Error::Invalid(format!("unexpected output of `switchback status --json`: {text}"));
-    let status: serde_json::Value = serde_json::from_str(&text).map_err(|_| unexpected())?;
+    let status: serde_json::Value = systems::status(lab.switch(0), &options.program)?;
+    let unexpected = || Error::Invalid(format!("unexpected output of `switchback status --json`: {status}"));
     let nodes = status["nodes"].as_array().ok_or_else(unexpected)?;
     nodes.iter().map(|node| node["released"].as_u64().ok_or_else(unexpected)).sum()
 }

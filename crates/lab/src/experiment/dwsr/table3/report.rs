@@ -1,11 +1,11 @@
 //! The loads as a table, and the functions that follow from their differences.
 
 use super::{CONNECTIONS, Results, Sample, Way};
-use crate::experiment::plot::{Bars, Panel, Plot};
 use crate::experiment::report::{
     Report, header, median, micros, repeated, row, shown, thousands, with_extremes,
 };
 use crate::experiment::statistics::Spread;
+use switchback_plot::{Bars, Panel, Plot};
 
 /// The columns of the table, and whether they are numbers; µs are for each request.
 const COLUMNS: [(&str, bool); 11] = [

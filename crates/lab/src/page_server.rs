@@ -1,0 +1,94 @@
+//! A real application server whose responses cost CPU time: PHP behind nginx.
+//!
+//! For each request a script derives a key, as for a password, which is work and nothing else; then it sends the document
+//! of the request's name. How much work it is depends on the machine, but is the same for every request.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::{Doing, Result};
+use crate::host::Host;
+use crate::server::{Server, ServerKind, ServerOptions, nginx_configuration, server_command};
+use crate::session_server::fpm_program;
+
+const FPM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Larger documents than these 1.6 MB would go through a file of nginx's.
+const BUFFERS: &str = "fastcgi_buffers 100 16k;";
+
+/// How a page server is run.
+#[derive(Clone, Debug)]
+pub struct PageServerOptions {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// Processes, each of which works at one request at a time.
+    pub workers: u32,
+    /// Rounds of PBKDF2 with SHA-256 for each request; a thousand take some two milliseconds.
+    pub rounds: u32,
+}
+
+impl Host {
+    /// Starts a page server and waits until it listens.
+    pub fn page_server(&self, options: &PageServerOptions) -> Result<Server> {
+        let directory = self.directory().join("pages");
+        let write = |name: &str, text: &str| {
+            let path = directory.join(name);
+            fs::write(&path, text)
+                .doing(|| format!("write {}", path.display()))
+                .map(|()| path.display().to_string())
+        };
+        fs::create_dir_all(&directory).doing(|| format!("create {}", directory.display()))?;
+        let script = write("page.php", &script_text(options.rounds))?;
+        let socket = directory.join("fpm.sock").display().to_string();
+        let configuration = write("fpm.conf", &fpm_configuration(&socket, options.workers))?;
+        let mut command = Command::new(fpm_program()?);
+        command.args(["--nodaemonize", "--no-php-ini", "--fpm-config"]).arg(configuration);
+        let fpm = self.spawn("page-fpm", command)?;
+        fpm.wait_for_log("ready to handle connections", FPM_TIMEOUT)?;
+        let extra = format!(
+            "location / {{
+            fastcgi_pass unix:{socket};
+            {BUFFERS}
+            fastcgi_param SCRIPT_FILENAME {script};
+            fastcgi_param REQUEST_METHOD $request_method;
+            fastcgi_param DOCUMENT $document_root$uri;
+        }}"
+        );
+        let front = ServerOptions { listen: options.listen.clone(), extra, ..ServerOptions::default() };
+        let server = self.start_server(
+            "page",
+            &front.listen,
+            |files| nginx_configuration(self.name(), files, &front),
+            |files, path| server_command(ServerKind::Nginx, path, files, &front),
+        )?;
+        Ok(server.with_backend(fpm))
+    }
+}
+
+fn script_text(rounds: u32) -> String {
+    format!(
+        "<?php
+hash_pbkdf2('sha256', 'page', 'salt', {rounds});
+$document = $_SERVER['DOCUMENT'];
+header('Content-Type: application/octet-stream');
+header('Content-Length: ' . filesize($document));
+readfile($document);
+"
+    )
+}
+
+fn fpm_configuration(socket: &str, workers: u32) -> String {
+    format!(
+        "[global]
+error_log = /proc/self/fd/2
+[pages]
+user = www-data
+group = www-data
+listen = {socket}
+listen.mode = 0666
+pm = static
+pm.max_children = {workers}
+"
+    )
+}
