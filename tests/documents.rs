@@ -62,13 +62,13 @@ fn a_cluster_by_hand(script: &mut Script) -> Result {
     for beginning in ["switchback doctor", "switchback status"] {
         site.run(switch, &script.take("docs/troubleshooting.md", beginning))?;
     }
-    explained(script, &site)?;
+    explained(script, &site, &cluster)?;
     a_client_with_the_shim(script, &site, &cluster)?;
     site.lab.down()?;
     Ok(())
 }
 
-fn explained(script: &mut Script, site: &Site) -> Result {
+fn explained(script: &mut Script, site: &Site, cluster: &str) -> Result {
     let page = "docs/operations.md";
     let client = site.lab.client(0);
     // As many packets as a request takes.
@@ -84,6 +84,14 @@ fn explained(script: &mut Script, site: &Site) -> Result {
     }
     let said = site.run(client, &script.take(page, "printf 'GET"))?;
     assert!(said.contains("shop"), "{said}");
+    let secure = "[[service]]\nname = \"secure\"\nlisten = [\"192.0.2.100:443\"]\n\
+        [service.tls]\nserver = \"127.0.0.1:80\"\n\
+        [[service.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.key\"\n\
+        [[service.route]]\npool = \"web\"\n";
+    site.write("cluster.toml", &format!("{cluster}\n{secure}"))?;
+    let said = site.run(client, &script.take(page, "switchback explain --config cluster.toml --alpn"))?;
+    assert!(said.contains("ClientHello: www.example.com") && said.contains("the connection stays"), "{said}");
+    site.write("cluster.toml", cluster)?;
     Ok(())
 }
 

@@ -47,17 +47,23 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Files of an experiment by their endings, and what each begins with.
+const TEXTS: [(&str, &[u8]); 2] = [("md", b"| "), ("csv", b"repetition,")];
+const WITH_PLOT: [(&str, &[u8]); 4] = [TEXTS[0], TEXTS[1], ("svg", b"<svg "), ("png", b"\x89PNG")];
+
 /// Runs it to its end, which must be a good one, and returns its tables. All its files must be there.
 fn short_form(words: &[&str]) -> String {
+    short_form_with(words, &WITH_PLOT)
+}
+
+fn short_form_with(words: &[&str], files: &[(&str, &[u8])]) -> String {
     let _alone = alone();
     let name = words[0];
     let directory = output(name);
     let done = lab_run(words, &directory).output().expect("the binary has been built");
     assert!(done.status.success(), "{}", stderr(&done));
     assert!(stderr(&done).contains("1/"), "no progress in {}", stderr(&done));
-    for (ending, begins) in
-        [("md", &b"| "[..]), ("csv", b"repetition,"), ("svg", b"<svg "), ("png", b"\x89PNG")]
-    {
+    for (ending, begins) in files {
         let bytes = fs::read(directory.join(format!("{name}.{ending}"))).expect("it says that it is written");
         assert!(bytes.starts_with(begins), "{name}.{ending} is something else");
     }
@@ -119,6 +125,71 @@ fn functions_have_costs() {
     let thread = |way| number(cells(&table, &[way])[3]);
     assert!(thread("kept, automaton") * 4.0 < thread("kept, L7 thread"), "{table}");
     assert!(cells(&table, &["kept, two nodes in turn"]).len() == 11, "{table}");
+}
+
+/// No error means that every answer was the right one, byte by byte.
+#[test]
+fn sessions_are_reused_where_clients_get_to_their_node_and_busy_nodes_hand_over() {
+    let table = short_form(&["tls-forwarding", "--k", "25"]);
+    let row = |model: &str, columns: usize| {
+        let lines = table.lines().map(|line| line.trim_matches(['|', ' ']).split(" | ").collect::<Vec<_>>());
+        let mut fitting = lines.filter(|cells| cells.len() == columns && cells.contains(&model));
+        fitting.next().unwrap_or_else(|| panic!("no {model} in {table}"))
+    };
+    let reused = |model| number(row(model, 15)[11]);
+    // Six nodes, of which a client gets to one by chance.
+    assert!((0.05..0.35).contains(&reused("round robin")), "{table}");
+    assert!(reused("session") > 0.9, "{table}");
+    for model in ["forwarding, direct", "forwarding, relay"] {
+        assert!(reused(model) > 0.9, "{table}");
+        // A request is handed over at most once.
+        let handed_over = number(row(model, 5)[4]);
+        assert!(handed_over > 0.0 && handed_over <= 100.0, "{table}");
+    }
+}
+
+#[test]
+fn costs_are_measured_and_the_simulator_takes_them() {
+    let table = short_form_with(&["calibrate"], &[TEXTS[0], TEXTS[1], ("toml", b"[costs]\n")]);
+    let cost = |name: &str| number(cells(&table, &[&format!("`{name}`")])[1]);
+    let names = [
+        "switch_connection_us",
+        "switch_request_us",
+        "switch_packet_us",
+        "node_connection_us",
+        "node_request_us",
+        "node_kib_us",
+        "tls_resumed_us",
+        "tls_kib_us",
+        "move_us",
+        "relay_us",
+    ];
+    for name in names {
+        assert!(cost(name) > 0.0, "{name}: {table}");
+    }
+    // A signature more.
+    assert!(cost("tls_full_us") > cost("tls_resumed_us"), "{table}");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("experiments-calibrate");
+    let mut sim = Command::new(env!("CARGO_BIN_EXE_switchback"));
+    sim.args(["sim", "split", "--most", "2", "--replications", "2", "--costs"]);
+    sim.arg(directory.join("calibrate.toml")).arg("--output").arg(&directory);
+    let simulated = sim.output().expect("the binary has been built");
+    assert!(simulated.status.success(), "{}", stderr(&simulated));
+}
+
+#[test]
+fn every_system_that_ends_tls_answers() {
+    let table = short_form_with(&["tls-proxies"], &TEXTS);
+    let handshakes =
+        ["full handshake, TLS 1.3", "full handshake, TLS 1.2", "resumed, TLS 1.3", "resumed, TLS 1.2"];
+    for workload in handshakes.into_iter().chain(["1 MiB, keep-alive"]) {
+        let [haproxy, nginx, switchback] =
+            ["HAProxy", "nginx", "Switchback"].map(|system| cells(&table, &[workload, system]));
+        assert!(number(haproxy[2]) > 0.0 && number(nginx[2]) > 0.0 && number(switchback[2]) > 0.0, "{table}");
+        // The work of TLS is the nodes'.
+        assert!(number(switchback[4]) < number(haproxy[4]), "{table}");
+        assert!(number(switchback[8]) > number(haproxy[8]), "{table}");
+    }
 }
 
 #[test]

@@ -7,10 +7,18 @@ mod clients;
 mod common;
 #[path = "tls/errors.rs"]
 mod errors;
+#[path = "tls/keys.rs"]
+mod keys;
+#[path = "tls/moves.rs"]
+mod moves;
+#[path = "tls/relay.rs"]
+mod relay;
 #[path = "tls/scan.rs"]
 mod scan;
 #[path = "tls/sessions.rs"]
 mod sessions;
+#[path = "tls/streams.rs"]
+mod streams;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -24,8 +32,9 @@ use switchback_lab::{Output, ServerKind};
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/tls");
 const PYTHON: &str = "/usr/bin/python3";
 const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The name in the certificate.
-const NAME: &str = "shop.example.com";
+const NAME: &str = common::TLS_NAME;
 
 /// A service over TLS, of which all nodes have all documents.
 fn plan(nodes: usize, lines: &str) -> Plan {
@@ -50,7 +59,7 @@ fn start_plan(plan: Plan) -> Result<Cluster> {
 /// All but our processes.
 fn prepare(plan: Plan) -> Result<Cluster> {
     let cluster = Cluster::prepare(plan)?;
-    write_certificate(&cluster)?;
+    cluster.write_certificate()?;
     Ok(cluster)
 }
 
@@ -66,14 +75,6 @@ fn change_config(cluster: &Cluster, old: &str, new: &str) -> Result {
     let config = fs::read_to_string(&cluster.config)?;
     assert!(config.contains(old), "{old:?} is not in {config}");
     Ok(fs::write(&cluster.config, config.replace(old, new))?)
-}
-
-/// A certificate that is its own authority.
-fn write_certificate(cluster: &Cluster) -> Result {
-    let made = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
-    fs::write(cluster.lab.directory().join("shop.pem"), made.cert.pem())?;
-    fs::write(cluster.lab.directory().join("shop.key"), made.signing_key.serialize_pem())?;
-    Ok(())
 }
 
 /// curl with the certificate's authority; what it writes out.
@@ -150,6 +151,11 @@ impl Drop for Connection {
     }
 }
 
+/// Bytes that the client has got, of everything.
+fn received(cluster: &Cluster) -> Result<u64> {
+    Ok(cluster.client().interface_counters("eth0")?.rx.bytes)
+}
+
 fn url(path: &str) -> String {
     format!("https://{NAME}{path}")
 }
@@ -214,6 +220,11 @@ fn connections_go_where_their_requests_belong() -> Result {
     assert_eq!(in_turn(&cluster, "--http2", 10)?, expected("2"));
     let first = tls_status(&cluster, 0)?;
     assert_eq!((&first["given"], &first["forwarded"]), (&10.into(), &10.into()), "{first}");
+    let said = |node: usize, words: &str| cluster.agent(node).log().matches(words).count();
+    assert_eq!(
+        [said(0, " goes on at node1\n"), said(1, " goes on here\n"), said(0, " is forwarded\n")],
+        [10; 3]
+    );
     cluster.down()
 }
 

@@ -8,8 +8,10 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::http::{Documents, get};
-use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, markdown, status, stop, text, traces, wait_until};
+use common::http::{Documents, fetch, get};
+use common::{
+    Cluster, PATIENCE, PROGRAM, Plan, Result, TLS_NAME, markdown, status, stop, text, traces, wait_until,
+};
 use serde_json::Value;
 use switchback_lab::{Host, Process, Signal};
 
@@ -104,7 +106,9 @@ fn node_options(host: &Host) -> [&str; 4] {
 fn switch_and_nodes_do_all_their_work() -> Result {
     let log = std::env::temp_dir().join(format!("switchback-units-{}.log", std::process::id()));
     let access_log = Some(format!("path = \"{}\"", log.display()));
-    let cluster = Cluster::prepare(Plan { access_log, admin: true, ..Plan::default() })?;
+    let tls = Some(String::new());
+    let cluster = Cluster::prepare(Plan { access_log, admin: true, tls, ..Plan::default() })?;
+    cluster.write_certificate()?;
     let (node_unit, switch_unit) = (Unit::read("node")?, Unit::read("switch")?);
     let directory = directory(&cluster);
     let start = || -> Result<(Vec<Process>, Process)> {
@@ -116,6 +120,12 @@ fn switch_and_nodes_do_all_their_work() -> Result {
     let documents = Documents::of(&cluster.lab)?;
     get(cluster.client(), &cluster.url4("/1m"), &documents.large)?;
     get(cluster.client(), &cluster.url6("/img/small"), &documents.img_small)?;
+
+    let authority = cluster.lab.directory().join("shop.pem");
+    let resolve = format!("{TLS_NAME}:443:{}", cluster.lab.vip4());
+    let (cacert, url) = (text(&authority), format!("https://{TLS_NAME}/small"));
+    let options = ["--cacert", cacert, "--resolve", &resolve];
+    fetch(cluster.client(), &[(url, documents.small.clone())], &options, PATIENCE)?;
 
     let old = fs::read_to_string(&cluster.config)?;
     fs::write(&cluster.config, old.replacen("listen = [", "listen = [\"192.0.2.101:80\", ", 1))?;
@@ -130,7 +140,7 @@ fn switch_and_nodes_do_all_their_work() -> Result {
         let read = || Ok(fs::read_to_string(&log).unwrap_or_default().lines().count());
         wait_until("lines of the access log", PATIENCE, read, |count| *count == lines)
     };
-    written(3)?;
+    written(4)?;
     fs::remove_file(&log)?;
     switch.signal(Signal::SIGUSR1)?;
     wait_until("a new access log", PATIENCE, || Ok(log.exists()), |exists| *exists)?;
@@ -201,7 +211,7 @@ fn write_client_files(cluster: &Cluster) -> Result {
 /// Without one of them it ends at once, says which and what for, and leaves the machine as it was.
 #[test]
 fn no_capability_can_be_spared() -> Result {
-    let cluster = Cluster::prepare(Plan::default())?;
+    let cluster = Cluster::prepare(Plan { tls: Some(String::new()), ..Plan::default() })?;
     write_client_files(&cluster)?;
     let (switch, node, client) = (cluster.lab.switch(0), cluster.lab.node(0), cluster.client());
     let roles: [(_, &Host, PathBuf, &[&str]); 3] = [

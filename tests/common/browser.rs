@@ -29,7 +29,12 @@ pub struct Browser {
 
 impl Browser {
     /// `shell` runs `sh` where the browser is to be.
-    pub fn start(mut shell: Command, profile: &Path) -> Result<Browser> {
+    pub fn start(shell: Command, profile: &Path) -> Result<Browser> {
+        Browser::start_with(shell, profile, &[])
+    }
+
+    /// Likewise, with more options.
+    pub fn start_with(mut shell: Command, profile: &Path, options: &[&str]) -> Result<Browser> {
         shell.args(["-c", START, "chromium", "--headless", "--no-sandbox", "--disable-gpu"]);
         shell.args([
             "--remote-debugging-pipe",
@@ -38,7 +43,7 @@ impl Browser {
             "--disable-sync",
         ]);
         shell.args(["--disable-background-networking", "--disable-component-update"]);
-        shell.arg(format!("--user-data-dir={}", profile.display()));
+        shell.arg(format!("--user-data-dir={}", profile.display())).args(options);
         let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         let (said, heard) = channel();

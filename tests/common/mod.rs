@@ -34,6 +34,9 @@ use switchback_lab::{
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
+/// The name in the certificate of services with TLS.
+pub const TLS_NAME: &str = "shop.example.com";
+
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_switchback");
 /// How long anything may take that has no load to do.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -287,6 +290,9 @@ impl Cluster {
         let host = self.lab.node(node);
         let mut command = Command::new(PROGRAM);
         command.args(["node", "--interface", "eth0", "--name", host.name(), "--config"]).arg(&self.config);
+        if self.plan.tls.is_some() {
+            command.args(["--log-level", "debug"]);
+        }
         Ok(host.spawn("agent", command)?)
     }
 
@@ -311,6 +317,13 @@ impl Cluster {
     /// Kills a node's server with all its processes, of which the first may not be the one that serves.
     pub fn kill_server(&self, node: usize) -> Result {
         Ok(self.server(node)?.kill()?)
+    }
+
+    /// The certificate of services with TLS, which is its own authority: `shop.pem`, `shop.key`.
+    pub fn write_certificate(&self) -> Result {
+        let made = rcgen::generate_simple_self_signed([TLS_NAME.to_owned()])?;
+        fs::write(self.lab.directory().join("shop.pem"), made.cert.pem())?;
+        Ok(fs::write(self.lab.directory().join("shop.key"), made.signing_key.serialize_pem())?)
     }
 
     /// Starts a node's server again.

@@ -8,8 +8,9 @@ use super::common::markdown::{self, Code};
 
 /// Installs, uses and removes the package.
 const PACKAGE: &str = "tests/package.rs";
+const SIM: &str = "tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 18] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --workspace")),
@@ -69,6 +70,30 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 18] = [
         "switchback lab run dwsr-table3",
         ("tests/experiments.rs", "fn functions_have_costs()"),
     ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run tls-forwarding",
+        (
+            "tests/experiments.rs",
+            "fn sessions_are_reused_where_clients_get_to_their_node_and_busy_nodes_hand_over()",
+        ),
+    ),
+    (
+        "docs/benchmarks.md",
+        "switchback lab run tls-proxies",
+        ("tests/experiments.rs", "fn every_system_that_ends_tls_answers()"),
+    ),
+    (
+        "docs/simulator.md",
+        "switchback lab run calibrate",
+        ("tests/experiments.rs", "fn costs_are_measured_and_the_simulator_takes_them()"),
+    ),
+    ("docs/simulator.md", "switchback sim run", (SIM, "fn a_scenario_gives_the_same_numbers_every_time()")),
+    ("docs/simulator.md", "switchback sim plan", (SIM, "fn a_plan_says_what_saturates_first()")),
+    ("docs/simulator.md", "switchback sim policies --nodes 16 --output", (SIM, "\"policies\", \"--nodes\"")),
+    ("docs/simulator.md", "switchback sim policies --nodes 16 --mix", (SIM, "\"--mix\", \"half-slow\"")),
+    ("docs/simulator.md", "switchback sim tls", (SIM, "\"tls\", \"--requests\"")),
+    ("docs/simulator.md", "switchback sim split", (SIM, "\"split\", \"--most\"")),
 ];
 /// The section that lists the commands with a mark.
 const LIMITS: &str = "## Commands that no test runs\n";

@@ -12,11 +12,11 @@ use crate::{
     start_plan, to_service, url,
 };
 
-/// `count` requests, of which every fourth is for a mebibyte. Each line is a URL and the file that must come.
+/// `count` requests, of which every fourth is for a mebibyte. Each line has the file that must come, too.
 fn list(cluster: &Cluster, count: usize) -> Result<PathBuf> {
     let files = cluster.lab.directory().join("documents");
     let path = |index: usize| if index % 4 == 3 { "/1m" } else { "/small" };
-    let line = |index| format!("{} {}{}\n", url(path(index)), files.display(), path(index));
+    let line = |index| format!("GET {} {}{}\n", url(path(index)), files.display(), path(index));
     let list = cluster.lab.directory().join("gets");
     fs::write(&list, (0..count).map(line).collect::<String>())?;
     Ok(list)
@@ -103,8 +103,8 @@ fn node_undici() -> Result {
     served_node("undici")
 }
 
-#[test]
-fn go_net_http() -> Result {
+/// Builds the program that is a client.
+pub fn go_client() -> Result<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let binary = target.join("go-tls-client");
     let mut build = Command::new("timeout");
@@ -113,6 +113,12 @@ fn go_net_http() -> Result {
     // Nothing of it comes from the network, and it needs no C compiler.
     build.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
     assert!(build.status()?.success());
+    Ok(binary)
+}
+
+#[test]
+fn go_net_http() -> Result {
+    let binary = go_client()?;
     for version in ["HTTP/1.1", "HTTP/2.0"] {
         served(&[text(&binary), version])?;
     }

@@ -5,11 +5,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::http::{add_long_document, start_fetch};
-use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
+use crate::common::http::{Document, add_long_document, start_fetch};
+use crate::common::{PATIENCE, Plan, Result, text, wait_until};
 use crate::{
-    Connection, NAME, PYTHON, TIMEOUT, begin, change_config, openssl, plan, prepare, run_curl, start,
-    start_plan, to_service, url,
+    Connection, NAME, PYTHON, TIMEOUT, begin, change_config, openssl, plan, prepare, received, run_curl,
+    start, start_plan, to_service, url,
 };
 
 /// Only this host has a route.
@@ -172,10 +172,6 @@ fn a_response_without_length_that_breaks_off_is_not_whole() -> Result {
     cluster.down()
 }
 
-fn received(cluster: &Cluster) -> Result<u64> {
-    Ok(cluster.client().interface_counters("eth0")?.rx.bytes)
-}
-
 /// What comes of the connections of a node that dies is an error, and nothing else changes.
 #[test]
 fn an_agent_is_killed_during_downloads() -> Result {
@@ -207,6 +203,40 @@ fn an_agent_is_killed_during_downloads() -> Result {
         thread::sleep(Duration::from_millis(200));
         let mut connection = Connection::open(&cluster)?;
         assert_eq!(connection.status("get /1m")?, "200", "{http}");
+        cluster.down()?;
+    }
+    Ok(())
+}
+
+/// Dead with its server or stopped in order, and back again, while the other node sends: on a connection that it has had
+/// before, and on one that it has not.
+#[test]
+fn a_node_comes_back_during_downloads_of_another() -> Result {
+    let moved = Plan { tls: Some(String::new()), ..Plan::default() };
+    let own = Plan { policy: "fill", pools: vec![("web", vec![1, 0])], ..moved.clone() };
+    for (plan, http, given) in [(moved, "--http1.1", 1), (own, "--http2", 0)] {
+        let mut cluster = start_plan(plan)?;
+        let small = Document::of(&cluster.lab, "/small")?;
+        let document = add_long_document(&cluster, "/img/long", 20)?;
+        cluster.client().set_rate(Some(20_000_000))?;
+        let to_service = to_service(&cluster, &cluster.lab.vip4().to_string());
+        let mut options: Vec<&str> = to_service.iter().map(String::as_str).collect();
+        options.push(http);
+        let gets = vec![(url("/small"), small), (url("/img/long"), document)];
+        let before = received(&cluster)?;
+        let download = thread::spawn(start_fetch(cluster.client(), gets, &options, TIMEOUT)?);
+        wait_until("a download", PATIENCE, || received(&cluster), |bytes| *bytes > before + (1 << 20))?;
+        assert_eq!(crate::tls_status(&cluster, 0)?["given"], given, "{http}");
+        cluster.kill_node(0)?;
+        cluster.kill_server(0)?;
+        cluster.start_server(0)?;
+        cluster.start_node(0)?;
+        cluster.stop_node(0)?;
+        cluster.start_node(0)?;
+        assert!(!download.is_finished(), "{http}: it was over before");
+        cluster.client().set_rate(None)?;
+        let responses = download.join().expect("it does not panic")?;
+        assert_eq!((responses[1].connects, &*responses[1].node), (0, "node1"), "{http}");
         cluster.down()?;
     }
     Ok(())

@@ -1,6 +1,6 @@
-"""python3-requests or python3-httpx: fetches every URL of a list and compares every byte.
+"""python3-requests or python3-httpx: makes every request of a list and compares every byte.
 
-The list's lines are a URL and the file that must come. Says how many were right.
+The list's lines are a method, a URL and the file that must come, or that is sent. Says how many were right.
 """
 
 import socket
@@ -22,11 +22,13 @@ else:
     client = httpx.Client(verify=authority, trust_env=False)
 
 right = 0
-with client, open(path) as gets:
-    for url, wanted in map(str.split, gets):
-        response = client.get(url, timeout=20)
-        assert response.status_code == 200, (url, response.status_code)
-        with open(wanted, "rb") as file:
-            assert response.content == file.read(), f"{url}: wrong bytes"
+with client, open(path) as transfers:
+    for method, url, path in map(str.split, transfers):
+        with open(path, "rb") as file:
+            document = file.read()
+        sent = {"data" if which == "requests" else "content": document} if method == "PUT" else {}
+        response = client.request(method, url, timeout=20, **sent)
+        assert response.status_code in (200, 201), (url, response.status_code)
+        assert method == "PUT" or response.content == document, f"{url}: wrong bytes"
         right += 1
 print(right)

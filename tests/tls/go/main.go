@@ -1,6 +1,6 @@
-// net/http with HTTP/1.1 or HTTP/2: fetches every URL of a list and compares every byte.
+// net/http with HTTP/1.1 or HTTP/2: makes every request of a list and compares every byte.
 //
-// The list's lines are a URL and the file that must come. Says how many were right.
+// The list's lines are a method, a URL and the file that must come, or that is sent. Says how many were right.
 package main
 
 import (
@@ -30,10 +30,18 @@ func main() {
 			return dialer.DialContext(ctx, network, net.JoinHostPort(vip, "443"))
 		},
 	}}
-	gets := strings.Fields(string(read(list)))
-	for at := 0; at < len(gets); at += 2 {
-		url, wanted := gets[at], read(gets[at+1])
-		response, err := client.Get(url)
+	transfers := strings.Fields(string(read(list)))
+	for at := 0; at < len(transfers); at += 3 {
+		method, url, document := transfers[at], transfers[at+1], read(transfers[at+2])
+		var body io.Reader
+		if method == http.MethodPut {
+			body = bytes.NewReader(document)
+		}
+		request, err := http.NewRequest(method, url, body)
+		if err != nil {
+			log.Fatal(err)
+		}
+		response, err := client.Do(request)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -42,11 +50,15 @@ func main() {
 			log.Fatal(err)
 		}
 		response.Body.Close()
-		if response.StatusCode != http.StatusOK || response.Proto != which || !bytes.Equal(got, wanted) {
-			log.Fatalf("%s: %s over %s, or wrong bytes", url, response.Status, response.Proto)
+		right := response.StatusCode == http.StatusCreated
+		if method == http.MethodGet {
+			right = response.StatusCode == http.StatusOK && bytes.Equal(got, document)
+		}
+		if !right || response.Proto != which {
+			log.Fatalf("%s %s: %s over %s, or wrong bytes", method, url, response.Status, response.Proto)
 		}
 	}
-	fmt.Println(len(gets) / 2)
+	fmt.Println(len(transfers) / 3)
 }
 
 func read(path string) []byte {
