@@ -135,6 +135,11 @@ fn parse_schedstat(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::thread;
+    use std::time::Instant;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
 
     use super::*;
 
@@ -146,12 +151,22 @@ mod tests {
 
     #[test]
     fn a_meter_reads_child_processes_too() {
-        let mut child = Command::new("sleep").arg("10").spawn().expect("sleep is everywhere");
-        let found = children(std::process::id()).expect("our own children");
-        let time = process_time(child.id()).expect("a process that runs");
-        child.kill().and_then(|()| child.wait()).expect("our own child");
-        assert!(found.contains(&child.id()), "{found:?}");
-        assert!(time > Duration::ZERO, "starting has cost something");
-        assert!(process_time(child.id()).is_err(), "it has ended");
+        // A parent that does nothing else: the kernel lists no child for sure while others of its parent end.
+        let mut parent = Command::new("sh");
+        let mut parent = parent.args(["-c", "sleep 60 & wait"]).spawn().expect("sh is everywhere");
+        // The time is there as soon as the scheduler has counted it.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let sleeps = loop {
+            let found = children(parent.id()).expect("the children of one that waits");
+            match found[..] {
+                [child] if process_time(child).expect("a process that runs") > Duration::ZERO => break child,
+                _ => assert!(Instant::now() < deadline, "{found:?}"),
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        let end = |pid| kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("a process of ours");
+        end(sleeps);
+        parent.wait().expect("our own child");
+        assert!(process_time(parent.id()).is_err(), "it has ended");
     }
 }
