@@ -392,6 +392,10 @@ pub(crate) struct Tls {
     #[schemars(transform = shape::percent(tls::BUSY_CPU, None))]
     #[schemars(extend("default" = format!("{}%", tls::DEFAULT_BUSY_CPU)))]
     pub busy_cpu: Option<Spanned<String>>,
+    /// Lets the kernel of a node encrypt long downloads, where it can (kTLS). Not with `hand_over = "relay"`: what another
+    /// node has encrypted passes no kernel that encrypts.
+    #[schemars(transform = shape::absent("`true`, but with `hand_over = \"relay\"` `false`"))]
+    pub ktls: Option<Spanned<bool>>,
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub certificate: Vec<Certificate>,

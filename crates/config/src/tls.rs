@@ -45,6 +45,8 @@ pub struct Tls {
     pub busy_connections: u32,
     /// Above this share of its CPU time, in percent, a node is busy; 1 to 100. Only [`Model::Forwarding`] asks for it.
     pub busy_cpu: u8,
+    /// The kernel encrypts what is sent, if it can. Not with [`HandOver::Relay`].
+    pub ktls: bool,
 }
 
 impl Tls {
@@ -59,7 +61,7 @@ impl Tls {
     }
 
     /// Each key of `[service.tls]` in words.
-    pub(crate) fn in_words(tls: Option<&Tls>) -> [(&'static str, String); 10] {
+    pub(crate) fn in_words(tls: Option<&Tls>) -> [(&'static str, String); 11] {
         // Nothing that a key can be begins with a parenthesis.
         let word = |of: fn(&Tls) -> String| tls.map_or("(none)".to_owned(), of);
         [
@@ -73,6 +75,7 @@ impl Tls {
             ("tls.client_address", word(|tls| tls.client_address.to_string())),
             ("tls.busy_connections", word(|tls| tls.busy_connections.to_string())),
             ("tls.busy_cpu", word(|tls| format!("{}%", tls.busy_cpu))),
+            ("tls.ktls", word(|tls| tls.ktls.to_string())),
         ]
     }
 }

@@ -232,6 +232,7 @@ const PIECES: &[&[u8]] = &[
     b"\n[service.tls]\nserver = \"[::1]:80\"\n",
     b"\n[[service.tls.certificate]]\nchain = \"a\"\nkey = \"a\"\n",
     b"\nbusy_cpu = \"1%\"\n",
+    b"\nktls = true\n",
     b"unix:/",
     b"h2",
 ];
@@ -525,6 +526,7 @@ fn check_tls(cluster: &Cluster, service: &Service) {
         tls.model == Model::Forwarding
             || (tls.hand_over, tls.busy_connections, tls.busy_cpu) == (HandOver::Direct, 1000, 80)
     );
+    assert!(!tls.ktls || (tls.model, tls.hand_over) != (Model::Forwarding, HandOver::Relay));
     for route in &service.routes {
         assert!(route.alpn.iter().all(|protocol| tls.protocols.contains(protocol)));
         let Action::Pool(pool) = route.action else { continue };

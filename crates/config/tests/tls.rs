@@ -69,6 +69,7 @@ fn what_a_service_with_tls_means() {
         client_address: ClientAddress::XForwarded,
         busy_connections: 1000,
         busy_cpu: 80,
+        ktls: true,
     };
     let secret = format!("{GOOD}{SECRET}");
     assert_eq!(tls(&secret), usual);
@@ -95,6 +96,7 @@ fn what_a_service_with_tls_means() {
             client_address: ClientAddress::Nothing,
             busy_connections: 1_000_000,
             busy_cpu: 100,
+            ktls: false,
             ..usual
         }
     );
@@ -208,7 +210,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "servers = \"127.0.0.1:8080\"",
         &[
             "38:1: unknown field `servers`, expected one of `server`, `sessions`, `hand_over`, `tickets`, `protocols`, \
-           `min_version`, `client_address`, `busy_connections`, `busy_cpu`, `certificate`",
+           `min_version`, `client_address`, `busy_connections`, `busy_cpu`, `ktls`, `certificate`",
         ],
     ),
     ("key = \"secret.key\"", "", &["40:1: missing field `key`"]),
@@ -274,6 +276,11 @@ const BAD: &[(&str, &str, &[&str])] = &[
         SERVER,
         "server = \"[::1]:80\"\nsessions = \"round-robin\"\nbusy_cpu = \"80%\"",
         &["40:12: busy_cpu with sessions \"round-robin\", allowed is it only with sessions \"forwarding\""],
+    ),
+    (
+        SERVER,
+        "server = \"[::1]:80\"\nsessions = \"forwarding\"\nhand_over = \"relay\"\nktls = true",
+        &["41:8: ktls with hand_over \"relay\", allowed is it only with hand_over \"direct\""],
     ),
     // Routes.
     (ROUTE, "", &["34:8: service \"secret\" has no route, at least one [[service.route]] is needed"]),
@@ -476,14 +483,15 @@ fn changes_in_words() {
             "tls.client_address x-forwarded -> forwarded",
             "tls.busy_connections 1000 -> 7",
             "tls.busy_cpu 80% -> 8%",
+            "tls.ktls true -> false",
         ])
     );
 
     let plain = format!("{GOOD}\n[[service]]\nname = \"secret\"\nlisten = [\"192.0.2.100:443\"]\n{ROUTE}");
     let off = differences(&usual, &plain);
     assert_eq!(off[1], "service secret: tls.server 127.0.0.1:8080 -> (none)");
-    assert!(off.len() == 10 && off.iter().all(|line| line.ends_with(" -> (none)")), "{off:?}");
-    assert_eq!(differences(&plain, &usual).len(), 10);
+    assert!(off.len() == 11 && off.iter().all(|line| line.ends_with(" -> (none)")), "{off:?}");
+    assert_eq!(differences(&plain, &usual).len(), 11);
 
     let two = "[[service.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.pem\"\n[[service.route]]";
     assert_eq!(

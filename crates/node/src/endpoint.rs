@@ -80,6 +80,7 @@ impl TlsEndpoint {
                 forwarded: counters.forwarded.get(),
                 requests_given: counters.requests_given.get(),
                 requests_taken: counters.requests_taken.get(),
+                kernel: counters.kernel.get(),
             })
             .collect();
         all.sort_by(|a, b| a.service.cmp(&b.service));
@@ -171,6 +172,7 @@ fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceCo
         busy: (tls.model == config::Model::Forwarding)
             .then_some(Busy { connections: tls.busy_connections.into(), cpu: u32::from(tls.busy_cpu) * 10 }),
         hand_over: tls.hand_over,
+        ktls: tls.ktls,
         limits: RequestLimits {
             http: switchback_http::Limits {
                 head_len: limits.head,

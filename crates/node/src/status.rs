@@ -96,6 +96,8 @@ pub struct TlsStatus {
     pub requests_given: u64,
     /// Requests of other nodes' clients that were given to this one.
     pub requests_taken: u64,
+    /// Connections whose records the kernel has begun to encrypt.
+    pub kernel: u64,
 }
 
 /// A health check.

@@ -10,10 +10,18 @@ use rustls::ConnectionTrafficSecrets;
 use zeroize::Zeroizing;
 
 use crate::Error;
+use crate::records::Version;
 
 /// Of every AEAD in TLS.
 pub(crate) const IV: usize = 12;
 pub(crate) const TAG: usize = 16;
+
+/// linux/tls.h
+pub(crate) const TLS_1_2_VERSION: u16 = 0x0303;
+pub(crate) const TLS_1_3_VERSION: u16 = 0x0304;
+pub(crate) const TLS_CIPHER_AES_GCM_128: u16 = 51;
+pub(crate) const TLS_CIPHER_AES_GCM_256: u16 = 52;
+pub(crate) const TLS_CIPHER_CHACHA20_POLY1305: u16 = 54;
 
 /// The AEADs that TLS 1.3 has, and those of TLS 1.2 that are still safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +114,37 @@ impl Half {
 
     pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
         (&self.key, &self.iv[..], &self.secret)
+    }
+
+    /// What the kernel needs to encrypt from here on: one of the `struct tls12_crypto_info_*` of linux/tls.h, which
+    /// are for TLS 1.3, too.
+    pub(crate) fn crypto_info(&self, version: Version) -> Zeroizing<Vec<u8>> {
+        let number = match version {
+            Version::Tls12 => TLS_1_2_VERSION,
+            Version::Tls13 => TLS_1_3_VERSION,
+        };
+        let kind = match self.cipher {
+            Cipher::Aes128Gcm => TLS_CIPHER_AES_GCM_128,
+            Cipher::Aes256Gcm => TLS_CIPHER_AES_GCM_256,
+            Cipher::Chacha20Poly1305 => TLS_CIPHER_CHACHA20_POLY1305,
+        };
+        let salt_len = if self.cipher == Cipher::Chacha20Poly1305 { 0 } else { IV - 8 };
+        let (salt, iv) = self.iv.split_at(salt_len);
+        let mut iv: Zeroizing<Vec<u8>> = Zeroizing::new(iv.to_vec());
+        if version == Version::Tls12 && salt_len > 0 {
+            // The kernel counts on from these, where nonces here are numbers over the IV. What differs in the first bit
+            // is no nonce of ours, and the number of the record has not been there before.
+            let first = !iv[0] & 0x80;
+            iv.copy_from_slice(&self.sequence.to_be_bytes());
+            iv[0] = iv[0] & 0x7f | first;
+        }
+        let mut info = Zeroizing::new(Vec::with_capacity(4 + IV + self.key.len() + 8));
+        info.extend_from_slice(&number.to_ne_bytes());
+        info.extend_from_slice(&kind.to_ne_bytes());
+        for part in [&iv[..], &self.key, salt, &self.sequence.to_be_bytes()] {
+            info.extend_from_slice(part);
+        }
+        info
     }
 
     /// The nonce of the next record: the number of the record over the IV (RFC 8446 section 5.3, and as rustls does it in

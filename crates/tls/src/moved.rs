@@ -60,7 +60,7 @@ impl Session {
         let State::Open(mut records) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(Error::Internal);
         };
-        let write = records.write.take().ok_or(Error::Internal)?;
+        let write = records.write.take().filter(|write| !write.by_kernel).ok_or(Error::Internal)?;
         if !self.outgoing.is_empty() {
             return Err(Error::Internal);
         }
@@ -115,7 +115,7 @@ impl Lent {
 
     /// To be used.
     pub fn open(&self) -> Result<Sealer, MovedError> {
-        Ok(Sealer { version: version(self.version)?, half: self.write.open()? })
+        Ok(Sealer::new(version(self.version)?, self.write.open()?))
     }
 }
 
@@ -124,7 +124,8 @@ impl Session {
     /// that node has sealed; it goes behind [`outgoing`](Self::outgoing).
     pub fn lend(&mut self) -> Result<Lent, Error> {
         let State::Open(records) = &mut self.state else { return Err(Error::Internal) };
-        let sealer = records.write.take().filter(|_| !records.write_closed).ok_or(Error::Internal)?;
+        let closed = records.write_closed;
+        let sealer = records.write.take_if(|write| !closed && !write.by_kernel).ok_or(Error::Internal)?;
         Ok(Lent::of(&sealer))
     }
 

@@ -82,7 +82,7 @@ impl Records {
         Records {
             version,
             read,
-            write: Some(Sealer { version, half: write }),
+            write: Some(Sealer::new(version, write)),
             owes_update: false,
             read_closed: false,
             write_closed: false,

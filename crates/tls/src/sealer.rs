@@ -5,14 +5,25 @@ use crate::Error;
 use crate::keys::{Half, TAG};
 use crate::records::{DATA_MAX, HEADER, KEY_UPDATE, Version, content};
 
-/// Encrypts what is said to the client.
+/// The content type of keys that the kernel gets, among records that it encrypts. TLS has none of that number.
+pub(crate) const KEYS: u8 = 0;
+
+/// Encrypts what is said to the client, or leaves that to the kernel.
 #[derive(Debug)]
 pub struct Sealer {
     pub(crate) version: Version,
     pub(crate) half: Half,
+    /// The kernel encrypts: records are made here as they are before that, and among them are keys
+    /// ([`Half::crypto_info`]) from which it goes on. It may cut records in another way, so they are counted
+    /// roughly.
+    pub(crate) by_kernel: bool,
 }
 
 impl Sealer {
+    pub(crate) fn new(version: Version, half: Half) -> Self {
+        Sealer { version, half, by_kernel: false }
+    }
+
     /// Puts data behind `out`, in as many records as it takes.
     pub fn data(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         for piece in data.chunks(DATA_MAX) {
@@ -30,11 +41,19 @@ impl Sealer {
     /// Goes on with new keys; with `both`, asks the client for the same. Only in TLS 1.3.
     pub fn update_keys(&mut self, both: bool, out: &mut Vec<u8>) -> Result<(), Error> {
         self.record(content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, both.into()], out)?;
-        self.half.update()
+        self.half.update()?;
+        if self.by_kernel {
+            plain(KEYS, &self.half.crypto_info(self.version), out)?;
+        }
+        Ok(())
     }
 
     /// Puts one record behind `out`.
     pub(crate) fn record(&mut self, kind: u8, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        if self.by_kernel {
+            self.half.sequence += 1;
+            return plain(kind, data, out);
+        }
         let nonce = self.half.nonce();
         let start = out.len();
         let (explicit, inner) = match self.version {
@@ -65,6 +84,15 @@ impl Sealer {
         }
         tag.map(|_| ())
     }
+}
+
+/// TLSPlaintext (RFC 8446 section 5.1).
+fn plain(kind: u8, data: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    let [high, low] = u16::try_from(data.len()).map_err(|_| Error::Internal)?.to_be_bytes();
+    out.reserve(HEADER + data.len());
+    out.extend_from_slice(&[kind, 3, 3, high, low]);
+    out.extend_from_slice(data);
+    Ok(())
 }
 
 /// RFC 5246 section 6.2.3.3.

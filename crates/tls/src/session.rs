@@ -1,6 +1,7 @@
 //! One TLS connection without its socket: bytes of the client go in, bytes for it come out.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::server::UnbufferedServerConnection;
@@ -258,6 +259,32 @@ impl Session {
         records.sealer()?.update_keys(both, out)
     }
 
+    /// From here on the kernel encrypts what is said to the client, if it takes the keys that `set` gives it: then
+    /// [`outgoing`](Self::outgoing) has plain records. False if that is not possible now.
+    pub fn seal_by_kernel(&mut self, set: impl FnOnce(&[u8]) -> io::Result<()>) -> io::Result<bool> {
+        let State::Open(records) = &mut self.state else { return Ok(false) };
+        if records.write_closed || !self.outgoing.is_empty() {
+            return Ok(false);
+        }
+        match &mut records.write {
+            Some(sealer) if !sealer.by_kernel => {
+                set(&sealer.half.crypto_info(sealer.version))?;
+                sealer.by_kernel = true;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The kernel has encrypted the last record, and this is the number of the next.
+    pub fn seal_here(&mut self, sequence: u64) {
+        if let State::Open(records) = &mut self.state
+            && let Some(sealer) = &mut records.write
+        {
+            (sealer.by_kernel, sealer.half.sequence) = (false, sequence);
+        }
+    }
+
     fn records(&mut self) -> Result<(&mut Records, &mut Vec<u8>), Error> {
         match &mut self.state {
             State::Open(records) => Ok((records, &mut self.outgoing)),
@@ -270,6 +297,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.data.zeroize();
+        self.outgoing.zeroize();
     }
 }
 

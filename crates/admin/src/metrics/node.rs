@@ -55,7 +55,7 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         ),
     ];
     all.push(of_service(Kind::Gauge, "connections", "Connections of clients", |tls| tls.connections));
-    let counts: [Count; 11] = [
+    let counts: [Count; 12] = [
         ("handshakes", "Handshakes that needed a certificate", |tls| tls.handshakes),
         ("resumed", "Handshakes that went on with an earlier session", |tls| tls.resumed),
         ("failed", "Handshakes that failed, or were not done in time", |tls| tls.failed),
@@ -71,6 +71,7 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         ("requests_taken", "Requests of other nodes' clients that were given to this one", |tls| {
             tls.requests_taken
         }),
+        ("kernel", "Connections whose records the kernel has begun to encrypt", |tls| tls.kernel),
     ];
     all.extend(counts.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
     all.extend(NodeCounter::ALL.into_iter().map(|counter| {

@@ -28,11 +28,13 @@ impl Mistakes {
         let busy_cpu = file.busy_cpu.as_ref();
         let busy_cpu =
             busy_cpu.and_then(|share| self.take(share, syntax::share("busy_cpu", share.get_ref(), BUSY_CPU)));
+        let model = self.model(file);
+        let hand_over = self.choice("hand_over", &file.hand_over, HandOver::ALL, HandOver::name);
         Tls {
             certificates,
             server: server.unwrap_or(Server::Unix(PathBuf::new())),
-            model: self.model(file),
-            hand_over: self.choice("hand_over", &file.hand_over, HandOver::ALL, HandOver::name),
+            model,
+            hand_over,
             tickets: self.choice("tickets", &file.tickets, TicketScope::ALL, TicketScope::name),
             protocols: protocols.unwrap_or(DEFAULT_PROTOCOLS.to_vec()),
             min_version: self.choice("min_version", &file.min_version, TlsVersion::ALL, TlsVersion::name),
@@ -49,6 +51,7 @@ impl Mistakes {
                 DEFAULT_BUSY_CONNECTIONS,
             ),
             busy_cpu: busy_cpu.unwrap_or(DEFAULT_BUSY_CPU),
+            ktls: self.ktls(file.ktls.as_ref(), model, hand_over),
         }
     }
 
@@ -113,6 +116,18 @@ impl Mistakes {
             }
         }
         model
+    }
+
+    fn ktls(&mut self, wanted: Option<&Spanned<bool>>, model: Model, hand_over: HandOver) -> bool {
+        let relays = model == Model::Forwarding && hand_over == HandOver::Relay;
+        if let Some(place) = wanted.filter(|wanted| relays && *wanted.get_ref()) {
+            let (relay, direct) = (HandOver::Relay.name(), HandOver::Direct.name());
+            self.at(
+                place,
+                format!("ktls with hand_over {relay:?}, allowed is it only with hand_over {direct:?}"),
+            );
+        }
+        wanted.map_or(!relays, |wanted| *wanted.get_ref())
     }
 
     /// `alpn` of a route in a service with `tls`. What the service does not speak would make a route that never matches.

@@ -7,6 +7,7 @@ mod exchange;
 mod head;
 mod http1;
 mod http2;
+mod kernel;
 mod load;
 mod moving;
 mod peers;
@@ -40,6 +41,7 @@ use moving::Expected;
 use peers::{Opening, hear};
 use server::PeersOf;
 
+pub use kernel::KernelTls;
 pub use moving::{Addresses, Frozen, Handoff, Peer};
 pub use peers::{PORT, Peers};
 pub use server::ServerAddress;
@@ -100,6 +102,8 @@ pub struct Counters {
     pub requests_given: Counter,
     /// Requests of other nodes' clients that were given to this one.
     pub requests_taken: Counter,
+    /// Connections whose records the kernel has begun to encrypt.
+    pub kernel: Counter,
 }
 
 /// How long requests may be, and how long they may take.
@@ -137,6 +141,9 @@ pub struct ServiceConfig {
     pub busy: Option<Busy>,
     /// And how.
     pub hand_over: HandOver,
+    /// The kernel may encrypt what is sent, if it can. Not with [`HandOver::Relay`]: what another node has encrypted
+    /// passes no kernel that encrypts.
+    pub ktls: bool,
     /// What clients may ask for.
     pub limits: RequestLimits,
 }
@@ -162,6 +169,8 @@ pub(crate) struct Service {
     pools: Vec<PoolWay>,
     busy: Option<Busy>,
     hand_over: HandOver,
+    /// What the kernel does for its connections.
+    kernel: KernelTls,
     client_address: ClientAddress,
     limits: RequestLimits,
     counters: Arc<Counters>,
@@ -213,6 +222,7 @@ pub(crate) struct Shared {
     handoff: Arc<dyn Handoff>,
     expected: Expected,
     loads: Loads,
+    kernel: KernelTls,
     services: RwLock<HashMap<String, Arc<RwLock<Arc<Service>>>>>,
 }
 
@@ -225,11 +235,8 @@ impl Shared {
 }
 
 impl Service {
-    fn new(
-        config: ServiceConfig,
-        counters: Arc<Counters>,
-        peers: &Arc<Peers>,
-    ) -> Result<Self, rustls::Error> {
+    fn new(config: ServiceConfig, counters: Arc<Counters>, shared: &Shared) -> Result<Self, rustls::Error> {
+        let peers = &shared.peers;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(config.versions)?
@@ -250,6 +257,7 @@ impl Service {
             pools: config.pools.into_iter().map(way).collect(),
             busy: config.busy,
             hand_over: config.hand_over,
+            kernel: if config.ktls { shared.kernel } else { KernelTls::None },
             name: config.name,
             tls,
             routes: config.routes,
@@ -321,6 +329,7 @@ impl Endpoint {
             handoff,
             expected: Expected::default(),
             loads: Loads { cpu, ..Loads::default() },
+            kernel: KernelTls::of_this_machine(),
             services: RwLock::default(),
         });
         let listener = {
@@ -353,7 +362,7 @@ impl Endpoint {
             let before = self.services.get(&config.name);
             let counters = before.map_or_else(Arc::default, |running| Arc::clone(&running.counters));
             let (name, vips) = (config.name.clone(), config.listen.clone());
-            let service = Service::new(config, Arc::clone(&counters), &self.shared.peers);
+            let service = Service::new(config, Arc::clone(&counters), &self.shared);
             let service = service.map_err(SetError::Tls)?;
             made.push((name, vips, counters, Arc::new(service)));
         }
@@ -534,11 +543,11 @@ async fn serve_stream(
     socket.set_nodelay(true)?;
     if let Some(session) = shared.expected.take(stream::addresses(&socket)?) {
         service.counters.taken.add(1);
-        let client = stream::TlsStream::with(socket, session)?;
+        let client = stream::TlsStream::with(socket, session, &service)?;
         debug!("service {}: the connection of {} goes on here", service.name, client.client);
         return http1::serve(client, &service, shared, true).await;
     }
-    let mut client = stream::TlsStream::new(socket, &service.tls)?;
+    let mut client = stream::TlsStream::new(socket, &service)?;
     let shaken = tokio::time::timeout(service.limits.head_timeout, client.shake_hands()).await;
     match shaken {
         Ok(Ok(())) => {}

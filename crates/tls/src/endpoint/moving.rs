@@ -28,7 +28,7 @@ use crate::{Moved, Session};
 /// So long a client may take to acknowledge what it has been sent.
 const QUIET: Duration = Duration::from_millis(250);
 /// How often that is looked at.
-const LOOK: Duration = Duration::from_millis(1);
+pub(super) const LOOK: Duration = Duration::from_millis(1);
 /// So long the other node waits for the connection.
 const ARRIVAL: Duration = super::ANSWER;
 /// When the switch is told for the second time, and how often at last; between them the time doubles. It does not listen as long as
@@ -117,15 +117,13 @@ pub(super) async fn give_away(
             client.flush_all().await?;
             return Ok(Some(client));
         }
-        let TlsStream { socket, session, .. } = client;
-        let moved = session.give_up()?;
+        let (left, moved) = client.give_up()?;
         let offer =
             Offer { service: service.to_owned(), client: flow.0, vip: flow.1, state: moved.to_bytes() };
         if !matches!(ask(&mut channel, offer).await, Ok(Reply::Expected)) {
             debug!("service {service}: {} does not take the connection of {}", peer.name, flow.0);
             drop(frozen);
-            let session = Session::take_over(moved).map_err(|_| crate::Error::Internal)?;
-            return Ok(Some(TlsStream::with(socket, session)?));
+            return Ok(Some(left.take_back(moved)?));
         }
         drop(moved);
         match wait_until_taken(&mut channel, &mut *frozen, &peer.name).await {
@@ -137,7 +135,7 @@ pub(super) async fn give_away(
                 debug!("service {service}: the connection of {} is lost on its way to {}", flow.0, peer.name)
             }
         }
-        drop((socket, frozen));
+        drop((left, frozen));
         shared.loads.given_to(peer.address);
         return Ok(None);
     }
@@ -146,7 +144,7 @@ pub(super) async fn give_away(
 
 async fn is_quiet(client: &TlsStream, handoff: &dyn Handoff) -> Result<bool, StreamError> {
     let deadline = Instant::now() + QUIET;
-    while !handoff.is_acknowledged(client.socket.as_fd())? {
+    while !(client.is_through()? && handoff.is_acknowledged(client.socket.as_fd())?) {
         if Instant::now() >= deadline {
             return Ok(false);
         }

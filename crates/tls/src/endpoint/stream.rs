@@ -3,25 +3,29 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nix::sys::socket::MsgFlags;
-use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::exchange::Client;
-use super::moving::Addresses;
-use crate::{Error, Session};
+use super::kernel::{self, KernelTls, Sealing};
+use super::moving::{Addresses, LOOK};
+use super::{Counters, Service};
+use crate::{Error, Moved, Session};
 
 /// What is read from a socket at once.
 const READ: usize = 32 << 10;
 /// Above this, nothing more is encrypted until the client has taken some.
 pub(super) const UNSENT_MAX: usize = 64 << 10;
+/// What a connection has sent before the kernel gets its keys.
+const SEALED_FROM: usize = 256 << 10;
 /// How long a client may leave the last bytes of a connection unread.
 const UNREAD: Duration = Duration::from_secs(300);
 /// How long a client may take to end its side of a connection after we have ended ours.
@@ -79,19 +83,90 @@ pub struct TlsStream {
     /// Bytes of `session.outgoing()` that have been written.
     written: usize,
     ended: bool,
+    /// How long the kernel does not encrypt yet, although it may.
+    unsealed: Option<Unsealed>,
+    /// The kernel encrypts what is written.
+    sealing: Option<Sealing>,
+    /// When it is looked at again whether it has.
+    look: Option<Pin<Box<Sleep>>>,
+}
+
+/// What has been sent to a client before the kernel may begin to encrypt.
+#[derive(Debug)]
+struct Unsealed {
+    kernel: KernelTls,
+    counters: Arc<Counters>,
+    sent: usize,
 }
 
 impl TlsStream {
     /// One whose handshake is still to be done.
-    pub(super) fn new(socket: TcpStream, config: &ServerConfig) -> Result<Self, StreamError> {
-        let session = Session::new(config)?;
-        TlsStream::with(socket, session)
+    pub(super) fn new(socket: TcpStream, service: &Service) -> Result<Self, StreamError> {
+        let session = Session::new(&service.tls)?;
+        TlsStream::with(socket, session, service)
     }
 
     /// One that another node has had.
-    pub(super) fn with(socket: TcpStream, session: Session) -> Result<Self, StreamError> {
+    pub(super) fn with(socket: TcpStream, session: Session, service: &Service) -> Result<Self, StreamError> {
         let (client, vip) = addresses(&socket)?;
-        Ok(TlsStream { socket, session, client, vip, written: 0, ended: false })
+        let counters = Arc::clone(&service.counters);
+        Ok(TlsStream {
+            socket,
+            session,
+            client,
+            vip,
+            written: 0,
+            ended: false,
+            unsealed: Some(Unsealed { kernel: service.kernel, counters, sent: 0 }),
+            sealing: None,
+            look: None,
+        })
+    }
+
+    /// Gives the connection up, for another node, which [`is_through`](Self::is_through).
+    pub(super) fn give_up(mut self) -> Result<(GivenUp, Moved), StreamError> {
+        if let Some(sealing) = &self.sealing {
+            self.session.seal_here(sealing.number(self.socket.as_fd())?);
+        }
+        let TlsStream { socket, session, client, vip, unsealed, sealing, .. } = self;
+        Ok((GivenUp { socket, client, vip, unsealed, sealing }, session.give_up()?))
+    }
+
+    /// Whether TCP has got all that has been written.
+    pub(super) fn is_through(&self) -> io::Result<bool> {
+        self.sealing.as_ref().map_or(Ok(true), |sealing| sealing.is_through(self.socket.as_fd()))
+    }
+
+    /// Waits for that. A record that waits for room in the kernel goes behind the end of the stream otherwise, which
+    /// is nowhere.
+    fn poll_through(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.is_through()? {
+            let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
+            ready!(look.as_mut().poll(cx));
+            self.look = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Lets the kernel encrypt from here on, if it can.
+    fn seal_by_kernel(&mut self) {
+        let Some(unsealed) = self.unsealed.take() else { return };
+        if !self.session.version().is_some_and(|version| unsealed.kernel.can(version)) {
+            return;
+        }
+        let socket = self.socket.as_fd();
+        let mut sealing = None;
+        let set = |info: &[u8]| {
+            kernel::attach(socket)?;
+            kernel::set_keys(socket, info)?;
+            sealing = Some(Sealing::new(socket, info)?);
+            Ok(())
+        };
+        // Without it, all goes on as before.
+        if self.session.seal_by_kernel(set).is_ok_and(|sealed| sealed) {
+            self.sealing = sealing;
+            unsealed.counters.kernel.add(1);
+        }
     }
 
     /// Does the handshake. If it fails, the client is told.
@@ -135,11 +210,8 @@ impl TlsStream {
     /// a socket that is closed before all has been read sends a reset, which may take the answer from the client
     /// (RFC 9112 section 9.6).
     pub(super) async fn end(mut self) -> Result<(), StreamError> {
-        if !self.session.is_write_closed() {
-            self.session.close()?;
-        }
-        timeout(UNREAD, self.flush_all()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        self.socket.shutdown().await?;
+        let shutdown = AsyncWriteExt::shutdown(&mut self);
+        timeout(UNREAD, shutdown).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let mut thrown_away = vec![0; READ];
         let rest = async { while matches!(self.socket.read(&mut thrown_away).await, Ok(1..)) {} };
         let _ = timeout(LINGER, rest).await;
@@ -156,6 +228,37 @@ impl TlsStream {
                 Err(errno) => return Err(io::Error::from(errno).into()),
             }
         }
+    }
+}
+
+/// What is left of a connection here whose session has been given up.
+pub(super) struct GivenUp {
+    pub(super) socket: TcpStream,
+    client: SocketAddr,
+    vip: SocketAddr,
+    unsealed: Option<Unsealed>,
+    sealing: Option<Sealing>,
+}
+
+impl GivenUp {
+    /// The connection goes on here.
+    pub(super) fn take_back(self, moved: Moved) -> Result<TlsStream, StreamError> {
+        let GivenUp { socket, client, vip, unsealed, sealing } = self;
+        let mut session = Session::take_over(moved).map_err(|_| Error::Internal)?;
+        if sealing.is_some() {
+            session.seal_by_kernel(|_| Ok(()))?;
+        }
+        Ok(TlsStream {
+            socket,
+            session,
+            client,
+            vip,
+            written: 0,
+            ended: false,
+            unsealed,
+            sealing,
+            look: None,
+        })
     }
 }
 
@@ -202,17 +305,30 @@ impl Client for TlsStream {
     }
 
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let outgoing = self.session.outgoing();
-        while self.written < outgoing.len() {
-            ready!(self.socket.poll_write_ready(cx))?;
-            match self.socket.try_write(&outgoing[self.written..]) {
-                Ok(len) => self.written += len,
+        let TlsStream { socket, session, written, sealing, unsealed, .. } = self;
+        let outgoing = session.outgoing();
+        while *written < outgoing.len() {
+            ready!(socket.poll_write_ready(cx))?;
+            let rest = &mut outgoing[*written..];
+            let result = match sealing {
+                None => socket.try_write(rest),
+                Some(sealing) => socket.try_io(Interest::WRITABLE, || sealing.write(socket.as_fd(), rest)),
+            };
+            match result {
+                Ok(len) => *written += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
         outgoing.clear();
-        self.written = 0;
+        let sent = unsealed.as_mut().map(|unsealed| {
+            unsealed.sent += *written;
+            unsealed.sent
+        });
+        *written = 0;
+        if sent.is_some_and(|sent| sent >= SEALED_FROM) {
+            self.seal_by_kernel();
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -274,6 +390,7 @@ impl AsyncWrite for TlsStream {
             self.session.close().map_err(StreamError::Tls)?;
         }
         ready!(self.poll_write_out(cx))?;
+        ready!(self.poll_through(cx))?;
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

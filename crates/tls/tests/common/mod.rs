@@ -106,14 +106,31 @@ pub struct Pair {
     pub session: Session,
     /// The most bytes of the client that come at once.
     pub piece: usize,
+    /// Encrypts what the session does not, and says which number the next record has.
+    pub encrypt: Option<Encrypt>,
+    pub sequence: u64,
+    /// What has been sent to the client the last time.
+    pub sent: Vec<u8>,
     /// What the client has been told and nobody has asked for.
     heard: Vec<u8>,
+    has_ended: bool,
 }
+
+pub type Encrypt = Box<dyn FnMut(&[u8]) -> (Vec<u8>, u64)>;
 
 impl Pair {
     pub fn new(suite: Option<CipherSuite>) -> Self {
         let session = Session::new(&server_config()).unwrap();
-        Pair { client: client(suite), session, piece: usize::MAX, heard: Vec::new() }
+        Pair {
+            client: client(suite),
+            session,
+            piece: usize::MAX,
+            encrypt: None,
+            sequence: 0,
+            sent: Vec::new(),
+            heard: Vec::new(),
+            has_ended: false,
+        }
     }
 
     /// After the handshake.
@@ -134,12 +151,19 @@ impl Pair {
             let result = sent
                 .chunks(self.piece.min(sent.len()).max(1))
                 .try_for_each(|piece| self.session.receive(piece));
-            let answer = std::mem::take(self.session.outgoing());
+            let mut answer = std::mem::take(self.session.outgoing());
+            if let Some(encrypt) = &mut self.encrypt {
+                (answer, self.sequence) = encrypt(&answer);
+            }
+            if !answer.is_empty() {
+                self.sent.clone_from(&answer);
+            }
             let mut rest = &answer[..];
             while !rest.is_empty() {
                 self.client.read_tls(&mut rest).unwrap();
-                if self.client.process_new_packets().is_err() {
-                    return result;
+                match self.client.process_new_packets() {
+                    Ok(state) => self.has_ended |= state.peer_has_closed(),
+                    Err(_) => return result,
                 }
                 self.hear();
             }
@@ -148,6 +172,11 @@ impl Pair {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether the session has said that it ends.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// The client says this, and what the session has heard since the last time.

@@ -1,0 +1,278 @@
+//! The kernel encrypts what is said to clients, where it can (kTLS, Documentation/networking/tls.rst).
+//!
+//! A connection begins without: short ones do not get back what the change costs. Once it has sent a lot, the socket gets
+//! the keys, and from there on data go to it as they are, and other records beside them (`TLS_SET_RECORD_TYPE`). When the
+//! connection is to move, the number of the next record is read back. Reading stays in our hands: what a kernel has
+//! half opened cannot be taken out.
+
+use std::io::{self, IoSlice};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::libc;
+use nix::sys::socket::{MsgFlags, sendmsg, setsockopt, sockopt};
+use zeroize::Zeroizing;
+
+use crate::Cipher;
+use crate::keys::{Half, TAG, TLS_1_3_VERSION, TLS_CIPHER_CHACHA20_POLY1305};
+use crate::records::{HEADER, Version, content};
+use crate::sealer::KEYS;
+
+/// linux/tls.h; libc has no names for some of these.
+const SOL_TLS: libc::c_int = 282;
+const TLS_TX: libc::c_int = 1;
+const TLS_SET_RECORD_TYPE: libc::c_int = 1;
+/// Room for the longest `struct tls12_crypto_info_*`.
+const INFO_MAX: usize = 64;
+/// Where `tcpi_bytes_acked` is in `struct tcp_info` (linux/tcp.h).
+const BYTES_ACKED: usize = 120;
+/// So many records are written at once.
+const BATCH: usize = 8;
+
+/// What this kernel can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelTls {
+    /// Nothing.
+    #[default]
+    None,
+    /// It cannot go on with new keys, as TLS 1.3 may ask for at any time; before Linux 6.14.
+    Tls12,
+    /// All that is needed.
+    All,
+}
+
+impl KernelTls {
+    /// Tries it, with a connection to itself.
+    pub fn of_this_machine() -> KernelTls {
+        match can_change_keys() {
+            Err(_) => KernelTls::None,
+            Ok(false) => KernelTls::Tls12,
+            Ok(true) => KernelTls::All,
+        }
+    }
+
+    /// Whether it can encrypt such a connection.
+    pub(super) fn can(self, version: Version) -> bool {
+        match self {
+            KernelTls::None => false,
+            KernelTls::Tls12 => version == Version::Tls12,
+            KernelTls::All => true,
+        }
+    }
+}
+
+fn can_change_keys() -> io::Result<bool> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let socket = TcpStream::connect(listener.local_addr()?)?;
+    let _other = listener.accept()?;
+    let keys = |key| Half::new(Cipher::Aes128Gcm, &[key; 16], &[0; 12], &[], 0);
+    let info = |key| keys(key).map(|half| half.crypto_info(Version::Tls13)).map_err(io::Error::other);
+    attach(socket.as_fd())?;
+    set_keys(socket.as_fd(), &info(1)?)?;
+    Ok(set_keys(socket.as_fd(), &info(2)?).is_ok())
+}
+
+/// Prepares a socket for keys. Until it has some it is what it was.
+pub(super) fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(setsockopt(&socket, sockopt::TcpUlp::default(), b"tls")?)
+}
+
+/// From here on what is written is encrypted with these.
+pub(super) fn set_keys(socket: BorrowedFd<'_>, info: &[u8]) -> io::Result<()> {
+    // SAFETY: `info` is read during the call only, as many bytes as it has.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            SOL_TLS,
+            TLS_TX,
+            info.as_ptr().cast(),
+            info.len() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What a socket has been given to encrypt, to know when all of it has become packets: `SIOCOUTQ` does not count records
+/// that wait for room.
+#[derive(Debug)]
+pub(super) struct Sealing {
+    /// Bytes of TCP before it began.
+    before: u64,
+    /// Bytes of content since then.
+    content: u64,
+    /// Records with earlier keys, and the number of the first with these.
+    earlier: u64,
+    first: u64,
+    /// What a record has besides its content, and how long its `struct tls12_crypto_info_*` is.
+    overhead: u64,
+    info_len: usize,
+    /// Of the data record that is being written, so much is left.
+    left: usize,
+}
+
+impl Sealing {
+    /// The socket has just got its first keys, these.
+    pub(super) fn new(socket: BorrowedFd<'_>, info: &[u8]) -> io::Result<Sealing> {
+        let [version_low, version_high, cipher_low, cipher_high, ..] = *info else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let version = u16::from_ne_bytes([version_low, version_high]);
+        let cipher = u16::from_ne_bytes([cipher_low, cipher_high]);
+        let more = match (version, cipher) {
+            // The content type (RFC 8446 section 5.2).
+            (TLS_1_3_VERSION, _) => 1,
+            (_, TLS_CIPHER_CHACHA20_POLY1305) => 0,
+            // A part of the nonce (RFC 5288 section 3).
+            _ => 8,
+        };
+        Ok(Sealing {
+            before: written(socket)?,
+            content: 0,
+            earlier: 0,
+            first: number_at(info)?,
+            overhead: (HEADER + TAG) as u64 + more,
+            info_len: info.len(),
+            left: 0,
+        })
+    }
+
+    /// Writes some of `records`, which are plain and begin where the last call has ended, and says how many bytes of
+    /// them that were. [`io::ErrorKind::WouldBlock`] if there is no room for any.
+    pub(super) fn write(&mut self, socket: BorrowedFd<'_>, records: &mut [u8]) -> io::Result<usize> {
+        if self.left > 0 || records[0] == content::DATA {
+            return self.write_data(socket, records);
+        }
+        let kind = records[0];
+        let len = len_of(records);
+        let content = &mut records[HEADER..HEADER + len];
+        if kind == KEYS {
+            self.earlier += self.number(socket)? - self.first;
+            set_keys(socket, content)?;
+            self.first = number_at(content)?;
+            content.fill(0);
+        } else {
+            send_record(socket, kind, content)?;
+            self.content += len as u64;
+        }
+        Ok(HEADER + len)
+    }
+
+    fn write_data(&mut self, socket: BorrowedFd<'_>, records: &[u8]) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); BATCH];
+        let mut at = self.left;
+        slices[0] = IoSlice::new(&records[..at]);
+        for slice in &mut slices[usize::from(at > 0)..] {
+            match records.get(at) {
+                Some(&content::DATA) => {
+                    let start = at + HEADER;
+                    at = start + len_of(&records[at..]);
+                    *slice = IoSlice::new(&records[start..at]);
+                }
+                _ => break,
+            }
+        }
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let taken = sendmsg::<()>(socket.as_raw_fd(), &slices, &[], flags, None)?;
+        self.content += taken as u64;
+        Ok(self.skip(records, taken))
+    }
+
+    /// How many bytes of `records` end with the byte of content that so many are before.
+    fn skip(&mut self, records: &[u8], mut taken: usize) -> usize {
+        let mut at = 0;
+        loop {
+            let part = taken.min(self.left);
+            (at, taken, self.left) = (at + part, taken - part, self.left - part);
+            if taken == 0 {
+                return at;
+            }
+            self.left = len_of(&records[at..]);
+            at += HEADER;
+        }
+    }
+
+    /// The number of the next record.
+    pub(super) fn number(&self, socket: BorrowedFd<'_>) -> io::Result<u64> {
+        let mut info = Zeroizing::new([0_u8; INFO_MAX]);
+        let mut len = self.info_len as libc::socklen_t;
+        // SAFETY: no more is written than `len` says, for which the array has room.
+        let done = unsafe {
+            libc::getsockopt(socket.as_raw_fd(), SOL_TLS, TLS_TX, info.as_mut_ptr().cast(), &raw mut len)
+        };
+        if done == 0 { number_at(&info[..self.info_len]) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Whether TCP has got all of it.
+    pub(super) fn is_through(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let records = self.earlier + self.number(socket)? - self.first;
+        Ok(written(socket)? == self.before + self.content + records * self.overhead)
+    }
+}
+
+/// The length of the record's content.
+fn len_of(record: &[u8]) -> usize {
+    usize::from(u16::from_be_bytes([record[3], record[4]]))
+}
+
+/// The number of the next record, which is last.
+fn number_at(info: &[u8]) -> io::Result<u64> {
+    info.last_chunk()
+        .map(|number| u64::from_be_bytes(*number))
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// One record that is no data.
+fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> io::Result<()> {
+    #[repr(C)]
+    struct Control {
+        header: libc::cmsghdr,
+        kind: u8,
+        padding: [u8; size_of::<usize>() - 1],
+    }
+    // SAFETY: a header of zeros is one.
+    let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+    header.cmsg_level = SOL_TLS;
+    header.cmsg_type = TLS_SET_RECORD_TYPE;
+    header.cmsg_len = (size_of::<libc::cmsghdr>() + 1) as _;
+    let mut control = Control { header, kind, padding: [0; size_of::<usize>() - 1] };
+    let mut part = libc::iovec { iov_base: content.as_ptr().cast_mut().cast(), iov_len: content.len() };
+    // SAFETY: a message of zeros is one.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    // SAFETY: all that the message names is there during the call, and is only read.
+    let sent = unsafe {
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    };
+    match sent {
+        0.. if sent as usize == content.len() => Ok(()),
+        0.. => Err(io::ErrorKind::WriteZero.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Bytes that TCP has been given since the connection began.
+fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut info = [0_u8; BYTES_ACKED + 8];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: no more is written than `len` says.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let mut queued: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
+    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+    if done != 0 || asked != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let acknowledged = info.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    Ok(acknowledged + queued.unsigned_abs() as u64)
+}
