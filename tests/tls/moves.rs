@@ -129,6 +129,7 @@ fn connections_move_at_every_request() -> Result {
     let cluster = start_plan(plan(&MODELS[0]))?;
     add_long_document(&cluster, LONG_DOCUMENT, LONG)?;
     cluster.lab.add_document("page.html", PAGE)?;
+    let mut sealed_before = 0;
     for (row, model) in MODELS.iter().enumerate() {
         cluster.write_config(&plan(model))?;
         for host in cluster.lab.nodes().chain(cluster.lab.switches()) {
@@ -145,8 +146,25 @@ fn connections_move_at_every_request() -> Result {
             let moved = moves(&cluster, model, client, &transfers);
             moved.map_err(|error| format!("{name}, {}: {error}", model.lines))?;
         }
+        // What another node encrypts no kernel does.
+        let sealed = sealed_by_kernel(&cluster)?;
+        let expected = if model.alternates { has_ktls()? } else { false };
+        assert_eq!(sealed - sealed_before > 0, expected, "{}: {sealed_before} to {sealed}", model.lines);
+        sealed_before = sealed;
     }
     cluster.down()
+}
+
+/// How many connections the kernels of the nodes have encrypted.
+fn sealed_by_kernel(cluster: &Cluster) -> Result<u64> {
+    let nodes = [tls_status(cluster, 0)?, tls_status(cluster, 1)?];
+    Ok(nodes.iter().filter_map(|node| node["kernel"].as_u64()).sum())
+}
+
+/// Whether the kernel has kTLS, of which the agents' first use has loaded the module.
+fn has_ktls() -> Result<bool> {
+    let protocols = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_ulp")?;
+    Ok(protocols.split_whitespace().any(|name| name == "tls"))
 }
 
 /// Connections that the first node has, of which it has too many as long as they are kept.

@@ -26,7 +26,11 @@ static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
         __u32 len = (__u32)h->tcp_len - sizeof(struct tcphdr);
         __u32 start = sizeof(struct ethhdr) + h->inner_len + sizeof(struct tcphdr);
 
-        if (len == 0 || len > SB_TCPOPT_SPACE || bpf_skb_load_bytes(skb, start, walk.space.bytes, len))
+        if (len > SB_TCPOPT_SPACE)
+                return;
+        /* In this order: a verifier that does not know the upper end yet forgets that it is not 0. */
+        asm volatile("" : "+r"(len));
+        if (len == 0 || bpf_skb_load_bytes(skb, start, walk.space.bytes, len))
                 return;
         walk.len = len;
         sb_parse_tcp_options(&walk);

@@ -176,7 +176,11 @@ static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, 
                 out->seen = SB_SYN_TSTAMP;
                 return;
         }
-        if (len == 0 || len > SB_TCPOPT_SPACE)
+        if (len > SB_TCPOPT_SPACE)
+                return;
+        /* In this order: a verifier that does not know the upper end yet forgets that it is not 0. */
+        asm volatile("" : "+r"(len));
+        if (len == 0)
                 return;
         if (bpf_xdp_load_bytes(ctx, p->start + p->l3_len + sizeof(struct tcphdr), walk.space.bytes, len))
                 return;
