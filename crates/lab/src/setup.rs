@@ -14,6 +14,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -36,9 +37,12 @@ const SYSCTLS: &[(&str, &str)] = &[
 
 const ROUTER_SYSCTLS: &[(&str, &str)] = &[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
 
-/// The bridges have no addresses, and no packet filter of another layer looks at what they forward.
-const BRIDGE_SYSCTLS: &[(&str, &str)] = &[
-    ("ipv6/conf/default/disable_ipv6", "1"),
+/// The bridges have no addresses.
+const BRIDGE_SYSCTLS: &[(&str, &str)] = &[("ipv6/conf/default/disable_ipv6", "1")];
+
+/// Where br_netfilter is loaded, no packet filter of another layer looks at what bridges forward.
+const BRIDGE_FILTER: &str = "/proc/sys/net/bridge";
+const BRIDGE_FILTER_SYSCTLS: &[(&str, &str)] = &[
     ("bridge/bridge-nf-call-iptables", "0"),
     ("bridge/bridge-nf-call-ip6tables", "0"),
     ("bridge/bridge-nf-call-arptables", "0"),
@@ -61,6 +65,9 @@ pub(crate) fn connect(options: &Builder, plan: &Plan, net: &NetNs, hosts: &[NetN
     let pairs = || plan.hosts.iter().zip(hosts);
     net.sysctl(SYSCTLS)?;
     net.sysctl(BRIDGE_SYSCTLS)?;
+    if net.enter(|| Path::new(BRIDGE_FILTER).exists())? {
+        net.sysctl(BRIDGE_FILTER_SYSCTLS)?;
+    }
     for (host, namespace) in pairs() {
         namespace.sysctl(SYSCTLS)?;
         if host.role == Role::Router {
