@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nix::sys::socket::MsgFlags;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf, copy, sink};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -212,9 +213,7 @@ impl TlsStream {
     pub(super) async fn end(mut self) -> Result<(), StreamError> {
         let shutdown = AsyncWriteExt::shutdown(&mut self);
         timeout(UNREAD, shutdown).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let mut thrown_away = vec![0; READ];
-        let rest = async { while matches!(self.socket.read(&mut thrown_away).await, Ok(1..)) {} };
-        let _ = timeout(LINGER, rest).await;
+        let _ = timeout(LINGER, copy(&mut self.socket, &mut sink())).await;
         Ok(())
     }
 
@@ -281,23 +280,16 @@ impl Client for TlsStream {
         if self.session.is_read_closed() || self.ended {
             return Poll::Ready(Ok(false));
         }
-        let mut buffer = [0; READ];
-        loop {
-            ready!(self.socket.poll_read_ready(cx))?;
-            match self.socket.try_read(&mut buffer) {
-                Ok(0) => {
-                    self.ended = true;
-                    self.session.receive_end()?;
-                    return Poll::Ready(Ok(false));
-                }
-                Ok(len) => {
-                    self.session.receive(&buffer[..len])?;
-                    return Poll::Ready(Ok(true));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
+        let mut storage = [MaybeUninit::uninit(); READ];
+        let mut buffer = ReadBuf::uninit(&mut storage);
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
+        self.ended = buffer.filled().is_empty();
+        if self.ended {
+            self.session.receive_end()?;
+        } else {
+            self.session.receive(buffer.filled())?;
         }
+        Poll::Ready(Ok(!self.ended))
     }
 
     fn send(&mut self, data: &[u8]) -> Result<(), StreamError> {
