@@ -124,8 +124,13 @@ impl Series {
                 dashed: false,
                 points: curve.points.clone(),
             });
-            let lines =
-                Lines { x_title: report.axis, y_title: picture.title, margin: 1, curves: curves.collect() };
+            let lines = Lines {
+                x_title: report.axis,
+                y_title: picture.title,
+                is_logarithmic: picture.is_logarithmic,
+                margin: 1,
+                curves: curves.collect(),
+            };
             let name =
                 if picture.name.is_empty() { name.to_owned() } else { format!("{name}-{}", picture.name) };
             let plot = Plot::Lines(lines);
@@ -211,7 +216,7 @@ pub struct AllPolicies {
     /// What they are like
     #[arg(long, default_value = "alike")]
     mix: Kinds,
-    /// Requests of each replication; 200 for each node at the least
+    /// Requests of each replication; 2,000 for each node at the least
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     requests: u32,
     #[command(flatten)]

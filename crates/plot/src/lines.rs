@@ -3,6 +3,8 @@
 use plotters::backend::DrawingBackend;
 use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
+use plotters::coord::combinators::IntoLogRange;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
 use plotters::element::{Circle, PathElement, Text};
 use plotters::series::{DashedLineSeries, LineSeries};
@@ -37,6 +39,8 @@ pub struct Lines {
     pub x_title: &'static str,
     /// With the unit.
     pub y_title: &'static str,
+    /// Each step up is ten times as much.
+    pub is_logarithmic: bool,
     /// Room left and right of the points.
     pub margin: u32,
     /// In the order of the legend.
@@ -48,25 +52,48 @@ impl Lines {
         &self,
         root: &DrawingArea<B, Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        let Lines { x_title, y_title, margin, curves } = self;
+        let heights = || self.points().map(|(_, y)| *y);
+        let highest = heights().fold(0.0, f64::max);
+        if self.is_logarithmic {
+            let lowest = heights().fold(highest, f64::min);
+            self.draw_over(root, (lowest / 1.5..highest * 1.5).log_scale(), highest)
+        } else {
+            self.draw_over(root, 0.0..highest * 1.1, highest)
+        }
+    }
+
+    fn points(&self) -> impl Iterator<Item = &(u32, f64)> {
+        self.curves.iter().flat_map(|curve| &curve.points)
+    }
+
+    fn draw_over<B: DrawingBackend, Y: AsRangedCoord<Value = f64>>(
+        &self,
+        root: &DrawingArea<B, Shift>,
+        heights: Y,
+        highest: f64,
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>>
+    where
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let Lines { x_title, y_title, margin, curves, .. } = self;
         let (chart, legend) = root.split_horizontally(CHART_WIDTH);
-        let points = || curves.iter().flat_map(|curve| &curve.points);
-        let least = points().map(|(x, _)| *x).min().unwrap_or(0);
-        let most = points().map(|(x, _)| *x).max().unwrap_or(1);
-        let longest = points().map(|(_, y)| *y).fold(0.0, f64::max);
+        let places = || self.points().map(|(x, _)| *x);
+        let (least, most) = (places().min().unwrap_or(0), places().max().unwrap_or(1));
         let mut axes = ChartBuilder::on(&chart)
             .margin(15)
             .x_label_area_size(50)
-            .y_label_area_size(60)
-            .build_cartesian_2d(least.saturating_sub(*margin)..most + margin, 0.0..longest * 1.1)?;
+            .y_label_area_size(75)
+            .build_cartesian_2d(least.saturating_sub(*margin)..most + margin, heights)?;
         axes.configure_mesh()
             .x_desc(*x_title)
             .y_desc(*y_title)
             .x_labels(9)
             .y_labels(8)
             .x_label_formatter(&|x| if *x < 1000 { x.to_string() } else { thousands((*x).into()) })
-            .y_label_formatter(&|value| {
-                if longest < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+            .y_label_formatter(&|value| match *value {
+                value if highest < 10.0 => format!("{value:.1}"),
+                value if value < 1000.0 => format!("{value:.0}"),
+                value => thousands(value),
             })
             .label_style((FAMILY, TEXT_SIZE))
             .axis_desc_style((FAMILY, TEXT_SIZE))

@@ -8,7 +8,7 @@
 //! a limit of 4,096 would get every connection before one with a limit of 511 got its first. Empty queues are
 //! equally empty, then requests in flight decide.
 
-use crate::least::{PerWeight, least};
+use crate::least::{Least, PerWeight};
 use crate::{Ask, Candidate, Policy};
 
 /// The limit that a queue is taken to have while it is not known: `net.core.somaxconn` before Linux 5.4, the
@@ -21,21 +21,32 @@ const ASSUMED_LIMIT: u32 = 128;
 /// While a node's limit is not known its queue is not either. It is taken to hold everything that is in flight
 /// there, of 128 places, and never to be full: a node that has just come gets requests at once, but
 /// not a burst until its first report.
-#[derive(Clone, Copy, Debug)]
-pub struct AcceptQueue;
+#[derive(Clone, Debug)]
+pub struct AcceptQueue {
+    loads: Least<(f64, PerWeight)>,
+}
+
+impl AcceptQueue {
+    /// For a pool of `nodes` nodes.
+    pub fn new(nodes: usize) -> Self {
+        AcceptQueue { loads: Least::new(nodes) }
+    }
+}
 
 impl Policy for AcceptQueue {
+    fn changed(&mut self, index: usize, node: &Candidate) {
+        let takes = node.is_usable() && !node.queue.is_full();
+        let load = takes.then(|| (fullness(node), PerWeight::with_one_more(node.in_flight, node.weight)));
+        self.loads.set(index, load);
+    }
+
     fn pick(
         &mut self,
-        candidates: &[Candidate],
+        _candidates: &[Candidate],
         _ask: &Ask,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
-        let load = |node: &Candidate| {
-            let takes = node.is_usable() && !node.queue.is_full();
-            takes.then(|| (fullness(node), PerWeight::with_one_more(node.in_flight, node.weight)))
-        };
-        least(candidates, load, random)
+        self.loads.pick(random)
     }
 }
 
@@ -54,14 +65,15 @@ mod tests {
 
     use super::*;
     use crate::Queue;
-    use crate::testing::{IDLE, assert_shares, seeded, shares};
+    use crate::testing::{IDLE, assert_shares, pick, seeded, shares};
 
     fn queue(len: u32, limit: u32) -> Candidate {
         Candidate { queue: Queue { len, limit }, ..IDLE }
     }
 
     fn only(candidates: &[Candidate]) -> Option<usize> {
-        AcceptQueue.pick(candidates, &Ask::default(), &mut || panic!("there is a least one"))
+        let mut policy = AcceptQueue::new(candidates.len());
+        pick(&mut policy, candidates, &Ask::default(), &mut || panic!("there is a least one"))
     }
 
     #[test]
@@ -81,7 +93,7 @@ mod tests {
 
     #[test]
     fn of_empty_queues_the_limit_does_not_matter_but_what_is_in_flight_does() {
-        let counts = shares(&mut AcceptQueue, &[queue(0, 4096), queue(0, 511)], 20_000, 7);
+        let counts = shares(&mut AcceptQueue::new(2), &[queue(0, 4096), queue(0, 511)], 20_000, 7);
         assert_shares(&counts, &[1, 1], 0.05, 7);
         let busy = Candidate { in_flight: 1, ..queue(0, 4096) };
         assert_eq!(only(&[busy, queue(0, 511)]), Some(1));
@@ -106,7 +118,8 @@ mod tests {
             let candidates: Vec<_> =
                 pool.iter().map(|&(len, limit, weight)| Candidate { weight, ..queue(len, limit) }).collect();
             let takes = |node: &&Candidate| node.is_usable() && !node.queue.is_full();
-            match AcceptQueue.pick(&candidates, &Ask::default(), &mut seeded(seed)) {
+            let mut policy = AcceptQueue::new(candidates.len());
+            match pick(&mut policy, &candidates, &Ask::default(), &mut seeded(seed)) {
                 None => prop_assert_eq!(candidates.iter().find(takes), None),
                 Some(picked) => for other in candidates.iter().filter(takes) {
                     let picked = &candidates[picked];

@@ -13,6 +13,7 @@
 //! 3. If a near one remains whose accept queue is not known to be full, only near ones are offered.
 //! 4. The weight of a member in its slow start is reduced.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::{Ask, Candidate, Policy, PolicyKind, Queue, build};
@@ -66,22 +67,56 @@ pub struct Balancer {
     policy: Box<dyn Policy>,
     members: Vec<Member>,
     slow_start: Duration,
-    /// One for each member, written anew for each choice. It is kept so that a choice allocates nothing.
+    /// Whether some members are near and others are not.
+    has_zones: bool,
+    /// What was noted last of each member.
+    loads: Vec<Load>,
+    /// What the policy was told last of each member.
     candidates: Vec<Candidate>,
+    /// Members that are up and have a weight.
+    up: usize,
+    /// Members in their slow start.
+    rising: BTreeSet<usize>,
+    /// Of each member, at the last choice.
+    weights: Vec<u32>,
+    /// The standing of those that are offered.
+    offered: Standing,
+    /// Only near ones are.
+    only_near: bool,
 }
 
 impl Balancer {
     /// For a pool of `members`, whose weights grow to their whole over `slow_start` after they came up; zero: at
-    /// once.
+    /// once. All are down until something else is noted.
     pub fn new(kind: PolicyKind, members: Vec<Member>, slow_start: Duration) -> Self {
-        let policy = build(kind, &members);
-        let candidates = vec![Candidate::default(); members.len()];
-        Balancer { kind, policy, members, slow_start, candidates }
+        let load = Load {
+            standing: Standing::Down,
+            up_since: Duration::ZERO,
+            queue: Queue::default(),
+            in_flight: 0,
+            flows: 0,
+            latency: None,
+        };
+        let is_near = |member: &Member| member.near;
+        Balancer {
+            kind,
+            policy: build(kind, &members),
+            slow_start,
+            has_zones: members.iter().any(is_near) && !members.iter().all(is_near),
+            loads: vec![load; members.len()],
+            candidates: vec![Candidate::default(); members.len()],
+            up: 0,
+            rising: BTreeSet::new(),
+            weights: members.iter().map(|member| whole_weight(member.weight)).collect(),
+            members,
+            offered: Standing::Up,
+            only_near: false,
+        }
     }
 
     /// Chooses the member for one request and returns its index, or `None` if there is none now.
     ///
-    /// `load` says what is known of a member, by index; it is called once for each, or twice if none is up.
+    /// `load` says what is known of a member, by index; it is called once for each.
     /// `tried` are the members that could not take this request. `random` gives 64 independent uniform bits at
     /// each call.
     pub fn pick(
@@ -91,11 +126,53 @@ impl Balancer {
         tried: &[usize],
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
-        if !self.offer(Standing::Up, ask, &load, tried) {
-            self.offer(Standing::Suspect, ask, &load, tried);
+        for index in 0..self.members.len() {
+            self.note(index, load(index));
         }
-        self.prefer_near();
-        self.policy.pick(&self.candidates, ask, random)
+        self.pick_noted(ask, tried, random)
+    }
+
+    /// What is known of a member from now on.
+    // Of most members nothing has changed when all of them are noted. What finds that out is compiled where it is called, in
+    // another crate; without the hint it remains a call for each member.
+    #[inline]
+    pub fn note(&mut self, index: usize, load: Load) {
+        if self.loads[index] != load {
+            self.change(index, load);
+        }
+    }
+
+    fn change(&mut self, index: usize, load: Load) {
+        let before = std::mem::replace(&mut self.loads[index], load);
+        if self.members[index].weight > 0 {
+            self.up += usize::from(load.standing == Standing::Up);
+            self.up -= usize::from(before.standing == Standing::Up);
+        }
+        if load.up_since != before.up_since {
+            self.rising.insert(index);
+        }
+        self.tell(index, true);
+    }
+
+    /// As [`pick`](Self::pick), for those who have noted each change: a choice then does not take longer the more members
+    /// there are, or hardly.
+    pub fn pick_noted(
+        &mut self,
+        ask: &Ask,
+        tried: &[usize],
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<usize> {
+        self.raise(ask.now);
+        let offered = if self.up > 0 { Standing::Up } else { Standing::Suspect };
+        if offered != self.offered {
+            self.offered = offered;
+            self.tell_all();
+        }
+        tried.iter().for_each(|&index| self.tell(index, false));
+        self.prefer_near(tried);
+        let choice = self.policy.pick(&self.candidates, ask, random);
+        tried.iter().for_each(|&index| self.tell(index, true));
+        choice
     }
 
     /// Takes over what the balancer before this one remembered (whose turn it is, which queue it was filling), if
@@ -107,53 +184,74 @@ impl Balancer {
             && self.members.iter().zip(&old.members).all(same)
         {
             self.policy = old.policy;
+            for (index, candidate) in self.candidates.iter().enumerate() {
+                self.policy.changed(index, candidate);
+            }
         }
     }
 
-    /// Makes the candidates of those members that have this standing and were not tried. Returns whether any has
-    /// it, tried or not.
-    fn offer(
-        &mut self,
-        standing: Standing,
-        ask: &Ask,
-        load: &impl Fn(usize) -> Load,
-        tried: &[usize],
-    ) -> bool {
-        let mut any = false;
-        for (index, (member, candidate)) in self.members.iter().zip(&mut self.candidates).enumerate() {
-            let load = load(index);
-            let stands = load.standing == standing && member.weight > 0;
-            any |= stands;
-            *candidate = Candidate {
-                weight: effective_weight(member.weight, load.up_since, ask.now, self.slow_start),
-                available: stands && !tried.contains(&index),
-                queue: load.queue,
-                in_flight: load.in_flight,
-                flows: load.flows,
-                latency: load.latency,
-            };
-        }
-        any
+    /// The weights of those in their slow start are what they are now.
+    fn raise(&mut self, now: Duration) {
+        let mut rising = std::mem::take(&mut self.rising);
+        rising.retain(|&index| {
+            let (weight, up_since) = (self.members[index].weight, self.loads[index].up_since);
+            self.weights[index] = effective_weight(weight, up_since, now, self.slow_start);
+            self.tell(index, true);
+            self.weights[index] < whole_weight(weight)
+        });
+        self.rising = rising;
     }
 
-    fn prefer_near(&mut self) {
+    /// Only near ones are offered as long as one of them has room.
+    fn prefer_near(&mut self, tried: &[usize]) {
+        if !self.has_zones {
+            return;
+        }
         let takes = |(member, candidate): (&Member, &Candidate)| {
             member.near && candidate.available && !candidate.queue.is_full()
         };
-        if self.members.iter().zip(&self.candidates).any(takes) {
-            for (member, candidate) in self.members.iter().zip(&mut self.candidates) {
-                candidate.available &= member.near;
-            }
+        let only_near = self.members.iter().zip(&self.candidates).any(takes);
+        if only_near != self.only_near {
+            self.only_near = only_near;
+            self.tell_all();
+            tried.iter().for_each(|&index| self.tell(index, false));
+        }
+    }
+
+    fn tell_all(&mut self) {
+        (0..self.members.len()).for_each(|index| self.tell(index, true));
+    }
+
+    /// Tells the policy what has changed of a member, which is not offered if it `may` not be.
+    fn tell(&mut self, index: usize, may: bool) {
+        let (member, load) = (&self.members[index], &self.loads[index]);
+        let candidate = Candidate {
+            weight: self.weights[index],
+            available: may
+                && load.standing == self.offered
+                && member.weight > 0
+                && (member.near || !self.only_near),
+            queue: load.queue,
+            in_flight: load.in_flight,
+            flows: load.flows,
+            latency: load.latency,
+        };
+        if candidate != self.candidates[index] {
+            self.candidates[index] = candidate;
+            self.policy.changed(index, &candidate);
         }
     }
 }
 
+/// The configured weight in units of 1 / [`WEIGHT_SCALE`].
+fn whole_weight(weight: u32) -> u32 {
+    weight.saturating_mul(WEIGHT_SCALE)
+}
+
 /// The configured weight in units of 1 / [`WEIGHT_SCALE`], or what slow start makes of it: from a tenth when the
 /// member came up it grows evenly to the whole. Only a weight of 0 becomes 0.
-// `offer` is compiled where it is called, in another crate; without the hint this remains a call for each member.
-#[inline]
 fn effective_weight(weight: u32, up_since: Duration, now: Duration, slow_start: Duration) -> u32 {
-    let whole = weight.saturating_mul(WEIGHT_SCALE);
+    let whole = whole_weight(weight);
     if up_since.is_zero() {
         return whole;
     }

@@ -9,8 +9,6 @@
 //! The alternative is a lookup table such as Maglev's (Eisenbud et al., NSDI 2016), which costs one memory
 //! access, 128 KiB for each pool, and a rebuild at each change. We hash instead, because
 //!
-//! - who is usable is looked at for each node at each choice anyway, so a table would not make it cheaper than
-//!   linear;
 //! - a node that goes moves its own keys and no other, and gets back exactly those. Maglev moves a few more, and
 //!   needs a second rule for nodes that are in the table but cannot take the request now;
 //! - a weight can change at every request. While a node comes up under slow start its keys come back one by one
@@ -28,6 +26,8 @@ use crate::{Ask, Candidate, Policy};
 pub struct Rendezvous {
     /// One for each node: its name, hashed.
     seeds: Vec<u64>,
+    /// Of those that can be chosen; 0 of the others.
+    weights: Vec<f64>,
     lots: Lots,
 }
 
@@ -36,22 +36,19 @@ impl Rendezvous {
     /// place nor its address matters.
     pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let seeds: Vec<_> = names.map(|name| mix(fnv1a(name.as_bytes()))).collect();
-        let lots = Lots::new(seeds.len());
-        Rendezvous { seeds, lots }
+        let (weights, lots) = (vec![0.0; seeds.len()], Lots::new(seeds.len()));
+        Rendezvous { seeds, weights, lots }
     }
 
-    fn node_of(&self, candidates: &[Candidate], key: u64) -> Option<usize> {
+    fn node_of(&self, key: u64) -> Option<usize> {
         let mut best = None;
         let mut least = f64::INFINITY;
-        for (index, (candidate, seed)) in candidates.iter().zip(&self.seeds).enumerate() {
-            if !candidate.is_usable() {
-                continue;
-            }
+        for (index, (&weight, seed)) in self.weights.iter().zip(&self.seeds).enumerate() {
             // 53 bits, as many as an f64 holds, and between the steps so that neither 0 nor 1 comes out.
             let uniform = ((mix(key ^ seed) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-            let weight = f64::from(candidate.weight);
             // -ln(1 - x) is the exponential variable and never below x, so that the logarithm is needed only
-            // for the few nodes that can still win: about ln n of n.
+            // for the few nodes that can still win: about ln n of n. One without a weight cannot: nothing is less
+            // than 0, nor than an infinity times 0, which is no number.
             if uniform < least * weight {
                 let score = -(-uniform).ln_1p() / weight;
                 if score < least {
@@ -65,6 +62,11 @@ impl Rendezvous {
 }
 
 impl Policy for Rendezvous {
+    fn changed(&mut self, index: usize, candidate: &Candidate) {
+        self.lots.changed(index, candidate);
+        self.weights[index] = if candidate.is_usable() { candidate.weight.into() } else { 0.0 };
+    }
+
     fn pick(
         &mut self,
         candidates: &[Candidate],
@@ -73,8 +75,8 @@ impl Policy for Rendezvous {
     ) -> Option<usize> {
         debug_assert_eq!(candidates.len(), self.seeds.len(), "one candidate for each node of the pool");
         match ask.key {
-            Some(key) => self.node_of(candidates, key),
-            None => self.lots.draw(candidates, random, &mut [0; 1]).first().copied(),
+            Some(key) => self.node_of(key),
+            None => self.lots.draw(random, &mut [0; 1]).first().copied(),
         }
     }
 }
@@ -99,14 +101,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{IDLE, assert_shares, seeded, shares, weighted};
+    use crate::testing::{IDLE, assert_shares, pick, seeded, shares, weighted};
 
     const NAMES: [&str; 10] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10"];
 
     fn node(names: &[&str], candidates: &[Candidate], key: u64) -> usize {
         let mut no_lot = || unreachable!("a key leaves nothing to chance");
         let ask = Ask { key: Some(key), ..Ask::default() };
-        Rendezvous::new(names.iter().copied()).pick(candidates, &ask, &mut no_lot).unwrap()
+        pick(&mut Rendezvous::new(names.iter().copied()), candidates, &ask, &mut no_lot).unwrap()
     }
 
     fn counts(candidates: &[Candidate], keys: impl Iterator<Item = u64>) -> Vec<u32> {

@@ -8,13 +8,17 @@
 //!
 //! - Three nodes are drawn by weight. To compare all would let one node win every time.
 //! - A node is hot if its (requests in flight + 1) / weight is above the 0.8 quantile of the pool's. Prequal
-//!   estimates the quantile from probes; we know all of the pool and count how many are below each of the three. The
+//!   estimates the quantile from probes; we know all of the pool and count how many are below each of the three (there are
+//!   not many different loads, so how many nodes have each is kept). The
 //!   quantile is taken at rank 0.8 (n - 1), rounded down, so that even of two nodes the busier one is hot.
 //! - Of cold ones the lowest latency wins; if all are hot, the fewest requests in flight.
 //!
 //! Prequal probes; we learn a node's latency only from requests that it gets. So a node whose latency is not known
 //! goes before those whose latency is, until it is hot. And one choice of 128 goes to the first of the three
 //! drawn, whatever is known of it: otherwise a node that was slow once would never show that it has recovered.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::draw::{Lots, below};
 use crate::least::PerWeight;
@@ -27,12 +31,23 @@ const EXPLORED: u64 = 128;
 #[derive(Clone, Debug)]
 pub struct Latency {
     lots: Lots,
+    /// Of each node; None of those that cannot be chosen.
+    loads: Vec<Option<PerWeight>>,
+    /// How many nodes have each load.
+    counts: BTreeMap<PerWeight, usize>,
+    /// How many nodes can be chosen.
+    usable: usize,
 }
 
 impl Latency {
     /// For a pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
-        Latency { lots: Lots::new(nodes) }
+        Latency { lots: Lots::new(nodes), loads: vec![None; nodes], counts: BTreeMap::new(), usable: 0 }
+    }
+
+    /// How many nodes have less to do.
+    fn lower(&self, load: PerWeight) -> usize {
+        self.counts.range(..load).map(|(_, count)| count).sum()
     }
 }
 
@@ -41,6 +56,26 @@ fn load(node: &Candidate) -> PerWeight {
 }
 
 impl Policy for Latency {
+    fn changed(&mut self, index: usize, candidate: &Candidate) {
+        self.lots.changed(index, candidate);
+        let load = candidate.is_usable().then(|| load(candidate));
+        let before = std::mem::replace(&mut self.loads[index], load);
+        if load == before {
+            return;
+        }
+        if let Some(load) = load {
+            *self.counts.entry(load).or_default() += 1;
+            self.usable += 1;
+        }
+        if let Some(Entry::Occupied(mut count)) = before.map(|before| self.counts.entry(before)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+            self.usable -= 1;
+        }
+    }
+
     fn pick(
         &mut self,
         candidates: &[Candidate],
@@ -48,26 +83,16 @@ impl Policy for Latency {
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
         let mut drawn = [0; 3];
-        let drawn = self.lots.draw(candidates, random, &mut drawn);
+        let drawn = self.lots.draw(random, &mut drawn);
         if below(EXPLORED, random) == 0 {
             return drawn.first().copied();
         }
-        let mut lower = [0; 3];
-        let mut usable = 0;
-        for node in candidates.iter().filter(|node| node.is_usable()) {
-            usable += 1;
-            for (lower, &index) in lower.iter_mut().zip(drawn) {
-                *lower += usize::from(load(node) < load(&candidates[index]));
-            }
-        }
-        std::iter::zip(drawn, lower)
-            .min_by_key(|&(&index, lower)| {
-                let node = &candidates[index];
-                let hot = lower > (usable - 1) * 4 / 5;
-                // `None` is below any latency, so an unknown one comes first.
-                (hot, if hot { None } else { node.latency }, load(node))
-            })
-            .map(|(&index, _)| index)
+        drawn.iter().copied().min_by_key(|&index| {
+            let node = &candidates[index];
+            let hot = self.lower(load(node)) > (self.usable - 1) * 4 / 5;
+            // `None` is below any latency, so an unknown one comes first.
+            (hot, if hot { None } else { node.latency }, load(node))
+        })
     }
 }
 
@@ -77,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::{IDLE, assert_shares, seeded, shares, weighted};
+    use crate::testing::{self, IDLE, assert_shares, seeded, shares, weighted};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -99,7 +124,7 @@ mod tests {
                     node.in_flight -= 1;
                 }
             }
-            let node = policy.pick(&candidates, &Ask { key: None, now }, &mut random).unwrap();
+            let node = testing::pick(&mut policy, &candidates, &Ask { key: None, now }, &mut random).unwrap();
             candidates[node].in_flight += 1;
             ends[node].push_back(now + MS * times[node]);
             counts[node] += 1;
@@ -141,7 +166,7 @@ mod tests {
     fn pick(candidates: &[Candidate]) -> Option<usize> {
         let mut first = Some(0);
         let mut random = || first.take().unwrap_or(u64::MAX);
-        Latency::new(candidates.len()).pick(candidates, &Ask::default(), &mut random)
+        testing::pick(&mut Latency::new(candidates.len()), candidates, &Ask::default(), &mut random)
     }
 
     #[test]

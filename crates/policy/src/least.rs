@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::Candidate;
 use crate::draw::below;
+use crate::tree::{Summary, Tree};
 
 /// A load in relation to the weight that carries it, compared exactly.
 ///
@@ -46,37 +46,62 @@ impl PartialEq for PerWeight {
 
 impl Eq for PerWeight {}
 
-/// The candidate with the least `load`, one of them at random if there are several. Those without a load are
-/// out of the question.
-///
-/// The first of several would do the work of an idle pool alone. In turn would need a memory, and switches that
-/// start together would remember the same.
-pub fn least<L: PartialOrd>(
-    candidates: &[Candidate],
-    load: impl Fn(&Candidate) -> Option<L>,
-    random: &mut dyn FnMut() -> u64,
-) -> Option<usize> {
-    let mut best: Option<(usize, L)> = None;
-    let mut equals = 0;
-    for (index, candidate) in candidates.iter().enumerate() {
-        let Some(load) = load(candidate) else { continue };
-        match &best {
-            Some((_, least)) if load > *least => {}
-            Some((_, least)) if load == *least => equals += 1,
-            _ => {
-                best = Some((index, load));
-                equals = 1;
-            }
+/// The candidates by their loads.
+#[derive(Clone, Debug)]
+pub struct Least<L> {
+    loads: Tree<Lowest<L>>,
+}
+
+/// The least load of some candidates, and how many have it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Lowest<L>(Option<(L, u64)>);
+
+impl<L> Default for Lowest<L> {
+    fn default() -> Self {
+        Lowest(None)
+    }
+}
+
+impl<L: Copy + PartialOrd> Summary for Lowest<L> {
+    fn of(left: Self, right: Self) -> Self {
+        let (Some((a, count_a)), Some((b, count_b))) = (left.0, right.0) else {
+            return if left.0.is_some() { left } else { right };
+        };
+        match () {
+            () if a < b => left,
+            () if b < a => right,
+            () => Lowest(Some((a, count_a + count_b))),
         }
     }
-    let (first, least) = best?;
-    if equals == 1 {
-        return Some(first);
+}
+
+impl<L: Copy + PartialOrd> Least<L> {
+    /// For a pool of `nodes` nodes.
+    pub fn new(nodes: usize) -> Self {
+        Least { loads: Tree::new(nodes) }
     }
-    // A second walk costs less than a random number for each equal on the first.
-    let equal = |(_, candidate): &(usize, &Candidate)| load(candidate).is_some_and(|load| load == least);
-    let mut those = candidates.iter().enumerate().skip(first).filter(equal);
-    those.nth(below(equals, random) as usize).map(|(index, _)| index)
+
+    /// The load of the candidate at `index`; one without is out of the question.
+    pub fn set(&mut self, index: usize, load: Option<L>) {
+        self.loads.set(index, Lowest(load.map(|load| (load, 1))));
+    }
+
+    /// The candidate with the least load, one of them at random if there are several.
+    ///
+    /// The first of several would do the work of an idle pool alone. In turn would need a memory, and switches that
+    /// start together would remember the same.
+    pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<usize> {
+        let (least, equals) = self.loads.all().0?;
+        let mut before = if equals == 1 { 0 } else { below(equals, random) };
+        Some(self.loads.find(|left| match left.0 {
+            Some((load, count)) if load == least => {
+                let is_left = before < count;
+                before -= if is_left { 0 } else { count };
+                is_left
+            }
+            _ => false,
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -84,21 +109,39 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{IDLE, assert_shares, seeded};
+    use crate::testing::{assert_shares, seeded};
 
     #[test]
     fn equals_share_evenly_and_others_get_nothing() {
-        let candidates = [3, 1, 2, 1, 1].map(|flows| Candidate { flows, ..IDLE });
+        let mut loads = Least::new(5);
+        [3, 1, 2, 1, 1].into_iter().enumerate().for_each(|(index, load)| loads.set(index, Some(load)));
         let seed = 2;
         let mut random = seeded(seed);
         let mut counts = [0; 5];
         for _ in 0..30_000 {
-            counts[least(&candidates, |c| Some(c.flows), &mut random).unwrap()] += 1;
+            counts[loads.pick(&mut random).unwrap()] += 1;
         }
         assert_shares(&counts, &[0, 1, 0, 1, 1], 0.05, seed);
     }
 
     proptest! {
+        /// As if each were looked at: of those with the least load, in their order, the one that the number says.
+        #[test]
+        fn it_is_what_a_look_at_each_would_find(
+            changes in prop::collection::vec((0usize..9, prop::option::of(0u32..4), any::<u64>()), 1..60),
+        ) {
+            let mut all = [None; 9];
+            let mut loads = Least::new(9);
+            for (index, load, number) in changes {
+                all[index] = load;
+                loads.set(index, load);
+                let least = all.iter().flatten().min();
+                let those: Vec<_> = (0..9).filter(|&index| least.is_some() && all[index].as_ref() == least).collect();
+                let expected = least.map(|_| those[below(those.len() as u64, &mut || number) as usize]);
+                prop_assert_eq!(loads.pick(&mut || number), expected);
+            }
+        }
+
         #[test]
         fn loads_compare_as_fractions_do(a: u32, b: u32, v in 1u32.., w in 1u32..) {
             let exact = ((u128::from(a) + 1) * u128::from(w)).cmp(&((u128::from(b) + 1) * u128::from(v)));

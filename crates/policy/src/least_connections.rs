@@ -4,23 +4,35 @@
 //! there are now, not how many were given. A node that comes back with none gets all new connections until it
 //! has as many as the others; slow start is what softens that.
 
-use crate::least::{PerWeight, least};
+use crate::least::{Least, PerWeight};
 use crate::{Ask, Candidate, Policy};
 
 /// The least of (connections + 1) / weight, equals at random.
-#[derive(Clone, Copy, Debug)]
-pub struct LeastConnections;
+#[derive(Clone, Debug)]
+pub struct LeastConnections {
+    loads: Least<PerWeight>,
+}
+
+impl LeastConnections {
+    /// For a pool of `nodes` nodes.
+    pub fn new(nodes: usize) -> Self {
+        LeastConnections { loads: Least::new(nodes) }
+    }
+}
 
 impl Policy for LeastConnections {
+    fn changed(&mut self, index: usize, node: &Candidate) {
+        let load = node.is_usable().then(|| PerWeight::with_one_more(node.flows, node.weight));
+        self.loads.set(index, load);
+    }
+
     fn pick(
         &mut self,
-        candidates: &[Candidate],
+        _candidates: &[Candidate],
         _ask: &Ask,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
-        let load =
-            |node: &Candidate| node.is_usable().then(|| PerWeight::with_one_more(node.flows, node.weight));
-        least(candidates, load, random)
+        self.loads.pick(random)
     }
 }
 
@@ -29,11 +41,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{IDLE, assert_shares, seeded, shares, weighted};
+    use crate::testing::{IDLE, assert_shares, pick, seeded, shares, weighted};
 
     #[test]
     fn an_idle_pool_is_shared() {
-        let counts = shares(&mut LeastConnections, &weighted(&[1, 1, 1]), 30_000, 3);
+        let counts = shares(&mut LeastConnections::new(3), &weighted(&[1, 1, 1]), 30_000, 3);
         assert_shares(&counts, &[1, 1, 1], 0.05, 3);
     }
 
@@ -46,8 +58,9 @@ mod tests {
         ) {
             let mut candidates = weighted(&weights);
             let mut random = seeded(seed);
+            let mut policy = LeastConnections::new(weights.len());
             for _ in 0..3 * weights.iter().sum::<u32>() {
-                let node = LeastConnections.pick(&candidates, &Ask::default(), &mut random).unwrap();
+                let node = pick(&mut policy, &candidates, &Ask::default(), &mut random).unwrap();
                 candidates[node].flows += 1;
             }
             for (node, weight) in candidates.iter().zip(weights) {
@@ -64,7 +77,8 @@ mod tests {
                 .iter()
                 .map(|&(flows, weight, available)| Candidate { flows, weight, available, ..IDLE })
                 .collect();
-            let Some(node) = LeastConnections.pick(&candidates, &Ask::default(), &mut seeded(seed)) else {
+            let mut policy = LeastConnections::new(candidates.len());
+            let Some(node) = pick(&mut policy, &candidates, &Ask::default(), &mut seeded(seed)) else {
                 return Ok(());
             };
             let product = |a: &Candidate, b: &Candidate| (u64::from(a.flows) + 1) * u64::from(b.weight);

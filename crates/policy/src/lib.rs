@@ -22,6 +22,7 @@ mod least;
 mod least_connections;
 mod random;
 mod round_robin;
+mod tree;
 mod two_choices;
 
 pub use accept_queue::AcceptQueue;
@@ -96,11 +97,18 @@ pub struct Ask {
 ///
 /// One value serves one pool and keeps what it has to remember between requests.
 pub trait Policy: Send {
+    /// The candidate at `index` has become this one; until it is told of one for the first time a policy takes it for one that
+    /// cannot be chosen. Thus a policy can know the whole pool without a look at each node for each request. One that looks
+    /// anyway need not listen.
+    fn changed(&mut self, index: usize, candidate: &Candidate) {
+        let _ = (index, candidate);
+    }
+
     /// Chooses the node for one request and returns its index in `candidates`, or `None` if none can be
     /// chosen.
     ///
-    /// `candidates` has one entry for each node of the pool, in the pool's order, at every call. `random`
-    /// gives 64 independent uniform bits at each call.
+    /// `candidates` has one entry for each node of the pool, in the pool's order, at every call; the policy has been told of
+    /// each of them as it is. `random` gives 64 independent uniform bits at each call.
     ///
     /// Time and randomness are arguments even though not every policy uses them: a policy that could reach
     /// for a clock or a generator of its own could not be simulated, and the drivers should not have to know
@@ -115,11 +123,11 @@ pub fn build(kind: PolicyKind, members: &[Member]) -> Box<dyn Policy> {
     match kind {
         PolicyKind::RoundRobin => Box::new(RoundRobin::new(nodes)),
         PolicyKind::Random => Box::new(Random::new(nodes)),
-        PolicyKind::LeastConnections => Box::new(LeastConnections),
+        PolicyKind::LeastConnections => Box::new(LeastConnections::new(nodes)),
         PolicyKind::TwoChoices => Box::new(TwoChoices::new(nodes)),
         PolicyKind::Hash => Box::new(Rendezvous::new(members.iter().map(|member| member.name.as_str()))),
         PolicyKind::Fill => Box::new(Fill::default()),
-        PolicyKind::AcceptQueue => Box::new(AcceptQueue),
+        PolicyKind::AcceptQueue => Box::new(AcceptQueue::new(nodes)),
         PolicyKind::Latency => Box::new(Latency::new(nodes)),
     }
 }
@@ -154,12 +162,25 @@ mod testing {
         }
     }
 
+    /// A choice of a policy that has been told of every candidate.
+    pub fn pick(
+        policy: &mut dyn Policy,
+        candidates: &[Candidate],
+        ask: &Ask,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<usize> {
+        for (index, candidate) in candidates.iter().enumerate() {
+            policy.changed(index, candidate);
+        }
+        policy.pick(candidates, ask, random)
+    }
+
     /// How often each candidate is chosen in `rounds` requests that change nothing.
     pub fn shares(policy: &mut dyn Policy, candidates: &[Candidate], rounds: u32, seed: u64) -> Vec<u32> {
         let mut random = seeded(seed);
         let mut counts = vec![0; candidates.len()];
         for _ in 0..rounds {
-            counts[policy.pick(candidates, &Ask::default(), &mut random).expect("one is usable")] += 1;
+            counts[pick(policy, candidates, &Ask::default(), &mut random).expect("one is usable")] += 1;
         }
         counts
     }

@@ -21,13 +21,17 @@ impl Random {
 }
 
 impl Policy for Random {
+    fn changed(&mut self, index: usize, candidate: &Candidate) {
+        self.lots.changed(index, candidate);
+    }
+
     fn pick(
         &mut self,
-        candidates: &[Candidate],
+        _candidates: &[Candidate],
         _ask: &Ask,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
-        self.lots.draw(candidates, random, &mut [0; 1]).first().copied()
+        self.lots.draw(random, &mut [0; 1]).first().copied()
     }
 }
 

@@ -16,16 +16,26 @@ use crate::{Ask, Candidate, Policy};
 pub struct RoundRobin {
     /// One for each node. Their sum is zero between two requests.
     credits: Vec<i64>,
+    /// Of those that can be chosen; 0 of the others.
+    weights: Vec<i64>,
+    /// Their sum.
+    total: i64,
 }
 
 impl RoundRobin {
     /// For a pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
-        RoundRobin { credits: vec![0; nodes] }
+        RoundRobin { credits: vec![0; nodes], weights: vec![0; nodes], total: 0 }
     }
 }
 
 impl Policy for RoundRobin {
+    fn changed(&mut self, index: usize, candidate: &Candidate) {
+        let weight = if candidate.is_usable() { i64::from(candidate.weight) } else { 0 };
+        self.total += weight - self.weights[index];
+        self.weights[index] = weight;
+    }
+
     fn pick(
         &mut self,
         candidates: &[Candidate],
@@ -33,21 +43,15 @@ impl Policy for RoundRobin {
         _random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
         debug_assert_eq!(candidates.len(), self.credits.len(), "one candidate for each node of the pool");
-        let mut earned = 0;
         let mut richest: Option<(usize, i64)> = None;
-        for (node, (candidate, credit)) in candidates.iter().zip(&mut self.credits).enumerate() {
-            if !candidate.is_usable() {
-                continue;
-            }
-            let weight = i64::from(candidate.weight);
-            earned += weight;
+        for (node, (weight, credit)) in self.weights.iter().zip(&mut self.credits).enumerate() {
             *credit += weight;
-            if richest.is_none_or(|(_, most)| *credit > most) {
+            if *weight > 0 && richest.is_none_or(|(_, most)| *credit > most) {
                 richest = Some((node, *credit));
             }
         }
         let (node, _) = richest?;
-        self.credits[node] -= earned;
+        self.credits[node] -= self.total;
         Some(node)
     }
 }
@@ -57,10 +61,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{IDLE, weighted};
+    use crate::testing::{self, IDLE, weighted};
 
     fn pick(policy: &mut RoundRobin, candidates: &[Candidate]) -> Option<usize> {
-        policy.pick(candidates, &Ask::default(), &mut || unreachable!("round-robin draws no random number"))
+        testing::pick(policy, candidates, &Ask::default(), &mut || {
+            unreachable!("round-robin draws no random number")
+        })
     }
 
     #[test]

@@ -24,6 +24,10 @@ impl TwoChoices {
 }
 
 impl Policy for TwoChoices {
+    fn changed(&mut self, index: usize, candidate: &Candidate) {
+        self.lots.changed(index, candidate);
+    }
+
     fn pick(
         &mut self,
         candidates: &[Candidate],
@@ -31,7 +35,7 @@ impl Policy for TwoChoices {
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
         let mut drawn = [0; 2];
-        let drawn = self.lots.draw(candidates, random, &mut drawn);
+        let drawn = self.lots.draw(random, &mut drawn);
         drawn.iter().copied().min_by_key(|&index| {
             PerWeight::with_one_more(candidates[index].in_flight, candidates[index].weight)
         })
@@ -41,7 +45,7 @@ impl Policy for TwoChoices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{IDLE, assert_shares, seeded, shares, weighted};
+    use crate::testing::{IDLE, assert_shares, pick, seeded, shares, weighted};
 
     #[test]
     fn equally_loaded_nodes_share_by_weight() {
@@ -71,7 +75,7 @@ mod tests {
             let mut random = seeded(seed);
             let mut policy = TwoChoices::new(100);
             for _ in 0..10_000 {
-                let node = policy.pick(&candidates, &Ask::default(), &mut random).unwrap();
+                let node = pick(&mut policy, &candidates, &Ask::default(), &mut random).unwrap();
                 candidates[node].in_flight += 1;
             }
             let fullest = candidates.iter().map(|node| node.in_flight).max().unwrap();

@@ -25,6 +25,11 @@ fn member() -> impl Strategy<Value = (u32, bool)> {
     (prop_oneof![Just(0), 1u32..1000, any::<u32>()], any::<bool>())
 }
 
+fn members(pool: &[(u32, bool)]) -> Vec<Member> {
+    let member = |(index, &(weight, near))| Member { name: format!("n{index}"), weight, near };
+    pool.iter().enumerate().map(member).collect()
+}
+
 /// One request: what is known of each member, and whether it was tried.
 type Round = Vec<(Load, bool)>;
 
@@ -65,11 +70,7 @@ proptest! {
         random: Vec<u64>,
         key: Option<u64>,
     ) {
-        let members: Vec<_> = pool
-            .iter()
-            .enumerate()
-            .map(|(index, &(weight, near))| Member { name: format!("n{index}"), weight, near })
-            .collect();
+        let members = members(&pool);
         let mut balancer = Balancer::new(kind, members.clone(), Duration::from_secs(10));
         // Any numbers, among them those that only a broken generator would give.
         let mut random = random.into_iter().chain([0, u64::MAX]).cycle();
@@ -82,6 +83,34 @@ proptest! {
             match picked {
                 Some(index) => prop_assert!(allowed.contains(&index), "{kind}: {index}, not of {allowed:?}"),
                 None => prop_assert!(allowed.is_empty(), "{kind}: none of {allowed:?}"),
+            }
+        }
+    }
+
+    /// A balancer that has been told of each change chooses as one that has just been told everything. Policies that remember
+    /// whose turn it is are left out.
+    #[test]
+    fn what_was_noted_before_leaves_no_trace(
+        (pool, rounds) in pool_and_rounds(),
+        kind in prop::sample::select(&PolicyKind::ALL),
+        random: [u64; 8],
+        key: Option<u64>,
+    ) {
+        prop_assume!(!matches!(kind, PolicyKind::RoundRobin | PolicyKind::Fill));
+        let members = members(&pool);
+        let new = || Balancer::new(kind, members.clone(), Duration::from_secs(10));
+        let mut old = new();
+        for (turn, round) in rounds.iter().enumerate() {
+            let ask = Ask { key, now: Duration::from_secs(turn as u64) };
+            let tried: Vec<_> = (0..members.len()).filter(|&index| round[index].1).collect();
+            // Nothing changes between these two, except what was tried.
+            for tried in [&tried[..], &[]] {
+                let pick = |balancer: &mut Balancer| {
+                    let mut random = random.into_iter().cycle();
+                    let mut random = || random.next().expect("a cycle");
+                    balancer.pick(&ask, |index| round[index].0, tried, &mut random)
+                };
+                prop_assert_eq!(pick(&mut old), pick(&mut new()), "{}", kind);
             }
         }
     }

@@ -330,17 +330,17 @@ impl Costs {
 impl Default for Costs {
     fn default() -> Self {
         Costs {
-            switch_connection_us: 10.0,
-            switch_request_us: 11.0,
-            switch_packet_us: 2.0,
-            node_connection_us: 17.0,
-            node_request_us: 11.0,
-            node_kib_us: 0.4,
-            tls_full_us: 590.0,
-            tls_resumed_us: 440.0,
-            tls_kib_us: 2.5,
-            move_us: 450.0,
-            relay_us: 180.0,
+            switch_connection_us: 6.9,
+            switch_request_us: 11.9,
+            switch_packet_us: 1.5,
+            node_connection_us: 18.6,
+            node_request_us: 13.4,
+            node_kib_us: 0.25,
+            tls_full_us: 277.0,
+            tls_resumed_us: 241.0,
+            tls_kib_us: 1.06,
+            move_us: 74.0,
+            relay_us: 37.0,
             relay_kib_us: 0.5,
         }
     }

@@ -313,6 +313,7 @@ impl Report for Results {
         Some(Plot::Lines(Lines {
             x_title: "file, KiB",
             y_title: "requests/s, part of as many servers'",
+            is_logarithmic: false,
             margin: 4,
             curves: curves.collect(),
         }))

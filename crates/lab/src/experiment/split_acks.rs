@@ -286,6 +286,7 @@ impl Report for Results {
         Some(Plot::Lines(Lines {
             x_title: "acknowledgments left out in a row, at most",
             y_title: "times that without a shim",
+            is_logarithmic: false,
             margin: 1,
             curves: vec![
                 curve("requests/s", 3, false, points(&|shim| self.rate(shim), without)),

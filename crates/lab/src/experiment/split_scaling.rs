@@ -125,10 +125,11 @@ fn load(lab: &Lab, nodes: usize, seconds: u32) -> Result<LoadResult> {
 }
 
 /// The columns of the table, and whether they are numbers.
-const COLUMNS: [(&str, bool); 7] = [
+const COLUMNS: [(&str, bool); 8] = [
     ("Data servers", true),
     ("Requests/s (min–max)", true),
     ("÷ those of one, each", true),
+    ("Median time (min–max)", true),
     ("Connection server: % of a CPU (min–max)", true),
     ("each data server", true),
     ("data servers for one CPU", true),
@@ -162,6 +163,9 @@ impl Report for Results {
                 nodes.to_string(),
                 with_extremes(self.spread(nodes, |sample| sample.load.requests_per_s), thousands),
                 shown(ratio(per_node, one), |ratio| format!("{ratio:.3}")),
+                with_extremes(self.spread(nodes, |sample| micros(sample.load.p50) / 1e3), |ms| {
+                    format!("{ms:.1} ms")
+                }),
                 with_extremes(self.spread(nodes, Sample::cpu_share), |share| format!("{:.1}", share * 100.0)),
                 shown(each, |each| format!("{:.2} %", each.median * 100.0)),
                 shown(each.filter(|each| each.median > 0.0), |each| format!("{:.0}", 1.0 / each.median)),
@@ -221,6 +225,7 @@ impl Report for Results {
         Some(Plot::Lines(Lines {
             x_title: "data servers",
             y_title: "times one data server's requests/s; CPUs",
+            is_logarithmic: false,
             margin: 1,
             curves: vec![
                 curve("requests/s", 3, false, measured(&|sample| sample.load.requests_per_s / one)),
@@ -266,7 +271,10 @@ mod tests {
         let table = results().table();
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 2 + NODES.len(), "{table}");
-        assert_eq!(lines[5], "| 4 | 800.0 (800.0–800.0) | 1.000 | 4.0 (4.0–4.0) | 1.00 % | 100 | 1,000 |");
+        assert_eq!(
+            lines[5],
+            "| 4 | 800.0 (800.0–800.0) | 1.000 | 4.0 ms (4.0 ms–4.0 ms) | 4.0 (4.0–4.0) | 1.00 % | 100 | 1,000 |"
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl Cluster<'_> {
         let Flow { node, worker, .. } = self.flows[job as usize];
         for node in [node, worker] {
             if self.nodes[node as usize].is_dead {
-                self.loads[node as usize].standing = Standing::Down;
+                self.note(node, |load| load.standing = Standing::Down);
             }
         }
         self.leave_nodes(job);
@@ -31,11 +31,14 @@ impl Cluster<'_> {
     pub(super) fn change(&mut self, change: Change) {
         let index = change.node as usize;
         match change.what {
-            What::Drains => self.loads[index].standing = Standing::Down,
+            What::Drains => self.note(change.node, |load| load.standing = Standing::Down),
             What::Returns => {
                 self.nodes[index].is_dead = false;
-                self.loads[index].standing = Standing::Up;
-                self.loads[index].up_since = Duration::from_nanos(self.now);
+                let now = Duration::from_nanos(self.now);
+                self.note(change.node, |load| {
+                    load.standing = Standing::Up;
+                    load.up_since = now;
+                });
             }
             What::Fails => {
                 self.nodes[index].is_dead = true;

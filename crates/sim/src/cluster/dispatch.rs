@@ -61,19 +61,19 @@ impl Cluster<'_> {
             return Some(node as usize);
         }
         let ask = Ask { key: Some(flow.client.into()), now: Duration::from_nanos(self.now) };
-        let Cluster { balancer, loads, random, .. } = self;
-        balancer.pick(&ask, |index| loads[index], tried, &mut || bits(&mut random.choices))
+        let Cluster { balancer, random, .. } = self;
+        balancer.pick_noted(&ask, tried, &mut || bits(&mut random.choices))
     }
 
     /// The connection is this node's from here on.
     pub(super) fn bind(&mut self, job: Job, node: u32) {
         let flow = &mut self.flows[job as usize];
-        if flow.node != NONE {
-            self.loads[flow.node as usize].flows -= 1;
-        }
-        flow.node = node;
+        let before = std::mem::replace(&mut flow.node, node);
         flow.worker = node;
-        self.loads[node as usize].flows += 1;
+        if before != NONE {
+            self.note(before, |load| load.flows -= 1);
+        }
+        self.note(node, |load| load.flows += 1);
     }
 
     /// A node that has no room: another one may have.
@@ -85,9 +85,9 @@ impl Cluster<'_> {
     pub(super) fn leave_nodes(&mut self, job: Job) {
         let flow = &self.flows[job as usize];
         let (node, worker) = (flow.node, flow.worker);
-        self.loads[worker as usize].in_flight -= 1;
+        self.note(worker, |load| load.in_flight -= 1);
         if node != worker {
-            self.loads[node as usize].in_flight -= 1;
+            self.note(node, |load| load.in_flight -= 1);
             self.leave_worker(worker);
         }
     }

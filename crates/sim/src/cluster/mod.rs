@@ -187,6 +187,8 @@ impl<'a> Cluster<'a> {
             members.push(Member { name: format!("node{}", members.len()), weight: kind.weight, near: true });
         }
         let slow_start = Duration::from_secs_f64(scenario.pool.slow_start_s);
+        let mut balancer = Balancer::new(scenario.pool.policy.0, members, slow_start);
+        loads.iter().enumerate().for_each(|(index, load)| balancer.note(index, *load));
         let (arrivals, trace) = Arrivals::new(&scenario.arrivals)?;
         let bytes = trace.unwrap_or_else(|| Source::new(&scenario.responses.bytes));
         let sessions =
@@ -209,7 +211,7 @@ impl<'a> Cluster<'a> {
             turn: 0,
             nodes,
             loads,
-            balancer: Balancer::new(scenario.pool.policy.0, members, slow_start),
+            balancer,
             flows: Vec::new(),
             free: Vec::new(),
             held: VecDeque::new(),
@@ -270,10 +272,18 @@ impl<'a> Cluster<'a> {
         &self.scenario.costs
     }
 
+    /// What the switch knows of a node changes.
+    fn note(&mut self, node: u32, change: impl FnOnce(&mut Load)) {
+        let load = &mut self.loads[node as usize];
+        change(load);
+        self.balancer.note(node as usize, *load);
+    }
+
     /// The processors of a node have somebody more or less to do.
     fn note_queue(&mut self, station: u32) {
         if let Some(node) = station.checked_sub(self.switches).filter(|place| place % 2 == 0) {
-            self.loads[node as usize / 2].queue.len = self.stations[station as usize].waiting() as u32;
+            let waiting = self.stations[station as usize].waiting() as u32;
+            self.note(node / 2, |load| load.queue.len = waiting);
         }
     }
 
@@ -375,7 +385,7 @@ impl<'a> Cluster<'a> {
         let flow = &mut self.flows[job as usize];
         flow.worker = flow.node;
         let (node, is_new) = (flow.node, flow.is_new);
-        self.loads[node as usize].in_flight += 1;
+        self.note(node, |load| load.in_flight += 1);
         if self.nodes[node as usize].is_dead {
             return self.wait_for_silence(job);
         }
@@ -458,7 +468,7 @@ impl<'a> Cluster<'a> {
         let before = node.latency.unwrap_or(latency as f64);
         let mean = before + LATENCY_WEIGHT * (latency as f64 - before);
         node.latency = Some(mean);
-        self.loads[worker as usize].latency = Some(Duration::from_nanos(mean as u64));
+        self.note(worker, |load| load.latency = Some(Duration::from_nanos(mean as u64)));
         let acknowledgments = (bytes / SEGMENT / ACKNOWLEDGED).ceil();
         self.switch_bytes += acknowledgments * ACK_BYTES;
         if costs.switch_packet_us > 0.0 && acknowledgments > 0.0 {
@@ -474,9 +484,9 @@ impl<'a> Cluster<'a> {
 
     /// The connection ends.
     fn leave(&mut self, job: Job) {
-        let flow = &self.flows[job as usize];
-        if flow.node != NONE {
-            self.loads[flow.node as usize].flows -= 1;
+        let node = self.flows[job as usize].node;
+        if node != NONE {
+            self.note(node, |load| load.flows -= 1);
         }
         self.free.push(job);
         if self.scenario.arrivals.at_a_time.is_some() {

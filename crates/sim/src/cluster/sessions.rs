@@ -49,7 +49,7 @@ impl<'a> Cluster<'a> {
         let taker = &mut self.nodes[to as usize];
         taker.told.connections += 1;
         taker.taken += 1;
-        self.loads[to as usize].in_flight += 1;
+        self.note(to, |load| load.in_flight += 1);
         let costs = self.costs();
         let cost = if self.relays() { costs.relay_us } else { costs.move_us };
         let flow = &mut self.flows[job as usize];
@@ -86,7 +86,7 @@ impl<'a> Cluster<'a> {
         if self.relays() {
             return self.serve(job, costs.relay_us);
         }
-        self.loads[node as usize].in_flight -= 1;
+        self.note(node, |load| load.in_flight -= 1);
         self.nodes[worker as usize].taken -= 1;
         self.bind(job, worker);
         self.serve(job, costs.move_us);

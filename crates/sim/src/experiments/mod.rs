@@ -64,7 +64,7 @@ impl Point {
 /// What a series has shown.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the axis is.
+    /// What the axis is, and what more there is to say of it behind a comma.
     pub axis: &'static str,
     /// Every scenario.
     pub points: Vec<Point>,
@@ -81,6 +81,8 @@ pub struct Curves {
     pub name: &'static str,
     /// What is up, with its unit.
     pub title: &'static str,
+    /// Whether that spans several powers of ten.
+    pub is_logarithmic: bool,
     /// All of them.
     pub curves: Vec<Curve>,
 }
@@ -98,9 +100,12 @@ impl Report {
     /// Every number of every point: means and half the widths of their intervals.
     pub fn csv(&self) -> String {
         let names = Outcome::default().numbers().map(|(name, _)| format!("{name},{name}_half")).join(",");
-        let mut text = format!("series,{},replications,{names}\n", self.axis.replace([' ', ','], "_"));
+        let mut text = format!(
+            "series,{},replications,{names}\n",
+            self.axis.split(',').next().unwrap_or_default().replace(' ', "_")
+        );
         for point in &self.points {
-            let _ = write!(text, "{},{},{}", point.series, point.x, point.outcomes.len());
+            let _ = write!(text, "\"{}\",{},{}", point.series, point.x, point.outcomes.len());
             for index in 0..Outcome::default().numbers().len() {
                 let Estimate { mean, half } = point.estimate(|outcome| outcome.numbers()[index].1);
                 let _ = write!(

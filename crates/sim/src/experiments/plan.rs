@@ -93,8 +93,10 @@ impl Plan {
         let lines = used.map(|(what, share)| format!("| {what} | {:.0} % |\n", share * 100.0)).concat();
         let headroom = 1.0 / used[0].1.max(f64::MIN_POSITIVE);
         format!(
-            "{nodes} nodes, {switches} switches: {} requests/s, {} Mbit/s of responses, half of them within {} ms, 99 of 100 within \
+            "{nodes} node{}, {switches} switch{}: {} requests/s, {} Mbit/s of responses, half of them within {} ms, 99 of 100 within \
              {} ms.\n\n| in use | |\n| --- | ---: |\n{lines}\nWhat saturates first: {}, at {} times this load.\n",
+            if *nodes == 1 { "" } else { "s" },
+            if *switches == 1 { "" } else { "es" },
             digits(outcome.per_second),
             digits(outcome.bits_per_second / 1e6),
             digits(outcome.latency_p50 * 1e3),

@@ -14,7 +14,7 @@ pub struct Policies {
     pub seed: u64,
     /// For each point.
     pub replications: u32,
-    /// Requests of each, without the warm-up's.
+    /// Requests of each, without the warm-up's; more if there are many nodes.
     pub requests: u32,
     /// How many nodes.
     pub nodes: u32,
@@ -32,6 +32,8 @@ pub enum Mix {
 }
 
 const LOADS: [u32; 6] = [50, 60, 70, 80, 90, 95];
+/// Requests for each node, at the least: fewer are over before queues are as long as they become.
+const LEAST_FOR_EACH: f64 = 2000.0;
 /// Of a request at a node of speed 1: half of them take less than 0.7 ms, one in a hundred more than 7.
 const SERVICE: Amount = Amount::Lognormal { mu: 6.4, sigma: 1.0 };
 
@@ -48,11 +50,11 @@ impl Policies {
         };
         let speed: f64 = nodes.iter().map(|nodes| f64::from(nodes.count) * nodes.speed).sum();
         let per_second = speed * 1e6 / service * f64::from(load) / 100.0;
-        let requests = f64::from(self.requests).max(200.0 * f64::from(self.nodes));
+        let requests = f64::from(self.requests).max(LEAST_FOR_EACH * f64::from(self.nodes));
         Scenario {
             seed: self.seed,
             replications: self.replications,
-            warm_up_s: 0.3 * requests / per_second,
+            warm_up_s: 0.5 * requests / per_second,
             seconds: requests / per_second,
             arrivals: Arrivals { per_second, ..Arrivals::default() },
             clients: Clients { count: 100_000, ..Clients::default() },
@@ -95,7 +97,11 @@ pub fn policies(policies: &Policies, progress: Progress<'_>) -> Result<Report, S
             (!point.is_saturated()).then(|| point.estimate(|run| run.latency_p99).mean * 1e3)
         })
     };
-    let curves =
-        vec![Curves { name: "", title: "99th percentile, ms", curves: PolicyKind::ALL.map(p99).to_vec() }];
+    let curves = vec![Curves {
+        name: "",
+        title: "99th percentile, ms",
+        is_logarithmic: true,
+        curves: PolicyKind::ALL.map(p99).to_vec(),
+    }];
     Ok(Report { axis: "load in percent", points, markdown, curves })
 }

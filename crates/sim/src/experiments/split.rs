@@ -42,7 +42,7 @@ impl Default for Split {
 
 const ALL: &str = "every acknowledgment";
 const FEWER: &str = "fewer acknowledgments";
-const DIRECT: &str = "acknowledgments to the data server";
+const DIRECT: &str = "acknowledgments direct";
 
 impl Split {
     /// So many requests at a time that nobody is ever idle.
@@ -113,6 +113,7 @@ pub fn split(split: &Split, progress: Progress<'_>) -> Result<Report, ScenarioEr
     let curves = vec![Curves {
         name: "",
         title: "answered requests, 1/s",
+        is_logarithmic: false,
         curves: [ALL, FEWER, DIRECT].map(throughput).to_vec(),
     }];
     Ok(Report { axis: "data servers", points, markdown, curves })

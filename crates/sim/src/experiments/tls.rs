@@ -142,15 +142,17 @@ pub fn tls(models: &Models, progress: Progress<'_>) -> Result<Report, ScenarioEr
         Curves {
             name: "latency",
             title: "mean latency, ms",
-            curves: names[1..].iter().map(|name| latency(name)).collect(),
+            is_logarithmic: true,
+            curves: names.map(latency).to_vec(),
         },
         Curves {
             name: "throughput",
             title: "answered requests, 1/s",
+            is_logarithmic: false,
             curves: names.map(throughput).to_vec(),
         },
     ];
-    Ok(Report { axis: "k", points, markdown, curves })
+    Ok(Report { axis: "k, the smaller the more load", points, markdown, curves })
 }
 
 /// How much lower forwarding's latency is than that of sessions alone, at each k where neither is saturated.

@@ -18,6 +18,7 @@ pub(super) fn plot(results: &Results) -> Plot {
     Plot::Lines(Lines {
         x_title: "connections in one load",
         y_title: "average connection time (ms)",
+        is_logarithmic: false,
         margin: 500,
         curves: curves(results),
     })

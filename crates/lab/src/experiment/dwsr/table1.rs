@@ -298,7 +298,13 @@ impl Report for Results {
             curve("paper: KTCPVS, 1 Gbit/s", 2, true, paper(|row| row.fast_ktcpvs.1)),
         ];
         let curves = curves.into_iter().filter(|curve| !curve.points.is_empty()).collect();
-        Some(Plot::Lines(Lines { x_title: "nodes", y_title: "responses, Mbit/s", margin: 1, curves }))
+        Some(Plot::Lines(Lines {
+            x_title: "nodes",
+            y_title: "responses, Mbit/s",
+            is_logarithmic: false,
+            margin: 1,
+            curves,
+        }))
     }
 }
 

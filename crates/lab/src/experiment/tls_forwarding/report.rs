@@ -211,6 +211,7 @@ impl Report for Results {
         Some(Plot::Lines(Lines {
             x_title: "load, % of what the cluster can do",
             y_title: "mean latency, part of session's",
+            is_logarithmic: false,
             margin: 4,
             curves,
         }))
