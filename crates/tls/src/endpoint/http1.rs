@@ -126,7 +126,9 @@ pub(super) async fn serve(
         client.consume(head.len)?;
         let told = &mut entry.answer;
         let relayed = match relays {
-            true => relay::give(&mut client, service, &asked, &bytes[..head.len], &elsewhere, shared, told).await,
+            true => {
+                relay::give(&mut client, service, &asked, &bytes[..head.len], &elsewhere, shared, told).await
+            }
             false => Ok(None),
         };
         let result = match relayed {

@@ -256,7 +256,8 @@ impl Answer {
     /// The request is given to a server of this node; after another one, if that has not answered.
     pub(super) fn begin(&mut self, node: &Arc<str>) {
         let tries = self.tries + u32::from(self.begun.is_some());
-        *self = Answer { begun: Some(Instant::now()), node: Some(Arc::clone(node)), tries, ..Answer::default() };
+        *self =
+            Answer { begun: Some(Instant::now()), node: Some(Arc::clone(node)), tries, ..Answer::default() };
     }
 
     /// Whose server it is has turned out.
@@ -378,28 +379,31 @@ impl Record {
         let node = answer.node.as_ref();
         let is_handed_over = self.was_given || node != Some(&service.node);
         let since = |later: Option<Instant>| Some(later?.saturating_duration_since(answer.begun?));
-        log.write(now, &Line {
-            time,
-            client: self.flow.0,
-            vip: self.flow.1,
-            service: Some(&service.name),
-            head: head.as_ref(),
-            first_line: self.first_line(),
-            tls: Some(Tls { version: self.tls_version, server_name: self.server_name.as_deref() }),
-            route: route.map(|route| route + 1),
-            pool: pool.map(|(name, policy)| (&**name, *policy)),
-            node: node.map(|node| &**node),
-            chosen_by: node.map(|_| if is_handed_over { "hand-over" } else { "connection" }),
-            tries: answer.tries,
-            queued: answer.begun.map(|begun| begun.saturating_duration_since(self.at)),
-            first_byte: since(answer.first_byte),
-            duration: since(Some(self.ended)),
-            status: answer.status,
-            bytes: answer.bytes,
-            head_bytes: answer.head_bytes,
-            end: self.end.unwrap_or(Ended::ByClient),
-            error: self.error.as_deref(),
-        });
+        log.write(
+            now,
+            &Line {
+                time,
+                client: self.flow.0,
+                vip: self.flow.1,
+                service: Some(&service.name),
+                head: head.as_ref(),
+                first_line: self.first_line(),
+                tls: Some(Tls { version: self.tls_version, server_name: self.server_name.as_deref() }),
+                route: route.map(|route| route + 1),
+                pool: pool.map(|(name, policy)| (&**name, *policy)),
+                node: node.map(|node| &**node),
+                chosen_by: node.map(|_| if is_handed_over { "hand-over" } else { "connection" }),
+                tries: answer.tries,
+                queued: answer.begun.map(|begun| begun.saturating_duration_since(self.at)),
+                first_byte: since(answer.first_byte),
+                duration: since(Some(self.ended)),
+                status: answer.status,
+                bytes: answer.bytes,
+                head_bytes: answer.head_bytes,
+                end: self.end.unwrap_or(Ended::ByClient),
+                error: self.error.as_deref(),
+            },
+        );
     }
 
     fn head(&self) -> Option<Head<'_>> {

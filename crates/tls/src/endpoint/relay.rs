@@ -329,7 +329,8 @@ pub(super) async fn answer(
         outgoing: Vec::new(),
     };
     let mut answer = Answer::default();
-    let outcome = match exchange(&mut client, service, &service.servers, &asked, &mut None, &mut answer).await {
+    let outcome = match exchange(&mut client, service, &service.servers, &asked, &mut None, &mut answer).await
+    {
         Ok(another) => Outcome::Answered { another },
         Err(Failure::Server { begun, status }) => Outcome::Failed { begun, status },
         Err(Failure::Client(error)) => return Err(error.into()),
