@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 

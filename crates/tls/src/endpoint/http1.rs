@@ -106,7 +106,7 @@ pub(super) async fn serve(
                 away => {
                     service.counters.given.add(1);
                     match away {
-                        Given::Lost(peer) => entry.is_lost(&peer.name),
+                        Given::Lost(peer) => entry.lose(&peer.name),
                         _ => entry.forget(),
                     }
                     return Ok(());

@@ -117,6 +117,9 @@ impl Drop for Body {
     }
 }
 
+/// Fields of a request, in the place of those that the client may not send.
+type Fields = Vec<(&'static str, String)>;
+
 /// What a client gets instead of the server's response.
 enum Instead {
     Error(StatusCode),
@@ -263,7 +266,7 @@ fn target<'a>(
     service: &'a Service,
     shared: &Shared,
     (client, vip): Addresses,
-) -> Result<(Vec<(&'static str, String)>, Target<'a>), Instead> {
+) -> Result<(Fields, Target<'a>), Instead> {
     let head = match parse_head(text, &service.limits.http) {
         Ok(Progress::Complete(head)) => head,
         Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use switchback_config::{AccessLog, Action, Protocol};
 use switchback_http::{Head, Progress, Version, parse_head};
 use switchback_log::{Ended, Line, Log, Pace, Tls};
+use zeroize::Zeroizing;
 
 use super::moving::Addresses;
 use super::stream::TlsStream;
@@ -225,7 +226,7 @@ impl Connection {
             tls_version: self.tls_version,
             server_name: self.server_name.clone(),
             spoken,
-            text: text.into(),
+            text: Zeroizing::new(text.to_vec()),
             at: Instant::now(),
             ended: Instant::now(),
             was_given: false,
@@ -296,7 +297,7 @@ impl Entry {
     /// Its head, if that was not known at first.
     pub(super) fn has_head(&mut self, text: &[u8]) {
         if let Some(record) = &mut self.record {
-            record.text = text.into();
+            record.text = Zeroizing::new(text.to_vec());
         }
     }
 
@@ -325,7 +326,7 @@ impl Entry {
     }
 
     /// Its connection was lost on its way to this node.
-    pub(super) fn is_lost(mut self, node: &str) {
+    pub(super) fn lose(mut self, node: &str) {
         self.answer.begin(&node.into());
         self.ends(Ended::Unknown);
     }
@@ -355,8 +356,8 @@ struct Record {
     tls_version: Option<&'static str>,
     server_name: Option<Arc<str>>,
     spoken: Protocol,
-    /// The head of the request; empty if there was none.
-    text: Box<[u8]>,
+    /// The head of the request; empty if there was none. What it says besides the line does not stay in memory.
+    text: Zeroizing<Vec<u8>>,
     at: Instant,
     ended: Instant,
     /// Its connection came from another node for it.

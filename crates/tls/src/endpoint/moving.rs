@@ -96,6 +96,7 @@ impl Expected {
 }
 
 /// Where a connection is.
+#[expect(clippy::large_enum_variant)] // it is taken apart at once, and nearly always has the connection
 pub(super) enum Given {
     /// Here: nobody has taken it.
     Not(TlsStream),
