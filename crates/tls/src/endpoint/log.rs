@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -50,12 +50,21 @@ pub struct Counts {
 struct Writer {
     config: AccessLog,
     sender: Option<Sender<Box<Record>>>,
-    pace: Arc<Pace>,
+    common: Arc<Common>,
     started: Instant,
-    /// Entries that the thread has not taken.
-    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
-    reopen: Arc<AtomicBool>,
+}
+
+/// What the thread and those who tell it things have in common.
+#[derive(Default)]
+struct Common {
+    pace: Pace,
+    /// Entries that the thread has not taken.
+    waiting: AtomicUsize,
+    /// Entries that it has not got, because there were too many of these.
+    dropped: AtomicU64,
+    /// The file has been moved away.
+    reopen: AtomicBool,
 }
 
 impl Book {
@@ -75,7 +84,9 @@ impl Book {
 
     /// The file has been moved away.
     pub(super) fn reopen(&self) {
-        self.read(|writer| writer.iter().for_each(|writer| writer.reopen.store(true, Ordering::Relaxed)));
+        self.read(|writer| {
+            writer.iter().for_each(|writer| writer.common.reopen.store(true, Ordering::Relaxed))
+        });
     }
 
     /// What is cut off from here on is neither the client's doing nor the server's.
@@ -93,13 +104,13 @@ impl Book {
 
     fn tell(&self, record: Box<Record>) {
         self.read(|writer| {
-            let Some(Writer { sender: Some(sender), pace, started, waiting, .. }) = writer else { return };
-            pace.hurry_if_late(started.elapsed());
-            if waiting.load(Ordering::Relaxed) >= WAITING {
-                self.counts.lost.add(1);
+            let Some(Writer { sender: Some(sender), common, started, .. }) = writer else { return };
+            common.pace.hurry_if_late(started.elapsed());
+            if common.waiting.load(Ordering::Relaxed) >= WAITING {
+                common.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            waiting.fetch_add(1, Ordering::Relaxed);
+            common.waiting.fetch_add(1, Ordering::Relaxed);
             // Without a thread nobody wants to know.
             let _ = sender.send(record);
         });
@@ -110,19 +121,11 @@ impl Writer {
     fn start(config: AccessLog, counts: &Arc<Counts>) -> io::Result<Writer> {
         let log = Log::open(config.clone())?;
         let (sender, receiver) = channel();
-        let (pace, waiting, reopen) = <(Arc<Pace>, Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
-        let started = Instant::now();
-        let desk = Desk {
-            log,
-            started,
-            pace: Arc::clone(&pace),
-            waiting: Arc::clone(&waiting),
-            reopen: Arc::clone(&reopen),
-            counts: Arc::clone(counts),
-        };
+        let (common, started) = (Arc::<Common>::default(), Instant::now());
+        let desk = Desk { log, started, common: Arc::clone(&common), counts: Arc::clone(counts) };
         let thread = std::thread::Builder::new().name("access-log".to_owned());
         let thread = Some(thread.spawn(move || desk.run(&receiver))?);
-        Ok(Writer { config, sender: Some(sender), pace, started, waiting, thread, reopen })
+        Ok(Writer { config, sender: Some(sender), common, started, thread })
     }
 }
 
@@ -141,35 +144,34 @@ impl Drop for Writer {
 struct Desk {
     log: Log,
     started: Instant,
-    pace: Arc<Pace>,
-    waiting: Arc<AtomicUsize>,
-    reopen: Arc<AtomicBool>,
+    common: Arc<Common>,
     counts: Arc<Counts>,
 }
 
 impl Desk {
     fn run(mut self, receiver: &Receiver<Box<Record>>) {
-        self.pace.turn(self.started.elapsed());
-        self.pace.begin();
+        self.common.pace.turn(self.started.elapsed());
+        self.common.pace.begin();
         let mut over = false;
         while !over {
             // Woken for every entry it would take the CPU from those who serve, hundreds of times as often.
             std::thread::sleep(TURN);
             let (now, wall) = (Instant::now(), Timestamp::now());
             let since = now.duration_since(self.started);
-            self.pace.turn(since);
+            self.common.pace.turn(since);
             over = loop {
                 match receiver.try_recv() {
                     Ok(record) => {
-                        self.waiting.fetch_sub(1, Ordering::Relaxed);
+                        self.common.waiting.fetch_sub(1, Ordering::Relaxed);
                         let time = wall - now.saturating_duration_since(record.at);
                         record.write(&mut self.log, since, time);
                     }
                     Err(why) => break why == TryRecvError::Disconnected,
                 }
             };
+            self.log.lose(self.common.dropped.swap(0, Ordering::Relaxed));
             self.log.flush();
-            if self.reopen.swap(false, Ordering::Relaxed) {
+            if self.common.reopen.swap(false, Ordering::Relaxed) {
                 self.log.reopen();
             }
             let (lines, lost) = self.log.take_counts();
