@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use common::log_file::{LogFile, number};
 use common::packets::{Random, seed};
 use common::responses::Responses;
 use common::{Cluster, PATIENCE, Plan, Result, long, wait_until};
@@ -47,42 +47,6 @@ fn plan(log: &str, format: &str) -> Plan {
         routes: "[[service.route]]\npath = \"/old/\"\nredirect = { path = \"/small\" }\n",
         ..Plan::default()
     }
-}
-
-/// Where the switch logs to. It has no directory of its own before the lab is up.
-fn log_path(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("switchback-{name}-{}.log", std::process::id()))
-}
-
-/// Removes the file at the end, whatever comes of the test.
-struct LogFile(PathBuf);
-
-impl LogFile {
-    fn new(name: &str) -> Self {
-        let path = log_path(name);
-        let _ = fs::remove_file(&path);
-        LogFile(path)
-    }
-
-    fn text(&self) -> String {
-        self.0.display().to_string()
-    }
-
-    fn lines(&self) -> Result<Vec<Value>> {
-        let text = fs::read_to_string(&self.0)?;
-        Ok(text.lines().map(serde_json::from_str).collect::<serde_json::Result<_>>()?)
-    }
-}
-
-impl Drop for LogFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// The number that each request has in its target.
-fn number(target: &str) -> Option<u64> {
-    target.split_once("?n=")?.1.split(' ').next()?.parse().ok()
 }
 
 /// One connection with some requests, one after the other or two at once.

@@ -9,6 +9,8 @@ mod common;
 mod errors;
 #[path = "tls/keys.rs"]
 mod keys;
+#[path = "tls/lines.rs"]
+mod lines;
 #[path = "tls/moves.rs"]
 mod moves;
 #[path = "tls/relay.rs"]
@@ -269,22 +271,5 @@ fn a_node_that_drains_gives_connections_away() -> Result {
     cluster.run(cluster.lab.node(0), &["undrain", "node0"])?.success()?;
     cluster.run(cluster.lab.node(1), &["drain", "--no-wait", "node1"])?.success()?;
     assert_eq!(nodes()?, ["node0", "node0"]);
-    cluster.down()
-}
-
-#[test]
-fn the_access_log_has_a_line_for_each_connection() -> Result {
-    let log = std::env::temp_dir().join(format!("switchback-tls-{}.log", std::process::id()));
-    let access_log = Some(format!("path = \"{}\"", log.display()));
-    let cluster = start_plan(Plan { access_log, ..plan(1, "") })?;
-    curl(&cluster, &["--http1.1", "-o", "/dev/null", &url("/small"), "-o", "/dev/null", &url("/1m")])?;
-    let lines = || Ok(fs::read_to_string(&log)?.lines().map(str::to_owned).collect::<Vec<_>>());
-    let lines = wait_until("a line", PATIENCE, lines, |lines| !lines.is_empty())?;
-    fs::remove_file(&log)?;
-    let line: Value = serde_json::from_str(&lines[0])?;
-    let said = ["service", "host", "route", "pool", "node", "request", "status"].map(|key| line[key].clone());
-    let expected = ["\"secure\"", &format!("{NAME:?}"), "1", "\"web\"", "\"node0\"", "null", "null"];
-    assert_eq!(said.map(|value| value.to_string()), expected, "{line}");
-    assert!(line["bytes"].as_u64() > Some(1 << 20) && lines.len() == 1, "{lines:?}");
     cluster.down()
 }

@@ -9,6 +9,7 @@
 pub mod browser;
 pub mod chromium;
 pub mod http;
+pub mod log_file;
 pub mod markdown;
 pub mod openmetrics;
 pub mod packets;

@@ -11,13 +11,17 @@ use crate::{Connection, NAME, authority, curl, received, start_plan, tls_status,
 
 /// Connections begin at the first node, which is busy as long as the idle ones are kept, and so has the second one answer.
 fn start(server_extra: &'static str) -> Result<(Cluster, [Connection; 3])> {
+    start_with(Plan { server_extra, ..Plan::default() })
+}
+
+/// Likewise, with other things as they are in `plan`.
+pub fn start_with(plan: Plan) -> Result<(Cluster, [Connection; 3])> {
     let lines = "sessions = \"forwarding\"\nhand_over = \"relay\"\nbusy_connections = 2\nbusy_cpu = \"100%\"";
     let cluster = start_plan(Plan {
         policy: "fill",
         pools: vec![("web", vec![0, 1])],
         tls: Some(lines.to_owned()),
-        server_extra,
-        ..Plan::default()
+        ..plan
     })?;
     let mut idle = [Connection::open(&cluster)?, Connection::open(&cluster)?, Connection::open(&cluster)?];
     // The first node has to have heard how little the other one has to do.

@@ -127,7 +127,8 @@ pub(crate) struct Limits {
     pub held: Option<Spanned<String>>,
 }
 
-/// One line for each request, written by the switch. Without the table there is no log.
+/// One line for each request, written by the switch; of requests over TLS by the node that has the connection. Without the table
+/// there is no log.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AccessLog {

@@ -197,6 +197,9 @@ impl Agent<'_, '_> {
             if wishes.end {
                 return Ok(());
             }
+            if wishes.reopen {
+                self.tls.reopen_log();
+            }
             if wishes.reload {
                 match self.reload() {
                     Ok(lines) => lines.iter().for_each(|line| eprintln!("{line}")),
@@ -239,6 +242,7 @@ impl Agent<'_, '_> {
 
     fn status(&mut self) -> Result<NodeStatus> {
         let counters = self.programs.counters()?.into_iter();
+        let (log_lines, log_lost) = self.tls.log_counts();
         let mut status = NodeStatus {
             name: self.options.name.clone(),
             interface: self.options.interface.clone(),
@@ -248,6 +252,8 @@ impl Agent<'_, '_> {
             draining: self.drain.on,
             health: self.checks.status(|pool| &self.plan.cluster.pools[pool].name),
             tls: self.tls.status(),
+            log_lines,
+            log_lost,
             counters: counters.map(|(name, count)| (name.into(), count)).collect(),
             ..NodeStatus::default()
         };

@@ -44,6 +44,7 @@ impl TlsEndpoint {
             Some(running) => running,
             none => none.insert(begin(plan, programs, &self.cpu)?),
         };
+        endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(in_words)?;
         endpoint.set(services).map_err(in_words)?;
         if !endpoint.set_keys(&secrets(plan)) {
             return Err(no_key());
@@ -60,6 +61,19 @@ impl TlsEndpoint {
     /// Whether this node is to become idle.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.running.iter().for_each(|(endpoint, _)| endpoint.set_draining(draining));
+    }
+
+    /// The file of the access log has been moved away.
+    pub(crate) fn reopen_log(&self) {
+        self.running.iter().for_each(|(endpoint, _)| endpoint.reopen_log());
+    }
+
+    /// Lines of the access log that were written, and that were left out.
+    pub(crate) fn log_counts(&self) -> (u64, u64) {
+        self.running.as_ref().map_or((0, 0), |(endpoint, _)| {
+            let counts = endpoint.log_counts();
+            (counts.lines.get(), counts.lost.get())
+        })
     }
 
     /// What the services have done.
@@ -117,7 +131,7 @@ fn in_words(error: SetError) -> Error {
             "the agent itself listens there for services with TLS: the server belongs at the address that \
              [service.tls] names as server",
         ),
-        SetError::Threads(_) | SetError::Tls(_) => words,
+        SetError::Threads(_) | SetError::Log(_) | SetError::Tls(_) => words,
     }
 }
 
@@ -154,6 +168,7 @@ fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceCo
     let limits = &cluster.limits;
     Ok(ServiceConfig {
         name: service.name.clone(),
+        node: cluster.nodes[plan.index].name.clone(),
         listen: service.listen.clone(),
         certificates: Arc::new(certificates),
         tickets: Tickets::new(&secrets, names, &cluster.nodes[plan.index].name, tls.tickets),
@@ -191,5 +206,10 @@ fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
         let node = &plan.cluster.nodes[*index];
         Peer { name: node.name.clone(), address: SocketAddr::new(node.address, PORT) }
     };
-    PoolNodes { here: pool.nodes.contains(&plan.index), others: others.map(peer).collect() }
+    PoolNodes {
+        name: pool.name.clone(),
+        policy: pool.policy.name(),
+        here: pool.nodes.contains(&plan.index),
+        others: others.map(peer).collect(),
+    }
 }

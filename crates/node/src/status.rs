@@ -39,6 +39,10 @@ pub struct NodeStatus {
     pub health: Vec<HealthStatus>,
     /// What services with TLS have done.
     pub tls: Vec<TlsStatus>,
+    /// Lines in its access log, which has the requests of these.
+    pub log_lines: u64,
+    /// Lines that were left out because there were too many.
+    pub log_lost: u64,
     /// What the programs have counted: [`NodeCounter`](switchback_wire::NodeCounter) by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
 }

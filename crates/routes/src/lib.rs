@@ -70,13 +70,23 @@ impl Routes {
 
     /// Likewise, of a request for which client and node have agreed on a protocol.
     pub fn find_over(&self, head: &Head<'_>, spoken: Protocol) -> Option<&Route> {
-        if self.routes.iter().all(|route| speaks(route, spoken)) {
-            return self.find(head);
-        }
-        self.routes.iter().find(|route| failed_over(route, head, spoken).is_none())
+        self.place_over(head, spoken).map(|index| &self.routes[index])
     }
 
     /// Its index.
+    pub fn place_over(&self, head: &Head<'_>, spoken: Protocol) -> Option<usize> {
+        if self.routes.iter().all(|route| speaks(route, spoken)) {
+            return self.place(head);
+        }
+        self.routes.iter().position(|route| failed_over(route, head, spoken).is_none())
+    }
+
+    /// What becomes of the requests that the route with this index takes.
+    pub fn action(&self, index: usize) -> &Action {
+        &self.routes[index].action
+    }
+
+    /// The index of what [`find`](Self::find) finds.
     pub fn place(&self, head: &Head<'_>) -> Option<usize> {
         let mut first = self.any.first(&self.routes, head, None);
         if let Some(host) = head.host

@@ -46,6 +46,16 @@ pub enum Version {
     Tls13 = 3,
 }
 
+impl Version {
+    /// As openssl writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Tls12 => "TLSv1.2",
+            Version::Tls13 => "TLSv1.3",
+        }
+    }
+}
+
 /// A connection whose handshake is over.
 #[derive(Debug)]
 pub struct Records {

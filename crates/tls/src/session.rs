@@ -123,7 +123,11 @@ impl Session {
     /// [`outgoing`](Self::outgoing), also after an error.
     pub fn advance(&mut self) -> Result<(), Error> {
         if let State::Handshake(handshake) = &mut self.state {
-            match handshake.advance(&mut self.incoming, &mut self.outgoing, &mut self.data) {
+            let advanced = handshake.advance(&mut self.incoming, &mut self.outgoing, &mut self.data);
+            if let Some(hello) = &handshake.hello {
+                self.facts.server_name.clone_from(&hello.server_name);
+            }
+            match advanced {
                 Ok(false) => return Ok(()),
                 Ok(true) => self.finish_handshake()?,
                 Err(error) => {
@@ -193,7 +197,7 @@ impl Session {
         matches!(self.state, State::Handshake(_))
     }
 
-    /// What the handshake has settled; nothing before its end.
+    /// What the handshake has settled; before its end no more than the host that the client wants.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }

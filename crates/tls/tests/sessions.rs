@@ -1,6 +1,8 @@
 //! Connections with a client of rustls: what is said arrives, whatever is moved, cut or renewed on the way.
 
 mod common;
+#[path = "sessions/kernel.rs"]
+mod kernel;
 
 use std::io::Write;
 

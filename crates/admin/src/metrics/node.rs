@@ -74,6 +74,12 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         ("kernel", "Connections whose records the kernel has begun to encrypt", |tls| tls.kernel),
     ];
     all.extend(counts.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
+    all.push(counted("access_log_lines", "Lines of the node's access log", |status| status.log_lines));
+    all.push(counted(
+        "access_log_lost_lines",
+        "Lines of the node's access log that were not written because there were too many",
+        |status| status.log_lost,
+    ));
     all.extend(NodeCounter::ALL.into_iter().map(|counter| {
         let name = format!("switchback_node_{}", counter.name());
         Metric::single(Kind::Counter, name, counter.help(), move |status: &NodeStatus| {
@@ -89,6 +95,11 @@ fn single<V: Into<Value>>(
     value: impl Fn(&NodeStatus) -> Option<V> + Send + Sync + 'static,
 ) -> Metric<NodeStatus> {
     Metric::single(Kind::Gauge, format!("switchback_node_{name}"), help, value)
+}
+
+fn counted(name: &str, help: &'static str, count: fn(&NodeStatus) -> u64) -> Metric<NodeStatus> {
+    let read = move |status: &NodeStatus| Some(count(status));
+    Metric::single(Kind::Counter, format!("switchback_node_{name}"), help, read)
 }
 
 fn of_listener(

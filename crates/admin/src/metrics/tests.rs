@@ -93,6 +93,8 @@ fn node() -> NodeStatus {
         listeners: vec![listener],
         health: vec![check],
         tls: vec![TlsStatus { service: "shop".to_owned(), ..TlsStatus::default() }],
+        log_lines: 90,
+        log_lost: 2,
         counters: NodeCounter::ALL.iter().map(|counter| (counter.name().into(), 12)).collect(),
         ..NodeStatus::default()
     }
@@ -124,7 +126,7 @@ fn what_the_metrics_say() {
     let metrics = scraped(vec![Ok(Status::Switch(Box::new(switch()))), Ok(Status::Node(node()))]);
     let of = |node| [("service", "shop"), ("pool", "web"), ("node", node)];
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
-    let rows: [Row<'_>; 14] = [
+    let rows: [Row<'_>; 16] = [
         ("switchback_switch_syn_answered_total", &[], 11.0),
         ("switchback_node_adopted_total", &[], 12.0),
         ("switchback_requests_total", &[("service", "shop")], 42.0),
@@ -143,6 +145,8 @@ fn what_the_metrics_say() {
         ("switchback_response_first_byte_seconds_sum", &[], 2.5),
         ("switchback_response_first_byte_seconds_count", &[], 105.0),
         ("switchback_node_health_check_up", &[("pool", "web")], 0.0),
+        ("switchback_node_access_log_lines_total", &[], 90.0),
+        ("switchback_node_access_log_lost_lines_total", &[], 2.0),
     ];
     for (name, labels, value) in rows {
         assert_eq!(metrics.sum(name, labels), Some(value), "{name}");

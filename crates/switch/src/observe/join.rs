@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use foldhash::HashMap;
+use switchback_log::Ended;
 use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 
-use super::{Asked, Ended, Finished, Given, Observation};
+use super::{Asked, Finished, Given, Observation, ended};
 use crate::dispatch::held::before;
 use crate::plan::NodeId;
 
@@ -265,7 +266,7 @@ fn of_fact(now: Duration, node: NodeId, fact: &Fact, given: Option<Given>) -> Fi
     Finished {
         node: Some(node),
         status: fact.status,
-        end: fact.end.into(),
+        end: ended(fact.end),
         bytes: fact.bytes,
         head_bytes: fact.head_bytes,
         first_byte: fact.first_byte,

@@ -9,17 +9,15 @@
 
 mod heard;
 mod join;
-mod json;
 mod line;
-mod log;
 mod names;
 mod observer;
-mod pace;
 pub mod totals;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use switchback_log::Ended;
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::sb_flow;
 
@@ -142,37 +140,12 @@ struct Finished {
     duration: Option<Duration>,
 }
 
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
-    Complete,
-    ByClient,
-    ByServer,
-    /// The switch has reset the connection.
-    BySwitch,
-    Unknown,
-}
-
-impl Ended {
-    /// In the access log.
-    fn word(self) -> &'static str {
-        match self {
-            Ended::Complete => "complete",
-            Ended::ByClient => "client",
-            Ended::ByServer => "server",
-            Ended::BySwitch => "switch",
-            Ended::Unknown => "unknown",
-        }
-    }
-}
-
-impl From<End> for Ended {
-    fn from(end: End) -> Self {
-        match end {
-            End::Complete => Ended::Complete,
-            End::ByClient => Ended::ByClient,
-            End::ByServer => Ended::ByServer,
-            End::Unknown => Ended::Unknown,
-        }
+/// As nodes say it.
+fn ended(end: End) -> Ended {
+    match end {
+        End::Complete => Ended::Complete,
+        End::ByClient => Ended::ByClient,
+        End::ByServer => Ended::ByServer,
+        End::Unknown => Ended::Unknown,
     }
 }

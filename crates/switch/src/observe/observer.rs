@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use libbpf_rs::{MapHandle, RingBufferBuilder};
 use switchback_config::AccessLog;
+use switchback_log::{Log, Pace};
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{read_from, sb_express_request};
 
 use super::join::Join;
 use super::line::Described;
-use super::log::Log;
-use super::pace::Pace;
 use super::totals::Sums;
 use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
 
@@ -248,9 +247,11 @@ impl Desk {
                 node.map_or("", |node| self.names.node(node)),
             ];
             self.sums.add(&finished, (service, pool, node), names);
-            if let Some(log) = &mut self.log {
+            if let Some(log) = &mut self.log
+                && !described.is_told_by_node()
+            {
                 let at = finished.asked.as_ref().map_or(finished.at, |asked| asked.at);
-                log.write(now, &described, &self.names, self.clock.wall + at);
+                log.write(now, &described.line(&self.names, self.clock.wall + at));
             }
         }
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
+use switchback_log::Ended;
 
-use super::{Ended, Finished};
+use super::Finished;
 use crate::plan::NodeId;
 
 /// Upper bounds of the classes of a [`Histogram`], in microseconds.

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
 use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
+use super::log::Answer;
 use super::moving::Addresses;
 use super::server::{Servers, Stream};
 use super::stream::{StreamError, UNSENT_MAX};
@@ -113,6 +114,8 @@ pub(super) trait Client {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>>;
     /// Says this, as soon as there is room.
     fn send(&mut self, data: &[u8]) -> Result<(), StreamError>;
+    /// What is sent from here on is a response with this status.
+    fn begins(&mut self, _status: u16) {}
     /// Bytes that there has been no room for.
     fn unsent(&mut self) -> usize;
     /// Waits until there is none.
@@ -173,12 +176,17 @@ pub(super) async fn exchange(
     servers: &Servers,
     asked: &Asked,
     kept: &mut Option<Box<dyn Stream>>,
+    answer: &mut Answer,
 ) -> Result<bool, Failure> {
+    answer.begin(&service.node);
     // What has been used before may be closed by the server just now: then a request that can be is made again.
     let mut is_again = false;
     loop {
         let (stream, was_used) = server_for(asked.flow, service, servers, kept, is_again).await?;
-        let mut running = Exchange::new(client, service, asked, stream);
+        if let Some(node) = stream.node() {
+            answer.set_node(node);
+        }
+        let mut running = Exchange::new(client, service, asked, stream, answer);
         let result = running.run().await.map(|()| running.again());
         let (stream, nothing_came) = (running.server, running.nothing_came);
         match result {
@@ -256,6 +264,7 @@ struct Exchange<'a, C> {
     client_ended: bool,
     server_told: bool,
     responses: &'a Counter,
+    answer: &'a mut Answer,
 }
 
 impl<C: Client> Steps for Exchange<'_, C> {
@@ -279,7 +288,13 @@ impl<C: Client> Steps for Exchange<'_, C> {
 }
 
 impl<'a, C: Client> Exchange<'a, C> {
-    fn new(client: &'a mut C, service: &'a Service, asked: &Asked, server: Box<dyn Stream>) -> Self {
+    fn new(
+        client: &'a mut C,
+        service: &'a Service,
+        asked: &Asked,
+        server: Box<dyn Stream>,
+        answer: &'a mut Answer,
+    ) -> Self {
         Exchange {
             client,
             server,
@@ -297,6 +312,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             client_ended: false,
             server_told: false,
             responses: &service.counters.responses,
+            answer,
         }
     }
 
@@ -372,6 +388,7 @@ impl<'a, C: Client> Exchange<'a, C> {
     fn take_response(&mut self) -> Result<bool, Failure> {
         let mut moved = false;
         loop {
+            let in_head = self.in_head();
             let len = match &mut self.rest {
                 Rest::Over => return Ok(moved),
                 Rest::Head => {
@@ -411,6 +428,7 @@ impl<'a, C: Client> Exchange<'a, C> {
                 return Ok(moved);
             }
             self.client.send(&self.from_server[..len])?;
+            self.answer.sent(len, in_head);
             self.begun |= len > 0;
             self.from_server.drain(..len);
             moved = true;
@@ -434,6 +452,8 @@ impl<'a, C: Client> Exchange<'a, C> {
             }
         };
         self.responses.add(1);
+        self.client.begins(head.status);
+        self.answer.has_status(head.status);
         self.response = Some(head);
     }
 }

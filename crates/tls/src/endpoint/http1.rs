@@ -1,17 +1,20 @@
 //! HTTP/1.1 over TLS: requests of a client, one after the other, to the server of this node.
 
 use std::io;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use log::debug;
 use switchback_config::{HandOver, Protocol, Redirect, Scheme};
 use switchback_http::{Progress, Version, parse_head};
+use switchback_log::Ended;
 use switchback_routes::location;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use super::exchange::{Asked, Client, Failure, exchange};
 use super::head::{error_response, redirection};
-use super::moving::{Peer, give_away};
+use super::log::{Connection, Entry};
+use super::moving::{Given, Peer, give_away};
 use super::stream::{StreamError, TlsStream};
 use super::{Elsewhere, Service, Shared, relay};
 
@@ -32,28 +35,48 @@ pub(super) enum Way<'a> {
 }
 
 /// Serves requests until the connection ends, or goes on at another node. The first request of one that `was_given` by another
-/// node is answered here, however busy this node has become: it would go round among busy nodes, and each move costs them.
+/// node, where it came at that moment, is answered here, however busy this node has become: it would go round among busy nodes,
+/// and each move costs them.
 pub(super) async fn serve(
     mut client: TlsStream,
-    service: &Service,
+    service: &Arc<Service>,
     shared: &Shared,
-    was_given: bool,
+    was_given: Option<Instant>,
 ) -> Result<(), StreamError> {
+    let connection = Connection::new(&client, service, &shared.log);
     let mut kept = None;
     let mut is_first = true;
     loop {
         let patience = if is_first { service.limits.head_timeout } else { IDLE };
-        let stays = was_given && is_first && !shared.loads.is_draining();
-        is_first = false;
-        if !wait_for_head(&mut client, service, patience).await? {
+        let given = was_given.filter(|_| is_first);
+        let waited = wait_for_head(&mut client, service, patience).await;
+        let bytes = client.session.data().to_vec();
+        if !matches!(waited, Ok(Waited::Head)) {
+            if is_first && bytes.is_empty() {
+                connection.without_request(None);
+            }
+            if !bytes.is_empty() {
+                let mut entry = connection.request(Protocol::Http11, &bytes);
+                if let Ok(Waited::TooLong) = waited {
+                    answer(&mut client, &mut entry, 408, &error_response(408, false))?;
+                }
+            }
+            waited?;
             return client.end().await;
         }
-        let bytes = client.session.data().to_vec();
-        let head = match parse_head(&bytes, &service.limits.http) {
+        is_first = false;
+        let parsed = parse_head(&bytes, &service.limits.http);
+        let head_len = if let Ok(Progress::Complete(head)) = &parsed { head.len } else { bytes.len() };
+        let mut entry = connection.request(Protocol::Http11, &bytes[..head_len]);
+        if let Some(asked) = given {
+            entry.was_given(asked);
+        }
+        let head = match parsed {
             Ok(Progress::Complete(head)) if head.version != Version::Http2 => head,
-            Ok(Progress::Complete(_)) => return refuse(client, service, 505, false).await,
+            Ok(Progress::Complete(_)) => return refuse(client, service, entry, 505, false).await,
             Err(reject) => {
-                return refuse(client, service, reject.status(), bytes.starts_with(b"HEAD ")).await;
+                let is_head = bytes.starts_with(b"HEAD ");
+                return refuse(client, service, entry, reject.status(), is_head).await;
             }
             Ok(Progress::Partial) => return Err(StreamError::Io(io::ErrorKind::TimedOut.into())),
         };
@@ -61,15 +84,16 @@ pub(super) async fn serve(
         service.counters.requests.add(1);
         let way = service.way(&head, Protocol::Http11);
         let elsewhere = match way {
-            Way::Here(_) if stays => Vec::new(),
+            Way::Here(_) if given.is_some() && !shared.loads.is_draining() => Vec::new(),
             Way::Here(others) => shared.loads.lighter(service.busy, others),
             Way::Elsewhere(others) => others.in_turn(),
             Way::Redirect(redirect) => {
                 let location = location(redirect, Scheme::Https, &head, client.vip);
-                client.session.send(&redirection(redirect.status, &location))?;
+                answer(&mut client, &mut entry, redirect.status, &redirection(redirect.status, &location))?;
+                drop(entry);
                 return client.end().await;
             }
-            Way::Nowhere => return refuse(client, service, 404, is_head).await,
+            Way::Nowhere => return refuse(client, service, entry, 404, is_head).await,
         };
         // Whoever drains gives connections away, not requests. What may become a tunnel has no end that both nodes see.
         let relays = matches!(way, Way::Here(_))
@@ -77,10 +101,14 @@ pub(super) async fn serve(
             && !shared.loads.is_draining()
             && !head.tunnel;
         if !relays {
-            match give_away(client, &service.name, &elsewhere, shared).await? {
-                Some(stays) => client = stays,
-                None => {
+            match give_away(client, &service.name, &elsewhere, shared, entry.at).await? {
+                Given::Not(stays) => client = stays,
+                away => {
                     service.counters.given.add(1);
+                    match away {
+                        Given::Lost(peer) => entry.lose(&peer.name),
+                        _ => entry.forget(),
+                    }
                     return Ok(());
                 }
             }
@@ -96,36 +124,54 @@ pub(super) async fn serve(
         };
         let asked = Asked::new(&bytes, &head, service, (client.client, client.vip));
         client.consume(head.len)?;
+        let told = &mut entry.answer;
         let relayed = match relays {
-            true => relay::give(&mut client, service, &asked, &bytes[..head.len], &elsewhere, shared).await,
+            true => {
+                relay::give(&mut client, service, &asked, &bytes[..head.len], &elsewhere, shared, told).await
+            }
             false => Ok(None),
         };
         let result = match relayed {
-            Ok(None) => exchange(&mut client, service, servers, &asked, &mut kept).await,
+            Ok(None) => exchange(&mut client, service, servers, &asked, &mut kept, told).await,
             Ok(Some(another)) => Ok(another),
             Err(failure) => Err(failure),
         };
         match result {
-            Ok(true) => {}
-            Ok(false) => return client.end().await,
+            Ok(another) => {
+                entry.ends(Ended::Complete);
+                drop(entry);
+                if !another {
+                    return client.end().await;
+                }
+            }
             Err(Failure::Client(error)) => return Err(error),
             Err(Failure::Server { begun: false, status }) => {
-                return refuse(client, service, status, is_head).await;
+                return refuse(client, service, entry, status, is_head).await;
             }
             // The client sees that something is missing, because nothing says that the connection ends.
             Err(Failure::Server { begun: true, .. }) => {
+                entry.ends(Ended::ByServer);
                 return Err(StreamError::Io(io::ErrorKind::ConnectionReset.into()));
             }
         }
     }
 }
 
-/// Waits until a whole head is there, or something that is none; false if the client ends before it begins one.
+/// What has come of waiting for a request.
+enum Waited {
+    /// A whole head, or something that is none.
+    Head,
+    /// The client has ended, or has not begun one in time.
+    Nothing,
+    /// It has not been whole in time.
+    TooLong,
+}
+
 async fn wait_for_head(
     client: &mut TlsStream,
     service: &Service,
     patience: Duration,
-) -> Result<bool, StreamError> {
+) -> Result<Waited, StreamError> {
     let mut deadline = Instant::now() + patience;
     let mut has_begun = false;
     loop {
@@ -135,18 +181,15 @@ async fn wait_for_head(
         }
         match parse_head(data, &service.limits.http) {
             Ok(Progress::Partial) => {}
-            _ => return Ok(true),
+            _ => return Ok(Waited::Head),
         }
-        match timeout_at(deadline, client.wait_for_data()).await {
+        match timeout_at(deadline.into(), client.wait_for_data()).await {
             Ok(Ok(true)) => {}
-            Ok(Ok(false)) if client.session.data().is_empty() => return Ok(false),
+            Ok(Ok(false)) if client.session.data().is_empty() => return Ok(Waited::Nothing),
             Ok(Ok(false)) => return Err(StreamError::Tls(crate::Error::Truncated)),
             Ok(Err(error)) => return Err(error),
-            Err(_) if !has_begun => return Ok(false),
-            Err(_) => {
-                client.session.send(&error_response(408, false))?;
-                return Ok(false);
-            }
+            Err(_) if !has_begun => return Ok(Waited::Nothing),
+            Err(_) => return Ok(Waited::TooLong),
         }
     }
 }
@@ -155,10 +198,26 @@ async fn wait_for_head(
 async fn refuse(
     mut client: TlsStream,
     service: &Service,
+    mut entry: Entry,
     status: u16,
     is_head: bool,
 ) -> Result<(), StreamError> {
     service.counters.refused.add(1);
-    client.session.send(&error_response(status, is_head))?;
+    answer(&mut client, &mut entry, status, &error_response(status, is_head))?;
+    drop(entry);
     client.end().await
+}
+
+/// Says this, instead of what a server would say.
+fn answer(
+    client: &mut TlsStream,
+    entry: &mut Entry,
+    status: u16,
+    response: &[u8],
+) -> Result<(), StreamError> {
+    let head_len = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(0, |end| end + 4);
+    entry.is_answered(status);
+    entry.answer.sent(head_len, true);
+    entry.answer.sent(response.len() - head_len, false);
+    Ok(client.session.send(response)?)
 }

@@ -6,15 +6,15 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderName, LOCATION, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -23,12 +23,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use log::debug;
 use switchback_config::{Protocol, Scheme};
 use switchback_http::{Progress, parse_head};
+use switchback_log::Ended;
 use switchback_routes::location;
 use tokio::io::AsyncWriteExt;
 
 use super::head::{SayWho, proxy_header};
 use super::http1::Way;
-use super::moving::Peer;
+use super::log::{Connection as Lines, Entry};
+use super::moving::{Addresses, Peer};
 use super::server::{PeersOf, ServerAddress, Stream};
 use super::stream::{StreamError, TlsStream};
 use super::{ClientAddress, Elsewhere, Service, Shared};
@@ -71,7 +73,52 @@ enum Target<'a> {
     Peer(Peer),
 }
 
-type Body = Either<Incoming, Full<Bytes>>;
+/// A response's body, which its request's line says the length and the end of.
+struct Body {
+    inner: Either<Incoming, Full<Bytes>>,
+    entry: Entry,
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                let len = frame.data_ref().map_or(0, Bytes::len);
+                self.entry.answer.sent(len, false);
+            }
+            Some(Err(_)) => self.entry.ends(Ended::ByServer),
+            None => self.entry.ends(Ended::Complete),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Nobody asks for more behind the last byte.
+impl Drop for Body {
+    fn drop(&mut self) {
+        if self.inner.is_end_stream() {
+            self.entry.ends(Ended::Complete);
+        }
+    }
+}
+
+/// Fields of a request, in the place of those that the client may not send.
+type Fields = Vec<(&'static str, String)>;
 
 /// What a client gets instead of the server's response.
 enum Instead {
@@ -93,6 +140,9 @@ pub(super) async fn serve(
     shared: Arc<Shared>,
 ) -> Result<(), StreamError> {
     let (from, vip) = (client.client, client.vip);
+    let lines = Arc::new(Lines::new(&client, &service, &shared.log));
+    let requests = Arc::new(AtomicUsize::new(0));
+    let (asked, connection) = (Arc::clone(&requests), Arc::clone(&lines));
     // What a connection to the server begins with names one client, so no other one may use it.
     let is_named = service.client_address == ClientAddress::Proxy;
     let greeting = move || proxy_header(from, vip);
@@ -102,10 +152,12 @@ pub(super) async fn serve(
     };
     let answer = service_fn(move |request| {
         let (service, shared, own) = (Arc::clone(&service), Arc::clone(&shared), own.clone());
+        asked.fetch_add(1, Ordering::Relaxed);
+        let mut entry = connection.request(Protocol::Http2, &[]);
         async move {
             service.counters.requests.add(1);
             let is_head = request.method() == Method::HEAD;
-            let response = match prepare(request, &service, &shared, from, vip) {
+            let response = match prepare(request, &service, &shared, (from, vip), &mut entry) {
                 Ok((request, target)) => {
                     let forwarder = match &target {
                         Target::Own => own,
@@ -122,6 +174,7 @@ pub(super) async fn serve(
                         Target::Peer(peer) => Some(shared.loads.give(peer.address)),
                         _ => None,
                     };
+                    entry.answer.begin(&service.node);
                     forwarder.request(request).await.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))
                 }
                 Err(status) => Err(status),
@@ -129,15 +182,25 @@ pub(super) async fn serve(
             let response = match response {
                 Ok(response) => {
                     service.counters.responses.add(1);
+                    if let Some(OtherNode(node)) = response.extensions().get() {
+                        entry.answer.set_node(node);
+                    }
+                    entry.answer.has_status(response.status().as_u16());
                     finish(response)
                 }
-                Err(Instead::Redirect(status, location)) => redirection(status, &location),
-                Err(Instead::Error(status)) => {
-                    service.counters.refused.add(1);
-                    error(status, is_head)
+                Err(instead) => {
+                    let response = match instead {
+                        Instead::Redirect(status, location) => redirection(status, &location),
+                        Instead::Error(status) => {
+                            service.counters.refused.add(1);
+                            error(status, is_head)
+                        }
+                    };
+                    entry.is_answered(response.status().as_u16());
+                    response.map(Either::Right)
                 }
             };
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(response.map(|inner| Body { inner, entry }))
         }
     });
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -146,59 +209,38 @@ pub(super) async fn serve(
         .keep_alive_interval(Some(super::H2_KEEP_ALIVE))
         .max_concurrent_streams(128);
     let served = builder.serve_connection(TokioIo::new(client), answer).await;
+    if requests.load(Ordering::Relaxed) == 0 {
+        lines.without_request(None);
+    }
     served.map_err(|error| StreamError::Io(io::Error::other(error)))
 }
 
-/// The request as the server gets it, and whose server that is. Streams share the numbers of their connection's records, so a
-/// request for another pool, or for a node that has less to do, goes there, and the connection stays.
+/// The request as the server gets it, and whose server that is.
 fn prepare<'a>(
     request: Request<Incoming>,
     service: &'a Service,
     shared: &Shared,
-    client: SocketAddr,
-    vip: SocketAddr,
+    flow: Addresses,
+    entry: &mut Entry,
 ) -> Result<(Request<Incoming>, Target<'a>), Instead> {
     let (mut parts, body) = request.into_parts();
     // Extended CONNECT (RFC 8441) is not offered.
     if parts.method == Method::CONNECT {
+        entry.has_head(format!("CONNECT {} HTTP/1.1\r\n", parts.uri).as_bytes());
         return Err(StatusCode::NOT_IMPLEMENTED.into());
     }
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let authority = parts.uri.authority().map(|authority| authority.as_str().to_owned());
     if let Some(authority) = &authority {
         let value = HeaderValue::from_str(authority).map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
         if parts.headers.insert(HOST, value.clone()).is_some_and(|host| host != value) {
+            entry.has_head(&as_text(&parts, &path));
             return Err(StatusCode::BAD_REQUEST.into());
         }
     }
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let text = as_text(&parts, path);
-    // As strictly as any other request, and by the same routes.
-    let (fields, target) = match parse_head(&text, &service.limits.http) {
-        Ok(Progress::Complete(head)) => {
-            let target = match service.way(&head, Protocol::Http2) {
-                Way::Here(others) => match shared.loads.lighter(service.busy, others).into_iter().next() {
-                    Some(peer) => Target::Peer(peer),
-                    None => Target::Own,
-                },
-                Way::Elsewhere(others) => Target::Pool(others),
-                Way::Redirect(redirect) => {
-                    let location = location(redirect, Scheme::Https, &head, vip);
-                    return Err(Instead::Redirect(redirect.status, location));
-                }
-                Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
-            };
-            if !matches!(target, Target::Own) {
-                debug!("service {}: a request of {client} is forwarded", service.name);
-                service.counters.forwarded.add(1);
-            }
-            let fields = service.client_address.fields(client, vip, head.host.unwrap_or_default());
-            (fields, target)
-        }
-        Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
-        Err(reject) => {
-            return Err(StatusCode::from_u16(reject.status()).unwrap_or(StatusCode::BAD_REQUEST).into());
-        }
-    };
+    let text = as_text(&parts, &path);
+    entry.has_head(&text);
+    let (fields, target) = target(&text, service, shared, flow)?;
     // The connector goes to one place whatever the authority is, but connections are kept by it.
     let uri = Uri::builder().scheme("http").authority("server").path_and_query(path).build();
     parts.uri = uri.map_err(|_| Instead::Error(StatusCode::BAD_REQUEST))?;
@@ -214,6 +256,41 @@ fn prepare<'a>(
     }
     join_cookies(&mut parts.headers);
     Ok((Request::from_parts(parts, body), target))
+}
+
+/// Fields that say who the client is, and whose server gets the request. It is read as strictly as any other one, and goes by the
+/// same routes. Streams share the numbers of their connection's records, so a request for another pool, or for a node that has
+/// less to do, goes there, and the connection stays.
+fn target<'a>(
+    text: &[u8],
+    service: &'a Service,
+    shared: &Shared,
+    (client, vip): Addresses,
+) -> Result<(Fields, Target<'a>), Instead> {
+    let head = match parse_head(text, &service.limits.http) {
+        Ok(Progress::Complete(head)) => head,
+        Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
+        Err(reject) => {
+            return Err(StatusCode::from_u16(reject.status()).unwrap_or(StatusCode::BAD_REQUEST).into());
+        }
+    };
+    let target = match service.way(&head, Protocol::Http2) {
+        Way::Here(others) => match shared.loads.lighter(service.busy, others).into_iter().next() {
+            Some(peer) => Target::Peer(peer),
+            None => Target::Own,
+        },
+        Way::Elsewhere(others) => Target::Pool(others),
+        Way::Redirect(redirect) => {
+            let location = location(redirect, Scheme::Https, &head, vip);
+            return Err(Instead::Redirect(redirect.status, location));
+        }
+        Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
+    };
+    if !matches!(target, Target::Own) {
+        debug!("service {}: a request of {client} is forwarded", service.name);
+        service.counters.forwarded.add(1);
+    }
+    Ok((service.client_address.fields(client, vip, head.host.unwrap_or_default()), target))
 }
 
 /// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where they end.
@@ -241,7 +318,7 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// The response as the client gets it.
-fn finish(response: Response<Incoming>) -> Response<Body> {
+fn finish(response: Response<Incoming>) -> Response<Either<Incoming, Full<Bytes>>> {
     let (mut parts, body) = response.into_parts();
     for name in [CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
         parts.headers.remove(name);
@@ -251,16 +328,16 @@ fn finish(response: Response<Incoming>) -> Response<Body> {
     Response::from_parts(parts, Either::Left(body))
 }
 
-fn error(status: StatusCode, is_head: bool) -> Response<Body> {
+fn error(status: StatusCode, is_head: bool) -> Response<Full<Bytes>> {
     let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or("Error"));
     let body = if is_head { Bytes::new() } else { Bytes::from(text) };
-    let mut response = Response::new(Either::Right(Full::new(body)));
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response
 }
 
-fn redirection(status: u16, location: &str) -> Response<Body> {
-    let mut response = Response::new(Either::Right(Full::new(Bytes::new())));
+fn redirection(status: u16, location: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::new()));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::FOUND);
     if let Ok(location) = HeaderValue::from_str(location) {
         response.headers_mut().insert(LOCATION, location);
@@ -302,6 +379,10 @@ impl Destination {
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Destination>);
 
+/// The name of the node that a connection goes to, if that is another one. Responses have it.
+#[derive(Clone)]
+struct OtherNode(Arc<str>);
+
 /// A connection to it.
 pub(super) struct ToServer {
     stream: TokioIo<Box<dyn Stream>>,
@@ -334,7 +415,10 @@ impl Connection for ToServer {
             // Only this request goes there.
             connected.poison();
         }
-        connected
+        match self.stream.inner().node() {
+            Some(node) => connected.extra(OtherNode(Arc::clone(node))),
+            None => connected,
+        }
     }
 }
 

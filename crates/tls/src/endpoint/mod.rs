@@ -9,6 +9,7 @@ mod http1;
 mod http2;
 mod kernel;
 mod load;
+mod log;
 mod moving;
 mod peers;
 mod relay;
@@ -23,10 +24,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use log::debug;
+use ::log::debug;
 use rustls::server::ResolvesServerCert;
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use switchback_config::{Action, ClientAddress, HandOver, Protocol};
+use switchback_config::{AccessLog, Action, ClientAddress, HandOver, Protocol};
 use switchback_http::{Head, Limits};
 use switchback_policy::Busy;
 use switchback_routes::Routes;
@@ -42,6 +43,7 @@ use peers::{Opening, hear};
 use server::PeersOf;
 
 pub use kernel::KernelTls;
+pub use log::Counts;
 pub use moving::{Addresses, Frozen, Handoff, Peer};
 pub use peers::{PORT, Peers};
 pub use server::ServerAddress;
@@ -119,6 +121,8 @@ pub struct RequestLimits {
 pub struct ServiceConfig {
     /// Its name.
     pub name: String,
+    /// That of this node.
+    pub node: String,
     /// Where clients connect.
     pub listen: Vec<SocketAddr>,
     /// For each client the one of the name that it wants.
@@ -151,6 +155,10 @@ pub struct ServiceConfig {
 /// Who has a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolNodes {
+    /// The pool's name.
+    pub name: String,
+    /// That of its policy.
+    pub policy: &'static str,
     /// This node does.
     pub here: bool,
     /// And these others.
@@ -160,6 +168,8 @@ pub struct PoolNodes {
 /// A service as its connections know it.
 pub(crate) struct Service {
     name: String,
+    /// The name of this node.
+    node: Arc<str>,
     tls: ServerConfig,
     routes: Routes,
     servers: server::Servers,
@@ -167,6 +177,8 @@ pub(crate) struct Service {
     single: http2::SingleNodes,
     /// By the index of the pool.
     pools: Vec<PoolWay>,
+    /// Name and policy of each.
+    pool_names: Vec<(String, &'static str)>,
     busy: Option<Busy>,
     hand_over: HandOver,
     /// What the kernel does for its connections.
@@ -223,6 +235,7 @@ pub(crate) struct Shared {
     expected: Expected,
     loads: Loads,
     kernel: KernelTls,
+    log: Arc<log::Book>,
     services: RwLock<HashMap<String, Arc<RwLock<Arc<Service>>>>>,
 }
 
@@ -253,7 +266,10 @@ impl Service {
             true => PoolWay::Here(nodes.others),
             false => PoolWay::Elsewhere(Elsewhere::new(nodes.others, &config.name, peers)),
         };
+        let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy));
         Ok(Service {
+            pool_names: names.collect(),
+            node: config.node.into(),
             pools: config.pools.into_iter().map(way).collect(),
             busy: config.busy,
             hand_over: config.hand_over,
@@ -330,6 +346,7 @@ impl Endpoint {
             expected: Expected::default(),
             loads: Loads { cpu, ..Loads::default() },
             kernel: KernelTls::of_this_machine(),
+            log: Arc::default(),
             services: RwLock::default(),
         });
         let listener = {
@@ -416,6 +433,21 @@ impl Endpoint {
         Ok(())
     }
 
+    /// From here on requests are logged there. After an error all is as before.
+    pub fn set_log(&self, log: Option<&AccessLog>) -> Result<(), SetError> {
+        self.shared.log.set(log).map_err(SetError::Log)
+    }
+
+    /// The file of the log has been moved away.
+    pub fn reopen_log(&self) {
+        self.shared.log.reopen();
+    }
+
+    /// What has become of the lines of the log.
+    pub fn log_counts(&self) -> &Counts {
+        self.shared.log.counts()
+    }
+
     /// From here on these are the keys of the cluster; false if they make no key for nodes.
     pub fn set_keys(&self, cluster_keys: &[[u8; 32]]) -> bool {
         self.shared.peers.set_keys(cluster_keys)
@@ -429,6 +461,13 @@ impl Endpoint {
     /// What each service has done, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &Counters)> {
         self.services.iter().map(|(name, running)| (name.as_str(), &*running.counters))
+    }
+}
+
+/// Ends all connections.
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.shared.log.close();
     }
 }
 
@@ -446,6 +485,8 @@ pub enum SetError {
     Threads(io::Error),
     /// Nothing can listen there.
     Listen(SocketAddr, io::Error),
+    /// The access log cannot begin.
+    Log(io::Error),
     /// rustls does not want it so.
     Tls(rustls::Error),
 }
@@ -455,6 +496,7 @@ impl fmt::Display for SetError {
         match self {
             SetError::Threads(error) => write!(f, "cannot begin threads for TLS: {error}"),
             SetError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            SetError::Log(error) => write!(f, "begin the access log: {error}"),
             SetError::Tls(error) => error.fmt(f),
         }
     }
@@ -541,30 +583,24 @@ async fn serve_stream(
     shared: &Arc<Shared>,
 ) -> Result<(), StreamError> {
     socket.set_nodelay(true)?;
-    if let Some(session) = shared.expected.take(stream::addresses(&socket)?) {
+    if let Some((session, asked)) = shared.expected.take(stream::addresses(&socket)?) {
         service.counters.taken.add(1);
         let client = stream::TlsStream::with(socket, session, &service)?;
         debug!("service {}: the connection of {} goes on here", service.name, client.client);
-        return http1::serve(client, &service, shared, true).await;
+        return http1::serve(client, &service, shared, Some(asked)).await;
     }
     let mut client = stream::TlsStream::new(socket, &service)?;
     let shaken = tokio::time::timeout(service.limits.head_timeout, client.shake_hands()).await;
-    match shaken {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            service.counters.failed.add(1);
-            return Err(error);
-        }
-        Err(_) => {
-            service.counters.failed.add(1);
-            return Err(StreamError::Io(io::ErrorKind::TimedOut.into()));
-        }
+    if let Err(error) = shaken.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
+        service.counters.failed.add(1);
+        log::Connection::new(&client, &service, &shared.log).without_request(Some(error.to_string()));
+        return Err(error);
     }
     let facts = client.session.facts();
     if facts.resumed { &service.counters.resumed } else { &service.counters.handshakes }.add(1);
     if facts.protocol.as_deref() == Some(b"h2") {
         http2::serve(client, service, Arc::clone(shared)).await
     } else {
-        http1::serve(client, &service, shared, false).await
+        http1::serve(client, &service, shared, None).await
     }
 }

@@ -13,11 +13,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::debug;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::Shared;
 use super::peers::{Offer, Opening, Reply, hear, say};
@@ -65,12 +65,21 @@ pub struct Peer {
 
 /// Connections that other nodes have promised.
 #[derive(Default)]
-pub(super) struct Expected(Mutex<HashMap<Addresses, (Session, oneshot::Sender<()>)>>);
+pub(super) struct Expected(Mutex<HashMap<Addresses, Arrival>>);
+
+/// One of them.
+struct Arrival {
+    session: Session,
+    /// When the request came that it is for.
+    asked: Instant,
+    arrived: oneshot::Sender<()>,
+}
 
 impl Expected {
-    fn add(&self, flow: Addresses, session: Session) -> oneshot::Receiver<()> {
-        let (sender, receiver) = oneshot::channel();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(flow, (session, sender));
+    fn add(&self, flow: Addresses, session: Session, asked: Instant) -> oneshot::Receiver<()> {
+        let (arrived, receiver) = oneshot::channel();
+        let arrival = Arrival { session, asked, arrived };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(flow, arrival);
         receiver
     }
 
@@ -78,68 +87,87 @@ impl Expected {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&flow).is_some()
     }
 
-    /// The session of a connection that has just been accepted, if it is one of them.
-    pub(super) fn take(&self, flow: Addresses) -> Option<Session> {
-        let (session, sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&flow)?;
+    /// The session of a connection that has just been accepted, if it is one of them, and when its request came.
+    pub(super) fn take(&self, flow: Addresses) -> Option<(Session, Instant)> {
+        let arrival = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&flow)?;
         // Whoever has waited may have given up just now.
-        sender.send(()).ok().map(|()| session)
+        arrival.arrived.send(()).ok().map(|()| (arrival.session, arrival.asked))
     }
 }
 
-/// Moves the connection to one of these nodes, and gives it back if none has taken it. All that it still has to say to the
-/// client has been written.
+/// Where a connection is.
+#[expect(clippy::large_enum_variant)] // it is taken apart at once, and nearly always has the connection
+pub(super) enum Given {
+    /// Here: nobody has taken it.
+    Not(TlsStream),
+    /// At another node.
+    Away,
+    /// Nowhere, or at that node, which has not said so.
+    Lost(Peer),
+}
+
+/// Moves the connection to one of these nodes. All that it still has to say to the client has been written. Its request came at
+/// the moment `asked`.
 pub(super) async fn give_away(
     client: TlsStream,
     service: &str,
     to: &[Peer],
     shared: &Shared,
-) -> Result<Option<TlsStream>, StreamError> {
+    asked: Instant,
+) -> Result<Given, StreamError> {
     let (peers, handoff) = (&shared.peers, &*shared.handoff);
     let flow = (client.client, client.vip);
     for peer in to {
         let Ok(mut channel) = peers.take(peer.address).await else { continue };
         if !is_quiet(&client, handoff).await? {
-            return Ok(Some(client));
+            return Ok(Given::Not(client));
         }
-        let Ok(mut frozen) = handoff.freeze(flow) else { return Ok(Some(client)) };
+        let Ok(mut frozen) = handoff.freeze(flow) else { return Ok(Given::Not(client)) };
         let mut client = client;
         // What was on its way to the socket when the packets were cut off is read first.
         loop {
             match frozen.take(client.socket.as_fd()) {
                 Ok(true) => break,
                 Ok(false) => client.read_what_is_there()?,
-                Err(_) => return Ok(Some(client)),
+                Err(_) => return Ok(Given::Not(client)),
             }
         }
         client.session.advance()?;
         if !client.session.outgoing().is_empty() {
             drop(frozen);
             client.flush_all().await?;
-            return Ok(Some(client));
+            return Ok(Given::Not(client));
         }
         let (left, moved) = client.give_up()?;
-        let offer =
-            Offer { service: service.to_owned(), client: flow.0, vip: flow.1, state: moved.to_bytes() };
+        let offer = Offer {
+            service: service.to_owned(),
+            client: flow.0,
+            vip: flow.1,
+            state: moved.to_bytes(),
+            waited: asked.elapsed(),
+        };
         if !matches!(ask(&mut channel, offer).await, Ok(Reply::Expected)) {
             debug!("service {service}: {} does not take the connection of {}", peer.name, flow.0);
             drop(frozen);
-            return Ok(Some(left.take_back(moved)?));
+            return Ok(Given::Not(left.take_back(moved)?));
         }
         drop(moved);
-        match wait_until_taken(&mut channel, &mut *frozen, &peer.name).await {
+        let given = match wait_until_taken(&mut channel, &mut *frozen, &peer.name).await {
             Some(Reply::Taken) => {
                 debug!("service {service}: the connection of {} goes on at {}", flow.0, peer.name);
                 peers.put_back(peer.address, channel);
+                Given::Away
             }
             _ => {
-                debug!("service {service}: the connection of {} is lost on its way to {}", flow.0, peer.name)
+                debug!("service {service}: the connection of {} is lost on its way to {}", flow.0, peer.name);
+                Given::Lost(peer.clone())
             }
-        }
+        };
         drop((left, frozen));
         shared.loads.given_to(peer.address);
-        return Ok(None);
+        return Ok(given);
     }
-    Ok(Some(client))
+    Ok(Given::Not(client))
 }
 
 async fn is_quiet(client: &TlsStream, handoff: &dyn Handoff) -> Result<bool, StreamError> {
@@ -186,7 +214,8 @@ pub(super) async fn expect(
     let flow = (offer.client, offer.vip);
     let session = Moved::from_bytes(&offer.state).and_then(Session::take_over);
     let Ok(session) = session else { return say(channel, &Reply::Refused).await };
-    let arrival = expected.add(flow, session);
+    let now = Instant::now();
+    let arrival = expected.add(flow, session, now.checked_sub(offer.waited).unwrap_or(now));
     say(channel, &Reply::Expected).await?;
     let arrived = timeout(ARRIVAL, arrival).await.is_ok_and(|arrived| arrived.is_ok());
     expected.remove(flow);

@@ -66,6 +66,8 @@ pub(super) struct Offer {
     pub(super) vip: SocketAddr,
     /// [`crate::Moved::to_bytes`]
     pub(super) state: Zeroizing<Vec<u8>>,
+    /// How long the request has been at the node that offers it.
+    pub(super) waited: Duration,
 }
 
 /// What a node says to an offer.

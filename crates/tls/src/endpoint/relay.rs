@@ -5,6 +5,7 @@
 //! 1. The first node sends the request's head and what writes records ([`Opening::Relay`]), and is told whether they are
 //!    taken.
 //! 2. It sends the body, decrypted, as the client sends it: [`DATA`], [`ENDED`]; the other node sends records: [`DATA`].
+//!    What the first one cannot read in them, the status of the response, it is told before ([`STATUS`]), for its log.
 //! 3. A client may ask for new keys meanwhile. Only who writes can answer ([`UPDATE_KEYS`]).
 //! 4. Behind the last record the other node gives back what writes them, as it is now ([`OVER`]).
 //!
@@ -25,6 +26,7 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use zeroize::Zeroize;
 
 use super::exchange::{Asked, Client, Failure, RequestBody, Steps, exchange};
+use super::log::Answer;
 use super::moving::Peer;
 use super::peers::{MESSAGE_MAX, Opening, Reply, hear, say};
 use super::server::Stream;
@@ -40,6 +42,9 @@ const ENDED: u8 = 1;
 const UPDATE_KEYS: u8 = 2;
 /// The response is over; an [`Over`] follows.
 const OVER: u8 = 3;
+
+/// Of the response that follows; two bytes.
+const STATUS: u8 = 4;
 
 /// A request that another node is to answer.
 #[derive(Serialize, Deserialize)]
@@ -59,6 +64,8 @@ struct Over {
     /// How often the client has got new keys because it asked for them.
     updates: u32,
     outcome: Outcome,
+    /// Of the response, and how many of them come before the body.
+    bytes: (u64, u32),
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -113,7 +120,7 @@ fn nonsense() -> io::Error {
 }
 
 /// Has one of these nodes answer; true if another request may follow. None if none does, and the request can be answered
-/// here as if nothing had been.
+/// here as if nothing had been. `answer` gets to know what the response is like.
 pub(super) async fn give(
     client: &mut TlsStream,
     service: &Service,
@@ -121,6 +128,7 @@ pub(super) async fn give(
     head: &[u8],
     to: &[Peer],
     shared: &Shared,
+    answer: &mut Answer,
 ) -> Result<Option<bool>, Failure> {
     for peer in to {
         let Ok(mut channel) = shared.peers.take(peer.address).await else { continue };
@@ -133,16 +141,18 @@ pub(super) async fn give(
             lent,
         };
         let opening = Opening::Relay(request);
-        let answer = timeout(super::ANSWER, ask(&mut channel, &opening)).await;
+        let reply = timeout(super::ANSWER, ask(&mut channel, &opening)).await;
         let Opening::Relay(Request { lent, .. }) = opening else { unreachable!("it was made above") };
-        if !matches!(answer, Ok(Ok(Reply::Expected))) {
+        if !matches!(reply, Ok(Ok(Reply::Expected))) {
             take_back(client, &lent, false)?;
             continue;
         }
         service.counters.requests_given.add(1);
         let given = shared.loads.give(peer.address);
+        answer.begin(&peer.name.as_str().into());
         let mut passing = Passing {
             client,
+            answer,
             channel: Channel::new(channel),
             request: asked.body,
             client_ended: false,
@@ -154,7 +164,8 @@ pub(super) async fn give(
         let result = passing.run().await;
         drop(given);
         let Passing { channel, request, told, updates, begun, over, .. } = passing;
-        if let Some(Over { lent, updates: done, outcome }) = over {
+        if let Some(Over { lent, updates: done, outcome, bytes }) = over {
+            (answer.bytes, answer.head_bytes) = bytes;
             take_back(client, &lent, done < updates)?;
             // What was said too late for the other node may still be on its way.
             let is_quiet = request.is_whole() && !told && done == updates;
@@ -200,6 +211,8 @@ fn take_back(client: &mut TlsStream, lent: &Lent, owes_update: bool) -> Result<(
 /// At the first node: a request that another one answers.
 struct Passing<'a> {
     client: &'a mut TlsStream,
+    /// Until the response is over, its bytes are those of the records.
+    answer: &'a mut Answer,
     channel: Channel,
     request: RequestBody,
     client_ended: bool,
@@ -270,8 +283,10 @@ impl Passing<'_> {
             match next.split_first() {
                 Some((&DATA, records)) => {
                     self.client.session.outgoing().extend_from_slice(records);
+                    self.answer.sent(records.len(), false);
                     self.begun = true;
                 }
+                Some((&STATUS, &[high, low])) => self.answer.has_status(u16::from_be_bytes([high, low])),
                 Some((&OVER, over)) => {
                     let over = postcard::from_bytes(over).map_err(|_| self.failed(502));
                     next.zeroize();
@@ -310,16 +325,20 @@ pub(super) async fn answer(
         updates: 0,
         data: Vec::new(),
         ended: false,
+        status: None,
         outgoing: Vec::new(),
     };
-    let outcome = match exchange(&mut client, service, &service.servers, &asked, &mut None).await {
+    let mut answer = Answer::default();
+    let outcome = match exchange(&mut client, service, &service.servers, &asked, &mut None, &mut answer).await
+    {
         Ok(another) => Outcome::Answered { another },
         Err(Failure::Server { begun, status }) => Outcome::Failed { begun, status },
         Err(Failure::Client(error)) => return Err(error.into()),
     };
     debug!("service {}: a request of {} was answered for another node", service.name, request.client);
     std::future::poll_fn(|cx| client.poll_write_out(cx)).await?;
-    let over = Over { lent: Lent::of(&client.sealer), updates: client.updates, outcome };
+    let bytes = (answer.bytes, answer.head_bytes);
+    let over = Over { lent: Lent::of(&client.sealer), updates: client.updates, outcome, bytes };
     let mut text = postcard::to_allocvec(&over).map_err(io::Error::other)?;
     let said = client.channel.say(OVER, &text);
     text.zeroize();
@@ -335,6 +354,8 @@ struct Distant {
     updates: u32,
     data: Vec<u8>,
     ended: bool,
+    /// The first node has still to be told.
+    status: Option<u16>,
     /// Records.
     outgoing: Vec<u8>,
 }
@@ -374,11 +395,20 @@ impl Client for Distant {
         Ok(self.sealer.data(data, &mut self.outgoing)?)
     }
 
+    fn begins(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
     fn unsent(&mut self) -> usize {
         self.outgoing.len()
     }
 
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(status) = self.status {
+            ready!(self.channel.poll_ready(cx))?;
+            self.channel.say(STATUS, &status.to_be_bytes())?;
+            self.status = None;
+        }
         if !self.outgoing.is_empty() {
             ready!(self.channel.poll_ready(cx))?;
             self.channel.say(DATA, &self.outgoing)?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -24,8 +24,53 @@ const IDLE: Duration = Duration::from_secs(30);
 const IDLE_MAX: usize = 256;
 
 /// A connection to something that speaks HTTP/1.1.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The node to whose server it goes, if it goes by its agent.
+    fn node(&self) -> Option<&Arc<str>> {
+        None
+    }
+}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+impl Stream for tokio_rustls::client::TlsStream<TcpStream> {}
+impl Stream for tokio_rustls::server::TlsStream<TcpStream> {}
+
+/// A connection to the server of another node.
+struct OfNode {
+    stream: Box<dyn Stream>,
+    node: Arc<str>,
+}
+
+impl Stream for OfNode {
+    fn node(&self) -> Option<&Arc<str>> {
+        Some(&self.node)
+    }
+}
+
+impl AsyncRead for OfNode {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for OfNode {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
 
 /// Where a server is.
 #[derive(Clone, Debug)]
@@ -53,10 +98,11 @@ impl PeersOf {
         let start = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for index in 0..self.nodes.len() {
-            match self.peers.connect(self.nodes[(start + index) % self.nodes.len()].address).await {
+            let peer = &self.nodes[(start + index) % self.nodes.len()];
+            match self.peers.connect(peer.address).await {
                 Ok(mut stream) => {
                     say(&mut stream, &Opening::Forward { service: self.service.clone() }).await?;
-                    return Ok(stream);
+                    return Ok(Box::new(OfNode { stream, node: peer.name.as_str().into() }));
                 }
                 Err(error) => last = error,
             }

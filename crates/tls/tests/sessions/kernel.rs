@@ -1,13 +1,12 @@
 //! What is said to clients while the kernel encrypts it, with something in its place that does what `net/tls/tls_sw.c`
 //! does: it counts on from the numbers that it is given, and cuts records as it likes.
 
-mod common;
-
 use std::collections::HashSet;
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use common::{Pair, usable};
 use switchback_tls::{Error, Version};
+
+use crate::common::{Pair, usable};
 
 const HEADER: usize = 5;
 const DATA: u8 = 23;

@@ -1,7 +1,7 @@
 //! JSON for lines of the access log.
 //!
-//! A line is written for every request, tens of thousands in a second, with the CPU time of a switch: a general serializer
-//! took more of it than all else that the observer does. What needs escapes, which is rare, is left to serde_json.
+//! A line is written for every request, tens of thousands in a second, with the CPU time of those who serve: a general serializer
+//! took more of it than all else that the thread does. What needs escapes, which is rare, is left to serde_json.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -16,10 +16,10 @@ use jiff::tz::Offset;
 macro_rules! object {
     ($out:expr, $first:literal: $value:expr $(, $name:literal: $more:expr)* $(,)?) => {
         $out.extend_from_slice(concat!("{\"", $first, "\":").as_bytes());
-        $crate::observe::json::Value::write(&$value, $out);
+        $crate::json::Value::write(&$value, $out);
         $(
             $out.extend_from_slice(concat!(",\"", $name, "\":").as_bytes());
-            $crate::observe::json::Value::write(&$more, $out);
+            $crate::json::Value::write(&$more, $out);
         )*
     };
 }

@@ -4,21 +4,19 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use switchback_config::{AccessLog, LogTarget};
 
-use super::Names;
-use super::line::{self, Described};
+use crate::Line;
 
-/// So much is written at once, if it does not take longer than the observer's turn.
+/// So much is written at once, if it does not take longer than the next [`Log::flush`].
 const BUFFER: usize = 1 << 16;
 
 /// An open access log.
-pub(super) struct Log {
+pub struct Log {
     config: AccessLog,
     out: Box<dyn Write + Send>,
     buffer: Vec<u8>,
-    /// Lines that this second may still have, and which second of the switch it is.
+    /// Lines that this second may still have, and which second of the process it is.
     allowed: u32,
     second: u64,
     /// Lines that were left out since the last one.
@@ -31,7 +29,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn open(config: AccessLog) -> io::Result<Log> {
+    /// Opens it; the error names the file.
+    pub fn open(config: AccessLog) -> io::Result<Log> {
         Ok(Log {
             out: open(&config.target)?,
             allowed: config.lines_per_second,
@@ -46,13 +45,13 @@ impl Log {
     }
 
     /// What it was opened with.
-    pub(super) fn config(&self) -> &AccessLog {
+    pub fn config(&self) -> &AccessLog {
         &self.config
     }
 
     /// Goes on in a new file of the same name, after the old one has been moved away. If there is none to be had, in the
     /// old one.
-    pub(super) fn reopen(&mut self) {
+    pub fn reopen(&mut self) {
         self.flush();
         match open(&self.config.target) {
             Ok(out) => self.out = out,
@@ -61,8 +60,8 @@ impl Log {
         self.complained = false;
     }
 
-    /// One more line; `now` is since the start of the switch.
-    pub(super) fn write(&mut self, now: Duration, described: &Described<'_>, names: &Names, time: Timestamp) {
+    /// One more line; `now` is since the start of the process.
+    pub fn write(&mut self, now: Duration, line: &Line<'_>) {
         if now.as_secs() != self.second {
             (self.second, self.allowed) = (now.as_secs(), self.config.lines_per_second);
         }
@@ -71,7 +70,7 @@ impl Log {
             return;
         };
         self.allowed = allowed;
-        line::write(&mut self.buffer, self.config.format, described, names, time, self.missing);
+        line.write(&mut self.buffer, self.config.format, self.missing);
         self.missing = 0;
         self.lines += 1;
         if self.buffer.len() >= BUFFER {
@@ -80,18 +79,18 @@ impl Log {
     }
 
     /// So many lines are not written.
-    pub(super) fn lose(&mut self, lines: u64) {
+    pub fn lose(&mut self, lines: u64) {
         self.missing += lines;
         self.lost += lines;
     }
 
     /// Lines that have been written, and that have been lost, since the last call.
-    pub(super) fn take_counts(&mut self) -> (u64, u64) {
+    pub fn take_counts(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.lines), std::mem::take(&mut self.lost))
     }
 
     /// Writes what has been gathered. A disk that is full costs lines, not requests.
-    pub(super) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         if self.buffer.is_empty() {
             return;
         }

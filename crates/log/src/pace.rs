@@ -1,4 +1,4 @@
-//! When the observer gets a CPU: when nobody else wants one, until it falls behind.
+//! When the thread of the log gets a CPU: when nobody else wants one, until it falls behind.
 //!
 //! What it does takes a few per cent of a CPU, but in one piece after each pause, and the threads that forward packets or
 //! answer requests wait as long if they share that CPU. With the policy SCHED_IDLE (sched(7)) they do not: whoever wakes up
@@ -15,10 +15,9 @@ const LATE: Duration = Duration::from_millis(100);
 /// So long it stays among the others.
 const HURRY: Duration = Duration::from_secs(10);
 
-/// Shared by the observer's thread and the one that tells it things. Times are since the start of the switch, and kept in
-/// milliseconds. There is no lock: who waits for a thread that gets no CPU gets none either.
+/// Shared by the thread and those that tell it things. Times are since the start of the process, and kept in milliseconds. There is no lock: who waits for a thread that gets no CPU gets none either.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub struct Pace {
     /// The thread; 0 if nobody may change how it is scheduled.
     thread: AtomicI32,
     /// When its last turn began.
@@ -29,7 +28,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The thread that calls steps back, if it can be put back among the others.
-    pub(super) fn begin(&self) {
+    pub fn begin(&self) {
         let returns = std::thread::spawn(|| schedule(0, libc::SCHED_IDLE) && schedule(0, libc::SCHED_OTHER));
         if returns.join().is_ok_and(|returns| returns) && schedule(0, libc::SCHED_IDLE) {
             // SAFETY: it has no arguments, and cannot fail.
@@ -38,7 +37,7 @@ impl Pace {
     }
 
     /// A turn of the thread begins. It steps back again when it has hurried for long enough.
-    pub(super) fn turn(&self, now: Duration) {
+    pub fn turn(&self, now: Duration) {
         self.turn.store(millis(now), Ordering::Relaxed);
         let until = self.hurries.load(Ordering::Relaxed);
         if until != 0 && millis(now) >= until {
@@ -48,7 +47,7 @@ impl Pace {
     }
 
     /// Another thread looks whether it is behind.
-    pub(super) fn hurry_if_late(&self, now: Duration) {
+    pub fn hurry_if_late(&self, now: Duration) {
         let (thread, turn) = (self.thread.load(Ordering::Relaxed), self.turn.load(Ordering::Relaxed));
         if thread != 0 && millis(now) >= turn + millis(LATE) && schedule(thread, libc::SCHED_OTHER) {
             self.hurries.store(millis(now + HURRY), Ordering::Relaxed);

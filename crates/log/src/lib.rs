@@ -1,0 +1,13 @@
+//! The access log: one line for each request.
+//!
+//! A switch writes lines of plain requests, whose responses it does not see; a node those of requests over TLS, which it
+//! decrypts. Both have a thread that does nothing else, and what they write is the same.
+
+mod file;
+mod json;
+mod line;
+mod pace;
+
+pub use file::Log;
+pub use line::{Ended, Line, Tls};
+pub use pace::Pace;

@@ -1,0 +1,431 @@
+//! The access log of the requests that come over TLS. The switch cannot read them, so the node that has the connection has
+//! the lines, one for each request, whoever answers it.
+//!
+//! Who serves a request puts down what it learns of it in an [`Entry`] and never waits: the entry goes to a thread of the
+//! log when it is dropped, and is left out, and counted, if that is behind. The thread reads the head once more, finds the
+//! route, and writes.
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use switchback_config::{AccessLog, Action, Protocol};
+use switchback_http::{Head, Progress, Version, parse_head};
+use switchback_log::{Ended, Line, Log, Pace, Tls};
+use zeroize::Zeroizing;
+
+use super::moving::Addresses;
+use super::stream::TlsStream;
+use super::{Counter, Service};
+
+/// How often the thread looks at what it has been told, and writes what has come of it.
+const TURN: Duration = Duration::from_millis(20);
+/// Entries that may wait for it.
+const WAITING: usize = 1 << 15;
+
+/// The log of an endpoint, if it has one.
+#[derive(Default)]
+pub(super) struct Book {
+    writer: RwLock<Option<Writer>>,
+    counts: Arc<Counts>,
+    /// Connections are cut off because the endpoint ends.
+    is_closing: AtomicBool,
+}
+
+/// What has become of lines.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Written.
+    pub lines: Counter,
+    /// Left out because there were too many, or because they could not be written.
+    pub lost: Counter,
+}
+
+/// The thread.
+struct Writer {
+    config: AccessLog,
+    sender: Option<Sender<Box<Record>>>,
+    common: Arc<Common>,
+    started: Instant,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and those who tell it things have in common.
+#[derive(Default)]
+struct Common {
+    pace: Pace,
+    /// Entries that the thread has not taken.
+    waiting: AtomicUsize,
+    /// Entries that it has not got, because there were too many of these.
+    dropped: AtomicU64,
+    /// The file has been moved away.
+    reopen: AtomicBool,
+}
+
+impl Book {
+    /// From here on lines go there. Those that have been told before are in the old log.
+    pub(super) fn set(&self, config: Option<&AccessLog>) -> io::Result<()> {
+        let is_same = self.read(|writer| writer.map(|writer| &writer.config) == config);
+        if !is_same {
+            let writer = config.map(|config| Writer::start(config.clone(), &self.counts)).transpose()?;
+            let mut place = self.writer.write().unwrap_or_else(PoisonError::into_inner);
+            let old = std::mem::replace(&mut *place, writer);
+            // It waits for the old thread.
+            drop(place);
+            drop(old);
+        }
+        Ok(())
+    }
+
+    /// The file has been moved away.
+    pub(super) fn reopen(&self) {
+        self.read(|writer| {
+            writer.iter().for_each(|writer| writer.common.reopen.store(true, Ordering::Relaxed))
+        });
+    }
+
+    /// What is cut off from here on is neither the client's doing nor the server's.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn read<T>(&self, read: impl FnOnce(Option<&Writer>) -> T) -> T {
+        read(self.writer.read().unwrap_or_else(PoisonError::into_inner).as_ref())
+    }
+
+    fn tell(&self, record: Box<Record>) {
+        self.read(|writer| {
+            let Some(Writer { sender: Some(sender), common, started, .. }) = writer else { return };
+            common.pace.hurry_if_late(started.elapsed());
+            if common.waiting.load(Ordering::Relaxed) >= WAITING {
+                common.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            common.waiting.fetch_add(1, Ordering::Relaxed);
+            // Without a thread nobody wants to know.
+            let _ = sender.send(record);
+        });
+    }
+}
+
+impl Writer {
+    fn start(config: AccessLog, counts: &Arc<Counts>) -> io::Result<Writer> {
+        let log = Log::open(config.clone())?;
+        let (sender, receiver) = channel();
+        let (common, started) = (Arc::<Common>::default(), Instant::now());
+        let desk = Desk { log, started, common: Arc::clone(&common), counts: Arc::clone(counts) };
+        let thread = std::thread::Builder::new().name("access-log".to_owned());
+        let thread = Some(thread.spawn(move || desk.run(&receiver))?);
+        Ok(Writer { config, sender: Some(sender), common, started, thread })
+    }
+}
+
+/// Writes what is left.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // It has said what was wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Desk {
+    log: Log,
+    started: Instant,
+    common: Arc<Common>,
+    counts: Arc<Counts>,
+}
+
+impl Desk {
+    fn run(mut self, receiver: &Receiver<Box<Record>>) {
+        self.common.pace.turn(self.started.elapsed());
+        self.common.pace.begin();
+        let mut over = false;
+        while !over {
+            // Woken for every entry it would take the CPU from those who serve, hundreds of times as often.
+            std::thread::sleep(TURN);
+            let (now, wall) = (Instant::now(), Timestamp::now());
+            let since = now.duration_since(self.started);
+            self.common.pace.turn(since);
+            over = loop {
+                match receiver.try_recv() {
+                    Ok(record) => {
+                        self.common.waiting.fetch_sub(1, Ordering::Relaxed);
+                        let time = wall - now.saturating_duration_since(record.at);
+                        record.write(&mut self.log, since, time);
+                    }
+                    Err(why) => break why == TryRecvError::Disconnected,
+                }
+            };
+            self.log.lose(self.common.dropped.swap(0, Ordering::Relaxed));
+            self.log.flush();
+            if self.common.reopen.swap(false, Ordering::Relaxed) {
+                self.log.reopen();
+            }
+            let (lines, lost) = self.log.take_counts();
+            self.counts.lines.add(lines);
+            self.counts.lost.add(lost);
+        }
+    }
+}
+
+/// What lines say of the connection.
+pub(super) struct Connection {
+    book: Arc<Book>,
+    service: Arc<Service>,
+    flow: Addresses,
+    tls_version: Option<&'static str>,
+    server_name: Option<Arc<str>>,
+}
+
+impl Connection {
+    pub(super) fn new(client: &TlsStream, service: &Arc<Service>, book: &Arc<Book>) -> Self {
+        let server_name = client.session.facts().server_name.as_deref();
+        Connection {
+            book: Arc::clone(book),
+            service: Arc::clone(service),
+            flow: (client.client, client.vip),
+            tls_version: client.session.version().map(crate::records::Version::name),
+            server_name: server_name.map(Arc::from),
+        }
+    }
+
+    /// A request has come, or what there is of one; `text` is its head as HTTP/1.1 has it.
+    pub(super) fn request(&self, spoken: Protocol, text: &[u8]) -> Entry {
+        let is_wanted = self.book.read(|writer| writer.is_some());
+        Entry {
+            record: is_wanted.then(|| Box::new(self.record(spoken, text))),
+            book: Arc::clone(&self.book),
+            at: Instant::now(),
+            answer: Answer::default(),
+        }
+    }
+
+    /// It ends, and there was no request. `error` says why, if its handshake failed.
+    pub(super) fn without_request(&self, error: Option<String>) {
+        let mut entry = self.request(Protocol::Http11, &[]);
+        if let Some(record) = &mut entry.record {
+            record.error = error;
+        }
+    }
+
+    fn record(&self, spoken: Protocol, text: &[u8]) -> Record {
+        Record {
+            service: Arc::clone(&self.service),
+            flow: self.flow,
+            tls_version: self.tls_version,
+            server_name: self.server_name.clone(),
+            spoken,
+            text: Zeroizing::new(text.to_vec()),
+            at: Instant::now(),
+            ended: Instant::now(),
+            was_given: false,
+            end: None,
+            error: None,
+            answer: Answer::default(),
+        }
+    }
+}
+
+/// What is known of a response.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    /// When the request was given to whom it comes from.
+    begun: Option<Instant>,
+    /// Whose server that is.
+    node: Option<Arc<str>>,
+    /// How often a node had the request before.
+    tries: u32,
+    status: Option<u16>,
+    first_byte: Option<Instant>,
+    pub(super) bytes: u64,
+    /// How many of them come before the body.
+    pub(super) head_bytes: u32,
+}
+
+impl Answer {
+    /// The request is given to a server of this node; after another one, if that has not answered.
+    pub(super) fn begin(&mut self, node: &Arc<str>) {
+        let tries = self.tries + u32::from(self.begun.is_some());
+        *self =
+            Answer { begun: Some(Instant::now()), node: Some(Arc::clone(node)), tries, ..Answer::default() };
+    }
+
+    /// Whose server it is has turned out.
+    pub(super) fn set_node(&mut self, node: &Arc<str>) {
+        self.node = Some(Arc::clone(node));
+    }
+
+    /// The response has come so far that its status is known.
+    pub(super) fn has_status(&mut self, status: u16) {
+        self.first_byte.get_or_insert_with(Instant::now);
+        self.status = Some(status);
+    }
+
+    /// So many bytes have been sent on; those of the head come first.
+    pub(super) fn sent(&mut self, len: usize, is_head: bool) {
+        self.first_byte.get_or_insert_with(Instant::now);
+        self.bytes += len as u64;
+        if is_head {
+            self.head_bytes += len as u32;
+        }
+    }
+}
+
+/// A request, whose line is written when this is dropped. Until something else is said of it, its client was gone before its
+/// end.
+pub(super) struct Entry {
+    /// None if there is no log.
+    record: Option<Box<Record>>,
+    book: Arc<Book>,
+    /// When it came.
+    pub(super) at: Instant,
+    pub(super) answer: Answer,
+}
+
+impl Entry {
+    /// Its head, if that was not known at first.
+    pub(super) fn has_head(&mut self, text: &[u8]) {
+        if let Some(record) = &mut self.record {
+            record.text = Zeroizing::new(text.to_vec());
+        }
+    }
+
+    /// Its connection was given to this node for it, which came to another one at this moment.
+    pub(super) fn was_given(&mut self, asked: Instant) {
+        self.at = asked;
+        self.answer.tries += 1;
+        if let Some(record) = &mut self.record {
+            record.was_given = true;
+        }
+    }
+
+    /// This node answers it itself.
+    pub(super) fn is_answered(&mut self, status: u16) {
+        self.answer.has_status(status);
+        // What a server has not answered is its doing.
+        let is_given = self.answer.begun.is_some() && status >= 500;
+        self.ends(if is_given { Ended::ByServer } else { Ended::Complete });
+    }
+
+    /// This is how it ends; what is said first holds.
+    pub(super) fn ends(&mut self, end: Ended) {
+        if let Some(record) = &mut self.record {
+            record.end.get_or_insert(end);
+        }
+    }
+
+    /// Its connection was lost on its way to this node.
+    pub(super) fn lose(mut self, node: &str) {
+        self.answer.begin(&node.into());
+        self.ends(Ended::Unknown);
+    }
+
+    /// It is another node's to log.
+    pub(super) fn forget(mut self) {
+        self.record = None;
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let Some(mut record) = self.record.take() else { return };
+        (record.at, record.ended) = (self.at, Instant::now());
+        if self.book.is_closing.load(Ordering::Relaxed) {
+            record.end.get_or_insert(Ended::Unknown);
+        }
+        record.answer = std::mem::take(&mut self.answer);
+        self.book.tell(record);
+    }
+}
+
+/// What the thread is told.
+struct Record {
+    service: Arc<Service>,
+    flow: Addresses,
+    tls_version: Option<&'static str>,
+    server_name: Option<Arc<str>>,
+    spoken: Protocol,
+    /// The head of the request; empty if there was none. What it says besides the line does not stay in memory.
+    text: Zeroizing<Vec<u8>>,
+    at: Instant,
+    ended: Instant,
+    /// Its connection came from another node for it.
+    was_given: bool,
+    end: Option<Ended>,
+    error: Option<String>,
+    answer: Answer,
+}
+
+impl Record {
+    /// `now` is since the start of the log, `time` when the request came.
+    fn write(&self, log: &mut Log, now: Duration, time: Timestamp) {
+        let Record { service, answer, .. } = self;
+        let head = self.head();
+        let route = head.as_ref().and_then(|head| service.routes.place_over(head, self.spoken));
+        let pool = route.and_then(|route| match service.routes.action(route) {
+            Action::Pool(pool) => service.pool_names.get(*pool),
+            Action::Redirect(_) => None,
+        });
+        let node = answer.node.as_ref();
+        let is_handed_over = self.was_given || node != Some(&service.node);
+        let since = |later: Option<Instant>| Some(later?.saturating_duration_since(answer.begun?));
+        log.write(
+            now,
+            &Line {
+                time,
+                client: self.flow.0,
+                vip: self.flow.1,
+                service: Some(&service.name),
+                head: head.as_ref(),
+                first_line: self.first_line(),
+                tls: Some(Tls { version: self.tls_version, server_name: self.server_name.as_deref() }),
+                route: route.map(|route| route + 1),
+                pool: pool.map(|(name, policy)| (&**name, *policy)),
+                node: node.map(|node| &**node),
+                chosen_by: node.map(|_| if is_handed_over { "hand-over" } else { "connection" }),
+                tries: answer.tries,
+                queued: answer.begun.map(|begun| begun.saturating_duration_since(self.at)),
+                first_byte: since(answer.first_byte),
+                duration: since(Some(self.ended)),
+                status: answer.status,
+                bytes: answer.bytes,
+                head_bytes: answer.head_bytes,
+                end: self.end.unwrap_or(Ended::ByClient),
+                error: self.error.as_deref(),
+            },
+        );
+    }
+
+    fn head(&self) -> Option<Head<'_>> {
+        let Ok(Progress::Complete(mut head)) = parse_head(&self.text, &self.service.limits.http) else {
+            return None;
+        };
+        if self.spoken == Protocol::Http2 {
+            // It was written as HTTP/1.1 for the parser.
+            head.version = Version::Http2;
+        }
+        Some(head)
+    }
+
+    fn first_line(&self) -> Option<Cow<'_, str>> {
+        let end = self.text.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(self.text.len());
+        let line = String::from_utf8_lossy(&self.text[..end]);
+        match line.strip_suffix(" HTTP/1.1").filter(|_| self.spoken == Protocol::Http2) {
+            Some(line) => Some(format!("{line} HTTP/2.0").into()),
+            None => Some(line).filter(|line| !line.is_empty()),
+        }
+    }
+}
