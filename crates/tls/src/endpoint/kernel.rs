@@ -276,3 +276,137 @@ fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let acknowledged = info.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
     Ok(acknowledged + queued.unsigned_abs() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream};
+
+    use super::*;
+    use crate::Session;
+
+    const LONG: usize = 4 << 20;
+
+    fn document() -> Vec<u8> {
+        (0..LONG).map(|at| (at * 7 % 251) as u8).collect()
+    }
+
+    /// Both ends of TLS, and what the server's certificate is checked with.
+    fn configs(version: &'static rustls::SupportedProtocolVersion) -> (ServerConfig, ClientConfig) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        let certificate = made.cert.der().clone();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let mut server = ServerConfig::builder_with_protocol_versions(&[version])
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        server.enable_secret_extraction = true;
+        let client = ClientConfig::builder_with_protocol_versions(&[version]).with_root_certificates(roots);
+        (server, client.with_no_client_auth())
+    }
+
+    /// Sends all that the session has, by the kernel if it encrypts.
+    fn flush(socket: &mut TcpStream, session: &mut Session, sealing: Option<&mut Sealing>) {
+        let Some(sealing) = sealing else {
+            socket.write_all(session.outgoing()).unwrap();
+            session.outgoing().clear();
+            return;
+        };
+        let mut at = 0;
+        while at < session.outgoing().len() {
+            match sealing.write(socket.as_fd(), &mut session.outgoing()[at..]) {
+                Ok(len) => at += len,
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        session.outgoing().clear();
+    }
+
+    /// Hears from the client until it has said so much.
+    fn hear(socket: &mut TcpStream, session: &mut Session, sealing: &mut Option<Sealing>, len: usize) {
+        let mut buffer = [0; 4096];
+        while session.data().len() < len {
+            let read = socket.read(&mut buffer).unwrap();
+            assert!(read > 0, "the client has gone");
+            session.receive(&buffer[..read]).unwrap();
+            flush(socket, session, sealing.as_mut());
+        }
+        session.take(len);
+    }
+
+    fn wait_until_through(socket: &TcpStream, sealing: &Sealing) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !sealing.is_through(socket.as_fd()).unwrap() {
+            assert!(Instant::now() < deadline, "{sealing:?}, {:?}", written(socket.as_fd()));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn gets_all(version: &'static rustls::SupportedProtocolVersion, with_new_keys: bool) {
+        let (server, client) = configs(version);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        let reader = thread::spawn(move || {
+            let mut client =
+                ClientConnection::new(Arc::new(client), "localhost".try_into().unwrap()).unwrap();
+            let mut stream = Stream::new(&mut client, &mut other);
+            for _ in 0..3 {
+                stream.write_all(b"?").unwrap();
+                let mut heard = vec![0; LONG];
+                stream.read_exact(&mut heard).unwrap();
+                assert!(heard == document());
+                if with_new_keys {
+                    stream.conn.refresh_traffic_keys().unwrap();
+                }
+            }
+            stream.write_all(b"!").unwrap();
+            assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "the end");
+        });
+        let mut session = Session::new(&server).unwrap();
+        let mut sealing = None;
+        for _ in 0..3 {
+            hear(&mut socket, &mut session, &mut sealing, 1);
+            if sealing.is_none() {
+                let set = |info: &[u8]| {
+                    attach(socket.as_fd())?;
+                    set_keys(socket.as_fd(), info)?;
+                    sealing = Some(Sealing::new(socket.as_fd(), info)?);
+                    Ok(())
+                };
+                assert!(session.seal_by_kernel(set).unwrap());
+            }
+            for piece in document().chunks(50_000) {
+                session.send(piece).unwrap();
+                flush(&mut socket, &mut session, sealing.as_mut());
+            }
+            wait_until_through(&socket, sealing.as_ref().unwrap());
+        }
+        hear(&mut socket, &mut session, &mut sealing, 1);
+        session.close().unwrap();
+        flush(&mut socket, &mut session, sealing.as_mut());
+        wait_until_through(&socket, sealing.as_ref().unwrap());
+        drop(socket);
+        reader.join().unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs a kernel with kTLS: modprobe tls"]
+    fn a_client_gets_all_that_the_kernel_has_encrypted() {
+        assert_ne!(KernelTls::of_this_machine(), KernelTls::None, "this kernel has no kTLS");
+        gets_all(&rustls::version::TLS12, false);
+        if KernelTls::of_this_machine() == KernelTls::All {
+            gets_all(&rustls::version::TLS13, false);
+            gets_all(&rustls::version::TLS13, true);
+        }
+    }
+}
