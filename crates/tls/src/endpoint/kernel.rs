@@ -255,6 +255,24 @@ fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> io::Result<(
 
 /// Bytes that TCP has been given since the connection began.
 fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut before = acknowledged(socket)?;
+    loop {
+        let mut queued: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // An acknowledgment between the two would be in neither.
+        let now = acknowledged(socket)?;
+        if now == before {
+            return Ok(now + u64::from(queued.unsigned_abs()));
+        }
+        before = now;
+    }
+}
+
+/// Bytes that the client has acknowledged.
+fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut info = [0_u8; BYTES_ACKED + 8];
     let mut len = info.len() as libc::socklen_t;
     // SAFETY: no more is written than `len` says.
@@ -267,14 +285,10 @@ fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
             &raw mut len,
         )
     };
-    let mut queued: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
-    let asked = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
-    if done != 0 || asked != 0 {
+    if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    let acknowledged = info.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-    Ok(acknowledged + queued.unsigned_abs() as u64)
+    Ok(info.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
 }
 
 #[cfg(test)]
