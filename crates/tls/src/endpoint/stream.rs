@@ -124,7 +124,7 @@ impl TlsStream {
         })
     }
 
-    /// Gives the connection up, for another node, which [`is_through`](Self::is_through).
+    /// Gives the connection up, for another node. TCP has got all of it ([`is_through`](Self::is_through)).
     pub(super) fn give_up(mut self) -> Result<(GivenUp, Moved), StreamError> {
         if let Some(sealing) = &self.sealing {
             self.session.seal_here(sealing.number(self.socket.as_fd())?);
