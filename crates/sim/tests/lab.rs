@@ -41,15 +41,15 @@ fn split_scaling() {
 fn accept_queue() {
     use PolicyKind::{AcceptQueue, Fill, Random};
     let rows = [
-        (800.0, Random, 17.6, 12.7),
-        (800.0, Fill, 20.0, 14.9),
-        (800.0, AcceptQueue, 17.6, 12.6),
-        (1200.0, Random, 17.9, 15.6),
-        (1200.0, Fill, 22.9, 20.0),
-        (1200.0, AcceptQueue, 17.8, 13.0),
-        (1600.0, Random, 21.2, 17.1),
-        (1600.0, Fill, 25.0, 23.7),
-        (1600.0, AcceptQueue, 20.0, 15.9),
+        (800.0, Random, 17.3, 12.2),
+        (800.0, Fill, 19.6, 14.9),
+        (800.0, AcceptQueue, 17.4, 12.2),
+        (1200.0, Random, 17.8, 12.5),
+        (1200.0, Fill, 22.9, 18.7),
+        (1200.0, AcceptQueue, 17.5, 12.3),
+        (1600.0, Random, 20.7, 16.1),
+        (1600.0, Fill, 24.3, 20.3),
+        (1600.0, AcceptQueue, 20.6, 15.8),
     ];
     for (per_second, policy, mean_ms, median_ms) in rows {
         let scenario = Scenario {
