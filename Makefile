@@ -10,7 +10,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test fuzz fuzz-guided bench lab release deb fmt deps rust root
+.PHONY: demo test fuzz fuzz-guided bench lab release deb fmt deps python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 SWITCHBACK := cargo run --quiet --release --package switchback-cli --
@@ -20,11 +20,12 @@ COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clan
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
 	curl:curl tcpdump:tcpdump wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
 	keepalived:keepalived openssl:openssl sslscan:sslscan \
-	go:golang-go node:nodejs chromium:chromium java:default-jre-headless groff:groff-base \
+	go:golang-go node:nodejs chromium:chromium javac:default-jdk-headless groff:groff-base \
 	systemd-analyze:systemd
 PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \
-	python3-requests python3-httpx python3-websockets node-undici \
-	php-fpm libtomcat10-java
+	python3-requests python3-httpx python3-websockets python3-pip node-undici \
+	php-fpm libtomcat10-java \
+	gunicorn python3-waitress python3-hypercorn libjetty9-java libservlet-api-java
 
 demo: deps
 	cargo build --release --package switchback-cli
@@ -39,8 +40,13 @@ lab: deps
 	@$(SWITCHBACK) lab up --nodes 3 --server nginx
 	@echo "A shell on a host: switchback lab exec node0. Remove the lab: switchback lab down."
 
+# A client of HTTP/2 that tries what RFC 9113 says, for the tests.
+H2SPEC := target/tools/h2spec
+$(H2SPEC): tests/tls/h2spec/go.sum | deps
+	cd $(<D) && go build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
+
 # Every step runs, whatever became of the one before. A step other than the tests counts only if it fails.
-test: deps
+test: deps python $(H2SPEC)
 	@failed=0; passed=0; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	step() { echo "== $$*"; "$$@" || failed=$$((failed + 1)); }; \
 	step cargo fmt --all --check; \
@@ -56,10 +62,12 @@ test: deps
 
 # The last line is "N targets passed, N failed".
 fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30
+fuzz: export SWITCHBACK_LONG := 1
 fuzz: deps
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; status=0; \
 	for tests in "-p switchback-http -p switchback-hello -p switchback-tls -p switchback-config -p switchback-wire --test fuzz" \
-		"-p switchback-switch -p switchback-node -p switchback-client --lib fuzz"; do \
+		"-p switchback-switch -p switchback-node -p switchback-client --lib fuzz" \
+		"-p switchback-cli --test corpus agreement"; do \
 		echo "== cargo test $$tests"; \
 		cargo test --no-fail-fast $$tests -- --nocapture 2>&1 | tee -a "$$log"; \
 		[ "$${PIPESTATUS[0]}" = 0 ] || status=1; \
@@ -133,6 +141,13 @@ deps: root rust
 	esac; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -q && apt-get install -q -y --no-install-recommends "$${missing[@]}" < /dev/null
+
+# What only PyPI has, for clients of the tests.
+PYTHON := $(TARGET_DIR)/python
+python: deps
+	@cmp -s tests/python.txt $(PYTHON)/python.txt || { \
+		/usr/bin/python3 -m pip install -q --root-user-action=ignore --upgrade --target $(PYTHON) -r tests/python.txt && \
+		cp tests/python.txt $(PYTHON)/; }
 
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "make: network namespaces and BPF need root; run it as root" >&2; exit 2; }

@@ -11,8 +11,7 @@ use common::{Cluster, Result};
 fn assert_served(cluster: &Cluster) -> Result {
     let documents = Documents::of(&cluster.lab)?;
     for url in [cluster.url4("/1m"), cluster.url6("/1m")] {
-        let response = get(cluster.client(), &url, &documents.large)?;
-        assert!(response.time < Duration::from_secs(2), "{url} took {:?}", response.time);
+        get(cluster.client(), &url, &documents.large)?;
     }
     for v6 in [false, true] {
         let gets =

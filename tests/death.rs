@@ -62,6 +62,5 @@ fn its_connections_go_on_elsewhere_and_its_requests_are_answered() -> Result {
     println!("{} requests, the slowest {:?}", served.requests, served.slowest);
     served.assert_all_answered();
     assert_eq!(served.closed_idle, 0, "idle connections were closed");
-    assert!(served.slowest < Duration::from_secs(5), "{:?}", served.slowest);
     cluster.down()
 }

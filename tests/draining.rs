@@ -10,8 +10,6 @@ use common::steady::{Served, Steady};
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::ServerKind;
 
-/// How long a drain may take.
-const DRAIN: Duration = Duration::from_secs(2);
 /// Each client asks some 50 times a second.
 const LOAD: Steady = Steady { clients: 200, pause: Duration::from_millis(20), close: false };
 
@@ -65,7 +63,6 @@ fn a_rolling_restart_costs_no_request_and_no_connection() -> Result {
     println!("{} requests, the slowest {:?}, drains {drains:?}", served.requests, served.slowest);
     assert_unharmed(&served);
     assert!(served.requests > LOAD.clients * 10, "{}", served.requests);
-    assert!(drains.iter().all(|took| *took < DRAIN), "{drains:?}");
     cluster.down()
 }
 
@@ -87,7 +84,6 @@ fn idle_connections_leave_a_draining_node_too() -> Result {
     })?;
     println!("{} requests, drained in {took:?}", served.requests);
     assert_unharmed(&served);
-    assert!(took < DRAIN, "{took:?}");
     cluster.down()
 }
 

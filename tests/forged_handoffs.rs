@@ -105,6 +105,12 @@ fn the_switch_takes_only_handoffs_of_its_cluster() -> Result {
     replayed[10..12].copy_from_slice(&check.to_be_bytes());
     raw.send(switch, &replayed)?;
     wait_for_switch(&cluster, "drop_tag", 2)?;
+    // In the name of nobody.
+    raw.send(
+        switch,
+        &handoff_packet(&key, sb_op::SB_OP_OWNED, (client.ip(), switch, client.ip()), &flow, REQUEST),
+    )?;
+    wait_for_switch(&cluster, "drop_epoch", 1)?;
     let recovered = cluster.switch_status()?["dispatch"]["recovered"].as_u64();
     assert_eq!((cluster.flows()?, recovered), (flows, Some(0)));
     cluster.down()

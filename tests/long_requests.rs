@@ -8,9 +8,6 @@ use common::http::{Documents, alternating, fetch};
 use common::{Cluster, Plan, Result};
 use switchback_lab::ServerKind;
 
-/// What waits for a packet to be sent again takes at least 200 ms (TCP_RTO_MIN).
-const SLOWEST: Duration = Duration::from_millis(100);
-
 /// Alternates between the pools on one connection, then makes a connection for each request.
 fn served(servers: [ServerKind; 2], head: usize) -> Result {
     let cluster = Cluster::start_with(Plan { servers: servers.to_vec(), ..Plan::default() })?;
@@ -21,15 +18,20 @@ fn served(servers: [ServerKind; 2], head: usize) -> Result {
             alternating(&documents, 50, |path| if v6 { cluster.url6(path) } else { cluster.url4(path) });
         let options =
             if close { vec!["-H", &header, "-H", "Connection: close"] } else { vec!["-H", &header] };
-        let responses = fetch(cluster.client(), &gets, &options, Duration::from_secs(60))?;
+        let mut responses = Vec::new();
+        let again = cluster.sent_again(|| {
+            responses = fetch(cluster.client(), &gets, &options, Duration::from_secs(60))?;
+            Ok(())
+        })?;
         for (index, response) in responses.iter().enumerate() {
             assert_eq!(response.node, format!("node{}", index % 2), "request {index}");
         }
         let connections = responses.iter().map(|response| response.connects).sum::<u64>();
         assert_eq!(connections, if close { gets.len() as u64 } else { 1 });
-        let slowest = responses.iter().map(|response| response.time).max().expect("there are responses");
-        println!("close {close}, IPv6 {v6}: slowest request {slowest:?}");
-        assert!(slowest < SLOWEST, "close {close}, IPv6 {v6}: a request took {slowest:?}");
+        let again = again.iter().sum::<u64>();
+        println!("close {close}, IPv6 {v6}: {again} packets sent again");
+        // A request that waits for a second copy of a packet would be one in two.
+        assert!(again < gets.len() as u64 / 10, "close {close}, IPv6 {v6}: {again} packets sent again");
     }
     cluster.down()
 }

@@ -12,28 +12,30 @@ use common::{Cluster, Plan, Result};
 use switchback_lab::ServerKind;
 
 const REQUESTS: usize = 1000;
-/// A lost packet costs at least 200 ms (TCP_RTO_MIN).
-const SLOWEST: Duration = Duration::from_millis(100);
+/// Packets that a busy machine is so late with that the client sends them again. Where a request waits for that, all do.
+const LATE: u64 = REQUESTS as u64 / 100;
 
 fn alternate(servers: [ServerKind; 2], v6: bool) -> Result {
     let cluster = Cluster::start_with(Plan { servers: servers.to_vec(), ..Plan::default() })?;
     let documents = Documents::of(&cluster.lab)?;
     let gets =
         alternating(&documents, REQUESTS, |path| if v6 { cluster.url6(path) } else { cluster.url4(path) });
-    let responses = fetch(cluster.client(), &gets, &[], Duration::from_secs(60))?;
+    let mut responses = Vec::new();
+    let again = cluster.sent_again(|| {
+        responses = fetch(cluster.client(), &gets, &[], Duration::from_secs(60))?;
+        Ok(())
+    })?;
     assert_eq!(responses.len(), REQUESTS);
     for (index, response) in responses.iter().enumerate() {
         assert_eq!(response.node, format!("node{}", index % 2), "request {index}");
     }
     assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
-    let slow: Vec<_> =
-        responses.iter().enumerate().filter(|(_, response)| response.time >= SLOWEST).collect();
     let status = cluster.switch_status()?;
-    let slowest = responses.iter().map(|response| response.time).max().expect("there are responses");
-    println!("slowest request {slowest:?}");
-    if !slow.is_empty() {
+    let again = again.iter().sum::<u64>();
+    println!("{again} packets sent again");
+    if again > LATE {
         let nodes = [cluster.node_status(0)?, cluster.node_status(1)?].map(|node| node["counters"].clone());
-        panic!("slow requests: {slow:#?}\nswitch {status:#}\nnodes {nodes:#?}");
+        panic!("{again} packets were sent again\nswitch {status:#}\nnodes {nodes:#?}");
     }
 
     // All but the first request moved the flow.

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use common::packets::Random;
 use common::{Cluster, Plan, Result};
-use switchback_lab::{Impairment, ServerKind};
+use switchback_lab::{Host, Impairment, ServerKind};
 
 const REQUESTS: usize = 50_000;
-const CONNECTIONS: usize = 100;
+/// Of each connection.
+const EACH: usize = 500;
 const AT_ONCE: usize = 50;
 /// The most requests that a connection has without a whole response.
 const AHEAD: u64 = 24;
@@ -265,7 +266,8 @@ fn converse(cluster: &Cluster, seed: u64, count: usize) -> Result {
     })
 }
 
-fn random_requests(impaired: bool) -> Result {
+/// `impaired`: hosts whose packets are lost, doubled and late.
+fn random_requests(requests: usize, impaired: impl Fn(&Cluster) -> Vec<&Host>) -> Result {
     let cluster = Cluster::start_with(Plan {
         servers: vec![ServerKind::Nginx, ServerKind::Caddy],
         node_extra: vec![(0, NGINX), (1, CADDY)],
@@ -280,15 +282,16 @@ fn random_requests(impaired: bool) -> Result {
         hold: Duration::from_millis(2),
         seed,
     };
-    let impaired = if impaired { Some(cluster.client().impair(impairment)?) } else { None };
+    let impaired = impaired(&cluster).into_iter().map(|host| host.impair(impairment));
+    let impaired: Vec<_> = impaired.collect::<std::result::Result<_, _>>()?;
     let begun = Instant::now();
-    let next = Mutex::new(0..CONNECTIONS as u64);
+    let next = Mutex::new(0..(requests / EACH) as u64);
     let failed: Vec<String> = thread::scope(|scope| {
         let work = || {
             let take = || next.lock().expect("nobody panics with it").next();
             while let Some(index) = take() {
                 let seed = seed.wrapping_add(index);
-                if let Err(error) = converse(&cluster, seed, REQUESTS / CONNECTIONS) {
+                if let Err(error) = converse(&cluster, seed, EACH) {
                     return Some(format!("SWITCHBACK_SEED={seed}: {error}"));
                 }
             }
@@ -297,8 +300,8 @@ fn random_requests(impaired: bool) -> Result {
         let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
         workers.into_iter().filter_map(|worker| worker.join().expect("no worker panics")).collect()
     });
-    println!("{:?} for {REQUESTS} requests", begun.elapsed());
-    if let Some(impaired) = impaired {
+    println!("{:?} for {requests} requests", begun.elapsed());
+    for impaired in impaired {
         for traffic in [impaired.from_host(), impaired.to_host()] {
             println!("{traffic:?}");
             assert!(traffic.lost > 100 && traffic.duplicated > 100 && traffic.reordered > 50, "{traffic:?}");
@@ -309,7 +312,7 @@ fn random_requests(impaired: bool) -> Result {
     let nodes = [cluster.node_status(0)?, cluster.node_status(1)?].map(|node| node["counters"].clone());
     assert!(failed.is_empty(), "{failed:#?}\nswitch {status:#}\nnodes {nodes:#?}");
     let released: u64 = (0..2).filter_map(|node| status["nodes"][node]["released"].as_u64()).sum();
-    assert!(released > REQUESTS as u64 / 10, "the pools change: {status:#}");
+    assert!(released > requests as u64 / 10, "the pools change: {status:#}");
     assert_eq!(status["dispatch"]["answered"], serde_json::json!({}), "{status:#}");
     for node in &nodes {
         assert_eq!(node["lost_track"], 0, "{node:#}");
@@ -319,10 +322,16 @@ fn random_requests(impaired: bool) -> Result {
 
 #[test]
 fn fifty_thousand_requests() -> Result {
-    random_requests(false)
+    random_requests(REQUESTS, |_| Vec::new())
 }
 
 #[test]
 fn fifty_thousand_requests_on_a_bad_path() -> Result {
-    random_requests(true)
+    random_requests(REQUESTS, |cluster| vec![cluster.client()])
+}
+
+/// Handoffs and what nodes say of them are lost, too.
+#[test]
+fn ten_thousand_requests_with_bad_paths_behind_the_switch() -> Result {
+    random_requests(REQUESTS / 5, |cluster| cluster.lab.nodes().collect())
 }

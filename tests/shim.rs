@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::http::{Document, Documents, add_long_document, alternating, fetch, start_fetch};
 use common::{Cluster, PATIENCE, PROGRAM, Plan, Result, counter, status, wait_until};
@@ -129,10 +129,12 @@ fn a_client_without_a_shim_notices_nothing() -> Result {
     let cluster = Cluster::start_with(plan())?;
     let documents = Documents::of(&cluster.lab)?;
     let gets = alternating(&documents, 200, |path| cluster.url4(path));
-    let start = Instant::now();
-    let responses = fetch(cluster.client(), &gets, &[], TIMEOUT)?;
-    assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let [_, again] = cluster.sent_again(|| {
+        let responses = fetch(cluster.client(), &gets, &[], TIMEOUT)?;
+        assert_eq!(responses.iter().map(|response| response.connects).sum::<u64>(), 1);
+        Ok(())
+    })?;
+    assert!(again < 10, "{again} of 200 requests were sent again");
     let introduced = cluster.node_counter(0, "introduced")? + cluster.node_counter(1, "introduced")?;
     assert!(introduced > 180, "{introduced}");
     cluster.down()
@@ -358,9 +360,7 @@ fn a_node_that_is_not_reached_directly_is_reached_by_the_switch() -> Result {
     assert_eq!(shim.counter("fallback")?, 1);
     // For a while it is not tried again.
     let documents = Documents::of(&cluster.lab)?;
-    let start = Instant::now();
     fetch(cluster.client(), &[(cluster.url4("/small"), documents.small)], &[], TIMEOUT)?;
-    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
     assert_eq!((shim.counter("fallback")?, shim.counter("avoided")?), (1, 1));
     assert_eq!(status(shim.host)?["nodes"][0]["avoided"], true);
     shim.stop()?;
@@ -491,7 +491,6 @@ fn fewer_acknowledgments_do_as_well() -> Result {
         );
         assert_eq!(none, 0);
         assert!(all > 100 && left_out > if loss_permille == 0 { sent / 4 } else { 20 }, "{sent} of {all}");
-        assert!(thin < usual * 2 + Duration::from_millis(500), "{thin:?} and not {usual:?}");
     }
     cluster.down()
 }

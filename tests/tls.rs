@@ -5,12 +5,20 @@ mod certificates;
 #[path = "tls/clients.rs"]
 mod clients;
 mod common;
+#[path = "tls/conformance.rs"]
+mod conformance;
 #[path = "tls/errors.rs"]
 mod errors;
+#[path = "tls/floods.rs"]
+mod floods;
+#[path = "tls/h2spec.rs"]
+mod h2spec;
 #[path = "tls/keys.rs"]
 mod keys;
 #[path = "tls/lines.rs"]
 mod lines;
+#[path = "tls/memory.rs"]
+mod memory;
 #[path = "tls/moves.rs"]
 mod moves;
 #[path = "tls/relay.rs"]
@@ -19,6 +27,8 @@ mod relay;
 mod scan;
 #[path = "tls/sessions.rs"]
 mod sessions;
+#[path = "tls/spoof.rs"]
+mod spoof;
 #[path = "tls/streams.rs"]
 mod streams;
 

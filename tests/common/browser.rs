@@ -69,10 +69,16 @@ impl Browser {
 
     /// One command of the protocol, and its result.
     pub fn call(&mut self, method: &str, parameters: Value) -> Result<Value> {
+        let session = self.session.clone();
+        self.call_in(session.as_deref(), method, parameters)
+    }
+
+    /// Likewise, for a page, or for the browser.
+    fn call_in(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Result<Value> {
         self.number += 1;
         let mut message = json!({"id": self.number, "method": method, "params": parameters});
-        if let Some(session) = &self.session {
-            message["sessionId"] = session.as_str().into();
+        if let Some(session) = session {
+            message["sessionId"] = session.into();
         }
         let mut bytes = serde_json::to_vec(&message)?;
         bytes.push(0);
@@ -118,6 +124,28 @@ impl Browser {
             Some(error) => Err(format!("{url}: {error}").into()),
             None => Ok(()),
         }
+    }
+
+    /// The title of a page that is opened on a connection of its own: in a context that ends with it.
+    #[allow(dead_code)] // the tests of the admin page open one connection
+    pub fn title_anew(&mut self, url: &str) -> Result<String> {
+        let context =
+            self.call_in(None, "Target.createBrowserContext", json!({}))?["browserContextId"].take();
+        let target = json!({"url": "about:blank", "browserContextId": context});
+        let target = self.call_in(None, "Target.createTarget", target)?;
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let attached = self.call_in(None, "Target.attachToTarget", attach)?;
+        let session = attached["sessionId"].as_str();
+        let opened = self.call_in(session, "Page.navigate", json!({"url": url}))?;
+        if let Some(error) = opened.get("errorText") {
+            return Err(format!("{url}: {error}").into());
+        }
+        const TITLE: &str = "new Promise(done => document.readyState == 'complete'
+            ? done(document.title) : addEventListener('load', () => done(document.title)))";
+        let title = json!({"expression": TITLE, "returnByValue": true, "awaitPromise": true});
+        let title = self.call_in(session, "Runtime.evaluate", title)?;
+        self.call_in(None, "Target.disposeBrowserContext", json!({"browserContextId": context}))?;
+        Ok(title["result"]["value"].as_str().unwrap_or_default().to_owned())
     }
 
     /// What a script says.

@@ -19,10 +19,12 @@ pub mod traces;
 
 use std::fmt::Write;
 use std::fs;
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,6 +87,8 @@ pub fn wait_until<T: std::fmt::Debug>(
 #[derive(Clone)]
 pub struct Plan {
     pub topology: Topology,
+    /// Hosts of clients.
+    pub clients_len: usize,
     /// One node for each.
     pub servers: Vec<ServerKind>,
     /// Slow servers instead, on all nodes.
@@ -131,6 +135,7 @@ impl Default for Plan {
     fn default() -> Self {
         Plan {
             topology: Topology::Flat,
+            clients_len: 1,
             servers: vec![ServerKind::Nginx; 2],
             slow_servers: None,
             session_servers: Vec::new(),
@@ -256,7 +261,8 @@ impl Cluster {
     /// The lab, its servers and the configuration, but none of our processes.
     pub fn prepare(plan: Plan) -> Result<Cluster> {
         let alone = alone();
-        let mut lab = Lab::builder().topology(plan.topology).nodes(plan.servers.len());
+        let mut lab =
+            Lab::builder().topology(plan.topology).clients(plan.clients_len).nodes(plan.servers.len());
         if plan.generic_xdp {
             lab = lab.generic_xdp(Role::Switch);
         }
@@ -305,14 +311,38 @@ impl Cluster {
         self.servers()[node].clone().ok_or_else(|| format!("node {node} has a slow server").into())
     }
 
-    /// What a node's server has logged.
+    /// What a node's server has logged of all that it has answered. It logs what it has sent, so a client may have a response
+    /// before; but one worker deals with one request after the other, so a last one shows that the others are there.
     pub fn server_log(&self, node: usize) -> Result<String> {
-        Ok(std::fs::read_to_string(self.server(node)?.access_log())?)
+        const LAST: &str = "/the-last-of-the-log-";
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let target = format!("{LAST}{}.", NEXT.fetch_add(1, Ordering::Relaxed));
+        let host = self.lab.node(node);
+        let mut stream = host.tcp_connect((host.ipv4(), 80).into(), PATIENCE)?;
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        responses::Responses::new(&stream, PATIENCE)?.next(false)?.ok_or("the server does not answer")?;
+        let path = self.server(node)?.access_log();
+        let read = || Ok(std::fs::read_to_string(&path)?);
+        let log = wait_until("the server's log", PATIENCE, read, |log: &String| log.contains(&target))?;
+        Ok(log.split_inclusive('\n').filter(|line| !line.contains(LAST)).collect())
     }
 
     /// Ends a node's server in order.
     pub fn stop_server(&self, node: usize) -> Result {
         Ok(self.server(node)?.stop()?)
+    }
+
+    /// What the client has sent again because nothing came, while this was done: handshakes, and anything else.
+    pub fn sent_again(&self, work: impl FnOnce() -> Result) -> Result<[u64; 2]> {
+        let counts = || -> Result<[u64; 2]> {
+            let count = |name| self.client().tcp_counter(name);
+            Ok([count("TCPSynRetrans")?, count("TCPTimeouts")?])
+        };
+        let before = counts()?;
+        work()?;
+        let after = counts()?;
+        Ok([after[0] - before[0], after[1] - before[1]])
     }
 
     /// Kills a node's server with all its processes, of which the first may not be the one that serves.

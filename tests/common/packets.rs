@@ -3,11 +3,15 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,
 };
 use switchback_lab::Host;
+use switchback_runtime::{boot_number, monotonic_ns};
+use switchback_wire::clock::NodeClock;
+use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::{address_bytes, handoff, keys, sb_flow, sb_flow_entry, sb_key, sb_op};
 
@@ -84,8 +88,8 @@ pub fn handoff_key(cluster: &Cluster) -> Result<sb_key> {
     Ok(keys::handoff_key(config.keys[0].as_bytes()))
 }
 
-/// A request of a client, in the handoff packet that `from` sends to `to`; `node` is the one of both that is
-/// the node.
+/// A request of a client, in the handoff packet that `from` sends to `to` now; `node` is the one of both that is
+/// the node. All nodes of a lab have the clock of this machine.
 pub fn handoff_packet(
     key: &sb_key,
     op: sb_op,
@@ -97,8 +101,12 @@ pub fn handoff_packet(
     let view = TcpView::parse(&inner).expect("`segment` makes whole packets");
     let next = view.seq.wrapping_add(view.len() as u32);
     let entry = sb_flow_entry { origin: view.seq, next, mss: 1400, ..sb_flow_entry::default() };
+    let clock = NodeClock::from_ahead(boot_number().expect("every Linux has such a number"));
+    let epoch = clock.epoch(Duration::from_nanos(monotonic_ns()));
+    let peers = Peers { node, switch: if from == node { to } else { from }, epoch };
+    let way = Way { source: from, dest: to, peers };
     let mut out = Vec::new();
-    handoff::encode(&mut out, key, (from, to, node), flow, handoff::option(op, &entry), &view, &inner);
+    handoff::encode(&mut out, key, &way, flow, handoff::option(op, &entry), &view, &inner);
     out
 }
 

@@ -58,7 +58,7 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
     (
         "docs/benchmarks.md",
         "switchback lab run dwsr-table1",
-        ("tests/experiments.rs", "fn two_nodes_are_more_than_one_link()"),
+        ("tests/experiments.rs", "fn proxies_have_one_link()"),
     ),
     (
         "docs/benchmarks.md",

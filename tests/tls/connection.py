@@ -3,11 +3,13 @@
     get PATH          status, node, length of the body and its SHA-256
     post PATH BYTES   likewise, with so many bytes for the server
     abandon PATH      half a request, behind which the client says that it ends
+    garbage           a record that does not open; says the alert that comes for it
     end               "closed" if the other side has said that it ends, "cut" if it has not
 """
 
 import hashlib
 import http.client
+import os
 import socket
 import ssl
 import sys
@@ -55,6 +57,15 @@ def abandon(path):
     return "abandoned"
 
 
+def garbage():
+    os.write(tls.fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))
+    try:
+        tls.recv(1)
+    except ssl.SSLError as error:
+        return error.reason
+    return "none"
+
+
 def end():
     try:
         data = tls.recv(1)
@@ -66,7 +77,7 @@ def end():
 for line in sys.stdin:
     word, *arguments = line.split()
     try:
-        said = {"get": get, "post": post, "abandon": abandon, "end": end}[word](*arguments)
+        said = {"get": get, "post": post, "abandon": abandon, "garbage": garbage, "end": end}[word](*arguments)
     except (OSError, http.client.HTTPException) as error:
         said = f"failed {error!r}"
     print(said, flush=True)

@@ -39,6 +39,16 @@ fn an_unknown_name_is_refused_with_an_alert() -> Result {
     cluster.down()
 }
 
+/// Behind the handshake as in it.
+#[test]
+fn a_client_hears_why_its_connection_ends() -> Result {
+    let cluster = start(1, "")?;
+    let mut connection = Connection::open(&cluster)?;
+    assert_eq!(connection.status("get /small")?, "200");
+    assert_eq!(connection.ask("garbage")?, "SSLV3_ALERT_BAD_RECORD_MAC");
+    cluster.down()
+}
+
 #[test]
 fn http_in_the_clear_is_answered_in_the_clear() -> Result {
     let cluster = start(2, "")?;

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -157,8 +158,8 @@ fn connections_move_at_every_request() -> Result {
 
 /// How many connections the kernels of the nodes have encrypted.
 fn sealed_by_kernel(cluster: &Cluster) -> Result<u64> {
-    let nodes = [tls_status(cluster, 0)?, tls_status(cluster, 1)?];
-    Ok(nodes.iter().filter_map(|node| node["kernel"].as_u64()).sum())
+    let [sealed] = sums(cluster, ["kernel"])?;
+    Ok(sealed)
 }
 
 /// Whether the kernel has kTLS, of which the agents' first use has loaded the module.
@@ -212,9 +213,13 @@ fn moves(cluster: &Cluster, model: &Model, client: &Client, transfers: &[Transfe
 
 /// How much nodes have given and taken.
 fn counted(cluster: &Cluster, model: &Model) -> Result<[u64; 2]> {
+    sums(cluster, model.counted)
+}
+
+/// What both nodes have counted together.
+fn sums<const N: usize>(cluster: &Cluster, keys: [&str; N]) -> Result<[u64; N]> {
     let nodes = [tls_status(cluster, 0)?, tls_status(cluster, 1)?];
-    let sum = |key: &str| nodes.iter().filter_map(|node| node[key].as_u64()).sum();
-    Ok(model.counted.map(sum))
+    Ok(keys.map(|key| nodes.iter().filter_map(|node| node[key].as_u64()).sum()))
 }
 
 fn document(cluster: &Cluster, path: &str) -> PathBuf {
@@ -300,4 +305,37 @@ fn run_chromium(cluster: &Cluster, transfers: &[Transfer]) -> Result {
         }
     }
     browser.close()
+}
+
+/// A process that uses a CPU as long as it is not dropped.
+struct Hog(Child);
+
+impl Hog {
+    fn start() -> Result<Hog> {
+        Ok(Hog(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?))
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Every request takes its connection along, while other processes keep all cores busy.
+#[test]
+fn no_move_of_many_on_one_connection_is_lost() -> Result {
+    let count: u64 = if long() { 100_000 } else { 300 };
+    let cluster = start_plan(plan(&MODELS[0]))?;
+    let _hogs = [Hog::start()?, Hog::start()?];
+    let (vip, authority) = (cluster.lab.vip4().to_string(), authority(&cluster));
+    let words = [PYTHON, &program("alternate.py"), &vip, &authority, &count.to_string(), "40"];
+    let said = cluster.client().run_within(Duration::from_secs(1800), words)?.success()?;
+    println!("{said}");
+    let said: Value = serde_json::from_str(&said)?;
+    assert_eq!(said["answered"], count, "{said}");
+    let now = || counted(&cluster, &MODELS[0]);
+    wait_until("moves", PATIENCE, now, |[given, taken]| *given == count - 1 && given == taken)?;
+    cluster.down()
 }

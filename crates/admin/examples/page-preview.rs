@@ -7,6 +7,7 @@ mod made_up;
 use std::time::Instant;
 
 use switchback_admin::{Server, Status};
+use switchback_config::Admin;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().collect();
@@ -14,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let known = words.get(2).is_none_or(|word| word != "unknown");
     let begun = Instant::now();
     let ask = move || vec![Ok(Status::Switch(Box::new(made_up::switch(nodes, known, begun.elapsed()))))];
-    let server = Server::start(([127, 0, 0, 1], 0).into(), true, ask)?;
+    let server = Server::start(&Admin { listen: ([127, 0, 0, 1], 0).into(), ..Admin::default() }, true, ask)?;
     println!("http://{}/", server.address());
     loop {
         std::thread::park();

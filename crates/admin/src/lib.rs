@@ -11,6 +11,7 @@
 
 pub mod asker;
 mod health;
+mod hosts;
 pub mod metric;
 pub mod metrics;
 mod server;

@@ -19,12 +19,16 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
+use switchback_config::Admin;
+use switchback_log::escape::{printable, printable_json};
+use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result};
 use switchback_switch::status::SwitchStatus;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::asker::{Answers, Asker};
+use crate::hosts::Hosts;
 use crate::metrics::{self, Metrics};
 use crate::view::History;
 use crate::{Status, health};
@@ -42,6 +46,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const TEXT: &str = "text/plain; charset=utf-8";
+const MISDIRECTED: &str =
+    "ask for an address, for localhost, or for one of `hosts` in [admin] of cluster.toml\n";
 
 /// The files of the page: path, type, content.
 const PAGE: [(&str, &str, &str); 9] = [
@@ -69,10 +75,11 @@ impl Server {
     /// Listens from now on, with the page if one of the daemons is a switch. `ask` asks them, see
     /// [`over`](crate::asker::over).
     pub fn start(
-        listen: SocketAddr,
+        admin: &Admin,
         with_page: bool,
         ask: impl Fn() -> Answers + Send + Sync + 'static,
     ) -> Result<Server> {
+        let listen = admin.listen;
         let listener = StdListener::bind(listen).map_err(|error| cannot_listen(listen, &error))?;
         let address = listener.local_addr().doing(|| "ask for the address of [admin]")?;
         listener.set_nonblocking(true).doing(|| "prepare the socket of [admin]")?;
@@ -81,12 +88,18 @@ impl Server {
         let runtime = runtime.doing(|| "start the server of [admin]")?;
         let desk = Arc::new(Desk {
             asker: Asker::new(ask),
+            hosts: Hosts::new(&admin.hosts),
             metrics: Arc::new(Metrics::new()),
             with_page,
             events: watch::Sender::default(),
             looked_at: Notify::new(),
         });
-        let serve = move || runtime.block_on(serve(listener, desk));
+        let serve = move || {
+            if let Err(error) = privileges::keep_only(CapabilitySet::empty()) {
+                eprintln!("warning: the server of [admin] has all privileges: {error}");
+            }
+            runtime.block_on(serve(listener, desk));
+        };
         thread::Builder::new()
             .name("admin".to_owned())
             .spawn(serve)
@@ -152,6 +165,7 @@ async fn connection(stream: TcpStream, desk: Arc<Desk>) {
 /// What everybody is served from.
 struct Desk {
     asker: Asker,
+    hosts: Hosts,
     metrics: Arc<Metrics>,
     with_page: bool,
     /// The latest event for those who look at the page.
@@ -162,6 +176,9 @@ struct Desk {
 
 impl Desk {
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+        if !self.hosts.allow(request) {
+            return respond(StatusCode::MISDIRECTED_REQUEST, TEXT, MISDIRECTED);
+        }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -236,8 +253,8 @@ impl Desk {
                     serde_json::to_string(&history.view()).map_err(|error| error.to_string())
                 });
             let event = match view {
-                Ok(view) => format!("data: {view}\n\n"),
-                Err(error) => format!("event: trouble\ndata: {}\n\n", error.replace('\n', " ")),
+                Ok(view) => format!("data: {}\n\n", printable_json(&view)),
+                Err(error) => format!("event: trouble\ndata: {}\n\n", printable(&error.replace('\n', " "))),
             };
             self.events.send_replace(event.into());
             tokio::time::sleep(EVERY).await;
@@ -250,7 +267,7 @@ fn verdict(reasons: &[String]) -> Response<Body> {
     if reasons.is_empty() {
         return respond(StatusCode::OK, TEXT, "ok\n");
     }
-    respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, reasons.join("\n") + "\n")
+    respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, printable(&reasons.join("\n")).into_owned() + "\n")
 }
 
 fn respond(status: StatusCode, kind: &'static str, content: impl Into<Bytes>) -> Response<Body> {

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use browser::{Browser, Result};
 use switchback_admin::{Server, Status};
+use switchback_config::Admin;
 
 const DESK: (u32, u32) = (1280, 900);
 const PHONE: (u32, u32) = (360, 800);
@@ -25,7 +26,7 @@ const DRAWN: &str = "document.querySelector('#connection').dataset.state === 'li
 fn page(nodes: usize, known: bool) -> Result<String> {
     let begun = Instant::now();
     let ask = move || vec![Ok(Status::Switch(Box::new(made_up::switch(nodes, known, begun.elapsed()))))];
-    let server = Server::start(([127, 0, 0, 1], 0).into(), true, ask)?;
+    let server = Server::start(&Admin { listen: ([127, 0, 0, 1], 0).into(), ..Admin::default() }, true, ask)?;
     Ok(format!("http://{}/", server.address()))
 }
 
@@ -219,7 +220,7 @@ fn a_switch_that_does_not_answer_is_told() -> Result {
         true => vec![Err("no answer within a second".to_owned())],
         false => vec![Ok(Status::Switch(Box::new(made_up::switch(2, true, begun.elapsed()))))],
     };
-    let server = Server::start(([127, 0, 0, 1], 0).into(), true, ask)?;
+    let server = Server::start(&Admin { listen: ([127, 0, 0, 1], 0).into(), ..Admin::default() }, true, ask)?;
     let mut browser = start("dead")?;
     browser.open(&format!("http://{}/", server.address()))?;
     browser.wait_for(DRAWN)?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use switchback_admin::Status;
+use switchback_log::escape::{printable, printable_json};
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
 
 use crate::failure::Failure;
@@ -28,9 +29,10 @@ impl ShowStatus {
                 return Err(Failure::system("the process answered something else than its status"));
             };
             if self.json {
-                println!("{value}");
+                println!("{}", printable_json(&value.to_string()));
             } else {
-                print!("{}{}", if first { "" } else { "\n" }, status::render(&Status::read(value)?));
+                let text = status::render(&Status::read(value)?);
+                print!("{}{}", if first { "" } else { "\n" }, printable(&text));
             }
             Ok(())
         })
@@ -55,7 +57,7 @@ impl Reload {
             if lines.is_empty() {
                 println!("nothing changed");
             }
-            lines.iter().for_each(|line| println!("{line}"));
+            lines.iter().for_each(|line| println!("{}", printable(line)));
             Ok(())
         })
     }

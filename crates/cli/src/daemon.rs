@@ -171,7 +171,7 @@ fn serve_admin(cluster: &Cluster, roles: &[(&str, &str)]) -> Result<(), Failure>
     let sockets = roles.iter().map(|(role, interface)| control::path_of(role, interface));
     let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
     let with_page = roles.iter().any(|(role, _)| *role == switchback_switch::ROLE);
-    let server = Server::start(admin.listen, with_page, asker::over(sockets))?;
+    let server = Server::start(admin, with_page, asker::over(sockets))?;
     eprintln!("metrics at http://{}/metrics", server.address());
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use jiff::SignedDuration;
 use switchback_admin::Status;
+use switchback_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
 
 use crate::control::Target;
@@ -97,7 +98,7 @@ fn ask(target: &Target, node: &str, on: bool) -> Result<Vec<PathBuf>, Failure> {
     for socket in target.sockets()? {
         match ControlClient::call(&socket, &request)? {
             Response::Done { lines } => {
-                lines.iter().for_each(|line| println!("{line}"));
+                lines.iter().for_each(|line| println!("{}", printable(line)));
                 concerned.push(socket);
             }
             Response::Failed { message } => refusals.push(message),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use switchback_config::Cluster;
+use switchback_log::escape::{printable, printable_json};
 use switchback_switch::explain::{Connection, Explainer};
 
 use crate::failure::Failure;
@@ -90,9 +91,10 @@ impl Explain {
             (vec![Explained { connection, begins: Begins::Given, missing }], None)
         };
         if self.json {
-            println!("{}", json::render(explainer.cluster(), &explained));
+            let json = json::render(explainer.cluster(), &explained).to_string();
+            println!("{}", printable_json(&json));
         } else {
-            print!("{}", text::render(explainer.cluster(), &explained));
+            print!("{}", printable(&text::render(explainer.cluster(), &explained)));
         }
         incomplete.map_or(Ok(()), Err)
     }

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use switchback_log::escape::printable;
+
 /// The end of a command that did not do what it was asked.
 #[derive(Debug)]
 pub struct Failure {
@@ -33,7 +35,7 @@ impl Failure {
     /// Prints the message and returns the exit status.
     pub fn report(self) -> ExitCode {
         if !self.message.is_empty() {
-            eprintln!("{}", self.message);
+            eprintln!("{}", printable(&self.message));
         }
         ExitCode::from(self.status)
     }

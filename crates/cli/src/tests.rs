@@ -44,7 +44,9 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
         ErrorKind::MissingSubcommand,
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
     ];
-    (whole || !incomplete.contains(&error.kind())).then(|| error.to_string())
+    let answers = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
+    let is_mistake = !answers.contains(&error.kind()) && (whole || !incomplete.contains(&error.kind()));
+    is_mistake.then(|| error.to_string())
 }
 
 /// The long options of a command and of all below it.

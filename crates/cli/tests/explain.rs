@@ -57,6 +57,7 @@ const OTHER: &str = r#"
 name = "api"
 listen = ["192.0.2.101:8080"]
 [[service.route]]
+h2c = true
 pool = "web"
 "#;
 
@@ -183,7 +184,7 @@ fn requests_on_the_command_line() {
         (&["http://www.example.com?a#b"], &["request 1: GET /?a HTTP/1.1"]),
         (
             &["--header", "Connection: upgrade", "--header", "Upgrade: websocket", "http://www.example.com/"],
-            &["Connection: upgrade\\r\\n", "then      the connection stays with the node: it may change"],
+            &["Connection: upgrade\\r\\n", "then      the connection stays with the node if the server"],
         ),
         (
             &["--header", &format!("Cookie: {}", "x".repeat(600)), "http://www.example.com/"],
@@ -215,7 +216,7 @@ fn bytes_as_a_client_would_send_them() {
     let directory = directory("bytes", CLUSTER);
     let bare_lf = "GET / HTTP/1.1\nHost: a\n\n";
     let three = [WWW, IMG, CHUNKED, "PUT / HTTP/1.1\r\nHost : a\r\n\r\n"].concat();
-    let bad_chunk = CHUNKED.replace("5\r\n", "5;x\r\n");
+    let bad_chunk = CHUNKED.replace("5\r\n", "5; x\r\n");
     let pieces =
         [&WWW.replace("\r\n\r\n", &format!("\r\nCookie: {}\r\n\r\n", "x".repeat(1300))), IMG].concat();
     let rows: &[(&str, &[&str])] = &[
@@ -247,7 +248,21 @@ fn bytes_as_a_client_would_send_them() {
             ],
         ),
         (&[WWW, WWW].concat(), &["request 2", "decided   in XDP, if its head is one packet"]),
-        (&bad_chunk, &["route 4   yes", "refused   chunk_extension", "at byte   71", "5;x\\r\\n", " ^"]),
+        (&bad_chunk, &["route 4   yes", "refused   chunk_extension", "at byte   72", "5; x\\r\\n", "  ^"]),
+        (
+            &IMG.replace("/img/x", "//x/..//%69mg/x"),
+            &["service   shop", "path      read as /img/x", "route 2   yes", "decided   by the L7 thread"],
+        ),
+        (
+            &IMG.replace("/img/x", "/x%2f..%2fimg/x"),
+            &[
+                "path      read as /x%2F..%2Fimg/x or /img/x",
+                "refused   ambiguous_path: the client gets 400",
+                "at byte   4",
+                "GET /x%2f..%2fimg/x HTTP/1.1\\r\\n",
+                "    ^",
+            ],
+        ),
         (&pieces, &["decided   by the L7 thread: the head is longer", "request 2: GET /img/x HTTP/1.1"]),
         (
             "GET / HTTP/1.1\r\nHost: a\r\n",

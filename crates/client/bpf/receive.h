@@ -190,12 +190,12 @@ static __noinline enum read_result read_said(struct __sk_buff *skb, struct said 
 static __noinline int is_signed(const struct said *said)
 {
         struct sb_client_keys *own = bpf_map_lookup_elem(&keys, said->inner.flow.client);
-        struct sb_tag_input input = {};
+        struct sb_tag_input *input;
 
         if (!own)
                 return 0;
-        sb_client_tag_input(&input, said->sender, &said->inner.flow, &said->option);
-        return sb_tag_valid(&own->sign, &own->accept, &input, &said->option);
+        input = sb_client_tag_input(said->sender, &said->inner.flow, &said->option);
+        return input && sb_tag_valid(&own->sign, &own->accept, input, &said->option);
 }
 
 /* The answer to a DIRECT. By IPv4 the option says which flow this is in the eyes of this machine. */

@@ -9,6 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use switchback_config::Client;
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
+use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Error, Facts, Result, Signals, checks, interface, tell_ready};
 
 use crate::programs::{Programs, cannot_load};
@@ -41,7 +42,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     };
     let mut agent = Agent { options, client, programs };
-    let ended = agent.serve(&mut signals, &mut control);
+    // Connections that need the tunnel are closed at the end.
+    let kept = privileges::keep_only(CapabilitySet::NET_ADMIN);
+    let ended = kept.and_then(|()| agent.serve(&mut signals, &mut control));
     ended.and(agent.end(pins))
 }
 

@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use switchback_config::Client;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::programs::{attach_tcx, attached, pin, pin_link, reuse};
+use switchback_runtime::programs::{attach_or_replace, pin, reuse};
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{
     ClientCounter, address_bytes, address_from, bytes_of, endpoint, read_from, sb_client_keys,
@@ -59,11 +59,7 @@ impl<'obj> Programs<'obj> {
         for (program, name) in
             [(&programs.switchback_client_ingress, "ingress"), (&programs.switchback_client_egress, "egress")]
         {
-            let path = pins.link_path(name);
-            let link = match attached(&path, index) {
-                Some(mut link) => link.update_prog(program).map(|()| link),
-                None => attach_tcx(program, index).and_then(|link| pin_link(link, &path)),
-            };
+            let link = attach_or_replace(program, &pins.link_path(name), index);
             let doing = || format!("attach the program switchback_client_{name} to {interface}");
             self.links.push(link.doing(doing)?);
         }

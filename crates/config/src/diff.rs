@@ -15,9 +15,9 @@ impl Cluster {
         all_changed("limits", self.limits.in_words(), new.limits.in_words(), &mut lines);
         let log = |cluster: &Cluster| AccessLog::in_words(cluster.access_log.as_ref());
         all_changed("access_log", log(self), log(new), &mut lines);
-        if self.admin != new.admin {
-            let [old, new] = [self, new].map(|cluster| Admin::in_words(cluster.admin.as_ref()));
-            lines.push(format!("admin: listen {old} -> {new}, from the next start on"));
+        let [old_admin, new_admin] = [self, new].map(|cluster| Admin::in_words(cluster.admin.as_ref()));
+        for ((key, old), (_, new)) in old_admin.into_iter().zip(new_admin).filter(|(old, new)| old != new) {
+            lines.push(format!("admin: {key} {old} -> {new}, from the next start on"));
         }
 
         named(
@@ -105,6 +105,9 @@ impl Cluster {
         }
         if conditions.is_empty() {
             conditions.push("any".to_owned());
+        }
+        if route.h2c {
+            conditions.push("h2c".to_owned());
         }
         let action = match &route.action {
             Action::Pool(pool) => self.pools[*pool].name.clone(),

@@ -40,7 +40,7 @@ pub use client::{Client, ClientKey, MAX_CLIENT_ADDRESSES, THIN_ACKS, client_key_
 pub use error::{Diagnostic, Error};
 pub use health::{Check, Health};
 pub use key::{ClusterKey, generate_key, key_file_text, write_key, write_private};
-pub use limits::Limits;
+pub use limits::{Caps, Limits, TlsLimits};
 pub use network::Network;
 pub use persistence::{InsertedCookie, Persistence, PersistenceMode, SameSite};
 pub use pool::{Balance, Delegate, HashKey, Pool};
@@ -138,8 +138,8 @@ impl Service {
 pub struct Route {
     /// Compared with the host that the request names, without its port.
     pub host: Option<HostMatch>,
-    /// The request's path begins with this text, compared byte by byte as the client sent it. The prefix `/`
-    /// in the file is `None` here, because every path has it.
+    /// The request's path in normal form begins with this text, which is in normal form, too
+    /// ([`switchback_http::path`]). The prefix `/` in the file is `None` here, because every path has it.
     pub path: Option<String>,
     /// The request's method is one of these; empty stands for any.
     pub methods: Vec<String>,
@@ -149,6 +149,8 @@ pub struct Route {
     pub alpn: Vec<Protocol>,
     /// A header field that the request must have.
     pub header: Option<HeaderMatch>,
+    /// A client that the route takes may go on in HTTP/2 without TLS, of which the switch reads nothing.
+    pub h2c: bool,
     /// What happens to the request.
     pub action: Action,
 }
@@ -165,7 +167,7 @@ pub enum Action {
 impl Route {
     /// Whether the route takes every request.
     pub fn is_catch_all(&self) -> bool {
-        let Route { host, path, methods, alpn, header, action: _ } = self;
+        let Route { host, path, methods, alpn, header, h2c: _, action: _ } = self;
         host.is_none() && path.is_none() && methods.is_empty() && alpn.is_empty() && header.is_none()
     }
 }

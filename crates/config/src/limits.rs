@@ -25,8 +25,39 @@ pub(crate) const HEAD_TIMEOUT: std::ops::RangeInclusive<Duration> =
 pub(crate) const WAIT_TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 /// What [`Limits::waiting`] can be.
 pub(crate) const WAITING: std::ops::RangeInclusive<usize> = 0..=1_000_000;
+/// What [`Limits::node_flows`] can be.
+pub(crate) const NODE_FLOWS: std::ops::RangeInclusive<u32> = 1024..=16 << 20;
 /// What [`Limits::held_per_flow`], [`Limits::held_per_source`] and [`Limits::held`] can be, in bytes.
 pub(crate) const HELD: std::ops::RangeInclusive<u64> = *HEAD.start()..=MAX_HELD;
+
+/// What each of [`Caps`] can be.
+pub(crate) const CAP: std::ops::RangeInclusive<usize> = 1..=1_000_000;
+/// What [`TlsLimits::streams_per_connection`] can be.
+pub(crate) const STREAMS: std::ops::RangeInclusive<u32> = 1..=10_000;
+
+/// The most that there may be at a time of something that clients take from a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// For one source, which is an IPv4 address or an IPv6 /64.
+    pub source: usize,
+    /// For one service.
+    pub service: usize,
+    /// For the whole node.
+    pub all: usize,
+}
+
+/// What clients may take from a node that ends TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsLimits {
+    /// Connections; one more is closed.
+    pub connections: Caps,
+    /// Handshakes under way; one more is closed.
+    pub handshakes: Caps,
+    /// Streams of HTTP/2 that are being answered; one more is refused (REFUSED_STREAM), so that clients ask again.
+    pub streams: Caps,
+    /// Streams that one connection may open (SETTINGS_MAX_CONCURRENT_STREAMS).
+    pub streams_per_connection: u32,
+}
 
 /// `[limits]`, or the defaults. `head <= held_per_flow <= held_per_source <= held`, because none of
 /// them could be used up otherwise.
@@ -53,6 +84,10 @@ pub struct Limits {
     pub held_per_source: usize,
     /// The same for the whole switch, in bytes.
     pub held: usize,
+    /// Connections that a node knows at a time; 1,024 to 16,777,216.
+    pub node_flows: u32,
+    /// What clients may take from a node that ends TLS.
+    pub tls: TlsLimits,
 }
 
 impl Default for Limits {
@@ -67,13 +102,20 @@ impl Default for Limits {
             held_per_flow: 64 << 10,
             held_per_source: 1 << 20,
             held: 64 << 20,
+            node_flows: 1 << 16,
+            tls: TlsLimits {
+                connections: Caps { source: 4096, service: 16_384, all: 32_768 },
+                handshakes: Caps { source: 512, service: 4096, all: 8192 },
+                streams: Caps { source: 1024, service: 8192, all: 12_288 },
+                streams_per_connection: 128,
+            },
         }
     }
 }
 
 impl Limits {
     /// Each key of `[limits]` with its value as the file could have it.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 9] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 20] {
         [
             ("head", size(self.head as u64)),
             ("fields", self.fields.to_string()),
@@ -84,6 +126,17 @@ impl Limits {
             ("held_per_flow", size(self.held_per_flow as u64)),
             ("held_per_source", size(self.held_per_source as u64)),
             ("held", size(self.held as u64)),
+            ("node_flows", self.node_flows.to_string()),
+            ("tls_connections_per_source", self.tls.connections.source.to_string()),
+            ("tls_connections_per_service", self.tls.connections.service.to_string()),
+            ("tls_connections", self.tls.connections.all.to_string()),
+            ("tls_handshakes_per_source", self.tls.handshakes.source.to_string()),
+            ("tls_handshakes_per_service", self.tls.handshakes.service.to_string()),
+            ("tls_handshakes", self.tls.handshakes.all.to_string()),
+            ("tls_streams_per_connection", self.tls.streams_per_connection.to_string()),
+            ("tls_streams_per_source", self.tls.streams.source.to_string()),
+            ("tls_streams_per_service", self.tls.streams.service.to_string()),
+            ("tls_streams", self.tls.streams.all.to_string()),
         ]
     }
 }

@@ -125,6 +125,52 @@ pub(crate) struct Limits {
     #[schemars(transform = shape::size(limits::HELD))]
     #[schemars(extend("default" = size(crate::Limits::default().held as u64)))]
     pub held: Option<Spanned<String>>,
+    /// Connections that a node knows at a time, each for 0.7 KiB of kernel memory, which is taken at its start. Of more, those
+    /// give way of which nothing has been heard for longest: their next request goes on as before if it stays on the node,
+    /// and is reset if it does not. A change needs a restart of the node.
+    #[schemars(transform = shape::number(limits::NODE_FLOWS))]
+    #[schemars(extend("default" = crate::Limits::default().node_flows))]
+    pub node_flows: Option<Spanned<i64>>,
+    /// Connections over TLS that a node has at a time from one source: an IPv4 address, or an IPv6 /64; one more is closed.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.connections.source))]
+    pub tls_connections_per_source: Option<Spanned<i64>>,
+    /// Connections over TLS that a node has at a time, for one service.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.connections.service))]
+    pub tls_connections_per_service: Option<Spanned<i64>>,
+    /// Connections over TLS that a node has at a time, in all.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.connections.all))]
+    pub tls_connections: Option<Spanned<i64>>,
+    /// Handshakes of TLS under way at a node from one source; one more connection is closed.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.handshakes.source))]
+    pub tls_handshakes_per_source: Option<Spanned<i64>>,
+    /// Handshakes of TLS under way at a node, for one service.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.handshakes.service))]
+    pub tls_handshakes_per_service: Option<Spanned<i64>>,
+    /// Handshakes of TLS under way at a node, in all.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.handshakes.all))]
+    pub tls_handshakes: Option<Spanned<i64>>,
+    /// Streams that a connection of HTTP/2 over TLS may open at a time (`SETTINGS_MAX_CONCURRENT_STREAMS`).
+    #[schemars(transform = shape::number(limits::STREAMS))]
+    #[schemars(extend("default" = crate::Limits::default().tls.streams_per_connection))]
+    pub tls_streams_per_connection: Option<Spanned<i64>>,
+    /// Streams of HTTP/2 that a node is answering for one source; one more is refused (`REFUSED_STREAM`), and clients ask again. A connection may always have four.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.streams.source))]
+    pub tls_streams_per_source: Option<Spanned<i64>>,
+    /// Streams of HTTP/2 that a node is answering, for one service.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.streams.service))]
+    pub tls_streams_per_service: Option<Spanned<i64>>,
+    /// Streams of HTTP/2 that a node is answering, in all.
+    #[schemars(transform = shape::number(limits::CAP))]
+    #[schemars(extend("default" = crate::Limits::default().tls.streams.all))]
+    pub tls_streams: Option<Spanned<i64>>,
 }
 
 /// One line for each request, written by the switch; of requests over TLS by the node that has the connection. Without the table
@@ -156,6 +202,12 @@ pub(crate) struct Admin {
     ))]
     #[schemars(extend("default" = crate::Admin::default().listen.to_string()))]
     pub listen: Option<Spanned<String>>,
+    /// By which names it may be asked for beside addresses and `localhost`, such as that of a proxy in front of it. A request
+    /// for another host is refused (421): the scripts of a web page whose name resolves to this address would read the answer.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>", transform = shape::allowed("host names, without port"))]
+    #[schemars(transform = shape::absent("none"))]
+    pub hosts: Vec<Spanned<String>>,
 }
 
 /// A machine that serves requests.
@@ -427,8 +479,8 @@ pub(crate) struct Route {
     ))]
     #[schemars(transform = shape::absent("any"))]
     pub host: Option<Spanned<String>>,
-    /// A prefix of the request's path, compared byte by byte as the client sent it: `/img` takes `/images` too.
-    #[schemars(transform = shape::allowed("`/` and then visible ASCII without `\"#<>?\\`"))]
+    /// A prefix of the request's path, compared in normal form: `/img` takes `/images` too, and `/x/../%69mg`.
+    #[schemars(transform = shape::allowed("`/` and then visible ASCII without `\"#<>?\\`, in normal form"))]
     #[schemars(transform = shape::absent("any"))]
     pub path: Option<Spanned<String>>,
     /// One method or a list; upper and lower case differ.
@@ -443,6 +495,11 @@ pub(crate) struct Route {
     #[schemars(transform = shape::absent("any"))]
     pub alpn: Option<Spanned<Texts>>,
     pub header: Option<Header>,
+    /// Whether clients may speak HTTP/2 to the pool without TLS: with prior knowledge, which only a route without `host`,
+    /// `path` and `header` takes, or after `Upgrade: h2c`. Such a connection stays with its node, and no request in it is read
+    /// by the switch.
+    #[schemars(transform = shape::absent("`false`"))]
+    pub h2c: Option<Spanned<bool>>,
     /// Name of the pool one of whose nodes answers. Each route has either `pool` or `redirect`.
     #[schemars(transform = shape::absent(""))]
     pub pool: Option<Spanned<String>>,

@@ -268,10 +268,23 @@ fn is_ipv6_literal(text: &str) -> bool {
 pub(crate) fn path(text: &str) -> Result<String, String> {
     // What cannot be in the path of a request that the switch accepts would make a route that never matches.
     let allowed = |c: u8| c.is_ascii_graphic() && !b"\"#<>?\\".contains(&c);
-    if text.starts_with('/') && text.bytes().all(allowed) {
-        return Ok(text.to_owned());
+    if !text.starts_with('/') || !text.bytes().all(allowed) {
+        return Err(format!(
+            "bad path {text:?}, allowed is '/' and then visible ASCII without \" # < > ? \\"
+        ));
     }
-    Err(format!("bad path {text:?}, allowed is '/' and then visible ASCII without \" # < > ? \\"))
+    // A dot at its end may be the beginning of a longer segment.
+    let longer = format!("{text}x");
+    match switchback_http::path::checked(&longer) {
+        Ok(normal) if normal == longer => Ok(text.to_owned()),
+        Ok(normal) => {
+            let normal = &normal[..normal.len() - 1];
+            Err(format!(
+                "path {text:?} is not in normal form, which is what requests are compared in: {normal:?}"
+            ))
+        }
+        Err(reject) => Err(format!("bad path {text:?}, a request for it would be refused: {reject}")),
+    }
 }
 
 pub(crate) fn method(text: &str) -> Result<String, String> {

@@ -344,7 +344,18 @@ impl Mistakes {
             name.map(|name| crate::HeaderMatch { name, value })
         });
         let action = self.action(place, pool_names);
-        Route { host, path: path.filter(|path| path != "/"), methods, alpn, header, action }
+        let h2c = self.h2c(route, tls);
+        Route { host, path: path.filter(|path| path != "/"), methods, alpn, header, h2c, action }
+    }
+
+    fn h2c(&mut self, route: &raw::Route, tls: Option<&Tls>) -> bool {
+        let Some(h2c) = route.h2c.as_ref().filter(|h2c| *h2c.get_ref()) else { return false };
+        if tls.is_some() {
+            self.at(h2c, "h2c is HTTP/2 without TLS, but the service has TLS");
+        } else if route.redirect.is_some() {
+            self.at(h2c, "h2c goes to a pool, but the route is a redirect");
+        }
+        true
     }
 
     fn action(&mut self, place: &Spanned<raw::Route>, pool_names: &Names<'_>) -> Action {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{GOOD, changed, good, lines, pooled, read};
 use proptest::prelude::*;
 use switchback_config::{
-    AccessLog, Action, Balance, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits, LogFormat,
-    LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Route, Scheme, parse,
+    AccessLog, Action, Balance, Caps, ClusterKey, Error, HashKey, HeaderMatch, HostMatch, Limits, LogFormat,
+    LogTarget, Node, PolicyKind, Pool, Redirect, Reports, Route, Scheme, TlsLimits, parse,
 };
 
 #[test]
@@ -74,6 +74,7 @@ fn what_the_good_file_means() {
                 methods: vec!["GET".into(), "HEAD".into()],
                 alpn: vec![],
                 header: Some(HeaderMatch { name: "x-beta".into(), value: Some("1".into()) }),
+                h2c: false,
                 action: Action::Pool(0),
             },
             Route {
@@ -82,6 +83,7 @@ fn what_the_good_file_means() {
                 methods: vec![],
                 alpn: vec![],
                 header: None,
+                h2c: false,
                 action: Action::Pool(0),
             },
         ]
@@ -139,6 +141,12 @@ fn where_the_daemons_tell_how_they_are_doing() {
     assert_eq!(good(GOOD).diff(&with), [line]);
     let line = "admin: listen 127.0.0.1:9180 -> (nowhere), from the next start on";
     assert_eq!(with.diff(&good(GOOD)), [line]);
+    let named = good(&format!("{GOOD}[admin]\nhosts = [\"LB.example.com\", \"lb\"]"));
+    assert_eq!(
+        named.admin.as_ref().map(|admin| &admin.hosts[..]),
+        Some(&["lb.example.com", "lb"].map(String::from)[..])
+    );
+    assert_eq!(with.diff(&named), ["admin: hosts [] -> [lb.example.com, lb], from the next start on"]);
 }
 
 /// The good file with `lines` in `[limits]`.
@@ -158,12 +166,23 @@ fn limits_and_their_defaults() {
         held_per_flow: 64 * 1024,
         held_per_source: 1024 * 1024,
         held: 64 * 1024 * 1024,
+        node_flows: 65_536,
+        tls: TlsLimits {
+            connections: Caps { source: 4096, service: 16_384, all: 32_768 },
+            handshakes: Caps { source: 512, service: 4096, all: 8192 },
+            streams: Caps { source: 1024, service: 8192, all: 12_288 },
+            streams_per_connection: 128,
+        },
     };
     assert_eq!(good(&limited("")).limits, defaults);
     let all = good(&limited(
         "head = \"32 KiB\"\nfields = 1000\nbody = \"10GiB\"\nhead_timeout = \"500ms\"\n\
          wait_timeout = \"2min\"\nwaiting = 7\n\
-         held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"",
+         held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"\nnode_flows = 100000\n\
+         tls_connections_per_source = 1\ntls_connections_per_service = 2\ntls_connections = 3\n\
+         tls_handshakes_per_source = 4\ntls_handshakes_per_service = 5\ntls_handshakes = 6\n\
+         tls_streams_per_connection = 7\ntls_streams_per_source = 8\ntls_streams_per_service = 9\n\
+         tls_streams = 10",
     ));
     assert_eq!(
         all.limits,
@@ -177,6 +196,13 @@ fn limits_and_their_defaults() {
             held_per_flow: 100_000,
             held_per_source: 3 * 512 * 1024,
             held: 1_000_000_000,
+            node_flows: 100_000,
+            tls: TlsLimits {
+                connections: Caps { source: 1, service: 2, all: 3 },
+                handshakes: Caps { source: 4, service: 5, all: 6 },
+                streams: Caps { source: 8, service: 9, all: 10 },
+                streams_per_connection: 7,
+            },
         }
     );
     // The first and the last value allowed, and those beside them.
@@ -191,8 +217,14 @@ fn limits_and_their_defaults() {
         ("head_timeout", "10min", "10m 1ms"),
         ("wait_timeout", "0s", "-1ns"),
         ("wait_timeout", "10m", "600s 1ns"),
+        ("tls_streams", "1", "0"),
+        ("tls_streams", "1000000", "1000001"),
+        ("tls_streams_per_connection", "1", "0"),
+        ("tls_streams_per_connection", "10000", "10001"),
         ("waiting", "0", "-1"),
         ("waiting", "1000000", "1000001"),
+        ("node_flows", "1024", "1023"),
+        ("node_flows", "16777216", "16777217"),
         ("held", "1TiB", "1099511627777B"),
         ("held", "1MiB", "1048575B"),
         ("held_per_flow", "16KiB", "16383B"),
@@ -202,7 +234,9 @@ fn limits_and_their_defaults() {
     ];
     for (key, last, beyond) in rows {
         let line = |value: &str| match key {
-            "fields" | "waiting" => limited(&format!("{key} = {value}")),
+            "fields" | "waiting" | "node_flows" | "tls_streams" | "tls_streams_per_connection" => {
+                limited(&format!("{key} = {value}"))
+            }
             _ => limited(&format!("{key} = \"{value}\"")),
         };
         good(&line(last));

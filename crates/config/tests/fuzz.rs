@@ -41,6 +41,7 @@ lines_per_second = 5000
 
 [admin]
 listen = "127.0.0.1:9180"
+hosts = ["lb.example.com"]
 
 [[node]]
 name = "n3"
@@ -599,8 +600,8 @@ fn check_difference(one: &Cluster, other: &Cluster) {
                         Action::Pool(pool) => cluster.pools[*pool].name.clone(),
                         Action::Redirect(redirect) => format!("{redirect:?}"),
                     };
-                    let Route { host, path, methods, alpn, header, action: _ } = route;
-                    format!("{host:?} {path:?} {methods:?} {alpn:?} {header:?} {pool}")
+                    let Route { host, path, methods, alpn, header, h2c, action: _ } = route;
+                    format!("{host:?} {path:?} {methods:?} {alpn:?} {header:?} {h2c} {pool}")
                 });
                 let routes: Vec<_> = routes.collect();
                 (service.name.clone(), service.listen.clone(), service.tls.clone(), routes)

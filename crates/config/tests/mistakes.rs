@@ -69,7 +69,16 @@ const BAD: &[(&str, &str, &[&str])] = &[
         &["5:1: unknown field `period`, expected one of `interval`, `suspect_after`, `dead_after`"],
     ),
     // Admin.
-    ("[[node]]", "[admin]\nport = 9180\n[[node]]", &["5:1: unknown field `port`, expected `listen`"]),
+    (
+        "[[node]]",
+        "[admin]\nport = 9180\n[[node]]",
+        &["5:1: unknown field `port`, expected `listen` or `hosts`"],
+    ),
+    (
+        "[[node]]",
+        "[admin]\nhosts = [\"a.example\", \"b.example:80\"]\n[[node]]",
+        &["5:23: bad host \"b.example:80\", allowed is a name or address without port"],
+    ),
     (
         "[[node]]",
         "[admin]\nlisten = \"localhost:9180\"\n[[node]]",
@@ -93,7 +102,10 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "[[node]]",
         "[limits]\nheads = \"16KiB\"\n[[node]]",
         &["5:1: unknown field `heads`, expected one of `head`, `fields`, `body`, `head_timeout`, \
-             `wait_timeout`, `waiting`, `held_per_flow`, `held_per_source`, `held`"],
+             `wait_timeout`, `waiting`, `held_per_flow`, `held_per_source`, `held`, `node_flows`, \
+             `tls_connections_per_source`, `tls_connections_per_service`, `tls_connections`, \
+             `tls_handshakes_per_source`, `tls_handshakes_per_service`, `tls_handshakes`, \
+             `tls_streams_per_connection`, `tls_streams_per_source`, `tls_streams_per_service`, `tls_streams`"],
     ),
     (
         "[[node]]",
@@ -332,6 +344,25 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "\"/img/\"",
         "\"img/\"",
         &["24:8: bad path \"img/\", allowed is '/' and then visible ASCII without \" # < > ? \\"],
+    ),
+    (
+        "\"/img/\"",
+        "\"//img/%61/../\"",
+        &[
+            "24:8: path \"//img/%61/../\" is not in normal form, which is what requests are compared in: \"/img/\"",
+        ],
+    ),
+    (
+        "\"/img/\"",
+        "\"/img%2f\"",
+        &[
+            "24:8: path \"/img%2f\" is not in normal form, which is what requests are compared in: \"/img%2F\"",
+        ],
+    ),
+    (
+        "\"/img/\"",
+        "\"/../img/\"",
+        &["24:8: bad path \"/../img/\", a request for it would be refused: path_above_root"],
     ),
     ("\"HEAD\"", "\"HE AD\"", &["25:18: bad method \"HE AD\", allowed is a name such as GET"]),
     (

@@ -41,29 +41,39 @@ pub struct ClientHello {
 /// How much of a ClientHello has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The beginning of one, or nothing.
-    Partial,
+    /// The beginning of one, or nothing. Before the stream has so many bytes it cannot be whole.
+    Partial(usize),
     /// All of it.
     Complete(ClientHello),
 }
 
 /// Reads what a client has sent so far. A message of more than `limit` bytes is refused.
 pub fn read(stream: &[u8], limit: usize) -> Result<Progress, Reject> {
-    let Some((message, len)) = message(stream, limit)? else { return Ok(Progress::Partial) };
-    let hello = client_hello(&message)?;
-    Ok(Progress::Complete(ClientHello { len, ..hello }))
+    match message(stream, limit)? {
+        Message::Partial(len) => Ok(Progress::Partial(len)),
+        Message::Whole(body, len) => Ok(Progress::Complete(ClientHello { len, ..client_hello(&body)? })),
+    }
 }
 
-/// A handshake message's body, and how many bytes of the stream it takes.
-type Message<'a> = (Cow<'a, [u8]>, usize);
+/// The first handshake message of a stream.
+enum Message<'a> {
+    /// Its beginning, and how many bytes the stream has at least when it is whole.
+    Partial(usize),
+    /// Its body, and how many bytes of the stream its records take.
+    Whole(Cow<'a, [u8]>, usize),
+}
 
-/// The body of the first handshake message, and how many bytes of the stream its records take.
-fn message(stream: &[u8], limit: usize) -> Result<Option<Message<'_>>, Reject> {
+fn message(stream: &[u8], limit: usize) -> Result<Message<'_>, Reject> {
     let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
+    // Of the message with its header, as far as that is known.
+    let mut whole = MESSAGE_HEADER;
     let mut rest = stream;
     loop {
         check_record(rest, stream.len() == rest.len())?;
-        let Some((header, data)) = rest.split_at_checked(RECORD_HEADER) else { return Ok(None) };
+        let Some((header, data)) = rest.split_at_checked(RECORD_HEADER) else {
+            let before = stream.len() - rest.len();
+            return Ok(Message::Partial(before + RECORD_HEADER + whole - gathered.len()));
+        };
         let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
         if len == 0 {
             return Err(Reject::Illegal);
@@ -81,7 +91,7 @@ fn message(stream: &[u8], limit: usize) -> Result<Option<Message<'_>>, Reject> {
             return Err(Reject::Unexpected);
         }
         if let Some(header) = gathered.get(..MESSAGE_HEADER) {
-            let whole = MESSAGE_HEADER
+            whole = MESSAGE_HEADER
                 + usize::from(header[1]) * (1 << 16)
                 + usize::from(u16::from_be_bytes([header[2], header[3]]));
             if whole > limit {
@@ -98,11 +108,13 @@ fn message(stream: &[u8], limit: usize) -> Result<Option<Message<'_>>, Reject> {
                     Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[MESSAGE_HEADER..]),
                     Cow::Owned(bytes) => Cow::Owned(bytes[MESSAGE_HEADER..].to_vec()),
                 };
-                return Ok(Some((body, taken)));
+                return Ok(Message::Whole(body, taken));
             }
         }
         if here.len() < len {
-            return Ok(None);
+            let (missing, in_record) = (whole - gathered.len(), len - here.len());
+            let headers = if missing > in_record { RECORD_HEADER } else { 0 };
+            return Ok(Message::Partial(stream.len() + missing + headers));
         }
         rest = &data[len..];
     }

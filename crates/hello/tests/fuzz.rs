@@ -71,8 +71,10 @@ fn check_hello(bytes: &[u8], cut: usize) {
     let whole = read(bytes, LIMIT);
     let cut = cut % (bytes.len() + 1);
     match (read(&bytes[..cut], LIMIT), &whole) {
-        (Ok(Progress::Partial), Ok(Progress::Complete(hello))) => assert!(cut < hello.len),
-        (Ok(Progress::Partial), _) => {}
+        (Ok(Progress::Partial(until)), Ok(Progress::Complete(hello))) => {
+            assert!(cut < until && until <= hello.len, "{cut} < {until} <= {}", hello.len);
+        }
+        (Ok(Progress::Partial(until)), _) => assert!(cut < until),
         (earlier, later) => assert_eq!(&earlier, later, "with {cut} bytes"),
     }
     if let Ok(Progress::Complete(hello)) = whole {

@@ -63,6 +63,11 @@ pub(crate) fn not_a_name(c: u8, at_line_start: bool) -> Reject {
     }
 }
 
+/// The character of a field's name as CGI and its descendants compare it.
+pub(crate) fn cgi(c: u8) -> u8 {
+    if c == b'_' { b'-' } else { c.to_ascii_lowercase() }
+}
+
 /// A field that decides where a request ends or where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -84,7 +89,6 @@ pub(crate) fn framing(name: &[u8]) -> Result<Option<Framing>, Reject> {
     if name.eq_ignore_ascii_case(spelling) {
         return Ok(Some(field));
     }
-    let cgi = |c: u8| if c == b'_' { b'-' } else { c.to_ascii_lowercase() };
     if name.iter().map(|&c| cgi(c)).eq(spelling.iter().copied()) {
         return Err(Reject::InvalidFieldName);
     }

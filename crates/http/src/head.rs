@@ -6,7 +6,7 @@
 
 use crate::fields::{self, Fields, Framing};
 use crate::table::{self, TOKEN};
-use crate::{Form, Limits, Reject, Target, host, target};
+use crate::{Form, Limits, Reject, Target, host, path, target};
 
 /// How far [`parse_head`] got.
 #[derive(Clone, Debug)]
@@ -26,10 +26,12 @@ pub struct Head<'a> {
     pub target: Target<'a>,
     /// The client's version.
     pub version: Version,
-    /// The host from `Host`, without port and as sent in upper or lower case; an authority in the target is
-    /// the same. IPv6 addresses are in brackets. HTTP/1.0 can leave it out, and HTTP/2's preface has none.
+    /// The host from `Host` or from the authority in the target, which are the same if both are there; without port and as
+    /// sent in upper or lower case. IPv6 addresses are in brackets. HTTP/1.0 can leave both out, and HTTP/2's preface has none.
     pub host: Option<&'a str>,
-    /// How many bytes the head has, with the empty line at its end. The body begins here.
+    /// Where the request line begins: at 0, or behind an empty line, of which there may be one (RFC 9112 section 2.2).
+    pub start: usize,
+    /// How many bytes the head has, with the empty lines before and at its end. The body begins here.
     pub len: usize,
     /// How the end of the body is found.
     pub body: Body,
@@ -48,7 +50,7 @@ pub struct Head<'a> {
 pub enum Version {
     /// HTTP/1.0
     Http10,
-    /// HTTP/1.1
+    /// HTTP/1.1; a higher minor version is read as this one (RFC 9110 section 2.5).
     Http11,
     /// HTTP/2 with prior knowledge (RFC 9113 section 3.4). Its preface of 24 bytes reads like a head with the
     /// method `PRI` and the target `*`. It has no fields.
@@ -67,7 +69,7 @@ pub enum Body {
 }
 
 impl<'a> Head<'a> {
-    /// The path for routing, see [`Target::path`].
+    /// The path as it was sent, see [`Target::path`]. Routes go by its [readings](crate::path::readings).
     pub fn path(&self) -> &'a str {
         self.target.path
     }
@@ -106,9 +108,20 @@ pub fn parse_head<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Progress<'a>, 
 
 /// As [`parse_head`]; `None` if `bytes` end before the head does.
 fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Reject> {
-    if bytes.starts_with(b"PRI * ") {
-        return preface(bytes);
+    match bytes {
+        b"\r" => Ok(None),
+        [b'\r', b'\n', text @ ..] => Ok(parse_lines(text, limits)?.map(|head| Head {
+            start: bytes.len() - text.len(),
+            len: head.len + bytes.len() - text.len(),
+            ..head
+        })),
+        _ if bytes.starts_with(b"PRI * ") => preface(bytes),
+        _ => parse_lines(bytes, limits),
     }
+}
+
+/// A head that begins with its request line.
+fn parse_lines<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Reject> {
     let Some((line, fields_start)) = request_line(bytes)? else { return Ok(None) };
     let mut seen = Seen::default();
     let mut at = fields_start;
@@ -139,6 +152,9 @@ fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Rejec
     if seen.host.is_none() && line.version == Version::Http11 {
         return Err(Reject::MissingHost);
     }
+    if seen.expect_continue && !seen.chunked && seen.length.is_none_or(|length| length == 0) {
+        return Err(Reject::ExpectWithoutContent);
+    }
     Ok(Some(seen.head(line, Fields::of_checked(&bytes[fields_start..at]), len)))
 }
 
@@ -156,6 +172,7 @@ fn preface(bytes: &[u8]) -> Result<Option<Head<'_>>, Reject> {
         target: Target { raw: "*", form: Form::Asterisk, path: "*" },
         version: Version::Http2,
         host: None,
+        start: 0,
         len: PREFACE.len(),
         body: Body::None,
         keep_alive: false,
@@ -169,6 +186,8 @@ struct RequestLine<'a> {
     method: &'a str,
     target: Target<'a>,
     version: Version,
+    /// The minor version is above those that there are.
+    is_above: bool,
 }
 
 /// The request line and where the first field begins.
@@ -190,8 +209,11 @@ fn request_line(bytes: &[u8]) -> Result<Option<(RequestLine<'_>, usize)>, Reject
     if parts.is_asterisk(text) && method != "OPTIONS" {
         return Err(Reject::AsteriskTarget);
     }
+    let target = parts.target(text);
+    path::check(target.path)?;
     let Some((version, end)) = version(bytes, parts.end() + 1)? else { return Ok(None) };
-    Ok(Some((RequestLine { method, target: parts.target(text), version }, end)))
+    let is_above = bytes[end - 3] > b'1';
+    Ok(Some((RequestLine { method, target, version, is_above }, end)))
 }
 
 /// The version at `start` and where the line after it begins.
@@ -206,13 +228,16 @@ fn version(bytes: &[u8], start: usize) -> Result<Option<(Version, usize)>, Rejec
     let Some(text) = bytes[start..].first_chunk::<8>() else { return Ok(None) };
     let version = match (text[5], text[7]) {
         (b'1', b'0') => Version::Http10,
-        (b'1', b'1') => Version::Http11,
+        (b'1', _) => Version::Http11,
         _ => return Err(Reject::UnsupportedVersion),
     };
     let end = start + SHAPE.len();
     let otherwise = bytes.get(end).map_or(Reject::InvalidVersion, |&c| space_or(c, Reject::InvalidVersion));
     Ok(fields::line_end(bytes, end, otherwise)?.map(|next| (version, next)))
 }
+
+/// Most digits of a `Content-Length`, with leading zeros: those of 2^63 - 1. Some servers have no room for more.
+const CONTENT_LENGTH_DIGITS: usize = 19;
 
 fn space_or(c: u8, otherwise: Reject) -> Reject {
     if matches!(c, b' ' | b'\t') { Reject::RequestLineSpace } else { otherwise }
@@ -244,7 +269,7 @@ impl<'a> Seen<'a> {
         match fields::framing(name)? {
             Some(Framing::Host) => self.host(value, line),
             Some(Framing::ContentLength) => self.content_length(value, limits),
-            Some(Framing::TransferEncoding) => self.transfer_encoding(value, line.version),
+            Some(Framing::TransferEncoding) => self.transfer_encoding(value, line),
             None => {
                 match name.len() {
                     6 if name.eq_ignore_ascii_case(b"expect") => {
@@ -264,6 +289,7 @@ impl<'a> Seen<'a> {
             return Err(Reject::DuplicateHost);
         }
         self.host = Some(host::without_port(value)?);
+        // RFC 9112 section 3.2.2 lets the target win. Not all servers do so, and no client sends two hosts by mistake.
         match line.target.form {
             Form::Absolute { authority } if !authority.as_bytes().eq_ignore_ascii_case(value) => {
                 Err(Reject::HostMismatch)
@@ -279,8 +305,7 @@ impl<'a> Seen<'a> {
         if self.chunked {
             return Err(Reject::LengthAndEncoding);
         }
-        // A leading zero makes the number octal for C's strtol() with base 0.
-        if value.is_empty() || value.len() > 1 && value[0] == b'0' {
+        if value.is_empty() || value.len() > CONTENT_LENGTH_DIGITS {
             return Err(Reject::InvalidContentLength);
         }
         let mut length: i64 = 0;
@@ -299,9 +324,13 @@ impl<'a> Seen<'a> {
         Ok(())
     }
 
-    fn transfer_encoding(&mut self, value: &[u8], version: Version) -> Result<(), Reject> {
-        if version == Version::Http10 {
+    fn transfer_encoding(&mut self, value: &[u8], line: &RequestLine<'_>) -> Result<(), Reject> {
+        if line.version == Version::Http10 {
             return Err(Reject::EncodingInHttp10);
+        }
+        // Waitress reads it in HTTP/1.1 alone.
+        if line.is_above {
+            return Err(Reject::UnsupportedVersion);
         }
         if self.chunked {
             return Err(Reject::DuplicateEncoding);
@@ -309,7 +338,7 @@ impl<'a> Seen<'a> {
         if self.length.is_some() {
             return Err(Reject::LengthAndEncoding);
         }
-        if value != b"chunked" {
+        if !value.eq_ignore_ascii_case(b"chunked") {
             return Err(Reject::UnsupportedEncoding);
         }
         self.chunked = true;
@@ -332,11 +361,16 @@ impl<'a> Seen<'a> {
             None => Body::None,
         };
         let http11 = line.version == Version::Http11;
+        let authority = match line.target.form {
+            Form::Absolute { authority } => host::without_port(authority.as_bytes()).ok(),
+            _ => None,
+        };
         Head {
             method: line.method,
             target: line.target,
             version: line.version,
-            host: self.host,
+            host: self.host.or(authority),
+            start: 0,
             len,
             body,
             keep_alive: !self.close && (http11 || self.keep_alive),

@@ -8,9 +8,9 @@
 //! ([`Reject`]). Where RFC 9112 lets a recipient choose between leniency and an error, this is always the
 //! error, and it goes further where implementations are known to differ:
 //!
-//! - An empty line before the request line is refused, though section 2.2 would have it ignored.
-//! - The only transfer coding is `chunked`, in lower case and alone. Chunk extensions are refused.
-//! - `Content-Length` is one field with one number, without leading zeros and below 2^63.
+//! - Of empty lines before the request line only one is passed over.
+//! - The only transfer coding is `chunked`, alone. Chunk extensions have no blanks outside of quotes.
+//! - `Content-Length` is one field with one number of at most 19 digits and below 2^63.
 //! - Field names that CGI's spelling makes equal to `Host`, `Content-Length` or `Transfer-Encoding` (an
 //!   underscore for a hyphen) are refused.
 //! - `Host` is a name or an address of known shape, not just any text that the grammar would let pass.
@@ -21,12 +21,13 @@
 //! [`framing`] is resumable instead, because bodies are not kept. It also follows responses, so that a node
 //! knows how many of its requests are answered.
 //!
-//! Nothing here allocates, but for the tables of [`framing`], once.
+//! Nothing here allocates, but for the tables of [`framing`], once, and for [paths](path) that are not plain.
 
 mod fields;
 pub mod framing;
 mod head;
 mod host;
+pub mod path;
 mod reject;
 mod table;
 mod target;

@@ -32,7 +32,7 @@ macro_rules! rejects {
 }
 
 rejects! {
-    /// An empty line before the request line.
+    /// More than one empty line before the request line, or a piece of one.
     LeadingEmptyLine = "leading_empty_line", 400;
     /// The method is empty or has a character that is none of a token.
     InvalidMethod = "invalid_method", 400;
@@ -48,11 +48,20 @@ rejects! {
     InvalidTarget = "invalid_target", 400;
     /// The target has a fragment, which clients keep to themselves.
     Fragment = "fragment", 400;
+    /// A `%` in the path that no two hexadecimal digits follow.
+    InvalidPercentEncoding = "invalid_percent_encoding", 400;
+    /// `%00` in the path: what follows is lost where strings end with it.
+    NulInPath = "nul_in_path", 400;
+    /// Dot segments lead above the root, in one of the [readings](crate::path::readings) of the path.
+    PathAboveRoot = "path_above_root", 400;
+    /// Servers read the path in different ways, and those lead to different routes.
+    AmbiguousPath = "ambiguous_path", 400;
     /// The target `*` with a method other than OPTIONS.
     AsteriskTarget = "asterisk_target", 400;
     /// No `HTTP/` with a version at the end of the request line.
     InvalidVersion = "invalid_version", 400;
-    /// A version of HTTP other than 1.0 and 1.1.
+    /// A major version of HTTP other than 1, or `Transfer-Encoding` with a minor version above 1, where not all servers know
+    /// it.
     UnsupportedVersion = "unsupported_version", 505;
     /// A carriage return that no line feed follows.
     BareCr = "bare_cr", 400;
@@ -79,26 +88,32 @@ rejects! {
     InvalidHost = "invalid_host", 400;
     /// `Host` differs from the authority in the target.
     HostMismatch = "host_mismatch", 400;
-    /// `Content-Length` is not one number below 2^63.
+    /// `Content-Length` is not one number below 2^63 of at most 19 digits.
     InvalidContentLength = "invalid_content_length", 400;
     /// `Content-Length` more than once, be it with the same value.
     DuplicateContentLength = "duplicate_content_length", 400;
     /// Both `Content-Length` and `Transfer-Encoding`.
     LengthAndEncoding = "length_and_encoding", 400;
-    /// `Transfer-Encoding` with a value other than `chunked`.
+    /// `Transfer-Encoding` with a value other than `chunked`, in upper or lower case.
     UnsupportedEncoding = "unsupported_encoding", 501;
     /// `Transfer-Encoding` more than once.
     DuplicateEncoding = "duplicate_encoding", 400;
     /// `Transfer-Encoding` in HTTP/1.0, which has none.
     EncodingInHttp10 = "encoding_in_http10", 400;
+    /// `Expect: 100-continue` in a request without content, which RFC 9110 section 10.1.1 forbids. Waitress takes the head of the
+    /// next request for more of this one's.
+    ExpectWithoutContent = "expect_without_content", 400;
     /// The size of a chunk is not 1 to 16 hexadecimal digits below 2^63, or not followed by the end of the
     /// line.
     InvalidChunkSize = "invalid_chunk_size", 400;
-    /// A chunk has an extension.
+    /// An extension of a chunk is not what RFC 9112 section 7.1.1 calls one, or has blanks outside of quotes.
     ChunkExtension = "chunk_extension", 400;
+    /// The extensions of a body's chunks are longer than `SB_FRAMING_EXTENSION_MAX` together.
+    ExtensionTooLong = "extension_too_long", 400;
     /// A chunk's data is not followed by the end of a line.
     InvalidChunkEnd = "invalid_chunk_end", 400;
-    /// A trailer has a field that belongs into the head: `Host`, `Content-Length` or `Transfer-Encoding`.
+    /// A trailer has a field that belongs into the head: `Host`, `Content-Length` or `Transfer-Encoding`, or
+    /// one that CGI makes equal to it.
     ForbiddenTrailer = "forbidden_trailer", 400;
     /// The trailer section is longer than `SB_FRAMING_TRAILER_MAX`.
     TrailerTooLong = "trailer_too_long", 431;

@@ -11,7 +11,7 @@ pub(crate) const QUERY: u8 = 1 << 2;
 /// A character of a field's value (RFC 9110 section 5.5): everything but control characters, of which HTAB is
 /// allowed.
 pub(crate) const VALUE: u8 = 1 << 3;
-/// A character of a host name.
+/// A character of a name in an authority: unreserved or a sub-delim (RFC 3986 section 3.2.2).
 pub(crate) const HOST: u8 = 1 << 4;
 
 static CLASSES: [u8; 256] = classes();
@@ -35,7 +35,7 @@ const fn classes() -> [u8; 256] {
         if c == b'\t' || c >= b' ' && c != 0x7f {
             class |= VALUE;
         }
-        if alphanumeric || contains(b"-._", c) {
+        if alphanumeric || contains(b"-._~!$&'()*+,;=", c) {
             class |= HOST;
         }
         classes[i] = class;
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(size(QUERY), 94 - 4);
         assert_eq!(size(PATH), 94 - 6);
         assert_eq!(size(VALUE), 256 - 32 - 1 + 1);
-        assert_eq!(size(HOST), 62 + 3);
+        assert_eq!(size(HOST), 62 + 4 + 11);
     }
 
     proptest! {

@@ -2,7 +2,9 @@
 
 use switchback_http::framing::{self, Followed};
 use switchback_http::{Body, Limits, Reject};
-use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_STATES, SB_FRAMING_TRAILER_MAX, sb_framing};
+use switchback_wire::{
+    SB_FRAMING_EXTENSION_MAX, SB_FRAMING_LOST, SB_FRAMING_STATES, SB_FRAMING_TRAILER_MAX, sb_framing,
+};
 
 fn chunked() -> sb_framing {
     Body::Chunked.framing(&Limits::default())
@@ -18,6 +20,7 @@ fn bodies_end_where_they_end() {
         "0\r\n\r\n",
         "0000000000000000\r\n\r\n",
         "5\r\nhello\r\n0\r\n\r\n",
+        "5;a\r\nhello\r\n0;b=c;d=\"e\\\";f\t~\"\r\n\r\n",
         "000a\r\n0\r\n\r\n0\r\n\r\n\r\n1\r\n\n\r\n0\r\n\r\n",
         "A\r\n0123456789\r\n0\r\nDigest: sha-256=x\r\nEmpty:\r\nX-Long-Name-Of-A-Field: \tb\r\n\r\n",
         "0\r\nHos: a\r\nHostt: a\r\nContent: 1\r\nContent_Lengths: 1\r\ntransfer: chunked\r\n\r\n",
@@ -67,6 +70,17 @@ fn the_data_of_all_chunks_is_within_the_limit() {
 }
 
 #[test]
+fn the_extensions_of_all_chunks_are_within_a_limit() {
+    let max = SB_FRAMING_EXTENSION_MAX as usize;
+    let chunks = |len: usize| format!("1;{}\r\na\r\n0;{}\r\n\r\n", "x".repeat(max / 2 - 1), "x".repeat(len));
+    let fits = chunks(max / 2 - 1);
+    assert_eq!(follow(&mut chunked(), &fits), Followed::Ends(fits.len()));
+    let too_long = chunks(max / 2);
+    let last = too_long.len() - "\r\n\r\n".len() - 1;
+    assert_eq!(follow(&mut chunked(), &too_long), Followed::Rejected(Reject::ExtensionTooLong, last));
+}
+
+#[test]
 fn a_state_that_no_message_has_is_lost() {
     let mut framing = sb_framing { state: SB_FRAMING_STATES as u16, ..Default::default() };
     assert_eq!(follow(&mut framing, "0"), Followed::Lost);
@@ -99,7 +113,20 @@ fn refused_bodies() {
         (Reject::InvalidChunkSize, "00000000000000000"),
         (Reject::InvalidChunkSize, "8000000000000000"),
         (Reject::InvalidChunkSize, "ffffffffffffffff"),
-        (Reject::ChunkExtension, "5;"),
+        (Reject::InvalidChunkSize, "5 "),
+        (Reject::ChunkExtension, "5;\r"),
+        (Reject::ChunkExtension, "5;\n"),
+        (Reject::ChunkExtension, "5; "),
+        (Reject::ChunkExtension, "5;a "),
+        (Reject::ChunkExtension, "5;a=\r"),
+        (Reject::ChunkExtension, "5;a=b="),
+        (Reject::ChunkExtension, "5;a=\"\r"),
+        (Reject::ChunkExtension, "5;a=\"\\\n"),
+        (Reject::ChunkExtension, "5;a=\"b\"c"),
+        (Reject::BareLf, "5;a\n"),
+        (Reject::BareLf, "5;a=b\n"),
+        (Reject::BareLf, "5;a=\"b\"\n"),
+        (Reject::BareCr, "5;a\rb"),
         (Reject::BareLf, "5\n"),
         (Reject::BareCr, "5\r5"),
         (Reject::InvalidChunkEnd, "2\r\nabc"),
@@ -111,8 +138,8 @@ fn refused_bodies() {
         (Reject::ObsFold, "0\r\na: b\r\n\t"),
         (Reject::InvalidFieldName, "0\r\n:"),
         (Reject::InvalidFieldName, "0\r\na\r"),
-        (Reject::InvalidFieldName, "0\r\nContent_Length:"),
-        (Reject::InvalidFieldName, "0\r\ntransfer_encoding:"),
+        (Reject::ForbiddenTrailer, "0\r\nContent_Length:"),
+        (Reject::ForbiddenTrailer, "0\r\ntransfer_encoding:"),
         (Reject::SpaceBeforeColon, "0\r\na "),
         (Reject::InvalidFieldValue, "0\r\na: \0"),
         (Reject::BareLf, "0\r\na: b\n"),

@@ -159,7 +159,13 @@ fn check_head(bytes: &[u8], cuts: &[u8], limits: &Limits) {
 fn check_meaning(bytes: &[u8], head: &Head<'_>) {
     let mut headers = [httparse::EMPTY_HEADER; 256];
     let mut other = httparse::Request::new(&mut headers);
-    assert_eq!(other.parse(bytes), Ok(Status::Complete(head.len)));
+    // It knows no version above 1.1.
+    let line_end = head.start + bytes[head.start..].iter().position(|&c| c == b'\r').unwrap();
+    let mut known = bytes.to_vec();
+    if head.version == Version::Http11 {
+        known[line_end - 1] = b'1';
+    }
+    assert_eq!(other.parse(&known), Ok(Status::Complete(head.len)));
     let minor = if head.version == Version::Http11 { 1 } else { 0 };
     assert_eq!((other.method, other.path), (Some(head.method), Some(head.target.raw)));
     assert_eq!(other.version, Some(minor));
@@ -170,12 +176,16 @@ fn check_meaning(bytes: &[u8], head: &Head<'_>) {
     let body = match (&values("content-length")[..], &values("transfer-encoding")[..]) {
         ([], []) => Body::None,
         ([len], []) => Body::Length(std::str::from_utf8(len).unwrap().parse().unwrap()),
-        ([], [b"chunked"]) => Body::Chunked,
+        ([], [coding]) if coding.eq_ignore_ascii_case(b"chunked") => Body::Chunked,
         both => panic!("{both:?} is accepted"),
     };
     assert_eq!(head.body, body);
     match (&values("host")[..], head.host) {
         ([], None) => assert_eq!(head.version, Version::Http10),
+        ([], Some(host)) => {
+            assert_eq!(head.version, Version::Http10);
+            assert!(head.target.raw.split_once("://").unwrap().1.starts_with(host));
+        }
         ([value], Some(host)) => assert!(value.starts_with(host.as_bytes())),
         both => panic!("{both:?} is accepted"),
     }

@@ -68,6 +68,36 @@ fn the_host_is_that_of_the_authority() {
     let head = accepted("GET http://[2001:DB8::1]:80/ HTTP/1.1\r\nhost: \t [2001:db8::1]:80 \t\r\n\r\n");
     assert_eq!(head.host, Some("[2001:db8::1]"));
     assert_eq!(accepted("GET / HTTP/1.0\r\n\r\n").host, None);
+    // RFC 9112 section 3.2.2.
+    assert_eq!(accepted("GET http://b:81/ HTTP/1.0\r\n\r\n").host, Some("b"));
+    assert_eq!(accepted("GET http://b HTTP/1.0\r\nHost: B\r\n\r\n").host, Some("B"));
+    let differs = parse(b"GET http://b/ HTTP/1.0\r\nHost: a\r\n\r\n").map(|_| ());
+    assert_eq!(differs, Err(Reject::HostMismatch));
+}
+
+#[test]
+fn one_empty_line_may_come_first() {
+    let text = "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let head = accepted(text);
+    assert_eq!((head.start, head.len, head.method), (2, text.len(), "GET"));
+    assert_eq!(accepted(&text[2..]).start, 0);
+    for end in 0..text.len() {
+        assert!(parse(&text.as_bytes()[..end]).unwrap().is_none(), "{end}");
+    }
+}
+
+#[test]
+fn a_higher_minor_version_is_read_as_the_highest_known() {
+    let head = accepted("GET / HTTP/1.2\r\nHost: a\r\n\r\n");
+    assert_eq!((head.version, head.keep_alive), (Version::Http11, true));
+    assert!(matches!(parse(b"GET / HTTP/1.9\r\n\r\n"), Err(Reject::MissingHost)));
+}
+
+#[test]
+fn as_many_fields_as_the_limit_says() {
+    let fields = |count: usize| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(count - 1));
+    assert_eq!(accepted(&fields(100)).headers().count(), 100);
+    assert!(matches!(parse(fields(101).as_bytes()), Err(Reject::TooManyFields)));
 }
 
 #[test]
@@ -76,7 +106,11 @@ fn bodies() {
         ("", Body::None),
         ("Content-Length: 0\r\n", Body::Length(0)),
         ("content-length:9223372036854775807\r\n", Body::Length(i64::MAX as u64)),
+        ("Content-Length: 05\r\n", Body::Length(5)),
+        ("Content-Length: 0000000000000000005\r\n", Body::Length(5)),
         ("Transfer-Encoding: chunked\r\n", Body::Chunked),
+        ("Transfer-Encoding: Chunked\r\n", Body::Chunked),
+        ("transfer-encoding: \tCHUNKED \r\n", Body::Chunked),
     ];
     for (lines, body) in rows {
         assert_eq!(accepted(&with_fields(lines)).body, body, "{lines:?}");
@@ -91,6 +125,17 @@ fn persistence() {
         ("1.1", "Connection: foo ,\tclose\r\n", false),
         ("1.1", "Connection: closed\r\n", true),
         ("1.1", "Connection: foo\r\nconnection: close\r\n", false),
+        ("1.1", "Connection: keep-alive, close\r\n", false),
+        ("1.1", "Connection: close\r\nConnection: keep-alive\r\n", false),
+        ("1.1", "Connection: ,, ,close,\r\n", false),
+        ("1.1", "Connection: close;q=1\r\n", true),
+        ("1.1", "Connection: \"close\"\r\n", true),
+        ("1.1", "Connection: clo se\r\n", true),
+        ("1.1", "Connection:\r\n", true),
+        ("1.0", "Connection: keep-alivex\r\n", false),
+        ("1.0", "Connection: x-keep-alive\r\n", false),
+        ("1.0", "Connection: upgrade,\tKEEP-ALIVE\r\n", true),
+        ("1.0", "Connection: upgrade\r\nConnection: keep-alive\r\n", true),
         ("1.0", "", false),
         ("1.0", "Connection: Keep-Alive\r\n", true),
         ("1.0", "Connection: keep-alive, close\r\n", false),
@@ -104,7 +149,8 @@ fn persistence() {
 #[test]
 fn expectations_and_upgrades_are_those_of_http11_only() {
     for (version, yes) in [("1.1", true), ("1.0", false)] {
-        let lines = "Expect: 100-Continue\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
+        let lines =
+            "Content-Length: 1\r\nExpect: 100-Continue\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
         let text = format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
         let head = accepted(&text);
         assert_eq!((head.expect_continue, head.tunnel), (yes, yes), "{version}");
@@ -138,7 +184,9 @@ fn field_values_may_have_tabs_and_bytes_beyond_ascii() {
 
 /// Heads that are refused. No row needs what comes after its last byte.
 const REFUSED: &[(Reject, &str)] = &[
-    (Reject::LeadingEmptyLine, "\r\nGET / HTTP/1.1\r\n"),
+    (Reject::LeadingEmptyLine, "\r\n\r"),
+    (Reject::LeadingEmptyLine, "\rG"),
+    (Reject::AsteriskTarget, "\r\nPRI * "),
     (Reject::LeadingEmptyLine, "\n"),
     (Reject::InvalidMethod, "G\u{e9}T"),
     (Reject::InvalidMethod, "GET\r\n"),
@@ -181,7 +229,10 @@ const REFUSED: &[(Reject, &str)] = &[
     (Reject::InvalidVersion, "GET / HTTP/1.1\0"),
     (Reject::InvalidVersion, "GET /a b HTTP/1.1"),
     (Reject::UnsupportedVersion, "GET / HTTP/2.0"),
-    (Reject::UnsupportedVersion, "GET / HTTP/1.2"),
+    (Reject::UnsupportedVersion, "GET / HTTP/1.2\r\nTransfer-Encoding: chunked\r\n"),
+    (Reject::InvalidPercentEncoding, "GET /%zz/.. "),
+    (Reject::NulInPath, "GET http://a/%00 "),
+    (Reject::PathAboveRoot, "GET /a/../.. "),
     (Reject::UnsupportedVersion, "GET / HTTP/0.9"),
     (Reject::BareCr, "GET / HTTP/1.1\rH"),
     (Reject::BareCr, "GET / HTTP/1.1\r\nHost: a\rb"),
@@ -221,20 +272,24 @@ const REFUSED: &[(Reject, &str)] = &[
     (Reject::InvalidContentLength, "GET / HTTP/1.1\r\nContent-Length: 1, 1\r\n"),
     (Reject::InvalidContentLength, "GET / HTTP/1.1\r\nContent-Length: 1 1\r\n"),
     (Reject::InvalidContentLength, "GET / HTTP/1.1\r\nContent-Length: 0x1\r\n"),
-    (Reject::InvalidContentLength, "GET / HTTP/1.1\r\nContent-Length: 010\r\n"),
+    (Reject::InvalidContentLength, "GET / HTTP/1.1\r\nContent-Length: 00000000000000000001\r\n"),
     (Reject::InvalidContentLength, "GET / HTTP/1.1\r\nContent-Length: 9223372036854775808\r\n"),
     (Reject::InvalidContentLength, "GET / HTTP/1.1\r\nContent-Length: 18446744073709551617\r\n"),
     (Reject::DuplicateContentLength, "GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n"),
     (Reject::LengthAndEncoding, "GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
     (Reject::LengthAndEncoding, "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n"),
     (Reject::UnsupportedEncoding, "GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n"),
-    (Reject::UnsupportedEncoding, "GET / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n"),
     (Reject::UnsupportedEncoding, "GET / HTTP/1.1\r\nTransfer-Encoding: identity\r\n"),
     (Reject::UnsupportedEncoding, "GET / HTTP/1.1\r\nTransfer-Encoding: chunked,\r\n"),
     (Reject::UnsupportedEncoding, "GET / HTTP/1.1\r\nTransfer-Encoding:\r\n"),
     (
         Reject::DuplicateEncoding,
         "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+    ),
+    (Reject::ExpectWithoutContent, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n"),
+    (
+        Reject::ExpectWithoutContent,
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nExpect: 100-Continue\r\n\r\n",
     ),
     (Reject::EncodingInHttp10, "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n"),
 ];
@@ -252,16 +307,18 @@ fn refused_at_the_byte_that_shows_it() {
 fn no_reason_is_without_a_test() {
     let limits = [Reject::TooManyFields, Reject::HeadTooLong];
     let rows = REFUSED.iter().map(|&(reason, _)| reason).chain(limits);
-    // The remaining ones are those of chunked bodies, which have a table of their own.
-    let bodies = [
+    // The remaining ones are those of chunked bodies, which have a table of their own, and that of routes.
+    let others = [
+        Reject::AmbiguousPath,
         Reject::InvalidChunkSize,
         Reject::ChunkExtension,
+        Reject::ExtensionTooLong,
         Reject::InvalidChunkEnd,
         Reject::ForbiddenTrailer,
         Reject::TrailerTooLong,
         Reject::BodyTooLong,
     ];
-    let tested: HashSet<_> = rows.chain(bodies).collect();
+    let tested: HashSet<_> = rows.chain(others).collect();
     for reason in Reject::ALL {
         assert!(tested.contains(reason), "{reason}");
     }

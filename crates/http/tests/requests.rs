@@ -77,7 +77,7 @@ fn a_request_of_two_lengths_is_lost() {
 #[test]
 fn refused_requests() {
     let rows = [
-        "\r",
+        "\rG",
         "\n",
         "\0",
         "GET\n",
@@ -104,7 +104,7 @@ fn refused_requests() {
         "GET\r\nCookie: a;\0",
         "GET\r\nCookie: a;\rb",
         "GET\r\nCookie: a\r\n\t",
-        "GET\r\nCookie: a\r\nTransfer-Encoding: chunked\r\n\r\n0;",
+        "GET\r\nCookie: a\r\nTransfer-Encoding: chunked\r\n\r\n0;\n",
         "GET\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length:",
     ];
     for text in rows {

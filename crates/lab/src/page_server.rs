@@ -5,15 +5,11 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::Command;
-use std::time::Duration;
 
 use crate::error::{Doing, Result};
 use crate::host::Host;
 use crate::server::{Server, ServerKind, ServerOptions, nginx_configuration, server_command};
-use crate::session_server::fpm_program;
 
-const FPM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Larger documents than these 1.6 MB would go through a file of nginx's.
 const BUFFERS: &str = "fastcgi_buffers 100 16k;";
 
@@ -32,28 +28,20 @@ impl Host {
     /// Starts a page server and waits until it listens.
     pub fn page_server(&self, options: &PageServerOptions) -> Result<Server> {
         let directory = self.directory().join("pages");
-        let write = |name: &str, text: &str| {
-            let path = directory.join(name);
-            fs::write(&path, text)
-                .doing(|| format!("write {}", path.display()))
-                .map(|()| path.display().to_string())
-        };
         fs::create_dir_all(&directory).doing(|| format!("create {}", directory.display()))?;
-        let script = write("page.php", &script_text(options.rounds))?;
+        let script = directory.join("page.php");
+        fs::write(&script, script_text(options.rounds)).doing(|| format!("write {}", script.display()))?;
         let socket = directory.join("fpm.sock").display().to_string();
-        let configuration = write("fpm.conf", &fpm_configuration(&socket, options.workers))?;
-        let mut command = Command::new(fpm_program()?);
-        command.args(["--nodaemonize", "--no-php-ini", "--fpm-config"]).arg(configuration);
-        let fpm = self.spawn("page-fpm", command)?;
-        fpm.wait_for_log("ready to handle connections", FPM_TIMEOUT)?;
+        let fpm = self.start_fpm("page-fpm", &directory, &socket, options.workers, "")?;
         let extra = format!(
             "location / {{
             fastcgi_pass unix:{socket};
             {BUFFERS}
-            fastcgi_param SCRIPT_FILENAME {script};
+            fastcgi_param SCRIPT_FILENAME {};
             fastcgi_param REQUEST_METHOD $request_method;
             fastcgi_param DOCUMENT $document_root$uri;
-        }}"
+        }}",
+            script.display()
         );
         let front = ServerOptions { listen: options.listen.clone(), extra, ..ServerOptions::default() };
         let server = self.start_server(
@@ -74,21 +62,6 @@ $document = $_SERVER['DOCUMENT'];
 header('Content-Type: application/octet-stream');
 header('Content-Length: ' . filesize($document));
 readfile($document);
-"
-    )
-}
-
-fn fpm_configuration(socket: &str, workers: u32) -> String {
-    format!(
-        "[global]
-error_log = /proc/self/fd/2
-[pages]
-user = www-data
-group = www-data
-listen = {socket}
-listen.mode = 0666
-pm = static
-pm.max_children = {workers}
 "
     )
 }

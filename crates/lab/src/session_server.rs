@@ -173,14 +173,28 @@ impl Host {
             .doing(|| format!("let PHP write to {}", sessions.display()))?;
         write(&directory.join("session.php"), PHP)?;
         let socket = directory.join(format!("{instance}.sock")).display().to_string();
+        let lines = fpm_lines(self.name(), &sessions, options);
+        let fpm = self.start_fpm(&format!("fpm-{port}"), directory, &socket, options.workers, &lines)?;
+        Ok((fpm, socket))
+    }
+
+    /// Starts PHP-FPM at a socket, with so many processes and these lines more about them.
+    pub(crate) fn start_fpm(
+        &self,
+        name: &str,
+        directory: &Path,
+        socket: &str,
+        workers: u32,
+        lines: &str,
+    ) -> Result<Process> {
         let configuration = directory.join("fpm.conf");
-        write(&configuration, &fpm_configuration(self.name(), &socket, &sessions, options))?;
+        write(&configuration, &fpm_configuration(socket, workers, lines))?;
         let mut command = Command::new(fpm_program()?);
         // Without the machine's php.ini and the extensions that it loads.
         command.args(["--nodaemonize", "--no-php-ini", "--fpm-config"]).arg(&configuration);
-        let fpm = self.spawn(&format!("fpm-{port}"), command)?;
+        let fpm = self.spawn(name, command)?;
         fpm.wait_for_log("ready to handle connections", FPM_TIMEOUT)?;
-        Ok((fpm, socket))
+        Ok(fpm)
     }
 
     fn tomcat(&self, port: u16, options: &SessionServerOptions) -> Result<Server> {
@@ -257,21 +271,27 @@ if (request.getParameter("chunked") != null) {
 %>
 "#;
 
-fn fpm_configuration(host: &str, socket: &str, sessions: &Path, options: &SessionServerOptions) -> String {
-    // An `admin` value could not be changed by the script.
-    let cookie = options.cookie.as_ref().map(|name| format!("php_value[session.name] = {name}\n"));
-    let img_cookie = options.img_cookie.as_ref().map(|name| format!("env[IMG_COOKIE] = {name}\n"));
+fn fpm_configuration(socket: &str, workers: u32, lines: &str) -> String {
     format!(
         "[global]
 error_log = /proc/self/fd/2
-[session]
+[pool]
 user = www-data
 group = www-data
 listen = {socket}
 listen.mode = 0666
-listen.backlog = {BACKLOG}
 pm = static
 pm.max_children = {workers}
+{lines}"
+    )
+}
+
+fn fpm_lines(host: &str, sessions: &Path, options: &SessionServerOptions) -> String {
+    // An `admin` value could not be changed by the script.
+    let cookie = options.cookie.as_ref().map(|name| format!("php_value[session.name] = {name}\n"));
+    let img_cookie = options.img_cookie.as_ref().map(|name| format!("env[IMG_COOKIE] = {name}\n"));
+    format!(
+        "listen.backlog = {BACKLOG}
 env[NODE] = {host}
 php_admin_value[display_errors] = 0
 php_admin_value[session.gc_probability] = 0
@@ -279,7 +299,6 @@ php_admin_value[session.save_path] = {sessions}
 php_admin_value[session.use_strict_mode] = {strict}
 {img_cookie}{cookie}",
         img_cookie = img_cookie.unwrap_or_default(),
-        workers = options.workers,
         sessions = sessions.display(),
         strict = u8::from(options.strict),
         cookie = cookie.unwrap_or_default(),
@@ -287,7 +306,7 @@ php_admin_value[session.use_strict_mode] = {strict}
 }
 
 /// Debian calls it by its version, as `php-fpm8.2`, and has no other name for it.
-pub(crate) fn fpm_program() -> Result<PathBuf> {
+fn fpm_program() -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let programs = env::split_paths(&path).filter_map(|directory| fs::read_dir(directory).ok());
     let versions = programs.flatten().flatten().filter_map(|entry| {

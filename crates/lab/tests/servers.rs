@@ -113,12 +113,10 @@ fn serves(kind: ServerKind) -> Result<()> {
 fn a_server_that_cannot_start_says_why() -> Result<()> {
     let lab = Lab::builder().up()?;
     let options = ServerOptions { extra: "no_such_directive;".to_owned(), ..ServerOptions::default() };
-    let start = Instant::now();
     match lab.node(0).nginx(&options) {
         Err(Error::Exited { log, .. }) => assert!(log.contains("no_such_directive"), "{log}"),
         other => panic!("{other:?}"),
     }
-    assert!(start.elapsed() < PATIENCE / 2, "its end is not waited for");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! A switch writes lines of plain requests, whose responses it does not see; a node those of requests over TLS, which it
 //! decrypts. Both have a thread that does nothing else, and what they write is the same.
 
+pub mod escape;
 mod file;
 mod json;
 mod line;

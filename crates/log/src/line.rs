@@ -188,3 +188,42 @@ fn version(version: Version) -> &'static str {
         Version::Http2 => "HTTP/2.0",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::escape::{is_printable, tests::HOSTILE};
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_in_a_line() {
+        let line = Line {
+            time: Timestamp::UNIX_EPOCH,
+            client: ([192, 0, 2, 1], 1).into(),
+            vip: ([192, 0, 2, 100], 80).into(),
+            service: None,
+            head: None,
+            first_line: Some(HOSTILE.into()),
+            tls: Some(Tls { version: None, server_name: Some(HOSTILE) }),
+            route: None,
+            pool: None,
+            node: None,
+            chosen_by: None,
+            tries: 0,
+            queued: None,
+            first_byte: None,
+            duration: None,
+            status: Some(400),
+            bytes: 0,
+            head_bytes: 0,
+            end: Ended::Complete,
+            error: Some(HOSTILE),
+        };
+        for format in [LogFormat::Json, LogFormat::Combined] {
+            let mut out = Vec::new();
+            line.write(&mut out, format, 0);
+            let text = String::from_utf8(out).unwrap();
+            let text = text.strip_suffix('\n').unwrap();
+            assert!(text.chars().all(is_printable), "{text:?}");
+        }
+    }
+}

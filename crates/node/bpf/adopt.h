@@ -90,6 +90,14 @@ static __always_inline int answer_adopted(struct handoff *h, const struct sb_own
         return ANSWER;
 }
 
+/* The request belongs to a connection that has come to its end here: a copy that comes late, or a recorded one. */
+static __always_inline int is_over(const struct handoff *h)
+{
+        struct ended *ended = bpf_map_lookup_elem(&over, &h->flow);
+
+        return ended && ended->origin == bpf_ntohl(h->option.origin) && (__s32)(h->seq - ended->next) < 0;
+}
+
 /* Copies of the adoption must not be adopted here, whatever room there is when they come. */
 static __noinline int remember_passing(const struct handoff *h)
 {
@@ -120,6 +128,14 @@ static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enu
                 return refuse(h, reason, counter);
         passed = pass_on(skb, h);
         return passed < 0 ? refuse(h, reason, counter) : passed;
+}
+
+/* Whether a flow that has been released was asked for before that: it was read further since, or spoken on. */
+static __always_inline int is_past(const struct sb_owned *flow, const struct handoff *h)
+{
+        if (flow->reason == SB_REASON_FROZEN || (__s32)(h->seq - flow->next) < 0)
+                return 1;
+        return h->seq == flow->next && (__s32)(h->ack - flow->answered) < 0;
 }
 
 /* A socket is being removed for the flow's sake: there is an entry, but no place in the accept queue yet. */
@@ -158,7 +174,8 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->requests = bpf_ntohs(h->option.requests) - 1;
         flow->responses = flow->requests;
         flow->framing.allowed = ~0ULL;
-        flow->body = !!(h->option.flags & SB_FLAG_BODY);
+        flow->mark_framing = h->option.framing;
+        flow->mark_left = h->option.left;
         flow->mss = bpf_ntohs(h->option.mss);
         flow->queue_len = saturated(taken + 1);
         flow->queue_limit = saturated(limit);
@@ -265,6 +282,10 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                         return deliver_first(skb, h, flow);
                 return answer_adopted(h, flow);
         }
+        if (!ours && is_over(h)) {
+                count(SB_NODE_REPEATED);
+                return answer_adopted(h, NULL);
+        }
         /* An older connection of the same ports is on its way to its socket, which has to be there to be removed. */
         if (flow && !ours && flow->state == SB_OWN_ADOPTING && mark == 0)
                 return come_again(skb, MARK_AFTER) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
@@ -272,8 +293,8 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 /* Sent again, because nobody has answered. Without a second candidate it is meant for this node. */
                 if (h->second == SB_SECOND_TYPE)
                         return decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
-        } else if (ours && flow->state == SB_OWN_RELEASED && (__s32)(h->seq - flow->next) < 0) {
-                /* A copy that was delayed on its way: the flow was here, and has moved on since. */
+        } else if (ours && flow->state == SB_OWN_RELEASED && is_past(flow, h)) {
+                /* A copy that was delayed on its way: the flow was here, and has moved on since, or is about to. */
                 return drop(SB_NODE_DROP_STALE);
         }
         /* Likewise, and it is about to come back: a later request is being adopted. */
@@ -343,13 +364,35 @@ __noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h
         return 0;
 }
 
-/* Every packet says where the next request begins, which a switch may have to ask for. */
+/*
+ * The flow has a socket here, but its entry has given way to others. From the request that comes it is known again, as one
+ * whose responses cannot be followed.
+ */
+static __noinline int remember_again(const struct handoff *h)
+{
+        struct sb_owned *flow;
+
+        if (own(h, NULL, 0, 0, 0))
+                return -1;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        if (!flow)
+                return -1;
+        load_lose(flow);
+        flow->framing.state = SB_FRAMING_LOST;
+        flow->cookies.request.state = SB_FRAMING_LOST;
+        flow->state = SB_OWN_OPEN;
+        count(SB_NODE_REMEMBERED);
+        return 0;
+}
+
+/* Every packet says where the next request begins, or how its body goes on, which a switch may have to ask for. */
 static __always_inline void note_progress(struct sb_owned *flow, const struct handoff *h)
 {
         note_requests(flow, h);
         if ((__s32)(bpf_ntohl(h->option.next) - flow->next) > 0) {
                 flow->next = bpf_ntohl(h->option.next);
-                flow->body = !!(h->option.flags & SB_FLAG_BODY);
+                flow->mark_framing = h->option.framing;
+                flow->mark_left = h->option.left;
         }
 }
 
@@ -396,6 +439,12 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 if (h->option.flags & SB_FLAG_REQUEST || (is_owned(flow, h) && is_for_the_switch(flow, h)))
                         return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
                 return drop(SB_NODE_DROP_NO_SOCKET);
+        }
+        if (!flow && h->option.flags & SB_FLAG_REQUEST && facts.state == TCP_ESTABLISHED &&
+            facts.rcv_nxt == h->seq && !remember_again(h)) {
+                flow = bpf_map_lookup_elem(&owned, &h->flow);
+                if (flow)
+                        flow->answered = facts.write_seq;
         }
         if (is_owned(flow, h)) {
                 if (h->option.flags & SB_FLAG_REQUEST) {

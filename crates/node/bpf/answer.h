@@ -50,12 +50,12 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
         __u32 inner_ip_len = (__u32)h->inner_len + h->tcp_len + (whole ? h->payload : 0);
         __u32 udp_len = sizeof(struct sb_shim) + inner_ip_len;
         __u32 start = sizeof(struct ethhdr) + h->outer_len;
-        struct sb_tag_input input = {};
+        struct sb_tag_input *input;
         __u8 mac[ETH_ALEN];
         void *data, *end;
         struct ethhdr *eth;
         struct sb_shim *shim;
-        __u64 tag;
+        __u64 epoch, tag;
 
         if (h->second && remove_second(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
@@ -92,8 +92,11 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
         }
         shim->len = bpf_htons(udp_len);
         shim->check = 0;
-        fill_tag_input(&input, h, s);
-        tag = sb_tag(&s->sign, &input);
+        /* Its time is that of the question, and so is its VNI. */
+        input = read_epoch(h, s, shim->geneve.vni, &epoch) ? tag_input(h, s, epoch) : NULL;
+        if (!input)
+                return drop(SB_NODE_DROP_MALFORMED);
+        tag = sb_tag(&s->sign, input);
         __builtin_memcpy(h->option.tag, &tag, sizeof(tag));
         shim->option = h->option;
         start += sizeof(*shim);

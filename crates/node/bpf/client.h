@@ -215,10 +215,9 @@ static __noinline int tell_client(struct __sk_buff *skb, struct handoff *h, enum
 /* From the client that the packet's outer source says. */
 static __noinline int is_from_client(const struct handoff *h, const struct sb_node_settings *s)
 {
-        struct sb_tag_input input = {};
+        struct sb_tag_input *input = sb_client_tag_input(s->address, &h->flow, &h->option);
 
-        sb_client_tag_input(&input, s->address, &h->flow, &h->option);
-        return sb_tag_valid(&s->sign, &s->accept, &input, &h->option);
+        return input && sb_tag_valid(&s->sign, &s->accept, input, &h->option);
 }
 
 static __noinline enum socket_kind kind_of_socket(struct __sk_buff *skb, const struct handoff *h)

@@ -40,6 +40,7 @@ enum read_result {
         READ_PLAIN,  /* for a VIP, but not from a switch */
         READ_ARP_FOR_VIP,
         READ_WRONG_TAG,
+        READ_WRONG_EPOCH,
         READ_MALFORMED,
 };
 
@@ -194,14 +195,40 @@ static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, 
         return 0;
 }
 
-static __always_inline void fill_tag_input(struct sb_tag_input *input, const struct handoff *h,
-                                           const struct sb_node_settings *s)
+/* Between a node and a client there is no switch. */
+static __always_inline int is_of_client(__u8 op)
 {
+        return op == SB_OP_DIRECT || op == SB_OP_HEARD || op == SB_OP_GONE;
+}
+
+/* When a packet was made, as its VNI says, or the question to which it is the answer. False if that was another time. */
+static __always_inline int read_epoch(const struct handoff *h, const struct sb_node_settings *s, __be32 vni,
+                                      __u64 *epoch)
+{
+        *epoch = 0;
+        return is_of_client(h->option.op) || h->option.op == SB_OP_SYNC || h->option.op == SB_OP_SYNCED ||
+               sb_read_epoch(vni, sb_epoch(s->clock), epoch);
+}
+
+/* Of a packet that has come, or of the answer to it: the sender is the switch either way. */
+static __always_inline struct sb_tag_input *tag_input(const struct handoff *h,
+                                                      const struct sb_node_settings *s, __u64 epoch)
+{
+        struct sb_tag_input *input = sb_new_tag_input();
+
+        if (!input)
+                return NULL;
         sb_copy_v6(input->node, s->address);
+        if (is_of_client(h->option.op))
+                __builtin_memset(input->switch_address, 0, sizeof(input->switch_address));
+        else
+                sb_copy_v6(input->switch_address, h->sender);
+        input->epoch = bpf_cpu_to_be64(epoch);
         input->flow = h->flow;
         input->seq = bpf_htonl(h->seq);
         input->ack = bpf_htonl(h->ack);
         __builtin_memcpy(input->option, &h->option.op, SB_TAGGED_LEN);
+        return input;
 }
 
 /* Everything between the outer and the inner IP header. */
@@ -238,12 +265,13 @@ static __always_inline int is_from_here(const __u8 sender[16], const struct sb_n
 static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct handoff *h,
                                                 const struct sb_node_settings *s)
 {
-        struct sb_tag_input input = {};
+        struct sb_tag_input *input;
         void *data, *end;
         struct ethhdr *eth;
         struct sb_shim *shim;
         __u8 destination[16] __attribute__((aligned(8)));
         __u8 next_header;
+        __u64 epoch;
 
         if (skb->protocol == bpf_htons(ETH_P_ARP)) {
                 bpf_skb_pull_data(skb, sizeof(struct ethhdr) + sizeof(struct arp_ipv4));
@@ -288,8 +316,10 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
                 return READ_MALFORMED;
         if (h->option.op == SB_OP_DIRECT)
                 return READ_DIRECT;
-        fill_tag_input(&input, h, s);
-        if (!sb_tag_valid(&s->sign, &s->accept, &input, &h->option))
+        if (!read_epoch(h, s, shim->geneve.vni, &epoch))
+                return READ_WRONG_EPOCH;
+        input = tag_input(h, s, epoch);
+        if (!input || !sb_tag_valid(&s->sign, &s->accept, input, &h->option))
                 return READ_WRONG_TAG;
         return READ_HANDOFF;
 }

@@ -9,6 +9,19 @@ struct {
         __type(value, struct sb_owned);
 } owned SEC(".maps");
 
+/* The latest connection of a 4-tuple that has come to its end here. */
+struct ended {
+        __u32 origin;
+        __u32 next; /* the mark: requests before it are not to be made again */
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct ended);
+} over SEC(".maps");
+
 /* Where an entry of `owned` is put together: the stack has no room for one. */
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -49,6 +49,7 @@
 #include "release.h"
 #include "here.h"
 #include "hidden.h"
+#include "guard.h"
 
 /* A switch wants to be told how this node is doing. */
 static __noinline int on_hello(const struct handoff *h)
@@ -62,6 +63,18 @@ static __noinline int on_hello(const struct handoff *h)
 
         bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);
         return drop(SB_NODE_HELLO);
+}
+
+/* A switch wants to know the time. */
+static __always_inline int on_sync(struct handoff *h, const struct sb_node_settings *s)
+{
+        __u64 clock = sb_clock(s->clock);
+
+        h->option.op = SB_OP_SYNCED;
+        h->option.detail = bpf_htonl(clock >> 32);
+        h->option.left = bpf_htonl(clock);
+        count(SB_NODE_SYNCED);
+        return ANSWER;
 }
 
 static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
@@ -85,6 +98,8 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
                 return deliver(skb, h);
         case SB_OP_HELLO:
                 return on_hello(h);
+        case SB_OP_SYNC:
+                return on_sync(h, s);
         default:
                 /* What our own agent says to our own switch. */
                 if (h->here && h->option.op >= SB_OP_ADOPTED)
@@ -131,6 +146,8 @@ int switchback_ingress(struct __sk_buff *skb)
                 return drop(SB_NODE_ARP_IGNORED);
         case READ_WRONG_TAG:
                 return drop(SB_NODE_DROP_TAG);
+        case READ_WRONG_EPOCH:
+                return drop(SB_NODE_DROP_EPOCH);
         default:
                 return drop(SB_NODE_DROP_MALFORMED);
         }
@@ -144,6 +161,12 @@ int switchback_loopback(struct __sk_buff *skb)
 
         s = bpf_map_lookup_elem(&settings, &zero);
         return s ? on_loopback(skb, s) : TCX_NEXT;
+}
+
+SEC("tcx/ingress")
+int switchback_guard(struct __sk_buff *skb)
+{
+        return on_other_interface(skb);
 }
 
 SEC("tcx/egress")
@@ -211,6 +234,7 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         struct sb_closed *report;
         struct sb_flow flow = {};
         struct tcp_sock *tcp;
+        struct ended ended;
         __u32 zero = 0;
 
         if (new_state != TCP_ESTABLISHED && new_state != TCP_CLOSE)
@@ -259,6 +283,9 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
                 report->owned = *owned_flow;
                 bpf_ringbuf_submit(report, BPF_RB_NO_WAKEUP);
         }
+        ended.origin = owned_flow->origin;
+        ended.next = owned_flow->next;
+        bpf_map_update_elem(&over, &flow, &ended, BPF_ANY);
         bpf_map_delete_elem(&owned, &flow);
         return 0;
 }

@@ -59,6 +59,29 @@ static __always_inline int can_go(const struct socket_facts *facts, const struct
         return facts->state == TCP_ESTABLISHED && is_done(facts, h, flow);
 }
 
+/*
+ * The flow has a socket here, but its entry has given way to others, so nobody can tell whether its responses are complete.
+ * The switch has to end the connection.
+ */
+static __noinline int give_up_forgotten(struct __sk_buff *skb, struct handoff *h,
+                                        const struct socket_facts *facts)
+{
+        struct sb_owned *flow = fresh_entry();
+
+        if (!flow)
+                return drop(SB_NODE_DROP_MALFORMED);
+        flow->origin = bpf_ntohl(h->option.origin);
+        flow->next = h->seq;
+        flow->answered = facts->write_seq;
+        flow->tsval = clock_of(facts);
+        flow->state = SB_OWN_RELEASED;
+        flow->reason = SB_REASON_RESPONDING;
+        if (bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY) || come_again(skb, 0))
+                return drop(SB_NODE_DROP_MALFORMED);
+        count(SB_NODE_FORGOTTEN);
+        return reset_locally(skb, h, facts->rcv_nxt);
+}
+
 __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
 {
         struct socket_facts facts = {};
@@ -82,11 +105,13 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
                 return answer_release(h, SB_OP_RELEASED, SB_REASON_NONE);
+        if (!flow && facts.state == TCP_ESTABLISHED)
+                return give_up_forgotten(skb, h, &facts);
         if (!is_owned(flow, h) || (facts.state != TCP_ESTABLISHED && !abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_CLOSING);
         if ((__s32)(facts.rcv_nxt - h->seq) > 0)
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
-        note_requests(flow, h);
+        note_progress(flow, h);
         /* A flow that stays is never mute, not even for a moment: its responses would be followed with a gap. */
         if (!can_go(&facts, h, flow, abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
@@ -109,16 +134,26 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         return reset_locally(skb, h, facts.rcv_nxt);
 }
 
+static __always_inline int answer_unowned(struct handoff *h, enum sb_reason reason)
+{
+        h->option.op = SB_OP_UNOWNED;
+        h->option.reason = reason;
+        return ANSWER;
+}
+
 /*
  * What is left of a connection that this node closed answers for itself: a FIN that is sent again gets its ACK, a
- * request that comes too late its RST.
+ * request that comes too late its RST. A question with an origin is about a first request, and was_served() has not found it to
+ * be this connection's.
  */
 static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct handoff *h)
 {
         struct socket_facts facts = {};
 
+        if (h->option.origin)
+                return answer_unowned(h, SB_REASON_NONE);
         read_socket(skb, h, &facts);
-        return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : TCX_DROP;
+        return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : answer_unowned(h, SB_REASON_NONE);
 }
 
 /* Which of the last 32 requests were HEAD, as a switch says it. */
@@ -131,6 +166,29 @@ static __always_inline __u32 latest_heads(struct sb_owned *flow)
         return heads;
 }
 
+/*
+ * What comes at the mark. Where a request asks for another protocol, the server's answer to it decides: 101, or its final
+ * response, which all other requests have by then. One that cannot be followed is none with 101.
+ */
+static __always_inline __be16 at_mark(const struct sb_owned *flow)
+{
+        __u16 framing = bpf_ntohs(flow->mark_framing);
+        int lost = flow->framing.state == SB_FRAMING_LOST;
+
+        if (!(framing & SB_FRAMING_UPGRADING) || (!lost && flow->responses != flow->requests))
+                return flow->mark_framing;
+        framing &= ~SB_FRAMING_UPGRADING;
+        return bpf_htons(lost && flow->framing.status == 101 ? framing | SB_FRAMING_TUNNEL : framing);
+}
+
+/* The request that the packet begins with has been answered on a connection that is over, or has moved on since. */
+static __always_inline int was_served(const struct sb_owned *flow, const struct handoff *h)
+{
+        if (!is_owned(flow, h))
+                return is_over(h);
+        return flow->state == SB_OWN_RELEASED && flow->reason != SB_REASON_PASSED_ON && is_past(flow, h);
+}
+
 __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_owned *flow;
@@ -138,13 +196,18 @@ __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
         if (!h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
+        if (was_served(flow, h))
+                return answer_unowned(h, SB_REASON_SERVED);
         if (!flow)
                 return answer_from_time_wait(skb, h);
+        if (flow->state == SB_OWN_RELEASED)
+                return answer_unowned(h, SB_REASON_NONE);
+        /* It will be the flow's owner, or will not: who asks again hears. */
         if (flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
         sb_copy_v6(flow->switch_address, h->sender);
         h->option.op = SB_OP_OWNED;
-        h->option.flags = flow->options | (flow->body ? SB_FLAG_BODY : 0);
+        h->option.flags = flow->options;
         h->option.wscale = flow->wscale;
         h->option.origin = bpf_htonl(flow->origin);
         h->option.mss = bpf_htons(flow->mss);
@@ -152,8 +215,10 @@ __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
         h->option.requests = bpf_htons(flow->requests);
         h->option.detail = bpf_htonl(latest_heads(flow));
         h->option.session = flow->cookies.session;
+        h->option.framing = at_mark(flow);
+        h->option.left = flow->mark_left;
         count(SB_NODE_OWNED);
-        return ANSWER_WHOLE;
+        return ANSWER;
 }
 
 #endif

@@ -36,6 +36,7 @@ static __noinline int pass_on(struct __sk_buff *skb, const struct handoff *h)
                 sb_copy_v6(&ip->daddr, second->node);
         }
         __builtin_memcpy(shim->option.tag, second->tag, sizeof(second->tag));
+        shim->geneve.vni = bpf_htonl(bpf_ntohl(shim->geneve.vni) >> 8 & 0xff00);
         second->type = SB_SECOND_USED;
         count(SB_NODE_PASSED_ON);
         skb->mark = 0;

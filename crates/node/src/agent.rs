@@ -11,6 +11,7 @@ use libbpf_rs::{OpenObject, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
+use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
 use switchback_wire::{
     NodeCounter, SB_GENEVE_PORT, address_bytes, address_from, read_from, sb_closed, sb_node_settings,
@@ -21,6 +22,7 @@ use crate::addresses::Loopback;
 use crate::closed;
 use crate::endpoint::TlsEndpoint;
 use crate::facts::{Listening, Outboxes};
+use crate::guards::Guards;
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
@@ -29,6 +31,11 @@ use crate::sender::Sender;
 use crate::sized;
 use crate::status::NodeStatus;
 use crate::{Options, ROLE, SwitchHere};
+
+/// Addresses come and go, and so do services over TLS: with ports below 1024, connections that are taken from one socket
+/// into another (`TCP_REPAIR`), and handoff packets.
+const KEPT: CapabilitySet =
+    CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::NET_RAW);
 
 /// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
 /// longer.
@@ -60,6 +67,7 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     let mut storage = MaybeUninit::<OpenObject>::uninit();
     let draining = plan.drain;
     let settings = settings(&plan, &options.interface, draining)?;
+    let mut guards = Guards::new(index)?;
     let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan) {
         Ok(programs) => programs,
         Err(error) => {
@@ -76,7 +84,9 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
             let place = (&options.interface[..], index);
             programs.attach(&pins, place, plan.beside_switch).map_err(cannot_load)
         })
-        .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)));
+        .and_then(|()| guards.keep(&programs, &pins))
+        .and_then(|()| plan.vips.iter().try_for_each(|vip| loopback.add(*vip)))
+        .and_then(|()| privileges::keep_only(KEPT));
     let mut tls = TlsEndpoint::default();
     let started = started.and_then(|()| tls.set(&plan, &programs));
     let reporting = started.and_then(|()| {
@@ -84,20 +94,23 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
         checks.set(plan.checks())?;
         Ok((checks, Reporter::new(plan.cluster.reports.interval)?))
     });
-    let (ended, mut loopback, programs) = match reporting {
+    let (ended, mut loopback, programs, guards) = match reporting {
         Ok((checks, reporter)) => {
             let drain = Drain { on: draining, by_command: false };
             tls.set_draining(draining);
-            let mut agent = Agent { options, plan, programs, loopback, checks, reporter, sender, drain, tls };
-            (agent.serve(&mut signals, &mut control, switch), agent.loopback, agent.programs)
+            let mut agent =
+                Agent { options, plan, programs, guards, loopback, checks, reporter, sender, drain, tls };
+            let ended = agent.serve(&mut signals, &mut control, &pins, switch);
+            (ended, agent.loopback, agent.programs, agent.guards)
         }
-        Err(error) => (Err(error), loopback, programs),
+        Err(error) => (Err(error), loopback, programs, guards),
     };
     if let Some(switch) = switch {
         switch.end();
     }
     // The addresses go first: without the programs the kernel would answer ARP for them.
     let addresses = loopback.remove_ours(|_| false);
+    guards.end();
     let programs = programs.remove(pins);
     ended.and(addresses).and(programs)
 }
@@ -106,6 +119,7 @@ struct Agent<'obj, 'run> {
     options: &'run Options,
     plan: Plan,
     programs: Programs<'obj>,
+    guards: Guards,
     loopback: Loopback,
     checks: Checks,
     reporter: Reporter,
@@ -128,6 +142,7 @@ impl Agent<'_, '_> {
         &mut self,
         signals: &mut Signals,
         control: &mut ControlServer,
+        pins: &PinDir,
         switch: Option<&dyn SwitchHere>,
     ) -> Result<()> {
         let (ended, long) = (RefCell::new(Vec::<sb_closed>::new()), RefCell::new(Vec::<sb_sized>::new()));
@@ -167,7 +182,13 @@ impl Agent<'_, '_> {
             None => tell_ready(),
         }
         loop {
-            let waiting_for = [signals.as_fd(), control.as_fd(), self.reporter.as_fd(), self.checks.as_fd()];
+            let waiting_for = [
+                signals.as_fd(),
+                control.as_fd(),
+                self.reporter.as_fd(),
+                self.checks.as_fd(),
+                self.guards.as_fd(),
+            ];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             let tick = if outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
             let tick = PollTimeout::try_from(tick).expect("some milliseconds fit");
@@ -175,12 +196,15 @@ impl Agent<'_, '_> {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::cannot("wait for signals and requests", errno)),
             }
+            if self.guards.are_due()? {
+                self.guards.keep(&self.programs, pins)?;
+            }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
-            let (key, address) = (&self.plan.sign, self.plan.address);
+            let signer = self.plan.signer();
             let (ended, long) = (ended.take(), long.take());
             ended.iter().for_each(|flow| outboxes.borrow_mut().add_ended(flow));
-            let ended = ended.iter().filter_map(|flow| closed::packet(key, address, flow));
-            let long = long.iter().filter_map(|response| sized::packet(key, address, response));
+            let ended = ended.iter().filter_map(|flow| closed::packet(&signer, flow));
+            let long = long.iter().filter_map(|response| sized::packet(&signer, response));
             let packets: Vec<_> = ended.chain(long).collect();
             self.sender.send(self.plan.address, &packets)?;
             self.tell(&mut outboxes.borrow_mut())?;
@@ -230,14 +254,15 @@ impl Agent<'_, '_> {
             })
             .collect();
         let lost = self.programs.counter(NodeCounter::FactLost)? as u32;
-        let from = (&self.plan.sign, self.plan.address);
-        let packets = outboxes.packets(Instant::now(), from, lost, |switch| switches.get(&switch).copied());
+        let packets = outboxes
+            .packets(Instant::now(), &self.plan.signer(), lost, |switch| switches.get(&switch).copied());
         self.sender.send(self.plan.address, &packets)
     }
 
     /// Tells the switches how the listeners are doing, as far as that is known.
     fn report(&mut self) -> Result<()> {
-        self.reporter.send(&self.plan, &self.checks, self.drain.on, &self.sender)
+        let from = (&self.sender, &self.plan.signer());
+        self.reporter.send(&self.plan, &self.checks, self.drain.on, from)
     }
 
     fn status(&mut self) -> Result<NodeStatus> {
@@ -357,6 +382,7 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
         address: address_bytes(plan.address),
         sign: plan.sign,
         accept: plan.accept,
+        clock: plan.clock.ahead(),
         netns_cookie: netns_cookie()?,
         arp_sender,
         draining: draining.into(),

@@ -3,18 +3,19 @@
 
 use std::net::IpAddr;
 
-use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{address_from, handoff, sb_closed, sb_flow_entry, sb_key, sb_op};
+use switchback_wire::packet::{bare, flags};
+use switchback_wire::{address_from, handoff, sb_closed, sb_flow_entry, sb_op};
 
-/// The whole CLOSED packet from `node`, the address in this node's tags, and where it goes: to the switch that
-/// handed the flow over last. The inner packet only names the flow.
-pub(crate) fn packet(key: &sb_key, node: IpAddr, report: &sb_closed) -> Option<(IpAddr, Vec<u8>)> {
+use crate::signer::Signer;
+
+/// The whole CLOSED packet and where it goes: to the switch that handed the flow over last. The inner packet only names the
+/// flow.
+pub(crate) fn packet(signer: &Signer, report: &sb_closed) -> Option<(IpAddr, Vec<u8>)> {
     let switch = address_from(report.owned.switch_address);
-    if switch.is_ipv4() != node.is_ipv4() || switch.is_unspecified() {
+    if !signer.can_reach(switch) {
         return None;
     }
     let inner = bare(&report.flow, true, report.owned.next, 0, flags::RST);
-    let view = TcpView::parse(&inner)?;
     let entry = sb_flow_entry {
         origin: report.owned.origin,
         next: report.owned.next,
@@ -24,7 +25,5 @@ pub(crate) fn packet(key: &sb_key, node: IpAddr, report: &sb_closed) -> Option<(
         ..sb_flow_entry::default()
     };
     let option = handoff::option(sb_op::SB_OP_CLOSED, &entry);
-    let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + inner.len());
-    handoff::encode(&mut out, key, (node, switch, node), &report.flow, option, &view, &inner);
-    Some((switch, out))
+    Some((switch, signer.packet(switch, &report.flow, option, &inner)?))
 }

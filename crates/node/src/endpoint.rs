@@ -13,7 +13,7 @@ use switchback_runtime::{Doing, Error, Result};
 use switchback_tls::endpoint::{
     Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
-use switchback_tls::{Certificates, Tickets};
+use switchback_tls::{Certificates, TicketKeys, Tickets};
 use switchback_wire::keys;
 
 use crate::moving::Mover;
@@ -28,13 +28,15 @@ static TLS13_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 #[derive(Default)]
 pub(crate) struct TlsEndpoint {
     running: Option<(Endpoint, Mover)>,
+    ticket_keys: Arc<TicketKeys>,
     cpu: Arc<AtomicU32>,
 }
 
 impl TlsEndpoint {
     /// From here on it is as this plan says; after an error it is what it was. Certificates are read anew.
     pub(crate) fn set(&mut self, plan: &Plan, programs: &Programs<'_>) -> Result<()> {
-        let services = plan.tls_services().map(|(service, tls)| service_config(plan, service, tls));
+        let keys = &self.ticket_keys;
+        let services = plan.tls_services().map(|(service, tls)| service_config(plan, service, tls, keys));
         let services = services.collect::<Result<Vec<_>>>()?;
         if services.is_empty() {
             self.running = None;
@@ -42,7 +44,7 @@ impl TlsEndpoint {
         }
         let (endpoint, mover) = match &mut self.running {
             Some(running) => running,
-            none => none.insert(begin(plan, programs, &self.cpu)?),
+            none => none.insert(begin(plan, programs, keys, &self.cpu)?),
         };
         endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(in_words)?;
         endpoint.set(services).map_err(in_words)?;
@@ -89,6 +91,9 @@ impl TlsEndpoint {
                 requests: counters.requests.get(),
                 responses: counters.responses.get(),
                 refused: counters.refused.get(),
+                connections_refused: counters.connections_refused.get(),
+                handshakes_refused: counters.handshakes_refused.get(),
+                streams_refused: counters.streams_refused.get(),
                 given: counters.given.get(),
                 taken: counters.taken.get(),
                 forwarded: counters.forwarded.get(),
@@ -104,14 +109,20 @@ impl TlsEndpoint {
 
 /// From here on this process has keys, which are not to be in a core file, nor to be read by another process of its user
 /// (prctl(2), PR_SET_DUMPABLE).
-fn begin(plan: &Plan, programs: &Programs<'_>, cpu: &Arc<AtomicU32>) -> Result<(Endpoint, Mover)> {
+fn begin(
+    plan: &Plan,
+    programs: &Programs<'_>,
+    keys: &Arc<TicketKeys>,
+    cpu: &Arc<AtomicU32>,
+) -> Result<(Endpoint, Mover)> {
     nix::sys::prctl::set_dumpable(false).doing(|| "keep keys out of core files")?;
     let peers = Peers::new(&secrets(plan)).ok_or_else(no_key)?;
-    let mover = Mover::new(programs.owned()?, Sender::open()?, plan.address, plan.sign);
+    let mover = Mover::new(programs.owned()?, Sender::open()?, plan.signer());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let address = SocketAddr::new(plan.address, PORT);
     let handoff = Arc::new(mover.clone());
-    let endpoint = Endpoint::new(threads, address, peers, handoff, Arc::clone(cpu)).map_err(in_words)?;
+    let endpoint = Endpoint::new(threads, address, peers, Arc::clone(keys), handoff, Arc::clone(cpu))
+        .map_err(in_words)?;
     Ok((endpoint, mover))
 }
 
@@ -157,21 +168,26 @@ impl Plan {
     }
 }
 
-fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceConfig> {
+fn service_config(
+    plan: &Plan,
+    service: &Service,
+    tls: &Tls,
+    ticket_keys: &Arc<TicketKeys>,
+) -> Result<ServiceConfig> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let certificates = Certificates::read(&tls.certificates, &provider)
         .map_err(|error| Error::new(format!("service {}: {error}", service.name)))?;
     let cluster = &plan.cluster;
-    let secrets = secrets(plan);
-    let name_keys: Vec<_> = secrets.iter().map(keys::ticket_name_key).collect();
+    let node = &cluster.nodes[plan.index].name;
+    let name_keys: Vec<_> = secrets(plan).iter().map(keys::ticket_name_key).collect();
     let names = TicketNames::new(&name_keys, cluster.nodes.iter().map(|node| node.name.as_str()));
     let limits = &cluster.limits;
     Ok(ServiceConfig {
         name: service.name.clone(),
-        node: cluster.nodes[plan.index].name.clone(),
+        node: node.clone(),
         listen: service.listen.clone(),
         certificates: Arc::new(certificates),
-        tickets: Tickets::new(&secrets, names, &cluster.nodes[plan.index].name, tls.tickets),
+        tickets: Tickets::new(Arc::clone(ticket_keys), names, &service.name, node, tls.tickets),
         protocols: tls.protocols.iter().map(|protocol| protocol.name().as_bytes().to_vec()).collect(),
         versions: match tls.min_version {
             TlsVersion::Tls12 => rustls::ALL_VERSIONS,
@@ -195,6 +211,7 @@ fn service_config(plan: &Plan, service: &Service, tls: &Tls) -> Result<ServiceCo
                 body_len: limits.body.unwrap_or(u64::MAX),
             },
             head_timeout: limits.head_timeout,
+            tls: limits.tls,
         },
     })
 }

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use switchback_wire::facts::{End, FACTS_MAX, Fact, Numbered, encode};
-use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_NONE, address_from, sb_closed, sb_end, sb_fact, sb_key};
+use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_NONE, address_from, sb_closed, sb_end, sb_fact};
+
+use crate::signer::Signer;
 
 /// What is not acknowledged for so long is sent again.
 const RESEND: Duration = Duration::from_millis(200);
@@ -96,7 +98,7 @@ impl Outboxes {
     pub(crate) fn packets(
         &mut self,
         now: Instant,
-        (key, node): (&sb_key, IpAddr),
+        signer: &Signer,
         program_lost: u32,
         listening: impl Fn(IpAddr) -> Option<Listening>,
     ) -> Vec<(IpAddr, Vec<u8>)> {
@@ -116,7 +118,8 @@ impl Outboxes {
             let epoch = outbox.epoch;
             for (number, facts) in outbox.due(now) {
                 let numbered = Numbered { epoch, number, lost };
-                out.extend(encode(key, (node, *switch), numbered, facts).map(|packet| (*switch, packet)));
+                let packet = encode(&signer.key, signer.peers(*switch), numbered, facts);
+                out.extend(packet.map(|packet| (*switch, packet)));
             }
             true
         });
@@ -221,11 +224,15 @@ mod tests {
     use switchback_wire::facts::read;
     use switchback_wire::handoff::OVERHEAD_V4;
     use switchback_wire::packet::TcpView;
-    use switchback_wire::{sb_flow, sb_framing, sb_owned};
+    use switchback_wire::{sb_flow, sb_framing, sb_key, sb_owned};
 
     const KEY: sb_key = sb_key { k0: 1, k1: 2 };
     const SWITCH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 10));
     const NODE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 21));
+
+    fn signer() -> Signer {
+        Signer { key: KEY, node: NODE, clock: Default::default() }
+    }
 
     struct Bench {
         outboxes: Outboxes,
@@ -247,7 +254,7 @@ mod tests {
         /// Numbers and sizes of the packets that are sent at this time, and what they say of losses.
         fn sent(&mut self, ms: u64, said: Option<Listening>) -> Vec<(Numbered, usize)> {
             let now = self.start + Duration::from_millis(ms);
-            let packets = self.outboxes.packets(now, (&KEY, NODE), 0, |_| said);
+            let packets = self.outboxes.packets(now, &signer(), 0, |_| said);
             let read = |(switch, packet): (IpAddr, Vec<u8>)| {
                 assert_eq!(switch, SWITCH);
                 let inner = &packet[OVERHEAD_V4..];

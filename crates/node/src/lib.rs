@@ -13,6 +13,7 @@ mod clients;
 mod closed;
 mod endpoint;
 mod facts;
+mod guards;
 mod health;
 mod listeners;
 mod load;
@@ -23,6 +24,7 @@ mod programs;
 mod reports;
 mod sender;
 mod sessions;
+mod signer;
 mod sized;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;

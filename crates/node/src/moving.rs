@@ -5,21 +5,21 @@
 //! (`TCP_REPAIR`, `tcp_setsockopt()` in net/ipv4/tcp.c), and a socket that is closed in that mode says nothing.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::libc;
 use switchback_tls::endpoint::{Addresses, Frozen, Handoff};
-use switchback_wire::packet::{TcpView, flags, segment, set_window};
+use switchback_wire::packet::{flags, segment, set_window};
 use switchback_wire::report::pool_id;
 use switchback_wire::{
     SB_SYN_TSTAMP, address_bytes, address_from, bytes_of, handoff, read_from, sb_flow, sb_flow_entry, sb_key,
-    sb_op, sb_owned, sb_ownership, sb_reason,
+    sb_mode, sb_op, sb_owned, sb_ownership, sb_reason,
 };
 
 use crate::sender::Sender;
+use crate::signer::Signer;
 
 /// linux/tcp.h; libc has no name for these.
 const TCP_REPAIR: libc::c_int = 19;
@@ -44,19 +44,18 @@ pub(crate) struct Mover(Arc<Inner>);
 struct Inner {
     owned: MapHandle,
     sender: Sender,
-    address: IpAddr,
-    /// Signs handoff packets.
-    key: RwLock<sb_key>,
+    /// The key changes when the configuration does.
+    signer: RwLock<Signer>,
 }
 
 impl Mover {
-    pub(crate) fn new(owned: MapHandle, sender: Sender, address: IpAddr, key: sb_key) -> Self {
-        Mover(Arc::new(Inner { owned, sender, address, key: RwLock::new(key) }))
+    pub(crate) fn new(owned: MapHandle, sender: Sender, signer: Signer) -> Self {
+        Mover(Arc::new(Inner { owned, sender, signer: RwLock::new(signer) }))
     }
 
     /// Signs with this key from here on.
     pub(crate) fn set_key(&self, key: sb_key) {
-        *self.0.key.write().unwrap_or_else(PoisonError::into_inner) = key;
+        self.0.signer.write().unwrap_or_else(PoisonError::into_inner).key = key;
     }
 }
 
@@ -83,20 +82,13 @@ impl Handoff for Mover {
         if before.state != sb_ownership::SB_OWN_OPEN as u8 {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let released = sb_owned {
+        let frozen = sb_owned {
             state: sb_ownership::SB_OWN_RELEASED as u8,
-            reason: sb_reason::SB_REASON_NONE as u8,
+            reason: sb_reason::SB_REASON_FROZEN as u8,
             ..before
         };
-        self.0.write(&flow, &released)?;
+        self.0.write(&flow, &frozen)?;
         Ok(Box::new(FrozenFlow { inner: Arc::clone(&self.0), flow, before, taken: None, given: false }))
-    }
-
-    fn is_acknowledged(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let mut unacknowledged: libc::c_int = 0;
-        // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
-        let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacknowledged) };
-        if done == 0 { Ok(unacknowledged == 0) } else { Err(io::Error::last_os_error()) }
     }
 }
 
@@ -159,23 +151,21 @@ impl Frozen for FrozenFlow {
         let mut packet = segment(&self.flow, true, numbers, flags::ACK, clock, &[]);
         let scale = before.wscale >> 4;
         set_window(&mut packet, u16::try_from(taken.window >> scale).unwrap_or(u16::MAX));
-        let Some(view) = TcpView::parse(&packet) else { return Err(io::ErrorKind::InvalidData.into()) };
         let entry = sb_flow_entry {
             origin: before.origin,
-            next: taken.receive_next,
+            next: before.next,
             mss: before.mss,
             options: before.options,
             wscale: before.wscale,
             heads: pool_id(node),
+            mode: sb_mode::SB_MODE_TUNNEL as u8,
             ..sb_flow_entry::default()
         };
         let switch = address_from(before.switch_address);
         let option = handoff::option(sb_op::SB_OP_MOVE, &entry);
-        let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + packet.len());
-        let addresses = (inner.address, switch, inner.address);
-        let key = *inner.key.read().unwrap_or_else(PoisonError::into_inner);
-        handoff::encode(&mut out, &key, addresses, &self.flow, option, &view, &packet);
-        inner.sender.send(inner.address, &[(switch, out)]).map_err(io::Error::other)
+        let signer = *inner.signer.read().unwrap_or_else(PoisonError::into_inner);
+        let packet = signer.packet(switch, &self.flow, option, &packet).ok_or(io::ErrorKind::InvalidData)?;
+        inner.sender.send(signer.node, &[(switch, packet)]).map_err(io::Error::other)
     }
 }
 

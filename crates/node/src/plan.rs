@@ -5,12 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use switchback_config::{Action, Cluster, Node, Server, Service};
-use switchback_runtime::Error;
+use switchback_runtime::{Error, boot_number};
+use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
 use crate::clients::Clients;
 use crate::health::Wanted;
 use crate::sessions::{self, PoolKey};
+use crate::signer::Signer;
 
 /// A configuration, as one node sees it.
 pub(crate) struct Plan {
@@ -24,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) sign: sb_key,
     /// Also accepted; zeroes for none.
     pub(crate) accept: sb_key,
+    /// This node's.
+    pub(crate) clock: NodeClock,
     /// The file says that this node drains.
     pub(crate) drain: bool,
     /// The file says that nobody but switches is to see this node.
@@ -80,6 +84,7 @@ impl Plan {
             vips,
             sign,
             accept,
+            clock: NodeClock::from_ahead(boot_number()?),
             drain,
             hidden,
             beside_switch,
@@ -90,6 +95,11 @@ impl Plan {
             index,
             cluster,
         })
+    }
+
+    /// What this node's handoff packets are signed with.
+    pub(crate) fn signer(&self) -> Signer {
+        Signer { key: self.sign, node: self.address, clock: self.clock }
     }
 
     /// What a VIP is on this machine: `SB_VIP_*`.

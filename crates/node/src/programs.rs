@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::programs::{attach_tcx, attached, pin, pin_link, replace_pin, reuse};
+use switchback_runtime::programs::{attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::{
     NodeCounter, SB_FRAMING_LOST, address_bytes, address_from, bytes_of, read_from, sb_listening_switch,
@@ -47,6 +48,10 @@ impl<'obj> Programs<'obj> {
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
         let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
+        // What an agent that was killed knew goes on in maps of their size.
+        let flows = MapHandle::from_pinned_path(&owned)
+            .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
+        set_flows(&mut open, flows)?;
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
         reuse(&mut open.maps.closed, &closed)?;
@@ -86,11 +91,7 @@ impl<'obj> Programs<'obj> {
             places.push((&programs.switchback_loopback, "loopback", LOOPBACK, loopback));
         }
         for (program, name, interface, index) in places {
-            let path = pins.link_path(name);
-            let link = match attached(&path, index) {
-                Some(mut link) => link.update_prog(program).map(|()| link),
-                None => attach_tcx(program, index).and_then(|link| pin_link(link, &path)),
-            };
+            let link = attach_or_replace(program, &pins.link_path(name), index);
             let doing = || format!("attach the program switchback_{name} to {interface}");
             self.links.push(link.doing(doing)?);
         }
@@ -100,6 +101,27 @@ impl<'obj> Programs<'obj> {
         let link = link.and_then(|link| pin_link(link, &pins.link_path("socket_state")));
         self.links.push(link.doing(|| "attach the program switchback_socket_state to inet_sock_set_state")?);
         Ok(())
+    }
+
+    /// Drops what comes for a VIP by another interface. None if that has gone meanwhile.
+    pub(crate) fn guard(&self, pins: &PinDir, index: u32) -> Result<Option<Link>> {
+        let program = &self.skeleton.progs.switchback_guard;
+        match attach_or_replace(program, &Self::guard_path(pins, index), index) {
+            Err(_) if interface::name(index).is_none() => Ok(None),
+            link => {
+                link.map(Some).doing(|| format!("attach the program switchback_guard to interface {index}"))
+            }
+        }
+    }
+
+    /// The opposite of [`guard`](Self::guard), as far as pins go.
+    pub(crate) fn unguard(pins: &PinDir, index: u32) {
+        // It may have none.
+        let _ = std::fs::remove_file(Self::guard_path(pins, index));
+    }
+
+    fn guard_path(pins: &PinDir, index: u32) -> PathBuf {
+        pins.link_path(&format!("guard-{index}"))
     }
 
     /// Detaches everything and removes the pins.
@@ -264,6 +286,13 @@ fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
         place.copy_from_slice(cells);
     }
     Ok(open)
+}
+
+/// Makes room for so many flows.
+fn set_flows(open: &mut OpenNodeSkel<'_>, flows: u32) -> Result<()> {
+    let doing = || format!("set the number of flows to {flows}");
+    open.maps.owned.set_max_entries(flows).doing(doing)?;
+    open.maps.over.set_max_entries(flows).doing(doing)
 }
 
 /// What a failed start says of the machine.

@@ -19,6 +19,7 @@ use crate::machine::Cpu;
 use crate::plan::{Plan, PoolListener};
 use crate::programs::Programs;
 use crate::sender::Sender;
+use crate::signer::Signer;
 use crate::status::{ListenerStatus, NodeStatus, READY};
 
 /// A switch says HELLO each second. After so long without one it gets no more reports.
@@ -147,7 +148,7 @@ impl Reporter {
         plan: &Plan,
         checks: &Checks,
         draining: bool,
-        sender: &Sender,
+        (sender, signer): (&Sender, &Signer),
     ) -> Result<()> {
         if self.switches.is_empty() {
             return Ok(());
@@ -162,7 +163,7 @@ impl Reporter {
         for &switch in &self.switches {
             for report in &reports {
                 let mut packet = Vec::new();
-                report.encode(&mut packet, &plan.sign, plan.address, switch);
+                report.encode(&mut packet, &signer.key, signer.peers(switch));
                 // Empty if the switch has another IP version than the node.
                 packets.extend((!packet.is_empty()).then_some((switch, packet)));
             }

@@ -3,28 +3,27 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use switchback_wire::packet::{TcpView, bare, flags};
+use switchback_wire::packet::{bare, flags};
 use switchback_wire::{
-    address_bytes, address_from, handoff, sb_flow, sb_flow_entry, sb_key, sb_op, sb_session, sb_sized,
+    address_bytes, address_from, handoff, sb_flow, sb_flow_entry, sb_op, sb_session, sb_sized,
 };
 
-/// The whole SIZED packet from `node`, the address in this node's tags, and where it goes. The inner packet says nothing.
-pub(crate) fn packet(key: &sb_key, node: IpAddr, sized: &sb_sized) -> Option<(IpAddr, Vec<u8>)> {
+use crate::signer::Signer;
+
+/// The whole SIZED packet and where it goes. The inner packet says nothing.
+pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u8>)> {
     let switch = address_from(sized.switch_address);
-    if switch.is_ipv4() != node.is_ipv4() || switch.is_unspecified() {
+    if !signer.can_reach(switch) {
         return None;
     }
     let nobody = address_bytes(Ipv4Addr::UNSPECIFIED.into());
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
     let inner = bare(&flow, true, 0, 0, flags::ACK);
-    let view = TcpView::parse(&inner)?;
     let entry = sb_flow_entry {
         heads: sized.bytes,
         session: sb_session { path: sized.path, ..Default::default() },
         ..Default::default()
     };
     let option = handoff::option(sb_op::SB_OP_SIZED, &entry);
-    let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + inner.len());
-    handoff::encode(&mut out, key, (node, switch, node), &flow, option, &view, &inner);
-    Some((switch, out))
+    Some((switch, signer.packet(switch, &flow, option, &inner)?))
 }

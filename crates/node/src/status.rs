@@ -90,6 +90,12 @@ pub struct TlsStatus {
     pub responses: u64,
     /// Requests that were answered by the agent, with an error.
     pub refused: u64,
+    /// Connections that were closed at once, because there were too many.
+    pub connections_refused: u64,
+    /// Connections that were closed at once, because there were too many handshakes.
+    pub handshakes_refused: u64,
+    /// Streams of HTTP/2 that were refused, because there were too many.
+    pub streams_refused: u64,
     /// Connections that were given to other nodes, in the middle.
     pub given: u64,
     /// Connections that other nodes have given.

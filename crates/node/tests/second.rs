@@ -4,7 +4,7 @@ mod common;
 
 use std::net::{IpAddr, SocketAddr};
 
-use common::{Handoff, Result, config, counter, listen, send_raw, start, wait_for_counter};
+use common::{Handoff, Result, config, counter, listen, peers, send_raw, start, wait_for_counter};
 use nix::sys::socket::sockopt;
 use nix::sys::time::TimeVal;
 use switchback_lab::Lab;
@@ -25,7 +25,7 @@ fn adopt(lab: &Lab, handoff: &Handoff) -> Vec<u8> {
     let inner = handoff.packet(flags::ACK | flags::PSH, REQUEST);
     let mut packet = handoff.encode(sb_op::SB_OP_ADOPT, switch, nodes[0], &inner);
     let view = TcpView::parse(&inner).expect("made by `packet`");
-    handoff::add_second(&mut packet, 0, &handoff.key, nodes[1], (&handoff.flow, &view));
+    handoff::add_second(&mut packet, 0, &handoff.key, &peers(switch, nodes[1]), (&handoff.flow, &view));
     packet
 }
 

@@ -4,12 +4,15 @@
 //! begins with are prefixes of each other. So they are a chain, and its longest link is found by bisection: it is the
 //! last prefix in order that is not behind the path, or one that this one begins with. Methods and header fields are
 //! then compared route by route.
+//!
+//! Paths are compared in [normal form](switchback_http::path). Where servers read a path in different ways, all readings have
+//! to lead to the same action; otherwise the request is refused.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use switchback_config::{Action, HostMatch, Protocol, Redirect, Route, Scheme};
-use switchback_http::Head;
+use switchback_http::{Head, Reject, path};
 
 /// Routes in the order of the configuration.
 #[derive(Debug)]
@@ -64,21 +67,22 @@ impl Routes {
     }
 
     /// The first route that takes the request.
-    pub fn find(&self, head: &Head<'_>) -> Option<&Route> {
-        self.place(head).map(|index| &self.routes[index])
+    pub fn find(&self, head: &Head<'_>) -> Result<Option<&Route>, Reject> {
+        Ok(self.place(head)?.map(|index| &self.routes[index]))
     }
 
-    /// Likewise, of a request for which client and node have agreed on a protocol.
-    pub fn find_over(&self, head: &Head<'_>, spoken: Protocol) -> Option<&Route> {
-        self.place_over(head, spoken).map(|index| &self.routes[index])
+    /// The first route that takes a request for which client and node have agreed on a protocol.
+    pub fn find_over(&self, head: &Head<'_>, spoken: Protocol) -> Result<Option<&Route>, Reject> {
+        Ok(self.place_over(head, spoken)?.map(|index| &self.routes[index]))
     }
 
-    /// Its index.
-    pub fn place_over(&self, head: &Head<'_>, spoken: Protocol) -> Option<usize> {
+    /// The index of what [`find_over`](Self::find_over) finds.
+    pub fn place_over(&self, head: &Head<'_>, spoken: Protocol) -> Result<Option<usize>, Reject> {
         if self.routes.iter().all(|route| speaks(route, spoken)) {
             return self.place(head);
         }
-        self.routes.iter().position(|route| failed_over(route, head, spoken).is_none())
+        let takes = |route: &Route, path: &str| failed_over(route, head, path, spoken).is_none();
+        self.agreed(head, |path| self.routes.iter().position(|route| takes(route, path)))
     }
 
     /// What becomes of the requests that the route with this index takes.
@@ -87,22 +91,44 @@ impl Routes {
     }
 
     /// The index of what [`find`](Self::find) finds.
-    pub fn place(&self, head: &Head<'_>) -> Option<usize> {
-        let mut first = self.any.first(&self.routes, head, None);
+    pub fn place(&self, head: &Head<'_>) -> Result<Option<usize>, Reject> {
+        self.agreed(head, |path| self.place_of(head, path))
+    }
+
+    /// What `place` finds for the path of the request, if it finds the same action for each reading.
+    fn agreed(
+        &self,
+        head: &Head<'_>,
+        place: impl Fn(&str) -> Option<usize>,
+    ) -> Result<Option<usize>, Reject> {
+        if path::is_plain(head.path()) {
+            return Ok(place(head.path()));
+        }
+        let places: Vec<_> = path::readings(head.path()).iter().map(|path| place(path)).collect();
+        let action = |place: &Option<usize>| place.map(|index| &self.routes[index].action);
+        match places.iter().all(|place| action(place) == action(&places[0])) {
+            true => Ok(places[0]),
+            false => Err(Reject::AmbiguousPath),
+        }
+    }
+
+    /// The index of the first route that takes the request with its path read so.
+    fn place_of(&self, head: &Head<'_>, path: &str) -> Option<usize> {
+        let mut first = self.any.first(&self.routes, head, path, None);
         if let Some(host) = head.host
             && !(self.exact.is_empty() && self.suffixes.is_empty())
         {
             let host = host.strip_suffix('.').unwrap_or(host);
             let mut lower = [0; HOST_MAX];
-            let Some(lower) = lower.get_mut(..host.len()) else { return self.place_slowly(head) };
+            let Some(lower) = lower.get_mut(..host.len()) else { return self.place_slowly(head, path) };
             lower.copy_from_slice(host.as_bytes());
             lower.make_ascii_lowercase();
             // Only ASCII has been changed.
-            let Ok(host) = std::str::from_utf8(lower) else { return self.place_slowly(head) };
+            let Ok(host) = std::str::from_utf8(lower) else { return self.place_slowly(head, path) };
             let ends = host.char_indices().skip(1).filter(|(_, c)| *c == '.').map(|(at, _)| &host[at..]);
             let ends = ends.filter_map(|end| self.suffixes.get(end));
             for prefixes in self.exact.get(host).into_iter().chain(ends) {
-                first = prefixes.first(&self.routes, head, first);
+                first = prefixes.first(&self.routes, head, path, first);
             }
         }
         first
@@ -122,8 +148,8 @@ impl Routes {
         whole.or_else(|| candidates().find_map(found))
     }
 
-    fn place_slowly(&self, head: &Head<'_>) -> Option<usize> {
-        self.routes.iter().position(|route| failed(route, head).is_none())
+    fn place_slowly(&self, head: &Head<'_>, path: &str) -> Option<usize> {
+        self.routes.iter().position(|route| failed(route, head, path).is_none())
     }
 }
 
@@ -148,8 +174,7 @@ impl Prefixes {
     }
 
     /// The first of these routes that takes the request, whose host is right; or `other`, if that comes before it.
-    fn first(&self, routes: &[Route], head: &Head<'_>, other: Option<usize>) -> Option<usize> {
-        let path = head.path();
+    fn first(&self, routes: &[Route], head: &Head<'_>, path: &str, other: Option<usize>) -> Option<usize> {
         let mut first = other;
         let mut at = self.sorted.partition_point(|prefix| *prefix.text <= *path).checked_sub(1);
         while let Some(prefix) = at.map(|index| &self.sorted[index]) {
@@ -164,7 +189,8 @@ impl Prefixes {
     }
 }
 
-/// Where a request to this VIP, which came by this scheme, is redirected: an absolute URI.
+/// Where a request to this VIP, which came by this scheme, is redirected: an absolute URI, whose path is the request's as it
+/// was sent, if the redirect has none. The host stands before it, so a path such as `//other.example/` leads to no other host.
 pub fn location(redirect: &Redirect, came_by: Scheme, head: &Head<'_>, vip: SocketAddr) -> String {
     let scheme = redirect.scheme.unwrap_or(came_by);
     let address = if vip.is_ipv6() { format!("[{}]", vip.ip()) } else { vip.ip().to_string() };
@@ -192,22 +218,22 @@ pub enum Condition {
     Protocol,
 }
 
-/// The first of the route's conditions that does not hold.
-pub fn failed(route: &Route, head: &Head<'_>) -> Option<Condition> {
+/// The first of the route's conditions that does not hold, where the path of the request is read so.
+pub fn failed(route: &Route, head: &Head<'_>, path: &str) -> Option<Condition> {
     let host = route.host.as_ref().is_none_or(|wanted| head.host.is_some_and(|host| wanted.matches(host)));
-    let path = route.path.as_ref().is_none_or(|prefix| head.path().starts_with(prefix));
+    let begins = route.path.as_ref().is_none_or(|prefix| path.starts_with(prefix));
     match () {
         () if !host => Some(Condition::Host),
-        () if !path => Some(Condition::Path),
+        () if !begins => Some(Condition::Path),
         () if !takes_method(route, head) => Some(Condition::Method),
         () if !takes_header(route, head) => Some(Condition::Header),
         () => None,
     }
 }
 
-/// Likewise, for a request over this protocol.
-pub fn failed_over(route: &Route, head: &Head<'_>, spoken: Protocol) -> Option<Condition> {
-    if speaks(route, spoken) { failed(route, head) } else { Some(Condition::Protocol) }
+/// The first of the route's conditions that does not hold for a request over this protocol.
+pub fn failed_over(route: &Route, head: &Head<'_>, path: &str, spoken: Protocol) -> Option<Condition> {
+    if speaks(route, spoken) { failed(route, head, path) } else { Some(Condition::Protocol) }
 }
 
 fn speaks(route: &Route, spoken: Protocol) -> bool {
@@ -269,13 +295,15 @@ mod tests {
         let path = proptest::option::of("/[ab]{0,2}(/[ab]{0,2})?");
         let method = proptest::collection::vec("(GET|PUT)", 0..2);
         let header = proptest::option::weighted(0.2, proptest::option::of("[12]"));
-        (host, path, method, header).prop_map(|(host, path, methods, header)| Route {
+        let pool = 0..3usize;
+        (host, path, method, header, pool).prop_map(|(host, path, methods, header, pool)| Route {
             host,
             path: path.filter(|path| path != "/"),
             methods,
             alpn: Vec::new(),
             header: header.map(|value| HeaderMatch { name: "x".to_owned(), value }),
-            action: Action::Pool(0),
+            h2c: false,
+            action: Action::Pool(pool),
         })
     }
 
@@ -283,9 +311,9 @@ mod tests {
         let method = "(GET|PUT)";
         let host = "([ab]|[aA]\\.b\\.?|x\\.[aA]\\.B|b\\.a\\.b|c)";
         let field = prop_oneof![Just(String::new()), "X: [12]\r\n"];
-        (method, "/[ab]{0,3}(/[ab]{0,3})?", host, field).prop_map(|(method, path, host, field)| {
-            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n")
-        })
+        (method, "/[ab]{0,3}(/{1,2}[ab]{0,3}|/x/\\.\\./[ab]|%2f[ab]|%61|;[ab])?", host, field).prop_map(
+            |(method, path, host, field)| format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n"),
+        )
     }
 
     proptest! {
@@ -294,8 +322,15 @@ mod tests {
         fn the_first_route_is_found(routes in proptest::collection::vec(route(), 0..12), text in request()) {
             let limits = Limits::default();
             let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &limits) else { panic!("{text}") };
-            let expected = routes.iter().find(|route| failed(route, &head).is_none()).cloned();
-            prop_assert_eq!(Routes::new(routes).find(&head).cloned(), expected);
+            let of = |path: &str| routes.iter().find(|route| failed(route, &head, path).is_none()).cloned();
+            let expected: Vec<_> = path::readings(head.path()).iter().map(|path| of(path)).collect();
+            let action = |route: &Option<Route>| route.clone().map(|route| route.action);
+            let agree = expected.iter().all(|route| action(route) == action(&expected[0]));
+            let expected = agree.then(|| expected[0].clone()).ok_or(Reject::AmbiguousPath);
+            let found = Routes::new(routes.clone());
+            prop_assert_eq!(found.find(&head).map(Option::<&Route>::cloned), expected.clone());
+            let over = found.find_over(&head, Protocol::Http11).map(Option::<&Route>::cloned);
+            prop_assert_eq!(over, expected);
         }
     }
 
@@ -307,6 +342,7 @@ mod tests {
             methods: Vec::new(),
             alpn: Vec::new(),
             header: None,
+            h2c: false,
             action: Action::Pool(0),
         };
         let to = |pool| Route { action: Action::Pool(pool), ..any.clone() };
@@ -338,6 +374,89 @@ mod tests {
         assert_eq!(only.find_hello(Some("other.example"), &[]), None);
     }
 
+    /// The forms of issue reports: each was routed by `/`, and nginx served `/b`.
+    #[test]
+    fn other_spellings_of_a_path_go_by_its_route_or_nowhere() {
+        let to = |path: Option<&str>, pool| Route {
+            host: None,
+            path: path.map(str::to_owned),
+            methods: Vec::new(),
+            alpn: Vec::new(),
+            header: None,
+            h2c: false,
+            action: Action::Pool(pool),
+        };
+        let routes = Routes::new(vec![to(Some("/b"), 1), to(Some("/c%2F"), 1), to(None, 0)]);
+        let pool = |target: &str| {
+            let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else {
+                panic!("{target}")
+            };
+            routes.find(&head).map(|route| route.unwrap().action.clone())
+        };
+        let rows: [(Result<usize, Reject>, &[&str]); 3] = [
+            (
+                Ok(1),
+                &[
+                    "/b",
+                    "//b",
+                    "/x/../b",
+                    "/%62",
+                    "/./b",
+                    "/a/%2e%2e/b",
+                    "/a/..//b",
+                    "http://a//b",
+                    "/%62?/../a",
+                    "/b%2fx",
+                    "/b;x/y",
+                    "/b/x%5c..%2fbc",
+                ],
+            ),
+            (
+                Ok(0),
+                &["/", "/a", "/b/../a", "/a/b", "/b/..", "/a?/../b", "/a%2fb", "/a%252f..%252fb", "/a;b"],
+            ),
+            (
+                Err(Reject::AmbiguousPath),
+                &[
+                    "/%2fb",
+                    "/x%2f..%2fb",
+                    "/x/..%2fb",
+                    "/b%2f..%2fa",
+                    "/x/..;/b",
+                    "/%5cb",
+                    "/a//../b",
+                    "/c%2fx",
+                    "/;/b",
+                ],
+            ),
+        ];
+        for (expected, targets) in rows {
+            for target in targets {
+                assert_eq!(pool(target), expected.map(Action::Pool), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_redirect_stays_with_its_host() {
+        let redirect =
+            Redirect { scheme: Some(Scheme::Https), host: None, port: None, path: None, status: 301 };
+        for (target, expected) in [
+            ("//evil.example/%2e%2e", "https://a//evil.example/%2e%2e"),
+            ("http://a//evil.example?b", "https://a//evil.example?b"),
+            ("/@evil.example", "https://a/@evil.example"),
+            ("*", "https://a/"),
+        ] {
+            let text = format!("OPTIONS {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else {
+                panic!("{target}")
+            };
+            let found = location(&redirect, Scheme::Http, &head, "192.0.2.1:80".parse().unwrap());
+            assert_eq!(found, expected);
+        }
+    }
+
     #[test]
     fn a_host_too_long_for_a_name_is_found_all_the_same() {
         let name = "a".repeat(HOST_MAX + 1);
@@ -347,10 +466,11 @@ mod tests {
             methods: Vec::new(),
             alpn: Vec::new(),
             header: None,
+            h2c: false,
             action: Action::Pool(3),
         };
         let text = format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n");
         let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else { panic!() };
-        assert!(Routes::new(vec![exact]).find(&head).is_some());
+        assert!(Routes::new(vec![exact]).find(&head).unwrap().is_some());
     }
 }

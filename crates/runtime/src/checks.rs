@@ -8,6 +8,7 @@ use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use crate::error::{Error, Result};
 use crate::facts::{Facts, LinkFacts};
 use crate::interface::missing_remedy;
+use crate::privileges::CapabilitySet;
 
 /// What is fine, in words, or what is not.
 pub type Check = std::result::Result<String, Finding>;
@@ -61,7 +62,11 @@ pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16]) -> Vec<Check>
     let mut needed = CAPABILITIES.to_vec();
     let start = facts.unprivileged_port_start.unwrap_or(PROT_SOCK);
     if own_ports.iter().any(|port| u32::from(*port) < start) {
-        needed.push(("CAP_NET_BIND_SERVICE", NET_BIND_SERVICE, "listen where services with TLS do"));
+        needed.push((
+            "CAP_NET_BIND_SERVICE",
+            CapabilitySet::NET_BIND_SERVICE,
+            "listen where services with TLS do",
+        ));
     }
     let mut checks = capabilities(facts.capabilities, &needed);
     checks.extend([btf(facts.btf), kfunc(facts.adopts), bpffs(facts.bpffs), interface(facts)]);
@@ -84,31 +89,24 @@ pub fn check_client(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Bit numbers of linux/capability.h.
-const NET_BIND_SERVICE: u32 = 10;
-const NET_ADMIN: u32 = 12;
-const NET_RAW: u32 = 13;
-const SYS_ADMIN: u32 = 21;
-const PERFMON: u32 = 38;
-const BPF: u32 = 39;
-
 /// What `net.ipv4.ip_unprivileged_port_start` is unless somebody changes it (net/sock.h).
 const PROT_SOCK: u32 = 1024;
 
 /// With what each is needed to do. A client sends nothing by itself, so it does without the last one.
-const CAPABILITIES: [(&str, u32, &str); 4] = [
-    ("CAP_BPF", BPF, "load BPF programs"),
-    ("CAP_PERFMON", PERFMON, "load BPF programs that read kernel memory"),
-    ("CAP_NET_ADMIN", NET_ADMIN, "attach programs to interfaces"),
-    ("CAP_NET_RAW", NET_RAW, "send handoff packets"),
+const CAPABILITIES: [(&str, CapabilitySet, &str); 4] = [
+    ("CAP_BPF", CapabilitySet::BPF, "load BPF programs"),
+    ("CAP_PERFMON", CapabilitySet::PERFMON, "load BPF programs that read kernel memory"),
+    ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN, "attach programs to interfaces"),
+    ("CAP_NET_RAW", CapabilitySet::NET_RAW, "send handoff packets"),
 ];
 
-fn capabilities(effective: u64, needed: &[(&str, u32, &str)]) -> Vec<Check> {
-    let has = |bit: u32| effective & 1 << bit != 0;
+fn capabilities(effective: u64, needed: &[(&str, CapabilitySet, &str)]) -> Vec<Check> {
+    let has = |capability| CapabilitySet::from_bits_retain(effective).contains(capability);
     let names: Vec<&str> = needed.iter().map(|(name, ..)| *name).collect();
-    let check = |&(name, bit, purpose): &(&str, u32, &str)| {
-        // What CAP_SYS_ADMIN includes (capabilities(7)).
-        if has(bit) || [BPF, PERFMON].contains(&bit) && has(SYS_ADMIN) {
+    // What CAP_SYS_ADMIN includes (capabilities(7)).
+    let included = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    let check = |&(name, capability, purpose): &(&str, CapabilitySet, &str)| {
+        if has(capability) || included.contains(capability) && has(CapabilitySet::SYS_ADMIN) {
             return Ok(format!("{name} is there"));
         }
         let what = format!("the capability {name} is missing, needed to {purpose}");

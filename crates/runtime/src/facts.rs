@@ -89,9 +89,7 @@ fn sysctl(path: &str) -> Option<u32> {
 }
 
 fn capabilities() -> Option<u64> {
-    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(line.trim(), 16).ok()
+    Some(rustix::thread::capabilities(None).ok()?.effective.bits())
 }
 
 /// The ports of listeners that speak MPTCP. This needs no diagnosis module for MPTCP itself.

@@ -57,6 +57,12 @@ pub fn index(name: &str) -> Result<u32> {
     nix::net::if_::if_nametoindex(name).map_err(|_| missing(name, &names().unwrap_or_default()))
 }
 
+/// The name of the interface with this index, if there is one.
+pub fn name(index: u32) -> Option<String> {
+    let name = nix::net::if_::if_indextoname(index).ok()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
 /// The error for an interface that does not exist.
 pub(crate) fn missing(name: &str, existing: &[String]) -> Error {
     Error::new(format!("there is no network interface {name}")).remedy(missing_remedy(existing))

@@ -13,9 +13,11 @@ pub mod control;
 mod error;
 pub mod facts;
 pub mod interface;
+pub mod links;
 pub mod listeners;
 pub mod netlink;
 pub mod pins;
+pub mod privileges;
 pub mod programs;
 mod signals;
 
@@ -44,6 +46,18 @@ pub fn tell_ready() {
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
     Duration::from(now).as_nanos() as u64
+}
+
+/// A number that is random for each boot, and the same until the next one (random(4)).
+pub fn boot_number() -> Result<u64> {
+    const PATH: &str = "/proc/sys/kernel/random/boot_id";
+    let text = std::fs::read_to_string(PATH).doing(|| format!("read {PATH}"))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    // The two halves of the UUID, of which 6 bits say what kind it is.
+    let halves = (digits.get(..16), digits.get(16..));
+    let number = |half: Option<&str>| u64::from_str_radix(half.unwrap_or_default(), 16);
+    let both = number(halves.0).and_then(|first| Ok(first ^ number(halves.1)?.rotate_left(32)));
+    both.doing(|| format!("read {PATH}"))
 }
 
 /// The inode of the calling thread's network namespace: what tells instances on one machine apart.

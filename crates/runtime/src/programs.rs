@@ -48,8 +48,17 @@ pub fn pin_link(mut link: Link, path: &Path) -> libbpf_rs::Result<Link> {
     Ok(link)
 }
 
+/// Attaches a TC program to the interface with this index by a link that is pinned at `path`, in place of the program that the
+/// link of an earlier process has there.
+pub fn attach_or_replace(program: &Program<'_>, path: &Path, index: u32) -> libbpf_rs::Result<Link> {
+    match attached(path, index) {
+        Some(mut link) => link.update_prog(program).map(|()| link),
+        None => attach_tcx(program, index).and_then(|link| pin_link(link, path)),
+    }
+}
+
 /// The pinned link, if it still is attached to this interface.
-pub fn attached(path: &Path, index: u32) -> Option<Link> {
+fn attached(path: &Path, index: u32) -> Option<Link> {
     let link = Link::open(path).ok()?;
     match link.info().ok()?.info {
         LinkTypeInfo::Tcx(tcx) if tcx.ifindex == index => Some(link),

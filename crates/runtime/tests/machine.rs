@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::socket::{Backlog, SockaddrIn, bind, listen};
@@ -126,12 +126,11 @@ fn a_control_socket_serves_its_own_namespace() -> Result<()> {
     let path = server.path().to_owned();
     let client = std::thread::spawn(move || ControlClient::call(&path, &Request::Reload {}));
     std::thread::sleep(Duration::from_millis(50));
-    let (start, mut asked) = (Instant::now(), Vec::new());
+    let mut asked = Vec::new();
     server.accept_and_serve(|request| {
         asked.push(request);
         Response::Done { lines: vec!["pool web added".to_owned()] }
     })?;
-    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
     assert_eq!(asked, [Request::Reload {}]);
     let response = client.join().expect("the client does not panic")?;
     assert_eq!(response, Response::Done { lines: vec!["pool web added".to_owned()] });

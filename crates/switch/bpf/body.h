@@ -43,7 +43,8 @@ static long body_step(__u32 index, struct framing_walk *walk)
 }
 
 /* Whether the packet, which reaches beyond the mark, is body up to its end. Then the mark moves. */
-static __noinline int follow_body(struct xdp_md *ctx, const struct packet *p, struct sb_flow_entry *entry)
+static __noinline int follow_body(struct xdp_md *ctx, const struct packet *p, struct sb_flow_entry *place,
+                                  struct sb_flow_entry *entry)
 {
         __u32 start = (__u32)p->start + p->l3_len + p->tcp_len;
         struct framing_walk walk = {
@@ -56,15 +57,14 @@ static __noinline int follow_body(struct xdp_md *ctx, const struct packet *p, st
         if (entry->next - p->seq > p->payload)
                 return 0;
         bpf_loop(FRAMING_STEPS, body_step, &walk, 0);
-        if (walk.at != walk.end || walk.followed == FOLLOWED_NOT)
+        if (walk.at != walk.end || walk.followed == FOLLOWED_NOT || !is_still_at(&flows, &p->flow, place))
                 return 0;
         if (walk.followed == FOLLOWED_ENDS)
                 framing_begin(&walk.framing, SB_FRAMING_NONE);
         entry->framing = walk.framing;
         entry->next = p->seq + p->payload;
         settle(entry);
-        if (entry->last && entry->framing.state == SB_FRAMING_NONE)
-                entry->mode = SB_MODE_TUNNEL;
+        move_mark(place, entry);
         count(SB_SWITCH_CHUNKS);
         return 1;
 }

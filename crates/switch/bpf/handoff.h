@@ -39,15 +39,17 @@ static __always_inline void wake_l7(void *ring)
                 l7_awake = 0;
 }
 
-/* `size` is constant so that the verifier knows the reservation. */
+/* Whether the record is in the ring. `size` is constant so that the verifier knows the reservation. */
 static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct record_parts *parts,
                                   const __u32 size)
 {
         struct sb_record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + size, 0);
         __u32 len = parts->len;
 
-        if (!record)
-                return drop(SB_SWITCH_DROP_RING_FULL);
+        if (!record) {
+                count(SB_SWITCH_DROP_RING_FULL);
+                return 0;
+        }
         record->kind = parts->kind;
         record->flow = *parts->flow;
         record->len = len;
@@ -65,46 +67,58 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
                 goto malformed;
         bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
         wake_l7(ring);
-        return XDP_DROP;
+        return 1;
 malformed:
         bpf_ringbuf_discard(record, 0);
-        return drop(SB_SWITCH_DROP_MALFORMED);
+        count(SB_SWITCH_DROP_MALFORMED);
+        return 0;
 }
 
-/* Gives the IP packet to the L7 thread, which owns it from here on. */
-static __noinline int to_l7(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
+/* Gives the IP packet to the L7 thread, if that keeps up. */
+static __noinline int offer(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
 {
         void *ring = ring_of_this_cpu();
 
-        if (!ring)
-                return drop(SB_SWITCH_DROP_RING_FULL);
+        if (!ring) {
+                count(SB_SWITCH_DROP_RING_FULL);
+                return 0;
+        }
         count(counter);
         if (parts->len <= SB_RECORD_SMALL)
                 return submit(ctx, ring, parts, SB_RECORD_SMALL);
         if (parts->len <= SB_RECORD_LARGE)
                 return submit(ctx, ring, parts, SB_RECORD_LARGE);
-        return drop(SB_SWITCH_DROP_TOO_LONG);
+        count(SB_SWITCH_DROP_TOO_LONG);
+        return 0;
+}
+
+/* The L7 thread owns the packet from here on, or it is lost. */
+static __always_inline int to_l7(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
+{
+        offer(ctx, parts, counter);
+        return XDP_DROP;
+}
+
+/* What sb_option.framing says besides the state. */
+static __always_inline __u16 beside_state(__u8 mode)
+{
+        return mode == SB_MODE_TUNNEL      ? SB_FRAMING_TUNNEL
+               : mode == SB_MODE_UPGRADING ? SB_FRAMING_UPGRADING
+                                           : 0;
 }
 
 /* Writes UDP, Geneve and our option to packet memory. */
-static __always_inline void write_shim(struct sb_shim *shim, const struct packet *p,
-                                       const struct sb_flow_entry *entry, const struct sb_node *node,
-                                       const struct sb_switch_settings *s)
+static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input *input,
+                                       const struct packet *p, const struct sb_flow_entry *entry,
+                                       const struct sb_node *node, const struct sb_switch_settings *s)
 {
-        struct sb_tag_input input = {
-            .flow = p->flow,
-            .seq = bpf_htonl(p->seq),
-            .ack = bpf_htonl(p->ack),
-        };
         struct sb_option *option = &shim->option;
-        __u64 tag;
+        __u64 epoch = sb_epoch(node->clock), tag;
 
-        sb_write_shim(shim, sb_source_port(&p->flow), bpf_htons(SB_GENEVE_PORT), p->ip_len,
+        sb_write_shim(shim, sb_source_port(&p->flow), bpf_htons(SB_GENEVE_PORT), p->ip_len, epoch,
                       p->l3_len == sizeof(struct iphdr));
         option->op = p->handoff_op;
         option->flags = entry->options | p->handoff_flags;
-        if (entry->framing.state != SB_FRAMING_NONE)
-                option->flags |= SB_FLAG_BODY;
         option->reason = SB_REASON_NONE;
         option->wscale = entry->wscale;
         option->origin = bpf_htonl(entry->origin);
@@ -113,9 +127,17 @@ static __always_inline void write_shim(struct sb_shim *shim, const struct packet
         option->next = bpf_htonl(entry->next);
         option->detail = bpf_htonl(entry->heads);
         option->session = entry->session;
-        sb_copy_v6(input.node, node->address);
-        __builtin_memcpy(input.option, &option->op, SB_TAGGED_LEN);
-        tag = sb_tag(&s->sign, &input);
+        option->framing = bpf_htons(entry->framing.state | beside_state(entry->mode));
+        option->head = 0;
+        option->left = bpf_htonl(entry->framing.left > ~0U ? ~0U : (__u32)entry->framing.left);
+        sb_copy_v6(input->node, node->address);
+        sb_copy_v6(input->switch_address, node->source);
+        input->epoch = bpf_cpu_to_be64(epoch);
+        input->flow = p->flow;
+        input->seq = bpf_htonl(p->seq);
+        input->ack = bpf_htonl(p->ack);
+        __builtin_memcpy(input->option, &option->op, SB_TAGGED_LEN);
+        tag = sb_tag(&s->sign, input);
         __builtin_memcpy(option->tag, &tag, sizeof(tag));
 }
 
@@ -128,10 +150,12 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
                                        const struct sb_switch_settings *s, const __u32 outer_len)
 {
         const __u32 grow = outer_len + sizeof(struct sb_shim);
+        struct sb_tag_input *input;
         void *data, *end;
         struct ethhdr *eth;
 
-        if (bpf_xdp_adjust_head(ctx, -(int)grow))
+        input = sb_new_tag_input();
+        if (!input || bpf_xdp_adjust_head(ctx, -(int)grow))
                 return drop(SB_SWITCH_DROP_MALFORMED);
         data = (void *)(long)ctx->data;
         end = (void *)(long)ctx->data_end;
@@ -146,7 +170,7 @@ static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *
         }
         sb_write_outer(data, node->source, node->address, p->traffic_class,
                        sizeof(struct sb_shim) + p->ip_len, outer_len == sizeof(struct iphdr));
-        write_shim(data + sizeof(*eth) + outer_len, p, entry, node, s);
+        write_shim(data + sizeof(*eth) + outer_len, input, p, entry, node, s);
         count(SB_SWITCH_FORWARDED);
         if (node->here)
                 return XDP_PASS;
@@ -187,6 +211,21 @@ static __noinline int forward(struct xdp_md *ctx, const struct packet *p, const 
         return encapsulate(ctx, p, entry, node, s, sizeof(struct ipv6hdr));
 }
 
+/* When a packet was made, by the clock of the node that it is from; less than zero if that was another time, or no node. */
+static __noinline int read_epoch(const __u8 address[16], const struct sb_option *option, __be32 vni,
+                                 __u64 *epoch)
+{
+        struct sb_node *node;
+        __u32 *id;
+
+        *epoch = 0;
+        if (option->op == SB_OP_SYNCED)
+                return 0;
+        id = bpf_map_lookup_elem(&node_ids, address);
+        node = id ? bpf_map_lookup_elem(&nodes, id) : NULL;
+        return node && sb_read_epoch(vni, sb_epoch(node->clock), epoch) ? 0 : -1;
+}
+
 /*
  * A UDP packet to the Geneve port. `outer` describes the outer IP header. Geneve traffic of others passes; what
  * carries our option must carry a valid tag.
@@ -198,11 +237,13 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         struct sb_shim *shim = sb_at(data, outer->start + outer->l3_len);
         struct record_parts parts = {.kind = SB_RECORD_HANDOFF};
         struct sb_option option;
-        struct sb_tag_input input = {};
+        struct sb_tag_input *input;
         struct sb_flow_entry *entry;
         struct packet inner = {};
         __u8 next_header = 0;
         __be16 protocol;
+        __be32 vni;
+        __u64 epoch;
 
         if ((void *)(shim + 1) > end)
                 return XDP_PASS;
@@ -216,20 +257,29 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
                 return drop(SB_SWITCH_DROP_MALFORMED);
         option = shim->option;
+        vni = shim->geneve.vni;
         if (parse_ip(ctx, outer->start + outer->l3_len + sizeof(*shim), protocol, &inner, &next_header) !=
                 PARSED_TCP ||
             parse_tcp(ctx, &inner))
                 return drop(SB_SWITCH_DROP_MALFORMED);
-        sb_copy_v6(input.node, outer->flow.client);
-        input.flow = inner.flow;
-        input.seq = bpf_htonl(inner.seq);
-        input.ack = bpf_htonl(inner.ack);
-        __builtin_memcpy(input.option, &option.op, SB_TAGGED_LEN);
-        if (!sb_tag_valid(&s->sign, &s->accept, &input, &option))
+        input = sb_new_tag_input();
+        if (!input)
+                return drop(SB_SWITCH_DROP_TAG);
+        if (read_epoch(outer->flow.client, &option, vni, &epoch))
+                return drop(SB_SWITCH_DROP_EPOCH);
+        sb_copy_v6(input->node, outer->flow.client);
+        sb_copy_v6(input->switch_address, outer->flow.vip);
+        input->epoch = bpf_cpu_to_be64(epoch);
+        input->flow = inner.flow;
+        input->seq = bpf_htonl(inner.seq);
+        input->ack = bpf_htonl(inner.ack);
+        __builtin_memcpy(input->option, &option.op, SB_TAGGED_LEN);
+        if (!sb_tag_valid(&s->sign, &s->accept, input, &option))
                 return drop(SB_SWITCH_DROP_TAG);
         if (option.op == SB_OP_CLOSED) {
                 entry = bpf_map_lookup_elem(&flows, &inner.flow);
                 if (entry && entry->origin == bpf_ntohl(option.origin)) {
+                        remember_end(&inner.flow, bpf_ntohl(option.origin));
                         bpf_map_delete_elem(&flows, &inner.flow);
                         count(SB_SWITCH_CLOSED);
                 }

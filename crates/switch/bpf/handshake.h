@@ -6,7 +6,7 @@
 /* MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. */
 #define SYNACK_OPTIONS_LONG  20
 #define SYNACK_OPTIONS_SHORT 12
-#define SYNACK_OPTIONS_ONE   8
+#define SYNACK_OPTIONS_SACK  8
 #define SYNACK_OPTIONS_MSS   4
 
 /*
@@ -112,30 +112,57 @@ static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *
         } else if (options_len == SYNACK_OPTIONS_SHORT) {
                 words[1] = bpf_htonl(sack | 0x0101);
                 words[2] = bpf_htonl(wscale);
-        } else if (options_len == SYNACK_OPTIONS_ONE) {
-                words[1] = bpf_htonl(syn->seen & SB_SYN_SACK ? sack | 0x0101 : wscale);
+        } else if (options_len == SYNACK_OPTIONS_SACK) {
+                words[1] = bpf_htonl(sack | 0x0101);
         }
         set_tcp_checksum(tcp, p, tcp_len);
         count(SB_SWITCH_SYN_ANSWERED);
         return XDP_TX;
 }
 
+/*
+ * Anybody can send a SYN, so an entry outlives it, as a connection does in RFC 5961 section 4. Unless the SYN is a repeated
+ * one of the same connection, the entry's packets are looked at for the SYN-ACK's number from here on.
+ */
+static __always_inline void contest(void *map, const struct packet *p)
+{
+        struct sb_flow_entry *entry = bpf_map_lookup_elem(map, &p->flow);
+
+        if (entry && entry->origin != p->seq + 1)
+                entry->contested = 1;
+}
+
+/*
+ * Whether the packet acknowledges the SYN-ACK of another connection than the entry's, and not an earlier one: its client has
+ * given that one up.
+ */
+static __noinline int is_successor(struct xdp_md *ctx, const struct packet *p,
+                                   const struct sb_switch_settings *s, __u32 origin)
+{
+        struct sb_flow_entry settled;
+        struct sb_tcp_options options;
+
+        if (p->seq == origin || !(p->flags & SB_TCP_ACK) || p->flags & SB_TCP_RST)
+                return 0;
+        read_options(ctx, p, &options);
+        return cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &settled) != MADE_BY_NOBODY &&
+               !is_over(&p->flow, p->seq);
+}
+
 static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const struct sb_vip *vip,
                              const struct sb_switch_settings *s)
 {
         int ecn = (p->flags & (SB_TCP_ECE | SB_TCP_CWR)) == (SB_TCP_ECE | SB_TCP_CWR);
-        struct sb_flow_entry *old = bpf_map_lookup_elem(&flows, &p->flow);
         struct sb_tcp_options syn;
         struct cookie cookie;
 
-        /* A repeated SYN of the same connection leaves its entry alone, any other one ends it. */
-        if (old && old->origin != p->seq + 1)
-                bpf_map_delete_elem(&flows, &p->flow);
+        contest(&flows, p);
+        contest(&waiting, p);
         read_options(ctx, p, &syn);
         /* RFC 9293 section 3.7.1: 536 when the option is missing; the kernel adopts no less. */
         if (syn.mss < 536)
                 syn.mss = 536;
-        cookie = cookie_make(s, &p->flow, p->seq, &syn, ecn);
+        cookie = cookie_make(s, &p->flow, p->seq, &syn, &ecn);
         if (syn.seen & SB_SYN_TSTAMP)
                 return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_LONG);
         switch (syn.seen & (SB_SYN_SACK | SB_SYN_WSCALE)) {
@@ -144,7 +171,7 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
         case SB_SYN_SACK | SB_SYN_WSCALE:
                 return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_SHORT);
         default:
-                return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_ONE);
+                return send_synack(ctx, p, &cookie, &syn, vip->mss, ecn, SYNACK_OPTIONS_SACK);
         }
 }
 

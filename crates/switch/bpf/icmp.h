@@ -64,12 +64,12 @@ static __always_inline int parse_too_long(struct xdp_md *ctx, struct packet *p)
 /* ICMP for a VIP that is no ping. */
 static __noinline int on_icmp(struct xdp_md *ctx, struct packet *p, const struct sb_switch_settings *s)
 {
-        struct sb_flow_entry *entry;
+        struct sb_flow_entry *place, *entry;
 
         if (parse_too_long(ctx, p))
                 return drop(SB_SWITCH_DROP_ICMP);
-        entry = bpf_map_lookup_elem(&flows, &p->flow);
-        if (!entry || (entry->mode != SB_MODE_REQUESTS && entry->mode != SB_MODE_TUNNEL))
+        entry = read_entry(&flows, &p->flow, &place);
+        if (!entry || !has_node(entry))
                 return drop(SB_SWITCH_DROP_ICMP);
         p->handoff_op = SB_OP_ICMP;
         count(SB_SWITCH_ICMP_FORWARDED);

@@ -9,12 +9,54 @@ struct {
         __type(value, struct sb_flow_entry);
 } flows SEC(".maps");
 
-/* What the L7 thread wants done to `flows`, which it writes here and has apply_changes() do. */
+/*
+ * Flows that have had no node yet. Whoever can receive a packet can begin as many as it likes, so they push each other out
+ * and not those that a node has: such a flow's entry is in `flows`, whatever becomes of its node later.
+ */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct sb_flow_entry);
+} waiting SEC(".maps");
+
+/*
+ * The latest connection of a 4-tuple that has come to its end, by the origin of its entry. A copy of its first packet, whose
+ * cookie may still be good, does not begin it once more.
+ */
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, __u32);
+} over SEC(".maps");
+
+static __always_inline void remember_end(const struct sb_flow *flow, __u32 origin)
+{
+        bpf_map_update_elem(&over, flow, &origin, BPF_ANY);
+}
+
+/* Whether the flow's connection with this origin is over. */
+static __always_inline int is_over(const struct sb_flow *flow, __u32 origin)
+{
+        __u32 *ended = bpf_map_lookup_elem(&over, flow);
+
+        return ended && *ended == origin;
+}
+
+static __always_inline int has_node(const struct sb_flow_entry *entry)
+{
+        return entry->mode != SB_MODE_HELD && entry->mode != SB_MODE_SOUGHT &&
+               entry->mode != SB_MODE_ANSWERED;
+}
+
+/* What the L7 thread wants done to `flows` and `waiting`, which it writes here and has apply_changes() do. */
 enum change_kind {
         CHANGE_REPLACE,
         CHANGE_CREATE,
-        CHANGE_REMOVE,
-        CHANGE_AHEAD, /* sets `ahead`, and leaves the rest to whoever moves the mark */
+        CHANGE_REMOVE,  /* the connection is over */
+        CHANGE_ABANDON, /* removes it from `waiting` */
+        CHANGE_AHEAD,   /* sets `ahead`, and leaves the rest to whoever moves the mark */
 };
 
 struct change {
@@ -34,6 +76,14 @@ struct {
         __type(key, __u32);
         __type(value, struct sb_node);
 } nodes SEC(".maps");
+
+/* Places in `nodes`, by address. */
+struct {
+        __uint(type, BPF_MAP_TYPE_HASH);
+        __uint(max_entries, 1024);
+        __type(key, __u8[16]);
+        __type(value, __u32);
+} node_ids SEC(".maps");
 
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
@@ -91,19 +141,6 @@ struct {
 
 /* The L7 thread looks at the rings by itself, or has been told to; it clears this before it sleeps. */
 __u32 l7_awake;
-
-/* Allowance for SB_RECORD_UNKNOWN, so that a flood of forged packets cannot crowd out requests. */
-struct allowance {
-        __u64 period;
-        __u64 used;
-};
-
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct allowance);
-} unknown_allowance SEC(".maps");
 
 static __always_inline void count(__u32 counter)
 {

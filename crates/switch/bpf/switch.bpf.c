@@ -9,32 +9,16 @@
 
 #include "packet.h"
 #include "maps.h"
+#include "entry.h"
 #include "parse.h"
 #include "cookie.h"
+#include "allowance.h"
 #include "handshake.h"
 #include "handoff.h"
 #include "neighbour.h"
 #include "express.h"
 #include "body.h"
 #include "icmp.h"
-
-#define UNKNOWN_PERIOD_NS  10000000ULL
-#define UNKNOWN_PER_PERIOD 16
-
-static __always_inline int unknown_allowed(void)
-{
-        __u64 period = bpf_ktime_get_ns() / UNKNOWN_PERIOD_NS;
-        __u32 zero = 0;
-        struct allowance *allowance = bpf_map_lookup_elem(&unknown_allowance, &zero);
-
-        if (!allowance)
-                return 0;
-        if (allowance->period != period) {
-                allowance->period = period;
-                allowance->used = 0;
-        }
-        return allowance->used++ < UNKNOWN_PER_PERIOD;
-}
 
 static __always_inline int may_begin_request(struct xdp_md *ctx, const struct packet *p,
                                              const struct sb_flow_entry *entry)
@@ -45,36 +29,61 @@ static __always_inline int may_begin_request(struct xdp_md *ctx, const struct pa
         return to_l7(ctx, &parts, SB_SWITCH_REQUEST);
 }
 
+/* A packet of a flow that has no node. */
+static __noinline int on_held(struct xdp_md *ctx, const struct packet *p, const struct sb_flow_entry *entry)
+{
+        if (entry->mode != SB_MODE_ANSWERED && !p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)))
+                return drop(SB_SWITCH_DROP_HELD);
+        return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
+}
+
+/*
+ * The first data of a connection. Its entry is there before the L7 thread can change it, because the rest of a long head
+ * follows at once and has no cookie that could be checked.
+ */
+static __always_inline int begin_flow(struct xdp_md *ctx, const struct packet *p,
+                                      const struct sb_flow_entry *entry)
+{
+        struct record_parts parts = {
+            .kind = SB_RECORD_REQUEST, .flow = &p->flow, .entry = entry, .start = p->start, .len = p->ip_len};
+
+        bpf_map_update_elem(&waiting, &p->flow, entry, BPF_NOEXIST);
+        if (!offer(ctx, &parts, SB_SWITCH_REQUEST))
+                bpf_map_delete_elem(&waiting, &p->flow);
+        return XDP_DROP;
+}
+
 /* No flow entry: the end of a handshake, a first request, or a flow that only its node knows. */
 static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p,
                                       const struct sb_switch_settings *s)
 {
         struct sb_flow_entry entry = {};
         struct sb_tcp_options options;
+        enum maker maker;
 
         if (p->flags & SB_TCP_RST)
                 return drop(SB_SWITCH_DROP_FLAGS);
         read_options(ctx, p, &options);
-        if (cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &entry)) {
-                if (p->payload) {
-                        if (is_damaged(ctx, p))
-                                return drop(SB_SWITCH_DROP_CHECKSUM);
-                        entry.origin = p->seq;
-                        entry.next = p->seq;
-                        entry.begins = p->seq;
-                        entry.mode = SB_MODE_HELD;
-                        /* The rest of a long head follows at once and has no cookie that could be checked. */
-                        bpf_map_update_elem(&flows, &p->flow, &entry, BPF_NOEXIST);
-                        return may_begin_request(ctx, p, &entry);
-                }
-                if (p->flags & SB_TCP_FIN)
-                        return send_reset(ctx, p);
-                return drop(SB_SWITCH_HANDSHAKE_ACK);
+        maker = cookie_check(s, &p->flow, p->seq - 1, p->ack - 1, &options, &entry);
+        if (maker && p->payload && !is_over(&p->flow, p->seq)) {
+                if (is_damaged(ctx, p))
+                        return drop(SB_SWITCH_DROP_CHECKSUM);
+                entry.origin = p->seq;
+                entry.next = p->seq;
+                entry.begins = p->seq;
+                entry.mode = SB_MODE_HELD;
+                if (maker != MADE_HERE && may_ask(&p->flow, s))
+                        entry.mode = SB_MODE_SOUGHT;
+                else if (maker == MADE_ELSEWHERE)
+                        return drop(SB_SWITCH_DROP_UNASKED);
+                return begin_flow(ctx, p, &entry);
         }
-        if (p->payload <= 1 && p->flags == SB_TCP_ACK &&
+        if (maker && !p->payload)
+                return p->flags & SB_TCP_FIN ? send_reset(ctx, p) : drop(SB_SWITCH_HANDSHAKE_ACK);
+        if (p->payload <= 1 && p->flags == SB_TCP_ACK && !maker &&
             cookie_check(s, &p->flow, p->seq, p->ack - 1, &options, &entry))
                 return answer_probe(ctx, p, &options);
-        if (unknown_allowed()) {
+        if (may_ask(&p->flow, s)) {
                 struct record_parts parts = {
                     .kind = SB_RECORD_UNKNOWN, .flow = &p->flow, .start = p->start, .len = p->ip_len};
 
@@ -82,6 +91,22 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
                                           : to_l7(ctx, &parts, SB_SWITCH_DROP_COOKIE);
         }
         return drop(SB_SWITCH_DROP_COOKIE);
+}
+
+/* A flow that has had no node yet, if there is one. */
+static __noinline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p,
+                                      const struct sb_switch_settings *s)
+{
+        struct sb_flow_entry *place, *entry = read_entry(&waiting, &p->flow, &place);
+
+        if (entry && !(entry->contested && is_successor(ctx, p, s, entry->origin)))
+                return on_held(ctx, p, entry);
+        if (entry) {
+                remember_end(&p->flow, entry->origin);
+                bpf_map_delete_elem(&waiting, &p->flow);
+                count(SB_SWITCH_SUCCEEDED);
+        }
+        return on_unknown_flow(ctx, p, s);
 }
 
 /* What becomes of data that reaches beyond the mark of a flow that has a node. */
@@ -92,7 +117,8 @@ enum beyond {
 };
 
 static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet *p,
-                                               struct sb_flow_entry *entry, const struct sb_vip *vip)
+                                               struct sb_flow_entry *place, struct sb_flow_entry *entry,
+                                               const struct sb_vip *vip)
 {
         __s32 before = (__s32)(entry->next - p->seq);
         enum express express;
@@ -103,17 +129,18 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         if (before < 0 || entry->asked || p->ip_len > SB_RECORD_LARGE)
                 return BEYOND_ASK;
         if (entry->framing.state != SB_FRAMING_NONE)
-                return follow_body(ctx, p, entry) ? BEYOND_FORWARD : BEYOND_ASK;
-        if (before != 0)
+                return follow_body(ctx, p, place, entry) ? BEYOND_FORWARD : BEYOND_ASK;
+        if (before != 0 || entry->mode == SB_MODE_UPGRADING)
                 return BEYOND_ASK;
         express = is_express(ctx, p, entry, vip);
-        if (express == EXPRESS_NOT)
+        if (express == EXPRESS_NOT || !is_still_at(&flows, &p->flow, place))
                 return BEYOND_ASK;
         entry->begins = p->seq;
         entry->tries = 0;
         entry->next = p->seq + p->payload;
         entry->requests++;
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
+        move_mark(place, entry);
         p->handoff_flags = SB_FLAG_REQUEST | SB_FLAG_AGAIN;
         count(SB_SWITCH_EXPRESS);
         sb_add_one(&express_by_node, entry->node);
@@ -135,7 +162,7 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                                      const struct sb_switch_settings *s)
 {
         __u32 end = p->seq + p->payload;
-        struct sb_flow_entry *entry;
+        struct sb_flow_entry *place, *entry;
 
         if (p->flags & SB_TCP_SYN) {
                 if (p->flags & (SB_TCP_ACK | SB_TCP_RST | SB_TCP_FIN))
@@ -147,17 +174,22 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 return drop(SB_SWITCH_DROP_FLAGS);
         if (p->flags & SB_TCP_URG)
                 forget_urgency(ctx, p);
-        entry = bpf_map_lookup_elem(&flows, &p->flow);
+        entry = read_entry(&flows, &p->flow, &place);
         if (!entry)
-                return on_unknown_flow(ctx, p, s);
+                return on_waiting_flow(ctx, p, s);
+        if (entry->contested && is_successor(ctx, p, s, entry->origin)) {
+                remember_end(&p->flow, entry->origin);
+                bpf_map_delete_elem(&flows, &p->flow);
+                count(SB_SWITCH_SUCCEEDED);
+                return on_waiting_flow(ctx, p, s);
+        }
         switch (entry->mode) {
         case SB_MODE_HELD:
-                if (!p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)))
-                        return drop(SB_SWITCH_DROP_HELD);
-                /* fall through */
+        case SB_MODE_SOUGHT:
         case SB_MODE_ANSWERED:
-                return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
+                return on_held(ctx, p, entry);
         case SB_MODE_REQUESTS:
+        case SB_MODE_UPGRADING:
                 /* Nor does a kernel take data from a RST. */
                 if (!p->payload || p->flags & SB_TCP_RST)
                         break;
@@ -170,12 +202,13 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                                                   : may_begin_request(ctx, p, entry);
                 if ((__s32)(end - entry->next) <= 0)
                         break;
-                switch (read_beyond(ctx, p, entry, vip)) {
+                switch (read_beyond(ctx, p, place, entry, vip)) {
                 case BEYOND_FORWARD:
                         break;
                 case BEYOND_ASK:
-                        if (!entry->asked)
-                                entry->asked = 1;
+                        if (!entry->asked && is_still_at(&flows, &p->flow, place))
+                                place->asked = 1;
+                        entry->asked = 1;
                         return may_begin_request(ctx, p, entry);
                 case BEYOND_DAMAGED:
                         return drop(SB_SWITCH_DROP_CHECKSUM);
@@ -184,7 +217,7 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
         }
         if (entry->ahead && !p->handoff_flags)
                 p->handoff_flags = SB_FLAG_AHEAD;
-        if (p->payload && !(p->flags & SB_TCP_RST) && entry->mode == SB_MODE_REQUESTS && is_dead(entry->node))
+        if (p->payload && !(p->flags & SB_TCP_RST) && entry->mode != SB_MODE_TUNNEL && is_dead(entry->node))
                 return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
         return forward(ctx, p, entry, s);
 }
@@ -237,33 +270,103 @@ int switchback(struct xdp_md *ctx)
         return on_client(ctx, &p, vip, s);
 }
 
+/* The entry of the change's connection, if the map has it. */
+static __always_inline struct sb_flow_entry *entry_in(void *map, const struct change *change)
+{
+        struct sb_flow_entry *entry = bpf_map_lookup_elem(map, &change->flow);
+
+        return entry && entry->origin == change->entry.origin ? entry : NULL;
+}
+
+static __always_inline void replace(struct change *change)
+{
+        struct sb_flow_entry *entry = entry_in(&flows, change);
+
+        if (entry) {
+                change->entry.contested |= entry->contested;
+                bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_EXIST);
+                return;
+        }
+        entry = entry_in(&waiting, change);
+        if (!entry)
+                return;
+        change->entry.contested |= entry->contested;
+        if (!has_node(&change->entry)) {
+                bpf_map_update_elem(&waiting, &change->flow, &change->entry, BPF_EXIST);
+                return;
+        }
+        /* In this order, so that one of the maps has it at any time. */
+        bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_NOEXIST);
+        bpf_map_delete_elem(&waiting, &change->flow);
+}
+
+/* A node has the flow. Whether a SYN came while that was not known, nobody can tell. */
+static __always_inline void create(struct change *change)
+{
+        struct sb_flow_entry *entry = bpf_map_lookup_elem(&waiting, &change->flow);
+
+        if (entry && (entry->mode != SB_MODE_SOUGHT || entry->origin != change->entry.origin))
+                return;
+        change->entry.contested = 1;
+        bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_NOEXIST);
+        if (entry)
+                bpf_map_delete_elem(&waiting, &change->flow);
+}
+
+static __always_inline void remove_from(void *map, const struct change *change)
+{
+        if (entry_in(map, change))
+                bpf_map_delete_elem(map, &change->flow);
+}
+
+static __always_inline void end(const struct change *change)
+{
+        if (entry_in(&flows, change) || entry_in(&waiting, change))
+                remember_end(&change->flow, change->entry.origin);
+        remove_from(&flows, change);
+        remove_from(&waiting, change);
+}
+
+static __always_inline void set_ahead(struct change *change)
+{
+        struct sb_flow_entry *entry = entry_in(&flows, change);
+
+        if (!entry)
+                entry = entry_in(&waiting, change);
+        if (entry)
+                entry->ahead = 1;
+}
+
 /*
- * The flow map as the L7 thread wants it. The thread is behind the packets, and a connection that it still deals with may
- * be over: its node said so, or a SYN began another one. Then its entry must not come back, so nothing is changed but
+ * The flow maps as the L7 thread wants them. The thread is behind the packets, and a connection that it still deals with may
+ * be over: its node said so, or its client began another one. Then its entry must not come back, so nothing is changed but
  * what belongs to the same connection. Between the look and the change no other connection can begin: its SYN-ACK has
  * to come to the client first, and the client's answer back.
  */
 SEC("syscall")
 int apply_changes(void *ctx)
 {
-        struct sb_flow_entry *entry;
         struct change *change;
 
         for (__u32 i = 0; i < CHANGES_MAX && i < changes_len; i++) {
                 change = &changes[i];
-                if (change->kind == CHANGE_CREATE) {
-                        bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_NOEXIST);
-                        continue;
+                switch (change->kind) {
+                case CHANGE_REPLACE:
+                        replace(change);
+                        break;
+                case CHANGE_CREATE:
+                        create(change);
+                        break;
+                case CHANGE_REMOVE:
+                        end(change);
+                        break;
+                case CHANGE_ABANDON:
+                        remove_from(&waiting, change);
+                        break;
+                case CHANGE_AHEAD:
+                        set_ahead(change);
+                        break;
                 }
-                entry = bpf_map_lookup_elem(&flows, &change->flow);
-                if (!entry || entry->origin != change->entry.origin)
-                        continue;
-                if (change->kind == CHANGE_REPLACE)
-                        bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_EXIST);
-                else if (change->kind == CHANGE_AHEAD)
-                        entry->ahead = 1;
-                else
-                        bpf_map_delete_elem(&flows, &change->flow);
         }
         return 0;
 }

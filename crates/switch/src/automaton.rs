@@ -6,12 +6,16 @@
 //! the strict parser decides; so the automaton may know too little, but must never accept what the parser refuses or
 //! routes elsewhere. A property test holds the two against each other.
 //!
+//! Paths that are not [plain](switchback_http::path::is_plain), which have to be brought into normal form first, are such
+//! heads.
+//!
 //! Two *classes* are collected on the way, at the end of the target and at the end of the host: which routes the
 //! method and path allow, and which the host allows. A table gives the pool for each pair.
 
 use std::collections::{BTreeMap, HashMap};
 
 use switchback_config::{Action, HostMatch, Route};
+use switchback_http::path::is_plain;
 use switchback_wire::{
     SB_EXPRESS_ACCEPT, SB_EXPRESS_COLUMNS, SB_EXPRESS_END_OF_HOST, SB_EXPRESS_END_OF_TARGET,
     SB_EXPRESS_NO_POOL, SB_EXPRESS_STATE,
@@ -177,17 +181,14 @@ impl Builder<'_> {
         let mut trie: BTreeMap<String, u16> = BTreeMap::new();
         trie.insert("/".to_string(), 0);
         for prefix in self.routes.iter().filter(|route| takes_method(route)).filter_map(|r| r.path.as_ref()) {
-            for end in 1..=prefix.len() {
-                if let Some(text) = prefix.get(..end) {
-                    trie.insert(text.to_string(), 0);
-                }
-            }
+            let texts = (1..=prefix.len()).filter_map(|end| prefix.get(..end));
+            trie.extend(texts.filter(|text| is_plain(text)).map(|text| (text.to_string(), 0)));
         }
         for state in trie.values_mut() {
             *state = self.state();
         }
-        // Off the trie, and in the query, only the class counts.
-        let mut off: HashMap<u16, (u16, u16)> = HashMap::new();
+        // Off the trie, and in the query, only the class counts, and that no slash comes before another or a dot.
+        let mut off: HashMap<u16, [u16; 3]> = HashMap::new();
         for (text, state) in &trie {
             let allowed: Routes = self
                 .routes
@@ -197,19 +198,27 @@ impl Builder<'_> {
                 })
                 .collect();
             let class = Self::class(&mut self.path_classes, allowed);
-            let (loose, query) = match off.get(&class) {
+            let [loose, slash, query] = match off.get(&class) {
                 Some(states) => *states,
                 None => {
-                    let states = (self.state(), self.state());
+                    let states = [self.state(), self.state(), self.state()];
                     off.insert(class, states);
                     states
                 }
             };
-            for from in [*state, loose, query] {
+            for from in [*state, loose, slash, query] {
+                let after_slash = from == slash || from == *state && text.ends_with('/');
+                let not_plain = if after_slash { b"%;/.".as_slice() } else { b"%;" };
                 self.classes[usize::from(from)] = class;
                 self.go(from, b' ', version | END_OF_TARGET);
                 for byte in (0x21..0x7f).filter(|byte| !b"\"#<>\\?".contains(byte)) {
-                    self.go(from, byte, if from == query { query } else { loose });
+                    let to = match byte {
+                        _ if from == query => query,
+                        _ if not_plain.contains(&byte) => DEAD,
+                        b'/' => slash,
+                        _ => loose,
+                    };
+                    self.go(from, byte, to);
                 }
                 self.go(from, b'?', query);
             }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use switchback_config::ClusterKey;
 use switchback_wire::keys::{cookie_epoch, cookie_key, handoff_key};
-use switchback_wire::{sb_key, sb_switch_settings};
+use switchback_wire::{SB_INSTANCES, sb_key, sb_switch_settings};
+
+/// Two processes of a switch that begin so long after each other have different instances, as long as a cookie is valid.
+const INSTANCE_STEP: Duration = Duration::from_millis(250);
 
 /// Keeps the program's keys current.
 ///
@@ -13,6 +16,10 @@ pub struct Keys {
     sign: ClusterKey,
     /// What signs handoff packets, and what else may have signed those of nodes.
     handoff: (sb_key, Option<sb_key>),
+    /// Of the process, as its cookies name it.
+    instance: u32,
+    /// In which it began: until then other processes may have made cookies.
+    first_epoch: u64,
     epoch: u64,
     slots: [sb_key; 2],
 }
@@ -22,7 +29,9 @@ impl Keys {
     pub fn new(keys: &[ClusterKey], now: Duration) -> Self {
         let epoch = cookie_epoch(now);
         let sign = keys[0].clone();
-        let mut made = Keys { sign, handoff: handoff_keys(keys), epoch, slots: Default::default() };
+        let instance = (now.as_millis() / INSTANCE_STEP.as_millis()) as u32 % SB_INSTANCES;
+        let handoff = handoff_keys(keys);
+        let mut made = Keys { sign, handoff, instance, first_epoch: epoch, epoch, slots: Default::default() };
         made.fill(epoch.wrapping_sub(1));
         made.fill(epoch);
         made
@@ -66,8 +75,19 @@ impl Keys {
             sign: self.sign(),
             accept: self.handoff.1.unwrap_or_default(),
             cookie_slot: (self.epoch & 1) as u32,
-            is_node: 0,
+            instance: self.instance,
+            shared_slots: self.shared_slots(),
+            ..Default::default()
         }
+    }
+
+    /// The slots of this epoch and the last one, as far as they did not begin in this process's time.
+    fn shared_slots(&self) -> u32 {
+        let epochs = [self.epoch, self.epoch.wrapping_sub(1)];
+        epochs
+            .iter()
+            .filter(|epoch| **epoch <= self.first_epoch)
+            .fold(0, |slots, epoch| slots | 1 << (epoch & 1))
     }
 
     fn fill(&mut self, epoch: u64) {
@@ -107,7 +127,28 @@ mod tests {
     fn all_switches_agree_whenever_they_started() {
         let mut early = Keys::new(&[key(1)], COOKIE_EPOCH * 3);
         early.turn(COOKIE_EPOCH * 9);
-        assert_eq!(early.settings(), Keys::new(&[key(1)], COOKIE_EPOCH * 9).settings());
+        let late = Keys::new(&[key(1)], COOKIE_EPOCH * 9).settings();
+        let early = early.settings();
+        assert_eq!((early.cookie_keys, early.cookie_slot), (late.cookie_keys, late.cookie_slot));
+    }
+
+    #[test]
+    fn a_process_knows_its_own_cookies_from_those_before_it() {
+        let begun = COOKIE_EPOCH * 8 + Duration::from_secs(60);
+        let mut keys = Keys::new(&[key(1)], begun);
+        assert_eq!(keys.settings().shared_slots, 0b11);
+        keys.turn(COOKIE_EPOCH * 9);
+        assert_eq!(keys.settings().shared_slots, 0b01, "both made cookies in epoch 8");
+        keys.turn(COOKIE_EPOCH * 10);
+        assert_eq!(keys.settings().shared_slots, 0);
+        let instance = |after: Duration| Keys::new(&[key(1)], begun + after).settings().instance;
+        let mut instances: Vec<u32> =
+            (0..1024).map(|step| instance(Duration::from_millis(250 * step))).collect();
+        assert!(2 * COOKIE_EPOCH <= Duration::from_millis(250 * 1024), "by then no cookie is valid");
+        instances.sort_unstable();
+        instances.dedup();
+        assert_eq!((instances.len(), instances.last()), (1024, Some(&1023)));
+        assert_eq!(keys.settings().instance, instance(Duration::ZERO), "it stays the same");
     }
 
     #[test]

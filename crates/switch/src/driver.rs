@@ -12,13 +12,16 @@ use nix::sys::socket::{
 };
 use switchback_config::{Cluster, Node};
 use switchback_runtime::netlink::Socket;
+use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
+use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
 use crate::announce::Announcer;
 use crate::cookies::Keys;
+use crate::dispatch::seeking::probes_in;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
@@ -40,6 +43,10 @@ const IMPATIENT_TICK: Duration = Duration::from_millis(20);
 const SWEEP: Duration = Duration::from_millis(100);
 /// Packets after which the output is sent although more records wait.
 const FLUSH_AT: usize = 64;
+/// How often the program shares out what may be asked of nodes.
+pub const QUESTIONS_PERIOD: Duration = Duration::from_millis(100);
+/// The most that a CPU may ask about in it.
+const QUESTIONS_MAX: u32 = 160;
 /// The longest client packet that a switch asks for, so that a record can carry it.
 const LONGEST_PACKET: u32 = 1500;
 
@@ -49,6 +56,7 @@ pub struct Driver<'a> {
     cluster: Cluster,
     ids: NodeIds,
     keys: Keys,
+    cpus: u32,
     dispatcher: Dispatcher,
     sender: Sender,
     netlink: Socket,
@@ -58,6 +66,8 @@ pub struct Driver<'a> {
     bank: usize,
     batch: usize,
     started: Instant,
+    /// What the machine's clock said then.
+    booted: Duration,
     ticked: Duration,
     tick: Duration,
     ending: Option<Instant>,
@@ -82,10 +92,18 @@ impl<'a> Driver<'a> {
         here: Option<&str>,
         program: &Program,
     ) -> Result<Driver<'a>> {
-        let ids = new_ids(&NodeIds::restore(program.nodes()), &cluster)?;
+        let known: HashMap<NodeId, sb_node> = program.nodes().into_iter().collect();
+        let places = known.iter().map(|(id, node)| (*id, address_from(node.address)));
+        let ids = new_ids(&NodeIds::restore(places), &cluster)?;
         let keys = Keys::new(&cluster.keys, since_1970());
         let place = Whereabouts { zone, node: here };
-        let plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), place, Duration::ZERO);
+        let mut plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), place, Duration::ZERO);
+        let (started, booted) = (Instant::now(), Duration::from_nanos(monotonic_ns()));
+        for node in known.values().filter(|node| node.clock != 0) {
+            if let Some(node_at) = plan.node_at(address_from(node.address)) {
+                plan.restore_clock(node_at, NodeClock::from_ahead(node.clock).since(booted));
+            }
+        }
         let mut nudge = HashMap::new();
         for v6 in [false, true] {
             if cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
@@ -96,6 +114,7 @@ impl<'a> Driver<'a> {
             program: None,
             ids,
             keys,
+            cpus: program.rings.len() as u32,
             dispatcher: Dispatcher::new(plan, random()),
             sender: Sender::new(here.is_some()).doing(|| "open raw sockets")?,
             netlink: Socket::route().doing(|| "open a netlink socket")?,
@@ -104,7 +123,8 @@ impl<'a> Driver<'a> {
             announcers: Vec::new(),
             bank: 0,
             batch: 0,
-            started: Instant::now(),
+            started,
+            booted,
             ticked: Duration::ZERO,
             tick: TICK,
             ending: None,
@@ -112,16 +132,18 @@ impl<'a> Driver<'a> {
             here: here.map(str::to_owned),
             sweep: None,
             looked: Duration::ZERO,
-            known: HashMap::new(),
+            known,
             observer: None,
             cluster,
         })
     }
 
-    /// Fills the maps and tells the network where the VIPs are.
+    /// Fills the maps and tells the network where the VIPs are, and gives up all privileges, which only the start needs.
     pub fn start(mut self, program: &'a Program) -> Result<Driver<'a>> {
         self.program = Some(program);
         program.set_settings(&self.settings())?;
+        // Those that have left the configuration are heard, too.
+        self.known.iter().try_for_each(|(id, node)| program.set_node(*id, node))?;
         self.resolve(program)?;
         for attached in &program.attached {
             let mac = nexthop::mac_of(&mut self.netlink, attached.ifindex);
@@ -133,6 +155,7 @@ impl<'a> Driver<'a> {
             let announcer = Announcer::new(attached.ifindex, mac);
             self.announcers.push(announcer.doing(|| format!("open a packet socket on {}", attached.name))?);
         }
+        privileges::keep_only(CapabilitySet::empty())?;
         self.set_vips(program)?;
         self.set_observer(program)?;
         self.dispatcher.ask_for_reports();
@@ -172,7 +195,14 @@ impl<'a> Driver<'a> {
     }
 
     fn settings(&self) -> sb_switch_settings {
-        sb_switch_settings { is_node: self.here.is_some().into(), ..self.keys.settings() }
+        let nodes = self.cluster.nodes.len().max(1) as u32;
+        let questions = probes_in(QUESTIONS_PERIOD) / self.cpus / nodes;
+        sb_switch_settings {
+            is_node: self.here.is_some().into(),
+            questions: questions.clamp(1, QUESTIONS_MAX),
+            period: QUESTIONS_PERIOD.as_nanos() as u64,
+            ..self.keys.settings()
+        }
     }
 
     fn program(&self) -> &'a Program {
@@ -273,11 +303,12 @@ impl<'a> Driver<'a> {
     fn flush(&mut self) {
         self.batch = 0;
         self.dispatcher.acknowledge_facts();
+        let program = self.program();
+        self.set_clocks(program);
         let output = &mut self.dispatcher.output;
         if output.is_empty() {
             return;
         }
-        let program = self.program.expect("records come after start()");
         if let Err(error) = program.change_flows(&output.changes) {
             eprintln!("switchback: {error}");
         }
@@ -302,6 +333,24 @@ impl<'a> Driver<'a> {
         for (id, dead) in self.dispatcher.plan().new_dead(self.looked) {
             let Some(node) = self.known.get_mut(&id) else { continue };
             node.dead = dead.into();
+            if let Err(error) = program.set_node(id, node) {
+                eprintln!("switchback: {error}");
+            }
+        }
+    }
+
+    /// A node's clock as the program knows it.
+    fn clock_of(&self, id: NodeId) -> u64 {
+        let clock = self.dispatcher.seen().node(id).and_then(|node| node.clock);
+        clock.map_or(0, |clock| clock.beside(self.booted).ahead())
+    }
+
+    /// Tells the program what clocks say.
+    fn set_clocks(&mut self, program: &Program) {
+        for id in self.dispatcher.plan().new_clocks() {
+            let clock = self.clock_of(id);
+            let Some(node) = self.known.get_mut(&id) else { continue };
+            node.clock = clock;
             if let Err(error) = program.set_node(id, node) {
                 eprintln!("switchback: {error}");
             }
@@ -372,6 +421,7 @@ impl<'a> Driver<'a> {
                 self.routes.remove(&address);
             }
             node.dead = self.known.get(&id).map_or(0, |known| known.dead);
+            node.clock = self.clock_of(id);
             program.set_node(id, &node)?;
             self.known.insert(id, node);
             if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
@@ -393,7 +443,9 @@ impl<'a> Driver<'a> {
         let bytes = address_bytes(address);
         let ifindex = program.attached.first().map_or(0, |attached| attached.ifindex);
         let dead = self.known.get(&id).map_or(0, |known| known.dead);
-        let node = sb_node { address: bytes, source: bytes, ifindex, here: 1, dead, ..Default::default() };
+        let clock = self.clock_of(id);
+        let node =
+            sb_node { address: bytes, source: bytes, ifindex, here: 1, dead, clock, ..Default::default() };
         program.set_node(id, &node)?;
         self.known.insert(id, node);
         if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {

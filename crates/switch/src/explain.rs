@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use switchback_config::{Cluster, HeaderMatch, Route};
-use switchback_http::{Body, Head, Limits, Progress, Version, parse_head};
+use switchback_http::{Head, Limits, Progress, Reject, Version, parse_head, path};
 use switchback_wire::keys::handoff_key;
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow, sb_flow_entry, sb_key, sb_mode};
@@ -23,10 +23,11 @@ use crate::dispatch::answer::Reply;
 pub use crate::dispatch::held::HeldPacket;
 use crate::dispatch::held::{Held, before};
 use crate::dispatch::pending::{Pending, Request};
-use crate::dispatch::{Dispatcher, Moment, Next, Verdict, mark};
+use crate::dispatch::{Dispatcher, Moment, Next, Verdict, is_held, mark};
 use crate::express::automata;
 use crate::group::Place as Goes;
 use crate::plan::{NodeId, Plan, Whereabouts};
+use explanation::first_line;
 pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
 };
@@ -72,7 +73,7 @@ impl Explainer {
 
     /// The node for a request on a flow with this entry; None if the configuration lets no node of the pool have it.
     fn pick(&mut self, request: &Request, entry: &sb_flow_entry) -> Option<(NodeId, Flow)> {
-        let has_node = entry.mode != sb_mode::SB_MODE_HELD as u8;
+        let has_node = !is_held(entry);
         let mut pending = Pending::new(*entry, Duration::ZERO);
         pending.request = *request;
         pending.choice = request.wanted;
@@ -127,13 +128,21 @@ impl Explainer {
     /// Why routes take a request or not, up to the first that does.
     fn routes(&self, service: usize, head: &Head<'_>) -> Vec<Option<String>> {
         let routes = &self.cluster.services[service].routes;
-        let taker = routes.iter().position(|route| failed(route, head).is_none());
+        let path = path::normal(head.path());
+        let taker = routes.iter().position(|route| failed(route, head, &path).is_none());
         let tried = &routes[..taker.map_or(routes.len(), |index| index + 1)];
         tried
             .iter()
-            .map(|route| failed(route, head).map(|condition| why_not(route, head, condition)))
+            .map(|route| failed(route, head, &path).map(|condition| why_not(route, head, condition)))
             .collect()
     }
+}
+
+/// How servers read the path of a request, if that is not as it is written.
+fn read_as(head: &Head<'_>) -> Vec<String> {
+    let readings = path::readings(head.path());
+    let is_as_written = readings.len() == 1 && readings[0] == head.path();
+    if is_as_written { Vec::new() } else { readings.into_iter().map(Into::into).collect() }
 }
 
 /// So that the same question has the same answer.
@@ -155,7 +164,7 @@ fn why_not(route: &Route, head: &Head<'_>, condition: Condition) -> String {
             None => format!("it names no host, and {wanted} is asked for"),
         },
         (Condition::Path, _, Some(prefix), _) => {
-            format!("path is {}, which does not begin with {prefix}", head.path())
+            format!("path is {}, which does not begin with {prefix}", path::normal(head.path()))
         }
         (Condition::Header, .., Some(HeaderMatch { name, value })) => match (head.header(name), value) {
             (Some(found), Some(wanted)) => format!("{name} is {}, not {wanted}", found.escape_ascii()),
@@ -313,7 +322,7 @@ impl Connection {
             }
         } else {
             match explainer.dispatcher.judge(AT_FIRST.now, &self.flow, &data, &start) {
-                Verdict::Incomplete => return false,
+                Verdict::Incomplete(_) => return false,
                 Verdict::Answer { reply, .. } => {
                     self.answered(explainer, &data, reply);
                     return false;
@@ -327,7 +336,6 @@ impl Connection {
             if let Some(forwarded) = self.last() {
                 forwarded.end = Some(end);
             }
-            self.over = self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8;
         }
         true
     }
@@ -351,6 +359,9 @@ impl Connection {
         let outcome = match (reply, head) {
             (Reply::Refused(reject), None) => {
                 Outcome::Refused(Refusal::of_head(reject, data, &limits, self.offset))
+            }
+            (Reply::Refused(reject @ Reject::AmbiguousPath), Some(head)) => {
+                Outcome::Refused(Refusal::of_path(reject, data, &head, self.offset))
             }
             (Reply::Refused(reject), Some(head)) => {
                 let (body, framing) = (&data[head.len..], head.body.framing(&limits));
@@ -383,16 +394,10 @@ impl Connection {
         let alone = self.packets.contains(&(self.entry.next, head_end));
         let then = match head.version {
             Version::Http2 => Then::Http2,
-            _ if head.tunnel => Then::Upgrade,
+            _ if after.mode == sb_mode::SB_MODE_UPGRADING as u8 => Then::Upgrade,
             _ if head.keep_alive => Then::Routed,
             _ => Then::Closes,
         };
-        // Behind the last request of a connection nothing is followed; where it ends its head says, or its chunks.
-        let is_followed = head.body == Body::Chunked && !head.tunnel;
-        let is_tunnel = after.mode == sb_mode::SB_MODE_TUNNEL as u8 && !is_followed;
-        let body_len = if let Body::Length(len) = head.body { len } else { 0 };
-        let len = head.len as u64 + body_len;
-        let is_last = is_tunnel && then == Then::Closes;
         let outcome = Outcome::Forwarded(Forwarded {
             pool,
             node: node as usize,
@@ -403,14 +408,15 @@ impl Connection {
             },
             alone: (!self.packets.is_empty()).then_some(alone),
             body: head.body,
-            end: is_last.then_some(self.offset + len),
+            end: None,
             refusal: None,
             then,
         });
         let routes = explainer.routes(service, &head);
         self.explain(explainer, data, routes, (session, outcome));
         self.entry = sb_flow_entry { node, ..after };
-        self.over = is_tunnel;
+        // Whether the next bytes are a request the server decides.
+        self.over = after.mode != sb_mode::SB_MODE_REQUESTS as u8;
     }
 
     fn explain(
@@ -420,11 +426,14 @@ impl Connection {
         routes: Vec<Option<String>>,
         (session, outcome): (Option<SessionRead>, Outcome),
     ) {
-        let line = data.split(|&byte| byte == b'\n').next().unwrap_or_default();
         self.requests.push(Explanation {
             offset: self.offset,
-            line: line.strip_suffix(b"\r").unwrap_or(line).to_vec(),
+            line: first_line(data).to_vec(),
             service: self.service(explainer),
+            read_as: match parse_head(data, &explainer.dispatcher.seen().http_limits()) {
+                Ok(Progress::Complete(head)) => read_as(&head),
+                _ => Vec::new(),
+            },
             routes,
             session,
             outcome,

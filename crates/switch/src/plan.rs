@@ -1,13 +1,15 @@
 //! What the dispatcher decides by: the configuration with nodes named by their place in the BPF map.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use switchback_config::{Action, Cluster, Delegate, Limits, Model, Redirect};
 use switchback_hello::{ClientHello, Tickets};
-use switchback_http::Head;
+use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
+use switchback_wire::clock::NodeClock;
+use switchback_wire::handoff::Peers;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_reason, sb_session};
 
@@ -28,6 +30,10 @@ pub struct PlanNode {
     pub address: IpAddr,
     /// Ours towards it; None while there is no route.
     pub source: Option<IpAddr>,
+    /// Its clock beside ours; None until it has told it.
+    pub clock: Option<NodeClock>,
+    /// The number in the question what its clock says, which has no answer yet.
+    challenge: Option<u64>,
     /// The configuration drains it.
     pub drain: bool,
     /// Somebody has said so by command.
@@ -147,6 +153,8 @@ pub struct Plan {
     longest_patience: Duration,
     /// The nodes that were dead when [`Self::new_dead`] was last asked.
     dead: Vec<bool>,
+    /// See [`Self::new_clocks`].
+    new_clocks: Vec<NodeId>,
 }
 
 impl Plan {
@@ -165,6 +173,8 @@ impl Plan {
                 name: node.name.clone(),
                 address: node.address,
                 source: None,
+                clock: None,
+                challenge: None,
                 drain: node.drain,
                 drain_by_command: false,
                 since: now,
@@ -210,6 +220,7 @@ impl Plan {
             patience: cluster.reports.interval * cluster.reports.suspect_after,
             longest_patience: cluster.reports.interval * cluster.reports.dead_after,
             dead: Vec::new(),
+            new_clocks: Vec::new(),
         };
         (0..plan.nodes.len()).for_each(|index| plan.note(index));
         plan
@@ -239,13 +250,14 @@ impl Plan {
                     node.report = before.report;
                     node.drain_by_command = before.drain_by_command;
                     node.source = before.source;
+                    (node.clock, node.challenge) = (before.clock, before.challenge);
                 }
                 (node @ None, before) => node.clone_from(before),
                 _ => {}
             }
         }
         (0..self.nodes.len()).for_each(|index| self.note(index));
-        self.dead = old.dead;
+        (self.dead, self.new_clocks) = (old.dead, old.new_clocks);
         let mut places = HashMap::new();
         let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
         for ((_, vip), index) in old.group_at {
@@ -281,18 +293,30 @@ impl Plan {
         at_vip.map(|(_, group)| *group).filter(|group| self.groups[*group].nodes().any(|id| id == node)).min()
     }
 
+    /// The nodes of all groups at a VIP.
+    pub fn nodes_of(&self, vip: SocketAddr) -> Vec<NodeId> {
+        let at_vip = self.group_at.iter().filter(|((_, at), _)| *at == vip);
+        let nodes: BTreeSet<NodeId> = at_vip.flat_map(|(_, group)| self.groups[*group].nodes()).collect();
+        nodes.into_iter().collect()
+    }
+
     /// The node with this id.
     pub fn node(&self, id: NodeId) -> Option<&PlanNode> {
         self.nodes.get(id as usize)?.as_ref()
     }
 
-    /// What becomes of the request: what the first route does that takes it.
-    pub fn choose(&self, service: usize, head: &Head<'_>) -> Option<Choice<'_>> {
-        let route = self.services.get(service)?.routes.find(head)?;
-        Some(match &route.action {
+    /// What becomes of the request: what the first route does that takes it, however its path is read.
+    pub fn choose(&self, service: usize, head: &Head<'_>) -> Result<Option<Choice<'_>>, Reject> {
+        let Some(service) = self.services.get(service) else { return Ok(None) };
+        Ok(service.routes.find(head)?.map(|route| match &route.action {
             Action::Pool(pool) => Choice::Pool(*pool),
             Action::Redirect(redirect) => Choice::Redirect(redirect),
-        })
+        }))
+    }
+
+    /// Whether the route that takes the request allows HTTP/2 without TLS.
+    pub fn speaks_h2c(&self, service: usize, head: &Head<'_>) -> bool {
+        matches!(self.services[service].routes.find(head), Ok(Some(route)) if route.h2c)
     }
 
     /// The pool of the first route that takes a client which says this, before it has made a request. Routes with
@@ -469,6 +493,50 @@ impl Plan {
             self.standing_changed |= self.groups[*group].report(id, report, back, now);
         }
         groups
+    }
+
+    /// Whom a packet to a node is from and for, and when; None if there is no route.
+    pub fn peers(&self, id: NodeId, epoch: u64) -> Option<Peers> {
+        let node = self.node(id)?;
+        Some(Peers { node: node.address, switch: node.source?, epoch })
+    }
+
+    /// The number by which the node's clock is asked for, until it has answered or the next one is due.
+    pub fn challenge(&mut self, id: NodeId, random: &mut dyn FnMut() -> u64) -> Option<u64> {
+        let node = self.nodes.get_mut(id as usize)?.as_mut()?;
+        Some(*node.challenge.get_or_insert_with(random))
+    }
+
+    /// An answer to it comes too late from here on.
+    pub fn forget_challenge(&mut self, id: NodeId) {
+        if let Some(Some(node)) = self.nodes.get_mut(id as usize) {
+            node.challenge = None;
+        }
+    }
+
+    /// Takes the clock if it is the answer to that number. True if it is another one than before.
+    pub fn set_clock(&mut self, id: NodeId, number: u64, clock: NodeClock) -> bool {
+        let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return false };
+        if node.challenge.take_if(|challenge| *challenge == number).is_none()
+            || node.clock.is_some_and(|known| known.agrees_with(clock))
+        {
+            return false;
+        }
+        node.clock = Some(clock);
+        self.new_clocks.push(id);
+        true
+    }
+
+    /// The clock that a process before this one was told.
+    pub fn restore_clock(&mut self, id: NodeId, clock: NodeClock) {
+        if let Some(Some(node)) = self.nodes.get_mut(id as usize) {
+            node.clock = Some(clock);
+        }
+    }
+
+    /// The nodes whose clocks have changed since the last call.
+    pub fn new_clocks(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.new_clocks)
     }
 
     /// Drains a node by command, or ends that; None if there is no such node.

@@ -7,7 +7,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -71,6 +70,8 @@ pub struct Program {
     pins: Option<PinDir>,
     /// Rings by CPU.
     pub rings: Vec<MapHandle>,
+    /// Likewise, for the observer.
+    observed: Vec<MapHandle>,
     links: Vec<Link>,
     memory: RefCell<&'static mut skeleton::types::bss>,
     /// Where it is attached.
@@ -107,14 +108,16 @@ impl Program {
             .load()
             .doing(|| "load the XDP program `switchback`")
             .map_err(|error| error.remedy("`switchback doctor` tells what this machine lacks"))?;
-        let new = |cpu| new_ring(&skel.maps.rings, cpu as u32, RING_LEN);
-        let rings = (0..cpus).map(new).collect::<Result<_>>()?;
+        let rings = new_rings(&skel.maps.rings, cpus as u32, RING_LEN)?;
+        // Nobody may make them later, when a reload begins an access log.
+        let observed = new_rings(&skel.maps.observed_rings, cpus as u32, OBSERVED_LEN)?;
         let memory = skel.maps.bss_data.take().expect("the program has tables in its .bss");
         Ok(Program {
             skel,
             memory: RefCell::new(memory),
             pins,
             rings,
+            observed,
             links: Vec::new(),
             attached: Vec::new(),
         })
@@ -161,21 +164,19 @@ impl Program {
         self.pins.take().map_or(Ok(()), PinDir::remove_all)
     }
 
-    /// Flow entries, keyed by [`sb_flow`].
-    pub fn flows(&self) -> &impl MapCore {
-        &self.skel.maps.flows
-    }
-
     /// Counts the flows in whatever thread: where there are many, that takes tens of milliseconds.
     pub fn flow_counter(&self) -> Result<impl FnOnce() -> Result<u64> + Send + 'static> {
-        let flows = MapHandle::try_from(&self.skel.maps.flows).doing(|| "use the flow map")?;
-        Ok(move || {
-            let entries = flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
+        let maps = [&self.skel.maps.flows, &self.skel.maps.waiting].map(MapHandle::try_from);
+        let [flows, waiting] = maps.map(|map| map.doing(|| "use the flow map"));
+        let maps = [flows?, waiting?];
+        let count = |map: &MapHandle| -> Result<u64> {
+            let entries = map.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
             Ok(entries.doing(|| "read the flow map")?.count() as u64)
-        })
+        };
+        Ok(move || maps.iter().map(count).sum())
     }
 
-    /// All flows with their entries.
+    /// All flows that have had a node, with their entries.
     pub fn all_flows(&self) -> impl Iterator<Item = (sb_flow, sb_flow_entry)> + '_ {
         let entries = self.skel.maps.flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
         // Entries that come and go meanwhile may be missing; a failure ends the walk.
@@ -193,6 +194,9 @@ impl Program {
                     Change::Create(entry) => (change_kind::CHANGE_CREATE, entry),
                     Change::Remove { origin } => {
                         (change_kind::CHANGE_REMOVE, sb_flow_entry { origin, ..Default::default() })
+                    }
+                    Change::Abandon { origin } => {
+                        (change_kind::CHANGE_ABANDON, sb_flow_entry { origin, ..Default::default() })
                     }
                     Change::Ahead { origin } => {
                         (change_kind::CHANGE_AHEAD, sb_flow_entry { origin, ..Default::default() })
@@ -215,21 +219,31 @@ impl Program {
         Ok(())
     }
 
-    /// Places and addresses in the node map.
-    pub fn nodes(&self) -> Vec<(u32, IpAddr)> {
+    /// Places in the node map, and what is there.
+    pub fn nodes(&self) -> Vec<(u32, sb_node)> {
         let map = &self.skel.maps.nodes;
         let entries = map.keys().filter_map(|key| {
             let id = u32::from_ne_bytes(key.as_slice().try_into().ok()?);
             let node: sb_node = read_from(&map.lookup(&key, MapFlags::ANY).ok()??)?;
-            (node.address != [0; 16]).then(|| (id, address_from(node.address)))
+            (node.address != [0; 16]).then_some((id, node))
         });
         entries.collect()
     }
 
-    /// Sets a node.
+    /// Sets a node. If its place was another one's, what that one says is not heard any more.
     pub fn set_node(&self, id: u32, node: &sb_node) -> Result<()> {
-        let map = &self.skel.maps.nodes;
-        map.update(&id.to_ne_bytes(), bytes_of(node), MapFlags::ANY).doing(|| format!("set node {id}"))
+        let (nodes, ids) = (&self.skel.maps.nodes, &self.skel.maps.node_ids);
+        let key = id.to_ne_bytes();
+        let before = nodes.lookup(&key, MapFlags::ANY).ok().flatten().and_then(|node| read_from(&node));
+        if let Some(sb_node { address, .. }) =
+            before.filter(|before: &sb_node| before.address != node.address)
+        {
+            // Mostly there was none.
+            let _ = ids.delete(&address);
+        }
+        let set = nodes.update(&key, bytes_of(node), MapFlags::ANY);
+        let set = set.and_then(|()| ids.update(&node.address, &key, MapFlags::ANY));
+        set.doing(|| format!("set node {id}"))
     }
 
     /// Sets keys.
@@ -282,9 +296,8 @@ impl Program {
 
     /// Has the program tell of the requests that it forwards by itself: in these rings, which nobody is woken for.
     pub fn observe(&self) -> Result<Vec<MapHandle>> {
-        let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
-        let new = |cpu| new_ring(&self.skel.maps.observed_rings, cpu as u32, OBSERVED_LEN);
-        let rings = (0..cpus).map(new).collect::<Result<_>>()?;
+        let clone = |ring| MapHandle::try_from(ring).doing(|| "open a ring once more");
+        let rings = self.observed.iter().map(clone).collect::<Result<_>>()?;
         self.set_observe(SB_OBSERVE_REQUESTS);
         Ok(rings)
     }
@@ -317,7 +330,8 @@ impl Program {
 
     /// A flow's entry.
     pub fn flow(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
-        read_from(&self.flows().lookup(bytes_of(flow), MapFlags::ANY).ok()??)
+        let maps = [&self.skel.maps.flows, &self.skel.maps.waiting];
+        maps.iter().find_map(|map| read_from(&map.lookup(bytes_of(flow), MapFlags::ANY).ok()??))
     }
 }
 
@@ -346,6 +360,11 @@ fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) 
         return Ok(());
     }
     std::fs::remove_file(path).doing(|| format!("remove the outdated {}", path.display()))
+}
+
+/// A ring for each CPU.
+fn new_rings(map: &impl MapCore, cpus: u32, len: u32) -> Result<Vec<MapHandle>> {
+    (0..cpus).map(|cpu| new_ring(map, cpu, len)).collect()
 }
 
 /// A ring of so many bytes for a CPU, in its place in `map`.

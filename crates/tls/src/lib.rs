@@ -15,6 +15,7 @@ mod moved;
 mod records;
 mod sealer;
 mod session;
+mod ticket_keys;
 mod tickets;
 
 use std::fmt;
@@ -26,7 +27,8 @@ pub use moved::{Lent, Moved};
 pub use records::Version;
 pub use sealer::Sealer;
 pub use session::{Facts, Session};
-pub use tickets::{EPOCH, Tickets};
+pub use ticket_keys::TicketKeys;
+pub use tickets::Tickets;
 
 /// What another node has sent is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -196,7 +196,12 @@ impl Records {
     }
 
     fn on_alert(&mut self, alert: &[u8]) -> Result<Opened, Error> {
-        let &[level, number] = alert else { return Err(Error::Decode) };
+        let (level, number) = match *alert {
+            [level, number] => (level, number),
+            // RFC 8446 section 5.4.
+            [] => return Err(Error::Unexpected),
+            _ => return Err(Error::Decode),
+        };
         match number {
             CLOSE_NOTIFY => {
                 self.read_closed = true;

@@ -52,7 +52,7 @@ pub struct Facts {
 pub(crate) struct Handshake {
     connection: UnbufferedServerConnection,
     secrets: Arc<Captured>,
-    /// What the client said first; None before it has come, or if rustls has to say what is wrong with it.
+    /// What the client said first, once; None if rustls has to say what is wrong with it.
     hello: Option<ClientHello>,
     received: usize,
 }
@@ -124,8 +124,8 @@ impl Session {
     pub fn advance(&mut self) -> Result<(), Error> {
         if let State::Handshake(handshake) = &mut self.state {
             let advanced = handshake.advance(&mut self.incoming, &mut self.outgoing, &mut self.data);
-            if let Some(hello) = &handshake.hello {
-                self.facts.server_name.clone_from(&hello.server_name);
+            if let Some(hello) = handshake.hello.take() {
+                self.facts.server_name = hello.server_name;
             }
             match advanced {
                 Ok(false) => return Ok(()),
@@ -165,10 +165,10 @@ impl Session {
         let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(Error::Internal);
         };
-        let Handshake { connection, secrets, hello, .. } = *handshake;
+        let Handshake { connection, secrets, .. } = *handshake;
         self.facts = Facts {
             protocol: connection.alpn_protocol().map(<[u8]>::to_vec),
-            server_name: hello.and_then(|hello| hello.server_name),
+            server_name: self.facts.server_name.take(),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         };
         let version = match connection.protocol_version() {
@@ -316,7 +316,7 @@ impl Handshake {
         if self.received == 0 {
             // It is read as the switch has read it.
             match switchback_hello::read(incoming, HANDSHAKE_MAX) {
-                Ok(Progress::Partial) if incoming.len() <= HANDSHAKE_MAX => return Ok(false),
+                Ok(Progress::Partial(_)) if incoming.len() <= HANDSHAKE_MAX => return Ok(false),
                 Ok(Progress::Complete(hello)) => self.hello = Some(hello),
                 _ => {}
             }

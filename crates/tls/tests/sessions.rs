@@ -105,6 +105,16 @@ fn keys_are_renewed_before_and_after_a_move() {
 }
 
 #[test]
+fn a_flood_of_new_keys_ends_the_connection() {
+    let mut pair = Pair::open(None);
+    let mut flood = (0..1000).map(|_| {
+        pair.client.refresh_traffic_keys().unwrap();
+        pair.exchange()
+    });
+    assert_eq!(flood.find(Result::is_err), Some(Err(Error::Flood)));
+}
+
+#[test]
 fn each_side_says_when_it_ends() {
     for suite in usable() {
         let mut pair = Pair::open(Some(suite));

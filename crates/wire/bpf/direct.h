@@ -9,14 +9,21 @@
 #include "packet.h"
 
 /* What the kernel may have to cut: nothing of a segment is known but that the others have the same flow. */
-static __always_inline void sb_client_tag_input(struct sb_tag_input *input, const __u8 node[16],
-                                                const struct sb_flow *flow, const struct sb_option *option)
+static __always_inline struct sb_tag_input *
+sb_client_tag_input(const __u8 node[16], const struct sb_flow *flow, const struct sb_option *option)
 {
+        struct sb_tag_input *input = sb_new_tag_input();
+
+        if (!input)
+                return NULL;
         sb_copy_v6(input->node, node);
+        __builtin_memset(input->switch_address, 0, sizeof(input->switch_address));
+        input->epoch = 0;
         input->flow = *flow;
         input->seq = 0;
         input->ack = 0;
         __builtin_memcpy(input->option, &option->op, SB_TAGGED_LEN);
+        return input;
 }
 
 /* The key of the client with this address, made from the cluster's key for clients. One of zeroes makes none. */
@@ -65,7 +72,7 @@ struct sb_tunnel {
  */
 __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
 {
-        struct sb_tag_input input = {};
+        struct sb_tag_input *input;
         __u32 outer_len, start, inner_len;
         struct sb_shim *shim;
         void *data, *end;
@@ -93,9 +100,11 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
         if (data + sizeof(struct ethhdr) + sizeof(struct ipv6hdr) > end || (void *)(shim + 1) > end)
                 return -1;
         sb_write_outer(data, t->source, t->dest, traffic_class, sizeof(*shim) + inner_len, v4);
-        sb_write_shim(shim, t->source_port, t->dest_port, inner_len, v4);
-        sb_client_tag_input(&input, t->node, &t->flow, &t->option);
-        tag = sb_tag(&t->key, &input);
+        sb_write_shim(shim, t->source_port, t->dest_port, inner_len, 0, v4);
+        input = sb_client_tag_input(t->node, &t->flow, &t->option);
+        if (!input)
+                return -1;
+        tag = sb_tag(&t->key, input);
         __builtin_memcpy(&shim->option.op, &t->option.op, SB_TAGGED_LEN);
         __builtin_memcpy(shim->option.tag, &tag, sizeof(tag));
         return 0;

@@ -149,6 +149,8 @@ static __always_inline int framing_act(struct framing_walk *w, __u16 cell, __u8 
                 return FOLLOWED_MORE;
         case SB_FRAMING_COUNT:
                 return ++framing->left > SB_FRAMING_TRAILER_MAX ? FOLLOWED_NOT : FOLLOWED_MORE;
+        case SB_FRAMING_EXTEND:
+                return ++framing->status > SB_FRAMING_EXTENSION_MAX ? FOLLOWED_NOT : FOLLOWED_MORE;
         case SB_FRAMING_CLOSE:
                 framing->flags |= SB_FRAMING_HAS_CLOSE;
                 return FOLLOWED_MORE;

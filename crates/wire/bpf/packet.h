@@ -198,6 +198,21 @@ static __always_inline void sb_parse_tcp_options(struct sb_option_walk *walk)
         bpf_loop(SB_TCPOPT_SPACE, sb_next_tcp_option, walk, 0);
 }
 
+/* The message under the tag of the packet in hand: too large for the stack, of which all callers together have 512 bytes. */
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_tag_input);
+} tag_inputs SEC(".maps");
+
+static __always_inline struct sb_tag_input *sb_new_tag_input(void)
+{
+        __u32 zero = 0;
+
+        return bpf_map_lookup_elem(&tag_inputs, &zero);
+}
+
 __noinline __u64 sb_tag(const struct sb_key *key, const struct sb_tag_input *input)
 {
         if (!key || !input)
@@ -254,9 +269,34 @@ static __always_inline void sb_write_outer(void *data, const __u8 source[16], co
         }
 }
 
+/* What the node's clock says that is so far ahead of this machine's. */
+static __always_inline __u64 sb_clock(__u64 ahead)
+{
+        return ahead + (bpf_ktime_get_coarse_ns() >> SB_CLOCK_SHIFT);
+}
+
+static __always_inline __u64 sb_epoch(__u64 ahead)
+{
+        return sb_clock(ahead) >> SB_EPOCH_SHIFT;
+}
+
+static __always_inline __be32 sb_vni_of(__u64 epoch)
+{
+        return bpf_htonl((__u32)(epoch & 0xff) << 8);
+}
+
+/* The epoch of a packet with this VNI, if it is the present one or beside it. */
+static __always_inline int sb_read_epoch(__be32 vni, __u64 present, __u64 *epoch)
+{
+        __s8 later = (__s8)((__u8)(bpf_ntohl(vni) >> 8) - (__u8)present);
+
+        *epoch = present + later;
+        return later >= -1 && later <= 1;
+}
+
 /* All between the outer IP header and what our option says; behind it are `inner_len` bytes of an IP packet. */
 static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, __be16 dest, __u32 inner_len,
-                                          int v4)
+                                          __u64 epoch, int v4)
 {
         shim->source = source;
         shim->dest = dest;
@@ -265,7 +305,7 @@ static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, _
         shim->geneve.ver_opt_len = sizeof(shim->option) / 4;
         shim->geneve.flags = SB_GENEVE_CRITICAL;
         shim->geneve.protocol = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-        shim->geneve.vni = 0;
+        shim->geneve.vni = sb_vni_of(epoch);
         shim->option.opt_class = bpf_htons(SB_OPTION_CLASS);
         shim->option.type = SB_OPTION_TYPE;
         shim->option.length = (sizeof(shim->option) - 4) / 4;

@@ -20,16 +20,28 @@
 #define SB_OPTION_TYPE 0x81
 #define SB_TTL         64
 
+/*
+ * The clock of a node counts from a random number on, so that no two boots have a time in common, in steps of
+ * 2^SB_CLOCK_SHIFT ns of CLOCK_MONOTONIC. An epoch has 2^SB_EPOCH_SHIFT steps: 4.3 s. Handoff packets between a switch
+ * and a node carry the low byte of the node's epoch in the last byte of the VNI, and have all of it under their tags; a
+ * receiver takes those of the epoch that it has, the one before and the one after. With a second candidate the byte
+ * before is of that one's epoch.
+ */
+#define SB_CLOCK_SHIFT 20
+#define SB_EPOCH_SHIFT 12
+
 enum sb_op {
         /* Switch to node. */
         SB_OP_ADOPT = 1,   /* become the owner of the flow; the inner packet begins a request */
         SB_OP_FORWARD = 2, /* one more packet of a flow that the node owns */
         SB_OP_RELEASE = 3, /* give the flow up, if the last response is complete and acknowledged */
-        SB_OP_PROBE = 4,   /* who owns this flow? */
-        SB_OP_ICMP = 5,    /* the inner packet is an ICMP error about a packet of the flow's server */
+        SB_OP_PROBE =
+            4, /* who owns this flow? `origin` is that of its connection, or 0 if that is not known */
+        SB_OP_ICMP = 5, /* the inner packet is an ICMP error about a packet of the flow's server */
         SB_OP_CONFIRM =
             6, /* how far have you come? With data: as FORWARD, unless the node has all up to its end */
         SB_OP_HELLO = 7, /* here is a switch that wants REPORTs; no flow, no data */
+        SB_OP_SYNC = 9,  /* what does your clock say? `origin` and `next` are a nonce; of epoch 0 */
         /* Client to node, under the client's own key; see struct sb_introduction. */
         SB_OP_DIRECT = 8, /* one more packet of a flow that the node owns */
         /* Node to switch. */
@@ -41,8 +53,11 @@ enum sb_op {
         SB_OP_OWNED = 21,     /* the answer to PROBE, with what a flow entry needs */
         SB_OP_CONFIRMED = 22, /* `next` is up to where the node has all data */
         SB_OP_REPORT = 23,    /* how a listener of the node is doing; see struct sb_option */
-        SB_OP_SIZED = 24, /* `detail` is how many bytes the response to a request for `session.path` had */
-        SB_OP_FACTS = 28, /* what became of responses; see struct sb_facts */
+        SB_OP_SIZED = 24,   /* `detail` is how many bytes the response to a request for `session.path` had */
+        SB_OP_FACTS = 28,   /* what became of responses; see struct sb_facts */
+        SB_OP_UNOWNED = 30, /* the other answer to PROBE: the flow is not here */
+        SB_OP_SYNCED =
+            31, /* the answer to SYNC: the clock is in `detail` (high half) and `left`; of epoch 0 */
         /*
          * The node has given the flow up for another one, which expects it: `detail` is FNV-1a of that node's name. The
          * inner packet is what it is to be adopted with: no data, the numbers and the clock from which it goes on.
@@ -66,6 +81,10 @@ enum sb_reason {
         SB_REASON_RESPONDING = 8, /* released on demand, in the middle of a response */
         SB_REASON_UNHEALTHY = 9,  /* REPORT: the health check fails */
         SB_REASON_PASSED_ON = 10, /* in a node's own memory: its second candidate has got the adoption */
+        SB_REASON_FROZEN =
+            11, /* likewise: its agent is about to give the flow to another node, or goes on with it */
+        SB_REASON_SERVED =
+            12, /* UNOWNED: the request was answered here, on the connection that began at `origin` */
 };
 
 /*
@@ -86,15 +105,13 @@ enum sb_reason {
 /* In sb_option.flags only. */
 #define SB_FLAG_REQUEST 0x10 /* FORWARD: a request begins here; without a socket, REFUSED is due */
 #define SB_FLAG_ABORT   0x20 /* RELEASE: although the request is not complete */
-#define SB_FLAG_BODY                                                                                         \
-        0x40 /* `next` is inside a request's body: where the next request begins is not known yet */
 
 /*
  * FORWARD without SB_FLAG_REQUEST: the switch has acknowledged data that the node does not have yet, and the packet's
  * TSecr says nothing. A client takes no timestamps from segments that acknowledge less than it has heard already.
  */
 #define SB_FLAG_AHEAD 0x20
-/* ADOPT, FORWARD with SB_FLAG_REQUEST: the connection ends with this request, or is none of HTTP/1 from here on. */
+/* ADOPT, FORWARD with SB_FLAG_REQUEST: no other node could go on with the connection behind this request. */
 #define SB_FLAG_LAST 0x20
 /*
  * Likewise: the request is one packet, and it does no harm to make it twice (RFC 9110 section 9.2.2). If the server goes
@@ -165,7 +182,11 @@ struct sb_option {
          */
         __be32 detail;
         struct sb_session session; /* of the last request that the packet is about, or comes after */
-        __u8 tag[8];               /* SipHash-2-4 of struct sb_tag_input, little endian */
+        __be16 framing;            /* at `next`: sb_framing.state, SB_FRAMING_UPGRADING, SB_FRAMING_TUNNEL */
+        /* With SB_FLAG_REQUEST: length of the request's head, from the packet's first byte of data on. */
+        __be16 head;
+        __be32 left; /* sb_framing.left at `next`, saturated at 2^32 - 1 */
+        __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
 };
 
 /*
@@ -230,11 +251,13 @@ struct sb_flow {
         __be16 vip_port;
 } __attribute__((aligned(4)));
 
-#define SB_TAGGED_LEN 28
+#define SB_TAGGED_LEN 36
 
-/* The message under an option's tag: binds it to a node, a flow and a position in it. */
+/* The message under an option's tag: binds it to a node, a switch, a time, a flow and a position in it. */
 struct sb_tag_input {
         __u8 node[16];
+        __u8 switch_address[16]; /* zeroes between a node and a client, as is the epoch */
+        __be64 epoch;            /* of the node; 0 in SYNC and SYNCED, which find it out */
         struct sb_flow flow;
         __be32 seq; /* of the inner TCP header, as is the next */
         __be32 ack;
@@ -297,6 +320,9 @@ struct sb_introduction_input {
 
 /* --- SYN cookies ------------------------------------------------------------------------------------------------ */
 
+/* Processes that the TSval of a SYN-ACK tells apart. */
+#define SB_INSTANCES 1024
+
 /* The message under a cookie: what the client's first packets repeat, plus what the handshake settled. */
 struct sb_cookie_input {
         struct sb_flow flow;
@@ -322,9 +348,13 @@ struct sb_cookie_input {
 #define SB_FRAMING_NAME    7      /* the name of a cookie, which is compared with the wanted one */
 #define SB_FRAMING_OTHER   8      /* the rest of a cookie that is not, or whose name has been read */
 #define SB_FRAMING_SKIP    0x8000 /* with a state: `left` bytes of data come before it */
+/* In sb_option.framing only, beside the state: SB_MODE_TUNNEL and SB_MODE_UPGRADING. */
+#define SB_FRAMING_TUNNEL    0x4000
+#define SB_FRAMING_UPGRADING 0x2000
 
-#define SB_FRAMING_STATES      128
-#define SB_FRAMING_TRAILER_MAX 4096
+#define SB_FRAMING_STATES        128
+#define SB_FRAMING_TRAILER_MAX   4096
+#define SB_FRAMING_EXTENSION_MAX 4096 /* of all chunks of a body together */
 
 enum sb_framing_action {
         SB_FRAMING_GO = 0,           /* to the next state */
@@ -339,6 +369,7 @@ enum sb_framing_action {
         SB_FRAMING_HEAD_ENDS = 9, /* RFC 9112 section 6.3 says what follows */
         SB_FRAMING_ENDS = 10,     /* the message is complete */
         SB_FRAMING_CLOSE = 11,    /* the connection ends with this message */
+        SB_FRAMING_EXTEND = 12,   /* a byte of a chunk extension; a body has SB_FRAMING_EXTENSION_MAX */
 };
 
 #define SB_FRAMING_HAS_LENGTH  0x01
@@ -350,7 +381,7 @@ struct sb_framing {
         __u64 left;    /* bytes of data to skip, or the number that is being read */
         __u64 allowed; /* bytes of data that a request's body may still have */
         __u16 state;   /* SB_FRAMING_NONE: between messages */
-        __u16 status;  /* of the response */
+        __u16 status;  /* of the response; in the chunks of a request: bytes of their extensions */
         __u8 flags;    /* SB_FRAMING_HAS_* */
         __u8 matched;  /* in SB_FRAMING_NAME: so many bytes are those of the wanted name */
         __u8 reserved[2];
@@ -377,8 +408,13 @@ struct sb_switch_settings {
         struct sb_key cookie_keys[2]; /* by the lowest bit of their epoch */
         struct sb_key sign;           /* handoff packets */
         struct sb_key accept;         /* also accepted on handoff packets, while keys rotate */
+        __u64 period;                 /* ns in which nodes may be asked so much */
         __u32 cookie_slot;            /* which of cookie_keys makes new cookies */
         __u32 is_node;                /* this machine is a node, too */
+        __u32 questions;              /* unknown flows that each CPU may ask about in a period */
+        __u32 instance;               /* this process, below SB_INSTANCES */
+        __u32 shared_slots; /* a bit for each of cookie_keys: cookies under it may be another process's */
+        __u32 reserved;
 };
 
 enum sb_mode {
@@ -386,6 +422,16 @@ enum sb_mode {
         SB_MODE_REQUESTS = 1, /* data below `next` goes to the node, the rest to the L7 thread */
         SB_MODE_TUNNEL = 2,   /* everything goes to the node */
         SB_MODE_ANSWERED = 3, /* the switch answers itself: everything goes to the L7 thread */
+        /*
+         * As SB_MODE_REQUESTS, but the last request asks for another protocol: what comes behind it goes to the L7
+         * thread, until the node has seen whether the server agrees (101).
+         */
+        SB_MODE_UPGRADING = 4,
+        /*
+         * As SB_MODE_HELD, but another process may have given the first request to a node: the L7 thread asks the nodes
+         * before it does so.
+         */
+        SB_MODE_SOUGHT = 5,
 };
 
 /*
@@ -412,9 +458,10 @@ struct sb_flow_entry {
         struct sb_framing framing; /* at the mark */
         struct sb_session session; /* of the last request; with a pool, every request goes to the L7 thread */
         __u32 begins; /* sequence number of the last request's first byte; the mark, if it is not known */
-        __u8 last;    /* nothing follows that request, whose body is still coming */
         __u8 tries;   /* how often that request has come back, because its server had gone away */
         __u8 ahead;   /* SB_FLAG_AHEAD holds for what is forwarded */
+        __u8
+            contested; /* a SYN has come that may begin another connection of the flow's addresses and ports */
         __u8 reserved;
 };
 
@@ -426,7 +473,8 @@ struct sb_node {
         __u8 our_mac[6];
         __u32
             dead; /* nothing has been heard of it for so long that the L7 thread sees all data of its flows */
-        __u32 here; /* it is this machine: what is for it goes up this machine's own stack */
+        __u32 here;  /* it is this machine: what is for it goes up this machine's own stack */
+        __u64 clock; /* what its clock is ahead of this machine's; 0: not known yet */
 };
 
 enum sb_record_kind {
@@ -490,6 +538,7 @@ struct sb_node_settings {
         struct sb_key sign;
         struct sb_key accept;
         __u64 netns_cookie; /* only sockets of this network namespace are ours */
+        __u64 clock;        /* where the node's clock has begun */
         __be32 arp_sender;  /* the interface's own IPv4 address; 0: it has none */
         __u32 draining;     /* adopt nothing */
         __u32 is_switch;    /* this machine is a switch, too */
@@ -605,16 +654,17 @@ struct sb_owned {
         __u16 queue_limit;
         __u8 options;
         __u8 wscale;
-        __u8 state;     /* enum sb_ownership */
-        __u8 body;      /* `next` is inside a request's body */
-        __u8 reason;    /* enum sb_reason, of a released flow */
-        __u8 slot;      /* of the listener in whose `adopting` this flow counts; 0: in none */
-        __u32 asked_us; /* when the last request arrived, of a clock that wraps */
-        __u32 asked;    /* sequence number of its first byte */
-        __u8 again;     /* SB_FLAG_AGAIN holds for it, and it has not been acknowledged */
-        __u8 keeps;     /* the connection goes on after it, as far as client and server have said */
-        __u8 hooked;    /* enum sb_hook */
-        __u8 reserved;
+        __u8 state;          /* enum sb_ownership */
+        __u8 hooked;         /* enum sb_hook */
+        __u8 reason;         /* enum sb_reason, of a released flow */
+        __u8 slot;           /* of the listener in whose `adopting` this flow counts; 0: in none */
+        __u32 asked_us;      /* when the last request arrived, of a clock that wraps */
+        __u32 asked;         /* sequence number of its first byte */
+        __u8 again;          /* SB_FLAG_AGAIN holds for it, and it has not been acknowledged */
+        __u8 keeps;          /* the connection goes on after it, as far as client and server have said */
+        __be16 mark_framing; /* at `next`: sb_option.framing and .left */
+        __be32 mark_left;
+        __u8 reserved[4];
         __be16 path;         /* of the last request: sb_session.path */
         __u16 path_request;  /* the number of that request */
         __u32 began;         /* sequence number up to which the response's bytes are in `sent` */
@@ -735,9 +785,12 @@ struct sb_direct_node {
         X(HANDOFF_RECEIVED, "verified packets from nodes")                                                   \
         X(CLOSED, "flow entries removed because the node reported the end")                                  \
         X(HANDSHAKE_ACK, "ACKs that completed a handshake; nothing is stored for them")                      \
+        X(SUCCEEDED, "flow entries removed because their client has begun another connection")               \
         X(RESET_SENT, "RSTs sent to clients that closed before any request")                                 \
-        X(DROP_COOKIE, "dropped: neither a flow entry nor a valid cookie")                                   \
+        X(DROP_COOKIE, "dropped: no flow entry, and no valid cookie of a connection that is not over")       \
+        X(DROP_UNASKED, "dropped: perhaps begun by another process, and nodes are asked too much")           \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
+        X(DROP_EPOCH, "dropped: handoff packet of another time, such as a recorded one")                     \
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_FRAGMENT, "dropped: IP fragments, IP options and extension headers")                          \
         X(DROP_CHECKSUM, "dropped: wrong checksum where a request is read")                                  \
@@ -751,6 +804,7 @@ struct sb_direct_node {
 
 #define SB_NODE_COUNTERS(X)                                                                                  \
         X(ADOPTED, "flows adopted")                                                                          \
+        X(REPEATED, "adoptions of connections that are over, not made again")                                \
         X(FORWARDED, "packets handed to the socket of their flow")                                           \
         X(RELEASED, "flows released")                                                                        \
         X(BUSY, "releases refused because a response was not complete and acknowledged")                     \
@@ -761,12 +815,15 @@ struct sb_direct_node {
         X(REFUSED_DRAINING, "adoptions refused: the node is draining")                                       \
         X(PASSED_ON, "adoptions passed on to their second candidate")                                        \
         X(HELLO, "switches that asked for reports")                                                          \
+        X(SYNCED, "switches told the time")                                                                  \
         X(REFUSED_NO_LISTENER, "adoptions refused: nobody listens")                                          \
         X(REFUSED_NO_SOCKET, "requests refused: the flow has no socket here")                                \
         X(REFUSED_FAILED, "adoptions refused: the kernel would not")                                         \
         X(WITHHELD, "acknowledgments of requests without a response, and early FINs, kept back")             \
         X(OUTLIVED, "flows that go on without the server that ended them")                                   \
         X(MUTED, "packets of released flows kept back")                                                      \
+        X(REMEMBERED, "flows known again by a request, after their entry had given way to others")           \
+        X(FORGOTTEN, "flows ended because their entry had given way to others")                              \
         X(ABORTED, "flows released before their request was complete")                                       \
         X(RESPONSES, "responses followed to their end")                                                      \
         X(LOST_TRACK, "responses whose end cannot be told")                                                  \
@@ -776,6 +833,7 @@ struct sb_direct_node {
         X(ARP_IGNORED, "ARP requests for a VIP left to the switch")                                          \
         X(ARP_ANNOUNCE, "ARP packets of ours kept from announcing a VIP")                                    \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
+        X(DROP_EPOCH, "dropped: handoff packet of another time, such as a recorded one")                     \
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
         X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \

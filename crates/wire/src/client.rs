@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use siphasher::sip::SipHasher24;
 
 use crate::generated::*;
-use crate::handoff::encode;
+use crate::handoff::{Peers, Way, encode};
 use crate::packet::{TcpView, build, flags, seal};
 use crate::{address_bytes, bytes_of};
 
@@ -62,11 +62,12 @@ pub fn introduction(
 pub fn tunneled(
     out: &mut Vec<u8>,
     key: &sb_key,
-    addresses: (IpAddr, IpAddr, IpAddr),
+    (source, dest, node): (IpAddr, IpAddr, IpAddr),
     flow: &sb_flow,
     option: sb_option,
     inner: &[u8],
 ) {
     let view = TcpView::parse(inner).expect("the caller has made the packet");
-    encode(out, key, addresses, flow, option, &TcpView { seq: 0, ack: 0, ..view }, inner);
+    let way = Way { source, dest, peers: Peers::of_client(node) };
+    encode(out, key, &way, flow, option, &TcpView { seq: 0, ack: 0, ..view }, inner);
 }

@@ -2,11 +2,12 @@
 //! `bpf/switchback.h`, at `struct sb_facts`.
 
 use std::hash::Hasher;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use siphasher::sip::SipHasher24;
 
+use crate::handoff::{Peers, Way};
 use crate::packet::{TcpView, flags, segment};
 use crate::{
     address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_flow_entry, sb_key,
@@ -120,15 +121,10 @@ impl Fact {
     }
 }
 
-/// The whole packet from `node`, the address in this node's tags, to a switch, with up to [`FACTS_MAX`] facts. None if
+/// The whole packet from a node to a switch, with up to [`FACTS_MAX`] facts. None if
 /// the two are not of one IP version.
-pub fn encode(
-    key: &sb_key,
-    (node, switch): (IpAddr, IpAddr),
-    numbered: Numbered,
-    facts: &[sb_fact],
-) -> Option<Vec<u8>> {
-    if node.is_ipv4() != switch.is_ipv4() {
+pub fn encode(key: &sb_key, peers: Peers, numbered: Numbered, facts: &[sb_fact]) -> Option<Vec<u8>> {
+    if peers.node.is_ipv4() != peers.switch.is_ipv4() {
         return None;
     }
     let header = sb_facts {
@@ -149,7 +145,7 @@ pub fn encode(
     let entry = sb_flow_entry { origin: numbered.epoch, next: numbered.number, ..sb_flow_entry::default() };
     let option = handoff::option(sb_op::SB_OP_FACTS, &entry);
     let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + inner.len());
-    handoff::encode(&mut out, key, (node, switch, node), &flow, option, &view, &inner);
+    handoff::encode(&mut out, key, &Way::to_switch(peers), &flow, option, &view, &inner);
     Some(out)
 }
 
@@ -206,7 +202,8 @@ mod tests {
 
     fn sent(node: &str, switch: &str) -> Option<Vec<u8>> {
         let facts = [fact().to_wire(); FACTS_MAX];
-        encode(&KEY, (node.parse().unwrap(), switch.parse().unwrap()), NUMBERED, &facts)
+        let peers = Peers { node: node.parse().unwrap(), switch: switch.parse().unwrap(), epoch: 5 };
+        encode(&KEY, peers, NUMBERED, &facts)
     }
 
     #[test]

@@ -3,6 +3,8 @@ pub const SB_GENEVE_PORT: u32 = 6081;
 pub const SB_OPTION_CLASS: u32 = 65371;
 pub const SB_OPTION_TYPE: u32 = 129;
 pub const SB_TTL: u32 = 64;
+pub const SB_CLOCK_SHIFT: u32 = 20;
+pub const SB_EPOCH_SHIFT: u32 = 12;
 pub const SB_QUEUE_WHOLE: u32 = 100;
 pub const SB_WINDOW: u32 = 64240;
 pub const SB_SYN_WSCALE: u32 = 1;
@@ -12,7 +14,6 @@ pub const SB_SYN_ECN: u32 = 8;
 pub const SB_SYN_ALL: u32 = 15;
 pub const SB_FLAG_REQUEST: u32 = 16;
 pub const SB_FLAG_ABORT: u32 = 32;
-pub const SB_FLAG_BODY: u32 = 64;
 pub const SB_FLAG_AHEAD: u32 = 32;
 pub const SB_FLAG_LAST: u32 = 32;
 pub const SB_FLAG_AGAIN: u32 = 128;
@@ -22,9 +23,10 @@ pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_SECOND_TYPE: u32 = 2;
 pub const SB_SECOND_USED: u32 = 3;
-pub const SB_TAGGED_LEN: u32 = 28;
+pub const SB_TAGGED_LEN: u32 = 36;
 pub const SB_TCPOPT_EXPERIMENT: u32 = 253;
 pub const SB_INTRODUCTION_ID: u32 = 23489;
+pub const SB_INSTANCES: u32 = 1024;
 pub const SB_FRAMING_NONE: u32 = 0;
 pub const SB_FRAMING_HEAD: u32 = 1;
 pub const SB_FRAMING_CHUNK: u32 = 2;
@@ -35,8 +37,11 @@ pub const SB_FRAMING_TEXT: u32 = 6;
 pub const SB_FRAMING_NAME: u32 = 7;
 pub const SB_FRAMING_OTHER: u32 = 8;
 pub const SB_FRAMING_SKIP: u32 = 32768;
+pub const SB_FRAMING_TUNNEL: u32 = 16384;
+pub const SB_FRAMING_UPGRADING: u32 = 8192;
 pub const SB_FRAMING_STATES: u32 = 128;
 pub const SB_FRAMING_TRAILER_MAX: u32 = 4096;
+pub const SB_FRAMING_EXTENSION_MAX: u32 = 4096;
 pub const SB_FRAMING_HAS_LENGTH: u32 = 1;
 pub const SB_FRAMING_HAS_CHUNKED: u32 = 2;
 pub const SB_FRAMING_HAS_CLOSE: u32 = 4;
@@ -87,6 +92,7 @@ pub enum sb_op {
     SB_OP_ICMP = 5,
     SB_OP_CONFIRM = 6,
     SB_OP_HELLO = 7,
+    SB_OP_SYNC = 9,
     SB_OP_DIRECT = 8,
     SB_OP_ADOPTED = 16,
     SB_OP_REFUSED = 17,
@@ -98,6 +104,8 @@ pub enum sb_op {
     SB_OP_REPORT = 23,
     SB_OP_SIZED = 24,
     SB_OP_FACTS = 28,
+    SB_OP_UNOWNED = 30,
+    SB_OP_SYNCED = 31,
     SB_OP_MOVE = 29,
     SB_OP_HEARD = 25,
     SB_OP_GONE = 26,
@@ -117,6 +125,8 @@ pub enum sb_reason {
     SB_REASON_RESPONDING = 8,
     SB_REASON_UNHEALTHY = 9,
     SB_REASON_PASSED_ON = 10,
+    SB_REASON_FROZEN = 11,
+    SB_REASON_SERVED = 12,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -149,6 +159,9 @@ pub struct sb_option {
     pub next: __be32,
     pub detail: __be32,
     pub session: sb_session,
+    pub framing: __be16,
+    pub head: __be16,
+    pub left: __be32,
     pub tag: [__u8; 8usize],
 }
 #[repr(C)]
@@ -204,13 +217,15 @@ pub struct sb_flow {
     pub vip_port: __be16,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_tag_input {
     pub node: [__u8; 16usize],
+    pub switch_address: [__u8; 16usize],
+    pub epoch: __be64,
     pub flow: sb_flow,
     pub seq: __be32,
     pub ack: __be32,
-    pub option: [__u8; 28usize],
+    pub option: [__u8; 36usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -282,6 +297,7 @@ pub enum sb_framing_action {
     SB_FRAMING_HEAD_ENDS = 9,
     SB_FRAMING_ENDS = 10,
     SB_FRAMING_CLOSE = 11,
+    SB_FRAMING_EXTEND = 12,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -318,8 +334,13 @@ pub struct sb_switch_settings {
     pub cookie_keys: [sb_key; 2usize],
     pub sign: sb_key,
     pub accept: sb_key,
+    pub period: __u64,
     pub cookie_slot: __u32,
     pub is_node: __u32,
+    pub questions: __u32,
+    pub instance: __u32,
+    pub shared_slots: __u32,
+    pub reserved: __u32,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -328,6 +349,8 @@ pub enum sb_mode {
     SB_MODE_REQUESTS = 1,
     SB_MODE_TUNNEL = 2,
     SB_MODE_ANSWERED = 3,
+    SB_MODE_UPGRADING = 4,
+    SB_MODE_SOUGHT = 5,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -345,9 +368,9 @@ pub struct sb_flow_entry {
     pub framing: sb_framing,
     pub session: sb_session,
     pub begins: __u32,
-    pub last: __u8,
     pub tries: __u8,
     pub ahead: __u8,
+    pub contested: __u8,
     pub reserved: __u8,
 }
 #[repr(C)]
@@ -360,6 +383,7 @@ pub struct sb_node {
     pub our_mac: [__u8; 6usize],
     pub dead: __u32,
     pub here: __u32,
+    pub clock: __u64,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -399,6 +423,7 @@ pub struct sb_node_settings {
     pub sign: sb_key,
     pub accept: sb_key,
     pub netns_cookie: __u64,
+    pub clock: __u64,
     pub arp_sender: __be32,
     pub draining: __u32,
     pub is_switch: __u32,
@@ -493,15 +518,16 @@ pub struct sb_owned {
     pub options: __u8,
     pub wscale: __u8,
     pub state: __u8,
-    pub body: __u8,
+    pub hooked: __u8,
     pub reason: __u8,
     pub slot: __u8,
     pub asked_us: __u32,
     pub asked: __u32,
     pub again: __u8,
     pub keeps: __u8,
-    pub hooked: __u8,
-    pub reserved: __u8,
+    pub mark_framing: __be16,
+    pub mark_left: __be32,
+    pub reserved: [__u8; 4usize],
     pub path: __be16,
     pub path_request: __u16,
     pub began: __u32,
@@ -636,12 +662,18 @@ pub enum SwitchCounter {
     Closed,
     #[doc = "ACKs that completed a handshake; nothing is stored for them"]
     HandshakeAck,
+    #[doc = "flow entries removed because their client has begun another connection"]
+    Succeeded,
     #[doc = "RSTs sent to clients that closed before any request"]
     ResetSent,
-    #[doc = "dropped: neither a flow entry nor a valid cookie"]
+    #[doc = "dropped: no flow entry, and no valid cookie of a connection that is not over"]
     DropCookie,
+    #[doc = "dropped: perhaps begun by another process, and nodes are asked too much"]
+    DropUnasked,
     #[doc = "dropped: handoff packet with a wrong tag"]
     DropTag,
+    #[doc = "dropped: handoff packet of another time, such as a recorded one"]
+    DropEpoch,
     #[doc = "dropped: truncated or inconsistent headers"]
     DropMalformed,
     #[doc = "dropped: IP fragments, IP options and extension headers"]
@@ -665,7 +697,7 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 27] = [
+    pub const ALL: [SwitchCounter; 30] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
@@ -680,9 +712,12 @@ impl SwitchCounter {
         SwitchCounter::HandoffReceived,
         SwitchCounter::Closed,
         SwitchCounter::HandshakeAck,
+        SwitchCounter::Succeeded,
         SwitchCounter::ResetSent,
         SwitchCounter::DropCookie,
+        SwitchCounter::DropUnasked,
         SwitchCounter::DropTag,
+        SwitchCounter::DropEpoch,
         SwitchCounter::DropMalformed,
         SwitchCounter::DropFragment,
         SwitchCounter::DropChecksum,
@@ -711,9 +746,12 @@ impl SwitchCounter {
             SwitchCounter::HandoffReceived => "handoff_received",
             SwitchCounter::Closed => "closed",
             SwitchCounter::HandshakeAck => "handshake_ack",
+            SwitchCounter::Succeeded => "succeeded",
             SwitchCounter::ResetSent => "reset_sent",
             SwitchCounter::DropCookie => "drop_cookie",
+            SwitchCounter::DropUnasked => "drop_unasked",
             SwitchCounter::DropTag => "drop_tag",
+            SwitchCounter::DropEpoch => "drop_epoch",
             SwitchCounter::DropMalformed => "drop_malformed",
             SwitchCounter::DropFragment => "drop_fragment",
             SwitchCounter::DropChecksum => "drop_checksum",
@@ -743,9 +781,12 @@ impl SwitchCounter {
             SwitchCounter::HandoffReceived => "verified packets from nodes",
             SwitchCounter::Closed => "flow entries removed because the node reported the end",
             SwitchCounter::HandshakeAck => "ACKs that completed a handshake; nothing is stored for them",
+            SwitchCounter::Succeeded => "flow entries removed because their client has begun another connection",
             SwitchCounter::ResetSent => "RSTs sent to clients that closed before any request",
-            SwitchCounter::DropCookie => "dropped: neither a flow entry nor a valid cookie",
+            SwitchCounter::DropCookie => "dropped: no flow entry, and no valid cookie of a connection that is not over",
+            SwitchCounter::DropUnasked => "dropped: perhaps begun by another process, and nodes are asked too much",
             SwitchCounter::DropTag => "dropped: handoff packet with a wrong tag",
+            SwitchCounter::DropEpoch => "dropped: handoff packet of another time, such as a recorded one",
             SwitchCounter::DropMalformed => "dropped: truncated or inconsistent headers",
             SwitchCounter::DropFragment => "dropped: IP fragments, IP options and extension headers",
             SwitchCounter::DropChecksum => "dropped: wrong checksum where a request is read",
@@ -765,6 +806,8 @@ impl SwitchCounter {
 pub enum NodeCounter {
     #[doc = "flows adopted"]
     Adopted,
+    #[doc = "adoptions of connections that are over, not made again"]
+    Repeated,
     #[doc = "packets handed to the socket of their flow"]
     Forwarded,
     #[doc = "flows released"]
@@ -785,6 +828,8 @@ pub enum NodeCounter {
     PassedOn,
     #[doc = "switches that asked for reports"]
     Hello,
+    #[doc = "switches told the time"]
+    Synced,
     #[doc = "adoptions refused: nobody listens"]
     RefusedNoListener,
     #[doc = "requests refused: the flow has no socket here"]
@@ -797,6 +842,10 @@ pub enum NodeCounter {
     Outlived,
     #[doc = "packets of released flows kept back"]
     Muted,
+    #[doc = "flows known again by a request, after their entry had given way to others"]
+    Remembered,
+    #[doc = "flows ended because their entry had given way to others"]
+    Forgotten,
     #[doc = "flows released before their request was complete"]
     Aborted,
     #[doc = "responses followed to their end"]
@@ -815,6 +864,8 @@ pub enum NodeCounter {
     ArpAnnounce,
     #[doc = "dropped: handoff packet with a wrong tag"]
     DropTag,
+    #[doc = "dropped: handoff packet of another time, such as a recorded one"]
+    DropEpoch,
     #[doc = "dropped: truncated or inconsistent headers"]
     DropMalformed,
     #[doc = "dropped: packet to a VIP that did not come through a switch"]
@@ -860,8 +911,9 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 47] = [
+    pub const ALL: [NodeCounter; 52] = [
         NodeCounter::Adopted,
+        NodeCounter::Repeated,
         NodeCounter::Forwarded,
         NodeCounter::Released,
         NodeCounter::Busy,
@@ -872,12 +924,15 @@ impl NodeCounter {
         NodeCounter::RefusedDraining,
         NodeCounter::PassedOn,
         NodeCounter::Hello,
+        NodeCounter::Synced,
         NodeCounter::RefusedNoListener,
         NodeCounter::RefusedNoSocket,
         NodeCounter::RefusedFailed,
         NodeCounter::Withheld,
         NodeCounter::Outlived,
         NodeCounter::Muted,
+        NodeCounter::Remembered,
+        NodeCounter::Forgotten,
         NodeCounter::Aborted,
         NodeCounter::Responses,
         NodeCounter::LostTrack,
@@ -887,6 +942,7 @@ impl NodeCounter {
         NodeCounter::ArpIgnored,
         NodeCounter::ArpAnnounce,
         NodeCounter::DropTag,
+        NodeCounter::DropEpoch,
         NodeCounter::DropMalformed,
         NodeCounter::DropPlain,
         NodeCounter::DropNoSocket,
@@ -913,6 +969,7 @@ impl NodeCounter {
     pub fn name(self) -> &'static str {
         match self {
             NodeCounter::Adopted => "adopted",
+            NodeCounter::Repeated => "repeated",
             NodeCounter::Forwarded => "forwarded",
             NodeCounter::Released => "released",
             NodeCounter::Busy => "busy",
@@ -923,12 +980,15 @@ impl NodeCounter {
             NodeCounter::RefusedDraining => "refused_draining",
             NodeCounter::PassedOn => "passed_on",
             NodeCounter::Hello => "hello",
+            NodeCounter::Synced => "synced",
             NodeCounter::RefusedNoListener => "refused_no_listener",
             NodeCounter::RefusedNoSocket => "refused_no_socket",
             NodeCounter::RefusedFailed => "refused_failed",
             NodeCounter::Withheld => "withheld",
             NodeCounter::Outlived => "outlived",
             NodeCounter::Muted => "muted",
+            NodeCounter::Remembered => "remembered",
+            NodeCounter::Forgotten => "forgotten",
             NodeCounter::Aborted => "aborted",
             NodeCounter::Responses => "responses",
             NodeCounter::LostTrack => "lost_track",
@@ -938,6 +998,7 @@ impl NodeCounter {
             NodeCounter::ArpIgnored => "arp_ignored",
             NodeCounter::ArpAnnounce => "arp_announce",
             NodeCounter::DropTag => "drop_tag",
+            NodeCounter::DropEpoch => "drop_epoch",
             NodeCounter::DropMalformed => "drop_malformed",
             NodeCounter::DropPlain => "drop_plain",
             NodeCounter::DropNoSocket => "drop_no_socket",
@@ -965,6 +1026,7 @@ impl NodeCounter {
     pub fn help(self) -> &'static str {
         match self {
             NodeCounter::Adopted => "flows adopted",
+            NodeCounter::Repeated => "adoptions of connections that are over, not made again",
             NodeCounter::Forwarded => "packets handed to the socket of their flow",
             NodeCounter::Released => "flows released",
             NodeCounter::Busy => "releases refused because a response was not complete and acknowledged",
@@ -975,12 +1037,15 @@ impl NodeCounter {
             NodeCounter::RefusedDraining => "adoptions refused: the node is draining",
             NodeCounter::PassedOn => "adoptions passed on to their second candidate",
             NodeCounter::Hello => "switches that asked for reports",
+            NodeCounter::Synced => "switches told the time",
             NodeCounter::RefusedNoListener => "adoptions refused: nobody listens",
             NodeCounter::RefusedNoSocket => "requests refused: the flow has no socket here",
             NodeCounter::RefusedFailed => "adoptions refused: the kernel would not",
             NodeCounter::Withheld => "acknowledgments of requests without a response, and early FINs, kept back",
             NodeCounter::Outlived => "flows that go on without the server that ended them",
             NodeCounter::Muted => "packets of released flows kept back",
+            NodeCounter::Remembered => "flows known again by a request, after their entry had given way to others",
+            NodeCounter::Forgotten => "flows ended because their entry had given way to others",
             NodeCounter::Aborted => "flows released before their request was complete",
             NodeCounter::Responses => "responses followed to their end",
             NodeCounter::LostTrack => "responses whose end cannot be told",
@@ -990,6 +1055,7 @@ impl NodeCounter {
             NodeCounter::ArpIgnored => "ARP requests for a VIP left to the switch",
             NodeCounter::ArpAnnounce => "ARP packets of ours kept from announcing a VIP",
             NodeCounter::DropTag => "dropped: handoff packet with a wrong tag",
+            NodeCounter::DropEpoch => "dropped: handoff packet of another time, such as a recorded one",
             NodeCounter::DropMalformed => "dropped: truncated or inconsistent headers",
             NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
             NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",

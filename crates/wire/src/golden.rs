@@ -1,9 +1,10 @@
 //! Golden bytes: formats are seen by other versions on the wire and by the programs in maps, so that a change of any
 //! byte must be a decision.
 
-use crate::handoff::{encode, option, tag};
+use crate::handoff::{Peers, Way, encode, option, tag};
 use crate::packet::{TcpView, bare, flags};
 use crate::*;
+use std::net::IpAddr;
 
 fn flow(v6: bool) -> sb_flow {
     let (client, vip) = if v6 { ("2001:db8::1", "2001:db8::100") } else { ("198.51.100.1", "192.0.2.100") };
@@ -38,24 +39,26 @@ fn packet(outer_v6: bool, inner_v6: bool, op: sb_op) -> String {
     let view = TcpView::parse(&inner).unwrap();
     let (source, node) =
         if outer_v6 { ("2001:db8::10", "2001:db8::21") } else { ("192.0.2.10", "192.0.2.21") };
-    let node = node.parse().unwrap();
+    let peers =
+        Peers { node: node.parse().unwrap(), switch: source.parse().unwrap(), epoch: 0x0102_0304_0506_0708 };
     let mut out = Vec::new();
     let key = keys::handoff_key(&[0x42; 32]);
-    encode(&mut out, &key, (source.parse().unwrap(), node, node), &flow, option(op, &entry()), &view, &inner);
+    encode(&mut out, &key, &Way::to_node(peers), &flow, option(op, &entry()), &view, &inner);
     hex(&out)
 }
 
 #[test]
 fn an_adoption_of_an_ipv4_flow_over_ipv4() {
     let golden = [
-        "45000074000040004011b659c000020ac0000215", // outer IPv4: 116 bytes, DF, TTL 64, UDP
-        "facc17c100600000",                         // UDP to port 6081, no checksum
-        "0a40080000000000",                         // Geneve: 10 words of options, critical, inner IPv4
-        "ff5b8109",                                 // option class, type with the critical bit, 9 words
-        "01070097", // ADOPT; wscale, SACK, timestamps; no reason; scales 9 and 7
+        "4500007c000040004011b651c000020ac0000215", // outer IPv4: 124 bytes, DF, TTL 64, UDP
+        "facc17c100680000",                         // UDP to port 6081, no checksum
+        "0c40080000000800", // Geneve: 12 words of options, critical, inner IPv4, end of the epoch
+        "ff5b810b",         // option class, type with the critical bit, 11 words
+        "01070097",         // ADOPT; wscale, SACK, timestamps; no reason; scales 9 and 7
         "0102030405b400000a0b0c0d00000000", // origin, MSS 1460, next, queue
         "61626378797a0000", // session: pool abc, node xyz
-        "9e04fa81db8dd7eb", // tag
+        "0000000000000000", // framing, head, left
+        "517fccb6f08d4353", // tag
         "450000280000400040064e37c6336401c0000264", // the client's packet
         "9c40005011223344556677885010ffff15560000",
     ];
@@ -65,13 +68,14 @@ fn an_adoption_of_an_ipv4_flow_over_ipv4() {
 #[test]
 fn a_forward_of_an_ipv6_flow_over_ipv6() {
     let golden = [
-        "600000000074114020010db800000000000000000000001020010db8000000000000000000000021",
-        "c03017c100740000",
-        "0a4086dd00000000",
-        "ff5b8109",
+        "60000000007c114020010db800000000000000000000001020010db8000000000000000000000021",
+        "c03017c1007c0000",
+        "0c4086dd00000800",
+        "ff5b810b",
         "020700970102030405b400000a0b0c0d00000000",
         "61626378797a0000",
-        "b191916f0f1739d3",
+        "0000000000000000",
+        "e2b0fd6ee5fa80ee",
         "600000000014064020010db800000000000000000000000120010db8000000000000000000000100",
         "9c40005011223344556677885010ffffa57c0000",
     ];
@@ -81,8 +85,8 @@ fn a_forward_of_an_ipv6_flow_over_ipv6() {
 /// LAST, ABORT and AHEAD are of different packets.
 #[test]
 fn flags_beside_what_the_handshake_settled() {
-    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_AHEAD, SB_FLAG_BODY, SB_FLAG_AGAIN];
-    assert_eq!(all, [0x10, 0x20, 0x20, 0x20, 0x40, 0x80]);
+    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_AHEAD, SB_FLAG_AGAIN];
+    assert_eq!(all, [0x10, 0x20, 0x20, 0x20, 0x80]);
     assert!(all.iter().all(|flag| flag & SB_SYN_ALL == 0));
 }
 
@@ -115,20 +119,20 @@ fn an_introduction_over_ipv4_is_an_option_list_of_40_bytes() {
 #[test]
 fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_flow>(), 16 + 16 + 2 + 2);
-    assert_eq!(size_of::<sb_option>(), 40);
+    assert_eq!(size_of::<sb_option>(), 48);
     assert_eq!(size_of::<sb_geneve>(), 8);
-    assert_eq!(size_of::<sb_shim>(), 8 + 8 + 40);
-    assert_eq!(size_of::<sb_tag_input>(), 16 + 36 + 4 + 4 + 28);
+    assert_eq!(size_of::<sb_shim>(), 8 + 8 + 48);
+    assert_eq!(size_of::<sb_tag_input>(), 2 * 16 + 8 + 36 + 4 + 4 + 36);
     assert_eq!(size_of::<sb_endpoint>(), 16 + 2 + 2);
     assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
-    assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 4 + 4);
+    assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 8 + 6 * 4);
     assert_eq!(size_of::<sb_framing>(), 8 + 8 + 2 + 2 + 1 + 3);
     assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>() + 8 + 4 + 4);
     assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
     assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
     assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<sb_framing>() + 2 * (4 * 4 + 4 + 4));
-    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4 + 4);
-    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 40 + 16 + 4 + 4);
+    assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4 + 4 + 8);
+    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 48 + 16 + 4 + 4);
     let owned = 16
         + 5 * 4
         + 2 * 2
@@ -139,13 +143,14 @@ fn formats_have_no_padding() {
         + 2 * 4
         + 4
         + 2 * 2
+        + 2 * 4
         + 4
         + 2 * 8
         + 2 * 4
         + size_of::<sb_cookies>();
     assert_eq!(size_of::<sb_owned>(), owned);
     assert_eq!(size_of::<sb_second>(), 2 + 1 + 1 + 16 + 8);
-    assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 8 + 6 * 4);
+    assert_eq!(size_of::<sb_node_settings>(), 16 + 16 + 16 + 2 * 8 + 6 * 4);
     assert_eq!(size_of::<sb_load>(), 7 * 8);
     assert_eq!(size_of::<sb_listening_switch>(), 8 + 4 * 4);
     assert_eq!(size_of::<sb_facts>(), 8 + 4 * 4);
@@ -167,31 +172,38 @@ fn formats_have_no_padding() {
 }
 
 #[test]
-fn a_tag_binds_node_flow_position_and_option() {
+fn a_tag_binds_peers_time_flow_position_and_option() {
     let key = keys::handoff_key(&[0x42; 32]);
-    let (flow, node) = (flow(false), address_bytes("192.0.2.21".parse().unwrap()));
+    let (flow, address) = (flow(false), |text: &str| text.parse::<IpAddr>().unwrap());
+    let peers = Peers { node: address("192.0.2.21"), switch: address("192.0.2.10"), epoch: 7 };
     let inner = bare(&flow, true, 1, 2, flags::ACK);
     let view = TcpView::parse(&inner).unwrap();
     let plain = option(sb_op::SB_OP_ADOPT, &entry());
-    let reference = tag(&key, node, &flow, &view, &plain);
-    let other_node = address_bytes("192.0.2.22".parse().unwrap());
+    let reference = tag(&key, &peers, &flow, &view, &plain);
+    let elsewhere = address("192.0.2.22");
     let other_flow = sb_flow { client_port: 1, ..flow };
     let changed = [
-        tag(&keys::handoff_key(&[0x43; 32]), node, &flow, &view, &plain),
-        tag(&key, other_node, &flow, &view, &plain),
-        tag(&key, node, &other_flow, &view, &plain),
-        tag(&key, node, &flow, &TcpView { seq: 9, ..view }, &plain),
-        tag(&key, node, &flow, &TcpView { ack: 9, ..view }, &plain),
-        tag(&key, node, &flow, &view, &sb_option { op: sb_op::SB_OP_RELEASE as u8, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { flags: 0, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { reason: 1, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { wscale: 0, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { origin: 0, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { mss: 0, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { next: 0, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { requests: 9, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { detail: 1, ..plain }),
-        tag(&key, node, &flow, &view, &sb_option { session: sb_session::default(), ..plain }),
+        tag(&keys::handoff_key(&[0x43; 32]), &peers, &flow, &view, &plain),
+        tag(&key, &Peers { node: elsewhere, ..peers }, &flow, &view, &plain),
+        tag(&key, &Peers { switch: elsewhere, ..peers }, &flow, &view, &plain),
+        tag(&key, &Peers { epoch: 8, ..peers }, &flow, &view, &plain),
+        tag(&key, &Peers { epoch: 7 + (1 << 32), ..peers }, &flow, &view, &plain),
+        tag(&key, &peers, &other_flow, &view, &plain),
+        tag(&key, &peers, &flow, &TcpView { seq: 9, ..view }, &plain),
+        tag(&key, &peers, &flow, &TcpView { ack: 9, ..view }, &plain),
+        tag(&key, &peers, &flow, &view, &sb_option { op: sb_op::SB_OP_RELEASE as u8, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { flags: 0, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { reason: 1, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { wscale: 0, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { origin: 0, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { mss: 0, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { next: 0, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { requests: 9, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { detail: 1, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { session: sb_session::default(), ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { framing: 1, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { head: 1, ..plain }),
+        tag(&key, &peers, &flow, &view, &sb_option { left: 1, ..plain }),
     ];
     for (index, tag) in changed.iter().enumerate() {
         assert_ne!(*tag, reference, "change {index}");

@@ -1,6 +1,6 @@
 //! Making and checking handoff packets in user space. The programs do the same in `bpf/packet.h`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use siphasher::sip::SipHasher24;
 
@@ -13,10 +13,53 @@ pub const OVERHEAD_V6: usize = 40 + size_of::<sb_shim>();
 /// Likewise with IPv4.
 pub const OVERHEAD_V4: usize = 20 + size_of::<sb_shim>();
 
-/// The SipHash-2-4 tag of an option: binds it to the node, the flow, and the position in it.
-pub fn tag(key: &sb_key, node: [u8; 16], flow: &sb_flow, view: &TcpView, option: &sb_option) -> [u8; 8] {
+/// Between whom a handoff packet goes, and when: what a tag binds it to besides its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peers {
+    /// The node.
+    pub node: IpAddr,
+    /// The switch; no address between a node and a client.
+    pub switch: IpAddr,
+    /// The node's; 0 where it is not known.
+    pub epoch: u64,
+}
+
+impl Peers {
+    /// A node and a client.
+    pub fn of_client(node: IpAddr) -> Self {
+        Peers { node, switch: Ipv6Addr::UNSPECIFIED.into(), epoch: 0 }
+    }
+}
+
+/// The way of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Of the outer header.
+    pub source: IpAddr,
+    /// Likewise.
+    pub dest: IpAddr,
+    /// Those at its ends.
+    pub peers: Peers,
+}
+
+impl Way {
+    /// From a switch.
+    pub fn to_node(peers: Peers) -> Self {
+        Way { source: peers.switch, dest: peers.node, peers }
+    }
+
+    /// To a switch.
+    pub fn to_switch(peers: Peers) -> Self {
+        Way { source: peers.node, dest: peers.switch, peers }
+    }
+}
+
+/// The SipHash-2-4 tag of an option: binds it to node, switch and epoch, the flow, and the position in it.
+pub fn tag(key: &sb_key, peers: &Peers, flow: &sb_flow, view: &TcpView, option: &sb_option) -> [u8; 8] {
     let mut input = sb_tag_input {
-        node,
+        node: address_bytes(peers.node),
+        switch_address: address_bytes(peers.switch),
+        epoch: peers.epoch.to_be(),
         flow: *flow,
         seq: view.seq.to_be(),
         ack: view.ack.to_be(),
@@ -28,13 +71,12 @@ pub fn tag(key: &sb_key, node: [u8; 16], flow: &sb_flow, view: &TcpView, option:
 
 /// An option of the operation with what is known of the flow; the tag is empty.
 pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
-    let body = if u32::from(entry.framing.state) == SB_FRAMING_NONE { 0 } else { SB_FLAG_BODY as u8 };
     sb_option {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
         type_: SB_OPTION_TYPE as u8,
         length: (size_of::<sb_option>() / 4 - 1) as u8,
         op: op as u8,
-        flags: entry.options | body,
+        flags: entry.options,
         reason: 0,
         wscale: entry.wscale,
         origin: entry.origin.to_be(),
@@ -43,25 +85,53 @@ pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
         next: entry.next.to_be(),
         detail: entry.heads.to_be(),
         session: entry.session,
+        framing: (entry.framing.state | beside_state(entry.mode)).to_be(),
+        head: 0,
+        left: u32::try_from(entry.framing.left).unwrap_or(u32::MAX).to_be(),
         tag: [0; 8],
     }
 }
 
+/// What `sb_option.framing` says besides the state.
+fn beside_state(mode: u8) -> u16 {
+    const TUNNEL: u8 = sb_mode::SB_MODE_TUNNEL as u8;
+    const UPGRADING: u8 = sb_mode::SB_MODE_UPGRADING as u8;
+    match mode {
+        TUNNEL => SB_FRAMING_TUNNEL as u16,
+        UPGRADING => SB_FRAMING_UPGRADING as u16,
+        _ => 0,
+    }
+}
+
+/// Mode and framing of a flow that has a node, as an option tells them; None if it does not tell them exactly.
+pub fn at_mark(option: &sb_option) -> Option<(sb_mode, sb_framing)> {
+    let (framing, left) = (u16::from_be(option.framing), u32::from_be(option.left));
+    let mode = match u32::from(framing) & (SB_FRAMING_TUNNEL | SB_FRAMING_UPGRADING) {
+        SB_FRAMING_TUNNEL => sb_mode::SB_MODE_TUNNEL,
+        SB_FRAMING_UPGRADING => sb_mode::SB_MODE_UPGRADING,
+        0 => sb_mode::SB_MODE_REQUESTS,
+        _ => return None,
+    };
+    let state = framing & !(SB_FRAMING_TUNNEL | SB_FRAMING_UPGRADING) as u16;
+    let framing = sb_framing { state, left: left.into(), ..sb_framing::default() };
+    (left != u32::MAX).then_some((mode, framing))
+}
+
 /// Appends to `out` the whole handoff packet from its outer IP header on: outer header, UDP, Geneve, option with its
-/// tag, inner packet. `node` is the node's address, whichever side sends.
+/// tag, inner packet.
 pub fn encode(
     out: &mut Vec<u8>,
     key: &sb_key,
-    (source, dest, node): (IpAddr, IpAddr, IpAddr),
+    way: &Way,
     flow: &sb_flow,
     mut option: sb_option,
     view: &TcpView,
     inner: &[u8],
 ) {
-    option.tag = tag(key, address_bytes(node), flow, view, &option);
+    option.tag = tag(key, &way.peers, flow, view, &option);
     let udp_len = (size_of::<sb_shim>() + view.end) as u16;
     let start = out.len();
-    match (source, dest) {
+    match (way.source, way.dest) {
         (IpAddr::V4(source), IpAddr::V4(dest)) => {
             out.extend_from_slice(&[0x45, 0]);
             out.extend_from_slice(&(20 + udp_len).to_be_bytes());
@@ -71,7 +141,7 @@ pub fn encode(
             let check = fold(sum(&out[start..]));
             out[start + 10..start + 12].copy_from_slice(&check.to_be_bytes());
         }
-        _ => {
+        (source, dest) => {
             out.extend_from_slice(&[0x60, 0, 0, 0]);
             out.extend_from_slice(&udp_len.to_be_bytes());
             out.extend_from_slice(&[17, SB_TTL as u8]);
@@ -88,7 +158,7 @@ pub fn encode(
             ver_opt_len: (size_of::<sb_option>() / 4) as u8,
             flags: SB_GENEVE_CRITICAL as u8,
             protocol: if view.tcp == 20 { 0x0800u16 } else { 0x86dd }.to_be(),
-            vni: 0,
+            vni: (low_byte(way.peers.epoch) << 8).to_be(),
         },
         option,
     };
@@ -96,24 +166,31 @@ pub fn encode(
     out.extend_from_slice(&inner[..view.end]);
 }
 
-/// Adds a second candidate to the ADOPT packet that begins at `start` in `out` and was encoded with the same key.
+/// Which of some epochs it is.
+fn low_byte(epoch: u64) -> u32 {
+    (epoch & 0xff) as u32
+}
+
+/// Adds a second candidate to the ADOPT packet that begins at `start` in `out` and was encoded with the same key, from
+/// the same switch.
 pub fn add_second(
     out: &mut Vec<u8>,
     start: usize,
     key: &sb_key,
-    node: IpAddr,
+    second: &Peers,
     (flow, view): (&sb_flow, &TcpView),
 ) {
     let v4 = out[start] >> 4 == 4;
     let outer = start + if v4 { 20 } else { 40 };
     let Some(mut shim) = read_from::<sb_shim>(&out[outer..]) else { return };
     let len = size_of::<sb_second>();
+    shim.geneve.vni |= (low_byte(second.epoch) << 16).to_be();
     let second = sb_second {
         opt_class: shim.option.opt_class,
         type_: SB_SECOND_TYPE as u8,
         length: (len / 4 - 1) as u8,
-        node: address_bytes(node),
-        tag: tag(key, address_bytes(node), flow, view, &shim.option),
+        node: address_bytes(second.node),
+        tag: tag(key, second, flow, view, &shim.option),
     };
     let udp_len = u16::from_be(shim.len) + len as u16;
     shim.len = udp_len.to_be();

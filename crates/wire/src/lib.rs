@@ -4,6 +4,7 @@
 //! `docs/wire-format.md` draws the packets and gives the receiver's rules.
 
 pub mod client;
+pub mod clock;
 pub mod facts;
 #[allow(missing_docs, non_camel_case_types, clippy::all)]
 #[rustfmt::skip]

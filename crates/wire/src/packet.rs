@@ -291,6 +291,7 @@ impl sb_op {
             SB_OP_ICMP,
             SB_OP_CONFIRM,
             SB_OP_HELLO,
+            SB_OP_SYNC,
             SB_OP_ADOPTED,
             SB_OP_REFUSED,
             SB_OP_RELEASED,
@@ -302,6 +303,8 @@ impl sb_op {
             SB_OP_MOVE,
             SB_OP_SIZED,
             SB_OP_FACTS,
+            SB_OP_UNOWNED,
+            SB_OP_SYNCED,
         ]
         .into_iter()
         .find(|op| *op as u8 == number)

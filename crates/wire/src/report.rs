@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::handoff::{Peers, Way};
 use crate::packet::{TcpView, bare, flags};
 use crate::{address_bytes, handoff, sb_flow, sb_flow_entry, sb_key, sb_op, sb_option, sb_reason};
 
@@ -54,10 +55,10 @@ pub fn condition(reason: u8) -> &'static str {
 }
 
 impl Report {
-    /// Appends the whole packet from `node` to a switch, outer IP header first. Nothing if node and switch are not of
+    /// Appends the whole packet from a node to a switch, outer IP header first. Nothing if node and switch are not of
     /// one IP version.
-    pub fn encode(&self, out: &mut Vec<u8>, key: &sb_key, node: IpAddr, switch: IpAddr) {
-        if node.is_ipv4() != switch.is_ipv4() {
+    pub fn encode(&self, out: &mut Vec<u8>, key: &sb_key, peers: Peers) {
+        if peers.node.is_ipv4() != peers.switch.is_ipv4() {
             return;
         }
         // Inner addresses are of the VIP's version; the client's says nothing.
@@ -81,7 +82,7 @@ impl Report {
             ..sb_flow_entry::default()
         };
         let option = sb_option { reason: self.reason, ..handoff::option(sb_op::SB_OP_REPORT, &entry) };
-        handoff::encode(out, key, (node, switch, node), &flow, option, &view, &inner);
+        handoff::encode(out, key, &Way::to_switch(peers), &flow, option, &view, &inner);
     }
 
     /// What a packet with this option and inner header says. Its tag has been checked.
@@ -124,14 +125,18 @@ mod tests {
         }
     }
 
+    fn peers(switch: &str) -> Peers {
+        Peers { node: "192.0.2.21".parse().unwrap(), switch: switch.parse().unwrap(), epoch: 3 }
+    }
+
     #[test]
     fn a_report_reads_back() {
-        let (key, node) = (sb_key { k0: 1, k1: 2 }, "192.0.2.21".parse().unwrap());
+        let key = sb_key { k0: 1, k1: 2 };
         for listener in ["192.0.2.100:80", "[2001:db8::100]:8080"] {
             for first_byte in [None, Some(Duration::from_micros(1))] {
                 let sent = Report { first_byte, ..report(listener) };
                 let mut packet = Vec::new();
-                sent.encode(&mut packet, &key, node, "192.0.2.10".parse().unwrap());
+                sent.encode(&mut packet, &key, peers("192.0.2.10"));
                 let shim: sb_shim = read_from(&packet[20..]).unwrap();
                 let view = TcpView::parse(&packet[handoff::OVERHEAD_V4..]).unwrap();
                 let flow = sb_flow {
@@ -148,8 +153,7 @@ mod tests {
     #[test]
     fn a_switch_of_the_other_ip_version_gets_none() {
         let mut packet = Vec::new();
-        let (node, switch) = ("192.0.2.21".parse().unwrap(), "2001:db8::10".parse().unwrap());
-        report("192.0.2.100:80").encode(&mut packet, &sb_key::default(), node, switch);
+        report("192.0.2.100:80").encode(&mut packet, &sb_key::default(), peers("2001:db8::10"));
         assert!(packet.is_empty());
     }
 

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use bolero::{TypeGenerator, check};
 use fuzzing::Edit;
+use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::*;
 use switchback_wire::*;
 
@@ -185,6 +186,7 @@ struct HandoffCase {
     inner: Packet,
     outer_v6: bool,
     key: (u64, u64),
+    epoch: u64,
     option: [u8; size_of::<sb_option>()],
     before: Vec<u8>,
 }
@@ -202,7 +204,8 @@ fn handoffs() {
         let key = sb_key { k0: case.key.0, k1: case.key.1 };
         let option: sb_option = read_from(&case.option).unwrap();
         let mut out = case.before.clone();
-        handoff::encode(&mut out, &key, (switch, node, node), &flow, option, &view, &inner);
+        let peers = Peers { node, switch, epoch: case.epoch };
+        handoff::encode(&mut out, &key, &Way::to_node(peers), &flow, option, &view, &inner);
 
         let packet = out.strip_prefix(&case.before[..]).expect("what was there stays");
         let (ip, said) = if case.outer_v6 { (40, 40) } else { (20, 0) };
@@ -213,7 +216,7 @@ fn handoffs() {
         let shim: sb_shim = read_from(&packet[ip..]).unwrap();
         assert_eq!(usize::from(u16::from_be(shim.len)), packet.len() - ip);
         assert_eq!(&packet[ip + size_of::<sb_shim>()..], &inner[..view.end]);
-        let tag = handoff::tag(&key, address_bytes(node), &flow, &view, &option);
+        let tag = handoff::tag(&key, &peers, &flow, &view, &option);
         assert_eq!(shim.option, sb_option { tag, ..option });
     });
 }

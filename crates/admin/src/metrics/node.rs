@@ -55,13 +55,24 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         ),
     ];
     all.push(of_service(Kind::Gauge, "connections", "Connections of clients", |tls| tls.connections));
-    let counts: [Count; 12] = [
+    let counts: [Count; 15] = [
         ("handshakes", "Handshakes that needed a certificate", |tls| tls.handshakes),
         ("resumed", "Handshakes that went on with an earlier session", |tls| tls.resumed),
         ("failed", "Handshakes that failed, or were not done in time", |tls| tls.failed),
         ("requests", "Requests over TLS", |tls| tls.requests),
         ("responses", "Responses of servers to these", |tls| tls.responses),
         ("refused", "Requests over TLS that the node answered with an error", |tls| tls.refused),
+        ("connections_refused", "Connections that were closed at once, because there were too many", |tls| {
+            tls.connections_refused
+        }),
+        (
+            "handshakes_refused",
+            "Connections that were closed at once, because there were too many handshakes",
+            |tls| tls.handshakes_refused,
+        ),
+        ("streams_refused", "Streams of HTTP/2 that were refused, because there were too many", |tls| {
+            tls.streams_refused
+        }),
         ("given", "Connections given to other nodes, in the middle", |tls| tls.given),
         ("taken", "Connections that other nodes have given", |tls| tls.taken),
         ("forwarded", "Requests over TLS that were forwarded to other nodes", |tls| tls.forwarded),

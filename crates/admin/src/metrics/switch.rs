@@ -206,13 +206,16 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
         ),
     ];
     type Count = (&'static str, &'static str, fn(&Stats) -> u64);
-    let counts: [Count; 20] = [
+    let counts: [Count; 22] = [
         ("resent", "Handoff packets sent again", |stats| stats.resent),
         ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |stats| {
             stats.acknowledged
         }),
         ("busy", "Releases that had to wait for a response to end", |stats| stats.busy),
         ("probed", "Packets of unknown connections that the nodes were asked about", |stats| stats.probed),
+        ("unasked", "Those that they were not asked about, because they were asked too much", |stats| {
+            stats.unasked
+        }),
         ("recovered", "Unknown connections that a node owned", |stats| stats.recovered),
         ("reset_unowned", "Unknown connections reset because no node owned them", |stats| {
             stats.reset_unowned
@@ -227,6 +230,9 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
             stats.dropped_switch_full
         }),
         ("evicted", "Connections that gave way to others because held was used up", |stats| stats.evicted),
+        ("answers_forgotten", "Answers forgotten before their clients had seen them", |stats| {
+            stats.answers_forgotten
+        }),
         ("waited", "Requests that had to wait for a node with room", |stats| stats.waited),
         ("turned_away", "Requests answered 503 because too many waited", |stats| stats.turned_away),
         ("moved", "Connections that a node has given to another one, in the middle", |stats| stats.moved),
@@ -309,6 +315,11 @@ fn of_responses() -> Vec<Metric<SwitchStatus>> {
             "unknown_responses",
             "Responses that nothing is known of, because the word of them was lost",
             |totals| totals.facts_lost,
+        ),
+        total(
+            "forgotten_requests",
+            "Requests whose responses were not awaited any longer, because too many had none",
+            |totals| totals.requests_forgotten,
         ),
     ]
 }

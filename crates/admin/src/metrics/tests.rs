@@ -70,6 +70,7 @@ fn switch() -> SwitchStatus {
             log_lines: 100,
             log_lost: 1,
             facts_lost: 2,
+            requests_forgotten: 3,
         }),
     }
 }

@@ -11,6 +11,10 @@ use super::*;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
+fn at(listen: SocketAddr) -> Admin {
+    Admin { listen, ..Admin::default() }
+}
+
 fn switch(uptime_s: u64) -> Status {
     let interfaces = vec![InterfaceStatus::default()];
     Status::Switch(Box::new(SwitchStatus { interfaces, uptime_s, flows: 7, ..SwitchStatus::default() }))
@@ -18,9 +22,13 @@ fn switch(uptime_s: u64) -> Status {
 
 /// Head and body of the answer.
 fn ask(server: Server, request: &str) -> (String, String) {
+    ask_host(server, request, "localhost")
+}
+
+fn ask_host(server: Server, request: &str, host: &str) -> (String, String) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    write!(stream, "{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -29,7 +37,7 @@ fn ask(server: Server, request: &str) -> (String, String) {
 
 #[test]
 fn a_switch_that_is_well() {
-    let server = Server::start(LOCAL, true, || vec![Ok(switch(1))]).unwrap();
+    let server = Server::start(&at(LOCAL), true, || vec![Ok(switch(1))]).unwrap();
     for (path, status, contains) in [
         ("/healthz", "200", "ok"),
         ("/readyz", "200", "ok"),
@@ -57,10 +65,26 @@ fn a_switch_that_is_well() {
     assert!(head.starts_with("http/1.1 405") && head.contains("allow: get, head"), "{head}");
 }
 
+/// Otherwise the scripts of any web page that makes its name resolve to this address could read it all.
+#[test]
+fn a_host_that_is_not_the_servers_learns_nothing() {
+    let admin = Admin { hosts: vec!["lb.example.com".to_owned()], ..at(LOCAL) };
+    let server = Server::start(&admin, true, || vec![Ok(switch(1))]).unwrap();
+    for path in ["/metrics", "/healthz", "/readyz", "/", "/events", "/nothing"] {
+        let (head, body) = ask_host(server, &format!("GET {path}"), "evil.example:9180");
+        assert!(head.starts_with("http/1.1 421"), "{path}: {head}");
+        assert!(body.contains("`hosts` in [admin]"), "{body}");
+    }
+    let host = server.address().to_string();
+    for host in ["lb.example.com", "LB.Example.com:80", "[::1]:9180", &host] {
+        assert!(ask_host(server, "GET /healthz", host).0.starts_with("http/1.1 200"), "{host}");
+    }
+}
+
 #[test]
 fn a_node_has_no_page_and_says_why_it_is_not_ready() {
     let node = || NodeStatus { name: "n1".to_owned(), draining: true, ..NodeStatus::default() };
-    let server = Server::start(LOCAL, false, move || vec![Ok(Status::Node(node()))]).unwrap();
+    let server = Server::start(&at(LOCAL), false, move || vec![Ok(Status::Node(node()))]).unwrap();
     assert!(ask(server, "GET /healthz").0.starts_with("http/1.1 200"));
     let (head, body) = ask(server, "GET /readyz");
     assert!(head.starts_with("http/1.1 503"), "{head}");
@@ -71,7 +95,8 @@ fn a_node_has_no_page_and_says_why_it_is_not_ready() {
 
 #[test]
 fn a_daemon_that_does_not_answer() {
-    let server = Server::start(LOCAL, true, || vec![Ok(switch(1)), Err("it is dead".to_owned())]).unwrap();
+    let server =
+        Server::start(&at(LOCAL), true, || vec![Ok(switch(1)), Err("it is dead".to_owned())]).unwrap();
     for path in ["/healthz", "/readyz", "/metrics"] {
         let (head, body) = ask(server, &format!("GET {path}"));
         assert!(head.starts_with("http/1.1 503"), "{head}");
@@ -87,7 +112,7 @@ fn an_answer_is_for_all_who_ask() {
         ASKED.fetch_add(1, Ordering::Relaxed);
         vec![Ok(switch(1))]
     };
-    let server = Server::start(LOCAL, true, answers).unwrap();
+    let server = Server::start(&at(LOCAL), true, answers).unwrap();
     let begun = std::time::Instant::now();
     let asking = (0..8).map(|_| {
         thread::spawn(move || (0..25).for_each(|_| assert!(ask(server, "GET /healthz").0.contains("200"))))
@@ -101,7 +126,7 @@ fn an_answer_is_for_all_who_ask() {
 fn events(server: Server) -> impl Iterator<Item = String> {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    write!(stream, "GET /events HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let lines = BufReader::new(stream).lines().map(|line| line.unwrap());
     lines.filter(|line| line.starts_with("data: ") || line.starts_with("event: "))
 }
@@ -110,7 +135,7 @@ fn events(server: Server) -> impl Iterator<Item = String> {
 fn events_tell_how_the_switch_is_doing() {
     static UPTIME: AtomicU64 = AtomicU64::new(0);
     let server =
-        Server::start(LOCAL, true, || vec![Ok(switch(UPTIME.fetch_add(1, Ordering::Relaxed)))]).unwrap();
+        Server::start(&at(LOCAL), true, || vec![Ok(switch(UPTIME.fetch_add(1, Ordering::Relaxed)))]).unwrap();
     let views = |server| {
         let data = events(server).map(|line| line.strip_prefix("data: ").unwrap().to_owned());
         data.map(|data| serde_json::from_str::<crate::View>(&data).unwrap())
@@ -125,15 +150,15 @@ fn events_tell_how_the_switch_is_doing() {
 
 #[test]
 fn events_say_that_the_switch_does_not_answer() {
-    let server = Server::start(LOCAL, true, || vec![Err("it is\ndead".to_owned())]).unwrap();
+    let server = Server::start(&at(LOCAL), true, || vec![Err("it is\ndead".to_owned())]).unwrap();
     assert_eq!(events(server).take(2).collect::<Vec<_>>(), ["event: trouble", "data: it is dead"]);
 }
 
 #[test]
 fn an_address_that_cannot_be_had() {
-    let taken = Server::start(LOCAL, true, Vec::new).unwrap().address();
-    let error = Server::start(taken, true, Vec::new).unwrap_err().to_string();
+    let taken = Server::start(&at(LOCAL), true, Vec::new).unwrap().address();
+    let error = Server::start(&at(taken), true, Vec::new).unwrap_err().to_string();
     assert!(error.contains(&taken.to_string()) && error.contains("ss -ltnp"), "{error}");
-    let error = Server::start(([192, 0, 2, 77], 9180).into(), true, Vec::new).unwrap_err().to_string();
+    let error = Server::start(&at(([192, 0, 2, 77], 9180).into()), true, Vec::new).unwrap_err().to_string();
     assert!(error.contains("the same on every machine"), "{error}");
 }

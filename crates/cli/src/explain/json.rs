@@ -63,6 +63,7 @@ fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
         "offset": request.offset,
         "line": request.line.escape_ascii().to_string(),
         "service": service.name,
+        "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),
         "session": request.session.as_ref().map(|read| session(cluster, read)),
         "outcome": outcome,

@@ -71,6 +71,9 @@ fn title(number: usize, explained: &Explained) -> String {
 fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, request: &Explanation) {
     let service = &cluster.services[request.service];
     lines.add("service", format!("{} ({})", service.name, connection.flow().vip()));
+    if !request.read_as.is_empty() {
+        lines.add("path", format!("read as {}", request.read_as.join(" or ")));
+    }
     for (index, (why_not, route)) in std::iter::zip(&request.routes, &service.routes).enumerate() {
         let what = match why_not {
             Some(why_not) => format!("no: {why_not}"),
@@ -184,9 +187,11 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, sessio
     }
     let then = match forwarded.then {
         Then::Routed => "the next request is routed again",
-        Then::Upgrade => "the connection stays with the node: it may change to another protocol",
+        Then::Upgrade => "the connection stays with the node if the server changes to another protocol",
         Then::Http2 => "the connection stays with the node: it is HTTP/2, of which no more is read",
-        Then::Closes => "the client wants the connection to end with the response",
+        Then::Closes => {
+            "the client wants the connection to end with the response; what it sends is routed nevertheless"
+        }
     };
     lines.add("then", then);
 }

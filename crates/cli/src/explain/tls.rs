@@ -115,6 +115,9 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
     let service = &cluster.services[hello.service];
     let (line, spoken) = (printable_start(&request.line), request.spoken.name());
     let mut lines = Lines(format!("request over {spoken}, which the node reads: {line}\n"));
+    if !request.read_as.is_empty() {
+        lines.add("path", format!("read as {}", request.read_as.join(" or ")));
+    }
     for (index, (why_not, route)) in std::iter::zip(&request.routes, &service.routes).enumerate() {
         let what = match why_not {
             Some(why_not) => format!("no: {why_not}"),
@@ -243,6 +246,7 @@ pub fn over_tls_json(cluster: &Cluster, connection: &Connection, request: &OverT
     json!({
         "line": request.line.escape_ascii().to_string(),
         "spoken": request.spoken.name(),
+        "read_as": request.read_as,
         "routes": routes.collect::<Vec<_>>(),
         "outcome": outcome,
         outcome: details,

@@ -1,12 +1,14 @@
 //! How `top` looks. What there is no room for is left out: columns from the right, then errors and latencies.
 
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
 use switchback_admin::View;
 use switchback_admin::view::NodeRow;
+use switchback_log::escape::is_printable;
 
 use super::app::App;
 use super::cells::{self, COLUMNS};
@@ -68,6 +70,16 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     few(frame, errors, &cells::ERROR, 0, view.errors.iter().map(|row| cells::error(row).to_vec()));
     if app.helps {
         help(frame);
+    }
+    cover(frame.buffer_mut());
+}
+
+/// What a terminal would obey instead of showing it: ratatui leaves out the controls of ASCII and C1 only.
+fn cover(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if !cell.symbol().chars().all(is_printable) {
+            cell.set_char(char::REPLACEMENT_CHARACTER);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ratatui::crossterm::event;
 use switchback_admin::{History, Status, View};
+use switchback_log::escape::printable;
 use switchback_runtime::Signals;
 use switchback_runtime::control::find_sockets;
 
@@ -45,7 +46,7 @@ impl Top {
     pub fn run(self) -> Result<(), Failure> {
         let socket = self.socket()?;
         if self.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-            print!("{}", cells::plain(&look_once(&socket)?));
+            print!("{}", printable(&cells::plain(&look_once(&socket)?)));
             return Ok(());
         }
         let mut signals = Signals::take()?;

@@ -158,3 +158,17 @@ fn without_a_terminal_it_is_one_text() {
     }
     assert!(!text.contains('\x1b'));
 }
+
+#[test]
+fn a_terminal_gets_nothing_that_it_would_obey() {
+    let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}b\u{2066}\u{200e}c\u{7f}";
+    let mut view = view(5, true);
+    view.nodes[0].name = hostile.to_owned();
+    view.services[0].name = hostile.to_owned();
+    let plain = printable(&cells::plain(&view)).into_owned();
+    assert!(plain.chars().all(|c| c == '\n' || switchback_log::escape::is_printable(c)), "{plain:?}");
+    let mut app = App::new(view);
+    app.tell(Err(hostile.to_owned()));
+    let lines = drawn(&app, (120, 40));
+    assert!(lines.concat().chars().all(switchback_log::escape::is_printable), "{lines:?}");
+}

@@ -101,7 +101,8 @@ pub fn handed_over(op: sb_op, extra: u8, flow: &sb_flow, packet: &[u8]) -> Vec<u
     let mut option = handoff::option(op, &sb_flow_entry::default());
     option.flags |= extra;
     let mut out = Vec::new();
-    handoff::encode(&mut out, &sb_key::default(), (switch, node, node), flow, option, &view, packet);
+    let way = handoff::Way::to_node(handoff::Peers { node, switch, epoch: 7 });
+    handoff::encode(&mut out, &sb_key::default(), &way, flow, option, &view, packet);
     out
 }
 

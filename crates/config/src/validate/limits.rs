@@ -3,7 +3,10 @@
 use std::ops::RangeInclusive;
 
 use super::{Mistakes, Text};
-use crate::limits::{self, BODY, FIELDS, HEAD, HEAD_TIMEOUT, HELD, Limits, WAIT_TIMEOUT, WAITING};
+use crate::limits::{
+    self, BODY, CAP, Caps, FIELDS, HEAD, HEAD_TIMEOUT, HELD, Limits, NODE_FLOWS, STREAMS, TlsLimits,
+    WAIT_TIMEOUT, WAITING,
+};
 use crate::{raw, syntax};
 
 impl Mistakes {
@@ -25,12 +28,61 @@ impl Mistakes {
                 default.held_per_source,
             ),
             held: self.memory("held", &file.held, HELD, default.held),
+            node_flows: self.number_or("node_flows", &file.node_flows, NODE_FLOWS, default.node_flows),
+            tls: self.tls_limits(file, default.tls),
         };
         // A default in the place of a wrong value would be compared with what the user never meant it for.
         if self.0.len() == mistakes_before {
             self.order(&limits, file);
         }
         limits
+    }
+
+    fn tls_limits(&mut self, file: &raw::Limits, default: TlsLimits) -> TlsLimits {
+        let mut cap = |key, value, default| self.number_or(key, value, CAP, default);
+        TlsLimits {
+            connections: Caps {
+                source: cap(
+                    "tls_connections_per_source",
+                    &file.tls_connections_per_source,
+                    default.connections.source,
+                ),
+                service: cap(
+                    "tls_connections_per_service",
+                    &file.tls_connections_per_service,
+                    default.connections.service,
+                ),
+                all: cap("tls_connections", &file.tls_connections, default.connections.all),
+            },
+            handshakes: Caps {
+                source: cap(
+                    "tls_handshakes_per_source",
+                    &file.tls_handshakes_per_source,
+                    default.handshakes.source,
+                ),
+                service: cap(
+                    "tls_handshakes_per_service",
+                    &file.tls_handshakes_per_service,
+                    default.handshakes.service,
+                ),
+                all: cap("tls_handshakes", &file.tls_handshakes, default.handshakes.all),
+            },
+            streams: Caps {
+                source: cap("tls_streams_per_source", &file.tls_streams_per_source, default.streams.source),
+                service: cap(
+                    "tls_streams_per_service",
+                    &file.tls_streams_per_service,
+                    default.streams.service,
+                ),
+                all: cap("tls_streams", &file.tls_streams, default.streams.all),
+            },
+            streams_per_connection: self.number_or(
+                "tls_streams_per_connection",
+                &file.tls_streams_per_connection,
+                STREAMS,
+                default.streams_per_connection,
+            ),
+        }
     }
 
     /// Reports each limit that is below the one it has to leave room for, at the place of the larger one if

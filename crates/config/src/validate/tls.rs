@@ -153,7 +153,7 @@ impl Mistakes {
         services: &[Service],
         admin: Option<&Admin>,
     ) {
-        let Some(Admin { listen }) = admin else { return };
+        let Some(Admin { listen, .. }) = admin else { return };
         for (file, service) in files.iter().zip(services) {
             let (Some(file), Some(tls)) = (&file.tls, &service.tls) else { continue };
             let Server::Tcp(server) = tls.server else { continue };

@@ -122,7 +122,14 @@ impl Builder {
         let known: BTreeMap<_, _> = known.iter().copied().chain(content_length).collect();
         let names: Vec<_> = known.keys().copied().collect();
         let any = cell(GO, TEXT);
-        self.names(fields, GO, &names, TEXT, |name| known.get(name).copied().unwrap_or(any));
+        self.names(
+            fields,
+            GO,
+            &names,
+            |c| c.to_ascii_lowercase(),
+            TEXT,
+            |name| known.get(name).copied().unwrap_or(any),
+        );
         self.set(fields, b'\r', cell(GO, head_lf));
         self.fill(head_lf, only(b'\n', cell(HEAD_ENDS, NONE), Reject::BareCr));
         self.fill(TEXT, rest_of_line(TEXT, line_lf));
@@ -139,14 +146,15 @@ impl Builder {
     }
 
     /// Names of fields, each a token and a colon, that begin in `start`. Their characters have `action`.
-    /// `colon` is the cell of the colon after one of `known`, which are in lower case and mean upper case as
-    /// well, or after an empty name that stands for any other. A character that makes it another name leads
+    /// `colon` is the cell of the colon after one of `known`, with whose characters others are compared after
+    /// `fold`, or after an empty name that stands for any other. A character that makes it another name leads
     /// to `unknown`, whose row is not filled.
     pub(super) fn names(
         &mut self,
         start: u16,
         action: u16,
         known: &[&'static [u8]],
+        fold: fn(u8) -> u8,
         unknown: u16,
         colon: impl Fn(&[u8]) -> u16,
     ) {
@@ -163,7 +171,7 @@ impl Builder {
             if !table::is(TOKEN, c) {
                 return reject(fields::not_a_name(c, beginning.is_empty()));
             }
-            let longer = [beginning, &[c.to_ascii_lowercase()]].concat();
+            let longer = [beginning, &[fold(c)]].concat();
             cell(action, beginnings.get(&longer[..]).copied().unwrap_or(unknown))
         };
         self.fill(start, |c| row(b"", c));

@@ -36,6 +36,7 @@
 //!    - `HEAD_ENDS`: see below. The cell's state has no meaning.
 //!    - `ENDS`: the message ends.
 //!    - `CLOSE` sets `HAS_CLOSE`: the server says that the connection ends with the message.
+//!    - `EXTEND` adds 1 to `status` and rejects if that is above `SB_FRAMING_EXTENSION_MAX`. Requests have no status.
 //!
 //! In `TEXT` and `OTHER` every byte from space up leaves the state as it is, but `;` in `OTHER`, so C passes
 //! over such bytes without the table.
@@ -64,9 +65,10 @@ use std::sync::LazyLock;
 
 use switchback_wire::sb_framing_action::*;
 use switchback_wire::{
-    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_HAS_CHUNKED, SB_FRAMING_HAS_CLOSE, SB_FRAMING_HAS_LENGTH,
-    SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER, SB_FRAMING_SKIP,
-    SB_FRAMING_TEXT, SB_FRAMING_TRAILER, SB_FRAMING_TRAILER_MAX, sb_framing,
+    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_EXTENSION_MAX, SB_FRAMING_HAS_CHUNKED,
+    SB_FRAMING_HAS_CLOSE, SB_FRAMING_HAS_LENGTH, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NAME,
+    SB_FRAMING_NONE, SB_FRAMING_OTHER, SB_FRAMING_SKIP, SB_FRAMING_TEXT, SB_FRAMING_TRAILER,
+    SB_FRAMING_TRAILER_MAX, sb_framing,
 };
 
 use crate::{Body, Limits, Reject};
@@ -98,11 +100,13 @@ const COUNT: u16 = SB_FRAMING_COUNT as u16;
 const HEAD_ENDS: u16 = SB_FRAMING_HEAD_ENDS as u16;
 const ENDS: u16 = SB_FRAMING_ENDS as u16;
 const CLOSE: u16 = SB_FRAMING_CLOSE as u16;
+const EXTEND: u16 = SB_FRAMING_EXTEND as u16;
 
 /// The automaton for requests. A whole one begins in `SB_FRAMING_HEAD`, a chunked body in `SB_FRAMING_CHUNK`.
 ///
-/// Chunked bodies are read as strictly as [`parse_head`](crate::parse_head) reads heads, and the trailer
-/// section can have `SB_FRAMING_TRAILER_MAX` bytes before the line feed at its end. The switch has read a
+/// Chunked bodies are read as strictly as [`parse_head`](crate::parse_head) reads heads. The trailer
+/// section can have `SB_FRAMING_TRAILER_MAX` bytes before the line feed at its end, the extensions of all
+/// chunks together `SB_FRAMING_EXTENSION_MAX`. The switch has read a
 /// head before, so this reads of it only where it ends, where the body ends, and the names of cookies in
 /// `Cookie`.
 pub fn requests() -> &'static Table {
@@ -280,6 +284,12 @@ fn act(framing: &mut sb_framing, cell: u16, byte: u8, head: bool) -> Result<(), 
         HEAD_ENDS => head_ends(framing, head),
         ENDS => begin(framing, NONE),
         CLOSE => framing.flags |= HAS_CLOSE,
+        EXTEND => {
+            framing.status += 1;
+            if u32::from(framing.status) > SB_FRAMING_EXTENSION_MAX {
+                return Err(Reject::ExtensionTooLong);
+            }
+        }
         _ => return Err(Reject::ALL[usize::from(cell & 0xff)]),
     }
     Ok(())
@@ -340,7 +350,7 @@ mod tests {
                 match cell >> 8 {
                     REJECT => assert!(low < Reject::ALL.len()),
                     HEAD_ENDS | ENDS => {}
-                    GO..=CLOSE => assert!(low == usize::from(NAME) || has_row(low), "{cell:#x}"),
+                    GO..=EXTEND => assert!(low == usize::from(NAME) || has_row(low), "{cell:#x}"),
                     _ => panic!("{cell:#x} has no action"),
                 }
             }

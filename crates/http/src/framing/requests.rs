@@ -2,31 +2,29 @@
 //! has been read as strictly, so this looks only for its end, for where the body ends, and for cookies.
 
 use super::builder::{Builder, cell, only, reject, rest_of_line};
-use super::{CHUNKED, COUNT, ENDS, GO, HEAD, NAME, NONE, OTHER, TEXT, TRAILER, Table};
+use super::{CHUNKED, COUNT, ENDS, EXTEND, GO, HEAD, NAME, NONE, OTHER, TEXT, TRAILER, Table};
 use crate::table::{self, TOKEN, VALUE};
 use crate::{Reject, fields};
 
-/// The names that matter to framing, and those that CGI makes equal to them.
-const KNOWN: &[&[u8]] =
-    &[b"host", b"content-length", b"content_length", b"transfer-encoding", b"transfer_encoding"];
+/// The names that matter to framing.
+const KNOWN: &[&[u8]] = &[b"host", b"content-length", b"transfer-encoding"];
 
 pub(super) fn table() -> Table {
     let mut builder = Builder::new();
     head(&mut builder);
     let [size_lf, name, value, value_lf, end_lf] = builder.states();
 
-    builder.chunks(size_lf, |c| {
-        reject(match c {
-            b';' => Reject::ChunkExtension,
-            b'\n' => Reject::BareLf,
-            _ => Reject::InvalidChunkSize,
-        })
+    let [extension] = builder.states();
+    builder.chunks(size_lf, |c| match c {
+        b';' => cell(EXTEND, extension),
+        b'\n' => reject(Reject::BareLf),
+        _ => reject(Reject::InvalidChunkSize),
     });
+    extensions(&mut builder, extension, size_lf);
 
-    builder.names(TRAILER, COUNT, KNOWN, name, |name| match fields::framing(name) {
-        Ok(None) => cell(COUNT, value),
-        Ok(Some(_)) => reject(Reject::ForbiddenTrailer),
-        Err(reason) => reject(reason),
+    builder.names(TRAILER, COUNT, KNOWN, fields::cgi, name, |name| match name {
+        b"" => cell(COUNT, value),
+        _ => reject(Reject::ForbiddenTrailer),
     });
     builder.fill(name, |c| match c {
         b':' => cell(COUNT, value),
@@ -45,12 +43,41 @@ pub(super) fn table() -> Table {
     builder.table()
 }
 
+/// Extensions, from behind the first semicolon on: names and perhaps values, which are tokens or quoted strings (RFC 9112
+/// section 7.1.1). Blanks around them are refused, though it says how to read them: not everybody does.
+fn extensions(builder: &mut Builder, start: u16, size_lf: u16) {
+    let [name, equals, value, quoted, escaped, unquoted] = builder.states();
+    let ends = |c: u8| match c {
+        b';' => cell(EXTEND, start),
+        b'\r' => cell(GO, size_lf),
+        b'\n' => reject(Reject::BareLf),
+        _ => reject(Reject::ChunkExtension),
+    };
+    let token_to = |next: u16, otherwise: u16| {
+        move |c: u8| if table::is(TOKEN, c) { cell(EXTEND, next) } else { otherwise }
+    };
+    builder.fill(start, token_to(name, reject(Reject::ChunkExtension)));
+    builder.fill(name, |c| if c == b'=' { cell(EXTEND, equals) } else { token_to(name, ends(c))(c) });
+    builder.fill(equals, token_to(value, reject(Reject::ChunkExtension)));
+    builder.set(equals, b'"', cell(EXTEND, quoted));
+    builder.fill(value, |c| token_to(value, ends(c))(c));
+    let text = |c: u8| {
+        if table::is(VALUE, c) { cell(EXTEND, quoted) } else { reject(Reject::ChunkExtension) }
+    };
+    builder.fill(quoted, text);
+    builder.set(quoted, b'\\', cell(EXTEND, escaped));
+    builder.set(quoted, b'"', cell(EXTEND, unquoted));
+    builder.fill(escaped, text);
+    builder.fill(unquoted, ends);
+}
+
 fn head(builder: &mut Builder) {
-    let [line_lf] = builder.states();
+    let [line_lf, empty_lf] = builder.states();
     builder.fill(HEAD, |c| match c {
-        b'\r' => reject(Reject::LeadingEmptyLine),
+        b'\r' => cell(GO, empty_lf),
         c => rest_of_line(TEXT, line_lf)(c),
     });
+    builder.fill(empty_lf, only(b'\n', cell(GO, HEAD), Reject::LeadingEmptyLine));
     // With any other last coding than `chunked` it would be no request (RFC 9112 section 6.3), so that there
     // is one is enough to know.
     builder.head(line_lf, &[(b"transfer-encoding", cell(CHUNKED, TEXT)), (b"cookie", cell(GO, NAME))]);

@@ -19,6 +19,9 @@ use serde_json::Value;
 use switchback_lab::{Cluster, Host, Lab, Process};
 use switchback_node::Options;
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
+use switchback_runtime::{boot_number, monotonic_ns};
+use switchback_wire::clock::NodeClock;
+use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, bare, cut, flags};
 use switchback_wire::{
     SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_flow_entry, sb_geneve, sb_key,
@@ -111,6 +114,12 @@ pub fn leftovers(host: &Host) -> Result<Vec<PathBuf>> {
     Ok(ours.filter(|path| path.display().to_string().contains(&inode)).collect())
 }
 
+/// Any switch and any node of a lab, which all have the clock of this machine.
+pub fn peers(switch: IpAddr, node: IpAddr) -> Peers {
+    let clock = NodeClock::from_ahead(boot_number().expect("every Linux has such a number"));
+    Peers { node, switch, epoch: clock.epoch(Duration::from_nanos(monotonic_ns())) }
+}
+
 /// What a switch knows of a flow, and the handoff packets that it makes.
 #[derive(Clone, Copy)]
 pub struct Handoff {
@@ -197,7 +206,15 @@ impl Handoff {
             option.reason = self.share;
         }
         let mut out = Vec::new();
-        handoff::encode(&mut out, &self.key, (switch, node, node), &self.flow, option, view, inner);
+        handoff::encode(
+            &mut out,
+            &self.key,
+            &Way::to_node(peers(switch, node)),
+            &self.flow,
+            option,
+            view,
+            inner,
+        );
         out
     }
 }

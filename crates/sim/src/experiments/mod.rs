@@ -127,34 +127,23 @@ fn curve(points: &[Point], series: &str, number: impl Fn(&Point) -> Option<f64>)
     Curve { name: series.to_owned(), points }
 }
 
-/// Names of the series, in the order in which they come first.
-fn series(points: &[Point]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for point in points {
-        if !names.contains(&point.series) {
-            names.push(point.series.clone());
+/// Each once, in the order in which they come first.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
         }
     }
-    names
-}
-
-/// Places on the axis, in the order in which they come first.
-fn places(points: &[Point]) -> Vec<u32> {
-    let mut places = Vec::new();
-    for point in points {
-        if !places.contains(&point.x) {
-            places.push(point.x);
-        }
-    }
-    places
+    found
 }
 
 /// A Markdown table with a line for each place and a column for each series.
 fn table(title: &str, points: &[Point], cell: impl Fn(&Point) -> String) -> String {
-    let names = series(points);
+    let names = distinct(points.iter().map(|point| &*point.series));
     let mut text =
         format!("| {title} | {} |\n| ---: |{}\n", names.join(" | "), " ---: |".repeat(names.len()));
-    for x in places(points) {
+    for x in distinct(points.iter().map(|point| point.x)) {
         let cells = names.iter().map(|name| {
             let point = points.iter().find(|point| point.x == x && point.series == *name);
             point.map_or_else(|| "–".to_owned(), &cell)

@@ -11,9 +11,6 @@ use switchback_wire::sb_flow;
 /// First wait before what the client has not acknowledged is sent again (RFC 6298 section 2 has one second for a path
 /// of which nothing is known; this response is one round trip old already). It doubles.
 const FIRST_RESEND: Duration = Duration::from_millis(300);
-/// How long a client's FIN is acknowledged once more, if our acknowledgment was lost: the TIME-WAIT of RFC 9293 section
-/// 3.6.1, but short, because nothing of the connection is left to be said.
-const TIME_WAIT: Duration = Duration::from_secs(2);
 /// How long the switch stays with a client that does not close.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -97,8 +94,9 @@ impl Reply {
 /// acknowledged, and what the client still sends is acknowledged and thrown away.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The response, and its first byte's sequence number. FIN follows it.
+    /// The response, until all of it is acknowledged, and its first byte's sequence number. FIN follows it.
     text: Vec<u8>,
+    len: u32,
     start: u32,
     /// The first sequence number that the client has not acknowledged.
     una: u32,
@@ -127,8 +125,10 @@ impl Answer {
         let (end, closed) = received;
         let timestamps = timestamps(packet, view).map(|(value, echo)| (echo, value));
         let options = if timestamps.is_some() { 12 } else { 0 };
+        let text = reply.text(head);
         Answer {
-            text: reply.text(head),
+            len: text.len() as u32,
+            text,
             start: view.ack,
             una: view.ack,
             rcv_nxt: end.wrapping_add(u32::from(closed)),
@@ -146,7 +146,8 @@ impl Answer {
         if self.is_acknowledged() { self.give_up_at } else { self.resend_at.min(self.give_up_at) }
     }
 
-    fn is_over(&self) -> bool {
+    /// Both sides have closed.
+    pub fn is_over(&self) -> bool {
         self.client_closed && self.is_acknowledged()
     }
 
@@ -161,20 +162,16 @@ impl Answer {
     }
 
     /// A packet of the client; what is to be said to it.
-    pub fn on_packet(
-        &mut self,
-        flow: &sb_flow,
-        packet: &[u8],
-        view: &TcpView,
-        now: Duration,
-    ) -> Vec<Vec<u8>> {
-        let was_over = self.is_over();
+    pub fn on_packet(&mut self, flow: &sb_flow, packet: &[u8], view: &TcpView) -> Vec<Vec<u8>> {
         if let (Some((value, _)), Some((_, echo))) = (timestamps(packet, view), &mut self.timestamps) {
             *echo = value;
         }
         let acked = view.ack.wrapping_sub(self.una);
         if view.flags & flags::ACK != 0 && acked <= self.end().wrapping_sub(self.una) {
             self.una = view.ack;
+        }
+        if self.una.wrapping_sub(self.start) >= self.len {
+            self.text = Vec::new();
         }
         let fin = view.flags & flags::FIN != 0;
         let end = view.end_seq();
@@ -184,14 +181,16 @@ impl Answer {
             self.rcv_nxt = end.wrapping_add(u32::from(fin));
             self.client_closed = fin;
         }
-        if self.is_over() && !was_over {
-            self.give_up_at = now + TIME_WAIT;
-        }
         if view.is_empty() && !fin {
             return Vec::new();
         }
         // The client sends again what it has sent before: it has not seen the response.
         if news <= 0 && !self.is_acknowledged() { self.unacknowledged(flow) } else { vec![self.ack(flow)] }
+    }
+
+    /// Memory that it takes beside itself, in bytes.
+    pub fn held(&self) -> usize {
+        self.text.capacity()
     }
 
     /// Bytes of the response, and how many of them come before its content.
@@ -202,10 +201,11 @@ impl Answer {
 
     /// What the client has not acknowledged yet, in packets that it can take.
     pub fn unacknowledged(&self, flow: &sb_flow) -> Vec<Vec<u8>> {
-        let from = (self.una.wrapping_sub(self.start) as usize).min(self.text.len());
-        let parts = self.text[from..].chunks(self.mss).collect::<Vec<_>>();
+        let from = self.una.wrapping_sub(self.start).min(self.len);
+        let rest = self.text.get(from as usize..).unwrap_or_default();
+        let parts = rest.chunks(self.mss).collect::<Vec<_>>();
         let parts = if parts.is_empty() { vec![&[][..]] } else { parts };
-        let mut seq = self.start.wrapping_add(from as u32);
+        let mut seq = self.start.wrapping_add(from);
         let last = parts.len() - 1;
         let mut packets = Vec::with_capacity(parts.len());
         for (index, part) in parts.into_iter().enumerate() {
@@ -223,7 +223,7 @@ impl Answer {
 
     /// Sequence number after FIN.
     fn end(&self) -> u32 {
-        self.start.wrapping_add(self.text.len() as u32 + 1)
+        self.start.wrapping_add(self.len + 1)
     }
 
     fn is_acknowledged(&self) -> bool {
@@ -318,7 +318,7 @@ mod tests {
         // The first two arrive.
         let second = TcpView::parse(&packets[2]).unwrap().seq;
         let (packet, view) = client(103, second, 0, b"");
-        assert!(answer.on_packet(&flow(), &packet, &view, Duration::ZERO).is_empty());
+        assert!(answer.on_packet(&flow(), &packet, &view).is_empty());
         assert_eq!(answer.due(), FIRST_RESEND);
         let again = answer.on_time(&flow(), answer.due()).unwrap();
         assert_eq!(TcpView::parse(&again[0]).unwrap().seq, second);
@@ -330,7 +330,7 @@ mod tests {
     fn the_request_again_gets_the_response_again() {
         let mut answer = answer(Reply::Status(400), false);
         let (packet, view) = client(100, u32::MAX, 0, b"GET");
-        assert_eq!(answer.on_packet(&flow(), &packet, &view, Duration::ZERO), answer.unacknowledged(&flow()));
+        assert_eq!(answer.on_packet(&flow(), &packet, &view), answer.unacknowledged(&flow()));
     }
 
     #[test]
@@ -338,16 +338,16 @@ mod tests {
         let mut answer = answer(Reply::Status(413), false);
         let end = answer.end();
         let (packet, view) = client(103, end, 0, b"body");
-        let [ack] = &answer.on_packet(&flow(), &packet, &view, Duration::ZERO)[..] else { panic!("an ACK") };
+        let [ack] = &answer.on_packet(&flow(), &packet, &view)[..] else { panic!("an ACK") };
         let ack = TcpView::parse(ack).unwrap();
         assert_eq!((ack.seq, ack.ack, ack.is_empty()), (end, 107, true));
         assert!(!answer.is_over());
         // A gap: what is behind it is not acknowledged.
         let (packet, view) = client(200, end, flags::FIN, b"");
-        let acks = answer.on_packet(&flow(), &packet, &view, Duration::ZERO);
+        let acks = answer.on_packet(&flow(), &packet, &view);
         assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (107, false));
         let (packet, view) = client(107, end, flags::FIN, b"");
-        let acks = answer.on_packet(&flow(), &packet, &view, Duration::ZERO);
+        let acks = answer.on_packet(&flow(), &packet, &view);
         assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (108, true));
     }
 

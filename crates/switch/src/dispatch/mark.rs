@@ -4,7 +4,7 @@
 //! request (state NONE), or more of a body. The XDP program moves marks by the same rules (`bpf/body.h`).
 
 use switchback_http::framing::{self, Followed};
-use switchback_http::{Body, Head, Limits, Reject};
+use switchback_http::{Head, Limits, Reject, Version};
 use switchback_wire::*;
 
 /// Moves the mark into data that need not be read, as long as it still can be told from the past: `settle()` in
@@ -42,17 +42,18 @@ pub fn due(entry: &sb_flow_entry) -> u32 {
     entry.next.wrapping_sub(SB_MARK_NEAR + SB_MARK_LATE)
 }
 
-/// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark.
+/// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark. What the
+/// client says of the connection's end changes nothing: servers read that in many ways, and what follows is read here.
 pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &Limits) -> Result<(), Reject> {
-    begin(entry, head.len, head.method == "HEAD");
-    // Behind the last request of a connection there is none, whatever comes; its node ends the connection.
-    let is_last = !head.keep_alive && head.body != Body::Chunked;
-    if head.tunnel || is_last {
-        entry.mode = sb_mode::SB_MODE_TUNNEL as u8;
+    if head.version == Version::Http2 {
+        enter_tunnel(entry, head.len);
         return Ok(());
     }
+    begin(entry, head.len, head.method == "HEAD");
+    if head.tunnel {
+        entry.mode = sb_mode::SB_MODE_UPGRADING as u8;
+    }
     entry.framing = head.body.framing(limits);
-    entry.last = u8::from(!head.keep_alive);
     settle(entry);
     if u32::from(entry.framing.state) == SB_FRAMING_CHUNK { follow(entry, &data[head.len..]) } else { Ok(()) }
 }
@@ -82,7 +83,7 @@ pub fn back(entry: &sb_flow_entry) -> sb_flow_entry {
         requests: entry.requests.wrapping_sub(1),
         heads: entry.heads >> 1,
         framing: sb_framing::default(),
-        last: 0,
+        mode: sb_mode::SB_MODE_REQUESTS as u8,
         asked: 0,
         ..*entry
     }
@@ -102,9 +103,6 @@ pub fn follow(entry: &mut sb_flow_entry, data: &[u8]) -> Result<(), Reject> {
     entry.framing = framing;
     entry.next = entry.next.wrapping_add(len as u32);
     settle(entry);
-    if entry.last != 0 && !in_body(entry) {
-        entry.mode = sb_mode::SB_MODE_TUNNEL as u8;
-    }
     Ok(())
 }
 
@@ -131,15 +129,18 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_last_request_nothing_is_read() {
+    fn what_follows_a_request_is_read_unless_the_server_may_agree_to_something_else() {
         let mode = |request: &str| entered(request).mode;
-        let tunnel = sb_mode::SB_MODE_TUNNEL as u8;
-        assert_eq!(mode("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"), tunnel);
-        assert_eq!(mode("GET / HTTP/1.0\r\n\r\n"), tunnel);
-        assert_ne!(mode("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"), tunnel);
-        let chunked = "PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_ne!(mode(chunked), tunnel, "its chunks are to be checked");
-        assert_eq!(mode(&format!("{chunked}1\r\nx\r\n0\r\n\r\n")), tunnel, "behind them nothing is read");
+        let (requests, upgrading) = (sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_UPGRADING as u8);
+        let http11 = "PUT / HTTP/1.1\r\nHost: a\r\n";
+        let upgrade = format!("{http11}Connection: upgrade\r\nUpgrade: websocket\r\n");
+        assert_eq!(mode(&format!("{http11}Connection: close\r\n\r\n")), requests);
+        assert_eq!(mode("GET / HTTP/1.0\r\n\r\n"), requests);
+        assert_eq!(mode(&format!("{upgrade}\r\n")), upgrading);
+        assert_eq!(mode(&format!("{upgrade}Content-Length: 5\r\n\r\n")), upgrading);
+        let chunked = entered(&format!("{upgrade}Transfer-Encoding: chunked\r\n\r\n1\r\n"));
+        assert_eq!((chunked.mode, in_body(&chunked)), (upgrading, true));
+        assert_eq!(mode("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), sb_mode::SB_MODE_TUNNEL as u8);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! unacknowledged, and sent again until the node answers. The client keeps them too, so losing all this loses nothing.
 
 pub(crate) mod answer;
+mod answered;
 mod choice;
 mod flows;
 pub(crate) mod held;
@@ -17,6 +18,7 @@ pub(crate) mod pending;
 mod progress;
 mod recent;
 mod replies;
+pub(crate) mod seeking;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -25,16 +27,20 @@ use std::time::Duration;
 
 use switchback_config::Delegate;
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
+use switchback_wire::clock::{self, NodeClock};
+use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{
-    SB_FLAG_FACTS, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_record, sb_record_kind,
+    SB_FLAG_FACTS, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_record,
+    sb_record_kind,
 };
 
 use crate::group::Side;
 use crate::observe::{Chosen, Heard, Observation};
-use crate::plan::{Choice, NodeId, Plan};
+use crate::plan::{Choice, NodeId, Plan, PlanNode};
 use crate::sizes::Sizes;
 use answer::Reply;
+use answered::AnsweredFlows;
 use flows::PendingFlows;
 use held::{Held, HeldPacket, before};
 use observed::Came;
@@ -45,8 +51,6 @@ pub use stats::{NodeStats, Stats};
 
 /// How long a flow's entry is remembered beside the map: longer than a record can wait in a ring.
 const RECENT: Duration = Duration::from_millis(100);
-/// After this time without an owner, an unknown flow is reset.
-const UNOWNED: Duration = Duration::from_millis(500);
 
 /// The time of an event, and the flow map as it is then.
 #[derive(Clone, Copy)]
@@ -61,7 +65,33 @@ pub struct Moment<'a> {
 pub(crate) enum Verdict {
     To(Request),
     Answer { reply: Reply, head: bool },
-    Incomplete,
+    Incomplete(Missing),
+}
+
+/// Whether the server may agree to go on with another version of HTTP. Nobody would read the requests in it.
+fn asks_for_http(head: &Head<'_>) -> bool {
+    let names = |value: &[u8]| {
+        let value = value.to_ascii_lowercase();
+        value.windows(2).any(|text| text == b"h2") || value.windows(4).any(|text| text == b"http")
+    };
+    head.tunnel && head.headers().any(|(name, value)| name.eq_ignore_ascii_case("upgrade") && names(value))
+}
+
+/// What of an incomplete request has to come before it is read again. Where a client sends byte by byte, it is not read
+/// from its beginning for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missing {
+    /// So many bytes.
+    len: usize,
+    /// Or an end of a line, behind so many bytes.
+    line: Option<usize>,
+}
+
+impl Missing {
+    pub(crate) fn has_come(&self, data: &[u8]) -> bool {
+        let line = self.line.and_then(|start| data.get(start..));
+        data.len() >= self.len || line.is_some_and(|rest| rest.contains(&b'\n'))
+    }
 }
 
 /// Whether a packet has been dealt with.
@@ -80,6 +110,11 @@ pub(crate) enum Next {
     Nowhere,
 }
 
+/// Whether the flow has no node as far as is known.
+pub(crate) fn is_held(entry: &sb_flow_entry) -> bool {
+    [sb_mode::SB_MODE_HELD as u8, sb_mode::SB_MODE_SOUGHT as u8].contains(&entry.mode)
+}
+
 /// What a record's connection is to its flow.
 enum Standing {
     /// The one that the flow has.
@@ -95,8 +130,10 @@ enum Standing {
 pub struct Dispatcher {
     plan: Plan,
     pending: PendingFlows,
+    answered: AnsweredFlows,
     recent: Recent<sb_flow_entry>,
-    probed: Recent<Duration>,
+    probed: Recent<seeking::Probed>,
+    budget: seeking::Budget,
     sizes: Sizes,
     random: Box<dyn FnMut() -> u64 + Send>,
     /// Somebody wants to know what becomes of requests.
@@ -104,6 +141,8 @@ pub struct Dispatcher {
     heard: Heard,
     /// What is to be done; the driver does it and clears it.
     pub output: Output,
+    /// When something came, or was due, last.
+    now: Duration,
     /// Counts since the start.
     pub stats: Stats,
 }
@@ -114,13 +153,16 @@ impl Dispatcher {
         Dispatcher {
             plan,
             pending: PendingFlows::default(),
+            answered: AnsweredFlows::default(),
             recent: Recent::new(RECENT),
-            probed: Recent::new(UNOWNED * 2),
+            probed: Recent::new(seeking::REMEMBERED),
+            budget: seeking::Budget::default(),
             sizes: Sizes::default(),
             random,
             observes: false,
             heard: Heard::default(),
             output: Output::default(),
+            now: Duration::ZERO,
             stats: Stats::default(),
         }
     }
@@ -160,11 +202,12 @@ impl Dispatcher {
 
     /// When [`Self::on_time`] wants to be called.
     pub fn deadline(&self) -> Option<Duration> {
-        self.pending.deadline()
+        [self.pending.deadline(), self.answered.deadline()].into_iter().flatten().min()
     }
 
     /// A record of the XDP program.
     pub fn on_record(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8]) {
+        self.now = at.now;
         self.recent.turn(at.now);
         self.probed.turn(at.now);
         let Some(view) = TcpView::parse(packet) else { return };
@@ -186,9 +229,35 @@ impl Dispatcher {
         }
     }
 
-    /// Tells every node that reports are wanted here, and perhaps facts about responses.
+    /// Tells every node that reports are wanted here, and perhaps facts about responses, and asks what its clock says.
     pub fn ask_for_reports(&mut self) {
-        (0..self.plan.nodes.len() as NodeId).for_each(|id| self.say_hello(id));
+        for id in 0..self.plan.nodes.len() as NodeId {
+            self.plan.forget_challenge(id);
+            self.ask_for_clock(id);
+            if self.plan.node(id).is_some_and(|node| node.clock.is_some()) {
+                self.say_hello(id);
+            }
+        }
+    }
+
+    /// A recorded answer repeats another number.
+    fn ask_for_clock(&mut self, id: NodeId) {
+        let Some(number) = self.plan.challenge(id, &mut *self.random) else { return };
+        let nobody = sb_flow::default();
+        let inner = bare(&nobody, true, 0, 0, flags::RST);
+        let Some((view, peers)) = TcpView::parse(&inner).zip(self.plan.peers(id, 0)) else { return };
+        let (origin, next) = ((number >> 32) as u32, number as u32);
+        let entry = sb_flow_entry { origin, next, ..sb_flow_entry::default() };
+        let message = Message::from(sb_op::SB_OP_SYNC);
+        self.output.handoff(&self.plan.key, peers, None, message, &nobody, &entry, &view, &inner);
+    }
+
+    /// What a node's clock says.
+    fn on_synced(&mut self, now: Duration, node: NodeId, option: &sb_option) {
+        let clock = NodeClock::told(clock::told(option), now);
+        if self.plan.set_clock(node, clock::nonce(option), clock) {
+            self.say_hello(node);
+        }
     }
 
     /// Which also acknowledges what the node has told.
@@ -217,20 +286,40 @@ impl Dispatcher {
 
     /// Deals with all flows whose deadline has come.
     pub fn on_time(&mut self, at: Moment<'_>) {
+        self.now = at.now;
         while let Some((flow, mut pending)) = self.pending.take_due(at.now) {
-            self.on_deadline(at, &flow, &mut pending);
+            if pending.waits_for_node() && self.is_over(at, &flow, &pending) {
+                self.end_pending(&flow, &mut pending);
+            } else {
+                self.on_deadline(at, &flow, &mut pending);
+            }
             self.keep(flow, pending);
         }
+        self.send_answers_again(at.now);
+    }
+
+    /// Whether the connection has ended, or its client begun another one, behind this thread's back: the program hears of it
+    /// first. Then nothing of it is sent once more, nor elsewhere, because a node may have done all that was asked for.
+    fn is_over(&self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) -> bool {
+        (at.map)(flow).is_none_or(|entry| entry.origin != pending.entry.origin)
+    }
+
+    /// Forgets what is held of such a connection. Data that has been acknowledged nobody sends again.
+    fn end_pending(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        if pending.acknowledged.is_some() {
+            self.reset(flow, pending.entry.origin, pending.last_ack);
+        }
+        pending.phase = Phase::Done;
     }
 
     /// What a record's connection is to the flow now. Rings are read one after the other, so a record of an earlier
     /// connection with the same ports may come late.
     fn standing(&self, at: Moment<'_>, flow: &sb_flow, recorded: &sb_flow_entry) -> Standing {
         let pending = self.pending.get(flow).map(|pending| pending.entry);
+        let pending = pending.or_else(|| self.answered.entry(flow));
         let Some(known) = pending.or_else(|| self.recent.get(flow).copied()) else {
             return Standing::Current;
         };
-        let is_held = |entry: &sb_flow_entry| entry.mode == sb_mode::SB_MODE_HELD as u8;
         if known.origin == recorded.origin && (!is_held(recorded) || is_held(&known)) {
             return Standing::Current;
         }
@@ -276,6 +365,14 @@ impl Dispatcher {
         self.recent.remove(flow);
     }
 
+    /// Nothing is held of the flow any more. If it has had no node, its entry goes too, and comes back with its client's
+    /// first packet.
+    fn abandon(&mut self, flow: &sb_flow, pending: &Pending) {
+        if !pending.has_node() {
+            self.output.changes.push((*flow, Change::Abandon { origin: pending.entry.origin }));
+        }
+    }
+
     /// The client closes a connection that has no node and no request: `seq` and `ack` are what comes next of either
     /// side. If the answer is lost, the client's FIN comes again and meets no flow.
     fn say_goodbye(&mut self, flow: &sb_flow, origin: u32, seq: u32, ack: u32) {
@@ -301,6 +398,8 @@ impl Dispatcher {
         }
     }
 
+    /// Without a route to the node the packet is lost, as on any network; so it is while the node's clock is not known.
+    /// Whoever waits for an answer tries again.
     fn send(
         &mut self,
         message: impl Into<Message>,
@@ -310,9 +409,15 @@ impl Dispatcher {
         view: &TcpView,
         packet: &[u8],
     ) {
-        if let Some(to) = self.plan.node(node) {
-            self.output.handoff(&self.plan.key, to, message.into(), flow, entry, view, packet);
-        }
+        let message = message.into();
+        let epoch = |node: &PlanNode| node.clock.map(|clock| clock.epoch(self.now));
+        let Some(present) = self.plan.node(node).and_then(epoch) else { return self.ask_for_clock(node) };
+        let Some(peers) = self.plan.peers(node, present) else { return };
+        let second = message.second.and_then(|address| self.plan.node_at(address));
+        let second = second
+            .and_then(|id| self.plan.node(id))
+            .and_then(|node| Some(Peers { node: node.address, epoch: epoch(node)?, ..peers }));
+        self.output.handoff(&self.plan.key, peers, second.as_ref(), message, flow, entry, view, packet);
     }
 
     /// Data that reaches beyond the mark, or any packet of a flow that no node has.
@@ -328,14 +433,25 @@ impl Dispatcher {
             Standing::Current => {}
             Standing::Over => return,
             Standing::Lost => {
+                let answered = self.recent.get(flow).is_some_and(answered::is_answered);
                 self.forget(flow, recorded.origin);
+                if answered {
+                    return;
+                }
                 self.on_unknown(at, flow, packet, view);
                 return;
             }
         }
+        if self.on_answered(at, flow, &recorded, packet, &view) {
+            return;
+        }
         let entry = self.entry_of(flow, recorded);
         let pending = self.pending.take(flow).filter(|pending| pending.entry.origin == entry.origin);
         if let Some(mut pending) = pending {
+            if pending.has_node() && is_held(&recorded) {
+                // A late copy of its first packet has made an entry once more.
+                self.output.changes.push((*flow, Change::Abandon { origin: entry.origin }));
+            }
             self.on_pending(at, flow, &mut pending, &entry, packet, view);
             self.keep(*flow, pending);
             return;
@@ -364,6 +480,8 @@ impl Dispatcher {
         pending.choice = choice;
         if before(entry.next, held.end()) {
             self.begin(at, flow, pending, &held);
+        } else {
+            self.abandon(flow, &pending);
         }
     }
 
@@ -371,16 +489,23 @@ impl Dispatcher {
     fn begin(&mut self, at: Moment<'_>, flow: &sb_flow, mut pending: Pending, packet: &HeldPacket) {
         if self.has_room(flow, &mut pending, packet) {
             pending.hold(packet);
-            self.advance(at, flow, &mut pending);
-            self.help(at, flow, &mut pending);
+            if pending.is_sought() {
+                self.seek(at, flow, &mut pending);
+            } else {
+                self.advance(at, flow, &mut pending);
+                self.help(at, flow, &mut pending);
+            }
             self.keep(*flow, pending);
+        } else {
+            self.abandon(flow, &pending);
         }
     }
 
     /// The client sends the last request's beginning once more, and its node seems to be dead: it has not got it, or not
     /// said so. A node that lives after all says whether it has it when it is asked to give the flow up.
     fn is_sent_again(&self, at: Moment<'_>, entry: &sb_flow_entry, view: &TcpView) -> bool {
-        entry.mode == sb_mode::SB_MODE_REQUESTS as u8
+        let modes = [sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_UPGRADING as u8];
+        modes.contains(&entry.mode)
             && view.seq == entry.begins
             && before(entry.begins, entry.next)
             && self.plan.is_dead(entry.node, at.now)
@@ -389,8 +514,7 @@ impl Dispatcher {
     /// FIN, RST or an ACK of a flow that the record says has no node; if there is one by now, it is the node's. If not,
     /// there is no request either, because one would be pending.
     fn on_end(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &[u8], view: &TcpView) {
-        let has_node = [sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_TUNNEL as u8].contains(&entry.mode);
-        if has_node {
+        if !is_held(entry) && !answered::is_answered(entry) {
             self.forward(flow, entry, view, packet, 0);
         } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.next {
             self.say_goodbye(flow, entry.origin, view.ack, view.seq.wrapping_add(1));
@@ -449,7 +573,7 @@ impl Dispatcher {
 
     /// Data before the mark belongs to what the node has: the client sends it again.
     fn forward_old_data(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &HeldPacket) {
-        if entry.mode == sb_mode::SB_MODE_HELD as u8 || !before(packet.view.seq, entry.next) {
+        if is_held(entry) || !before(packet.view.seq, entry.next) {
             return;
         }
         let mut held = Held::default();
@@ -481,16 +605,25 @@ impl Dispatcher {
         let limits = self.plan.http_limits();
         let refuse = |reject: Reject, head| Verdict::Answer { reply: Reply::Refused(reject), head };
         let head = match parse_head(data, &limits) {
-            // The method stands first in what is refused, too.
-            Err(reject) => return refuse(reject, data.starts_with(b"HEAD ")),
-            Ok(Progress::Partial) => return Verdict::Incomplete,
+            // The method stands first in what is refused, too, or behind an empty line.
+            Err(reject) => {
+                let line = data.strip_prefix(b"\r\n").unwrap_or(data);
+                return refuse(reject, line.starts_with(b"HEAD "));
+            }
+            Ok(Progress::Partial) => {
+                return Verdict::Incomplete(Missing { len: limits.head_len, line: Some(data.len()) });
+            }
             Ok(Progress::Complete(head)) => head,
         };
         let is_head = head.method == "HEAD";
         let service = self.plan.service(flow.vip());
-        match service.and_then(|service| Some((service, self.plan.choose(service, &head)?))) {
+        let choice = match service.map_or(Ok(None), |service| self.plan.choose(service, &head)) {
+            Err(reject) => return refuse(reject, is_head),
+            Ok(choice) => choice,
+        };
+        match service.zip(choice) {
             None => Verdict::Answer { reply: Reply::Status(404), head: is_head },
-            Some((_, Choice::Redirect(_))) if head.version == Version::Http2 => {
+            Some((service, _)) if head.version == Version::Http2 && !self.plan.speaks_h2c(service, &head) => {
                 Verdict::Answer { reply: Reply::Status(505), head: false }
             }
             Some((_, Choice::Redirect(redirect))) => {
@@ -506,7 +639,11 @@ impl Dispatcher {
                 after.session = said.told;
                 let side = self.side(group, pool, &head, &mut after);
                 let repeatable = head.is_repeatable();
-                match mark::enter(&mut after, &head, data, &limits) {
+                let entered = mark::enter(&mut after, &head, data, &limits);
+                if asks_for_http(&head) && !self.plan.speaks_h2c(service, &head) {
+                    after.mode = sb_mode::SB_MODE_REQUESTS as u8;
+                }
+                match entered {
                     Ok(()) => Verdict::To(Request {
                         group,
                         side,
@@ -536,7 +673,9 @@ impl Dispatcher {
     ) -> Verdict {
         let answer = |reply| Verdict::Answer { reply, head: false };
         let hello = match switchback_hello::read(data, self.plan.limits.head) {
-            Ok(switchback_hello::Progress::Partial) => return Verdict::Incomplete,
+            Ok(switchback_hello::Progress::Partial(len)) => {
+                return Verdict::Incomplete(Missing { len, line: None });
+            }
             Ok(switchback_hello::Progress::Complete(hello)) => hello,
             Err(switchback_hello::Reject::NotTls) if data[0].is_ascii_uppercase() => {
                 return answer(Reply::PlainHttp);

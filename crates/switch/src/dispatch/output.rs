@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::TcpView;
 use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_op};
 
 use crate::observe::Observation;
-use crate::plan::PlanNode;
 
 /// What a handoff packet says besides what is known of its flow.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ impl From<sb_op> for Message {
 }
 
 /// A change of the flow map. Between a record and the change that follows from it the program may have removed the
-/// entry, because the node reported the connection's end or a SYN began another one. So nothing is changed but an entry
+/// entry, because the node reported the connection's end or the client began another one. So nothing is changed but an entry
 /// of the same connection, which has the same origin.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
@@ -39,6 +39,11 @@ pub enum Change {
     /// No entry any more.
     Remove {
         /// The origin of the connection that is over.
+        origin: u32,
+    },
+    /// No entry any more, unless a node has had the flow: its client would have lost its connection.
+    Abandon {
+        /// The origin of the connection.
         origin: u32,
     },
     /// The client has been told that data has arrived which its node does not have yet.
@@ -80,30 +85,28 @@ impl Output {
         self.ends.clear();
     }
 
-    /// A handoff packet to a node. Without a route to the node it is lost, as on any network; whoever waits for an
-    /// answer tries again.
+    /// A handoff packet to a node, and perhaps to a second candidate.
     #[allow(clippy::too_many_arguments)]
     pub fn handoff(
         &mut self,
         key: &sb_key,
-        node: &PlanNode,
+        peers: Peers,
+        second: Option<&Peers>,
         message: Message,
         flow: &sb_flow,
         entry: &sb_flow_entry,
         view: &TcpView,
         packet: &[u8],
     ) {
-        let Some(source) = node.source else { return };
         let mut option = handoff::option(message.op, entry);
         option.flags |= message.flags;
         option.reason = message.reason;
-        let addresses = (source, node.address, node.address);
         let start = self.packets.len();
-        handoff::encode(&mut self.packets, key, addresses, flow, option, view, packet);
-        if let Some(second) = message.second {
+        handoff::encode(&mut self.packets, key, &Way::to_node(peers), flow, option, view, packet);
+        if let Some(second) = second {
             handoff::add_second(&mut self.packets, start, key, second, (flow, view));
         }
-        self.ends.push((self.packets.len(), node.address));
+        self.ends.push((self.packets.len(), peers.node));
     }
 
     /// A packet to the flow's client.

@@ -7,7 +7,8 @@ use switchback_wire::{SB_FLAG_AGAIN, SB_FLAG_LAST, SB_SYN_SACK, SB_WINDOW, sb_fl
 
 use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
-use super::mark;
+use super::seeking::Question;
+use super::{Missing, is_held, mark};
 use crate::group::Side;
 use crate::plan::NodeId;
 use crate::sessions::Session;
@@ -21,16 +22,18 @@ const FIRST_DOUBT: Duration = Duration::from_millis(50);
 const NEXT_DOUBT: Duration = Duration::from_secs(1);
 /// First wait for a node's word; doubles at each attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
-/// Attempts before a silent node is taken for dead: 10 + 20 + 40 + 80 + 160 + 320 ms.
+/// Attempts before it counts that a node does not answer: 10 + 20 + 40 + 80 + 160 + 320 ms.
 const ATTEMPTS: u32 = 6;
-/// Likewise, if nothing has been heard of it for long: 10 + 20 + 40 ms.
-const ATTEMPTS_IF_DEAD: u32 = 3;
+/// Likewise, if nothing has been heard of it for long: 10 + 20 + 40 + 80 + 160 ms.
+const ATTEMPTS_IF_DEAD: u32 = 5;
 /// A request that has come back so often may be what makes servers go away: if there is no response the next time, its
 /// client is to know.
 pub const TRIES: u8 = 3;
 /// After this time a client is about to send its data again, and nothing else: Linux has no retransmission time-out below
 /// 200 ms. What it takes for the round trip decides how long it waits the next time that something is lost.
 const STALLED: Duration = Duration::from_millis(150);
+/// So long a node that lives is asked for what it does not answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest wait between two questions whether a response is complete.
 const BUSY_MAX: Duration = Duration::from_millis(100);
 
@@ -39,18 +42,27 @@ const BUSY_MAX: Duration = Duration::from_millis(100);
 pub enum Phase {
     /// The rest of a head, or what is missing before the data that is held.
     Assembling,
+    /// A node to say that it has the flow, or all that they do not.
+    Seeking(Question),
     /// RELEASED from the old node.
     Releasing,
     /// ADOPTED from the new node.
     Adopting,
     /// CONFIRMED: the node has what has been acknowledged to the client.
     Delivering,
+    /// OWNED: what comes at the mark only the node knows.
+    Asking,
     /// Room at the node that has its session, or else at any.
     Crowded,
-    /// The client to see the switch's answer.
-    Answered(Answer),
     /// Nothing: no longer pending.
     Done,
+}
+
+/// A packet of the client, by where its data begins and when it came.
+#[derive(Clone, Copy, Debug)]
+struct Repeated {
+    seq: u32,
+    at: Duration,
 }
 
 impl PartialEq for Phase {
@@ -114,7 +126,7 @@ impl Request {
     /// The flags that tell a node what to do if its server goes away. `again` if the client can be left to send the
     /// request once more.
     pub fn flags(&self, again: bool) -> u8 {
-        let is_last = self.last || self.after.mode == sb_mode::SB_MODE_TUNNEL as u8;
+        let is_last = self.last || self.after.mode != sb_mode::SB_MODE_REQUESTS as u8;
         let last = if is_last { SB_FLAG_LAST } else { 0 };
         let again = if self.repeatable && again { SB_FLAG_AGAIN } else { 0 };
         (last | again) as u8
@@ -162,14 +174,18 @@ pub struct Pending {
     pub fin: Option<u32>,
     /// What the client has acknowledged last.
     pub last_ack: u32,
+    /// What the client has sent last of the first byte that waits, or of earlier ones.
+    repeated: Repeated,
+    /// The flow's node has said that a response is not complete.
+    unfinished: bool,
     /// The timestamps that a packet to it must have: TSval, TSecr.
     last_timestamps: Option<(u32, u32)>,
     /// What the switch has acknowledged: up to here the client does not send again.
     pub acknowledged: Option<u32>,
     /// What the flow's node has said of itself last.
     heard: Option<Heard>,
-    /// How much of the data at the mark has been looked at.
-    pub looked_at: usize,
+    /// What has to come before the data at the mark is read again.
+    pub missing: Option<Missing>,
     /// The entry before the request in progress.
     start: sb_flow_entry,
     /// Since when the request in progress has been waiting.
@@ -181,6 +197,8 @@ pub struct Pending {
     /// The node has said that the mark is right.
     confirmed: bool,
     attempts: u32,
+    /// Since when the node has been asked, or has not answered.
+    asking: Duration,
 }
 
 impl Pending {
@@ -206,16 +224,19 @@ impl Pending {
             failed: false,
             fin: None,
             last_ack: 0,
+            repeated: Repeated { seq: entry.next, at: now },
+            unfinished: false,
             last_timestamps: None,
             acknowledged: None,
             heard: None,
-            looked_at: 0,
+            missing: None,
             start: entry,
             born: now,
             came: now,
             missing_since: None,
             confirmed: false,
             attempts: 0,
+            asking: now,
         }
     }
 
@@ -226,13 +247,23 @@ impl Pending {
 
     /// A node has the flow.
     pub fn has_node(&self) -> bool {
-        self.entry.mode != sb_mode::SB_MODE_HELD as u8
+        !is_held(&self.entry)
+    }
+
+    /// Another process may have given its first request to a node.
+    pub fn is_sought(&self) -> bool {
+        self.entry.mode == sb_mode::SB_MODE_SOUGHT as u8
     }
 
     /// The flags that tell a node what to do if its server goes away.
     pub fn flags(&self) -> u8 {
         let alone = self.sent.only().is_some() && self.acknowledged.is_none();
         self.request.flags(alone && self.request.after.tries < TRIES)
+    }
+
+    /// A node has been asked something, and has not answered.
+    pub fn waits_for_node(&self) -> bool {
+        matches!(self.phase, Phase::Releasing | Phase::Adopting | Phase::Delivering | Phase::Asking)
     }
 
     /// There is nothing that the node is to be asked for: neither a request nor an answer of the switch.
@@ -243,6 +274,11 @@ impl Pending {
     /// The flow stays with its node whatever comes.
     pub fn is_tunnel(&self) -> bool {
         self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8
+    }
+
+    /// Whether it will be one, the server decides.
+    pub fn is_upgrading(&self) -> bool {
+        self.entry.mode == sb_mode::SB_MODE_UPGRADING as u8
     }
 
     /// A packet of the client: what is new in it is held.
@@ -262,6 +298,31 @@ impl Pending {
         } else {
             self.held.insert(packet, self.entry.next);
         }
+    }
+
+    /// Notes what the client sends again.
+    pub fn note_repetition(&mut self, view: &TcpView, now: Duration) {
+        if !view.is_empty() && !before(self.first_waiting(), view.seq) {
+            self.repeated = Repeated { seq: view.seq, at: now };
+        }
+    }
+
+    /// Where what waits for a node begins.
+    fn first_waiting(&self) -> u32 {
+        if self.sent.is_empty() { self.entry.next } else { self.start.next }
+    }
+
+    /// Whether another node can go on where the one that was asked has fallen silent: nobody may have spoken on the flow
+    /// that the client has not heard, nor be about to. The client has to say so itself, by sending again what waits, when
+    /// the node was silent already.
+    pub fn can_be_taken_over(&self, was_silent: impl Fn(Duration) -> bool) -> bool {
+        if self.is_idle() {
+            return true;
+        }
+        let answered = self.sent.first().is_some_and(|packet| before(packet.view.ack, self.last_ack));
+        let begun = if self.phase == Phase::Adopting { answered } else { self.unfinished };
+        let repeats = self.repeated.seq == self.first_waiting() && was_silent(self.repeated.at);
+        self.acknowledged.is_none() && repeats && !begun
     }
 
     /// The client does not get on, because a part of its request has been held for too long. After a time-out TCP sends
@@ -343,9 +404,10 @@ impl Pending {
         self.held.stream_end(self.sent.stream_end(self.entry.next))
     }
 
-    /// There is data at the mark. If there is only some beyond a gap, anybody may have sent it.
+    /// A request begins at the mark. An empty line is none yet (RFC 9112 section 2.2), and what lies beyond a gap anybody
+    /// may have sent.
     pub fn has_beginning(&self) -> bool {
-        self.expected() != self.entry.next
+        !b"\r\n".starts_with(&self.held.stream(self.entry.next)[..])
     }
 
     /// Makes room for a packet that brings what is missing, if it does so, by forgetting the data that is farthest
@@ -403,11 +465,12 @@ impl Pending {
 
     /// The mark has been moved by the program.
     pub fn catch_up(&mut self, entry: &sb_flow_entry) {
-        let moves = matches!(self.phase, Phase::Assembling | Phase::Adopting | Phase::Delivering);
+        let moves =
+            matches!(self.phase, Phase::Assembling | Phase::Adopting | Phase::Delivering | Phase::Asking);
         if moves && entry.node == self.entry.node && before(self.entry.next, entry.next) {
             self.entry = *entry;
             self.held.take_until(entry.next);
-            self.looked_at = 0;
+            self.missing = None;
         }
     }
 
@@ -428,7 +491,7 @@ impl Pending {
         self.tried.clear();
         self.has_waited = false;
         self.passed_on = false;
-        self.looked_at = 0;
+        self.missing = None;
         let packets = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
             self.held.take_all()
         } else {
@@ -447,6 +510,15 @@ impl Pending {
         let heads = self.request.after.heads & 1;
         self.request.after = sb_flow_entry { node, requests: 1, heads, ..self.request.after };
         self.enter_request();
+    }
+
+    /// The request in progress is to be read once more.
+    pub fn take_back_request(&mut self) {
+        for packet in self.sent.take_all() {
+            self.held.insert(&packet, self.entry.next);
+        }
+        self.was_given = false;
+        self.missing = None;
     }
 
     /// The request in progress has no node again.
@@ -479,6 +551,8 @@ impl Pending {
     /// Waits for a node's word.
     pub fn wait(&mut self, now: Duration, phase: Phase) {
         self.phase = phase;
+        self.unfinished = false;
+        self.asking = now;
         self.attempts = 1;
         self.due = now + FIRST_WAIT;
     }
@@ -491,6 +565,12 @@ impl Pending {
         self.attempts <= if dead { ATTEMPTS_IF_DEAD } else { ATTEMPTS }
     }
 
+    /// The node has not answered, and seems to live; false if it has been asked for too long.
+    pub fn try_on(&mut self, now: Duration) -> bool {
+        self.due = now + BUSY_MAX;
+        now.saturating_sub(self.asking) < PATIENCE
+    }
+
     /// What is waited for has been asked for more than once.
     pub fn was_resent(&self) -> bool {
         self.attempts > 1
@@ -499,6 +579,8 @@ impl Pending {
     /// The node lives but its response is not complete: asks again after a while, as often as it takes.
     pub fn wait_longer(&mut self, now: Duration) {
         let waited = now.saturating_sub(self.born);
+        self.unfinished = true;
+        self.asking = now;
         self.attempts = 1;
         self.due = now + (waited / 4).clamp(Duration::from_millis(1), BUSY_MAX);
     }
@@ -528,18 +610,16 @@ impl Pending {
         Some((TcpView::parse(&bytes)?, bytes))
     }
 
+    /// The last owner is silent for ever: the next one goes on from what the client has said last.
+    pub fn go_on_from_client(&mut self) {
+        self.go_on_from(self.last_ack, self.last_timestamps.map(|(own, _)| own));
+    }
+
     /// The last owner has sent up to `ack` and its clock stood at `echo`: the next one goes on from there.
     pub fn go_on_from(&mut self, ack: u32, echo: Option<u32>) {
         for packet in self.sent.iter_mut().chain(self.held.iter_mut()) {
             bring_up_to_date(&mut packet.bytes, &mut packet.view, ack, echo);
         }
-    }
-
-    /// All packets, in order.
-    pub fn take_all(&mut self) -> Vec<HeldPacket> {
-        let mut all = self.sent.take_all();
-        all.extend(self.held.take_all());
-        all
     }
 
     /// Answers, and with it acknowledges, all the data that is there without a gap. None of it is held any more.

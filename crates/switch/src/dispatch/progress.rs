@@ -11,6 +11,16 @@ use super::{Change, Dispatcher, Message, Moment, Next, Verdict, mark};
 use crate::observe::Chosen;
 use crate::plan::NodeId;
 
+/// A question to a node, after some time.
+enum Unanswered {
+    /// It is asked once more.
+    Again,
+    /// Another node can take the flow over.
+    TakenOver,
+    /// There is no other.
+    ForEver,
+}
+
 impl Dispatcher {
     /// A packet of a flow that waits for something. `entry` is the latest that is known of it.
     pub(super) fn on_pending(
@@ -23,16 +33,6 @@ impl Dispatcher {
         view: TcpView,
     ) {
         let reset = view.flags & flags::RST != 0;
-        if let Phase::Answered(answer) = &mut pending.phase {
-            let packets = answer.on_packet(flow, packet, &view, at.now);
-            pending.due = answer.due();
-            self.say(flow, &packets);
-            if reset {
-                self.forget(flow, pending.entry.origin);
-                pending.phase = Phase::Done;
-            }
-            return;
-        }
         if reset && pending.has_node() {
             // Its kernel judges it.
             self.forward(flow, &pending.entry, &view, packet, 0);
@@ -49,6 +49,7 @@ impl Dispatcher {
         }
         let Some(held) = HeldPacket::new(packet) else { return };
         pending.catch_up(entry);
+        pending.note_repetition(&held.view, at.now);
         // Whether or not there is room for the rest: it may be all that the client can send until it is acknowledged.
         self.forward_old_data(flow, &pending.entry, &held);
         if !self.has_room(flow, pending, &held) {
@@ -119,9 +120,10 @@ impl Dispatcher {
         }
     }
 
-    /// Forgets what is held of a flow that waits for its client, which sends it again.
-    fn give_up_waiting(&mut self, flow: &sb_flow, pending: &mut Pending) {
+    /// Forgets what is held of a flow, which its client sends again if it is still there.
+    pub(super) fn give_up_waiting(&mut self, flow: &sb_flow, pending: &mut Pending) {
         self.set_entry(flow, &pending.entry);
+        self.abandon(flow, pending);
         pending.phase = Phase::Done;
     }
 
@@ -129,21 +131,21 @@ impl Dispatcher {
     pub(super) fn advance(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         loop {
             if pending.held.is_empty() {
-                if !pending.has_node() && pending.fin == Some(pending.entry.next) {
+                match pending.fin {
                     // The client has changed its mind.
-                    self.say_goodbye(
-                        flow,
-                        pending.entry.origin,
-                        pending.last_ack,
-                        pending.entry.next.wrapping_add(1),
-                    );
+                    Some(end) if !pending.has_node() && end == pending.entry.next => {
+                        self.say_goodbye(flow, pending.entry.origin, pending.last_ack, end.wrapping_add(1));
+                    }
+                    _ => self.abandon(flow, pending),
                 }
                 pending.phase = Phase::Done;
                 return;
             }
             if pending.is_tunnel() {
-                self.pass_on(flow, pending);
-                return;
+                self.set_entry(flow, &pending.entry);
+                let packets = pending.held.take_all();
+                self.forward_all(flow, &pending.entry, &packets);
+                continue;
             }
             let data = pending.held.stream(pending.entry.next);
             if mark::in_body(&pending.entry) {
@@ -156,25 +158,26 @@ impl Dispatcher {
                 }
                 continue;
             }
-            // What was incomplete before is so until the next end of a line. Where a client sends byte by byte, the
-            // head is not read from its beginning for each.
-            let seen = pending.looked_at.min(data.len());
-            let looks_same = seen > 0
-                && !data[seen..].contains(&b'\n')
-                && data.len() < self.plan.limits.head
-                && !pending.is_all(&data);
-            pending.looked_at = data.len();
-            let verdict = if looks_same {
-                Verdict::Incomplete
-            } else {
-                self.judge(at.now, flow, &data, &pending.entry)
+            if pending.is_upgrading() && !data.is_empty() {
+                pending.wait(at.now, Phase::Asking);
+                self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0);
+                return;
+            }
+            let known = pending.missing.filter(|missing| !missing.has_come(&data) && !pending.is_all(&data));
+            let verdict = match known {
+                Some(missing) => Verdict::Incomplete(missing),
+                None => self.judge(at.now, flow, &data, &pending.entry),
             };
             match verdict {
-                Verdict::Incomplete if pending.is_all(&data) => {
+                Verdict::Incomplete(_) if pending.is_all(&data) && !pending.has_beginning() => {
+                    self.pass_empty_line(flow, pending, data.len());
+                }
+                Verdict::Incomplete(_) if pending.is_all(&data) => {
                     self.refuse(at, flow, pending, Reply::Status(400), false);
                     return;
                 }
-                Verdict::Incomplete => {
+                Verdict::Incomplete(missing) => {
+                    pending.missing = (!data.is_empty()).then_some(missing);
                     if self.wait_for_client(at, flow, pending) {
                         return;
                     }
@@ -210,10 +213,6 @@ impl Dispatcher {
                     }
                     self.forward_request(at, flow, pending);
                     if !self.given(at, pending) {
-                        return;
-                    }
-                    if pending.is_tunnel() {
-                        pending.phase = Phase::Done;
                         return;
                     }
                 }
@@ -256,6 +255,18 @@ impl Dispatcher {
         true
     }
 
+    /// All that comes behind the last request is an empty line, or part of one. It is that request's (RFC 9112 section 2.2).
+    /// What is held beyond it lies behind the client's FIN, so nobody gets it.
+    fn pass_empty_line(&mut self, flow: &sb_flow, pending: &mut Pending, len: usize) {
+        pending.entry.next = pending.entry.next.wrapping_add(len as u32);
+        let line = pending.held.take_until(pending.entry.next);
+        pending.held.take_all();
+        if pending.has_node() {
+            self.set_entry(flow, &pending.entry);
+            self.forward_all(flow, &pending.entry, &line);
+        }
+    }
+
     /// The request goes to the node that the flow has.
     fn forward_request(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         pending.enter_request();
@@ -296,11 +307,7 @@ impl Dispatcher {
     /// The node has the request in progress.
     pub(super) fn delivered(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         pending.finish_request(at.now);
-        if pending.is_tunnel() {
-            self.pass_on(flow, pending);
-        } else {
-            self.advance(at, flow, pending);
-        }
+        self.advance(at, flow, pending);
     }
 
     /// Asks the flow's node to give it up.
@@ -315,7 +322,7 @@ impl Dispatcher {
     }
 
     /// Sends the flow's node a question that needs no data: RELEASE or PROBE.
-    fn ask_owner(&mut self, op: sb_op, flow: &sb_flow, pending: &Pending, extra: u8) {
+    pub(super) fn ask_owner(&mut self, op: sb_op, flow: &sb_flow, pending: &Pending, extra: u8) {
         let Some((view, bytes)) = pending.question(flow) else { return };
         let message = Message { flags: extra, ..op.into() };
         self.send(message, pending.entry.node, flow, &pending.entry, &view, &bytes);
@@ -368,30 +375,19 @@ impl Dispatcher {
     pub(super) fn answer(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, reply: &Reply) {
         let reply = if self.plan.is_tls(flow.vip()) { &reply.clone().over_tls() } else { reply };
         let asked = self.request_to_answer(at, flow, pending);
+        pending.phase = Phase::Done;
         let Some(answer) = pending.make_answer(reply, at.now) else {
             self.forget(flow, pending.entry.origin);
-            pending.phase = Phase::Done;
             return;
         };
         self.stats.answered(reply.status());
         self.observe_answer(asked, reply.status(), &answer);
-        pending.entry.mode = sb_mode::SB_MODE_ANSWERED as u8;
-        self.set_entry(flow, &pending.entry);
-        self.say(flow, &answer.unacknowledged(flow));
-        pending.due = answer.due();
-        pending.phase = Phase::Answered(answer);
-    }
-
-    fn say(&mut self, flow: &sb_flow, packets: &[Vec<u8>]) {
-        for packet in packets {
-            self.output.to_client(flow, packet);
-        }
+        self.send_answer(flow, &pending.entry, answer);
     }
 
     /// What a flow waits for has not come in time.
     pub(super) fn on_deadline(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let dead = self.plan.is_dead(pending.entry.node, at.now);
-        match &mut pending.phase {
+        match pending.phase {
             Phase::Assembling => {
                 if !pending.is_too_slow(at.now, self.plan.limits.head_timeout) {
                     if pending.doubts_mark() {
@@ -405,58 +401,65 @@ impl Dispatcher {
                     self.refuse(at, flow, pending, Reply::Status(408), false);
                 }
             }
+            Phase::Seeking(_) => self.seek_again(at, flow, pending),
             Phase::Releasing => {
                 if pending.acknowledged.is_none() {
                     self.help(at, flow, pending);
                 }
-                if pending.try_again(at.now, dead) {
-                    self.stats.resent += 1;
-                    self.ask_for_release(flow, pending);
-                } else if pending.was_given && !pending.request.repeatable {
+                match self.unanswered(at, pending) {
+                    Unanswered::Again => self.ask_for_release(flow, pending),
                     // It may have done what must not be done twice.
-                    self.reset(flow, pending.entry.origin, pending.last_ack);
-                    pending.phase = Phase::Done;
-                } else {
-                    // The node is silent for so long that it is taken for dead.
-                    self.released(at, flow, pending);
+                    Unanswered::TakenOver if !pending.was_given || pending.request.repeatable => {
+                        pending.go_on_from_client();
+                        self.released(at, flow, pending);
+                    }
+                    _ => self.give_up(flow, pending),
                 }
             }
-            Phase::Adopting => {
-                if pending.try_again(at.now, dead) {
-                    self.stats.resent += 1;
-                    self.send_adopt(flow, pending);
-                } else {
-                    self.try_another(at, flow, pending, 0, (0, 0));
-                }
-            }
-            Phase::Delivering => {
-                if pending.try_again(at.now, dead) {
-                    self.stats.resent += 1;
-                    self.deliver(flow, pending);
-                } else {
-                    // Another node would do again what this one may have done already.
-                    self.reset(flow, pending.entry.origin, pending.last_ack);
-                    pending.phase = Phase::Done;
-                }
-            }
+            Phase::Adopting => match self.unanswered(at, pending) {
+                Unanswered::Again => self.send_adopt(flow, pending),
+                Unanswered::TakenOver => self.try_another(at, flow, pending, 0, (0, 0)),
+                Unanswered::ForEver => self.give_up(flow, pending),
+            },
+            Phase::Delivering => match self.unanswered(at, pending) {
+                Unanswered::Again => self.deliver(flow, pending),
+                // Another node would do again what this one may have done already.
+                _ => self.give_up(flow, pending),
+            },
+            Phase::Asking => match self.unanswered(at, pending) {
+                Unanswered::Again => self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0),
+                _ => self.give_up(flow, pending),
+            },
             Phase::Crowded => {
                 if pending.acknowledged.is_none() {
                     self.help(at, flow, pending);
                 }
                 self.adopt(at, flow, pending);
             }
-            Phase::Answered(answer) => match answer.on_time(flow, at.now) {
-                Some(packets) => {
-                    pending.due = answer.due();
-                    self.say(flow, &packets);
-                }
-                None => {
-                    self.forget(flow, pending.entry.origin);
-                    pending.phase = Phase::Done;
-                }
-            },
             Phase::Done => {}
         }
+    }
+
+    /// What becomes of a question that its node has not answered. A node that is heard of lives: it may have done what it was
+    /// asked for, and spoken on the flow, so nobody else may.
+    fn unanswered(&mut self, at: Moment<'_>, pending: &mut Pending) -> Unanswered {
+        let node = pending.entry.node;
+        let is_silent = |time| self.plan.is_silent(node, time);
+        let early = pending.try_again(at.now, self.plan.is_dead(node, at.now));
+        if !early && is_silent(at.now) && pending.can_be_taken_over(is_silent) {
+            return Unanswered::TakenOver;
+        }
+        if !early && !pending.try_on(at.now) {
+            return Unanswered::ForEver;
+        }
+        self.stats.resent += 1;
+        Unanswered::Again
+    }
+
+    /// Nobody can go on with the flow.
+    pub(super) fn give_up(&mut self, flow: &sb_flow, pending: &mut Pending) {
+        self.reset(flow, pending.entry.origin, pending.last_ack);
+        pending.phase = Phase::Done;
     }
 
     /// The node that was chosen cannot, for this reason and with this accept queue: the request goes to another one.
@@ -470,9 +473,12 @@ impl Dispatcher {
     ) {
         let node = pending.entry.node;
         self.plan.refused(pending.request.group, node, reason, queue, at.now);
+        if self.is_over(at, flow, pending) {
+            self.end_pending(flow, pending);
+            return;
+        }
         if pending.is_move {
-            self.reset(flow, pending.entry.origin, pending.last_ack);
-            pending.phase = Phase::Done;
+            self.give_up(flow, pending);
             return;
         }
         pending.leave_request();

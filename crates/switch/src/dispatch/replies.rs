@@ -1,35 +1,38 @@
 //! What nodes say.
 
-use switchback_wire::packet::{TcpView, bare, flags, timestamps};
+use switchback_wire::packet::{TcpView, timestamps};
 use switchback_wire::report::{Report, queue_of};
 use switchback_wire::{
-    SB_FLAG_BODY, SB_SYN_ALL, address_from, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_reason,
-    sb_record,
+    SB_SYN_ALL, address_from, handoff, sb_flow, sb_flow_entry, sb_framing, sb_mode, sb_op, sb_option,
+    sb_reason, sb_record,
 };
 
 use super::held::{Held, HeldPacket, before};
 use super::pending::{Pending, Phase, Request};
-use super::{Change, Dispatcher, Moment, UNOWNED, mark};
+use super::{Dispatcher, Moment, mark};
 use crate::observe::Chosen;
 use crate::plan::NodeId;
 
-/// A flow's entry from what its node says of it. Inside a body, where the next request begins is not known any more.
-fn entry_from(option: &sb_option, node: NodeId, next: u32, mode: sb_mode) -> sb_flow_entry {
-    let in_body = u32::from(option.flags) & SB_FLAG_BODY != 0;
-    sb_flow_entry {
+/// A flow's entry from what its node says of it; None if that is too little, far from the end of a body of 4 GiB or more.
+/// How much of a body's limit is left is not known any more.
+pub(super) fn entry_from(option: &sb_option, node: NodeId, body_max: u64) -> Option<sb_flow_entry> {
+    let (mode, framing) = handoff::at_mark(option)?;
+    let next = u32::from_be(option.next);
+    Some(sb_flow_entry {
         node,
         origin: u32::from_be(option.origin),
         next,
+        framing: sb_framing { allowed: body_max, ..framing },
         mss: u16::from_be(option.mss),
         options: option.flags & SB_SYN_ALL as u8,
         wscale: option.wscale,
-        mode: if in_body { sb_mode::SB_MODE_TUNNEL } else { mode } as u8,
+        mode: mode as u8,
         requests: u16::from_be(option.requests),
         heads: u32::from_be(option.detail),
         session: option.session,
         begins: next,
         ..Default::default()
-    }
+    })
 }
 
 impl Dispatcher {
@@ -46,12 +49,20 @@ impl Dispatcher {
             }
             return;
         }
+        if op == sb_op::SB_OP_SYNCED {
+            self.on_synced(at.now, node, option);
+            return;
+        }
         if op == sb_op::SB_OP_SIZED {
             self.sizes.learn(u16::from_be(option.session.path), u32::from_be(option.detail));
             return;
         }
         if op == sb_op::SB_OP_OWNED {
             self.on_owned(at, record, node, packet, view);
+            return;
+        }
+        if op == sb_op::SB_OP_UNOWNED {
+            self.on_unowned(at, flow, node, option, &view);
             return;
         }
         if op == sb_op::SB_OP_MOVE {
@@ -66,7 +77,7 @@ impl Dispatcher {
         }
         let taken = self.pending.take(flow);
         let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
-            let Some(entry) = (at.map)(flow) else { return };
+            let Some(entry) = (at.map)(flow).filter(|_| self.answered.entry(flow).is_none()) else { return };
             if op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8 {
                 self.on_no_socket(at, record, node, entry, packet, view);
             } else if op == sb_op::SB_OP_CONFIRMED {
@@ -99,29 +110,48 @@ impl Dispatcher {
     /// encrypted, and only it has been given the keys.
     fn on_move(&mut self, at: Moment<'_>, record: &sb_record, node: NodeId, packet: &[u8]) {
         let (flow, option) = (&record.flow, &record.option);
-        let known = self.pending.get(flow).map(|pending| pending.entry).or_else(|| (at.map)(flow));
-        // It says so until it hears that the other node has it.
+        let Some(held) = HeldPacket::new(packet) else { return };
+        let (seq, ack) = (held.view.seq, held.view.ack);
+        let entry = match self.pending.get(flow) {
+            // Its word that it has the flow has been lost, or has been overtaken by this one.
+            Some(pending) => {
+                let is_later = seq != pending.entry.next || before(pending.last_ack, ack);
+                let has_taken = pending.is_move && pending.phase == Phase::Adopting && is_later;
+                has_taken.then_some(pending.entry)
+            }
+            None => match (at.map)(flow) {
+                Some(recorded) => Some(self.entry_of(flow, recorded)),
+                None if self.knows(flow) => None,
+                None => {
+                    // The switch that gave the flow to this node has gone meanwhile.
+                    let entry = entry_from(option, node, self.plan.http_limits().body_len);
+                    self.recover(flow, u32::from_be(option.origin), entry, &held.view)
+                }
+            },
+        };
+        // It says so until it hears that the other node has it. By then the flow may have come back, by a later adoption.
         let is_current = |entry: &sb_flow_entry| {
             entry.node == node
                 && entry.origin == u32::from_be(option.origin)
-                && self.pending.get(flow).is_none()
+                && entry.next == u32::from_be(option.next)
+                && self.answered.entry(flow).is_none()
         };
-        let Some(entry) = known.filter(is_current) else { return };
+        let Some(entry) = entry.filter(is_current) else { return };
+        self.pending.take(flow);
         let target = self.plan.node_called(u32::from_be(option.detail));
         let group = target.and_then(|target| self.plan.group_of(flow.vip(), target));
         let service = self.plan.service(flow.vip());
-        let Some(held) = HeldPacket::new(packet) else { return };
         let (Some(target), Some(group), Some(service)) = (target, group, service) else {
-            self.reset(flow, entry.origin, held.view.ack);
+            self.reset(flow, entry.origin, ack);
             return;
         };
-        let entry = sb_flow_entry { next: held.view.seq, ..entry };
+        let entry = sb_flow_entry { next: seq, ..entry };
         let mut after = entry;
         mark::enter_tunnel(&mut after, 0);
         let mut pending = Pending::new(entry, at.now);
         let request = Request { last: true, ..Request::new(group, service, after) };
         pending.begin(request, at.now);
-        pending.last_ack = held.view.ack;
+        pending.last_ack = ack;
         pending.sent = Held::of(vec![held]);
         pending.is_move = true;
         pending.enter_request_at(target);
@@ -167,7 +197,12 @@ impl Dispatcher {
                     self.delivered(at, flow, pending);
                 }
             }
-            (sb_op::SB_OP_CONFIRMED, Phase::Delivering) => self.delivered(at, flow, pending),
+            (sb_op::SB_OP_CONFIRMED, Phase::Delivering)
+                // It may be the answer to an earlier question, which had the same sequence number.
+                if pending.acknowledged.is_none_or(|end| !before(arrived, end)) =>
+            {
+                self.delivered(at, flow, pending);
+            }
             (sb_op::SB_OP_CONFIRMED, Phase::Assembling) if mark::is_passing(&pending.entry) => {
                 if before(arrived, mark::due(&pending.entry)) {
                     return;
@@ -183,8 +218,7 @@ impl Dispatcher {
             }
             (sb_op::SB_OP_REFUSED, Phase::Delivering) if pending.was_resent() => {
                 // The request may have come before; then it has its response, and its server has closed since.
-                self.reset(flow, pending.entry.origin, pending.last_ack);
-                pending.phase = Phase::Done;
+                self.give_up(flow, pending);
             }
             (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
                 self.stats.refused(node);
@@ -204,18 +238,21 @@ impl Dispatcher {
                 }
             }
             (sb_op::SB_OP_BUSY, Phase::Releasing) if reason == sb_reason::SB_REASON_CLOSING as u8 => {
-                // The server ends the connection: its kernel tells the client so, as on any connection.
-                self.pass_on(flow, pending);
+                // The server ends the connection, and its kernel tells the client so, as on any connection. What the
+                // client has sent behind is for nobody; it is asked for again until the flow is over.
+                self.give_up_waiting(flow, pending);
+            }
+            (sb_op::SB_OP_BUSY, Phase::Releasing)
+                if reason == sb_reason::SB_REASON_DUPLICATE as u8 && pending.acknowledged.is_some() =>
+            {
+                // Nobody sends again what is held.
+                self.give_up(flow, pending);
             }
             (sb_op::SB_OP_BUSY, Phase::Releasing) if reason == sb_reason::SB_REASON_DUPLICATE as u8 => {
-                // The node has the request; it is the flow map that is behind. It has adopted nothing since.
-                let session = pending.entry.session;
-                pending.enter_request();
-                pending.entry.session = session;
-                self.set_entry(flow, &pending.entry);
-                if self.given(at, pending) {
-                    self.advance(at, flow, pending);
-                }
+                // It is the flow map that is behind: the node has read on, but may not have been given this request.
+                pending.take_back_request();
+                pending.wait(at.now, Phase::Asking);
+                self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0);
             }
             (sb_op::SB_OP_BUSY, Phase::Releasing) if pending.is_idle() => {
                 // Not as idle as it seemed, or not any more.
@@ -228,14 +265,6 @@ impl Dispatcher {
             }
             _ => {}
         }
-    }
-
-    /// All that is held goes to the flow's node, whatever it is.
-    pub(super) fn pass_on(&mut self, flow: &sb_flow, pending: &mut Pending) {
-        let packets = pending.take_all();
-        self.set_entry(flow, &pending.entry);
-        self.forward_all(flow, &pending.entry, &packets);
-        pending.phase = Phase::Done;
     }
 
     /// The node has so much of a long body that the mark can go on.
@@ -292,57 +321,28 @@ impl Dispatcher {
         self.keep(record.flow, pending);
     }
 
-    /// A packet of a flow that we do not know, with no valid cookie: after a restart, or because another switch had
-    /// the VIP. Its node knows it.
-    pub(super) fn on_unknown(&mut self, at: Moment<'_>, flow: &sb_flow, packet: &[u8], view: TcpView) {
-        match self.probed.get(flow) {
-            None => {
-                self.probed.insert(*flow, at.now);
-            }
-            Some(first) if at.now.saturating_sub(*first) >= UNOWNED => {
-                self.stats.reset_unowned += 1;
-                self.output.to_client(flow, &bare(flow, false, view.ack, 0, flags::RST));
-                return;
-            }
-            Some(_) => {}
-        }
-        self.stats.probed += 1;
-        for id in 0..self.plan.nodes.len() as NodeId {
-            self.send(sb_op::SB_OP_PROBE, id, flow, &sb_flow_entry::default(), &view, packet);
-        }
-    }
-
-    fn on_owned(&mut self, at: Moment<'_>, record: &sb_record, node: NodeId, packet: &[u8], view: TcpView) {
-        let flow = &record.flow;
-        let next = u32::from_be(record.option.next);
-        let entry = entry_from(&record.option, node, next, sb_mode::SB_MODE_REQUESTS);
-        if let Some(mut pending) = self.pending.take(flow) {
-            if pending.phase == Phase::Assembling
-                && pending.entry.node == node
-                && pending.entry.origin == entry.origin
-            {
-                pending.confirm_mark(&entry);
-                if pending.is_tunnel() {
-                    self.pass_on(flow, &mut pending);
-                } else {
-                    self.advance(at, flow, &mut pending);
-                }
-            }
-            self.keep(*flow, pending);
+    /// The node says what comes at the mark, which it has been asked.
+    pub(super) fn on_mark(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        entry: &sb_flow_entry,
+    ) {
+        let knows_all = (entry.requests, entry.next) == (pending.entry.requests, pending.entry.next);
+        if before(pending.entry.next, entry.next) {
+            pending.catch_up(entry);
+        } else if !pending.is_upgrading() {
+            // From before that; or it has been given data that the switch has not read.
             return;
-        }
-        if self.recent.get(flow).is_some() {
+        } else if !knows_all || entry.mode == pending.entry.mode {
+            pending.wait_longer(at.now);
             return;
-        }
-        self.stats.recovered += 1;
-        self.probed.remove(flow);
-        self.output.changes.push((*flow, Change::Create(entry)));
-        self.recent.insert(*flow, entry);
-        let beyond = before(entry.next, view.end_seq());
-        if !view.is_empty() && beyond && entry.mode == sb_mode::SB_MODE_REQUESTS as u8 {
-            self.on_client(at, flow, entry, packet, view);
         } else {
-            self.forward(flow, &entry, &view, packet, 0);
+            pending.entry.mode = entry.mode;
         }
+        pending.phase = Phase::Assembling;
+        self.set_entry(flow, &pending.entry);
+        self.advance(at, flow, pending);
     }
 }

@@ -43,8 +43,10 @@ pub struct Stats {
     pub acknowledged: u64,
     /// Releases that had to wait for a response to end.
     pub busy: u64,
-    /// Unknown flows that the nodes were asked about.
+    /// Flows that the nodes were asked about.
     pub probed: u64,
+    /// Those that they were not asked about, because they were asked too much.
+    pub unasked: u64,
     /// Unknown flows that a node owned.
     pub recovered: u64,
     /// Unknown flows that no node owned.
@@ -59,6 +61,8 @@ pub struct Stats {
     pub dropped_switch_full: u64,
     /// Flows whose held packets were forgotten, so that others could be held.
     pub evicted: u64,
+    /// Answers of the switch that were forgotten before their clients had seen them, because there were too many.
+    pub answers_forgotten: u64,
     /// Requests that had to wait for a node with room.
     pub waited: u64,
     /// Requests answered 503 at once, because too many waited already.

@@ -1,7 +1,7 @@
 //! What there is to say about a request.
 
 use switchback_http::framing::{self, Followed};
-use switchback_http::{Body, Limits, Reject, parse_head};
+use switchback_http::{Body, Head, Limits, Reject, parse_head};
 use switchback_wire::sb_framing;
 
 /// How much of a line is shown on either side of a byte.
@@ -16,6 +16,8 @@ pub struct Explanation {
     pub line: Vec<u8>,
     /// Index in `Cluster::services`.
     pub service: usize,
+    /// What servers make of its path, if that is not what is written there; the first is what routes are shown for.
+    pub read_as: Vec<String>,
     /// The service's routes in order, up to the one that takes the request: why it does not, or None.
     pub routes: Vec<Option<String>>,
     /// What it says of its session, if its pool has sessions that stay with their nodes.
@@ -158,6 +160,13 @@ pub struct Place {
     pub column: usize,
 }
 
+/// The line with which a request begins, without what ends it; an empty one may come before it.
+pub(super) fn first_line(data: &[u8]) -> &[u8] {
+    let data = data.strip_prefix(b"\r\n").unwrap_or(data);
+    let line = data.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
 impl Place {
     /// The byte `at` in `data`, which begins at `offset`.
     pub(super) fn new(data: &[u8], at: usize, offset: u64) -> Self {
@@ -183,6 +192,14 @@ impl Refusal {
             }
         }
         Refusal { reject, place: Place::new(data, fine, offset) }
+    }
+
+    /// The head at the start of `data`, whose path is refused.
+    pub(super) fn of_path(reject: Reject, data: &[u8], head: &Head<'_>, offset: u64) -> Self {
+        let path = head.path().as_bytes();
+        let at = first_line(data).windows(path.len()).rposition(|text| text == path).unwrap_or(0);
+        let at = head.start + at;
+        Refusal { reject, place: Place::new(data, at, offset) }
     }
 
     /// The body that goes on in `data`, which is refused.

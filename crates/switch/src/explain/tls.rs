@@ -3,10 +3,10 @@
 
 use switchback_config::{Action, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
-use switchback_http::{Head, Progress, parse_head};
+use switchback_http::{Head, Progress, parse_head, path};
 use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all};
 
-use super::{AT_FIRST, Connection, Explainer, Names, Refusal, why_not};
+use super::{AT_FIRST, Connection, Explainer, Names, Refusal, first_line, read_as, why_not};
 use crate::dispatch::Verdict;
 use crate::dispatch::answer::Reply;
 use crate::dispatch::pending::Request;
@@ -76,6 +76,8 @@ pub struct OverTls {
     pub line: Vec<u8>,
     /// What is spoken.
     pub spoken: Protocol,
+    /// What servers make of its path, if that is not what is written there.
+    pub read_as: Vec<String>,
     /// The service's routes in order, up to the one that takes the request: why it does not, or None.
     pub routes: Vec<Option<String>>,
     /// What that leads to.
@@ -116,19 +118,25 @@ impl Connection {
         };
         let limits = explainer.limits();
         let routes = &explainer.cluster.services[service].routes;
-        let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let (routes, outcome) = match parse_head(text, &limits) {
+        let (read_as, routes, outcome) = match parse_head(text, &limits) {
             Ok(Progress::Complete(head)) => {
                 let tried = tried(routes, &head, spoken);
-                let found = Routes::new(routes.clone());
-                let action = found.find_over(&head, spoken).map(|route| &route.action);
-                (tried, self.decrypted(explainer, action, &head, node))
+                let outcome = match Routes::new(routes.clone()).find_over(&head, spoken) {
+                    Ok(route) => self.decrypted(explainer, route.map(|route| &route.action), &head, node),
+                    Err(reject) => Decrypted::Refused(Refusal::of_path(reject, text, &head, 0)),
+                };
+                (read_as(&head), tried, outcome)
             }
-            Ok(Progress::Partial) => (Vec::new(), Decrypted::Answered { status: 408, location: None }),
-            Err(reject) => (Vec::new(), Decrypted::Refused(Refusal::of_head(reject, text, &limits, 0))),
+            Ok(Progress::Partial) => {
+                (Vec::new(), Vec::new(), Decrypted::Answered { status: 408, location: None })
+            }
+            Err(reject) => {
+                let refusal = Refusal::of_head(reject, text, &limits, 0);
+                (Vec::new(), Vec::new(), Decrypted::Refused(refusal))
+            }
         };
-        let line = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
-        self.over_tls = Some(OverTls { line, spoken, routes, outcome });
+        let line = first_line(text).to_vec();
+        self.over_tls = Some(OverTls { line, spoken, read_as, routes, outcome });
     }
 
     fn decrypted(
@@ -161,7 +169,7 @@ impl Connection {
             return;
         }
         match explainer.dispatcher.judge(AT_FIRST.now, &self.flow, data, &self.entry) {
-            Verdict::Incomplete => {}
+            Verdict::Incomplete(_) => {}
             Verdict::Answer { reply: Reply::Alert(reject), .. } => {
                 self.greeted(explainer, None, Greeting::Alert(reject));
             }
@@ -246,7 +254,8 @@ fn hello_routes(service: &Service, said: &ClientHello) -> Vec<HelloRoute> {
 
 /// Why routes take a request or not, up to the first that does.
 fn tried(routes: &[Route], head: &Head<'_>, spoken: Protocol) -> Vec<Option<String>> {
-    let failed = |route| failed_over(route, head, spoken);
+    let path = path::normal(head.path());
+    let failed = |route| failed_over(route, head, &path, spoken);
     let taker = routes.iter().position(|route| failed(route).is_none());
     let tried = &routes[..taker.map_or(routes.len(), |index| index + 1)];
     let why_not = |route: &Route, condition| match condition {

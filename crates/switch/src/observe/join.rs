@@ -17,8 +17,9 @@ use super::{Asked, Finished, Given, Observation, ended};
 use crate::dispatch::held::before;
 use crate::plan::NodeId;
 
-/// Requests without a response that are remembered; then the oldest are given up.
+/// Requests without a response that are remembered, and the bytes of their heads; then the oldest are given up.
 const OPEN_MAX: usize = 1 << 18;
+const HEADS_MAX: usize = 64 << 20;
 /// What nobody has told within this time, nobody will: of a request whose response is known, of a response whose connection
 /// is over.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,8 +31,13 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 pub(super) struct Join {
     /// Those that had the same ports one after the other. What is empty goes when it has not been used between two sweeps.
     flows: HashMap<sb_flow, Vec<Connection>>,
-    /// Requests in all of them.
+    /// Requests in all of them, and the bytes of their heads.
     open: usize,
+    heads: usize,
+    /// All of them in the order in which they were told, with some that have been finished since.
+    ages: VecDeque<(Id, u32)>,
+    /// Requests that were given up because there was too much.
+    pub(super) given_up: u64,
     /// Connections of which there is something to be given up after [`PATIENCE`], once for each thing.
     waiting: VecDeque<(Duration, Id)>,
 }
@@ -95,14 +101,15 @@ impl Join {
                 out.push(of_fact(now, node, &fact, None));
             }
         }
-        let oldest = self.oldest_to_keep(now);
-        let Join { flows, open, .. } = self;
+        let oldest = now.saturating_sub(LONGEST);
+        let Join { flows, open, heads, .. } = self;
         flows.retain(|_, all| {
             all.retain_mut(|one| {
                 while one.given.front().is_some_and(|given| given.asked.at < oldest)
                     && let Some(given) = one.given.pop_front()
                 {
                     *open -= 1;
+                    *heads -= given.asked.head.len();
                     out.push(open_end(now, given, Ended::Unknown));
                 }
                 let is_used = std::mem::take(&mut one.used) && one.over.is_none();
@@ -112,14 +119,28 @@ impl Join {
         });
     }
 
-    /// Requests that came before this moment have waited too long, or are too many.
-    fn oldest_to_keep(&self, now: Duration) -> Duration {
-        let longest = now.saturating_sub(LONGEST);
-        let Some(surplus) = self.open.checked_sub(OPEN_MAX + 1) else { return longest };
-        let given = self.flows.values().flatten().flat_map(|one| &one.given);
-        let mut times: Vec<_> = given.map(|given| given.asked.at).collect();
-        let (_, last, _) = times.select_nth_unstable(surplus);
-        longest.max(*last + Duration::from_nanos(1))
+    /// Gives up the oldest requests while there is too much.
+    fn make_room(&mut self, now: Duration, out: &mut Vec<Finished>) {
+        while (self.open > OPEN_MAX || self.heads > HEADS_MAX)
+            && let Some((id, begins)) = self.ages.pop_front()
+        {
+            let Some(connection) = find(&mut self.flows, &id) else { continue };
+            let Some(given) = connection.remove(begins) else { continue };
+            self.closed(&given);
+            self.given_up += 1;
+            out.push(open_end(now, given, Ended::Unknown));
+        }
+        // Otherwise one request that lasts would keep what came after it from being forgotten.
+        if self.ages.len() > 2 * self.open + 1024 {
+            let flows = &mut self.flows;
+            self.ages.retain(|(id, begins)| find(flows, id).is_some_and(|one| one.at(*begins).is_some()));
+        }
+    }
+
+    /// The request is not remembered any more.
+    fn closed(&mut self, given: &Given) {
+        self.open -= 1;
+        self.heads -= given.asked.head.len();
     }
 
     /// Gives up everything.
@@ -133,14 +154,17 @@ impl Join {
 
     fn given(&mut self, now: Duration, given: Given, out: &mut Vec<Finished>) {
         let Asked { flow, origin, begins, .. } = given.asked;
+        let more = given.asked.head.len();
         let connection = self.connection(now, (flow, origin));
         // Nearly always it comes after those that are there.
         let earlier = |other: &Given| before(other.asked.begins, begins);
         let place = connection.given.iter().rposition(earlier).map_or(0, |last| last + 1);
         let same = connection.given.get_mut(place).filter(|other| other.asked.begins == begins);
         let is_new = same.is_none();
+        let mut less = 0;
         match same {
             Some(other) => {
+                less = other.asked.head.len();
                 let tries = other.tries + 1 + given.tries;
                 *other = Given { tries, ..given };
             }
@@ -148,10 +172,15 @@ impl Join {
         }
         let said = connection.take_early();
         self.open += usize::from(is_new);
+        self.heads = self.heads + more - less;
+        if is_new {
+            self.ages.push_back(((flow, origin), begins));
+        }
         if let Some((node, fact, given)) = said {
-            self.open -= 1;
+            self.closed(&given);
             out.push(of_fact(now, node, &fact, Some(given)));
         }
+        self.make_room(now, out);
     }
 
     fn fact(&mut self, now: Duration, node: NodeId, fact: Fact, out: &mut Vec<Finished>) {
@@ -159,7 +188,7 @@ impl Join {
         let connection = self.connection(now, id);
         match connection.take(node, &fact) {
             Some(given) => {
-                self.open -= 1;
+                self.closed(&given);
                 out.push(of_fact(now, node, &fact, Some(given)));
             }
             None => {
@@ -189,15 +218,15 @@ impl Join {
     fn forget(&mut self, asked: &Asked) {
         let id = (asked.flow, asked.origin);
         let Some(connection) = find(&mut self.flows, &id) else { return };
-        let place = connection.given.iter().position(|given| given.asked.begins == asked.begins);
-        if place.and_then(|place| connection.given.remove(place)).is_some() {
-            self.open -= 1;
+        if let Some(given) = connection.remove(asked.begins) {
+            self.closed(&given);
         }
     }
 
     fn end(&mut self, now: Duration, id: &Id, how: Ended, out: &mut Vec<Finished>) {
         let Some(connection) = find(&mut self.flows, id) else { return };
         self.open -= connection.given.len();
+        self.heads -= connection.given.iter().map(|given| given.asked.head.len()).sum::<usize>();
         out.extend(connection.given.drain(..).map(|given| open_end(now, given, how)));
         out.extend(connection.early.drain(..).map(|(node, fact)| of_fact(now, node, &fact, None)));
     }
@@ -206,6 +235,15 @@ impl Join {
 impl Connection {
     fn new(origin: u32) -> Self {
         Connection { origin, given: VecDeque::new(), early: VecDeque::new(), used: false, over: None }
+    }
+
+    /// Where the request with this first byte is.
+    fn at(&self, begins: u32) -> Option<usize> {
+        self.given.iter().position(|given| given.asked.begins == begins)
+    }
+
+    fn remove(&mut self, begins: u32) -> Option<Given> {
+        self.given.remove(self.at(begins)?)
     }
 
     /// The request that the fact is about.
@@ -350,7 +388,7 @@ mod tests {
         /// Whether nothing is remembered, two sweeps later.
         fn is_empty(&mut self) -> bool {
             let nothing = self.sweep(Duration::ZERO).is_empty() && self.sweep(Duration::ZERO).is_empty();
-            nothing && self.join.flows.is_empty() && self.join.open == 0
+            nothing && self.join.flows.is_empty() && (self.join.open, self.join.heads) == (0, 0)
         }
 
         fn rows(&mut self) -> Vec<Row> {
@@ -452,16 +490,53 @@ mod tests {
     fn there_is_an_end_to_what_is_remembered() {
         let mut bench = Bench::default();
         let more = 10;
+        let mut given_up = Vec::new();
         for request in 0..(OPEN_MAX + more) as u32 {
             let port = (request % 60_000) as u16;
-            bench.take([given(port, request + 2, 5, (request / 60_000) as u16 + 1)]);
+            let rows = bench.take([given(port, request + 2, 5, (request / 60_000) as u16 + 1)]);
+            given_up.extend(rows.into_iter().map(|row| row.0.unwrap()));
         }
-        let mut given_up: Vec<_> =
-            bench.sweep(Duration::ZERO).into_iter().map(|row| row.0.unwrap()).collect();
-        given_up.sort_unstable();
         assert_eq!(given_up, (2..2 + more as u32).collect::<Vec<_>>(), "the oldest");
-        assert_eq!(bench.join.open, OPEN_MAX);
+        assert_eq!((bench.join.open, bench.join.given_up), (OPEN_MAX, more as u64));
         assert_eq!(bench.sweep(LONGEST * 2).len(), OPEN_MAX);
         assert!(bench.is_empty());
+    }
+
+    #[test]
+    fn heads_have_a_budget() {
+        let mut bench = Bench::default();
+        let long = |port: u16, head: usize| {
+            let asked = Asked { head: vec![b'x'; head].into(), ..asked(port, 1, 2) };
+            Observation::Given(Given { asked, node: 5, number: 1, chosen: Chosen::Policy, tries: 0 })
+        };
+        let fit = HEADS_MAX / (16 << 10);
+        for port in 1..=fit as u16 {
+            assert!(bench.take([long(port, 16 << 10)]).is_empty());
+        }
+        // What is told again counts once.
+        assert!(bench.take([long(7, 16 << 10)]).is_empty());
+        assert_eq!(bench.join.heads, HEADS_MAX);
+        // The second one has its response, so it is not there to be given up.
+        assert_eq!(bench.take([said(2, 5, 1, 70)]), [whole(2, 5, 70)]);
+        assert!(bench.take([long(60_000, 16 << 10)]).is_empty());
+        let rows = bench.take([long(60_001, 20 << 10)]);
+        assert_eq!(rows, [(Some(2), Some(5), 0, Ended::Unknown, 0); 2]);
+        assert_eq!(bench.join.given_up, 2);
+        assert!(
+            bench.take([said(3, 5, 1, 70)]).is_empty()
+                && bench.take([said(4, 5, 1, 70)]) == [whole(2, 5, 70)]
+        );
+        assert!(bench.join.heads <= HEADS_MAX);
+    }
+
+    /// Beside one that lasts.
+    #[test]
+    fn what_is_finished_is_forgotten() {
+        let mut bench = Bench::default();
+        bench.take([given(1, 1, 5, 1)]);
+        for request in 0..10_000 {
+            bench.take([given(2, request, 5, 1), said(2, 5, 1, 70)]);
+        }
+        assert!(bench.join.ages.len() <= 2 * bench.join.open + 1024, "{}", bench.join.ages.len());
     }
 }

@@ -80,6 +80,7 @@ impl<'a> Described<'a> {
             return None;
         }
         let text = &self.finished.asked.as_ref()?.head;
+        let text = text.strip_prefix(b"\r\n").unwrap_or(text);
         let end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(text.len());
         Some(String::from_utf8_lossy(&text[..end]))
     }

@@ -62,6 +62,18 @@ pub enum Observation {
     Lost(u32),
 }
 
+impl Observation {
+    /// The head that it has, as far as it could be read.
+    fn head(&self) -> &[u8] {
+        match self {
+            Observation::Given(Given { asked, .. })
+            | Observation::Answered { asked, .. }
+            | Observation::Abandoned(asked) => &asked.head,
+            Observation::Reset { .. } | Observation::Fact { .. } | Observation::Lost(_) => &[],
+        }
+    }
+}
+
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Asked {

@@ -87,7 +87,7 @@ impl Names {
     /// Where the service sends the request.
     pub(super) fn way(&self, service: usize, head: &Head<'_>) -> Option<Way> {
         let service = &self.services[service];
-        let route = service.routes.place(head)?;
+        let route = service.routes.place(head).ok()??;
         Some(Way { route: route + 1, pool: service.pools[route] })
     }
 

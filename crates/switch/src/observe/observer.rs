@@ -22,8 +22,8 @@ use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
 const TURN: Duration = Duration::from_millis(20);
 /// How often it gives up what has waited too long.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Batches of the L7 thread that may wait for this one: some 30,000 requests.
-const WAITING: usize = 1024;
+/// Memory that what the L7 thread has told may take until this one hears it, in bytes: some 100,000 requests.
+const WAITING: usize = 32 << 20;
 
 /// What the L7 thread tells at once.
 #[derive(Debug)]
@@ -63,10 +63,34 @@ pub struct Observer {
 /// How far the thread is behind.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// What has been told and not been heard yet.
+    /// Bytes of what has been told and not been heard yet.
     waiting: AtomicUsize,
     /// Observations that were not told because there was too much of that.
     dropped: AtomicU64,
+}
+
+impl Backlog {
+    /// Whether there is room for it. What is not an observation always has some.
+    fn takes(&self, told: &Told) -> bool {
+        if let Told::Seen(observations) = told
+            && self.waiting.load(Ordering::Relaxed) >= WAITING
+        {
+            self.dropped.fetch_add(observations.len() as u64, Ordering::Relaxed);
+            return false;
+        }
+        self.waiting.fetch_add(size(told), Ordering::Relaxed);
+        true
+    }
+
+    fn heard(&self, told: &Told) {
+        self.waiting.fetch_sub(size(told), Ordering::Relaxed);
+    }
+}
+
+/// Memory that it takes, in bytes.
+fn size(told: &Told) -> usize {
+    let Told::Seen(observations) = told else { return 0 };
+    observations.iter().map(|one| size_of::<Observation>() + one.head().len()).sum()
 }
 
 impl Observer {
@@ -106,13 +130,9 @@ impl Observer {
     pub fn tell(&self, told: Told) {
         let Some(sender) = &self.sender else { return };
         self.pace.hurry_if_late(self.started.elapsed());
-        if let Told::Seen(observations) = &told
-            && self.backlog.waiting.load(Ordering::Relaxed) >= WAITING
-        {
-            self.backlog.dropped.fetch_add(observations.len() as u64, Ordering::Relaxed);
+        if !self.backlog.takes(&told) {
             return;
         }
-        self.backlog.waiting.fetch_add(1, Ordering::Relaxed);
         // Without a thread nobody wants to know.
         let _ = sender.send(told);
     }
@@ -201,7 +221,7 @@ impl Desk {
     }
 
     fn hear(&mut self, now: Duration, told: Told) {
-        self.backlog.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.backlog.heard(&told);
         match told {
             Told::Seen(observations) => {
                 for observation in observations {
@@ -260,6 +280,7 @@ impl Desk {
     fn publish(&mut self) {
         let dropped = self.backlog.dropped.load(Ordering::Relaxed);
         let lost = dropped - std::mem::replace(&mut self.dropped, dropped);
+        self.sums.totals.requests_forgotten = self.join.given_up;
         if let Some(log) = &mut self.log {
             log.lose(lost);
             log.flush();
@@ -290,4 +311,31 @@ fn express_request(data: &[u8], started_ns: u64) -> Option<Given> {
         chosen: Chosen::Connection,
         tries: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_has_a_budget_in_bytes() {
+        let asked = Asked {
+            flow: Default::default(),
+            origin: 1,
+            begins: 1,
+            head: vec![b'x'; 16 << 10].into(),
+            at: Duration::ZERO,
+            queued: Duration::ZERO,
+        };
+        let told = || Told::Seen(vec![Observation::Abandoned(asked.clone()); 4]);
+        let backlog = Backlog::default();
+        let taken = (0..10_000).take_while(|_| backlog.takes(&told())).count();
+        assert!((WAITING / (80 << 10)..=WAITING / (64 << 10)).contains(&taken), "{taken}");
+        assert_eq!(backlog.dropped.load(Ordering::Relaxed), 4);
+        assert!(backlog.takes(&Told::Reopen));
+        backlog.heard(&told());
+        assert!(backlog.takes(&told()) && !backlog.takes(&told()));
+        (0..taken).for_each(|_| backlog.heard(&told()));
+        assert_eq!(backlog.waiting.load(Ordering::Relaxed), 0);
+    }
 }

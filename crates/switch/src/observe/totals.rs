@@ -28,6 +28,9 @@ pub struct Totals {
     pub log_lost: u64,
     /// Responses of which nothing is known, because there were too many.
     pub facts_lost: u64,
+    /// Requests that were not remembered until their responses came, because there were too many.
+    #[serde(default)]
+    pub requests_forgotten: u64,
 }
 
 /// Responses of one node to one pool's requests.

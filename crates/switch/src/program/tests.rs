@@ -16,7 +16,10 @@ mod malformed;
 mod neighbour;
 mod node;
 mod observed;
+mod once;
 mod probes;
+mod recycled;
+mod strangers;
 mod walker;
 
 use switchback_wire::*;
@@ -94,7 +97,6 @@ impl Row {
         if let Some(entry) = &self.before {
             bench.put(&self.flow, entry);
         }
-        bench.allow_unknown();
         let outcome = bench.send(&self.frame);
         assert_eq!(outcome.verdict, self.verdict, "{what}: verdict; moved {:?}", outcome.moved);
         let mut moves: Vec<_> = self.moves.iter().map(|counter| (*counter, 1)).collect();
@@ -140,10 +142,11 @@ fn run_all(bench: &Bench, rows: Vec<Row>) {
 }
 
 /// All rows that need no more than an entry beforehand, by what they are about.
-fn all_rows(bench: &Bench) -> [Vec<Row>; 10] {
+fn all_rows(bench: &Bench) -> [Vec<Row>; 11] {
     [
         handshake::rows(bench),
         probes::rows(bench),
+        strangers::rows(bench),
         forward::rows(bench),
         forward::express_rows(bench),
         bodies::rows(bench),
@@ -165,6 +168,7 @@ fn every_counter_is_moved_by_some_row() {
         malformed::fill_the_ring(&bench, &flow);
     }
     observed::fill_the_ring(&bench);
+    once::ask_too_much(&bench);
     let still: Vec<&str> = SwitchCounter::ALL
         .into_iter()
         .filter(|counter| bench.program.counter(*counter) == 0)

@@ -16,6 +16,13 @@ const SAID_OF_CLIENTS: [&str; 6] = [
     "x-real-ip",
 ];
 
+/// Whether a server that reads fields as CGI does (RFC 3875 section 4.1.18), or WSGI, takes one name for the other: there a
+/// hyphen is an underscore, so `X_Forwarded_For` and `X-Forwarded-For` are one variable.
+fn is_same_variable(name: &str, said: &str) -> bool {
+    let spelled = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == said.len() && name.bytes().zip(said.bytes()).all(|(a, b)| spelled(a) == b)
+}
+
 /// What the endpoint makes of it.
 pub(super) trait SayWho {
     /// Whether a field of a client with this name is left out.
@@ -27,7 +34,7 @@ pub(super) trait SayWho {
 impl SayWho for ClientAddress {
     fn replaces(self, name: &str) -> bool {
         let ours = matches!(self, ClientAddress::XForwarded | ClientAddress::Forwarded);
-        ours && SAID_OF_CLIENTS.iter().any(|said| name.eq_ignore_ascii_case(said))
+        ours && SAID_OF_CLIENTS.iter().any(|said| is_same_variable(name, said))
     }
 
     fn fields(self, client: SocketAddr, vip: SocketAddr, host: &str) -> Vec<(&'static str, String)> {
@@ -60,7 +67,7 @@ pub(super) fn forwarded(
     vip: SocketAddr,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(head.len + 160);
-    let head_bytes = &bytes[..head.len];
+    let head_bytes = &bytes[head.start..head.len];
     let mut lines = head_bytes.split_inclusive(|byte| *byte == b'\n');
     out.extend_from_slice(lines.next().unwrap_or_default());
     for line in lines {
@@ -244,6 +251,17 @@ mod tests {
         let unchanged = text.strip_suffix("body").unwrap();
         for said in [ClientAddress::Proxy, ClientAddress::Nothing] {
             assert_eq!(forwarded_as(said, CLIENT, text), unchanged);
+        }
+    }
+
+    #[test]
+    fn no_spelling_of_a_field_stands_beside_ours() {
+        let said = ["X_Forwarded_For", "x-forwarded_for", "X_FORWARDED-PROTO", "x_real_ip", "X-Real_IP"];
+        for name in said {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{name}: 1.2.3.4\r\nX_Other: b\r\n\r\n");
+            let forwarded = forwarded_as(ClientAddress::XForwarded, CLIENT, &text);
+            assert!(!forwarded.contains("1.2.3.4") && forwarded.contains("X_Other: b\r\n"), "{forwarded}");
+            assert_eq!(forwarded_as(ClientAddress::Nothing, CLIENT, &text), text, "nothing is set there");
         }
     }
 

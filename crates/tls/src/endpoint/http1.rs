@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use switchback_config::{HandOver, Protocol, Redirect, Scheme};
-use switchback_http::{Progress, Version, parse_head};
+use switchback_http::{Progress, Reject, Version, parse_head};
 use switchback_log::Ended;
 use switchback_routes::location;
 use tokio::time::timeout_at;
@@ -32,6 +32,8 @@ pub(super) enum Way<'a> {
     Redirect(&'a Redirect),
     /// No route takes it.
     Nowhere,
+    /// Routes cannot tell where it goes.
+    Refused(Reject),
 }
 
 /// Serves requests until the connection ends, or goes on at another node. The first request of one that `was_given` by another
@@ -94,6 +96,7 @@ pub(super) async fn serve(
                 return client.end().await;
             }
             Way::Nowhere => return refuse(client, service, entry, 404, is_head).await,
+            Way::Refused(reject) => return refuse(client, service, entry, reject.status(), is_head).await,
         };
         // Whoever drains gives connections away, not requests. What may become a tunnel has no end that both nodes see.
         let relays = matches!(way, Way::Here(_))

@@ -1,7 +1,6 @@
 //! HTTP/2 over TLS: streams of a client, each a request of HTTP/1.1 to the server of this node.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -22,18 +21,26 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use log::debug;
 use switchback_config::{Protocol, Scheme};
-use switchback_http::{Progress, parse_head};
+use switchback_http::{Progress, Reject, parse_head};
 use switchback_log::Ended;
 use switchback_routes::location;
 use tokio::io::AsyncWriteExt;
 
+use super::budgets::{Stream, Streams};
 use super::head::{SayWho, proxy_header};
 use super::http1::Way;
 use super::log::{Connection as Lines, Entry};
 use super::moving::{Addresses, Peer};
-use super::server::{PeersOf, ServerAddress, Stream};
+use super::server::{self, PeersOf, ServerAddress};
 use super::stream::{StreamError, TlsStream};
 use super::{ClientAddress, Elsewhere, Service, Shared};
+
+/// What a stream may have of a response that the client has not taken, in bytes.
+const SEND_BUFFER: usize = 16 << 10;
+/// And what may have been read of it from the server; no head of a response is longer.
+const READ_BUFFER: usize = 16 << 10;
+/// Connections to a server that are kept idle.
+const IDLE_MAX: usize = 256;
 
 /// Fields that are about one connection (RFC 9113 section 8.2.2).
 const HOP_BY_HOP: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authenticate"];
@@ -48,7 +55,11 @@ pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder 
 
 fn forwarder_to(destination: Destination) -> Forwarder {
     let connector = Connector(Arc::new(destination));
-    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector)
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_max_idle_per_host(IDLE_MAX)
+        .http1_max_buf_size(READ_BUFFER)
+        .build(connector)
 }
 
 /// Requests to other nodes that have the service, too, by their address.
@@ -77,6 +88,7 @@ enum Target<'a> {
 struct Body {
     inner: Either<Incoming, Full<Bytes>>,
     entry: Entry,
+    _stream: Stream,
 }
 
 impl hyper::body::Body for Body {
@@ -150,11 +162,27 @@ pub(super) async fn serve(
         true => forwarder(service.servers.address().clone(), greeting()),
         false => service.forwarder.clone(),
     };
+    let streams = Streams::new(&shared.budgets, &service.name, from.ip(), service.limits.tls);
+    let window = shared.budgets.receive_window(from.ip());
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(super::H2_KEEP_ALIVE))
+        .max_send_buf_size(SEND_BUFFER)
+        .initial_connection_window_size(window)
+        .initial_stream_window_size(window)
+        .max_concurrent_streams(service.limits.tls.streams_per_connection);
     let answer = service_fn(move |request| {
         let (service, shared, own) = (Arc::clone(&service), Arc::clone(&shared), own.clone());
+        let stream = streams.begin();
         asked.fetch_add(1, Ordering::Relaxed);
         let mut entry = connection.request(Protocol::Http2, &[]);
         async move {
+            let Some(stream) = stream else {
+                service.counters.streams_refused.add(1);
+                entry.forget();
+                return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+            };
             service.counters.requests.add(1);
             let is_head = request.method() == Method::HEAD;
             let response = match prepare(request, &service, &shared, (from, vip), &mut entry) {
@@ -200,14 +228,9 @@ pub(super) async fn serve(
                     response.map(Either::Right)
                 }
             };
-            Ok::<_, Infallible>(response.map(|inner| Body { inner, entry }))
+            Ok(response.map(|inner| Body { inner, entry, _stream: stream }))
         }
     });
-    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(super::H2_KEEP_ALIVE))
-        .max_concurrent_streams(128);
     let served = builder.serve_connection(TokioIo::new(client), answer).await;
     if requests.load(Ordering::Relaxed) == 0 {
         lines.without_request(None);
@@ -270,9 +293,7 @@ fn target<'a>(
     let head = match parse_head(text, &service.limits.http) {
         Ok(Progress::Complete(head)) => head,
         Ok(Progress::Partial) => return Err(StatusCode::BAD_REQUEST.into()),
-        Err(reject) => {
-            return Err(StatusCode::from_u16(reject.status()).unwrap_or(StatusCode::BAD_REQUEST).into());
-        }
+        Err(reject) => return Err(refused(reject)),
     };
     let target = match service.way(&head, Protocol::Http2) {
         Way::Here(others) => match shared.loads.lighter(service.busy, others).into_iter().next() {
@@ -285,12 +306,17 @@ fn target<'a>(
             return Err(Instead::Redirect(redirect.status, location));
         }
         Way::Nowhere => return Err(StatusCode::NOT_FOUND.into()),
+        Way::Refused(reject) => return Err(refused(reject)),
     };
     if !matches!(target, Target::Own) {
         debug!("service {}: a request of {client} is forwarded", service.name);
         service.counters.forwarded.add(1);
     }
     Ok((service.client_address.fields(client, vip, head.host.unwrap_or_default()), target))
+}
+
+fn refused(reject: Reject) -> Instead {
+    StatusCode::from_u16(reject.status()).unwrap_or(StatusCode::BAD_REQUEST).into()
 }
 
 /// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where they end.
@@ -358,7 +384,7 @@ impl Destination {
     fn peer(peer: &Peer, service: &Service, shared: &Shared, greeting: Vec<u8>) -> Self {
         let address = ServerAddress::Peers(Arc::new(PeersOf {
             peers: Arc::clone(&shared.peers),
-            service: service.name.clone(),
+            service: service.name.to_string(),
             nodes: vec![peer.clone()],
             turn: AtomicUsize::new(0),
         }));
@@ -366,7 +392,7 @@ impl Destination {
     }
 
     /// A connection, and whether it goes to the address that is meant.
-    async fn connect(&self) -> io::Result<(Box<dyn Stream>, bool)> {
+    async fn connect(&self) -> io::Result<(Box<dyn server::Stream>, bool)> {
         match (self.address.connect().await, &self.otherwise) {
             (Ok(stream), _) => Ok((stream, true)),
             (Err(_), Some(otherwise)) => Ok((otherwise.connect().await?, false)),
@@ -385,7 +411,7 @@ struct OtherNode(Arc<str>);
 
 /// A connection to it.
 pub(super) struct ToServer {
-    stream: TokioIo<Box<dyn Stream>>,
+    stream: TokioIo<Box<dyn server::Stream>>,
     is_meant: bool,
 }
 

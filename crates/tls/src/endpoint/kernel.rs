@@ -22,18 +22,15 @@ use crate::sealer::KEYS;
 const SOL_TLS: libc::c_int = 282;
 const TLS_TX: libc::c_int = 1;
 const TLS_SET_RECORD_TYPE: libc::c_int = 1;
-/// Room for the longest `struct tls12_crypto_info_*`.
-const INFO_MAX: usize = 64;
 /// Where `tcpi_bytes_acked` is in `struct tcp_info` (linux/tcp.h).
 const BYTES_ACKED: usize = 120;
 /// So many records are written at once.
 const BATCH: usize = 8;
 
 /// What this kernel can do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelTls {
     /// Nothing.
-    #[default]
     None,
     /// It cannot go on with new keys, as TLS 1.3 may ask for at any time; before Linux 6.14.
     Tls12,
@@ -193,13 +190,9 @@ impl Sealing {
 
     /// The number of the next record.
     pub(super) fn number(&self, socket: BorrowedFd<'_>) -> io::Result<u64> {
-        let mut info = Zeroizing::new([0_u8; INFO_MAX]);
-        let mut len = self.info_len as libc::socklen_t;
-        // SAFETY: no more is written than `len` says, for which the array has room.
-        let done = unsafe {
-            libc::getsockopt(socket.as_raw_fd(), SOL_TLS, TLS_TX, info.as_mut_ptr().cast(), &raw mut len)
-        };
-        if done == 0 { number_at(&info[..self.info_len]) } else { Err(io::Error::last_os_error()) }
+        let mut info = Zeroizing::new(vec![0; self.info_len]);
+        get(socket, SOL_TLS, TLS_TX, &mut info)?;
+        number_at(&info)
     }
 
     /// Whether TCP has got all of it.
@@ -257,15 +250,11 @@ fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> io::Result<(
 fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut before = acknowledged(socket)?;
     loop {
-        let mut queued: libc::c_int = 0;
-        // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
-        if unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let queued = unacknowledged(socket)?;
         // An acknowledgment between the two would be in neither.
         let now = acknowledged(socket)?;
         if now == before {
-            return Ok(now + u64::from(queued.unsigned_abs()));
+            return Ok(now + u64::from(queued));
         }
         before = now;
     }
@@ -273,22 +262,27 @@ fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Bytes that the client has acknowledged.
 fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut info = [0_u8; BYTES_ACKED + 8];
-    let mut len = info.len() as libc::socklen_t;
-    // SAFETY: no more is written than `len` says.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let mut info = [0; BYTES_ACKED + 8];
+    get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
     Ok(info.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+}
+
+/// Bytes that TCP has been given, and that the client has not acknowledged.
+pub(super) fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut queued: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (which is TIOCOUTQ) writes one int.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+    if done == 0 { Ok(queued.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The first bytes of an option.
+fn get(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int, value: &mut [u8]) -> io::Result<()> {
+    let mut len = value.len() as libc::socklen_t;
+    // SAFETY: no more is written than the slice has room for, as `len` says.
+    let done = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &raw mut len)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

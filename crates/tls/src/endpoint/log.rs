@@ -205,10 +205,11 @@ impl Connection {
     /// A request has come, or what there is of one; `text` is its head as HTTP/1.1 has it.
     pub(super) fn request(&self, spoken: Protocol, text: &[u8]) -> Entry {
         let is_wanted = self.book.read(|writer| writer.is_some());
+        let at = Instant::now();
         Entry {
-            record: is_wanted.then(|| Box::new(self.record(spoken, text))),
+            record: is_wanted.then(|| Box::new(self.record(spoken, text, at))),
             book: Arc::clone(&self.book),
-            at: Instant::now(),
+            at,
             answer: Answer::default(),
         }
     }
@@ -221,7 +222,7 @@ impl Connection {
         }
     }
 
-    fn record(&self, spoken: Protocol, text: &[u8]) -> Record {
+    fn record(&self, spoken: Protocol, text: &[u8], at: Instant) -> Record {
         Record {
             service: Arc::clone(&self.service),
             flow: self.flow,
@@ -229,8 +230,8 @@ impl Connection {
             server_name: self.server_name.clone(),
             spoken,
             text: Zeroizing::new(text.to_vec()),
-            at: Instant::now(),
-            ended: Instant::now(),
+            at,
+            ended: at,
             was_given: false,
             end: None,
             error: None,
@@ -333,7 +334,7 @@ impl Entry {
         self.ends(Ended::Unknown);
     }
 
-    /// It is another node's to log.
+    /// It has no line here: it is another node's to log, or has been refused unread.
     pub(super) fn forget(mut self) {
         self.record = None;
     }
@@ -374,7 +375,7 @@ impl Record {
     fn write(&self, log: &mut Log, now: Duration, time: Timestamp) {
         let Record { service, answer, .. } = self;
         let head = self.head();
-        let route = head.as_ref().and_then(|head| service.routes.place_over(head, self.spoken));
+        let route = head.as_ref().and_then(|head| service.routes.place_over(head, self.spoken).ok()?);
         let pool = route.and_then(|route| match service.routes.action(route) {
             Action::Pool(pool) => service.pool_names.get(*pool),
             Action::Redirect(_) => None,
@@ -421,8 +422,9 @@ impl Record {
     }
 
     fn first_line(&self) -> Option<Cow<'_, str>> {
-        let end = self.text.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(self.text.len());
-        let line = String::from_utf8_lossy(&self.text[..end]);
+        let text = self.text.strip_prefix(b"\r\n").unwrap_or(&self.text);
+        let end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(text.len());
+        let line = String::from_utf8_lossy(&text[..end]);
         match line.strip_suffix(" HTTP/1.1").filter(|_| self.spoken == Protocol::Http2) {
             Some(line) => Some(format!("{line} HTTP/2.0").into()),
             None => Some(line).filter(|line| !line.is_empty()),

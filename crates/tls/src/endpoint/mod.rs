@@ -3,6 +3,7 @@
 //! It is a runtime of its own beside the agent, with a listener for each VIP of a service with TLS. What the configuration
 //! says can be replaced while it runs; connections that there are go on as they began.
 
+mod budgets;
 mod exchange;
 mod head;
 mod http1;
@@ -10,10 +11,13 @@ mod http2;
 mod kernel;
 mod load;
 mod log;
+mod memory;
 mod moving;
 mod peers;
 mod relay;
 mod server;
+mod sharing;
+mod strangers;
 mod stream;
 
 use std::collections::{HashMap, HashSet};
@@ -22,12 +26,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::log::debug;
 use rustls::server::ResolvesServerCert;
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use switchback_config::{AccessLog, Action, ClientAddress, HandOver, Protocol};
+use switchback_config::{AccessLog, Action, ClientAddress, HandOver, Protocol, TlsLimits};
 use switchback_http::{Head, Limits};
 use switchback_policy::Busy;
 use switchback_routes::Routes;
@@ -35,12 +39,14 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::{Certificates, Tickets};
+use crate::{Certificates, TicketKeys, Tickets};
 
+use budgets::{Always, Budgets, Kind};
 use load::Loads;
-use moving::Expected;
-use peers::{Opening, hear};
+use moving::{Expected, Leaving};
+use peers::{Opening, hear, say};
 use server::PeersOf;
+use sharing::Sharing;
 
 pub use kernel::KernelTls;
 pub use log::Counts;
@@ -94,6 +100,12 @@ pub struct Counters {
     pub responses: Counter,
     /// Requests that were answered here, with an error.
     pub refused: Counter,
+    /// Connections that were closed at once, because there were too many.
+    pub connections_refused: Counter,
+    /// Connections that were closed at once, because there were too many handshakes.
+    pub handshakes_refused: Counter,
+    /// Streams of HTTP/2 that were refused, because there were too many.
+    pub streams_refused: Counter,
     /// Connections that were given to other nodes, in the middle.
     pub given: Counter,
     /// Connections that other nodes have given.
@@ -115,6 +127,8 @@ pub struct RequestLimits {
     pub http: Limits,
     /// For a handshake, and for a head.
     pub head_timeout: Duration,
+    /// Of connections, handshakes and streams.
+    pub tls: TlsLimits,
 }
 
 /// What the configuration says of a service.
@@ -167,7 +181,7 @@ pub struct PoolNodes {
 
 /// A service as its connections know it.
 pub(crate) struct Service {
-    name: String,
+    name: Arc<str>,
     /// The name of this node.
     node: Arc<str>,
     tls: ServerConfig,
@@ -232,7 +246,11 @@ impl Elsewhere {
 pub(crate) struct Shared {
     peers: Arc<Peers>,
     handoff: Arc<dyn Handoff>,
+    budgets: Arc<Budgets>,
+    ticket_keys: Arc<TicketKeys>,
+    sharing: Sharing,
     expected: Expected,
+    leaving: Leaving,
     loads: Loads,
     kernel: KernelTls,
     log: Arc<log::Book>,
@@ -274,7 +292,7 @@ impl Service {
             busy: config.busy,
             hand_over: config.hand_over,
             kernel: if config.ktls { shared.kernel } else { KernelTls::None },
-            name: config.name,
+            name: config.name.into(),
             tls,
             routes: config.routes,
             servers: server::Servers::new(config.server.clone()),
@@ -288,14 +306,15 @@ impl Service {
 
     /// Where a request goes.
     fn way(&self, head: &Head<'_>, spoken: Protocol) -> http1::Way<'_> {
-        match self.routes.find_over(head, spoken).map(|route| &route.action) {
-            Some(Action::Redirect(redirect)) => http1::Way::Redirect(redirect),
-            Some(Action::Pool(pool)) => match self.pools.get(*pool) {
+        match self.routes.find_over(head, spoken).map(|route| route.map(|route| &route.action)) {
+            Ok(Some(Action::Redirect(redirect))) => http1::Way::Redirect(redirect),
+            Ok(Some(Action::Pool(pool))) => match self.pools.get(*pool) {
                 Some(PoolWay::Here(others)) => http1::Way::Here(others),
                 Some(PoolWay::Elsewhere(others)) => http1::Way::Elsewhere(others),
                 None => http1::Way::Nowhere,
             },
-            None => http1::Way::Nowhere,
+            Ok(None) => http1::Way::Nowhere,
+            Err(reject) => http1::Way::Refused(reject),
         }
     }
 }
@@ -330,6 +349,7 @@ impl Endpoint {
         threads: usize,
         address: SocketAddr,
         peers: Peers,
+        ticket_keys: Arc<TicketKeys>,
         handoff: Arc<dyn Handoff>,
         cpu: Arc<AtomicU32>,
     ) -> Result<Self, SetError> {
@@ -343,7 +363,11 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             peers: Arc::new(peers),
             handoff,
+            budgets: Arc::default(),
+            ticket_keys,
+            sharing: Sharing::default(),
             expected: Expected::default(),
+            leaving: Leaving::default(),
             loads: Loads { cpu, ..Loads::default() },
             kernel: KernelTls::of_this_machine(),
             log: Arc::default(),
@@ -354,6 +378,9 @@ impl Endpoint {
             listen(address).map_err(|error| SetError::Listen(address, error))?
         };
         runtime.spawn(accept_peers(listener, Arc::clone(&shared)));
+        shared.ticket_keys.renew(Instant::now());
+        runtime.spawn(sharing::share(Arc::clone(&shared)));
+        runtime.spawn(memory::give_back(Arc::clone(&shared.budgets)));
         Ok(Endpoint { runtime, services: HashMap::new(), shared, watched: HashMap::new() })
     }
 
@@ -374,6 +401,8 @@ impl Endpoint {
         let handing_over = configs.iter().filter(|config| config.busy.is_some());
         let watched = handing_over.flat_map(|config| &config.pools).filter(|pool| pool.here);
         let watched: HashSet<_> = watched.flat_map(|pool| &pool.others).map(|peer| peer.address).collect();
+        let others = configs.iter().flat_map(|config| &config.pools).flat_map(|pool| &pool.others);
+        let others: HashSet<_> = others.map(|peer| peer.address).collect();
         let mut made = Vec::new();
         for config in configs {
             let before = self.services.get(&config.name);
@@ -417,6 +446,7 @@ impl Endpoint {
             }
             bound = rest;
         }
+        self.shared.sharing.set(others);
         self.watched.retain(|node, task| {
             let stays = watched.contains(node);
             if !stays {
@@ -542,8 +572,12 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut channel = shared.peers.accept(socket).await?;
     loop {
         match tokio::time::timeout(PEER_IDLE, hear(&mut channel)).await?? {
-            Opening::Move(offer) => moving::expect(&mut channel, offer, &shared.expected).await?,
+            Opening::Move(offer) => moving::expect(&mut channel, offer, shared).await?,
             Opening::Relay(request) => channel = relay::answer(channel, request, shared).await?,
+            Opening::TicketKeys(told) => {
+                shared.ticket_keys.learn(told, Instant::now());
+                say(&mut channel, &shared.ticket_keys.tell(Instant::now())).await?;
+            }
             Opening::Load => return load::tell(&mut channel, shared).await,
             Opening::Forward { service } => {
                 let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
@@ -583,12 +617,27 @@ async fn serve_stream(
     shared: &Arc<Shared>,
 ) -> Result<(), StreamError> {
     socket.set_nodelay(true)?;
-    if let Some((session, asked)) = shared.expected.take(stream::addresses(&socket)?) {
+    let flow = stream::addresses(&socket)?;
+    let promised = shared.expected.take(flow);
+    let begin = |kind, may_always| {
+        shared.budgets.take(kind, &service.name, flow.0.ip(), &service.limits.tls, may_always)
+    };
+    // One that another node has given up has nowhere else to go.
+    let may_always = if promised.is_some() { Always::Yes } else { Always::Never };
+    let Some(_connection) = begin(Kind::Connection, may_always) else {
+        service.counters.connections_refused.add(1);
+        return Ok(());
+    };
+    if let Some((session, asked)) = promised {
         service.counters.taken.add(1);
         let client = stream::TlsStream::with(socket, session, &service)?;
         debug!("service {}: the connection of {} goes on here", service.name, client.client);
         return http1::serve(client, &service, shared, Some(asked)).await;
     }
+    let Some(handshake) = begin(Kind::Handshake, Always::Never) else {
+        service.counters.handshakes_refused.add(1);
+        return Ok(());
+    };
     let mut client = stream::TlsStream::new(socket, &service)?;
     let shaken = tokio::time::timeout(service.limits.head_timeout, client.shake_hands()).await;
     if let Err(error) = shaken.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
@@ -596,6 +645,7 @@ async fn serve_stream(
         log::Connection::new(&client, &service, &shared.log).without_request(Some(error.to_string()));
         return Err(error);
     }
+    drop(handshake);
     let facts = client.session.facts();
     if facts.resumed { &service.counters.resumed } else { &service.counters.handshakes }.add(1);
     if facts.protocol.as_deref() == Some(b"h2") {

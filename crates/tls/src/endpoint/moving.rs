@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::debug;
@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::Shared;
+use super::kernel::unacknowledged;
 use super::peers::{Offer, Opening, Reply, hear, say};
 use super::server::Stream;
 use super::stream::{StreamError, TlsStream};
@@ -42,8 +43,6 @@ pub type Addresses = (SocketAddr, SocketAddr);
 pub trait Handoff: Send + Sync {
     /// From here on no packet of the client reaches the socket, and none of the socket leaves.
     fn freeze(&self, flow: Addresses) -> io::Result<Box<dyn Frozen>>;
-    /// Whether the client has acknowledged all that has been written.
-    fn is_acknowledged(&self, socket: BorrowedFd<'_>) -> io::Result<bool>;
 }
 
 /// A connection that nothing happens to. Dropped, it goes on as it was, unless it has been given away.
@@ -63,35 +62,122 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
-/// Connections that other nodes have promised.
-#[derive(Default)]
-pub(super) struct Expected(Mutex<HashMap<Addresses, Arrival>>);
+/// Connections that other nodes have promised, and what is kept for each of them.
+pub(super) struct Expected<T = Promised>(Mutex<HashMap<Addresses, Arrival<T>>>);
 
-/// One of them.
-struct Arrival {
-    session: Session,
-    /// When the request came that it is for.
-    asked: Instant,
+/// What a connection goes on with: its session, and when the request came that it moves for.
+pub(super) type Promised = (Session, Instant);
+
+struct Arrival<T> {
+    kept: T,
     arrived: oneshot::Sender<()>,
 }
 
-impl Expected {
-    fn add(&self, flow: Addresses, session: Session, asked: Instant) -> oneshot::Receiver<()> {
-        let (arrived, receiver) = oneshot::channel();
-        let arrival = Arrival { session, asked, arrived };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(flow, arrival);
-        receiver
+impl<T> Default for Expected<T> {
+    fn default() -> Self {
+        Expected(Mutex::default())
+    }
+}
+
+impl<T> Expected<T> {
+    fn add(&self, flow: Addresses, kept: T) -> Awaited<'_, T> {
+        let (sender, arrived) = oneshot::channel();
+        self.lock().insert(flow, Arrival { kept, arrived: sender });
+        Awaited { expected: self, flow, arrived }
     }
 
-    fn remove(&self, flow: Addresses) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&flow).is_some()
-    }
-
-    /// The session of a connection that has just been accepted, if it is one of them, and when its request came.
-    pub(super) fn take(&self, flow: Addresses) -> Option<(Session, Instant)> {
-        let arrival = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&flow)?;
+    /// What is kept for a connection that has just been accepted, if it is one of them.
+    pub(super) fn take(&self, flow: Addresses) -> Option<T> {
+        let arrival = self.lock().remove(&flow)?;
         // Whoever has waited may have given up just now.
-        arrival.arrived.send(()).ok().map(|()| (arrival.session, arrival.asked))
+        arrival.arrived.send(()).ok().map(|()| arrival.kept)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Addresses, Arrival<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One arrival. Dropped, it is not expected any more; a later one of the same flow still is.
+struct Awaited<'a, T> {
+    expected: &'a Expected<T>,
+    flow: Addresses,
+    arrived: oneshot::Receiver<()>,
+}
+
+impl<T> Awaited<'_, T> {
+    /// Whether the connection arrives in time.
+    async fn arrives(&mut self) -> bool {
+        timeout(ARRIVAL, &mut self.arrived).await.is_ok_and(|arrived| arrived.is_ok())
+    }
+}
+
+impl<T> Drop for Awaited<'_, T> {
+    fn drop(&mut self) {
+        self.arrived.close();
+        let mut expected = self.expected.lock();
+        if expected.get(&self.flow).is_some_and(|arrival| arrival.arrived.is_closed()) {
+            expected.remove(&self.flow);
+        }
+    }
+}
+
+/// Connections that have been given to other nodes, which have not said that they have them.
+#[derive(Default)]
+pub(super) struct Leaving(Mutex<HashMap<Addresses, oneshot::Sender<Over>>>);
+
+/// Dropped when nothing is left here of a connection that has been given away.
+type Over = oneshot::Sender<()>;
+
+impl Leaving {
+    fn begin(&self, flow: Addresses) -> Departure<'_> {
+        let (sender, back) = oneshot::channel();
+        self.lock().insert(flow, sender);
+        Departure { leaving: self, flow, back, over: None }
+    }
+
+    /// The connection is offered to this node again, so the other one has had it: the switch is not told any more that it
+    /// leaves, and its old socket goes, before it may come.
+    async fn is_back(&self, flow: Addresses) {
+        let leaving = self.lock().remove(&flow);
+        if let Some(leaving) = leaving {
+            let (over, is_over) = oneshot::channel();
+            // The other node's word may have come meanwhile.
+            let _ = leaving.send(over);
+            let _ = is_over.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Addresses, oneshot::Sender<Over>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection on its way. Dropped when nothing of it is left here.
+struct Departure<'a> {
+    leaving: &'a Leaving,
+    flow: Addresses,
+    back: oneshot::Receiver<Over>,
+    over: Option<Over>,
+}
+
+impl Departure<'_> {
+    /// Waits until the connection is offered to this node again.
+    async fn is_back(&mut self) {
+        match (&mut self.back).await {
+            Ok(over) => self.over = Some(over),
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Departure<'_> {
+    fn drop(&mut self) {
+        self.back.close();
+        let mut leaving = self.leaving.lock();
+        if leaving.get(&self.flow).is_some_and(oneshot::Sender::is_closed) {
+            leaving.remove(&self.flow);
+        }
     }
 }
 
@@ -119,7 +205,7 @@ pub(super) async fn give_away(
     let flow = (client.client, client.vip);
     for peer in to {
         let Ok(mut channel) = peers.take(peer.address).await else { continue };
-        if !is_quiet(&client, handoff).await? {
+        if !is_quiet(&client).await? {
             return Ok(Given::Not(client));
         }
         let Ok(mut frozen) = handoff.freeze(flow) else { return Ok(Given::Not(client)) };
@@ -152,27 +238,32 @@ pub(super) async fn give_away(
             return Ok(Given::Not(left.take_back(moved)?));
         }
         drop(moved);
-        let given = match wait_until_taken(&mut channel, &mut *frozen, &peer.name).await {
-            Some(Reply::Taken) => {
+        let mut departure = shared.leaving.begin(flow);
+        let outcome = wait_until_taken(&mut channel, &mut *frozen, &mut departure, &peer.name).await;
+        if outcome == Outcome::Taken {
+            peers.put_back(peer.address, channel);
+        }
+        let given = match outcome {
+            Outcome::Taken | Outcome::Back => {
                 debug!("service {service}: the connection of {} goes on at {}", flow.0, peer.name);
-                peers.put_back(peer.address, channel);
                 Given::Away
             }
-            _ => {
+            Outcome::Lost => {
                 debug!("service {service}: the connection of {} is lost on its way to {}", flow.0, peer.name);
                 Given::Lost(peer.clone())
             }
         };
         drop((left, frozen));
+        drop(departure);
         shared.loads.given_to(peer.address);
         return Ok(given);
     }
     Ok(Given::Not(client))
 }
 
-async fn is_quiet(client: &TlsStream, handoff: &dyn Handoff) -> Result<bool, StreamError> {
+async fn is_quiet(client: &TlsStream) -> Result<bool, StreamError> {
     let deadline = Instant::now() + QUIET;
-    while !(client.is_through()? && handoff.is_acknowledged(client.socket.as_fd())?) {
+    while !(client.is_through()? && unacknowledged(client.socket.as_fd())? == 0) {
         if Instant::now() >= deadline {
             return Ok(false);
         }
@@ -186,38 +277,116 @@ async fn ask(channel: &mut Box<dyn Stream>, offer: Offer) -> io::Result<Reply> {
     timeout(ARRIVAL, hear(channel)).await?
 }
 
-/// Tells the switch until the other node has the connection, or does not wait any more: then it is nobody's. None:
-/// that node has not answered.
+/// What has become of a connection that has been given away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The other node has it.
+    Taken,
+    /// The other node has had it, and offers it to this one.
+    Back,
+    /// The other node has not got it, or has not said so.
+    Lost,
+}
+
+/// Tells the switch until the other node has the connection, or does not wait any more: then it is nobody's.
 async fn wait_until_taken(
     channel: &mut Box<dyn Stream>,
     frozen: &mut dyn Frozen,
+    departure: &mut Departure<'_>,
     node: &str,
-) -> Option<Reply> {
+) -> Outcome {
     let mut answer = std::pin::pin!(timeout(ARRIVAL, hear::<Reply>(channel)));
+    let mut back = std::pin::pin!(departure.is_back());
     let [mut again, longest] = AGAIN;
     loop {
         // What cannot be sent now can be sent the next time.
         let _ = frozen.give(node);
         tokio::select! {
-            answer = &mut answer => return answer.ok().and_then(Result::ok),
+            biased;
+            () = &mut back => return Outcome::Back,
+            answer = &mut answer => return match answer {
+                Ok(Ok(Reply::Taken)) => Outcome::Taken,
+                _ => Outcome::Lost,
+            },
             () = sleep(again) => again = longest.min(again * 2),
         }
     }
 }
 
 /// The other side: waits for a connection that is offered, and says so.
-pub(super) async fn expect(
-    channel: &mut Box<dyn Stream>,
-    offer: Offer,
-    expected: &Expected,
-) -> io::Result<()> {
+pub(super) async fn expect(channel: &mut Box<dyn Stream>, offer: Offer, shared: &Shared) -> io::Result<()> {
     let flow = (offer.client, offer.vip);
     let session = Moved::from_bytes(&offer.state).and_then(Session::take_over);
     let Ok(session) = session else { return say(channel, &Reply::Refused).await };
+    shared.leaving.is_back(flow).await;
     let now = Instant::now();
-    let arrival = expected.add(flow, session, now.checked_sub(offer.waited).unwrap_or(now));
+    let asked = now.checked_sub(offer.waited).unwrap_or(now);
+    let mut awaited = shared.expected.add(flow, (session, asked));
     say(channel, &Reply::Expected).await?;
-    let arrived = timeout(ARRIVAL, arrival).await.is_ok_and(|arrived| arrived.is_ok());
-    expected.remove(flow);
+    let arrived = awaited.arrives().await;
+    drop(awaited);
     say(channel, if arrived { &Reply::Taken } else { &Reply::Refused }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLOW: &str = "192.0.2.1:1000";
+
+    fn flow() -> Addresses {
+        (FLOW.parse().unwrap(), "192.0.2.100:443".parse().unwrap())
+    }
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
+    }
+
+    #[test]
+    fn whoever_awaited_an_earlier_arrival_leaves_the_next_one_alone() {
+        run(async {
+            let expected = Expected::default();
+            let mut first = expected.add(flow(), "first");
+            assert_eq!(expected.take(flow()), Some("first"));
+            // The connection has gone on to another node, and is offered again, before the first task runs.
+            let mut second = expected.add(flow(), "second");
+            assert!(first.arrives().await);
+            drop(first);
+            assert_eq!(expected.take(flow()), Some("second"));
+            assert!(second.arrives().await);
+        });
+    }
+
+    #[test]
+    fn nobody_finds_what_nobody_awaits() {
+        run(async {
+            let expected = Expected::default();
+            drop(expected.add(flow(), ()));
+            assert!(expected.lock().is_empty());
+            let mut replaced = expected.add(flow(), ());
+            let _replacement = expected.add(flow(), ());
+            assert!(!replaced.arrives().await);
+        });
+    }
+
+    #[test]
+    fn a_connection_comes_back_when_nothing_is_left_of_it() {
+        run(async {
+            let leaving = Leaving::default();
+            let mut departure = leaving.begin(flow());
+            let mut back = std::pin::pin!(leaving.is_back(flow()));
+            tokio::select! {
+                biased;
+                () = &mut back => panic!("the old socket is still there"),
+                () = departure.is_back() => {}
+            }
+            drop(departure);
+            back.await;
+            assert!(leaving.lock().is_empty());
+            // That of one which has left is nobody's business.
+            leaving.is_back(flow()).await;
+            drop(leaving.begin(flow()));
+            assert!(leaving.lock().is_empty());
+        });
+    }
 }

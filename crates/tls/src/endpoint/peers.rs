@@ -9,6 +9,7 @@
 //! - [`Opening::Relay`]: one request of a client's connection is answered by the node that is asked ([`relay`](super::relay)).
 //! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
+//! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,6 +37,8 @@ use zeroize::Zeroizing;
 
 use super::relay;
 use super::server::{Idle, Stream};
+use super::strangers::Strangers;
+use crate::ticket_keys::SharedKey;
 
 /// Agents listen there, beside the UDP port of handoff packets with the same number.
 pub const PORT: u16 = 6081;
@@ -56,6 +59,8 @@ pub(super) enum Opening {
     Forward { service: String },
     /// The node that is asked tells from here on what it has to do.
     Load,
+    /// Keys of tickets, which the node that is asked answers with its own.
+    TicketKeys(Vec<SharedKey>),
 }
 
 /// A client's connection.
@@ -102,6 +107,7 @@ fn identity(cluster_key: &[u8; 32]) -> Option<Identity> {
 pub struct Peers {
     proof: RwLock<Proof>,
     idle: Mutex<HashMap<SocketAddr, Idle>>,
+    strangers: Arc<Strangers>,
 }
 
 /// How both ends of a connection do that.
@@ -121,7 +127,8 @@ impl fmt::Debug for Peers {
 impl Peers {
     /// The first of the cluster's keys is proved, every one is accepted.
     pub fn new(cluster_keys: &[[u8; 32]]) -> Option<Self> {
-        Some(Peers { proof: RwLock::new(Proof::new(cluster_keys)?), idle: Mutex::default() })
+        let proof = RwLock::new(Proof::new(cluster_keys)?);
+        Some(Peers { proof, idle: Mutex::default(), strangers: Arc::default() })
     }
 
     /// Likewise, from here on. What is under way on connections goes on. If these make no key, all stays as it is; the result
@@ -168,9 +175,13 @@ impl Peers {
 
     /// The other end of it.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Stream>> {
+        let mut place = self.strangers.admit(socket.peer_addr()?.ip());
         let acceptor = self.proof().acceptor;
         socket.set_nodelay(true)?;
-        Ok(Box::new(tokio::time::timeout(CONNECT, acceptor.accept(socket)).await??))
+        tokio::select! {
+            proved = tokio::time::timeout(CONNECT, acceptor.accept(socket)) => Ok(Box::new(proved??)),
+            () = place.lost() => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
     }
 }
 
@@ -383,6 +394,36 @@ mod tests {
             }
             assert!(meet(&[foreign], &[old]).await.is_err());
             assert!(meet(&[old], &[foreign]).await.is_err());
+        });
+    }
+
+    /// Of one source, while a node of the cluster connects from there.
+    #[test]
+    fn strangers_that_say_nothing_do_not_keep_a_node_out() {
+        const STRANGERS: usize = 300;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = Arc::new(Peers::new(&[[1; 32]]).unwrap());
+            let mut silent = Vec::new();
+            let mut accepting = tokio::task::JoinSet::new();
+            for _ in 0..STRANGERS {
+                silent.push(TcpStream::connect(address).await.unwrap());
+                let (server, socket) = (Arc::clone(&server), listener.accept().await.unwrap().0);
+                accepting.spawn(async move { server.accept(socket).await.map(drop) });
+            }
+            let peer = tokio::spawn(async move { Peers::new(&[[1; 32]]).unwrap().connect(address).await });
+            let socket = listener.accept().await.unwrap().0;
+            assert!(server.accept(socket).await.is_ok());
+            assert!(peer.await.unwrap().is_ok());
+            // Those that gave way were told so and did not have to wait for their time.
+            let mut displaced = 0;
+            while let Some(done) = accepting.join_next().await {
+                let error = done.unwrap().unwrap_err();
+                displaced += usize::from(error.kind() == io::ErrorKind::ConnectionAborted);
+            }
+            assert_eq!(displaced, STRANGERS + 1 - 64);
         });
     }
 }

@@ -42,7 +42,6 @@ const ENDED: u8 = 1;
 const UPDATE_KEYS: u8 = 2;
 /// The response is over; an [`Over`] follows.
 const OVER: u8 = 3;
-
 /// Of the response that follows; two bytes.
 const STATUS: u8 = 4;
 
@@ -134,7 +133,7 @@ pub(super) async fn give(
         let Ok(mut channel) = shared.peers.take(peer.address).await else { continue };
         let lent = client.session.lend().map_err(StreamError::Tls)?;
         let request = Request {
-            service: service.name.clone(),
+            service: service.name.to_string(),
             client: client.client,
             vip: client.vip,
             head: head.to_vec(),

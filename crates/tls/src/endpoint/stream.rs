@@ -111,26 +111,17 @@ impl TlsStream {
     pub(super) fn with(socket: TcpStream, session: Session, service: &Service) -> Result<Self, StreamError> {
         let (client, vip) = addresses(&socket)?;
         let counters = Arc::clone(&service.counters);
-        Ok(TlsStream {
-            socket,
-            session,
-            client,
-            vip,
-            written: 0,
-            ended: false,
-            unsealed: Some(Unsealed { kernel: service.kernel, counters, sent: 0 }),
-            sealing: None,
-            look: None,
-        })
+        let unsealed = Some(Unsealed { kernel: service.kernel, counters, sent: 0 });
+        Ok(SessionLess { socket, client, vip, unsealed, sealing: None }.with(session))
     }
 
     /// Gives the connection up, for another node. TCP has got all of it ([`is_through`](Self::is_through)).
-    pub(super) fn give_up(mut self) -> Result<(GivenUp, Moved), StreamError> {
+    pub(super) fn give_up(mut self) -> Result<(SessionLess, Moved), StreamError> {
         if let Some(sealing) = &self.sealing {
             self.session.seal_here(sealing.number(self.socket.as_fd())?);
         }
         let TlsStream { socket, session, client, vip, unsealed, sealing, .. } = self;
-        Ok((GivenUp { socket, client, vip, unsealed, sealing }, session.give_up()?))
+        Ok((SessionLess { socket, client, vip, unsealed, sealing }, session.give_up()?))
     }
 
     /// Whether TCP has got all that has been written.
@@ -230,34 +221,28 @@ impl TlsStream {
     }
 }
 
-/// What is left of a connection here whose session has been given up.
-pub(super) struct GivenUp {
-    pub(super) socket: TcpStream,
+/// A connection without its session: nobody has begun one, or it has been given up.
+pub(super) struct SessionLess {
+    socket: TcpStream,
     client: SocketAddr,
     vip: SocketAddr,
     unsealed: Option<Unsealed>,
     sealing: Option<Sealing>,
 }
 
-impl GivenUp {
+impl SessionLess {
     /// The connection goes on here.
     pub(super) fn take_back(self, moved: Moved) -> Result<TlsStream, StreamError> {
-        let GivenUp { socket, client, vip, unsealed, sealing } = self;
         let mut session = Session::take_over(moved).map_err(|_| Error::Internal)?;
-        if sealing.is_some() {
+        if self.sealing.is_some() {
             session.seal_by_kernel(|_| Ok(()))?;
         }
-        Ok(TlsStream {
-            socket,
-            session,
-            client,
-            vip,
-            written: 0,
-            ended: false,
-            unsealed,
-            sealing,
-            look: None,
-        })
+        Ok(self.with(session))
+    }
+
+    fn with(self, session: Session) -> TlsStream {
+        let SessionLess { socket, client, vip, unsealed, sealing } = self;
+        TlsStream { socket, session, client, vip, written: 0, ended: false, unsealed, sealing, look: None }
     }
 }
 
@@ -284,10 +269,14 @@ impl Client for TlsStream {
         let mut buffer = ReadBuf::uninit(&mut storage);
         ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
         self.ended = buffer.filled().is_empty();
-        if self.ended {
-            self.session.receive_end()?;
-        } else {
-            self.session.receive(buffer.filled())?;
+        let received = match self.ended {
+            true => self.session.receive_end(),
+            false => self.session.receive(buffer.filled()),
+        };
+        if let Err(error) = received {
+            // The alert that says why (RFC 8446 section 6.2), as far as there is room for it.
+            let _ = self.poll_write_out(cx);
+            return Poll::Ready(Err(error.into()));
         }
         Poll::Ready(Ok(!self.ended))
     }

@@ -61,7 +61,7 @@ fn generate() -> String {
         )
         .prepend_enum_name(false)
         .derive_default(true)
-        .no_default("sb_persistence")
+        .no_default("sb_(persistence|tag_input)")
         .derive_eq(true)
         .derive_hash(true)
         .layout_tests(false)

@@ -72,7 +72,7 @@ experiments! {
     /// Compare Switchback with HAProxy, nginx and the direct way to a node
     ///
     /// Prints a Markdown table; the output directory gets proxies.md, with facts about the machine, and proxies.csv
-    /// with every single measurement. Takes 16 loads for each repetition. Needs root, haproxy, nginx and wrk.
+    /// with every single measurement. Takes 20 loads for each repetition. Needs root, haproxy, nginx and wrk.
     Proxies {}
 
     /// Measure what packets, requests, handshakes and hand-overs cost, for the simulator

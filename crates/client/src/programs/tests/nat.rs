@@ -50,9 +50,9 @@ fn what_goes_to_the_node_has_the_address_that_it_knows() {
         // The tag is that of the flow as the cluster sees it, and the answer finds its way back.
         let shim: sb_shim = read_from(&sent[20..]).unwrap();
         let view = TcpView { seq: 0, ack: 0, ..TcpView::parse(inner).unwrap() };
-        let node = address_bytes(address(NODE[0]));
+        let peers = handoff::Peers::of_client(address(NODE[0]));
         let key = key(known.outside.client, 0);
-        assert_eq!(handoff::tag(&key, node, &known.outside, &view, &shim.option), shim.option.tag);
+        assert_eq!(handoff::tag(&key, &peers, &known.outside, &view, &shim.option), shim.option.tag);
         bench.ingress(&known.answer(sb_op::SB_OP_HEARD, NODE[0]));
         assert_eq!(bench.flow(&known.flow).unwrap().asks, 0);
     });

@@ -1,6 +1,7 @@
 //! What nodes say in packets of their own: answers, and what comes through a tunnel.
 
 use ClientCounter::*;
+use switchback_wire::handoff::OVERHEAD_V4 as INNER;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
@@ -72,7 +73,7 @@ fn a_tunnel_is_no_way_around_a_firewall() {
             assert_eq!(bench.counter(counter), before + 1, "{counter:?}");
         };
         // The sender, the option, its tag, the flow.
-        for at in [15, 20 + 16 + 5, 20 + 48, 75, 76 + 15, 76 + 19, 76 + 21, 76 + 23] {
+        for at in [15, 20 + 16 + 5, 20 + 48, INNER - 1, INNER + 15, INNER + 19, INNER + 21, INNER + 23] {
             let mut forged = right.clone();
             forged[at] ^= 1;
             dropped(&forged, DropTag);
@@ -85,7 +86,7 @@ fn a_tunnel_is_no_way_around_a_firewall() {
             DropForeign,
         );
         let mut short = right.clone();
-        short[76 + 3] += 1;
+        short[INNER + 3] += 1;
         dropped(&short, DropMalformed);
         assert_eq!((bench.counter(Tunneled), bench.tunneled()), (0, vec![]));
     });

@@ -11,7 +11,6 @@ use super::report::micros;
 use super::systems::{self, Programs, Running, System};
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
-use crate::document::{ONE_MIB, SMALL};
 use crate::error::Result;
 use crate::lab::Lab;
 use crate::server::ServerOptions;
@@ -30,8 +29,6 @@ pub struct Workload {
     pub name: &'static str,
     /// What is asked for.
     pub path: &'static str,
-    /// Length of the response's body in bytes.
-    pub body_len: usize,
     /// How many connections the client has at a time.
     pub connections: u32,
     /// Whether every request has a connection of its own.
@@ -39,11 +36,13 @@ pub struct Workload {
 }
 
 /// All workloads, in the order of the tables.
-pub const WORKLOADS: [Workload; 4] = [
-    Workload { name: "100 B, keep-alive", path: "/small", body_len: SMALL, connections: 32, close: false },
-    Workload { name: "100 B, new connection", path: "/small", body_len: SMALL, connections: 32, close: true },
-    Workload { name: "1 MiB, keep-alive", path: "/1m", body_len: ONE_MIB, connections: 16, close: false },
-    Workload { name: "1 MiB, new connection", path: "/1m", body_len: ONE_MIB, connections: 16, close: true },
+pub const WORKLOADS: [Workload; 5] = [
+    Workload { name: "100 B, keep-alive", path: "/small", connections: 32, close: false },
+    Workload { name: "100 B, new connection", path: "/small", connections: 32, close: true },
+    Workload { name: "1 MiB, keep-alive", path: "/1m", connections: 16, close: false },
+    Workload { name: "1 MiB, new connection", path: "/1m", connections: 16, close: true },
+    // Whatever stands between client and nodes answers it.
+    Workload { name: "301, new connection", path: systems::MOVED, connections: 32, close: true },
 ];
 
 /// One load, measured.
@@ -91,7 +90,8 @@ impl Experiment for Proxies {
     }
 
     fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
-        let server = ServerOptions { extra: NODE_OPTIONS.to_owned(), ..ServerOptions::default() };
+        let extra = format!("{NODE_OPTIONS} location = {} {{ return 301 /small; }}", systems::MOVED);
+        let server = ServerOptions { extra, ..ServerOptions::default() };
         let programs = Programs { switchback: &options.program, envoy: None };
         let systems = systems::start(lab, &programs, &[NODES], &server)?;
         progress.expect(WORKLOADS.len() * systems.len() * options.repetitions as usize);

@@ -22,6 +22,9 @@ use crate::lab::Lab;
 use crate::process::Process;
 use crate::server::ServerOptions;
 
+/// A path that all systems redirect to `/small`, none of them with the help of a node.
+pub(super) const MOVED: &str = "/moved";
+
 const READY: Duration = Duration::from_secs(10);
 
 /// A way from the client to a server.
@@ -178,7 +181,8 @@ pub(super) fn config(services: &[Service]) -> String {
         let names = names.join(", ");
         text += &format!(
             "[[pool]]\nname = \"p{port}\"\nnodes = [{names}]\npolicy = \"round-robin\"\n{pool}\n\
-             [[service]]\nname = \"s{port}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [{{ pool = \"p{port}\" }}]\n\n"
+             [[service]]\nname = \"s{port}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [\n\
+             {{ path = \"{MOVED}\", redirect = {{ path = \"/small\", status = 301 }} }},\n{{ pool = \"p{port}\" }},\n]\n\n"
         );
     }
     text

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{READY, System};
+use super::{MOVED, READY, System};
 use crate::error::{Doing, Result};
 use crate::lab::Lab;
 use crate::process::Process;
@@ -86,7 +86,9 @@ fn haproxy_configuration(fronts: &[Front]) -> String {
         let servers = front.lines(|number, node| format!("    server node{number} {node}"));
         let tls = front.certificate.iter().map(|path| format!(" ssl crt {}", path.display()));
         let tls: String = tls.collect();
-        format!("listen {name}\n    bind {listen}{tls}\n    balance roundrobin\n{servers}")
+        format!(
+            "listen {name}\n    bind {listen}{tls}\n    balance roundrobin\n    http-request redirect location /small code 301 if {{ path {MOVED} }}\n{servers}"
+        )
     };
     format!(
         "global
@@ -138,7 +140,10 @@ fn nginx_configuration(directory: &Path, fronts: &[Front]) -> String {
     }}
     server {{
         listen {listen}{ssl};
-{certificate}        location / {{
+{certificate}        location = {MOVED} {{
+            return 301 /small;
+        }}
+        location / {{
             proxy_pass http://{name};
             proxy_http_version 1.1;
             proxy_set_header Connection \"\";
@@ -200,7 +205,9 @@ fn envoy_configuration(fronts: &[Front]) -> String {
             virtual_hosts:
             - name: {name}
               domains: [\"*\"]
-              routes: [{{ match: {{ prefix: \"/\" }}, route: {{ cluster: {name} }} }}]
+              routes:
+              - {{ match: {{ path: \"{MOVED}\" }}, redirect: {{ path_redirect: /small }} }}
+              - {{ match: {{ prefix: \"/\" }}, route: {{ cluster: {name} }} }}
           http_filters:
           - name: envoy.filters.http.router
             typed_config:

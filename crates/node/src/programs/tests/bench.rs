@@ -5,6 +5,7 @@
 //! In a test run the kernel does not say that a packet comes in, and `bpf_sk_assign_tcp_reqsk()` refuses it. So a flow
 //! with a socket begins with an ADOPT that is sent, by [`Bench::adopt`].
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,17 +22,19 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use switchback_runtime::programs::attach_tcx;
 use switchback_runtime::{monotonic_ns, netns_cookie};
+use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
-    NodeCounter, SB_ADOPTING_SLOTS, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of, read_from,
-    sb_adopting, sb_closed, sb_flow, sb_key, sb_listening_switch, sb_load, sb_network, sb_node_clients,
-    sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode, sb_sized,
+    NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
+    read_from, sb_adopting, sb_closed, sb_flow, sb_key, sb_listening_switch, sb_load, sb_network,
+    sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode,
+    sb_sized,
 };
 
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
 
 use crate::clients::Clients;
-use crate::programs::open;
+use crate::programs::{open, set_flows};
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
 
@@ -49,6 +52,10 @@ pub const LINE: &[u8] = b"Set-Cookie: SB-web=ownTTTTTTTTTTT; Path=/\r\n";
 /// Only accepted.
 pub const ACCEPT: sb_key = sb_key { k0: 3, k1: 4 };
 pub const LOOPBACK: u32 = 1;
+/// The epoch of the node's clock, as long as the test lasts.
+pub const EPOCH: u64 = 0x2_3456_789a_bcde;
+/// Less than half of an epoch's time.
+const CLOCK_HOLDS: Duration = Duration::from_secs(1);
 /// From which the keys of clients are made.
 pub const MASTER: [sb_key; 2] = [sb_key { k0: 5, k1: 6 }, sb_key { k0: 7, k1: 8 }];
 
@@ -160,14 +167,22 @@ pub struct Bench {
     listeners: [TcpListener; 2],
     raw: OwnedFd,
     _links: [Link; 2],
+    clock_set: Cell<Instant>,
 }
 
 impl Bench {
     /// To be called in [`alone`].
     pub fn new() -> Self {
+        Bench::with_flows(1 << 10)
+    }
+
+    /// With room for so many flows.
+    pub fn with_flows(flows: u32) -> Self {
         // The programs live as long as the test.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let skel = open(storage).unwrap().load().unwrap();
+        let mut open = open(storage).unwrap();
+        set_flows(&mut open, flows).unwrap();
+        let skel = open.load().unwrap();
         for vip in VIPS {
             let key = address_bytes(address(vip));
             skel.maps.vip_addresses.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY).unwrap();
@@ -185,7 +200,8 @@ impl Bench {
         ];
         let sockets = skel.maps.sockets.as_fd().as_raw_fd();
         skel.progs.switchback_insert.attach_sockmap(sockets).unwrap();
-        let bench = Bench { listeners: VIPS.map(listen), raw, _links: links, skel };
+        let clock_set = Cell::new(Instant::now());
+        let bench = Bench { listeners: VIPS.map(listen), raw, _links: links, clock_set, skel };
         bench.be(NODE[0]);
         bench.keep_sessions();
         bench
@@ -251,6 +267,7 @@ impl Bench {
             address: address_bytes(address(node)),
             sign: SIGN,
             accept: ACCEPT,
+            clock: 0,
             netns_cookie: netns_cookie().unwrap(),
             arp_sender: u32::from_ne_bytes([192, 0, 2, 21]),
             draining: draining.into(),
@@ -266,8 +283,31 @@ impl Bench {
         self.write_settings(&sb_node_settings { hidden: hidden.into(), ..self.settings(NODE[0], false) });
     }
 
-    fn write_settings(&self, settings: &sb_node_settings) {
+    /// The node's clock is in the middle of the epoch, or `later` than that.
+    pub fn write_settings_at(&self, later: i64, settings: &sb_node_settings) {
+        let middle = (EPOCH << SB_EPOCH_SHIFT) + (1 << (SB_EPOCH_SHIFT - 1));
+        let time = middle.wrapping_add_signed(later << SB_EPOCH_SHIFT);
+        let clock = NodeClock::told(time, Duration::from_nanos(monotonic_ns())).ahead();
+        let settings = &sb_node_settings { clock, ..*settings };
+        self.clock_set.set(Instant::now());
         self.skel.maps.settings.update(&0u32.to_ne_bytes(), bytes_of(settings), MapFlags::ANY).unwrap();
+    }
+
+    fn write_settings(&self, settings: &sb_node_settings) {
+        self.write_settings_at(0, settings);
+    }
+
+    /// Sets the clock so many epochs later than all packets of the tests, until something else is set.
+    pub fn be_later(&self, epochs: i64) {
+        self.write_settings_at(epochs, &self.settings(NODE[0], false));
+    }
+
+    /// Before packets come in.
+    fn keep_time(&self) {
+        if self.clock_set.get().elapsed() > CLOCK_HOLDS {
+            let settings = self.skel.maps.settings.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap();
+            self.write_settings(&settings.and_then(|bytes| read_from(&bytes)).expect("its size"));
+        }
     }
 
     /// What the programs have put into one of their rings, as it is there.
@@ -384,6 +424,7 @@ impl Bench {
 
     /// Sends a handoff packet to the node, as a switch does.
     pub fn send(&self, packet: &[u8]) {
+        self.keep_time();
         let to: SockaddrStorage = SocketAddr::new(address(NODE[0]), 0).into();
         sendto(self.raw.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
     }
@@ -407,6 +448,7 @@ impl Bench {
     }
 
     pub fn ingress(&self, frame: &[u8], mark: u32) -> (Verdict, Vec<u8>) {
+        self.keep_time();
         run(&self.skel.progs.switchback_ingress, frame, mark)
     }
 

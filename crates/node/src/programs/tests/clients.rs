@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt};
 use sb_op::*;
+use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
@@ -58,10 +59,10 @@ fn request(known: &Known, session: sb_session) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), flags::ACK, None, REQUEST);
     let view = TcpView::parse(&inner).expect("a TCP packet");
-    let (switch, node) = (address(SWITCHES[usize::from(v6)]), address(NODE[usize::from(v6)]));
+    let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));
     let option = sb_option { flags: SB_FLAG_REQUEST as u8, ..option };
     let mut out = Vec::new();
-    handoff::encode(&mut out, &SIGN, (switch, node, node), &known.flow, option, &view, &inner);
+    handoff::encode(&mut out, &SIGN, &way, &known.flow, option, &view, &inner);
     out
 }
 
@@ -287,8 +288,8 @@ fn assert_answer(frame: &[u8], question: &[u8], known: &Known, op: sb_op) {
     assert_eq!(u16::from_be(shim.dest), handoff::source_port(&known.flow));
     let inner = TcpView::parse(&packet[OVERHEAD[0]..]).expect("a TCP packet");
     let view = TcpView { seq: 0, ack: 0, ..inner };
-    let node = address_bytes(address(NODE[0]));
-    assert_eq!(handoff::tag(&key_of(known), node, &known.flow, &view, &shim.option), shim.option.tag);
+    let peers = Peers::of_client(address(NODE[0]));
+    assert_eq!(handoff::tag(&key_of(known), &peers, &known.flow, &view, &shim.option), shim.option.tag);
 }
 
 #[test]

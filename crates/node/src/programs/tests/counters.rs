@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use NodeCounter::*;
 use nix::sys::socket::{Backlog, listen};
 use sb_op::*;
+use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::session::Code;
 use switchback_wire::*;
@@ -121,6 +122,13 @@ impl Flows<'_> {
         let bench = self.bench;
         match counter {
             Adopted => self.next().adopt(bench),
+            Repeated => {
+                let mut known = self.next();
+                let again = Known { socket: None, ..known };
+                known.adopt(bench);
+                drop(known.socket.take());
+                self.say(&again, SB_OP_ADOPT, 0, REQUEST);
+            }
             Forwarded => self.say_of_answered(SB_OP_FORWARD, 0, b"x"),
             Hidden => {
                 bench.hide(true);
@@ -137,6 +145,17 @@ impl Flows<'_> {
             Busy => {
                 let known = self.answered();
                 bench.put(&known.flow, &sb_owned { responses: 0, ..known.owned() });
+                self.say(&known, SB_OP_RELEASE, 0, b"");
+            }
+            Remembered => {
+                let mut known = self.answered();
+                bench.forget(&known.flow);
+                self.say(&known, SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST);
+                known.socket.take();
+            }
+            Forgotten => {
+                let known = self.answered();
+                bench.forget(&known.flow);
                 self.say(&known, SB_OP_RELEASE, 0, b"");
             }
             Aborted => {
@@ -187,6 +206,16 @@ impl Flows<'_> {
                 bench.ingress(&to_us(&packet), 0);
             }
             Hello => self.say_of_next(SB_OP_HELLO, 0, b""),
+            Synced => {
+                let known = self.next();
+                let of = Peers { epoch: 0, ..peers(SWITCHES[0], NODE[0]) };
+                bench.ingress(&to_us(&known.hand_over_with_peers(of, known.option(SB_OP_SYNC))), 0);
+            }
+            DropEpoch => {
+                bench.be_later(2);
+                self.say_of_next(SB_OP_HELLO, 0, b"");
+                bench.be(NODE[0]);
+            }
             RefusedNoSocket => self.say_of_next(SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST),
             // Less than an MSS can be: the kernel does not take it.
             RefusedFailed => {

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::session::Code;
 use switchback_wire::{
@@ -23,6 +24,11 @@ pub const INSERTED: Code = *b"ins";
 /// This node in both.
 pub const OWN: Code = *b"own";
 const CLIENTS: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
+
+/// A switch and a node, in the time of these tests.
+pub fn peers(switch: &str, node: &str) -> Peers {
+    Peers { node: address(node), switch: address(switch), epoch: EPOCH }
+}
 
 /// A client's connection, by IPv6 or IPv4.
 pub fn flow(v6: bool, client_port: u16, vip_port: u16) -> sb_flow {
@@ -107,6 +113,8 @@ pub fn second_option() -> sb_second {
 /// Puts a second option into a handoff packet that has none.
 pub fn add_second(packet: &mut Vec<u8>, second: &sb_second) {
     let header = if packet[0] >> 4 == 4 { 20 } else { 40 };
+    // The second one has the same clock.
+    packet[header + 8 + 5] = packet[header + 8 + 6];
     packet[header + 8] = ((size_of::<sb_option>() + size_of::<sb_second>()) / 4) as u8;
     let at = header + size_of::<sb_shim>();
     packet.splice(at..at, bytes_of(second).iter().copied());
@@ -171,9 +179,18 @@ impl Known {
     }
 
     pub fn hand_over_packet(&self, option: sb_option, view: &TcpView, inner: &[u8]) -> Vec<u8> {
-        let (switch, node) = (address(SWITCHES[0]), address(NODE[0]));
+        self.hand_over_at(peers(SWITCHES[0], NODE[0]), option, view, inner)
+    }
+
+    /// Without data, between others or at another time.
+    pub fn hand_over_with_peers(&self, peers: Peers, option: sb_option) -> Vec<u8> {
+        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, b"");
+        self.hand_over_at(peers, option, &TcpView::parse(&inner).expect("a TCP packet"), &inner)
+    }
+
+    fn hand_over_at(&self, peers: Peers, option: sb_option, view: &TcpView, inner: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        handoff::encode(&mut out, &SIGN, (switch, node, node), &self.flow, option, view, inner);
+        handoff::encode(&mut out, &SIGN, &Way::to_node(peers), &self.flow, option, view, inner);
         out
     }
 
@@ -181,10 +198,7 @@ impl Known {
     pub fn hand_over_here(&self, option: sb_option, data: &[u8]) -> Vec<u8> {
         let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, Some((66, 77)), data);
         let view = TcpView::parse(&inner).expect("a TCP packet");
-        let node = address(NODE[0]);
-        let mut out = Vec::new();
-        handoff::encode(&mut out, &SIGN, (node, node, node), &self.flow, option, &view, &inner);
-        out
+        self.hand_over_at(peers(NODE[0], NODE[0]), option, &view, &inner)
     }
 
     /// Likewise with another node to pass it on to.
@@ -192,8 +206,8 @@ impl Known {
         let mut packet = self.hand_over(option, data);
         let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, data);
         let view = TcpView::parse(&inner).expect("a TCP packet");
+        let tag = handoff::tag(&SIGN, &peers(SWITCHES[0], second), &self.flow, &view, &option);
         let node = address_bytes(address(second));
-        let tag = handoff::tag(&SIGN, node, &self.flow, &view, &option);
         add_second(&mut packet, &sb_second { type_: SB_SECOND_TYPE as u8, node, tag, ..second_option() });
         packet
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use NodeCounter::*;
 use sb_op::*;
+use switchback_wire::handoff::Way;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
@@ -153,7 +154,8 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
         options: random.next() as u8 & 15,
         wscale: random.next() as u8,
         state: random.below(3) as u8,
-        body: random.below(2) as u8,
+        mark_framing: any as u16,
+        mark_left: any as u32,
         reason: random.below(9) as u8,
         slot: random.pick(&[0, 0, 0, any as u8]),
         asked_us: random.pick(&[now_us(), now_us(), any as u32]),
@@ -216,6 +218,7 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
         SB_OP_CONFIRM,
         SB_OP_ICMP,
         SB_OP_HELLO,
+        SB_OP_SYNC,
     ]
     .map(|op| op as u8);
     let op = if random.one_in(16) { any as u8 } else { random.pick(&ops) };
@@ -227,7 +230,7 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
             repair(&mut inner);
         }
     }
-    let on = [0, 0, SB_FLAG_REQUEST, SB_FLAG_ABORT, SB_FLAG_BODY, SB_SYN_TSTAMP, any as u32 & 0xff];
+    let on = [0, 0, SB_FLAG_REQUEST, SB_FLAG_ABORT, SB_SYN_TSTAMP, any as u32 & 0xff];
     let mut option = sb_option {
         op,
         flags: random.pick(&on) as u8 | random.pick(&on) as u8,
@@ -242,11 +245,11 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
     option.origin = near(random, known.seq).to_be();
     option.next = near(random, known.seq).to_be();
     let v6 = address(node).is_ipv6() != random.one_in(32);
-    let (switch, to) = (address(SWITCHES[usize::from(v6)]), address(NODE[usize::from(v6)]));
+    let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));
     let tcp = if known.flow.client().is_ipv6() { 40 } else { 20 };
     let view = TcpView { tcp, data: tcp, end: inner.len(), seq: 0, ack: 0, flags: 0 };
     let mut packet = Vec::new();
-    handoff::encode(&mut packet, &SIGN, (switch, to, to), &known.flow, option, &view, &inner);
+    handoff::encode(&mut packet, &SIGN, &way, &known.flow, option, &view, &inner);
     if random.one_in(8) {
         packet[1] |= if v6 { 0x30 } else { 3 };
     }
@@ -378,8 +381,8 @@ fn whatever_comes_some_things_never_happen() {
         // The cases of clients that know the node are listed in clients.rs; here there are none.
         let of_clients = [Introduced, Direct, Heard, Gone, Tunneled, DropClient, DropBeyond];
         let counters = NodeCounter::ALL.map(|counter| (counter, bench.counter(counter)));
-        // A node that is hidden, or a switch, has tests of its own.
-        let other = [NodeCounter::Hidden, NodeCounter::ToldHere, NodeCounter::DropRingFull];
+        // A node that is hidden, or a switch, has tests of its own, and so have copies of what is over.
+        let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated];
         let has_tests = |counter| other.contains(counter) || of_clients.contains(counter);
         let still: Vec<_> =
             counters.iter().filter(|(counter, count)| *count == 0 && !has_tests(counter)).collect();

@@ -1,11 +1,14 @@
 //! What must hold whatever packet the programs get, and whatever the entry of its flow says.
 
+use std::net::IpAddr;
+
+use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_FLAG_AHEAD, SB_FLAG_REQUEST, SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER,
     SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_OPTION_CLASS, SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED,
-    SB_TTL, address_bytes, handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op,
-    sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
+    SB_TTL, address_bytes, address_from, handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook,
+    sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -30,6 +33,9 @@ pub struct Handoff {
     /// Of the inner TCP header, or of the one that an ICMP message is about. What is not there is empty.
     pub view: TcpView,
     pub icmp: bool,
+    /// Addresses of the outer header.
+    ends: (IpAddr, IpAddr),
+    vni: u32,
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -104,6 +110,9 @@ impl Handoff {
         }
         const ONE: usize = size_of::<sb_option>();
         const BOTH: usize = ONE + size_of::<sb_second>();
+        let (source, dest) = addresses(&frame[ETHERNET..], outer)?;
+        let ends = (address_from(source), address_from(dest));
+        let vni = be32(frame, shim + 12)? >> 8;
         let second = match usize::from(frame[shim + 8]) * 4 {
             ONE => None,
             BOTH => Some(read_second(&frame[shim + SHIM..])?),
@@ -132,19 +141,43 @@ impl Handoff {
             let seq = be32(about, header + 4)?;
             let view = TcpView { tcp: header, data: 0, end: 0, seq, ack: 0, flags: 0 };
             let flow = flow_of(about, header, false)?;
-            return plain.then_some(Handoff { option, second, flow, shim, inner, end, view, icmp: true });
+            return plain.then_some(Handoff {
+                option,
+                second,
+                flow,
+                shim,
+                inner,
+                end,
+                view,
+                icmp: true,
+                ends,
+                vni,
+            });
         }
         let view = TcpView::parse(packet).filter(|_| next == 6)?;
         let flow = flow_of(packet, header, true)?;
-        Some(Handoff { option, second, flow, shim, inner, end, view, icmp: false })
+        Some(Handoff { option, second, flow, shim, inner, end, view, icmp: false, ends, vni })
     }
 
     pub fn tag(&self, key: &sb_key, node: &str) -> [u8; 8] {
-        handoff::tag(key, address_bytes(address(node)), &self.flow, &self.view, &self.option)
+        let node = address(node);
+        let is_said_by_node = self.option.op >= sb_op::SB_OP_ADOPTED as u8;
+        let switch = if is_said_by_node { self.ends.1 } else { self.ends.0 };
+        let epoch = if self.is_of_no_epoch() { 0 } else { EPOCH.wrapping_add_signed(self.later().into()) };
+        handoff::tag(key, &Peers { node, switch, epoch }, &self.flow, &self.view, &self.option)
+    }
+
+    fn is_of_no_epoch(&self) -> bool {
+        matches!(self.op(), Some(sb_op::SB_OP_SYNC | sb_op::SB_OP_SYNCED))
+    }
+
+    /// How many epochs after the present one it was made, by what the VNI says.
+    fn later(&self) -> i8 {
+        (self.vni as u8).wrapping_sub(EPOCH as u8) as i8
     }
 
     fn is_signed(&self, key: &sb_key, node: &str) -> bool {
-        self.tag(key, node) == self.option.tag
+        (self.is_of_no_epoch() || self.later().unsigned_abs() <= 1) && self.tag(key, node) == self.option.tag
     }
 
     fn op(&self) -> Option<sb_op> {
@@ -344,14 +377,15 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8]) {
     assert!(is_sealed(inner), "the inner header's checksum");
     let data = &frame[asked.inner..][asked.view.data..asked.view.end];
     let (question, said) = (asked.op().expect("an unknown operation is answered"), answer.op());
-    let whole = matches!(said, Some(SB_OP_REFUSED | SB_OP_OWNED));
+    let whole = matches!(said, Some(SB_OP_REFUSED));
     assert_eq!(&inner[answer.view.data..], if whole { data } else { &[] }, "the client's data");
     let fits = match question {
         SB_OP_ADOPT => matches!(said, Some(SB_OP_ADOPTED | SB_OP_REFUSED)),
         SB_OP_FORWARD => said == Some(SB_OP_REFUSED),
         SB_OP_CONFIRM => matches!(said, Some(SB_OP_CONFIRMED | SB_OP_REFUSED)),
         SB_OP_RELEASE => matches!(said, Some(SB_OP_RELEASED | SB_OP_BUSY)),
-        SB_OP_PROBE => said == Some(SB_OP_OWNED),
+        SB_OP_PROBE => matches!(said, Some(SB_OP_OWNED | SB_OP_UNOWNED)),
+        SB_OP_SYNC => said == Some(SB_OP_SYNCED),
         _ => false,
     };
     assert!(fits, "{said:?} answers {question:?}");

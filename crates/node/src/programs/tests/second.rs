@@ -1,6 +1,7 @@
 //! An adoption is passed on to its second candidate where there is no room for it, once.
 
 use sb_op::*;
+use switchback_wire::handoff::Way;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
 
@@ -15,17 +16,9 @@ fn adopt(outer_v6: bool, inner_v6: bool, second: sb_second) -> Vec<u8> {
     let inner = segment(&flow, true, (1000, 5000), flags::ACK, Some((1, 2)), REQUEST);
     let view = TcpView::parse(&inner).expect("a TCP packet");
     let version = usize::from(outer_v6);
-    let (switch, node) = (address(SWITCHES[version]), address(NODE[version]));
+    let way = Way::to_node(peers(SWITCHES[version], NODE[version]));
     let mut packet = Vec::new();
-    handoff::encode(
-        &mut packet,
-        &SIGN,
-        (switch, node, node),
-        &flow,
-        known.option(SB_OP_ADOPT),
-        &view,
-        &inner,
-    );
+    handoff::encode(&mut packet, &SIGN, &way, &flow, known.option(SB_OP_ADOPT), &view, &inner);
     let node = sb_second { opt_class: second_option().opt_class, length: second_option().length, ..second };
     add_second(&mut packet, &node);
     to_us(&packet)
@@ -56,6 +49,8 @@ fn the_packet_goes_on_as_the_second_nodes() {
             expected[dest..shim].copy_from_slice(&node[16 - len..]);
             expected[second - 8..second].copy_from_slice(b"12345678");
             expected[second + 2] = SB_SECOND_USED as u8;
+            assert_eq!(expected[shim + 12..shim + 15], [0, EPOCH as u8, EPOCH as u8], "VNI");
+            expected[shim + 13] = 0;
             repair(&mut expected[14..]);
             assert_eq!(out, expected, "{outer_v6} {inner_v6}");
             assert_eq!(out[second..second + 4], [0xff, 0x5b, 3, 6]);
@@ -121,7 +116,7 @@ fn what_cannot_be_passed_on_is_refused() {
         // Only an adoption has a second candidate.
         let option = Handoff::read(&frame).expect("a handoff packet");
         let forward = sb_option { op: SB_OP_FORWARD as u8, ..option.option };
-        let tag = handoff::tag(&SIGN, address_bytes(address(NODE[0])), &option.flow, &option.view, &forward);
+        let tag = handoff::tag(&SIGN, &peers(SWITCHES[0], NODE[0]), &option.flow, &option.view, &forward);
         let forward = sb_option { tag, ..forward };
         frame[second - size_of::<sb_option>()..second].copy_from_slice(bytes_of(&forward));
         let malformed = bench.counter(NodeCounter::DropMalformed);

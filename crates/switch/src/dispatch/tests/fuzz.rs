@@ -9,7 +9,7 @@
 #[path = "../../../../wire/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -17,11 +17,12 @@ use std::time::Duration;
 use bolero::{TypeGenerator, check};
 use fuzzing::{Edit, Input, Watchdog};
 use switchback_config::ClusterKey;
+use switchback_wire::clock::NodeClock;
+use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, bring_up_to_date, flags, fold, segment, sum};
 use switchback_wire::*;
 
 use super::model::{CONFIG, SERVER, apply};
-use crate::dispatch::pending::Phase;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::plan::{Plan, Whereabouts};
@@ -242,6 +243,7 @@ fn dispatcher() -> Dispatcher {
     );
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("192.0.2.10".parse().unwrap());
+        node.clock = Some(NodeClock::default());
     }
     let mut counter = 0;
     Dispatcher::new(
@@ -387,6 +389,15 @@ impl Fuzz {
     }
 
     fn held(&mut self, flow: &sb_flow) -> Option<Has> {
+        if let Some(entry) = self.dispatcher.answered.entry(flow) {
+            return Some(Has {
+                held: Vec::new(),
+                with_node: false,
+                next: entry.next,
+                acknowledged: false,
+                answered: true,
+            });
+        }
         let mut pending = self.dispatcher.pending.take(flow)?;
         let sent = pending.sent.iter().map(|packet| (packet.view.seq, packet.end())).collect::<Vec<_>>();
         let held = pending.held.iter_mut().map(|packet| (packet.view.seq, packet.end()));
@@ -395,7 +406,7 @@ impl Fuzz {
             with_node: pending.has_node(),
             next: pending.entry.next,
             acknowledged: pending.acknowledged.is_some(),
-            answered: matches!(pending.phase, Phase::Answered(_)),
+            answered: false,
         };
         self.dispatcher.pending.put(*flow, pending);
         Some(has)
@@ -428,7 +439,7 @@ impl Fuzz {
                 None => self.check_handoff(packet, to),
             }
         }
-        apply(&output.changes, &mut self.map);
+        apply(&output.changes, &mut self.map, &mut HashSet::new(), &mut HashMap::new());
         output.clear();
         self.dispatcher.output = output;
     }
@@ -469,9 +480,12 @@ impl Fuzz {
         let inner = &packet[20 + size_of::<sb_shim>()..];
         let view = TcpView::parse(inner).expect("a packet of TCP inside");
         assert_eq!(view.end, inner.len());
-        let (node, key) = (address_bytes(to), keys::handoff_key(&KEY));
-        let of =
-            |client: &Client| handoff::tag(&key, node, &client.flow, &view, &shim.option) == shim.option.tag;
+        let epoch = NodeClock::default().epoch(self.now);
+        let peers = Peers { node: to, switch: "192.0.2.10".parse().unwrap(), epoch };
+        let key = keys::handoff_key(&KEY);
+        let of = |client: &Client| {
+            handoff::tag(&key, &peers, &client.flow, &view, &shim.option) == shim.option.tag
+        };
         let index = self.clients.iter().position(of).expect("a tag of one of the flows");
         if self.pure {
             whole(inner);

@@ -1,13 +1,19 @@
 //! The dispatcher against a model of everything around it: the XDP program's flow map, nodes that adopt and release,
 //! and a client that sends again what is not acknowledged.
 
+mod answers;
 mod bodies;
 mod cases;
 mod dead;
 mod fuzz;
+mod hellos;
 mod model;
+mod moves;
 mod nodes;
 mod observed;
 mod random;
 mod sessions;
+mod sought;
 mod split;
+mod strangers;
+mod upgrades;

@@ -1,17 +1,19 @@
 //! The world around a dispatcher, in memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use switchback_config::ClusterKey;
 use switchback_http::{Body, Progress, parse_head};
+use switchback_wire::clock::NodeClock;
+use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::*;
 
-use crate::dispatch::{Change, Dispatcher, Moment, mark};
+use crate::dispatch::{Change, Dispatcher, Moment, is_held, mark};
 use crate::ids::NodeIds;
 use crate::observe::Observation;
 use crate::plan::{Choice, Plan, Whereabouts};
@@ -50,6 +52,7 @@ path = "/web/"
 pool = "web"
 [[service.route]]
 method = "PRI"
+h2c = true
 pool = "web"
 "#;
 
@@ -97,8 +100,18 @@ pub struct World {
     pub now: Duration,
     pub dispatcher: Dispatcher,
     pub map: HashMap<sb_flow, sb_flow_entry>,
+    /// Flows that have had no node.
+    pub waiting: HashSet<sb_flow>,
     /// The program forwards plain requests itself, as its automaton allows it to.
     pub express: bool,
+    /// Entries are lost, and connections with them.
+    pub loses: bool,
+    /// The cookie in the client's first packet is still good.
+    pub cookie: bool,
+    /// It is another process's.
+    pub foreign: bool,
+    /// Connections that are over, by their origin.
+    pub over: HashMap<sb_flow, u32>,
     /// Records stay in the ring until the next packet that comes while this is false.
     pub lagging: bool,
     ring: Vec<(sb_flow_entry, Vec<u8>)>,
@@ -119,12 +132,12 @@ impl World {
 
     /// Likewise, of a machine that is something besides a switch.
     pub fn at(config: &str, place: Whereabouts<'_>) -> Self {
-        World::new_with(plan(config, &[7], place))
+        World::new_with(plan(config, &[7], place, Duration::ZERO))
     }
 
     /// Likewise, with keys of these bytes.
     pub fn with_keys(config: &str, cluster_keys: &[u8]) -> Self {
-        World::new_with(plan(config, cluster_keys, Whereabouts::default()))
+        World::new_with(plan(config, cluster_keys, Whereabouts::default(), Duration::ZERO))
     }
 
     fn new_with(plan: Plan) -> Self {
@@ -137,7 +150,12 @@ impl World {
             now: Duration::from_secs(100),
             dispatcher: Dispatcher::new(plan, Box::new(random)),
             map: HashMap::new(),
+            waiting: HashSet::new(),
             express: false,
+            loses: false,
+            cookie: true,
+            foreign: false,
+            over: HashMap::new(),
             lagging: false,
             ring: Vec::new(),
             reports: 0,
@@ -146,15 +164,26 @@ impl World {
         }
     }
 
+    /// The L7 thread begins anew. In an order the flow map goes with it.
+    pub fn restart(&mut self, config: &str, in_order: bool) {
+        let new = World::new_with(plan(config, &[7], Whereabouts::default(), self.now));
+        self.dispatcher = new.dispatcher;
+        self.ring.clear();
+        self.over.clear();
+        self.foreign = true;
+        self.map.retain(|flow, _| !in_order && !self.waiting.contains(flow));
+        self.waiting.clear();
+    }
+
     /// Another configuration is loaded, or other keys.
     pub fn reload(&mut self, config: &str, cluster_keys: &[u8]) {
-        self.dispatcher.replace_plan(plan(config, cluster_keys, Whereabouts::default()));
+        self.dispatcher.replace_plan(plan(config, cluster_keys, Whereabouts::default(), self.now));
     }
 
     /// Does what the dispatcher wants done; the handoff packets it sends.
     pub fn flush(&mut self) -> Vec<ToNode> {
         let output = &mut self.dispatcher.output;
-        apply(&output.changes, &mut self.map);
+        apply(&output.changes, &mut self.map, &mut self.waiting, &mut self.over);
         let mut sent = Vec::new();
         for (packet, to) in output.packets() {
             if to == flow().client().ip() {
@@ -183,36 +212,39 @@ impl World {
         let held = sb_flow_entry {
             origin: ORIGIN,
             next: ORIGIN,
+            begins: ORIGIN,
             mss: 1460,
             wscale: 0x77,
             options: SB_SYN_SACK as u8,
-            mode: sb_mode::SB_MODE_HELD as u8,
+            mode: if self.foreign { sb_mode::SB_MODE_SOUGHT } else { sb_mode::SB_MODE_HELD } as u8,
             ..Default::default()
         };
-        let first = view.seq == ORIGIN && !view.is_empty();
+        let is_over = self.over.get(&flow()) == Some(&ORIGIN);
+        let first = self.cookie && !is_over && view.seq == ORIGIN && !view.is_empty();
         let entry = match self.map.get(&flow()) {
             Some(entry) => *entry,
-            None if first => *self.map.entry(flow()).or_insert(held),
-            None => return Vec::new(),
+            None if first => {
+                self.waiting.insert(flow());
+                *self.map.entry(flow()).or_insert(held)
+            }
+            None => return self.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), packet),
         };
         let control = view.flags & (flags::FIN | flags::RST) != 0;
         let mode = |mode: sb_mode| entry.mode == mode as u8;
         let beyond = |entry: &sb_flow_entry| end.wrapping_sub(entry.next) as i32 > 0;
+        let reads = mode(sb_mode::SB_MODE_REQUESTS) || mode(sb_mode::SB_MODE_UPGRADING);
         let mut extra = 0;
-        let to_l7 = if mode(sb_mode::SB_MODE_HELD) {
+        let to_l7 = if is_held(&entry) {
             !view.is_empty() || control
-        } else if mode(sb_mode::SB_MODE_REQUESTS)
-            && !view.is_empty()
-            && self.dispatcher.seen().is_dead(entry.node, self.now)
-        {
+        } else if reads && !view.is_empty() && self.dispatcher.seen().is_dead(entry.node, self.now) {
             true
-        } else if mode(sb_mode::SB_MODE_REQUESTS)
+        } else if reads
             && mark::is_passing(&entry)
             && (entry.next.wrapping_sub(end) as i32) < SB_MARK_NEAR as i32
         {
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
-        } else if mode(sb_mode::SB_MODE_REQUESTS) && !view.is_empty() && beyond(&entry) {
+        } else if reads && !view.is_empty() && beyond(&entry) {
             match self.goes_on(&entry, &view, packet) {
                 Some((moved, flags)) => {
                     self.map.insert(flow(), moved);
@@ -225,11 +257,13 @@ impl World {
             mode(sb_mode::SB_MODE_ANSWERED)
         };
         if to_l7 {
-            self.map.get_mut(&flow()).unwrap().asked = 1;
+            if reads {
+                self.map.get_mut(&flow()).unwrap().asked = 1;
+            }
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
         }
-        if mode(sb_mode::SB_MODE_HELD) {
+        if is_held(&entry) {
             return Vec::new();
         }
         let entry = self.map[&flow()];
@@ -257,15 +291,15 @@ impl World {
             let all = end.wrapping_sub(moved.next) as i32 <= 0;
             return all.then_some((moved, 0));
         }
-        if !self.express || offset != 0 {
+        if !self.express || offset != 0 || entry.mode != sb_mode::SB_MODE_REQUESTS as u8 {
             return None;
         }
         let data = &packet[view.data..view.end];
         let plan = self.dispatcher.plan();
         let limits = plan.http_limits();
         let Ok(Progress::Complete(head)) = parse_head(data, &limits) else { return None };
-        let choice = plan.service(flow().vip()).and_then(|service| plan.choose(service, &head));
-        let Some(Choice::Pool(pool)) = choice else { return None };
+        let choice = plan.choose(plan.service(flow().vip())?, &head);
+        let Ok(Some(Choice::Pool(pool))) = choice else { return None };
         let plain = head.len == view.len() && head.body == Body::None && !head.tunnel;
         let told = entry.session != sb_session::default();
         if !plain || told || !plan.keepers(pool, self.now).contains(&entry.node) {
@@ -273,6 +307,19 @@ impl World {
         }
         mark::enter(&mut moved, &head, data, &limits).ok()?;
         Some((moved, SB_FLAG_REQUEST as u8))
+    }
+
+    /// The flow's node says that the connection is over.
+    pub fn closed(&mut self) {
+        if let Some(entry) = self.map.remove(&flow()) {
+            self.waiting.remove(&flow());
+            self.over.insert(flow(), entry.origin);
+        }
+    }
+
+    /// Somebody sends a SYN with the addresses and ports of the client, and not its number.
+    pub fn forged_syn(&mut self) {
+        self.map.entry(flow()).and_modify(|entry| entry.contested = 1);
     }
 
     /// The L7 thread reads the ring.
@@ -292,9 +339,16 @@ impl World {
 
     /// The beginning of another client's head.
     pub fn record_of_another_client(&mut self, bytes: &[u8]) {
+        self.record_of_client(40001, bytes);
+    }
+
+    /// Likewise, of a client with this port.
+    pub fn record_of_client(&mut self, port: u16, bytes: &[u8]) {
         let mut other = flow();
-        other.client_port = 40001u16.to_be();
+        other.client_port = port.to_be();
         let entry = sb_flow_entry { origin: 5, next: 5, ..Default::default() };
+        self.map.insert(other, entry);
+        self.waiting.insert(other);
         let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
         let record = sb_record { kind, flow: other, entry, ..Default::default() };
         let packet = segment(&other, true, (5, 6), flags::ACK, None, bytes);
@@ -326,7 +380,8 @@ impl World {
             cpu: 0,
         };
         let mut packet = Vec::new();
-        report.encode(&mut packet, &sb_key::default(), node, "192.0.2.10".parse().unwrap());
+        let peers = Peers { node, switch: "192.0.2.10".parse().unwrap(), epoch: 0 };
+        report.encode(&mut packet, &sb_key::default(), peers);
         let shim: sb_shim = read_from(&packet[20..]).unwrap();
         self.handoff(node, shim.option, &packet[handoff::OVERHEAD_V4..])
     }
@@ -354,31 +409,51 @@ impl World {
     }
 }
 
-fn plan(config: &str, cluster_keys: &[u8], place: Whereabouts<'_>) -> Plan {
+/// Of a dispatcher that begins or reads its configuration now.
+fn plan(config: &str, cluster_keys: &[u8], place: Whereabouts<'_>, now: Duration) -> Plan {
     let made: Vec<ClusterKey> = cluster_keys.iter().map(|byte| ClusterKey::from_bytes([*byte; 32])).collect();
     let sign = keys::handoff_key(made[0].as_bytes());
     let cluster = switchback_config::parse(config, Path::new("cluster.toml"), |_: &Path| Ok(made)).unwrap();
     let addresses: Vec<IpAddr> = cluster.nodes.iter().map(|node| node.address).collect();
     let ids = NodeIds::default().with(&addresses, 8).unwrap();
-    let mut plan = Plan::new(&cluster, sign, ids.all().clone(), place, Duration::ZERO);
+    let mut plan = Plan::new(&cluster, sign, ids.all().clone(), place, now);
     for node in plan.nodes.iter_mut().flatten() {
         node.source = Some("192.0.2.10".parse().unwrap());
+        node.clock = Some(NodeClock::default());
     }
     plan
 }
 
 /// What the program does to the flow map for the dispatcher.
-pub fn apply(changes: &[(sb_flow, Change)], map: &mut HashMap<sb_flow, sb_flow_entry>) {
+pub fn apply(
+    changes: &[(sb_flow, Change)],
+    map: &mut HashMap<sb_flow, sb_flow_entry>,
+    waiting: &mut HashSet<sb_flow>,
+    over: &mut HashMap<sb_flow, u32>,
+) {
     for (flow, change) in changes {
         let origin = map.get(flow).map(|entry| entry.origin);
         match *change {
             Change::Replace(entry) if origin == Some(entry.origin) => {
-                map.insert(*flow, entry);
+                let contested = entry.contested | map[flow].contested;
+                map.insert(*flow, sb_flow_entry { contested, ..entry });
+                if !is_held(&entry) && entry.mode != sb_mode::SB_MODE_ANSWERED as u8 {
+                    waiting.remove(flow);
+                }
             }
-            Change::Create(entry) if origin.is_none() => {
-                map.insert(*flow, entry);
+            Change::Create(entry) => {
+                let is_sought = |known: &sb_flow_entry| known.mode == sb_mode::SB_MODE_SOUGHT as u8;
+                if map.get(flow).is_none_or(|known| is_sought(known) && known.origin == entry.origin) {
+                    map.insert(*flow, entry);
+                    waiting.remove(flow);
+                }
             }
-            Change::Remove { origin: over } if origin == Some(over) => {
+            Change::Remove { origin: of } if origin == Some(of) => {
+                map.remove(flow);
+                waiting.remove(flow);
+                over.insert(*flow, of);
+            }
+            Change::Abandon { origin: of } if origin == Some(of) && waiting.remove(flow) => {
                 map.remove(flow);
             }
             Change::Ahead { origin: of } if origin == Some(of) => {

@@ -267,7 +267,38 @@ fn every_node_is_asked_for_reports() {
     world.dispatcher.ask_for_reports();
     let sent = world.flush();
     let asked: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node)).collect();
-    assert_eq!(asked, [1, 2, 3].map(|last| (SB_OP_HELLO, node(last))));
+    let both = |last| [(SB_OP_SYNC, node(last)), (SB_OP_HELLO, node(last))];
+    assert_eq!(asked, [1, 2, 3].map(both).concat());
+}
+
+/// The answer of a node whose clock says this to the question that it was sent.
+fn synced(asked: &ToNode, told: u64) -> sb_option {
+    assert_eq!(asked.op, SB_OP_SYNC);
+    let (detail, left) = (((told >> 32) as u32).to_be(), (told as u32).to_be());
+    sb_option { op: SB_OP_SYNCED as u8, detail, left, ..asked.option }
+}
+
+#[test]
+fn a_node_gets_nothing_before_its_clock_is_known() {
+    let mut world = World::new();
+    world.dispatcher.plan().nodes.iter_mut().flatten().for_each(|node| node.clock = None);
+    let asked = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
+    assert_eq!(asked.op, SB_OP_SYNC, "instead of the adoption");
+    let wrong = sb_option { next: !asked.option.next, ..synced(&asked, 77) };
+    assert!(world.handoff(asked.node, wrong, &asked.packet).is_empty(), "the answer to another question");
+    let again = world.pass().remove(0);
+    assert_eq!(synced(&again, 77), synced(&asked, 77), "a question that is open is the same");
+    let hello = world.handoff(asked.node, synced(&asked, 77 << 30), &asked.packet);
+    assert_eq!(hello.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_HELLO]);
+    let plan = world.dispatcher.plan();
+    assert_eq!(plan.new_clocks(), [plan.node_at(asked.node).unwrap()]);
+    let adopt = world.pass().remove(0);
+    assert_eq!((adopt.op, adopt.node), (SB_OP_ADOPT, asked.node));
+    assert!(
+        world.handoff(asked.node, synced(&asked, 99 << 30), &asked.packet).is_empty(),
+        "a recorded answer"
+    );
+    assert!(world.dispatcher.plan().new_clocks().is_empty());
 }
 
 /// Both nodes are heard of.

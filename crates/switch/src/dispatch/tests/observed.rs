@@ -145,7 +145,11 @@ fn facts_are_acknowledged_by_hello() {
     assert_eq!(hear(2, 4), ((9, 2), vec![told, "4 lost".to_owned()]));
     world.dispatcher.ask_for_reports();
     let hello = world.flush();
-    let acknowledged =
-        |of| hello.iter().find(|sent| sent.node == of).map(|sent| u32::from_be(sent.option.next));
+    let acknowledged = |of| {
+        hello
+            .iter()
+            .find(|sent| (sent.op, sent.node) == (SB_OP_HELLO, of))
+            .map(|sent| u32::from_be(sent.option.next))
+    };
     assert_eq!((acknowledged(node(1)), acknowledged(node(2))), (Some(2), Some(0)), "each node its own");
 }

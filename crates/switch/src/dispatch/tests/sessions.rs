@@ -314,8 +314,9 @@ fn what_a_node_was_told_outlives_the_switch() {
     restarted.sent = client.sent;
     let packet = data(restarted.sent, 100, &request("web", ""));
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
-    assert_eq!(restarted.world.record(unknown, sb_flow_entry::default(), &packet).len(), 3);
-    let sent = restarted.world.handoff(node(2), handoff::option(SB_OP_OWNED, &entry), &packet);
+    let asked = restarted.world.record(unknown, sb_flow_entry::default(), &packet);
+    assert_eq!(asked.len(), 3);
+    let sent = restarted.world.handoff(node(2), handoff::option(SB_OP_OWNED, &entry), &asked[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, node(2)));
 }
 

@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 use switchback_config::{Cluster, ClusterKey};
-use switchback_wire::handoff::{OVERHEAD_V6, encode, option};
+use switchback_runtime::monotonic_ns;
+use switchback_wire::clock::NodeClock;
+use switchback_wire::handoff::{OVERHEAD_V6, Peers, Way, encode, option};
 use switchback_wire::keys::{COOKIE_EPOCH, handoff_key};
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
 use super::frames::*;
 use crate::cookies::Keys;
+use crate::dispatch::is_held;
+use crate::driver::QUESTIONS_PERIOD;
 use crate::program::Program;
 
 /// Where packets come in.
@@ -24,6 +28,10 @@ const LOOPBACK: u32 = 1;
 const ELSEWHERE: u32 = 4000;
 const MTU: u32 = 1500;
 const FIRST_EPOCH: u32 = 10;
+/// Of all nodes' clocks, as long as the test lasts.
+pub const NODE_EPOCH: u64 = 0x2_3456_789a_bcde;
+/// Less than half of an epoch's time.
+const CLOCK_HOLDS: Duration = Duration::from_secs(1);
 
 const CONFIG: &str = r#"
 [cluster]
@@ -122,14 +130,30 @@ pub struct Outcome {
     pub moved: Vec<(SwitchCounter, u64)>,
 }
 
+/// The settings with these keys; nodes may be asked about everything.
+fn all_allowed(keys: &Keys) -> sb_switch_settings {
+    let period = QUESTIONS_PERIOD.as_nanos() as u64;
+    sb_switch_settings { questions: 1 << 30, period, ..keys.settings() }
+}
+
+/// Allowances are counted by each CPU.
+pub fn stay_on_this_cpu() {
+    let this = nix::sched::sched_getcpu().unwrap();
+    let mut only = nix::sched::CpuSet::new();
+    only.set(this).unwrap();
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).unwrap();
+}
+
 pub struct Bench {
     pub program: Program,
     pub cluster: Cluster,
     keys: RefCell<Keys>,
     epoch: Cell<u32>,
+    restarts: Cell<u32>,
     rings: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
     counters: RefCell<[u64; SwitchCounter::ALL.len()]>,
+    clocks_set: Cell<Instant>,
 }
 
 impl Bench {
@@ -137,15 +161,15 @@ impl Bench {
     pub fn new() -> Self {
         let program = Program::load_with(None).unwrap();
         let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
-        let keys = Keys::new(&cluster_keys, COOKIE_EPOCH * FIRST_EPOCH);
-        program.set_settings(&keys.settings()).unwrap();
+        let mut keys =
+            Keys::new(&cluster_keys, COOKIE_EPOCH * (FIRST_EPOCH - 2) + Duration::from_millis(500));
+        // All cookies are this process's.
+        assert!(keys.turn(COOKIE_EPOCH * (FIRST_EPOCH - 1)) && keys.turn(COOKIE_EPOCH * FIRST_EPOCH));
+        program.set_settings(&all_allowed(&keys)).unwrap();
         program.set_interface(LOOPBACK, OURS).unwrap();
         let cluster =
             switchback_config::parse(CONFIG, Path::new("cluster.toml"), |_| Ok(cluster_keys.to_vec()))
                 .unwrap();
-        for (id, node) in cluster.nodes.iter().enumerate() {
-            program.set_node(id as u32, &Self::node(id as u32, node.address)).unwrap();
-        }
         let records = Rc::new(RefCell::new(Vec::new()));
         let mut builder = RingBufferBuilder::new();
         for ring in &program.rings {
@@ -164,12 +188,23 @@ impl Bench {
             cluster,
             keys: RefCell::new(keys),
             epoch: Cell::new(FIRST_EPOCH),
+            restarts: Cell::default(),
             rings,
             records,
             counters: Default::default(),
+            clocks_set: Cell::new(Instant::now()),
         };
+        bench.set_nodes();
         bench.configure(0);
         bench
+    }
+
+    /// Their clocks are in the middle of the epoch then.
+    fn set_nodes(&self) {
+        self.clocks_set.set(Instant::now());
+        for (id, node) in self.cluster.nodes.iter().enumerate() {
+            self.program.set_node(id as u32, &Self::node(id as u32, node.address)).unwrap();
+        }
     }
 
     /// Writes the routes to one of the banks and lets the VIPs use it.
@@ -202,18 +237,28 @@ impl Bench {
             our_mac: OURS,
             dead: u32::from(id == DEAD),
             here: u32::from(HERE.contains(&id)),
+            clock: NodeClock::told(
+                (NODE_EPOCH << SB_EPOCH_SHIFT) + (1 << (SB_EPOCH_SHIFT - 1)),
+                Duration::from_nanos(monotonic_ns()),
+            )
+            .ahead(),
         }
     }
 
     /// Makes this machine a node, too.
     pub fn be_node(&self, is_node: bool) {
-        let settings = sb_switch_settings { is_node: is_node.into(), ..self.keys.borrow().settings() };
+        let settings = sb_switch_settings { is_node: is_node.into(), ..all_allowed(&self.keys.borrow()) };
         self.program.set_settings(&settings).unwrap();
     }
 
     /// Our address towards a node.
     fn source(node: IpAddr) -> IpAddr {
         address(if node.is_ipv4() { "192.0.2.10" } else { "2001:db8::10" })
+    }
+
+    /// This switch and a node, in the time of these tests.
+    pub fn peers(node: IpAddr) -> Peers {
+        Peers { node, switch: Self::source(node), epoch: NODE_EPOCH }
     }
 
     fn next_hop(id: u32) -> [u8; 6] {
@@ -249,7 +294,7 @@ impl Bench {
     ) -> Vec<u8> {
         let node = self.node_address(id);
         let mut out = Vec::new();
-        encode(&mut out, &Self::sign(), (Self::source(node), node, node), flow, option, view, packet);
+        encode(&mut out, &Self::sign(), &Way::to_node(Self::peers(node)), flow, option, view, packet);
         let class = (u16::from_be_bytes([packet[0], packet[1]]) >> 4) as u8;
         let class = if packet[0] >> 4 == 4 { packet[1] } else { class };
         if node.is_ipv4() {
@@ -265,16 +310,27 @@ impl Bench {
 
     /// A frame with what a node says: `option` about the flow of the inner packet, signed with `key`.
     pub fn said(&self, node: u32, key: &sb_key, flow: &sb_flow, option: sb_option, inner: &[u8]) -> Vec<u8> {
-        let node = self.node_address(node);
+        self.said_at(Self::peers(self.node_address(node)), key, flow, option, inner)
+    }
+
+    /// Likewise, by another one or at another time.
+    pub fn said_at(
+        &self,
+        peers: Peers,
+        key: &sb_key,
+        flow: &sb_flow,
+        option: sb_option,
+        inner: &[u8],
+    ) -> Vec<u8> {
         let view = TcpView::parse(inner).expect("a TCP packet");
         let mut out = Vec::new();
-        encode(&mut out, key, (node, Self::source(node), node), flow, option, &view, inner);
+        encode(&mut out, key, &Way::to_switch(peers), flow, option, &view, inner);
         to_us(&out)
     }
 
     /// The keys that the program has.
     pub fn settings(&self) -> sb_switch_settings {
-        self.keys.borrow().settings()
+        all_allowed(&self.keys.borrow())
     }
 
     /// As time goes by: later epochs have other cookie keys.
@@ -282,32 +338,81 @@ impl Bench {
         self.epoch.set(self.epoch.get() + 1);
         let mut keys = self.keys.borrow_mut();
         assert!(keys.turn(COOKIE_EPOCH * self.epoch.get()));
-        self.program.set_settings(&keys.settings()).unwrap();
+        self.program.set_settings(&all_allowed(&keys)).unwrap();
     }
 
+    /// Another process takes over, with the same keys.
+    pub fn restart(&self) {
+        let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
+        self.restarts.set(self.restarts.get() + 1);
+        let now = COOKIE_EPOCH * self.epoch.get() + Duration::from_secs(1) * self.restarts.get();
+        self.keys.replace(Keys::new(&cluster_keys, now));
+        self.program.set_settings(&self.settings()).unwrap();
+    }
+
+    /// A flow without a node has had none.
     pub fn put(&self, flow: &sb_flow, entry: &sb_flow_entry) {
-        self.program.flows().update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
+        let maps = &self.program.skel.maps;
+        let nowhere = is_held(entry) || entry.mode == sb_mode::SB_MODE_ANSWERED as u8;
+        let map = if nowhere { &maps.waiting } else { &maps.flows };
+        map.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
     }
 
-    pub fn forget(&self, flow: &sb_flow) {
+    /// A flow that has had a node, whether it has one now or not.
+    pub fn put_established(&self, flow: &sb_flow, entry: &sb_flow_entry) {
+        self.program.skel.maps.flows.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
+    }
+
+    /// The entry is lost.
+    pub fn lose(&self, flow: &sb_flow) {
         // Missing is as good.
-        let _ = self.program.flows().delete(bytes_of(flow));
+        let _ = self.program.skel.maps.flows.delete(bytes_of(flow));
+        let _ = self.program.skel.maps.waiting.delete(bytes_of(flow));
+    }
+
+    /// Nothing is known of the flow, nor of its earlier connections.
+    pub fn forget(&self, flow: &sb_flow) {
+        self.lose(flow);
+        let _ = self.program.skel.maps.over.delete(bytes_of(flow));
+    }
+
+    /// Number of entries of flows that have had no node.
+    pub fn waiting(&self) -> usize {
+        self.program.skel.maps.waiting.keys().count()
     }
 
     /// Number of flow entries.
     pub fn entries(&self) -> usize {
-        self.program.flows().keys().count()
+        self.program.skel.maps.flows.keys().count() + self.waiting()
     }
 
-    /// Fills up the allowance for flows that nobody knows.
-    pub fn allow_unknown(&self) {
-        let map = &self.program.skel.maps.unknown_allowance;
-        let unused = vec![vec![0; map.value_size() as usize]; self.program.rings.len()];
-        map.update_percpu(&0u32.to_ne_bytes(), &unused, MapFlags::ANY).unwrap();
+    /// Each CPU may ask nodes about so many unknown flows in a period, which does not end by itself.
+    pub fn allow(&self, questions: u32) {
+        let settings = sb_switch_settings { questions, period: u64::MAX, ..self.settings() };
+        self.program.set_settings(&settings).unwrap();
+        self.end_period();
     }
 
-    /// Runs the program so many times on the same frame: verdict and frame of the last time, and how long all took.
-    pub fn run(&self, frame: &[u8], times: u32) -> (Verdict, Vec<u8>, Duration) {
+    /// What has been used was used in the period before this one.
+    pub fn end_period(&self) {
+        let maps = &self.program.skel.maps;
+        for (map, keys) in [(&maps.allowances, 1), (&maps.network_allowances, 1024u32)] {
+            for key in (0..keys).map(u32::to_ne_bytes) {
+                let mut values = map.lookup_percpu(&key, MapFlags::ANY).unwrap().unwrap();
+                for value in &mut values {
+                    let period: &mut [u8; 8] = value.first_chunk_mut().unwrap();
+                    *period = u64::from_ne_bytes(*period).wrapping_sub(1).to_ne_bytes();
+                }
+                map.update_percpu(&key, &values, MapFlags::ANY).unwrap();
+            }
+        }
+    }
+
+    /// Runs the program so many times on the same frame: verdict and frame of the last time.
+    pub fn run(&self, frame: &[u8], times: u32) -> (Verdict, Vec<u8>) {
+        if self.clocks_set.get().elapsed() > CLOCK_HOLDS {
+            self.set_nodes();
+        }
         let mut out = vec![0; 4096];
         let input = ProgramInput {
             data_in: Some(frame),
@@ -315,13 +420,11 @@ impl Bench {
             repeat: times,
             ..Default::default()
         };
-        let start = Instant::now();
         let output = self.program.skel.progs.switchback.test_run(input).expect("the program runs");
-        let took = start.elapsed();
         let len = output.data.map_or(0, |data| data.len());
         let verdict = Verdict::from_number(output.return_value);
         out.truncate(len);
-        (verdict.unwrap_or_else(|| panic!("no verdict for {frame:02x?}")), out, took)
+        (verdict.unwrap_or_else(|| panic!("no verdict for {frame:02x?}")), out)
     }
 
     /// What came into the rings since the last call.
@@ -347,13 +450,13 @@ impl Bench {
     /// One packet, and all that it did.
     pub fn send(&self, frame: &[u8]) -> Outcome {
         let _ = (self.records(), self.moved());
-        let (verdict, frame, _) = self.run(frame, 1);
+        let (verdict, frame) = self.run(frame, 1);
         Outcome { verdict, frame, records: self.records(), moved: self.moved() }
     }
 
     /// Answers a SYN: cookie, and TSval if there is one.
     pub fn cookie(&self, syn: &Tcp) -> (u32, u32) {
-        let (verdict, frame, _) = self.run(&syn.frame(), 1);
+        let (verdict, frame) = self.run(&syn.frame(), 1);
         assert_eq!(verdict, Verdict::Tx);
         let packet = &frame[14..];
         let view = TcpView::parse(packet).expect("a SYN-ACK");

@@ -148,7 +148,7 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
         ("no size after a chunk", "5\r\nhello", "\r\n\r\n".into()),
         ("a size of 17 digits", "", "00000000000000001\r\n".into()),
         ("a size of 2^63", "", "8000000000000000\r\n".into()),
-        ("a chunk extension", "", "5;a=b\r\nhello\r\n".into()),
+        ("a chunk extension with a blank", "", "5; a=b\r\nhello\r\n".into()),
         ("a line feed alone", "", "5\nhello\r\n".into()),
         ("a carriage return alone", "5\r", "hello".into()),
         ("a chunk that is too long", "5\r\nhello", "!\r\n".into()),

@@ -1,18 +1,14 @@
 //! Packets that claim to end a handshake that never was.
 
-use std::time::Duration;
-
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
-use super::bench::{Bench, Verdict};
+use super::bench::{Bench, Verdict, stay_on_this_cpu};
 use super::frames::*;
 use super::handshake::{ISN, REQUEST};
 
 const FORGERIES: usize = 200_000;
 const SEED: u64 = 0x5b;
-const UNKNOWN_PER_PERIOD: u64 = 16;
-const UNKNOWN_PERIOD: Duration = Duration::from_millis(10);
 
 /// Keys, packets and therefore the outcome are the same in every run, but for the clock, which no forgery contains.
 #[test]
@@ -30,7 +26,7 @@ fn no_random_packet_passes_for_the_end_of_a_handshake() {
         if number % 2 == 0 {
             tcp = tcp.stamped(1, random.next() as u32);
         }
-        let (verdict, _, _) = bench.run(&tcp.frame(), 1);
+        let (verdict, _) = bench.run(&tcp.frame(), 1);
         assert_eq!(verdict, Verdict::Drop, "number {number}, seed {SEED:#x}");
     }
     assert_eq!(bench.program.counter(SwitchCounter::DropCookie), FORGERIES as u64);
@@ -87,22 +83,47 @@ fn no_changed_bit_of_a_handshake_is_accepted() {
     }
 }
 
+const QUESTIONS: u32 = 160;
+
+/// How many of so many packets of unknown flows from a network reach the L7 thread.
+fn heard(bench: &Bench, network: u8, times: u32) -> u32 {
+    let [mut flow, _] = flows();
+    flow.client[14] = network;
+    let _ = (bench.records(), bench.moved());
+    let (verdict, _) = bench.run(&Tcp::new(&flow, 1, 2, flags::ACK).frame(), times);
+    assert_eq!(verdict, Verdict::Drop);
+    assert_eq!(bench.moved(), [(SwitchCounter::DropCookie, u64::from(times))]);
+    bench.records().len() as u32
+}
+
 #[test]
 fn few_packets_of_unknown_flows_reach_the_l7_thread() {
-    const TIMES: u32 = 20_000;
+    stay_on_this_cpu();
     let bench = Bench::new();
-    for flow in &flows() {
-        let frame = Tcp::new(flow, 1, 2, flags::ACK).frame();
-        let _ = (bench.records(), bench.moved());
-        bench.allow_unknown();
-        let (verdict, _, took) = bench.run(&frame, TIMES);
-        assert_eq!(verdict, Verdict::Drop);
-        assert_eq!(bench.moved(), [(SwitchCounter::DropCookie, u64::from(TIMES))]);
-        let records = bench.records().len() as u64;
-        // The last period may just have begun, and each CPU that we came to has its own allowance.
-        let periods = took.as_nanos().div_ceil(UNKNOWN_PERIOD.as_nanos()) as u64 + 1;
-        let most = UNKNOWN_PER_PERIOD * periods * bench.program.rings.len() as u64;
-        assert!(records >= UNKNOWN_PER_PERIOD, "{records} records");
-        assert!(records <= most, "{records} records in {took:?}");
+    bench.allow(QUESTIONS);
+    for _ in 0..3 {
+        assert_eq!(heard(&bench, 0, 20_000), QUESTIONS / 2, "half is for those that come new");
+        assert_eq!(heard(&bench, 0, 20_000), 0);
+        bench.end_period();
     }
+}
+
+#[test]
+fn networks_that_flood_leave_the_others_their_share() {
+    const FLOODING: std::ops::Range<u8> = 9..29;
+    stay_on_this_cpu();
+    let bench = Bench::new();
+    bench.allow(QUESTIONS);
+    let flood = |bench: &Bench| FLOODING.map(|network| heard(bench, network, 1000)).collect::<Vec<_>>();
+    assert_eq!(flood(&bench).iter().sum::<u32>(), QUESTIONS, "never more than is allowed");
+    for number in 0..10 {
+        bench.end_period();
+        let known = FLOODING.len() as u32 + u32::from(number > 0);
+        let share = QUESTIONS / 2 / known;
+        assert_eq!(flood(&bench), vec![share; FLOODING.len()]);
+        assert_eq!(heard(&bench, 200, share), share, "a polite one is heard whenever it comes");
+    }
+    bench.end_period();
+    bench.end_period();
+    assert_eq!(heard(&bench, 200, 1000), QUESTIONS / 2, "the flood is over");
 }

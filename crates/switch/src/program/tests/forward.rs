@@ -58,7 +58,8 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
         let ahead = sb_flow_entry { ahead: 1, ..entry(V4) };
         rows.extend(forwarded_rows(bench, flow, &ahead, Verdict::Tx));
         rows.extend(tunnel_rows(bench, flow));
-        rows.extend(held_rows(flow));
+        rows.extend(held_rows(flow, SB_MODE_HELD));
+        rows.extend(held_rows(flow, SB_MODE_SOUGHT));
         rows.extend(answered_rows(flow));
         rows.extend(nowhere_rows(flow));
         rows.extend(dead_rows(bench, flow));
@@ -69,7 +70,8 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
 
 /// Packets that no kernel takes (RFC 9293 section 3.10.7.4, fifth): what would be read in them might never come.
 fn unacceptable_rows(flow: &sb_flow) -> Vec<Row> {
-    let entries = [SB_MODE_HELD, SB_MODE_REQUESTS, SB_MODE_TUNNEL, SB_MODE_ANSWERED].map(mode);
+    let entries =
+        [SB_MODE_HELD, SB_MODE_SOUGHT, SB_MODE_REQUESTS, SB_MODE_TUNNEL, SB_MODE_ANSWERED].map(mode);
     let mut rows = Vec::new();
     for entry in entries.into_iter().chain([in_body(V4)]) {
         for tcp_flags in [0, flags::PSH, flags::FIN, flags::PSH | flags::FIN] {
@@ -141,8 +143,8 @@ fn tunnel_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     rows.collect()
 }
 
-fn held_rows(flow: &sb_flow) -> Vec<Row> {
-    let entry = mode(SB_MODE_HELD);
+fn held_rows(flow: &sb_flow, held: sb_mode) -> Vec<Row> {
+    let entry = mode(held);
     let bare = |more| Tcp::new(flow, MARK, ACK, flags::ACK | more);
     let given = [
         ("data", Tcp::data(flow, MARK, ACK, PLAIN.as_bytes())),
@@ -153,14 +155,14 @@ fn held_rows(flow: &sb_flow) -> Vec<Row> {
     let mut rows: Vec<Row> = given
         .into_iter()
         .map(|(what, tcp)| {
-            let what = format!("held: {what}");
+            let what = format!("{held:?}: {what}");
             Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request])
                 .with(&entry)
                 .records(SB_RECORD_REQUEST)
         })
         .collect();
     let ack = bare(0).frame();
-    rows.push(Row::new("held: an ACK", flow, ack, Verdict::Drop, [DropHeld]).with(&entry));
+    rows.push(Row::new(&format!("{held:?}: an ACK"), flow, ack, Verdict::Drop, [DropHeld]).with(&entry));
     rows
 }
 
@@ -348,11 +350,11 @@ fn requests_one_after_another_move_the_mark() {
         for _ in 0..1000 {
             let packet = Tcp::data(flow, after.next, ACK, PLAIN.as_bytes()).packet();
             after = after_head(&after, PLAIN);
-            let (verdict, frame, _) = bench.run(&to_us(&packet), 1);
+            let (verdict, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(verdict, Verdict::Tx);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN));
             // Sent again, it is below the mark, and no request any more.
-            let (_, frame, _) = bench.run(&to_us(&packet), 1);
+            let (_, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));
         }
         assert_eq!(bench.program.flow(flow), Some(after));
@@ -373,7 +375,7 @@ fn changes_are_about_one_connection() {
         (None, Change::Replace(moved), None),
         (Some(old), Change::Ahead { origin: 1 }, Some(sb_flow_entry { ahead: 1, ..old })),
         (Some(new), Change::Ahead { origin: 1 }, Some(new)),
-        (None, Change::Create(new), Some(new)),
+        (None, Change::Create(new), Some(sb_flow_entry { contested: 1, ..new })),
         (Some(old), Change::Create(new), Some(old)),
         (Some(old), remove, None),
         (Some(new), remove, Some(new)),
@@ -391,5 +393,5 @@ fn changes_are_about_one_connection() {
     let create = std::iter::once((*flow, Change::Create(entry(1, 0))));
     let moves = (1..1000).map(|next| (*flow, Change::Replace(entry(1, next))));
     bench.program.change_flows(&create.chain(moves).collect::<Vec<_>>()).unwrap();
-    assert_eq!(bench.program.flow(flow), Some(entry(1, 999)));
+    assert_eq!(bench.program.flow(flow).map(|entry| entry.next), Some(999));
 }

@@ -272,24 +272,45 @@ impl Offer {
 
     /// What an entry says of the handshake.
     pub fn settled(&self) -> sb_flow_entry {
-        let offered = self.mss.unwrap_or(536).max(536);
-        // Two bits are left for it in a cookie without timestamps.
-        let table = [1460, 1380, 1220, 536].into_iter().find(|mss| *mss <= offered).unwrap();
+        let (_, accepted) = self.accepted();
         let mut options = 0;
-        for (bit, offered) in [
-            (SB_SYN_WSCALE, self.wscale.is_some()),
-            (SB_SYN_SACK, self.sack),
-            (SB_SYN_TSTAMP, self.stamp.is_some()),
-            (SB_SYN_ECN, self.ecn),
+        for (bit, accepted) in [
+            (SB_SYN_WSCALE, accepted.wscale.is_some()),
+            (SB_SYN_SACK, accepted.sack),
+            (SB_SYN_TSTAMP, accepted.stamp.is_some()),
+            (SB_SYN_ECN, accepted.ecn),
         ] {
-            options |= if offered { bit as u8 } else { 0 };
+            options |= if accepted { bit as u8 } else { 0 };
         }
         sb_flow_entry {
-            mss: if self.stamp.is_some() { offered } else { table },
+            mss: accepted.mss.unwrap(),
             options,
-            wscale: self.wscale.map_or(0, |theirs| theirs.min(14) << 4 | 7),
+            wscale: accepted.wscale.map_or(0, |theirs| theirs.min(14) << 4 | 7),
             ..Default::default()
         }
+    }
+
+    /// What is accepted of it: with timestamps all; without, one of eight combinations, of which this is the number.
+    pub fn accepted(&self) -> (u32, Offer) {
+        let offered = Offer { mss: Some(self.mss.unwrap_or(536).max(536)), ..*self };
+        if self.stamp.is_some() {
+            return (0, offered);
+        }
+        let combinations = [
+            (7, 1460, true, Some(8)),
+            (6, 1380, true, Some(8)),
+            (5, 1220, true, Some(8)),
+            (4, 1380, true, Some(7)),
+            (3, 1380, true, None),
+            (2, 1220, true, None),
+            (1, 1220, false, None),
+            (0, 536, false, None),
+        ];
+        let fits = |(_, mss, sack, wscale): &(u32, u16, bool, Option<u8>)| {
+            Some(*mss) <= offered.mss && *sack <= self.sack && (wscale.is_none() || *wscale == self.wscale)
+        };
+        let (number, mss, sack, wscale) = combinations.into_iter().find(fits).unwrap();
+        (number, Offer { mss: Some(mss), wscale, sack, stamp: None, ecn: false })
     }
 }
 

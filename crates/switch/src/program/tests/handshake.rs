@@ -42,32 +42,35 @@ fn offers() -> Vec<(String, Offer)> {
 
 /// The frame that must be answered to a SYN, but for the cookie and our TSval, which only the program knows: those are
 /// the ones of `frame`, and must say what was offered.
-fn answer(what: &str, flow: &sb_flow, offer: &Offer, syn: &Tcp, frame: &[u8]) -> Vec<u8> {
+fn answer(bench: &Bench, what: &str, flow: &sb_flow, offer: &Offer, syn: &Tcp, frame: &[u8]) -> Vec<u8> {
     let view = TcpView::parse(&frame[14..]).expect("a SYN-ACK");
     let stamp = timestamps(&frame[14..], &view).map_or(0, |(value, _)| value);
-    let settled = offer.settled();
-    let wscale = if offer.wscale.is_some() { u32::from(settled.wscale >> 4) } else { 15 };
-    let (sack, ecn) = (u32::from(offer.sack), u32::from(offer.ecn));
+    let (number, accepted) = offer.accepted();
     if offer.stamp.is_some() {
+        let settled = offer.settled();
+        let wscale = if offer.wscale.is_some() { u32::from(settled.wscale >> 4) } else { 15 };
+        let (sack, ecn) = (u32::from(offer.sack), u32::from(offer.ecn));
         let told = u32::from(settled.mss) << 6 | wscale << 2 | sack << 1 | ecn;
-        assert_eq!(stamp >> 10, told, "{what}: what the TSval says");
+        assert_eq!(
+            (stamp >> 10, stamp % 1024),
+            (told, bench.settings().instance),
+            "{what}: what the TSval says"
+        );
     } else {
-        let mss = [536, 1220, 1380, 1460].iter().position(|mss| *mss == settled.mss).unwrap() as u32;
-        let told = mss << 6 | wscale << 2 | sack << 1 | ecn;
-        assert_eq!(view.seq >> 23 & 0xff, told, "{what}: what the cookie says");
+        assert_eq!(view.seq >> 28 & 7, number, "{what}: what the cookie says");
     }
     let our_mss = Bench::our_mss(flow.client().is_ipv6());
-    from_us(&offer.synack(flow, syn, our_mss, view.seq, stamp).packet())
+    from_us(&accepted.synack(flow, syn, our_mss, view.seq, stamp).packet())
 }
 
 /// A client's packet that ends the handshake, and what it begins.
-fn last(flow: &sb_flow, offer: &Offer, (cookie, stamp): (u32, u32), tcp_flags: u8, data: &[u8]) -> Tcp {
+pub fn last(flow: &sb_flow, offer: &Offer, (cookie, stamp): (u32, u32), tcp_flags: u8, data: &[u8]) -> Tcp {
     let mut tcp = Tcp::new(flow, ISN.wrapping_add(1), cookie.wrapping_add(1), tcp_flags);
     tcp.data = data.to_vec();
     if offer.stamp.is_some() { tcp.stamped(0xa1b2_c3d5, stamp) } else { tcp }
 }
 
-fn held(flow: &sb_flow, offer: &Offer, isn: u32) -> sb_flow_entry {
+pub fn held(flow: &sb_flow, offer: &Offer, isn: u32) -> sb_flow_entry {
     let origin = isn.wrapping_add(1);
     let settled = offer.settled();
     // Every IPv6 host can take so much, and its node's kernel adopts no less.
@@ -88,10 +91,10 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// SYNs whose options are not all that matters. Without timestamps, so that the clock is not in the answer.
+/// SYNs whose options are not all that matters.
 fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
     let plain = offer.syn(flow, ISN);
-    let sent = |syn: &Tcp| answer("SYN", flow, offer, syn, &bench.run(&syn.frame(), 1).1);
+    let sent = |syn: &Tcp| answer(bench, "SYN", flow, offer, syn, &bench.run(&syn.frame(), 1).1);
     let row = |what: &str, syn: &Tcp| {
         Row::new(what, flow, syn.frame(), Verdict::Tx, [SynAnswered]).sends(sent(syn))
     };
@@ -130,7 +133,9 @@ fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
         row("ECE without CWR is no ECN", &one_ece),
         Row::new("a SYN with padding", flow, padded, Verdict::Tx, [SynAnswered]).sends(sent(&plain)),
         row("a repeated SYN keeps the entry", &plain).with(&entry),
-        row("another SYN removes it", &other).with(&entry).leaves(None),
+        row("another SYN contests it", &other)
+            .with(&entry)
+            .leaves(Some(sb_flow_entry { contested: 1, ..entry })),
     ]
 }
 
@@ -217,7 +222,7 @@ fn every_syn_is_answered_with_what_it_offers() {
             let syn = offer.syn(flow, ISN);
             let outcome = bench.send(&syn.frame());
             assert_eq!((outcome.verdict, outcome.moved), (Verdict::Tx, vec![(SynAnswered, 1)]), "{what}");
-            let wanted = answer(&what, flow, &offer, &syn, &outcome.frame);
+            let wanted = answer(&bench, &what, flow, &offer, &syn, &outcome.frame);
             assert_eq!(hex(&outcome.frame), hex(&wanted), "{what}");
         }
     }
@@ -227,13 +232,13 @@ fn every_syn_is_answered_with_what_it_offers() {
 fn every_combination_of_options_comes_back_from_the_cookie() {
     let bench = Bench::new();
     for flow in &flows() {
-        for number in 0..2 * 2 * 2 * 4 * 5 {
+        for number in 0..2 * 2 * 2 * 5 * 6 {
             let offer = Offer {
                 stamp: (number % 2 == 1).then_some(77),
                 sack: number / 2 % 2 == 1,
                 ecn: number / 4 % 2 == 1,
-                wscale: [None, Some(0), Some(7), Some(14)][number / 8 % 4],
-                mss: Some([536, 1220, 1380, 1460, 9000][number / 32]),
+                wscale: [None, Some(0), Some(7), Some(8), Some(14)][number / 8 % 5],
+                mss: Some([536, 1219, 1220, 1380, 1460, 9000][number / 40]),
             };
             run_all(&bench, end_rows(&bench, flow, &offer, &format!("{offer:?}")));
         }

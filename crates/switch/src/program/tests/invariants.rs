@@ -92,8 +92,21 @@ fn is_cookie(settings: &sb_switch_settings, flow: &sb_flow, isn: u32, cookie: u3
         SipHasher24::new_with_keys(key.k0, key.k1).hash(&[bytes_of(flow), &numbers].concat()) as u32
     };
     let stamp = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("a window of four"));
-    mac(cookie >> 23 & 0xff, false) & 0x7f_ffff == cookie & 0x7f_ffff
+    mac(cookie >> 28 & 7, false) & 0xfff_ffff == cookie & 0xfff_ffff
         || options.windows(4).any(|bytes| mac(stamp(bytes), true) & 0x7fff_ffff == cookie & 0x7fff_ffff)
+}
+
+/// Whether the packet shows that the client has answered the SYN-ACK of another connection than that of its entry.
+fn succeeds(bench: &Bench, case: &Case, before: &sb_flow_entry) -> bool {
+    let frame = &case.frame;
+    client_packet(frame).is_some_and(|view| {
+        let options = &frame[14 + view.tcp + 20..14 + view.data];
+        let (isn, cookie) = (view.seq.wrapping_sub(1), view.ack.wrapping_sub(1));
+        before.contested != 0
+            && before.origin != view.seq
+            && view.flags & flags::SYN == 0
+            && is_cookie(&bench.settings(), &case.flow, isn, cookie, options)
+    })
 }
 
 /// What must hold whatever the packet.
@@ -171,7 +184,7 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
     let addresses = if HERE.contains(&before.node) { &frame[..12] } else { &sent[..12] };
     let expected = [addresses, &sent[12..], &packet[end..]].concat();
     assert_eq!(hex(out), hex(&expected), "a handoff packet");
-    let with_node = [SB_MODE_REQUESTS as u8, SB_MODE_TUNNEL as u8];
+    let with_node = [SB_MODE_REQUESTS, SB_MODE_UPGRADING, SB_MODE_TUNNEL].map(|mode| mode as u8);
     assert!(with_node.contains(&before.mode), "a flow that has no node");
 }
 
@@ -186,7 +199,8 @@ fn check_answer(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], asked:
     let options = &frame[14 + asked.tcp + 20..14 + asked.data];
     let is_ours = |isn: u32| {
         let cookie = asked.ack.wrapping_sub(1);
-        case.before.is_none() && is_cookie(&bench.settings(), &case.flow, isn, cookie, options)
+        case.before.is_none_or(|before| succeeds(bench, case, &before))
+            && is_cookie(&bench.settings(), &case.flow, isn, cookie, options)
     };
     match view.flags & !ECE {
         flags if flags == flags::SYN | flags::ACK => {
@@ -230,18 +244,17 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             );
             assert!(!view.is_empty(), "an entry without data");
             let numbers = (after.mode, after.origin, after.next, after.framing, after.requests, after.heads);
-            let new = (SB_MODE_HELD as u8, view.seq, view.seq, sb_framing::default(), 0, 0);
+            let held = if after.mode == SB_MODE_SOUGHT as u8 { SB_MODE_SOUGHT } else { SB_MODE_HELD };
+            let new = (held as u8, view.seq, view.seq, sb_framing::default(), 0, 0);
             assert_eq!((numbers, after.asked, after.node), (new, 0, 0), "a new entry");
         }
         (Some(before), None) => match view {
-            Some(view) => {
-                assert_ne!(view.flags & flags::SYN, 0, "only SYN and CLOSED end a flow");
-                assert_ne!(before.origin, view.seq.wrapping_add(1), "its own SYN");
-            }
-            None => {
-                assert!(frame.len() > 14 && protocol(&frame[14..]) == 17, "only SYN and CLOSED end a flow")
-            }
+            Some(_) => assert!(succeeds(bench, case, before), "only a new connection and CLOSED end a flow"),
+            None => assert!(protocol(&frame[14..]) == 17, "only a new connection and CLOSED end a flow"),
         },
+        (Some(before), Some(after)) if before.origin != after.origin => {
+            assert!(succeeds(bench, case, before), "only a new connection takes a flow's place");
+        }
         (Some(before), Some(after)) => {
             let moved = sb_flow_entry {
                 next: after.next,
@@ -252,10 +265,19 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
                 begins: after.begins,
                 tries: after.tries,
                 mode: after.mode,
+                contested: after.contested,
                 ..*before
             };
             assert_eq!(*after, moved, "what the handshake settled");
-            if before.mode != SB_MODE_REQUESTS as u8 || before.asked != 0 {
+            if before.contested != after.contested {
+                let view = view.expect("a SYN");
+                assert_ne!(view.flags & flags::SYN, 0, "only a SYN contests a flow");
+                assert_ne!(before.origin, view.seq.wrapping_add(1), "its own SYN");
+                assert_eq!(*after, sb_flow_entry { contested: 1, ..*before }, "and does no more");
+                return;
+            }
+            let reads = [SB_MODE_REQUESTS as u8, SB_MODE_UPGRADING as u8].contains(&before.mode);
+            if !reads || before.asked != 0 {
                 assert_eq!(after, before, "the L7 thread has the mark");
                 return;
             }
@@ -268,12 +290,13 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             let skips = u32::from(before.framing.state) & SB_FRAMING_SKIP != 0;
             assert!(skips || ahead == 0 || is_intact(&calm(frame)[14..]), "a damaged packet is read");
             let counted = after.requests.wrapping_sub(before.requests);
+            assert!(
+                counted == 0 || before.mode == SB_MODE_REQUESTS as u8,
+                "a request is read behind an upgrade"
+            );
             let begins = if counted == 0 { before.begins } else { before.next };
             assert_eq!(after.begins, begins, "where the last request begins");
-            let is_over =
-                before.last != 0 && state(before) != SB_FRAMING_NONE && state(after) == SB_FRAMING_NONE;
-            let mode = if is_over { SB_MODE_TUNNEL } else { SB_MODE_REQUESTS };
-            assert_eq!(after.mode, mode as u8, "behind the last request nothing is read");
+            assert_eq!(after.mode, before.mode, "only the L7 thread decides what is read");
             let heads = before.heads << counted;
             assert!(counted <= 1 && after.heads & !u32::from(counted) == heads, "one request a packet");
             let in_body = state(before) != SB_FRAMING_NONE && before.framing.state == after.framing.state;

@@ -161,7 +161,7 @@ pub fn fill_the_ring(bench: &Bench, flow: &sb_flow) {
     bench.put(flow, &held());
     let _ = (bench.records(), bench.moved());
     let frame = Tcp::data(flow, ISN, 1, &[b'x'; 1400]).frame();
-    let (verdict, _, _) = bench.run(&frame, times);
+    let (verdict, _) = bench.run(&frame, times);
     assert_eq!(verdict, Verdict::Drop);
     let records = bench.records().len() as u64;
     let lost = u64::from(times) - records;

@@ -3,7 +3,7 @@
 use SwitchCounter::*;
 use sb_op::*;
 use sb_record_kind::*;
-use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, option};
+use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, Peers, option};
 use switchback_wire::keys::handoff_key;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
@@ -34,13 +34,17 @@ struct Said {
     shim: usize,
 }
 
+fn shim_of(bench: &Bench, node: u32) -> usize {
+    let overhead = if bench.node_address(node).is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
+    14 + overhead - size_of::<sb_shim>()
+}
+
 fn said(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> Said {
     let mut said = option(op, &entry());
     said.detail = (3u32 << 16 | 511).to_be();
     said.reason = sb_reason::SB_REASON_DRAINING as u8;
     let frame = bench.said(node, key, flow, said, inner);
-    let overhead = if bench.node_address(node).is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
-    let shim = 14 + overhead - size_of::<sb_shim>();
+    let shim = shim_of(bench, node);
     let sent: sb_shim = read_from(&frame[shim..]).expect("a whole shim");
     Said { frame, option: sent.option, shim }
 }
@@ -108,7 +112,8 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     let inside = shim + size_of::<sb_shim>();
     let tcp = inside + if flow.client().is_ipv4() { 20 } else { 40 };
     let addresses = if flow.client().is_ipv4() { inside + 12 } else { inside + 8 };
-    let node_address = if bench.node_address(node).is_ipv4() { 14 + 12 } else { 14 + 8 };
+    let (node_address, switch_address) =
+        if bench.node_address(node).is_ipv4() { (14 + 12, 14 + 16) } else { (14 + 8, 14 + 24) };
     let places = [
         ("operation", option + 4),
         ("flags", option + 5),
@@ -122,7 +127,7 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
         ("queue's limit", option + 22),
         ("first byte of the tag", option + 24),
         ("last byte of the tag", option + 31),
-        ("node", node_address),
+        ("switch", switch_address),
         ("client's address", addresses),
         ("VIP", tcp - 1),
         ("client's port", tcp),
@@ -138,10 +143,43 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
             row(&format!("tag: the {what} is another one"), flow, frame)
         })
         .collect();
+    let mut nobody = frame.clone();
+    nobody[node_address] ^= 1;
+    rows.push(Row::new("from no node", flow, nobody, Verdict::Drop, [DropEpoch]));
+    rows.extend(epoch_rows(bench, flow, node));
     let stranger = said(bench, node, &handoff_key(&[9; 32]), SB_OP_ADOPTED, flow, &inner(flow)).frame;
     rows.push(row("tag: an unknown key", flow, stranger));
     let none = said(bench, node, &sb_key::default(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
     rows.push(row("tag: a key of zeros", flow, none));
+    rows
+}
+
+/// What was said at another time. The whole epoch is under the tag, and its end in the VNI.
+fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+    let row = |what: &str, epoch: u64, op: sb_op, moves: SwitchCounter| {
+        let peers = Peers { epoch, ..Bench::peers(bench.node_address(node)) };
+        let frame = bench.said_at(peers, &Bench::sign(), flow, option(op, &entry()), &inner(flow));
+        let sent: sb_shim = read_from(&frame[shim_of(bench, node)..]).expect("a whole shim");
+        let mut row = Row::new(what, flow, frame, Verdict::Drop, [moves]);
+        if moves == HandoffReceived {
+            row = row.records(SB_RECORD_HANDOFF);
+            (row.inner, row.said) = (Some(inner(flow)), Some((node, sent.option)));
+        }
+        row
+    };
+    let later = [(-1, HandoffReceived), (0, HandoffReceived), (1, HandoffReceived), (-2, DropEpoch)];
+    let much_later = [(2, DropEpoch), (-128, DropEpoch), (127, DropEpoch)];
+    let of_same_end = [(-256, DropTag), (256, DropTag), (1 << 32, DropTag)];
+    let mut rows: Vec<Row> = [&later[..], &much_later, &of_same_end]
+        .concat()
+        .into_iter()
+        .map(|(by, moves)| {
+            let epoch = NODE_EPOCH.wrapping_add_signed(by);
+            row(&format!("{by} epochs later"), epoch, SB_OP_ADOPTED, moves)
+        })
+        .collect();
+    rows.push(row("SYNCED has no epoch", 0, SB_OP_SYNCED, HandoffReceived));
+    rows.push(row("all else has one", 0, SB_OP_ADOPTED, DropEpoch));
     rows
 }
 

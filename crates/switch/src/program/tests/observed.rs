@@ -67,7 +67,7 @@ pub fn fill_the_ring(bench: &Bench) {
     let frame = Tcp::data(&flow, MARK, ACK, PLAIN.as_bytes()).frame();
     while bench.program.counter(Unobserved) == 0 {
         bench.put(&flow, &entry(V4));
-        let (verdict, _, _) = bench.run(&frame, 1);
+        let (verdict, _) = bench.run(&frame, 1);
         assert!(matches!(verdict, Verdict::Tx | Verdict::Redirect), "{verdict:?}");
     }
     bench.program.stop_observing();

@@ -1,6 +1,6 @@
 //! The walker in C against the one in Rust: random bodies, whole and broken, in random packets through the program.
 
-use sb_mode::{SB_MODE_REQUESTS, SB_MODE_TUNNEL};
+use sb_mode::{SB_MODE_REQUESTS, SB_MODE_UPGRADING};
 use switchback_wire::*;
 
 use super::bench::*;
@@ -15,9 +15,6 @@ const BODIES: usize = 1500;
 fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_entry) {
     let mut entry = *before;
     let end = seq.wrapping_add(data.len() as u32);
-    if entry.mode == SB_MODE_TUNNEL as u8 {
-        return (Verdict::Tx, entry);
-    }
     let distance = |to: u32, from: u32| to.wrapping_sub(from) as i32;
     let skips = u32::from(entry.framing.state) & SB_FRAMING_SKIP != 0;
     if skips && entry.asked == 0 && distance(entry.next, end) < 1 << 28 {
@@ -31,16 +28,13 @@ fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_
         let new = &data[read as usize..];
         if u32::from(entry.framing.state) != SB_FRAMING_NONE {
             follow(&mut entry, new)
-        } else if read == 0 && new == PLAIN.as_bytes() {
+        } else if read == 0 && new == PLAIN.as_bytes() && entry.mode == SB_MODE_REQUESTS as u8 {
             entry = after_head(&entry, PLAIN);
             true
         } else {
             false
         }
     };
-    if forwarded && entry.last != 0 && u32::from(entry.framing.state) == SB_FRAMING_NONE {
-        entry.mode = SB_MODE_TUNNEL as u8;
-    }
     if forwarded { (Verdict::Tx, entry) } else { (Verdict::Drop, sb_flow_entry { asked: 1, ..entry }) }
 }
 
@@ -105,8 +99,8 @@ fn the_program_follows_bodies_as_the_parser_does() {
         let stream = body(random);
         let start = random.next() as u32;
         let allowed = if random.one_in(8) { random.next() % 10_000 } else { u64::MAX };
-        let last = u8::from(random.one_in(4));
-        let mut entry = sb_flow_entry { next: start, last, mode: SB_MODE_REQUESTS as u8, ..chunked(allowed) };
+        let mode = random.pick(&[SB_MODE_REQUESTS, SB_MODE_REQUESTS, SB_MODE_UPGRADING]) as u8;
+        let mut entry = sb_flow_entry { next: start, mode, ..chunked(allowed) };
         bench.put(&flow, &entry);
         let mut come = 0;
         while come < stream.len() && entry.asked == 0 {

@@ -1,0 +1,308 @@
+//! Paths as servers read them.
+//!
+//! Servers do not look at the text of a path but at what they have made of it: octets decoded, dot segments gone, doubled
+//! slashes merged (RFC 3986 section 6.2.2; the slashes are nginx's and Apache's habit). A route that compared texts would be
+//! walked around by another spelling. So routes compare what [`normal()`] makes of a path, while the request goes to the
+//! server as it came.
+//!
+//! On some spellings servers disagree, and none of their readings is the right one. [`readings()`] gives all of them, for the
+//! caller to see whether it matters:
+//!
+//! - `%2F` is a part of its segment, or it separates segments; so is `%5C`, where `%2F` separates.
+//! - `;` and what follows it in a segment belong to the segment, or are parameters that are taken away first (Tomcat, Jetty).
+//! - A dot segment after a doubled slash takes away the empty segment, or what stands before that: slashes are merged after
+//!   dot segments are removed, or before.
+//! - A dot segment at the end leaves a slash there, or none (Tomcat).
+
+use std::borrow::Cow;
+
+use crate::Reject;
+use crate::table::{self, PATH};
+
+/// Which encoded octets separate segments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Separators {
+    None,
+    Slash,
+    SlashAndBackslash,
+}
+
+/// One way to read a path.
+#[derive(Clone, Copy)]
+struct How {
+    separators: Separators,
+    /// Parameters of segments are taken away.
+    without_parameters: bool,
+    /// Doubled slashes are merged after dot segments are removed.
+    merges_last: bool,
+    /// A dot segment at the end goes with the slash before it.
+    bare_end: bool,
+}
+
+const NORMALLY: How =
+    How { separators: Separators::None, without_parameters: false, merges_last: false, bare_end: false };
+
+/// The path in normal form: octets that can stand for themselves are decoded, the digits of others are in upper case, dot
+/// segments are removed and doubled slashes merged. Of what is no path the result has no meaning.
+pub fn normal(path: &str) -> Cow<'_, str> {
+    if is_plain(path) {
+        return Cow::Borrowed(path);
+    }
+    read(path, NORMALLY).map_or(Cow::Borrowed(path), Cow::Owned)
+}
+
+/// The path in normal form, if a request may have it.
+pub fn checked(path: &str) -> Result<Cow<'_, str>, Reject> {
+    check(path).map(|()| normal(path))
+}
+
+/// What servers make of a path, each reading in normal form and none twice; [`normal()`] is the first. Nearly always it is
+/// the only one.
+pub fn readings(path: &str) -> Vec<Cow<'_, str>> {
+    let mut readings = vec![normal(path)];
+    for how in ways(path) {
+        if let Ok(reading) = read(path, how)
+            && !readings.iter().any(|other| *other == reading)
+        {
+            readings.push(Cow::Owned(reading));
+        }
+    }
+    readings
+}
+
+/// Whether the path is one: every `%` begins an octet, none is NUL, and no reading leads above the root.
+pub(crate) fn check(path: &str) -> Result<(), Reject> {
+    if is_plain(path) {
+        return Ok(());
+    }
+    let mut octets = Octets { rest: path.as_bytes() };
+    while !octets.rest.is_empty() {
+        let start = octets.rest[0];
+        match octets.next() {
+            None => return Err(Reject::InvalidPercentEncoding),
+            Some(0) if start == b'%' => return Err(Reject::NulInPath),
+            Some(_) => {}
+        }
+    }
+    read(path, NORMALLY)?;
+    ways(path).try_for_each(|how| read(path, how).map(drop))
+}
+
+/// Whether all servers read the path as it is written: it has no encoded octets, no parameters, no dot segments, no doubled
+/// slashes. `*` has none of them.
+pub fn is_plain(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    !bytes.iter().any(|byte| matches!(byte, b'%' | b';'))
+        && !bytes.windows(2).any(|pair| matches!(pair, b"//" | b"/."))
+}
+
+/// The ways to read the path that may differ.
+fn ways(path: &str) -> impl Iterator<Item = How> {
+    use Separators::{None, Slash, SlashAndBackslash};
+    let has = |octet: &[u8]| path.as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(octet));
+    let separators: &[Separators] = match (is_plain(path), has(b"%2f"), has(b"%5c")) {
+        (true, ..) => &[],
+        (_, false, false) => &[None],
+        (_, true, false) => &[None, Slash],
+        (_, _, true) => &[None, Slash, SlashAndBackslash],
+    };
+    let parameters: &[bool] = if path.contains(';') { &[false, true] } else { &[false] };
+    separators.iter().flat_map(move |&separators| {
+        parameters.iter().flat_map(move |&without_parameters| {
+            [(false, false), (false, true), (true, false), (true, true)].map(|(merges_last, bare_end)| How {
+                separators,
+                without_parameters,
+                merges_last,
+                bare_end,
+            })
+        })
+    })
+}
+
+/// Octets of a path; the end, too, where a `%` begins none.
+struct Octets<'a> {
+    rest: &'a [u8],
+}
+
+impl Iterator for Octets<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let (octet, rest) = match *self.rest {
+            [b'%', high, low, ref rest @ ..] => ((digit(high)? << 4 | digit(low)?) as u8, rest),
+            [b'%', ..] | [] => return None,
+            [byte, ref rest @ ..] => (byte, rest),
+        };
+        self.rest = rest;
+        Some(octet)
+    }
+}
+
+/// The path, which begins with a slash, in normal form.
+fn read(path: &str, how: How) -> Result<String, Reject> {
+    let mut segments: Vec<String> = Vec::new();
+    let mut segment = String::new();
+    let mut in_parameters = false;
+    let mut octets = Octets { rest: path.as_bytes().strip_prefix(b"/").unwrap_or(path.as_bytes()) };
+    loop {
+        let is_encoded = octets.rest.first() == Some(&b'%');
+        let octet = octets.next();
+        let separates = match octet {
+            None => true,
+            Some(b'/') => !is_encoded || how.separators != Separators::None,
+            Some(b'\\') => how.separators == Separators::SlashAndBackslash,
+            Some(_) => false,
+        };
+        if separates {
+            enter(&mut segments, std::mem::take(&mut segment), octet.is_none(), how)?;
+            in_parameters = false;
+        }
+        match octet {
+            None => break,
+            Some(b';') if how.without_parameters && !is_encoded => in_parameters = true,
+            Some(octet) if !separates && !in_parameters => write(&mut segment, octet),
+            Some(_) => {}
+        }
+    }
+    let last = segments.pop().unwrap_or_default();
+    segments.retain(|segment| !segment.is_empty());
+    segments.push(last);
+    Ok(format!("/{}", segments.join("/")))
+}
+
+/// RFC 3986 section 5.2.4, segment by segment. The last one is empty where the path ends in a slash.
+fn enter(segments: &mut Vec<String>, segment: String, is_last: bool, how: How) -> Result<(), Reject> {
+    match &*segment {
+        "." | ".." => {
+            if segment == ".." {
+                segments.pop().ok_or(Reject::PathAboveRoot)?;
+            }
+            if is_last && (!how.bare_end || segments.is_empty()) {
+                segments.push(String::new());
+            }
+        }
+        "" if !is_last && !how.merges_last => {}
+        _ => segments.push(segment),
+    }
+    Ok(())
+}
+
+/// The octet as itself, if a path can have it so and it separates nothing.
+fn write(segment: &mut String, octet: u8) {
+    if table::is(PATH, octet) && !matches!(octet, b'/' | b'%') {
+        segment.push(char::from(octet));
+    } else {
+        segment.push_str(&format!("%{octet:02X}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn normal_forms() {
+        let rows = [
+            ("/", "/"),
+            ("*", "*"),
+            ("//", "/"),
+            ("//b", "/b"),
+            ("/a//b/", "/a/b/"),
+            ("/x/../b", "/b"),
+            ("/./b", "/b"),
+            ("/b/.", "/b/"),
+            ("/b/..", "/"),
+            ("/a/b/../c/./d", "/a/c/d"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/%62", "/b"),
+            ("/%7Euser%40x%2b", "/~user@x+"),
+            ("/.well-known/..x/...", "/.well-known/..x/..."),
+            ("/b%2fc%5Cd", "/b%2Fc%5Cd"),
+            ("/%252f%c3%a9%20%3f%23", "/%252f%C3%A9%20%3F%23"),
+            ("/b;x=1/c", "/b;x=1/c"),
+            ("/b%3bx", "/b;x"),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(check(path), Ok(()), "{path}");
+            assert_eq!(normal(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn where_servers_disagree_every_reading_is_given() {
+        let rows: [(&str, &[&str]); 12] = [
+            ("/a/b.c-d", &["/a/b.c-d"]),
+            ("/x/../b", &["/b"]),
+            ("/b/.", &["/b", "/b/"]),
+            ("/b/c/..", &["/b", "/b/"]),
+            ("/b%2fc", &["/b%2Fc", "/b/c"]),
+            ("/x/..%2fb", &["/x/..%2Fb", "/b"]),
+            ("/a%5Cb", &["/a%5Cb", "/a/b"]),
+            ("/b%2fx%5c..%5c..%5cc", &["/b%2Fx%5C..%5C..%5Cc", "/b/x%5C..%5C..%5Cc", "/c"]),
+            ("/a//../b", &["/b", "/a/b"]),
+            ("/x/..;/b", &["/x/..;/b", "/b"]),
+            ("/;x/b", &["/;x/b", "/b"]),
+            ("/x/..;%2fb", &["/x/..;%2Fb", "/", "/x/..;/b", "/b"]),
+        ];
+        for (path, expected) in rows {
+            let mut readings = readings(path);
+            readings.sort_unstable();
+            let mut expected = expected.to_vec();
+            expected.sort_unstable();
+            assert_eq!(readings, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path() {
+        let rows = [
+            ("/..", Reject::PathAboveRoot),
+            ("/a/../..", Reject::PathAboveRoot),
+            ("/%2e%2e/b", Reject::PathAboveRoot),
+            ("/a/..%2f..%2fb", Reject::PathAboveRoot),
+            ("/a/..;/..;/b", Reject::PathAboveRoot),
+            ("//../b", Reject::PathAboveRoot),
+            ("/a%00", Reject::NulInPath),
+            ("/a%", Reject::InvalidPercentEncoding),
+            ("/a%4", Reject::InvalidPercentEncoding),
+            ("/a%zz/b", Reject::InvalidPercentEncoding),
+            ("/%u002f", Reject::InvalidPercentEncoding),
+            ("/%+2", Reject::InvalidPercentEncoding),
+        ];
+        for (path, reject) in rows {
+            assert_eq!(check(path), Err(reject), "{path}");
+        }
+    }
+
+    fn path() -> impl Strategy<Value = String> {
+        "(/|//|/\\.|/\\.\\.|/\\.\\.;|a|b|;|%2f|%5C|%2e|%61|%25|%3B|~){0,12}"
+            .prop_map(|path| format!("/{path}"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn a_normal_form_is_its_own(path in path()) {
+            if check(&path).is_ok() {
+                let normal = normal(&path);
+                prop_assert!(!normal.contains("//") && normal.starts_with('/'), "{}", normal);
+                prop_assert_eq!(super::normal(&normal), &*normal);
+                for reading in readings(&path) {
+                    prop_assert_eq!(super::normal(&reading), &*reading);
+                }
+            }
+        }
+
+        #[test]
+        fn a_plain_path_has_one_reading(path in "/[a-c/.~-]{0,12}") {
+            if is_plain(&path) {
+                prop_assert_eq!(check(&path), Ok(()));
+                prop_assert_eq!(readings(&path), vec![&*path]);
+                prop_assert_eq!(read(&path, NORMALLY), Ok(path));
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The VIPs are addresses of this machine, which has other interfaces than the one by which handoff packets come. What comes
+ * for a VIP by those has passed no switch; and the kernel would answer ARP for it there.
+ */
+#ifndef NODE_GUARD_H
+#define NODE_GUARD_H
+
+/* linux/if_packet.h: for another host, as where containers share the interface. */
+#define PACKET_OTHERHOST 3
+
+/* Some interfaces have no Ethernet header, so offsets are from the network header. */
+static __always_inline int at_network(struct __sk_buff *skb, __u32 offset, void *to, __u32 len)
+{
+        return bpf_skb_load_bytes_relative(skb, offset, to, len, BPF_HDR_START_NET);
+}
+
+static __always_inline int on_other_interface(struct __sk_buff *skb)
+{
+        __u8 address[16] __attribute__((aligned(8)));
+        __be32 v4;
+
+        if (skb->pkt_type == PACKET_OTHERHOST)
+                return TCX_NEXT;
+        if (skb->protocol == bpf_htons(ETH_P_ARP)) {
+                if (at_network(skb, offsetof(struct arp_ipv4, target_ip), &v4, sizeof(v4)))
+                        return TCX_NEXT;
+                return vip4((__u8 *)&v4) ? drop(SB_NODE_ARP_IGNORED) : TCX_NEXT;
+        }
+        if (skb->protocol == bpf_htons(ETH_P_IP)) {
+                if (at_network(skb, offsetof(struct iphdr, daddr), &v4, sizeof(v4)))
+                        return TCX_NEXT;
+                sb_map_v4(address, v4);
+        } else if (skb->protocol != bpf_htons(ETH_P_IPV6) ||
+                   at_network(skb, offsetof(struct ipv6hdr, daddr), address, sizeof(address))) {
+                return TCX_NEXT;
+        }
+        return is_vip(address) ? drop(SB_NODE_DROP_PLAIN) : TCX_NEXT;
+}
+
+#endif

@@ -1,0 +1,81 @@
+//! More flows than the node has room to know.
+
+use NodeCounter::*;
+use sb_op::*;
+use switchback_wire::packet::TcpView;
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::invariants::Handoff;
+
+const ROOM: u32 = 64;
+
+/// A node that has forgotten a flow because of others, whose server has answered its first request.
+fn forgotten(v6: bool) -> (Bench, Known) {
+    let bench = Bench::with_flows(ROOM);
+    let mut known = Known { flow: flow(v6, 54_000, PORT), seq: 1000, ack: 5000, socket: None };
+    known.adopt(&bench);
+    known.answer();
+    for port in 0..2000 {
+        if bench.flow(&known.flow).is_none() {
+            return (bench, known);
+        }
+        // Others are there, and something is heard of them.
+        let other = Known { flow: flow(false, port, PORT), socket: None, ..known };
+        bench.put(&other.flow, &other.owned());
+        bench.ingress(&to_us(&other.hand_over(other.option(SB_OP_PROBE), b"")), 0);
+    }
+    panic!("there is room for all");
+}
+
+fn answer(bench: &Bench, known: &Known, op: sb_op) -> Handoff {
+    let origin = (known.seq - REQUEST.len() as u32).to_be();
+    let option = sb_option { origin, ..known.option(op) };
+    let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
+    assert_eq!(verdict, Verdict::Redirect);
+    Handoff::parse(&out).expect("an answer")
+}
+
+/// Whether the response is complete nobody knows, so nobody else may go on: the switch ends the connection.
+#[test]
+fn a_flow_that_was_forgotten_goes_to_no_other_node() {
+    for v6 in [false, true] {
+        alone(|| {
+            let (bench, known) = forgotten(v6);
+            let origin = (known.seq - REQUEST.len() as u32).to_be();
+            let option = sb_option { origin, ..known.option(SB_OP_RELEASE) };
+            let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
+            assert_eq!(verdict, Verdict::Pass, "a RST for the socket that is here");
+            let reset = TcpView::parse(&out[14..]).expect("a RST");
+            assert_eq!((reset.seq, reset.flags & packet::flags::RST), (known.seq, packet::flags::RST));
+            let released = answer(&bench, &known, SB_OP_RELEASE);
+            let said = (released.option.op, released.option.reason);
+            assert_eq!(said, (SB_OP_RELEASED as u8, sb_reason::SB_REASON_RESPONDING as u8));
+            assert_eq!(released.view.ack, known.ack, "from where the connection can be ended");
+            assert_eq!((bench.counter(Forgotten), bench.counter(Busy)), (1, 0));
+        });
+    }
+}
+
+/// The node has its socket, and goes on with it.
+#[test]
+fn a_request_makes_a_flow_known_again() {
+    alone(|| {
+        let (bench, mut known) = forgotten(false);
+        let origin = (known.seq - REQUEST.len() as u32).to_be();
+        let next = (known.seq + REQUEST.len() as u32).to_be();
+        let flags = SB_FLAG_REQUEST as u8;
+        let option = sb_option { origin, next, flags, requests: 2u16.to_be(), ..known.option(SB_OP_FORWARD) };
+        bench.send(&known.hand_over(option, REQUEST));
+        known.seq += REQUEST.len() as u32;
+        known.answer();
+        let owned = bench.flow(&known.flow).expect("it is known again");
+        let counts = (owned.requests, owned.origin, u32::from(owned.framing.state));
+        assert_eq!(counts, (2, u32::from_be(origin), SB_FRAMING_LOST));
+        assert_eq!(owned.answered, known.ack - RESPONSE.len() as u32, "the response has begun behind it");
+        assert_eq!(bench.counter(Remembered), 1);
+        let entry = answer(&bench, &known, SB_OP_PROBE).option;
+        assert_eq!((entry.op, entry.origin, entry.next), (SB_OP_OWNED as u8, origin, next));
+    });
+}

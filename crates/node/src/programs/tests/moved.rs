@@ -1,0 +1,44 @@
+//! Late copies of an adoption, when the agent gives the flow to another node in the middle.
+
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+
+/// What the flow's entry may say, and whether an ADOPT with the flow's own numbers is an old one.
+#[test]
+fn a_flow_that_is_about_to_move_is_not_adopted_by_a_late_copy() {
+    let (frozen, none) = (sb_reason::SB_REASON_FROZEN, sb_reason::SB_REASON_NONE);
+    let rows = [
+        ("it is frozen", frozen, 0, 0, true),
+        ("it was read further", none, 1, 0, true),
+        ("it was spoken on", none, 0, 1, true),
+        ("it comes back as it left", none, 0, 0, false),
+        ("it comes back, acknowledged", none, 0, u32::MAX, false),
+    ];
+    alone(|| {
+        let bench = Bench::new();
+        let mut port = 50_000;
+        for (what, reason, read, said, is_old) in rows {
+            port += 1;
+            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let entry = sb_owned {
+                state: sb_ownership::SB_OWN_RELEASED as u8,
+                reason: reason as u8,
+                next: known.seq.wrapping_add(read),
+                answered: known.ack.wrapping_add(said),
+                ..known.owned()
+            };
+            bench.put(&known.flow, &entry);
+            let dropped = bench.counter(NodeCounter::DropStale);
+            let option = sb_option { reason: 0, ..known.option(sb_op::SB_OP_ADOPT) };
+            bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
+            assert_eq!(bench.counter(NodeCounter::DropStale) - dropped, u64::from(is_old), "{what}");
+            // In a test run the kernel takes no flow, so nothing comes of an adoption.
+            match is_old {
+                true => assert_eq!(bench.flow(&known.flow), Some(entry), "{what}"),
+                false => wait_until("the end of the adoption", || bench.flow(&known.flow).is_none()),
+            }
+        }
+    });
+}

@@ -1,0 +1,70 @@
+//! A connection that has come to its end is not begun again.
+
+use NodeCounter::*;
+use sb_op::*;
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::invariants::Handoff;
+
+#[test]
+fn a_late_copy_of_an_adoption_begins_nothing() {
+    alone(|| {
+        let bench = Bench::new();
+        for v6 in [false, true] {
+            let mut known = Known { flow: flow(v6, 53_000, PORT), seq: 1000, ack: 5000, socket: None };
+            let option = known.option(SB_OP_ADOPT);
+            let packet = known.hand_over(option, REQUEST);
+            known.adopt(&bench);
+            known.socket.take();
+            assert_eq!(bench.flow(&known.flow), None, "the server has closed");
+
+            let before = (bench.counter(Adopted), bench.counter(Repeated));
+            let (verdict, out) = bench.ingress(&to_us(&packet), 0);
+            assert_eq!(verdict, Verdict::Redirect);
+            let answer = Handoff::parse(&out).expect("an answer").option;
+            assert_eq!((answer.op, answer.origin, answer.detail), (SB_OP_ADOPTED as u8, option.origin, 0));
+            assert_eq!((bench.counter(Adopted), bench.counter(Repeated)), (before.0, before.1 + 1));
+
+            // What its client asks for next, and its next connection, are none of that.
+            let next = (known.seq + REQUEST.len() as u32).to_be();
+            let later = bench.adopt(&known.hand_over(sb_option { next, ..option }, REQUEST), &known.flow);
+            drop(later);
+            let mut successor = Known { flow: known.flow, seq: 500, ack: 9000, socket: None };
+            successor.adopt(&bench);
+            assert_eq!(bench.counter(Repeated), before.1 + 1);
+        }
+    });
+}
+
+/// What the switch asks before a first request begins, of which it does not know whether it has begun before.
+#[test]
+fn a_probe_hears_whether_its_request_was_answered() {
+    alone(|| {
+        let bench = Bench::new();
+        for v6 in [false, true] {
+            let known = Known { flow: flow(v6, 53_001, PORT), seq: 1000, ack: 5000, socket: None };
+            let first = known.seq;
+            let said = |origin: u32, seq: u32| {
+                let asks = Known { flow: known.flow, seq, ack: 5000, socket: None };
+                let about = sb_flow_entry { origin, ..Default::default() };
+                let probe = asks.hand_over(handoff::option(SB_OP_PROBE, &about), b"");
+                let (_, out) = bench.ingress(&to_us(&probe), 0);
+                let said = Handoff::parse(&out).expect("an answer").option;
+                (said.op, said.reason)
+            };
+            let unowned = |reason: sb_reason| (SB_OP_UNOWNED as u8, reason as u8);
+            assert_eq!(said(first, first), unowned(sb_reason::SB_REASON_NONE), "it has not begun");
+            let socket = bench.adopt(&known.hand_over(known.option(SB_OP_ADOPT), REQUEST), &known.flow);
+            assert_eq!(said(first, first).0, SB_OP_OWNED as u8);
+            drop(socket);
+            assert_eq!(bench.flow(&known.flow), None, "the server has closed");
+            assert_eq!(said(first, first), unowned(sb_reason::SB_REASON_SERVED));
+            assert_eq!(said(0, first), unowned(sb_reason::SB_REASON_NONE), "which connection is not known");
+            assert_eq!(said(first + 1, first + 1), unowned(sb_reason::SB_REASON_NONE), "the next connection");
+            let next = first + REQUEST.len() as u32;
+            assert_eq!(said(first, next), unowned(sb_reason::SB_REASON_NONE), "the next request");
+        }
+    });
+}

@@ -1,0 +1,112 @@
+//! What a node tells a switch that asks whose a flow is.
+
+use sb_op::*;
+use switchback_wire::packet::flags;
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::invariants::Handoff;
+
+const TUNNEL: u32 = SB_FRAMING_TUNNEL;
+const UPGRADING: u32 = SB_FRAMING_UPGRADING;
+const CHUNK: u32 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
+
+fn asked(bench: &Bench, known: &Known) -> sb_option {
+    let probe = known.hand_over(handoff::option(SB_OP_PROBE, &sb_flow_entry::default()), b"");
+    let (verdict, out) = bench.ingress(&to_us(&probe), 0);
+    assert_eq!(verdict, Verdict::Redirect);
+    Handoff::parse(&out).expect("an answer").option
+}
+
+#[test]
+fn the_mark_is_as_the_latest_packet_said() {
+    alone(|| {
+        let bench = Bench::new();
+        let mut known = Known { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let adopt = known.option(SB_OP_ADOPT);
+        let (framing, left) = (((CHUNK | UPGRADING) as u16).to_be(), 77u32.to_be());
+        let packet = known.hand_over(sb_option { framing, left, ..adopt }, REQUEST);
+        known.socket = Some(bench.adopt(&packet, &known.flow));
+        let said = asked(&bench, &known);
+        assert_eq!(
+            (said.op, said.framing, said.left, said.next),
+            (SB_OP_OWNED as u8, framing, left, adopt.next)
+        );
+
+        known.seq += REQUEST.len() as u32;
+        let later = (u32::from_be(adopt.next) + 100).to_be();
+        let forward = |next, framing: u32, left: u32| {
+            let (framing, left) = ((framing as u16).to_be(), left.to_be());
+            let option = sb_option { op: SB_OP_FORWARD as u8, reason: 0, next, framing, left, ..adopt };
+            assert_eq!(bench.ingress(&to_us(&known.hand_over(option, b"data")), 0).0, Verdict::Pass);
+        };
+        forward(later, CHUNK, 5);
+        forward(adopt.next, SB_FRAMING_NONE, 0);
+        let said = asked(&bench, &known);
+        assert_eq!((said.next, said.framing, said.left), (later, (CHUNK as u16).to_be(), 5u32.to_be()));
+
+        // The packet of a request has been lost: what the node hears of it next asks for the flow behind it.
+        let next = (u32::from_be(later) + 50).to_be();
+        let requests = (u16::from_be(adopt.requests) + 1).to_be();
+        let release = sb_option { op: SB_OP_RELEASE as u8, reason: 0, next, requests, ..adopt };
+        known.seq = u32::from_be(next);
+        assert_eq!(bench.ingress(&to_us(&known.hand_over(release, b"")), 0).0, Verdict::Redirect);
+        let said = asked(&bench, &known);
+        assert_eq!((said.next, said.requests), (next, requests));
+    });
+}
+
+#[test]
+fn the_server_decides_whether_a_flow_goes_on_in_another_protocol() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = Known { flow: flow(false, 52_001, PORT), seq: 1000, ack: 5000, socket: None };
+        let lost = |status| sb_framing { state: SB_FRAMING_LOST as u16, status, ..idle() };
+        // What the switch has said, how far the responses are, of how many requests; what comes at the mark.
+        for (said, framing, responses, expected) in [
+            (UPGRADING, idle(), 1, UPGRADING),
+            (UPGRADING, sb_framing { state: SB_FRAMING_HEAD as u16, ..idle() }, 1, UPGRADING),
+            (UPGRADING, lost(101), 1, TUNNEL),
+            (UPGRADING, lost(200), 1, SB_FRAMING_NONE),
+            (UPGRADING, lost(0), 1, SB_FRAMING_NONE),
+            (UPGRADING, idle(), 2, SB_FRAMING_NONE),
+            (UPGRADING | CHUNK, idle(), 2, CHUNK),
+            (SB_FRAMING_NONE, lost(101), 1, SB_FRAMING_NONE),
+            (TUNNEL, idle(), 1, TUNNEL),
+        ] {
+            let mark_framing = (said as u16).to_be();
+            bench.put(
+                &known.flow,
+                &sb_owned { mark_framing, framing, responses, requests: 2, ..known.owned() },
+            );
+            let told = asked(&bench, &known);
+            assert_eq!(u32::from(u16::from_be(told.framing)), expected, "{said:#x} {framing:?} {responses}");
+        }
+    });
+}
+
+#[test]
+fn a_response_with_101_is_remembered() {
+    alone(|| {
+        let bench = Bench::new();
+        for (port, answer, expected) in [
+            (
+                52_002,
+                &b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx"[..],
+                TUNNEL,
+            ),
+            (52_003, b"HTTP/1.1 100 Continue\r\n\r\n", UPGRADING),
+            (52_004, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", SB_FRAMING_NONE),
+            (52_005, b"HTTP/1.1 200 OK\r\n\r\n", SB_FRAMING_NONE),
+        ] {
+            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let mark_framing = (UPGRADING as u16).to_be();
+            bench
+                .put(&known.flow, &sb_owned { mark_framing, framing: idle(), responses: 0, ..known.owned() });
+            let frame = response(&known.flow, (known.ack, known.seq), flags::ACK, false, answer);
+            assert_eq!(bench.egress(&frame).0, Verdict::Next);
+            assert_eq!(u32::from(u16::from_be(asked(&bench, &known).framing)), expected, "{port}");
+        }
+    });
+}

@@ -1,0 +1,44 @@
+//! What handoff packets of this node are signed with.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use switchback_runtime::monotonic_ns;
+use switchback_wire::clock::NodeClock;
+use switchback_wire::handoff::{self, Peers, Way};
+use switchback_wire::packet::TcpView;
+use switchback_wire::{sb_flow, sb_key, sb_option};
+
+/// Key, address and clock of this node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signer {
+    pub(crate) key: sb_key,
+    pub(crate) node: IpAddr,
+    pub(crate) clock: NodeClock,
+}
+
+impl Signer {
+    /// Of a packet to that switch, if it is sent now.
+    pub(crate) fn peers(&self, switch: IpAddr) -> Peers {
+        Peers { node: self.node, switch, epoch: self.clock.epoch(Duration::from_nanos(monotonic_ns())) }
+    }
+
+    /// The whole packet to that switch, around a TCP packet; None if that is none.
+    pub(crate) fn packet(
+        &self,
+        switch: IpAddr,
+        flow: &sb_flow,
+        option: sb_option,
+        inner: &[u8],
+    ) -> Option<Vec<u8>> {
+        let (view, way) = (TcpView::parse(inner)?, Way::to_switch(self.peers(switch)));
+        let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + inner.len());
+        handoff::encode(&mut out, &self.key, &way, flow, option, &view, inner);
+        Some(out)
+    }
+
+    /// The switch is of the node's IP version.
+    pub(crate) fn can_reach(&self, switch: IpAddr) -> bool {
+        switch.is_ipv4() == self.node.is_ipv4() && !switch.is_unspecified()
+    }
+}

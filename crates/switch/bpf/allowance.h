@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Allowance for questions to nodes, which anybody can provoke: forged packets would crowd out requests, and each costs a
+ * packet to every node. It is shared out between the networks that packets claim to come from. Those that asked in the
+ * last period have equal shares of a half of it, and the other half is for those that come new.
+ */
+#ifndef SWITCH_ALLOWANCE_H
+#define SWITCH_ALLOWANCE_H
+
+#define ALLOWANCE_NETWORKS 1024
+
+struct allowance {
+        __u64 period;
+        __u32 used;
+        __u32 networks; /* that have asked */
+        __u32 share;    /* of each */
+        __u32 reserved;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct allowance);
+} allowances SEC(".maps");
+
+/* Networks by a hash that nobody outside can know; those that meet in one share its part. */
+struct network_allowance {
+        __u64 period;
+        __u64 used;
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, ALLOWANCE_NETWORKS);
+        __type(key, __u32);
+        __type(value, struct network_allowance);
+} network_allowances SEC(".maps");
+
+/* By IPv4 24 bits of the address, by IPv6 56. */
+static __always_inline __u32 network_of(const struct sb_flow *flow, const struct sb_switch_settings *s)
+{
+        const __u32 *client = (const __u32 *)flow->client;
+        __u32 words[4] = {};
+
+        words[0] = client[0];
+        words[1] = client[1] & bpf_htonl(0xffffff00);
+        if (sb_is_v4(flow->client))
+                words[3] = client[3] & bpf_htonl(0xffffff00);
+        return (__u32)sb_siphash(&s->sign, words, 4) & (ALLOWANCE_NETWORKS - 1);
+}
+
+static __noinline int may_ask(const struct sb_flow *flow, const struct sb_switch_settings *s)
+{
+        __u64 period = bpf_ktime_get_ns() / s->period;
+        struct network_allowance *network;
+        struct allowance *all;
+        __u32 index = 0;
+
+        all = bpf_map_lookup_elem(&allowances, &index);
+        index = network_of(flow, s);
+        network = bpf_map_lookup_elem(&network_allowances, &index);
+        if (!all || !network)
+                return 0;
+        if (all->period != period) {
+                __u32 sharing = all->period + 1 == period && all->networks ? all->networks : 1;
+
+                all->share = s->questions / 2 / sharing;
+                if (all->share == 0)
+                        all->share = 1;
+                all->period = period;
+                all->used = 0;
+                all->networks = 0;
+        }
+        if (network->period != period) {
+                network->period = period;
+                network->used = 0;
+                all->networks++;
+        }
+        if (network->used >= all->share || all->used >= s->questions)
+                return 0;
+        network->used++;
+        all->used++;
+        return 1;
+}
+
+#endif

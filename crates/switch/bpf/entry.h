@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Entries of the flow maps, as the packet in hand sees them. The kernel gives an element of an LRU map to another flow as soon
+ * as it is deleted, replaced or pushed out, even while a program on another CPU holds its value (docs/decisions/0035). So an
+ * entry is copied, and the copy counts if the flow still has the element then. The same is asked before it is changed.
+ */
+#ifndef SWITCH_ENTRY_H
+#define SWITCH_ENTRY_H
+
+/* An entry that is being replaced has another place at the next look. */
+#define ENTRY_LOOKS 3
+
+struct {
+        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+        __uint(max_entries, 1);
+        __type(key, __u32);
+        __type(value, struct sb_flow_entry);
+} entries_in_hand SEC(".maps");
+
+static __always_inline int is_still_at(void *map, const struct sb_flow *flow,
+                                       const struct sb_flow_entry *place)
+{
+        return bpf_map_lookup_elem(map, flow) == place;
+}
+
+/* A copy of the flow's entry, if there is one, and where the map has it. */
+static __always_inline struct sb_flow_entry *read_entry(void *map, const struct sb_flow *flow,
+                                                        struct sb_flow_entry **place)
+{
+        __u32 zero = 0;
+        struct sb_flow_entry *entry = bpf_map_lookup_elem(&entries_in_hand, &zero);
+
+        if (!entry)
+                return NULL;
+#pragma unroll
+        for (int i = 0; i < ENTRY_LOOKS; i++) {
+                *place = bpf_map_lookup_elem(map, flow);
+                if (!*place)
+                        return NULL;
+                *entry = **place;
+                if (is_still_at(map, flow, *place))
+                        return entry;
+        }
+        return NULL;
+}
+
+/* The mark in the map becomes that of the copy. */
+static __always_inline void move_mark(struct sb_flow_entry *place, const struct sb_flow_entry *entry)
+{
+        place->next = entry->next;
+        place->framing = entry->framing;
+        place->begins = entry->begins;
+        place->tries = entry->tries;
+        place->requests = entry->requests;
+        place->heads = entry->heads;
+}
+
+#endif

@@ -1,0 +1,108 @@
+//! Clients that begin and go no further.
+
+use std::time::Duration;
+
+use switchback_wire::packet::{bare, flags};
+use switchback_wire::*;
+
+use super::model::*;
+use sb_op::*;
+
+const LIMITS: &str = "[limits]\nheld_per_source = \"128KiB\"\nhead_timeout = \"5s\"\n";
+const STRANGERS: u16 = 3000;
+
+fn with_limits() -> World {
+    World::of(&CONFIG.replacen("[[node]]", &format!("{LIMITS}[[node]]"), 1))
+}
+
+#[test]
+fn first_bytes_leave_no_entry_beyond_the_budget_nor_after_their_time() {
+    let mut world = with_limits();
+    for port in 0..STRANGERS {
+        world.record_of_client(port, b"G");
+        assert_eq!(world.waiting.len(), world.dispatcher.pending(), "each entry is in the budget");
+    }
+    assert!((1..200).contains(&world.waiting.len()), "{} entries", world.waiting.len());
+    let begun = world.now;
+    while world.dispatcher.deadline().is_some() {
+        world.pass();
+    }
+    assert!(world.map.is_empty() && world.waiting.is_empty(), "{} entries", world.map.len());
+    assert!(world.now < begun + Duration::from_secs(11), "head_timeout, and the answers' time");
+}
+
+#[test]
+fn a_head_whose_beginning_is_missing_leaves_no_entry() {
+    let mut world = with_limits();
+    let head = get("/web/");
+    world.client_packet(&data(0, 0, &head[..1]));
+    // Its beginning is lost to the switch, which another process was then.
+    let map = std::mem::take(&mut world.map);
+    let mut world = with_limits();
+    (world.map, world.waiting) = (map, [flow()].into());
+    world.client_packet(&data(1, 0, &head[1..]));
+    assert_eq!((world.dispatcher.pending(), world.waiting.len()), (1, 1));
+    while world.dispatcher.pending() > 0 {
+        world.pass();
+    }
+    assert!(world.waiting.is_empty());
+}
+
+#[test]
+fn an_entry_leaves_the_waiting_ones_with_its_first_node() {
+    let mut world = with_limits();
+    assert_eq!(world.client_packet(&data(0, 0, &get("/web/"))).len(), 1);
+    assert!(world.waiting.is_empty() && world.map.contains_key(&flow()));
+}
+
+fn unknown(world: &mut World, packet: &[u8]) -> Vec<ToNode> {
+    world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), packet)
+}
+
+#[test]
+fn one_question_is_asked_about_a_flow_at_a_time() {
+    let mut world = World::new();
+    let packet = data(100, 0, b"anything");
+    let asked = unknown(&mut world, &packet);
+    assert_eq!(
+        asked.iter().map(|asked| (asked.op, asked.data().len())).collect::<Vec<_>>(),
+        [(SB_OP_PROBE, 0); 3]
+    );
+    assert!(unknown(&mut world, &packet).is_empty());
+    asked
+        .iter()
+        .for_each(|asked| assert!(world.answer(asked, SB_OP_UNOWNED, sb_reason::SB_REASON_NONE).is_empty()));
+    assert_eq!(world.dispatcher.pending(), 0, "nobody has it");
+    world.now += Duration::from_millis(50);
+    assert!(unknown(&mut world, &packet).is_empty(), "its client does not wait");
+    world.now += Duration::from_millis(200);
+    assert_eq!(unknown(&mut world, &packet).len(), 3);
+}
+
+#[test]
+fn nodes_of_other_services_are_not_asked() {
+    let only_img = CONFIG.replace("[[service.route]]\npath = \"/web/\"\npool = \"web\"\n", "");
+    let only_img = only_img.replace("[[service.route]]\nmethod = \"PRI\"\nh2c = true\npool = \"web\"\n", "");
+    let mut world = World::of(&only_img);
+    let asked = unknown(&mut world, &bare(&flow(), true, 5, 6, flags::ACK));
+    assert_eq!(asked.iter().map(|asked| asked.node).collect::<Vec<_>>(), [node(3)]);
+}
+
+#[test]
+fn a_flood_is_asked_about_within_the_budget() {
+    let mut world = World::new();
+    let mut sent = 0;
+    for number in 0..100_000u32 {
+        let mut flow = flow();
+        flow.client[12..].copy_from_slice(&(0x0b00_0000 | number).to_be_bytes());
+        let kind = sb_record_kind::SB_RECORD_UNKNOWN as u32;
+        let record = sb_record { kind, flow, ..Default::default() };
+        let at = crate::dispatch::Moment { now: world.now, map: &|_| None };
+        world.dispatcher.on_record(at, &record, &bare(&flow, true, 5, 6, flags::ACK));
+        sent += world.flush().len();
+        world.now += Duration::from_micros(10);
+    }
+    assert!(sent <= 110_000, "{sent} packets in a second");
+    assert_eq!(world.dispatcher.pending(), 0);
+    assert!(world.dispatcher.stats.unasked > 60_000);
+}

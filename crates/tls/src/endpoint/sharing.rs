@@ -1,0 +1,77 @@
+//! Agents tell each other the keys of their tickets ([`Opening::TicketKeys`]).
+
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::peers::{Opening, Peers, hear, say};
+use super::{ANSWER, Shared};
+use crate::TicketKeys;
+
+/// How often one of the other agents is asked, and all that have not answered.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Whom the keys of this agent are shared with.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    nodes: Mutex<HashSet<SocketAddr>>,
+    changed: Notify,
+}
+
+impl Sharing {
+    /// From here on these are the other agents.
+    pub(super) fn set(&self, nodes: HashSet<SocketAddr>) {
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+        self.changed.notify_one();
+    }
+
+    fn nodes(&self) -> HashSet<SocketAddr> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Makes keys in time, and shares them for ever.
+pub(super) async fn share(shared: Arc<Shared>) {
+    let (mut known, mut due) = (HashSet::new(), HashSet::new());
+    let mut turn = 0;
+    loop {
+        let nodes = shared.sharing.nodes();
+        if shared.ticket_keys.renew(Instant::now()) {
+            due.clone_from(&nodes);
+        }
+        due.extend(nodes.difference(&known));
+        due.retain(|node| nodes.contains(node));
+        // What was told while another one could not be reached gets there in the end.
+        turn += 1;
+        let mut asked = due.clone();
+        asked.extend(nodes.iter().nth(turn % nodes.len().max(1)));
+        known = nodes;
+        let mut exchanges = JoinSet::new();
+        for node in asked {
+            let shared = Arc::clone(&shared);
+            exchanges.spawn(async move {
+                let told = timeout(ANSWER, exchange(node, &shared.peers, &shared.ticket_keys)).await;
+                told.is_ok_and(|told| told.is_ok()).then_some(node)
+            });
+        }
+        for node in exchanges.join_all().await.into_iter().flatten() {
+            due.remove(&node);
+        }
+        // Either way it is time.
+        let _ = timeout(INTERVAL, shared.sharing.changed.notified()).await;
+    }
+}
+
+async fn exchange(node: SocketAddr, peers: &Peers, keys: &TicketKeys) -> io::Result<()> {
+    let mut channel = peers.take(node).await?;
+    say(&mut channel, &Opening::TicketKeys(keys.tell(Instant::now()))).await?;
+    keys.learn(hear(&mut channel).await?, Instant::now());
+    peers.put_back(node, channel);
+    Ok(())
+}
