@@ -19,6 +19,9 @@ use super::invariants::*;
 pub const SECONDS: u64 = 5;
 /// Sockets do not last: after so many packets there are new ones.
 const ROUND: u64 = 2000;
+/// How many of the counters chance may leave out, and for how much longer it is waited for the others.
+const UNREACHED: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Nobody listens there.
 const CLOSED_PORT: u16 = 81;
 
@@ -347,6 +350,17 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, num
     Case { seed, number, frame, mark, leaves, node, draining, flow, before }
 }
 
+/// What should have happened by chance, and has not.
+fn unreached(bench: &Bench) -> Vec<NodeCounter> {
+    // The cases of clients that know the node are listed in clients.rs; here there are none.
+    let of_clients = [Introduced, Direct, Heard, Gone, Tunneled, DropClient, DropBeyond];
+    // A node that is hidden, or a switch, has tests of its own, and so have copies of what is over.
+    let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated];
+    let has_tests = |counter: &NodeCounter| other.contains(counter) || of_clients.contains(counter);
+    let all = NodeCounter::ALL.into_iter();
+    all.filter(|counter| !has_tests(counter) && bench.counter(*counter) == 0).collect()
+}
+
 #[test]
 fn whatever_comes_some_things_never_happen() {
     alone(|| {
@@ -358,7 +372,9 @@ fn whatever_comes_some_things_never_happen() {
         let mut verdicts = [0; 4];
         let mut number = 0;
         let mut known = Vec::new();
-        while start.elapsed() < time {
+        while start.elapsed() < time
+            || start.elapsed() < time + PATIENCE && unreached(&bench).len() > UNREACHED
+        {
             if number % ROUND == 0 {
                 bench.be(NODE[0]);
                 known = known_flows(&bench, random);
@@ -378,16 +394,8 @@ fn whatever_comes_some_things_never_happen() {
         }
         let took = start.elapsed();
         println!("{number} packets in {took:?}: {verdicts:?} went on, passed, were dropped, were answered");
-        // The cases of clients that know the node are listed in clients.rs; here there are none.
-        let of_clients = [Introduced, Direct, Heard, Gone, Tunneled, DropClient, DropBeyond];
-        let counters = NodeCounter::ALL.map(|counter| (counter, bench.counter(counter)));
-        // A node that is hidden, or a switch, has tests of its own, and so have copies of what is over.
-        let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated];
-        let has_tests = |counter| other.contains(counter) || of_clients.contains(counter);
-        let still: Vec<_> =
-            counters.iter().filter(|(counter, count)| *count == 0 && !has_tests(counter)).collect();
-        println!("{counters:?}");
         assert!(bench.reserved() >= 0, "more places were given back than reserved");
-        assert!(still.len() < 4, "part of the programs is never reached: {still:?}");
+        let still = unreached(&bench);
+        assert!(still.len() <= UNREACHED, "part of the programs is never reached: {still:?}");
     });
 }
