@@ -183,10 +183,9 @@ struct sb_option {
         __be32 detail;
         struct sb_session session; /* of the last request that the packet is about, or comes after */
         __be16 framing;            /* at `next`: sb_framing.state, SB_FRAMING_UPGRADING, SB_FRAMING_TUNNEL */
-        /* With SB_FLAG_REQUEST: length of the request's head, from the packet's first byte of data on. */
-        __be16 head;
-        __be32 left; /* sb_framing.left at `next`, saturated at 2^32 - 1 */
-        __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
+        __be16 head;               /* 0; receivers ignore it */
+        __be32 left;               /* sb_framing.left at `next`, saturated at 2^32 - 1 */
+        __u8 tag[8];               /* SipHash-2-4 of struct sb_tag_input, little endian */
 };
 
 /*

@@ -394,6 +394,7 @@ fn whatever_comes_some_things_never_happen() {
         }
         let took = start.elapsed();
         println!("{number} packets in {took:?}: {verdicts:?} went on, passed, were dropped, were answered");
+        println!("{:?}", NodeCounter::ALL.map(|counter| (counter, bench.counter(counter))));
         assert!(bench.reserved() >= 0, "more places were given back than reserved");
         let still = unreached(&bench);
         assert!(still.len() <= UNREACHED, "part of the programs is never reached: {still:?}");
