@@ -112,6 +112,52 @@ fn nothing_is_unread_behind_a_syn_of_ones_own() -> Result {
     scene.down()
 }
 
+/// What makes a kernel drop the first of two copies, when the switch has read it.
+#[derive(Clone, Copy, Debug)]
+enum Spoiled {
+    /// Nothing: the second one follows at once.
+    No,
+    /// Timestamps from long ago (PAWS, RFC 7323 section 5).
+    Timestamps,
+    /// It acknowledges what has not been sent (RFC 9293 section 3.10.7.4).
+    Acknowledgment,
+}
+
+/// Whatever became of the first copy, a server gets no other request in its place than one that the switch has read.
+#[test]
+fn no_second_copy_of_a_request_takes_the_place_of_the_first() -> Result {
+    let mut scene = Scene::start()?;
+    let stack = Stack::new(&scene.cluster)?;
+    // A connection whose first copy was dropped takes seconds until it ends.
+    let spoiled =
+        [Spoiled::Timestamps, Spoiled::Acknowledgment, Spoiled::Timestamps, Spoiled::Acknowledgment];
+    for (index, spoiled) in spoiled.into_iter().chain([Spoiled::No; 40]).enumerate() {
+        let mut connection = stack.connect(false, 33_000 + index as u16, Syn::USUAL)?;
+        connection.get("/small", b"")?;
+        let first = format!("GET /small?copy{index:04} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
+        let second = format!("GET /img/small?{index:04} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
+        assert_eq!(first.len(), second.len());
+        let mut packet = Packet { data: first, flags: flags::ACK | flags::PSH, ..connection.packet() };
+        match spoiled {
+            Spoiled::No => {}
+            Spoiled::Timestamps => packet.options[4..8].copy_from_slice(&900_000u32.to_be_bytes()),
+            Spoiled::Acknowledgment => packet.ack = packet.ack.wrapping_add(100_000),
+        }
+        connection.send(&packet)?;
+        connection.write(&second)?;
+        connection
+            .read_until("a response, or the end", |connection| {
+                connection.ended.is_some() || connection.received.windows(4).any(|bytes| bytes == b"\r\n\r\n")
+            })
+            .map_err(|error| format!("{spoiled:?}: {error}"))?;
+        connection.reset()?;
+    }
+    assert_kept_apart(&scene.cluster)?;
+    drop(stack);
+    scene.go_on()?;
+    scene.down()
+}
+
 /// Which node answers a request, whose target nobody changes on the way; "-" if it is refused.
 fn answered_by(cluster: &Cluster, scheme: &str, path: &str) -> Result<String> {
     let (vip, authority) = (cluster.lab.vip4(), cluster.lab.directory().join("shop.pem"));

@@ -164,7 +164,8 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         if (!flow)
                 return -1;
         flow->origin = bpf_ntohl(h->option.origin);
-        flow->next = bpf_ntohl(h->option.next);
+        set_mark(flow, h, h->seq);
+        flow->passed = h->seq + h->payload;
         flow->answered = h->ack;
         flow->followed = h->ack;
         flow->asked = h->seq;
@@ -174,8 +175,6 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->requests = bpf_ntohs(h->option.requests) - 1;
         flow->responses = flow->requests;
         flow->framing.allowed = ~0ULL;
-        flow->mark_framing = h->option.framing;
-        flow->mark_left = h->option.left;
         flow->mss = bpf_ntohs(h->option.mss);
         flow->queue_len = saturated(taken + 1);
         flow->queue_limit = saturated(limit);
@@ -252,6 +251,8 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
                 return drop(SB_NODE_DROP_MALFORMED);
         if (h->option.flags & SB_SYN_TSTAMP)
                 read_timestamps(skb, h);
+        if (flow)
+                flow->latest = h->tsval;
         /* When the kernel refuses, the clone finds no socket, and says so. */
         return assign(skb, h) ? TCX_DROP : TCX_PASS;
 }
@@ -385,35 +386,54 @@ static __noinline int remember_again(const struct handoff *h)
         return 0;
 }
 
-/* Every packet says where the next request begins, or how its body goes on, which a switch may have to ask for. */
-static __always_inline void note_progress(struct sb_owned *flow, const struct handoff *h)
+/* A packet is late, and no copy of one that was sent long ago, if its TSval is so close to the latest. */
+#define LATE_MAX (1 << 16)
+
+/* Writes a word of the TCP header, which begins at `tcp`. */
+static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be32 from, __be32 to)
 {
-        note_requests(flow, h);
-        if ((__s32)(bpf_ntohl(h->option.next) - flow->next) > 0) {
-                flow->next = bpf_ntohl(h->option.next);
-                flow->mark_framing = h->option.framing;
-                flow->mark_left = h->option.left;
-        }
+        if (from == to)
+                return 0;
+        bpf_l4_csum_replace(skb, tcp + offsetof(struct tcphdr, check), from, to, sizeof(to));
+        return bpf_skb_store_bytes(skb, tcp + at, &to, sizeof(to), 0);
 }
 
 /*
- * The client's TSecr is that of an earlier packet than the one that it acknowledges: the kernel would take the time since
- * for the round trip, and what it has sent again for superfluous. A zero tells it nothing (tcp_rtt_tsopt_us(),
- * tcp_packet_delayed()).
+ * Gives the packet to its socket, with numbers that the kernel understands.
+ *
+ * A packet that has waited in the switch may come behind one that was sent later. Its TSval would make it a copy of an earlier
+ * packet (PAWS, RFC 7323 section 5), its ACK number one of an attacker's (RFC 5961 section 5); and once a request follows it,
+ * nobody else may bring what it carries. So it gets the latest ones.
+ *
+ * Where the switch has acknowledged data that is not here yet, TSecr is that of an earlier packet than the one that the client
+ * acknowledges: the kernel would take the time since for the round trip, and what it has sent again for superfluous. A zero
+ * tells it nothing (tcp_rtt_tsopt_us(), tcp_packet_delayed()).
  */
-static __noinline int deliver_without_echo(struct __sk_buff *skb, const struct handoff *h)
+static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
+                                      __u32 snd_una)
 {
         const __u32 tcp = sizeof(struct ethhdr) + h->inner_len;
         struct tcp_with_timestamps header;
-        __be32 nothing = 0;
+        __u32 tsval;
 
         if (decapsulate(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
+        if (flow && h->tcp_flags & SB_TCP_RST)
+                flow = NULL;
+        if (flow && h->payload && is_before(h->ack, snd_una))
+                write_tcp(skb, tcp, offsetof(struct tcphdr, ack_seq), bpf_htonl(h->ack), bpf_htonl(snd_una));
         if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.mark != SB_TCPOPT_TSTAMP_ALIGNED)
                 return TCX_PASS;
-        bpf_l4_csum_replace(skb, tcp + offsetof(struct tcphdr, check), header.tsecr, 0, sizeof(nothing));
-        bpf_skb_store_bytes(skb, tcp + offsetof(struct tcp_with_timestamps, tsecr), &nothing, sizeof(nothing),
-                            0);
+        if ((h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_AHEAD)) == SB_FLAG_AHEAD)
+                write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsecr), header.tsecr, 0);
+        if (!flow)
+                return TCX_PASS;
+        tsval = bpf_ntohl(header.tsval);
+        if (!flow->latest || !is_before(tsval, flow->latest))
+                flow->latest = tsval;
+        else if (h->payload && flow->latest - tsval < LATE_MAX)
+                write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsval), header.tsval,
+                          bpf_htonl(flow->latest));
         return TCX_PASS;
 }
 
@@ -447,21 +467,26 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                         flow->answered = facts.write_seq;
         }
         if (is_owned(flow, h)) {
-                if (h->option.flags & SB_FLAG_REQUEST) {
-                        note_beginning(flow, h, facts.write_seq);
-                        sb_copy_v6(flow->switch_address, h->sender);
+                switch (take_in(flow, h, &facts)) {
+                case INTAKE_TAKE:
+                        break;
+                case INTAKE_UNREAD:
+                        return refuse_unread(h, flow);
+                case INTAKE_NOT_TAKEN:
+                        count(SB_NODE_NOT_TAKEN);
+                        return reset_locally(skb, h, facts.rcv_nxt);
+                default:
+                        return TCX_DROP;
                 }
-                if (is_up_to_date(flow, h))
-                        note_progress(flow, h);
                 if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
                         return TCX_DROP;
         }
         if (h->option.flags & SB_FLAG_REQUEST && is_owned(flow, h) && meet(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_FORWARDED);
-        if ((h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_AHEAD)) == SB_FLAG_AHEAD)
-                return deliver_without_echo(skb, h);
-        return deliver(skb, h);
+        if (!is_owned(flow, h) || facts.kind != SOCKET_LIVE)
+                flow = NULL;
+        return deliver_in_time(skb, h, flow, facts.snd_una);
 }
 
 /*
@@ -470,6 +495,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
  */
 __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 {
+        __u32 mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts facts = {};
         struct sb_owned *flow;
 
@@ -477,6 +503,10 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         read_socket(skb, h, &facts);
+        /* The data that it is about may have arrived together with it, and not be with the socket yet. */
+        if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 && mark != MARK_BEHIND &&
+            (facts.kind != SOCKET_LIVE || is_before(facts.rcv_nxt, flow->passed)))
+                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
             (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {
                 h->option.op = SB_OP_CONFIRMED;

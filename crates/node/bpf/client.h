@@ -220,21 +220,13 @@ static __noinline int is_from_client(const struct handoff *h, const struct sb_no
         return input && sb_tag_valid(&s->sign, &s->accept, input, &h->option);
 }
 
-static __noinline enum socket_kind kind_of_socket(struct __sk_buff *skb, const struct handoff *h)
-{
-        struct socket_facts facts = {};
-
-        read_socket(skb, h, &facts);
-        return facts.kind;
-}
-
 /* A packet that its client has sent here and not to the switch. An answer is under the settings towards the client. */
 __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
 {
         __u32 mark = *(volatile __u32 *)&skb->mark;
         struct sb_node_settings *s;
         struct sb_owned *flow;
-        enum socket_kind kind;
+        struct socket_facts facts = {};
 
         if (!h)
                 return TCX_DROP;
@@ -248,15 +240,15 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
         if (mark == MARK_HEARD)
                 return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);
         flow = bpf_map_lookup_elem(&owned, &h->flow);
-        kind = kind_of_socket(skb, h);
+        read_socket(skb, h, &facts);
         /* What is left of a connection that this node closed answers for itself. */
-        if (!flow && kind == SOCKET_TIME_WAIT) {
+        if (!flow && facts.kind == SOCKET_TIME_WAIT) {
                 count(SB_NODE_DIRECT);
                 return deliver(skb, h);
         }
-        if (!flow || flow->state != SB_OWN_OPEN || kind == SOCKET_NONE || kind == SOCKET_LISTENER)
+        if (!flow || flow->state != SB_OWN_OPEN || facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
                 return tell_client(skb, h, SB_OP_GONE, SB_NODE_GONE);
-        if (h->payload && (__s32)(h->seq + h->payload - flow->next) > 0)
+        if (take_in(flow, h, &facts) != INTAKE_TAKE)
                 return drop(SB_NODE_DROP_BEYOND);
         if (h->option.flags & SB_FLAG_ASK && come_again(skb, MARK_HEARD))
                 return drop(SB_NODE_DROP_MALFORMED);

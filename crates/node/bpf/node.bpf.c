@@ -44,6 +44,7 @@
 #include "socket.h"
 #include "insert.h"
 #include "again.h"
+#include "intake.h"
 #include "client.h"
 #include "adopt.h"
 #include "release.h"

@@ -14,16 +14,6 @@
 /* A client sends again after 200 ms at the earliest, then after 400 ms more; the answer to the third it gets. */
 #define WITHHOLD_US 500000
 
-/*
- * The switch knew of all requests that this node has been given when it sent the packet, so what it says of them counts.
- * Where the next one begins tells that. The packet's own sequence number does not: a client that sends several requests
- * again may put them into one packet with what comes before.
- */
-static __always_inline int is_up_to_date(const struct sb_owned *flow, const struct handoff *h)
-{
-        return (__s32)(bpf_ntohl(h->option.next) - flow->asked) > 0;
-}
-
 /* The last request begins with this packet. */
 static __always_inline void note_beginning(struct sb_owned *flow, const struct handoff *h, __u32 write_seq)
 {

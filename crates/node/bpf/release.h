@@ -109,9 +109,12 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 return give_up_forgotten(skb, h, &facts);
         if (!is_owned(flow, h) || (facts.state != TCP_ESTABLISHED && !abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_CLOSING);
-        if ((__s32)(facts.rcv_nxt - h->seq) > 0)
+        pass_on_mark(flow, h);
+        if (is_before(h->seq, facts.rcv_nxt) || is_before(bpf_ntohl(h->option.next), flow->next))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
-        note_progress(flow, h);
+        /* Of a request before this one it has heard nothing. */
+        if (bpf_ntohl(h->option.next) != flow->next)
+                return refuse_unread(h, flow);
         /* A flow that stays is never mute, not even for a moment: its responses would be followed with a gap. */
         if (!can_go(&facts, h, flow, abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
@@ -134,10 +137,13 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         return reset_locally(skb, h, facts.rcv_nxt);
 }
 
-static __always_inline int answer_unowned(struct handoff *h, enum sb_reason reason)
+/* Where the flow has been released, its next request begins there. */
+static __always_inline int answer_unowned(struct handoff *h, const struct sb_owned *flow,
+                                          enum sb_reason reason)
 {
         h->option.op = SB_OP_UNOWNED;
         h->option.reason = reason;
+        h->option.next = is_owned(flow, h) ? bpf_htonl(flow->next) : h->option.origin;
         return ANSWER;
 }
 
@@ -151,34 +157,9 @@ static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct h
         struct socket_facts facts = {};
 
         if (h->option.origin)
-                return answer_unowned(h, SB_REASON_NONE);
+                return answer_unowned(h, NULL, SB_REASON_NONE);
         read_socket(skb, h, &facts);
-        return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : answer_unowned(h, SB_REASON_NONE);
-}
-
-/* Which of the last 32 requests were HEAD, as a switch says it. */
-static __always_inline __u32 latest_heads(struct sb_owned *flow)
-{
-        __u32 heads = 0;
-
-        for (int i = 0; i < 32; i++)
-                heads |= (__u32)is_head(flow, flow->requests - i) << i;
-        return heads;
-}
-
-/*
- * What comes at the mark. Where a request asks for another protocol, the server's answer to it decides: 101, or its final
- * response, which all other requests have by then. One that cannot be followed is none with 101.
- */
-static __always_inline __be16 at_mark(const struct sb_owned *flow)
-{
-        __u16 framing = bpf_ntohs(flow->mark_framing);
-        int lost = flow->framing.state == SB_FRAMING_LOST;
-
-        if (!(framing & SB_FRAMING_UPGRADING) || (!lost && flow->responses != flow->requests))
-                return flow->mark_framing;
-        framing &= ~SB_FRAMING_UPGRADING;
-        return bpf_htons(lost && flow->framing.status == 101 ? framing | SB_FRAMING_TUNNEL : framing);
+        return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : answer_unowned(h, NULL, SB_REASON_NONE);
 }
 
 /* The request that the packet begins with has been answered on a connection that is over, or has moved on since. */
@@ -197,28 +178,17 @@ __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (was_served(flow, h))
-                return answer_unowned(h, SB_REASON_SERVED);
+                return answer_unowned(h, flow, SB_REASON_SERVED);
         if (!flow)
                 return answer_from_time_wait(skb, h);
         if (flow->state == SB_OWN_RELEASED)
-                return answer_unowned(h, SB_REASON_NONE);
+                return answer_unowned(h, flow, SB_REASON_NONE);
         /* It will be the flow's owner, or will not: who asks again hears. */
         if (flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
         sb_copy_v6(flow->switch_address, h->sender);
-        h->option.op = SB_OP_OWNED;
-        h->option.flags = flow->options;
-        h->option.wscale = flow->wscale;
-        h->option.origin = bpf_htonl(flow->origin);
-        h->option.mss = bpf_htons(flow->mss);
-        h->option.next = bpf_htonl(flow->next);
-        h->option.requests = bpf_htons(flow->requests);
-        h->option.detail = bpf_htonl(latest_heads(flow));
-        h->option.session = flow->cookies.session;
-        h->option.framing = at_mark(flow);
-        h->option.left = flow->mark_left;
         count(SB_NODE_OWNED);
-        return ANSWER;
+        return answer_mark(h, flow, SB_OP_OWNED);
 }
 
 #endif

@@ -20,6 +20,7 @@ fn data_is_confirmed_once_it_is_there() -> Result<()> {
     const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: shop\r\nContent-Length: 10\r\n\r\n";
     let world = World::up(false)?;
     let mut flow = world.flow()?;
+    flow.handoff.body = 10;
     flow.request(POST)?;
     // Not there: delivered as any other packet, without an answer.
     flow.say(SB_OP_CONFIRM, 0, b"01234")?;

@@ -128,7 +128,7 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
         option->detail = bpf_htonl(entry->heads);
         option->session = entry->session;
         option->framing = bpf_htons(entry->framing.state | beside_state(entry->mode));
-        option->head = 0;
+        option->head = bpf_htons(p->handoff_head);
         option->left = bpf_htonl(entry->framing.left > ~0U ? ~0U : (__u32)entry->framing.left);
         sb_copy_v6(input->node, node->address);
         sb_copy_v6(input->switch_address, node->source);

@@ -16,6 +16,7 @@ struct packet {
         __u8 traffic_class;
         __u8 handoff_op;    /* SB_OP_FORWARD or SB_OP_ICMP, for when it is forwarded */
         __u8 handoff_flags; /* SB_FLAG_*, likewise */
+        __u16 handoff_head; /* sb_option.head, likewise */
 };
 
 enum parsed {

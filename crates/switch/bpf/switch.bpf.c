@@ -109,6 +109,14 @@ static __noinline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p
         return on_unknown_flow(ctx, p, s);
 }
 
+/* The program can send to the node by itself. */
+static __always_inline int is_resolved(__u32 index)
+{
+        struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
+
+        return node && node->ifindex;
+}
+
 /* What becomes of data that reaches beyond the mark of a flow that has a node. */
 enum beyond {
         BEYOND_FORWARD,
@@ -126,10 +134,15 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         if (is_damaged(ctx, p))
                 return BEYOND_DAMAGED;
         /* A gap before the data, or L7 has what is in the gap. */
-        if (before < 0 || entry->asked || p->ip_len > SB_RECORD_LARGE)
+        if (before < 0 || entry->asked || p->ip_len > SB_RECORD_LARGE || !is_resolved(entry->node))
                 return BEYOND_ASK;
-        if (entry->framing.state != SB_FRAMING_NONE)
-                return follow_body(ctx, p, place, entry) ? BEYOND_FORWARD : BEYOND_ASK;
+        if (entry->framing.state != SB_FRAMING_NONE) {
+                if (!follow_body(ctx, p, place, entry))
+                        return BEYOND_ASK;
+                p->handoff_flags = SB_FLAG_READ;
+                p->handoff_head = before;
+                return BEYOND_FORWARD;
+        }
         if (before != 0 || entry->mode == SB_MODE_UPGRADING)
                 return BEYOND_ASK;
         express = is_express(ctx, p, entry, vip);
@@ -142,6 +155,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
         move_mark(place, entry);
         p->handoff_flags = SB_FLAG_REQUEST | SB_FLAG_AGAIN;
+        p->handoff_head = p->payload;
         count(SB_SWITCH_EXPRESS);
         sb_add_one(&express_by_node, entry->node);
         sb_add_one(&express_by_service, vip->service);
@@ -215,8 +229,8 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 }
                 break;
         }
-        if (entry->ahead && !p->handoff_flags)
-                p->handoff_flags = SB_FLAG_AHEAD;
+        if (entry->ahead && !(p->handoff_flags & SB_FLAG_REQUEST))
+                p->handoff_flags |= SB_FLAG_AHEAD;
         if (p->payload && !(p->flags & SB_TCP_RST) && entry->mode != SB_MODE_TUNNEL && is_dead(entry->node))
                 return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
         return forward(ctx, p, entry, s);

@@ -299,7 +299,6 @@ impl<'a> Driver<'a> {
         self.dispatcher.pending() == 0 || ending.elapsed() > patience
     }
 
-    /// Flow entries first, then packets: what clients send in answer must meet the new entries.
     fn flush(&mut self) {
         self.batch = 0;
         self.dispatcher.acknowledge_facts();
@@ -313,6 +312,9 @@ impl<'a> Driver<'a> {
             eprintln!("switchback: {error}");
         }
         self.sender.send(output.packets());
+        if let Err(error) = program.change_flows(&output.moves) {
+            eprintln!("switchback: {error}");
+        }
         if let Some(observer) = self.observer.as_ref().filter(|_| !output.observed.is_empty()) {
             observer.tell(Told::Seen(std::mem::take(&mut output.observed)));
         }

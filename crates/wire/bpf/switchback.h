@@ -56,6 +56,8 @@ enum sb_op {
         SB_OP_SIZED = 24,   /* `detail` is how many bytes the response to a request for `session.path` had */
         SB_OP_FACTS = 28,   /* what became of responses; see struct sb_facts */
         SB_OP_UNOWNED = 30, /* the other answer to PROBE: the flow is not here */
+        /* As OWNED, but nobody has asked: data was refused, because it is to be read from this mark on. */
+        SB_OP_UNREAD = 32,
         SB_OP_SYNCED =
             31, /* the answer to SYNC: the clock is in `detail` (high half) and `left`; of epoch 0 */
         /*
@@ -118,6 +120,8 @@ enum sb_reason {
  * away before it answers, the client is not to know: another node answers.
  */
 #define SB_FLAG_AGAIN 0x80
+/* FORWARD, CONFIRM: the switch has read the packet's data, from `head` bytes on, in a request that has begun before it. */
+#define SB_FLAG_READ 0x40
 /* DIRECT: the client wants to know whether it arrives. */
 #define SB_FLAG_ASK 0x10
 /* HELLO: the switch wants FACTS, too. */
@@ -183,9 +187,13 @@ struct sb_option {
         __be32 detail;
         struct sb_session session; /* of the last request that the packet is about, or comes after */
         __be16 framing;            /* at `next`: sb_framing.state, SB_FRAMING_UPGRADING, SB_FRAMING_TUNNEL */
-        __be16 head;               /* 0; receivers ignore it */
-        __be32 left;               /* sb_framing.left at `next`, saturated at 2^32 - 1 */
-        __u8 tag[8];               /* SipHash-2-4 of struct sb_tag_input, little endian */
+        /*
+         * ADOPT, and with SB_FLAG_REQUEST: so much has been read, from the packet's first byte on; what follows up to `next`
+         * is more of its body. With SB_FLAG_READ: so much of the packet comes before what has been read with it.
+         */
+        __be16 head;
+        __be32 left; /* sb_framing.left at `next`, saturated at 2^32 - 1 */
+        __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
 };
 
 /*
@@ -461,7 +469,7 @@ struct sb_flow_entry {
         __u8 ahead;   /* SB_FLAG_AHEAD holds for what is forwarded */
         __u8
             contested; /* a SYN has come that may begin another connection of the flow's addresses and ports */
-        __u8 reserved;
+        __u8 turn;     /* how often the mark has gone back, modulo 2^8: entries of an earlier turn are old */
 };
 
 struct sb_node {
@@ -663,6 +671,11 @@ struct sb_owned {
         __u8 keeps;          /* the connection goes on after it, as far as client and server have said */
         __be16 mark_framing; /* at `next`: sb_option.framing and .left */
         __be32 mark_left;
+        __u32 read; /* what comes before this has been read, so nothing else may take its place */
+        __u32
+            passed; /* up to here without a gap data has been handed to the socket, which may not have taken it yet */
+        __u32 read_us; /* when the last of what has been read was, of a clock that wraps */
+        __u32 latest;  /* TSval of what has been handed to the socket */
         __u8 reserved[4];
         __be16 path;         /* of the last request: sb_session.path */
         __u16 path_request;  /* the number of that request */
@@ -823,6 +836,8 @@ struct sb_direct_node {
         X(MUTED, "packets of released flows kept back")                                                      \
         X(REMEMBERED, "flows known again by a request, after their entry had given way to others")           \
         X(FORGOTTEN, "flows ended because their entry had given way to others")                              \
+        X(UNREAD, "packets refused because their data has to be read first")                                 \
+        X(NOT_TAKEN, "flows ended because their socket did not take what had been read")                     \
         X(ABORTED, "flows released before their request was complete")                                       \
         X(RESPONSES, "responses followed to their end")                                                      \
         X(LOST_TRACK, "responses whose end cannot be told")                                                  \

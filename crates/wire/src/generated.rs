@@ -17,6 +17,7 @@ pub const SB_FLAG_ABORT: u32 = 32;
 pub const SB_FLAG_AHEAD: u32 = 32;
 pub const SB_FLAG_LAST: u32 = 32;
 pub const SB_FLAG_AGAIN: u32 = 128;
+pub const SB_FLAG_READ: u32 = 64;
 pub const SB_FLAG_ASK: u32 = 16;
 pub const SB_FLAG_FACTS: u32 = 16;
 pub const SB_GENEVE_OAM: u32 = 128;
@@ -105,6 +106,7 @@ pub enum sb_op {
     SB_OP_SIZED = 24,
     SB_OP_FACTS = 28,
     SB_OP_UNOWNED = 30,
+    SB_OP_UNREAD = 32,
     SB_OP_SYNCED = 31,
     SB_OP_MOVE = 29,
     SB_OP_HEARD = 25,
@@ -371,7 +373,7 @@ pub struct sb_flow_entry {
     pub tries: __u8,
     pub ahead: __u8,
     pub contested: __u8,
-    pub reserved: __u8,
+    pub turn: __u8,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -527,6 +529,10 @@ pub struct sb_owned {
     pub keeps: __u8,
     pub mark_framing: __be16,
     pub mark_left: __be32,
+    pub read: __u32,
+    pub passed: __u32,
+    pub read_us: __u32,
+    pub latest: __u32,
     pub reserved: [__u8; 4usize],
     pub path: __be16,
     pub path_request: __u16,
@@ -846,6 +852,10 @@ pub enum NodeCounter {
     Remembered,
     #[doc = "flows ended because their entry had given way to others"]
     Forgotten,
+    #[doc = "packets refused because their data has to be read first"]
+    Unread,
+    #[doc = "flows ended because their socket did not take what had been read"]
+    NotTaken,
     #[doc = "flows released before their request was complete"]
     Aborted,
     #[doc = "responses followed to their end"]
@@ -911,7 +921,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 52] = [
+    pub const ALL: [NodeCounter; 54] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -933,6 +943,8 @@ impl NodeCounter {
         NodeCounter::Muted,
         NodeCounter::Remembered,
         NodeCounter::Forgotten,
+        NodeCounter::Unread,
+        NodeCounter::NotTaken,
         NodeCounter::Aborted,
         NodeCounter::Responses,
         NodeCounter::LostTrack,
@@ -989,6 +1001,8 @@ impl NodeCounter {
             NodeCounter::Muted => "muted",
             NodeCounter::Remembered => "remembered",
             NodeCounter::Forgotten => "forgotten",
+            NodeCounter::Unread => "unread",
+            NodeCounter::NotTaken => "not_taken",
             NodeCounter::Aborted => "aborted",
             NodeCounter::Responses => "responses",
             NodeCounter::LostTrack => "lost_track",
@@ -1046,6 +1060,8 @@ impl NodeCounter {
             NodeCounter::Muted => "packets of released flows kept back",
             NodeCounter::Remembered => "flows known again by a request, after their entry had given way to others",
             NodeCounter::Forgotten => "flows ended because their entry had given way to others",
+            NodeCounter::Unread => "packets refused because their data has to be read first",
+            NodeCounter::NotTaken => "flows ended because their socket did not take what had been read",
             NodeCounter::Aborted => "flows released before their request was complete",
             NodeCounter::Responses => "responses followed to their end",
             NodeCounter::LostTrack => "responses whose end cannot be told",

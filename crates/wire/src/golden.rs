@@ -85,8 +85,8 @@ fn a_forward_of_an_ipv6_flow_over_ipv6() {
 /// LAST, ABORT and AHEAD are of different packets.
 #[test]
 fn flags_beside_what_the_handshake_settled() {
-    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_AHEAD, SB_FLAG_AGAIN];
-    assert_eq!(all, [0x10, 0x20, 0x20, 0x20, 0x80]);
+    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_AHEAD, SB_FLAG_READ, SB_FLAG_AGAIN];
+    assert_eq!(all, [0x10, 0x20, 0x20, 0x20, 0x40, 0x80]);
     assert!(all.iter().all(|flag| flag & SB_SYN_ALL == 0));
 }
 
@@ -140,8 +140,7 @@ fn formats_have_no_padding() {
         + 256 / 8
         + 3 * 2
         + 6
-        + 2 * 4
-        + 4
+        + 7 * 4
         + 2 * 2
         + 2 * 4
         + 4

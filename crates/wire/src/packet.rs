@@ -304,6 +304,7 @@ impl sb_op {
             SB_OP_SIZED,
             SB_OP_FACTS,
             SB_OP_UNOWNED,
+            SB_OP_UNREAD,
             SB_OP_SYNCED,
         ]
         .into_iter()

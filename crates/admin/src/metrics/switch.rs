@@ -206,7 +206,7 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
         ),
     ];
     type Count = (&'static str, &'static str, fn(&Stats) -> u64);
-    let counts: [Count; 22] = [
+    let counts: [Count; 23] = [
         ("resent", "Handoff packets sent again", |stats| stats.resent),
         ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |stats| {
             stats.acknowledged
@@ -217,6 +217,9 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
             stats.unasked
         }),
         ("recovered", "Unknown connections that a node owned", |stats| stats.recovered),
+        ("unread", "Packets refused by nodes that had not been given what was read before them", |stats| {
+            stats.unread
+        }),
         ("reset_unowned", "Unknown connections reset because no node owned them", |stats| {
             stats.reset_unowned
         }),

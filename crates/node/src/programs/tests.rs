@@ -11,6 +11,7 @@ mod frames;
 mod fuzz;
 mod here;
 mod hidden;
+mod intake;
 mod invariants;
 mod load;
 mod moved;

@@ -24,8 +24,8 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, bare, cut, flags};
 use switchback_wire::{
-    SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_flow_entry, sb_geneve, sb_key,
-    sb_op, sb_option,
+    SB_FLAG_REQUEST, SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_flow_entry,
+    sb_geneve, sb_key, sb_op, sb_option,
 };
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -130,6 +130,8 @@ pub struct Handoff {
     pub ack: u32,
     pub requests: u16,
     pub heads: u32,
+    /// So much of a request's body is to come behind the packet that begins it.
+    pub body: u32,
     /// `SB_FLAG_*` of the next handoff packets.
     pub flags: u32,
     /// Percent of the accept queue that an adoption may use.
@@ -156,6 +158,7 @@ impl Handoff {
             ack: 0x1234_5678,
             requests: 0,
             heads: 0,
+            body: 0,
             flags: 0,
             share: 100,
         })
@@ -194,7 +197,7 @@ impl Handoff {
     ) -> Vec<u8> {
         let entry = sb_flow_entry {
             origin: self.origin,
-            next: view.seq.wrapping_add(view.len() as u32),
+            next: view.seq.wrapping_add(view.len() as u32 + self.body),
             mss: 1400,
             requests: self.requests,
             heads: self.heads,
@@ -204,6 +207,9 @@ impl Handoff {
         option.flags |= self.flags as u8;
         if op == sb_op::SB_OP_ADOPT {
             option.reason = self.share;
+        }
+        if op == sb_op::SB_OP_ADOPT || self.flags & SB_FLAG_REQUEST != 0 {
+            option.head = (view.len() as u16).to_be();
         }
         let mut out = Vec::new();
         handoff::encode(

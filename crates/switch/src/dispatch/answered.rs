@@ -163,7 +163,7 @@ impl Dispatcher {
 
     /// The connection is over; late records of it say nothing about another one.
     fn finish(&mut self, flow: &sb_flow, origin: u32) {
-        self.output.changes.push((*flow, Change::Remove { origin }));
+        self.output.change(flow, Change::Remove { origin });
         self.recent.insert(*flow, entry(origin));
     }
 

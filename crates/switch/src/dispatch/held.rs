@@ -42,7 +42,7 @@ impl HeldPacket {
     }
 
     /// The packet without the data before sequence number `from` and from `to` on; None if nothing is left.
-    fn part(&self, from: u32, to: u32) -> Option<HeldPacket> {
+    pub fn part(&self, from: u32, to: u32) -> Option<HeldPacket> {
         let len = self.view.len() as i32;
         let start = (from.wrapping_sub(self.view.seq) as i32).clamp(0, len);
         let end = (to.wrapping_sub(self.view.seq) as i32).clamp(0, len);

@@ -7,6 +7,16 @@ use switchback_http::framing::{self, Followed};
 use switchback_http::{Head, Limits, Reject, Version};
 use switchback_wire::*;
 
+use super::held::before;
+
+/// How much of a request one packet can say to have been read.
+const READ_MAX: usize = u16::MAX as usize;
+
+/// As a packet says it.
+pub fn saturated(read: usize) -> u16 {
+    read.min(READ_MAX) as u16
+}
+
 /// Moves the mark into data that need not be read, as long as it still can be told from the past: `settle()` in
 /// `bpf/body.h`.
 pub fn settle(entry: &mut sb_flow_entry) {
@@ -42,12 +52,18 @@ pub fn due(entry: &sb_flow_entry) -> u32 {
     entry.next.wrapping_sub(SB_MARK_NEAR + SB_MARK_LATE)
 }
 
-/// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark. What the
-/// client says of the connection's end changes nothing: servers read that in many ways, and what follows is read here.
-pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &Limits) -> Result<(), Reject> {
+/// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark; how much of it
+/// has been read. What the client says of the connection's end changes nothing: servers read that in many ways, and what
+/// follows is read here.
+pub fn enter(
+    entry: &mut sb_flow_entry,
+    head: &Head<'_>,
+    data: &[u8],
+    limits: &Limits,
+) -> Result<usize, Reject> {
     if head.version == Version::Http2 {
         enter_tunnel(entry, head.len);
-        return Ok(());
+        return Ok(head.len);
     }
     begin(entry, head.len, head.method == "HEAD");
     if head.tunnel {
@@ -55,7 +71,12 @@ pub fn enter(entry: &mut sb_flow_entry, head: &Head<'_>, data: &[u8], limits: &L
     }
     entry.framing = head.body.framing(limits);
     settle(entry);
-    if u32::from(entry.framing.state) == SB_FRAMING_CHUNK { follow(entry, &data[head.len..]) } else { Ok(()) }
+    if u32::from(entry.framing.state) != SB_FRAMING_CHUNK {
+        return Ok(head.len);
+    }
+    let data = &data[..data.len().min(READ_MAX.max(head.len))];
+    follow(entry, &data[head.len..])?;
+    Ok(data.len().min(entry.next.wrapping_sub(entry.begins) as usize))
 }
 
 /// Moves the mark behind something that begins a stream of which no more is read.
@@ -74,6 +95,36 @@ fn begin(entry: &mut sb_flow_entry, len: usize, is_head: bool) {
     entry.requests = entry.requests.wrapping_add(1);
     entry.heads = entry.heads << 1 | u32::from(is_head);
     entry.mode = sb_mode::SB_MODE_REQUESTS as u8;
+}
+
+/// Whether the entry says more of its flow than another one: its mark is of a later turn, or further on.
+pub fn is_newer(entry: &sb_flow_entry, than: &sb_flow_entry) -> bool {
+    match entry.turn.wrapping_sub(than.turn) as i8 {
+        0 => before(than.next, entry.next),
+        turns => turns > 0,
+    }
+}
+
+/// Whether the entries are of one connection at one node.
+pub fn is_of_same(entry: &sb_flow_entry, other: &sb_flow_entry) -> bool {
+    (entry.node, entry.origin) == (other.node, other.origin)
+}
+
+/// The entry with the mark that its node says, whatever has been read since.
+pub fn at(entry: &sb_flow_entry, mark: &sb_flow_entry) -> sb_flow_entry {
+    sb_flow_entry {
+        next: mark.next,
+        begins: mark.next,
+        tries: 0,
+        requests: mark.requests,
+        heads: mark.heads,
+        framing: mark.framing,
+        session: mark.session,
+        mode: mark.mode,
+        asked: 0,
+        turn: entry.turn.wrapping_add(1),
+        ..*entry
+    }
 }
 
 /// Moves the mark back to where the last request begins, as if it had not been read.

@@ -31,8 +31,8 @@ use switchback_wire::clock::{self, NodeClock};
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{
-    SB_FLAG_FACTS, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_record,
-    sb_record_kind,
+    SB_FLAG_FACTS, SB_FLAG_READ, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option,
+    sb_record, sb_record_kind,
 };
 
 use crate::group::Side;
@@ -42,7 +42,7 @@ use crate::sizes::Sizes;
 use answer::Reply;
 use answered::AnsweredFlows;
 use flows::PendingFlows;
-use held::{Held, HeldPacket, before};
+use held::{HeldPacket, before};
 use observed::Came;
 pub use output::{Change, Message, Output};
 use pending::{Pending, Phase, Request};
@@ -334,12 +334,10 @@ impl Dispatcher {
     }
 
     /// A record's entry may be older than what was decided since it was written, or newer, because the program has
-    /// forwarded packets since. The later mark is the newer one; while a mark moves back, the flow is pending.
+    /// forwarded packets since.
     fn entry_of(&self, flow: &sb_flow, recorded: sb_flow_entry) -> sb_flow_entry {
         match self.recent.get(flow) {
-            Some(recent) if recent.origin == recorded.origin && !before(recent.next, recorded.next) => {
-                *recent
-            }
+            Some(recent) if recent.origin == recorded.origin && !mark::is_newer(&recorded, recent) => *recent,
             _ => recorded,
         }
     }
@@ -355,13 +353,28 @@ impl Dispatcher {
         self.write_entry(flow, sb_flow_entry { asked: 0, ..*entry });
     }
 
+    /// Likewise, once the packets that bring the mark there have been sent. What follows them meets them at the node.
+    fn move_mark(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
+        let entry = sb_flow_entry { asked: 0, ..*entry };
+        self.output.change_behind(flow, Change::Replace(entry));
+        self.recent.insert(*flow, entry);
+    }
+
+    /// Writes the entry, unless the program has moved the mark further meanwhile.
+    fn bring_up_map(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) {
+        let current = (at.map)(flow).map(|recorded| self.entry_of(flow, recorded));
+        if current.is_some_and(|current| mark::is_newer(&pending.entry, &current)) {
+            self.set_entry(flow, &pending.entry);
+        }
+    }
+
     fn write_entry(&mut self, flow: &sb_flow, entry: sb_flow_entry) {
-        self.output.changes.push((*flow, Change::Replace(entry)));
+        self.output.change(flow, Change::Replace(entry));
         self.recent.insert(*flow, entry);
     }
 
     fn forget(&mut self, flow: &sb_flow, origin: u32) {
-        self.output.changes.push((*flow, Change::Remove { origin }));
+        self.output.change(flow, Change::Remove { origin });
         self.recent.remove(flow);
     }
 
@@ -369,7 +382,7 @@ impl Dispatcher {
     /// first packet.
     fn abandon(&mut self, flow: &sb_flow, pending: &Pending) {
         if !pending.has_node() {
-            self.output.changes.push((*flow, Change::Abandon { origin: pending.entry.origin }));
+            self.output.change(flow, Change::Abandon { origin: pending.entry.origin });
         }
     }
 
@@ -390,6 +403,11 @@ impl Dispatcher {
     fn forward(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView, packet: &[u8], extra: u8) {
         let message = Message { flags: extra, ..sb_op::SB_OP_FORWARD.into() };
         self.send(message, entry.node, flow, entry, view, packet);
+    }
+
+    /// Sends a packet whose data has been read, in a request that has begun before it.
+    fn forward_read(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &HeldPacket) {
+        self.forward(flow, entry, &packet.view, &packet.bytes, SB_FLAG_READ as u8);
     }
 
     fn forward_all(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packets: &[HeldPacket]) {
@@ -450,7 +468,7 @@ impl Dispatcher {
         if let Some(mut pending) = pending {
             if pending.has_node() && is_held(&recorded) {
                 // A late copy of its first packet has made an entry once more.
-                self.output.changes.push((*flow, Change::Abandon { origin: entry.origin }));
+                self.output.change(flow, Change::Abandon { origin: entry.origin });
             }
             self.on_pending(at, flow, &mut pending, &entry, packet, view);
             self.keep(*flow, pending);
@@ -472,11 +490,11 @@ impl Dispatcher {
             AtOnce::Not(choice) => choice,
         };
         let Some(held) = HeldPacket::new(packet) else { return };
-        self.forward_old_data(flow, &entry, &held);
+        let mut pending = Pending::new(entry, at.now);
+        self.forward_old_data(flow, &pending, &held);
         if mark::is_passing(&entry) {
             self.ask_for_progress(flow, &entry, &view);
         }
-        let mut pending = Pending::new(entry, at.now);
         pending.choice = choice;
         if before(entry.next, held.end()) {
             self.begin(at, flow, pending, &held);
@@ -553,9 +571,10 @@ impl Dispatcher {
                 let head = &packet[view.data..view.end];
                 let came = Came { at: at.now, queued: Duration::ZERO };
                 self.observe_given(flow, &after, came, Chosen::Connection, 0, || head.into());
-                self.set_entry(flow, &after);
+                self.move_mark(flow, &after);
                 let flags = SB_FLAG_REQUEST as u8 | request.flags(true);
-                self.forward(flow, &after, &view, packet, flags);
+                let message = Message { flags, head: request.read, ..sb_op::SB_OP_FORWARD.into() };
+                self.send(message, after.node, flow, &after, &view, packet);
                 AtOnce::Forwarded
             }
             Next::Leaves(choice) => AtOnce::Not(choice),
@@ -571,15 +590,17 @@ impl Dispatcher {
         }
     }
 
-    /// Data before the mark belongs to what the node has: the client sends it again.
-    fn forward_old_data(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &HeldPacket) {
-        if is_held(entry) || !before(packet.view.seq, entry.next) {
+    /// Data before the mark belongs to what the node has: the client sends it again. What is being delivered it gets from here.
+    fn forward_old_data(&mut self, flow: &sb_flow, pending: &Pending, packet: &HeldPacket) {
+        let entry = &pending.entry;
+        if !pending.has_node() {
             return;
         }
-        let mut held = Held::default();
-        held.insert(packet, packet.view.seq);
-        let old = held.take_until(entry.next);
-        self.forward_all(flow, entry, &old);
+        let (start, end) = pending.in_delivery().unwrap_or((entry.next, entry.next));
+        let parts = [packet.part(packet.view.seq, start), packet.part(end, entry.next)];
+        for part in parts.iter().flatten() {
+            self.forward(flow, entry, &part.view, &part.bytes, 0);
+        }
     }
 
     /// Asks the node whether it has come so far that the mark can go on.
@@ -644,7 +665,8 @@ impl Dispatcher {
                     after.mode = sb_mode::SB_MODE_REQUESTS as u8;
                 }
                 match entered {
-                    Ok(()) => Verdict::To(Request {
+                    Ok(read) => Verdict::To(Request {
+                        read: mark::saturated(read),
                         group,
                         side,
                         key,

@@ -15,6 +15,8 @@ pub struct Message {
     pub op: sb_op,
     /// `SB_FLAG_*`.
     pub flags: u8,
+    /// How much of the packet has been read: the option's field of this name.
+    pub head: u16,
     /// The option's field of this name, which ADOPT uses for the share of the accept queue.
     pub reason: u8,
     /// ADOPT: the node that gets the packet if the first one has no room.
@@ -23,7 +25,7 @@ pub struct Message {
 
 impl From<sb_op> for Message {
     fn from(op: sb_op) -> Self {
-        Message { op, flags: 0, reason: 0, second: None }
+        Message { op, flags: 0, head: 0, reason: 0, second: None }
     }
 }
 
@@ -53,12 +55,13 @@ pub enum Change {
     },
 }
 
-/// The effects of a batch of records. Flow map changes go first, so that what the client sends in answer to a packet
-/// meets the new entry.
+/// The effects of a batch of records.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Changes of the flow map, in order.
+    /// Changes of the flow map, in order, before the packets: what the client sends in answer to them meets the new entries.
     pub changes: Vec<(sb_flow, Change)>,
+    /// Likewise, behind the packets. While the mark is where it was, the program forwards nothing that follows them.
+    pub moves: Vec<(sb_flow, Change)>,
     /// What has been seen of requests, if anybody wants to know.
     pub observed: Vec<Observation>,
     packets: Vec<u8>,
@@ -74,15 +77,27 @@ impl Output {
 
     /// Nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.ends.is_empty() && self.observed.is_empty()
+        self.changes.is_empty() && self.moves.is_empty() && self.ends.is_empty() && self.observed.is_empty()
     }
 
     /// Empties all, keeping the memory.
     pub fn clear(&mut self) {
         self.changes.clear();
+        self.moves.clear();
         self.observed.clear();
         self.packets.clear();
         self.ends.clear();
+    }
+
+    /// A change of the flow map before the packets, unless the flow has one behind them already.
+    pub fn change(&mut self, flow: &sb_flow, change: Change) {
+        let moves = self.moves.iter().any(|(moved, _)| moved == flow);
+        if moves { &mut self.moves } else { &mut self.changes }.push((*flow, change));
+    }
+
+    /// A change of the flow map behind the packets.
+    pub fn change_behind(&mut self, flow: &sb_flow, change: Change) {
+        self.moves.push((*flow, change));
     }
 
     /// A handoff packet to a node, and perhaps to a second candidate.
@@ -101,6 +116,7 @@ impl Output {
         let mut option = handoff::option(message.op, entry);
         option.flags |= message.flags;
         option.reason = message.reason;
+        option.head = message.head.to_be();
         let start = self.packets.len();
         handoff::encode(&mut self.packets, key, &Way::to_node(peers), flow, option, view, packet);
         if let Some(second) = second {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
-use switchback_wire::{SB_FLAG_AGAIN, SB_FLAG_LAST, SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::{
+    SB_FLAG_AGAIN, SB_FLAG_LAST, SB_FLAG_READ, SB_FLAG_REQUEST, SB_SYN_SACK, SB_WINDOW, sb_flow,
+    sb_flow_entry, sb_mode,
+};
 
 use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
@@ -17,7 +20,7 @@ use crate::sessions::Session;
 /// just grown, its places in two orders of time, its source's sum, and room for four packets. Measured by VmRSS with
 /// 10,000 to 50,000 flows of one small packet each: 1,230 to 1,900 bytes.
 const OWN_COST: usize = 4 * size_of::<Pending>();
-/// When the node is first asked whether the mark is right, and then how often.
+/// When the node is first asked whether the mark is right, and after how long at least once more: the intervals double.
 const FIRST_DOUBT: Duration = Duration::from_millis(50);
 const NEXT_DOUBT: Duration = Duration::from_secs(1);
 /// First wait for a node's word; doubles at each attempt.
@@ -84,6 +87,8 @@ struct Heard {
 /// The request that the held data begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
+    /// So many bytes from its beginning on have been read, unless it begins a tunnel.
+    pub read: u16,
     /// The nodes that it may go to: a pool at the flow's VIP.
     pub group: usize,
     /// Who is to have it, where this machine is one of the nodes.
@@ -110,6 +115,7 @@ impl Request {
     /// One of which nothing is known but where it goes.
     pub fn new(group: usize, service: usize, after: sb_flow_entry) -> Self {
         Request {
+            read: 0,
             group,
             side: None,
             key: None,
@@ -194,8 +200,6 @@ pub struct Pending {
     came: Duration,
     /// The mark at which something is missing, and since when.
     missing_since: Option<(u32, Duration)>,
-    /// The node has said that the mark is right.
-    confirmed: bool,
     attempts: u32,
     /// Since when the node has been asked, or has not answered.
     asking: Duration,
@@ -234,7 +238,6 @@ impl Pending {
             born: now,
             came: now,
             missing_since: None,
-            confirmed: false,
             attempts: 0,
             asking: now,
         }
@@ -394,9 +397,44 @@ impl Pending {
         Some(self.say(flow, ack, &stretches, now))
     }
 
-    /// What of the request in progress is nowhere but here.
+    /// How much has been read of the request in progress, of its packet's beginning on, and what says so.
+    pub fn reading(&self, packet: &HeldPacket) -> (u32, u16) {
+        match packet.view.seq {
+            seq if seq == self.start.next => (SB_FLAG_REQUEST, self.request.read),
+            seq if before(seq, self.read_end()) => (SB_FLAG_READ, 0),
+            _ => (0, 0),
+        }
+    }
+
+    fn read_end(&self) -> u32 {
+        self.start.next.wrapping_add(self.request.read.into())
+    }
+
+    /// The node has to say that it has the request in progress up to here. What the switch has acknowledged, its client does not
+    /// send again; and where it sends only a part again of what was read, nobody can read that by itself.
+    pub fn deliver_until(&self) -> Option<u32> {
+        let read = self.read_end();
+        let several = self.sent.first().is_some_and(|packet| before(packet.end(), read));
+        match self.acknowledged {
+            Some(acknowledged) if !before(acknowledged, read) => Some(acknowledged),
+            acknowledged => (several || acknowledged.is_some()).then_some(read),
+        }
+    }
+
+    /// What is being delivered.
+    pub fn in_delivery(&self) -> Option<(u32, u32)> {
+        let end = self.deliver_until().filter(|_| self.phase == Phase::Delivering)?;
+        Some((self.start.next, end))
+    }
+
+    /// The entry before the request in progress.
+    pub fn start(&self) -> sb_flow_entry {
+        self.start
+    }
+
+    /// What of the request in progress may be nowhere but here.
     pub fn undelivered(&self) -> Vec<HeldPacket> {
-        self.acknowledged.map_or(Vec::new(), |end| self.sent.until(end))
+        self.deliver_until().map_or(Vec::new(), |end| self.sent.until(end))
     }
 
     /// The client's next sequence number, as far as it is known here.
@@ -431,8 +469,7 @@ impl Pending {
         let first = self.missing_since.is_none_or(|(mark, _)| mark != self.entry.next);
         if first {
             self.missing_since = Some((self.entry.next, now));
-            self.confirmed = !self.has_node();
-            self.due = now + if self.confirmed { STALLED } else { FIRST_DOUBT };
+            self.due = now + if self.doubts_mark() { FIRST_DOUBT } else { STALLED };
             self.due = self.due.min(now + timeout);
         }
         first
@@ -447,13 +484,14 @@ impl Pending {
     /// Whether to ask the node where the next request begins. Without an answer a mark that has moved on behind our
     /// back, because the program forwarded packets meanwhile, would look like data that does not arrive.
     pub fn doubts_mark(&self) -> bool {
-        !self.confirmed
+        self.has_node()
     }
 
     /// Sets the time at which to look again for what is missing.
     pub fn look_again(&mut self, now: Duration, timeout: Duration) {
         let since = self.missing_since.map_or(now, |(_, since)| since);
-        let doubt = if self.confirmed { since + timeout } else { now + NEXT_DOUBT };
+        let doubt =
+            now + if self.doubts_mark() { NEXT_DOUBT.max(now.saturating_sub(since)) } else { timeout };
         let stalled = if now < since + STALLED { since + STALLED } else { since + timeout };
         self.due = doubt.min(stalled).min(since + timeout);
     }
@@ -467,19 +505,10 @@ impl Pending {
     pub fn catch_up(&mut self, entry: &sb_flow_entry) {
         let moves =
             matches!(self.phase, Phase::Assembling | Phase::Adopting | Phase::Delivering | Phase::Asking);
-        if moves && entry.node == self.entry.node && before(self.entry.next, entry.next) {
+        if moves && entry.node == self.entry.node && mark::is_newer(entry, &self.entry) {
             self.entry = *entry;
             self.held.take_until(entry.next);
             self.missing = None;
-        }
-    }
-
-    /// The node says where the next request begins.
-    pub fn confirm_mark(&mut self, entry: &sb_flow_entry) {
-        if before(self.entry.next, entry.next) {
-            self.catch_up(entry);
-        } else {
-            self.confirmed = true;
         }
     }
 
@@ -527,6 +556,28 @@ impl Pending {
         self.entry = sb_flow_entry { mode: sb_mode::SB_MODE_HELD as u8, ..self.start };
     }
 
+    /// The node has refused data, because its mark is this one; false if that changes nothing. What is being delivered stays here
+    /// while what comes before it may still be on its way: where the node takes a part of it, nobody else could go on.
+    pub fn go_back(&mut self, mark: &sb_flow_entry) -> bool {
+        let is_other = match self.phase {
+            Phase::Assembling | Phase::Releasing | Phase::Asking => before(mark.next, self.entry.next),
+            Phase::Delivering => {
+                self.was_resent() && ![self.start.next, self.request.after.next].contains(&mark.next)
+            }
+            _ => false,
+        };
+        if !is_other || !mark::is_of_same(&self.entry, mark) {
+            return false;
+        }
+        self.entry = mark::at(&self.entry, mark);
+        self.missing_since = None;
+        self.take_back_request();
+        self.reply = None;
+        self.abort = false;
+        self.phase = Phase::Assembling;
+        true
+    }
+
     /// The request in progress is the node's.
     pub fn finish_request(&mut self, now: Duration) {
         self.came = now;
@@ -536,6 +587,11 @@ impl Pending {
         self.was_given = false;
         self.acknowledged = None;
         self.phase = Phase::Assembling;
+    }
+
+    /// Whether the request in progress begins there.
+    pub fn is_beginning(&self, seq: u32) -> bool {
+        seq == self.start.next
     }
 
     /// Sequence number of the packet that the node was last asked with.

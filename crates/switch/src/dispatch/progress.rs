@@ -1,7 +1,7 @@
 //! How a pending flow comes closer to what it waits for: packets of its client, and deadlines.
 
-use switchback_wire::packet::{TcpView, flags, without_timestamps};
-use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason};
+use switchback_wire::packet::{TcpView, bare, flags, without_timestamps};
+use switchback_wire::{SB_FLAG_ABORT, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason};
 
 use super::answer::Reply;
 use super::flows::Full;
@@ -51,7 +51,7 @@ impl Dispatcher {
         pending.catch_up(entry);
         pending.note_repetition(&held.view, at.now);
         // Whether or not there is room for the rest: it may be all that the client can send until it is acknowledged.
-        self.forward_old_data(flow, &pending.entry, &held);
+        self.forward_old_data(flow, pending, &held);
         if !self.has_room(flow, pending, &held) {
             return;
         }
@@ -90,7 +90,7 @@ impl Dispatcher {
         let acknowledgment = if stalled { pending.acknowledge(flow, at.now) } else { None };
         if acknowledgment.is_some() {
             self.stats.acknowledged += 1;
-            self.output.changes.push((*flow, Change::Ahead { origin: pending.entry.origin }));
+            self.output.change(flow, Change::Ahead { origin: pending.entry.origin });
         }
         if let Some(packet) = pending.report_gap(flow, arrived, at.now).or(acknowledgment) {
             self.output.to_client(flow, &packet);
@@ -142,7 +142,7 @@ impl Dispatcher {
                 return;
             }
             if pending.is_tunnel() {
-                self.set_entry(flow, &pending.entry);
+                self.move_mark(flow, &pending.entry);
                 let packets = pending.held.take_all();
                 self.forward_all(flow, &pending.entry, &packets);
                 continue;
@@ -153,7 +153,7 @@ impl Dispatcher {
                     if self.wait_for_client(at, flow, pending) {
                         return;
                     }
-                } else if !self.forward_body(at, flow, pending, &data) {
+                } else if !self.forward_body(at, flow, pending) {
                     return;
                 }
                 continue;
@@ -212,7 +212,7 @@ impl Dispatcher {
                         }
                     }
                     self.forward_request(at, flow, pending);
-                    if !self.given(at, pending) {
+                    if !self.given(at, flow, pending) {
                         return;
                     }
                 }
@@ -240,8 +240,10 @@ impl Dispatcher {
         true
     }
 
-    /// More of a body, which goes to the flow's node; false if that was the end of it all.
-    fn forward_body(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, data: &[u8]) -> bool {
+    /// A packet with more of a body, which goes to the flow's node with what need not be read behind it; false if that was the
+    /// end of it all.
+    fn forward_body(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) -> bool {
+        let data = pending.held.first().map_or(&[][..], HeldPacket::data);
         if let Err(reject) = mark::follow(&mut pending.entry, data) {
             let reply = Reply::Refused(reject);
             self.stats.refused_request(&reply);
@@ -250,8 +252,11 @@ impl Dispatcher {
             return false;
         }
         let packets = pending.held.take_until(pending.entry.next);
-        self.set_entry(flow, &pending.entry);
-        self.forward_all(flow, &pending.entry, &packets);
+        self.move_mark(flow, &pending.entry);
+        if let Some((read, rest)) = packets.split_first() {
+            self.forward_read(flow, &pending.entry, read);
+            self.forward_all(flow, &pending.entry, rest);
+        }
         true
     }
 
@@ -262,8 +267,10 @@ impl Dispatcher {
         let line = pending.held.take_until(pending.entry.next);
         pending.held.take_all();
         if pending.has_node() {
-            self.set_entry(flow, &pending.entry);
-            self.forward_all(flow, &pending.entry, &line);
+            self.move_mark(flow, &pending.entry);
+            for packet in &line {
+                self.forward_read(flow, &pending.entry, packet);
+            }
         }
     }
 
@@ -272,10 +279,16 @@ impl Dispatcher {
         pending.enter_request();
         self.give(&pending.request, pending.entry.node);
         self.observe_pending(at, flow, pending, Chosen::Connection);
-        self.set_entry(flow, &pending.entry);
-        let mut first = SB_FLAG_REQUEST as u8 | pending.flags();
+        match pending.deliver_until() {
+            None => self.move_mark(flow, &pending.entry),
+            // Until the node has it, the program leaves all that the client sends from there on to us.
+            Some(_) => self.write_entry(flow, sb_flow_entry { asked: 1, ..pending.start() }),
+        }
+        let mut first = pending.flags();
         for packet in pending.sent.iter() {
-            self.forward(flow, &pending.entry, &packet.view, &packet.bytes, first);
+            let (read, head) = pending.reading(packet);
+            let message = Message { flags: read as u8 | first, head, ..sb_op::SB_OP_FORWARD.into() };
+            self.send(message, pending.entry.node, flow, &pending.entry, &packet.view, &packet.bytes);
             first = 0;
         }
     }
@@ -288,16 +301,26 @@ impl Dispatcher {
         for (index, packet) in packets.iter().enumerate() {
             let op = if index == last { sb_op::SB_OP_CONFIRM } else { sb_op::SB_OP_FORWARD };
             let bytes = without_timestamps(&packet.bytes, &packet.view);
-            let message = Message { flags: SB_FLAG_REQUEST as u8, ..op.into() };
+            let (read, head) = pending.reading(packet);
+            let message = Message { flags: read as u8, head, ..op.into() };
             self.send(message, entry.node, flow, &entry, &packet.view, &bytes);
         }
     }
 
-    /// The request in progress is on its way to the node, where it may get lost. That is the client's to see, unless it
-    /// has been told that the request has arrived; then false, and the flow waits until it has.
-    pub(super) fn given(&mut self, at: Moment<'_>, pending: &mut Pending) -> bool {
-        if !pending.undelivered().is_empty() {
-            pending.wait(at.now, Phase::Delivering);
+    /// Asks the node whether all that it was sent has arrived.
+    pub(super) fn ask_whether_delivered(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
+        pending.wait(at.now, Phase::Delivering);
+        let question = bare(flow, true, pending.asked_at(), pending.last_ack, flags::ACK);
+        let Some(view) = TcpView::parse(&question) else { return };
+        let entry = pending.request.after;
+        self.send(sb_op::SB_OP_CONFIRM, entry.node, flow, &entry, &view, &question);
+    }
+
+    /// The request in progress is on its way to the node, where it may get lost. If the client is to see that, it is done; if
+    /// not, false, and the flow waits until it has arrived.
+    pub(super) fn given(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) -> bool {
+        if pending.deliver_until().is_some() {
+            self.ask_whether_delivered(at, flow, pending);
             return false;
         }
         pending.finish_request(at.now);
@@ -354,10 +377,13 @@ impl Dispatcher {
         let entry = pending.request.after;
         let share = self.plan.share(pending.request.group);
         let second = pending.second.and_then(|second| Some(self.plan.node(second)?.address));
-        let mut message = Message { op: sb_op::SB_OP_ADOPT, flags: pending.flags(), reason: share, second };
+        let head = pending.request.read;
+        let adopt = Message { op: sb_op::SB_OP_ADOPT, flags: pending.flags(), head, reason: share, second };
+        let mut message = Some(adopt);
         for packet in pending.sent.iter() {
-            self.send(message, entry.node, flow, &entry, &packet.view, &packet.bytes);
-            message = sb_op::SB_OP_FORWARD.into();
+            let (read, head) = pending.reading(packet);
+            let rest = Message { flags: read as u8, head, ..sb_op::SB_OP_FORWARD.into() };
+            self.send(message.take().unwrap_or(rest), entry.node, flow, &entry, &packet.view, &packet.bytes);
         }
     }
 

@@ -9,7 +9,7 @@ use switchback_wire::{
 
 use super::held::{Held, HeldPacket, before};
 use super::pending::{Pending, Phase, Request};
-use super::{Dispatcher, Moment, mark};
+use super::{Dispatcher, Moment, is_held, mark};
 use crate::observe::Chosen;
 use crate::plan::NodeId;
 
@@ -61,6 +61,10 @@ impl Dispatcher {
             self.on_owned(at, record, node, packet, view);
             return;
         }
+        if op == sb_op::SB_OP_UNREAD {
+            self.on_unread(at, record, node);
+            return;
+        }
         if op == sb_op::SB_OP_UNOWNED {
             self.on_unowned(at, flow, node, option, &view);
             return;
@@ -93,8 +97,11 @@ impl Dispatcher {
         {
             self.passed_on(at, flow, &mut pending, node);
         }
+        // Of a request in several packets the first one is refused.
+        let refused = op == sb_op::SB_OP_REFUSED && pending.phase == Phase::Delivering;
+        let begins = refused && pending.is_beginning(view.seq);
         // A late answer to an earlier question says nothing about this one.
-        if pending.entry.node == node && view.seq == pending.asked_at() {
+        if pending.entry.node == node && (view.seq == pending.asked_at() || begins) {
             let clock = timestamps(packet, &view).map(|(_, echo)| echo);
             match op {
                 sb_op::SB_OP_RELEASED => pending.go_on_from(view.ack, clock),
@@ -192,15 +199,16 @@ impl Dispatcher {
                 }
                 // The first packet has arrived with the adoption.
                 if pending.undelivered().len() > 1 {
-                    pending.wait(at.now, Phase::Delivering);
+                    self.ask_whether_delivered(at, flow, pending);
                 } else {
                     self.delivered(at, flow, pending);
                 }
             }
             (sb_op::SB_OP_CONFIRMED, Phase::Delivering)
                 // It may be the answer to an earlier question, which had the same sequence number.
-                if pending.acknowledged.is_none_or(|end| !before(arrived, end)) =>
+                if pending.deliver_until().is_none_or(|end| !before(arrived, end)) =>
             {
+                self.bring_up_map(at, flow, pending);
                 self.delivered(at, flow, pending);
             }
             (sb_op::SB_OP_CONFIRMED, Phase::Assembling) if mark::is_passing(&pending.entry) => {
@@ -264,6 +272,29 @@ impl Dispatcher {
                 pending.wait_longer(at.now);
             }
             _ => {}
+        }
+    }
+
+    /// The node has refused data, because it was not given what the switch read before that: from its mark on all is read again.
+    fn on_unread(&mut self, at: Moment<'_>, record: &sb_record, node: NodeId) {
+        let flow = &record.flow;
+        let Some(mark) = entry_from(&record.option, node, self.plan.http_limits().body_len) else { return };
+        if let Some(mut pending) = self.pending.take(flow) {
+            if pending.go_back(&mark) {
+                self.stats.unread += 1;
+                self.set_entry(flow, &pending.entry);
+                self.advance(at, flow, &mut pending);
+            } else if pending.phase == Phase::Assembling && mark::is_of_same(&pending.entry, &mark) {
+                self.catch_up_with_node(at, flow, &mut pending, &mark);
+            }
+            self.keep(*flow, pending);
+            return;
+        }
+        let current = (at.map)(flow).filter(|_| self.answered.entry(flow).is_none());
+        let Some(entry) = current.map(|recorded| self.entry_of(flow, recorded)) else { return };
+        if !is_held(&entry) && mark::is_of_same(&entry, &mark) && mark.next != entry.next {
+            self.stats.unread += 1;
+            self.set_entry(flow, &mark::at(&entry, &mark));
         }
     }
 
@@ -331,7 +362,7 @@ impl Dispatcher {
     ) {
         let knows_all = (entry.requests, entry.next) == (pending.entry.requests, pending.entry.next);
         if before(pending.entry.next, entry.next) {
-            pending.catch_up(entry);
+            pending.catch_up(&sb_flow_entry { turn: pending.entry.turn, ..*entry });
         } else if !pending.is_upgrading() {
             // From before that; or it has been given data that the switch has not read.
             return;

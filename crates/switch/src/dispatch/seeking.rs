@@ -246,6 +246,16 @@ impl Dispatcher {
             } else {
                 self.rule_out(at, flow, &mut pending, node);
             }
+        } else if pending.phase == Phase::Assembling
+            && (pending.entry.node, pending.entry.origin) == (node, u32::from_be(option.origin))
+            && before(pending.entry.next, u32::from_be(option.next))
+        {
+            // It was released when the mark had gone back already: a new owner can go on from there.
+            let next = u32::from_be(option.next);
+            let released = sb_flow_entry { next, begins: next, framing: Default::default(), ..pending.entry };
+            pending.catch_up(&released);
+            self.set_entry(flow, &pending.entry);
+            self.advance(at, flow, &mut pending);
         }
         self.keep(*flow, pending);
     }
@@ -291,13 +301,25 @@ impl Dispatcher {
         let entry = entry.filter(|_| pending.entry.node == node && pending.entry.origin == origin);
         match (entry, &pending.phase) {
             (Some(entry), Phase::Assembling) => {
-                pending.confirm_mark(&entry);
-                self.advance(at, flow, &mut pending);
+                self.catch_up_with_node(at, flow, &mut pending, &entry);
             }
             (Some(entry), Phase::Asking) => self.on_mark(at, flow, &mut pending, &entry),
             _ => {}
         }
         self.keep(*flow, pending);
+    }
+
+    /// The node says where the mark is, while something is missing there.
+    pub(super) fn catch_up_with_node(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        entry: &sb_flow_entry,
+    ) {
+        pending.catch_up(&sb_flow_entry { turn: pending.entry.turn, ..*entry });
+        self.bring_up_map(at, flow, pending);
+        self.advance(at, flow, pending);
     }
 
     /// Whether the flow has, or had a moment ago, an entry of this process's making.
@@ -319,7 +341,7 @@ impl Dispatcher {
             return None;
         };
         self.stats.recovered += 1;
-        self.output.changes.push((*flow, Change::Create(entry)));
+        self.output.change(flow, Change::Create(entry));
         self.recent.insert(*flow, entry);
         Some(entry)
     }

@@ -49,6 +49,8 @@ pub struct Stats {
     pub unasked: u64,
     /// Unknown flows that a node owned.
     pub recovered: u64,
+    /// Packets that a node refused, because it had not been given what was read before them.
+    pub unread: u64,
     /// Unknown flows that no node owned.
     pub reset_unowned: u64,
     /// Requests refused because of what they are, by reason.

@@ -153,7 +153,7 @@ fn who_is_introduced_to_whom() {
 
             let more =
                 sb_option { origin: 1000u32.to_be(), requests: 2u16.to_be(), ..known.option(SB_OP_FORWARD) };
-            bench.send(&known.hand_over(sb_option { flags: 0, ..more }, REQUEST));
+            bench.send(&known.hand_over(sb_option { flags: 0, ..more }, b""));
             let flags = SB_FLAG_REQUEST as u8;
             bench.send(&known.hand_over(sb_option { flags, ..more }, REQUEST));
             let wanted = 2 * counted;

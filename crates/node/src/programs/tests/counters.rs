@@ -129,7 +129,7 @@ impl Flows<'_> {
                 drop(known.socket.take());
                 self.say(&again, SB_OP_ADOPT, 0, REQUEST);
             }
-            Forwarded => self.say_of_answered(SB_OP_FORWARD, 0, b"x"),
+            Forwarded => self.say_of_answered(SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST),
             Hidden => {
                 bench.hide(true);
                 bench.ingress(&to_us(&segment(&self.next().flow, false, (1, 1), flags::SYN, None, b"")), 0);
@@ -157,6 +157,19 @@ impl Flows<'_> {
                 let known = self.answered();
                 bench.forget(&known.flow);
                 self.say(&known, SB_OP_RELEASE, 0, b"");
+            }
+            Unread => {
+                let mut known = self.answered();
+                let option = sb_option { flags: SB_FLAG_REQUEST as u8, ..known.option(SB_OP_FORWARD) };
+                known.seq += 1;
+                bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0);
+            }
+            NotTaken => {
+                let known = self.answered();
+                let owned = bench.flow(&known.flow).expect("an adopted flow");
+                let read_us = now_us().wrapping_sub(3_000_000);
+                bench.put(&known.flow, &sb_owned { read: known.seq + 1, read_us, ..owned });
+                self.say(&known, SB_OP_FORWARD, 0, b"x");
             }
             Aborted => {
                 let known = self.answered();
@@ -291,7 +304,9 @@ impl Flows<'_> {
             }
             DropBehindGap => {
                 let mut known = self.in_session(REWRITTEN);
-                let option = known.option(SB_OP_FORWARD);
+                let owned = bench.flow(&known.flow).expect("an adopted flow");
+                bench.put(&known.flow, &sb_owned { next: known.seq + 2, ..owned });
+                let option = sb_option { next: (known.seq + 2).to_be(), ..known.option(SB_OP_FORWARD) };
                 known.seq += 1;
                 bench.ingress(&to_us(&known.hand_over(option, b"x")), 0);
             }

@@ -123,6 +123,11 @@ pub fn add_second(packet: &mut Vec<u8>, second: &sb_second) {
     repair(packet);
 }
 
+/// How long the head is that the data begins with.
+pub fn head_len(data: &[u8]) -> usize {
+    data.windows(4).position(|end| end == b"\r\n\r\n").map_or(data.len(), |at| at + 4)
+}
+
 /// Between two messages.
 pub fn idle() -> sb_framing {
     sb_framing { allowed: u64::MAX, ..Default::default() }
@@ -159,17 +164,18 @@ impl Known {
         self.ack = self.ack.wrapping_add(RESPONSE.len() as u32);
     }
 
-    /// As the switch makes it for the first request.
+    /// As the switch makes it for the first request, all of which it has read. A release comes at the mark.
     pub fn option(&self, op: sb_op) -> sb_option {
+        let len = if op == sb_op::SB_OP_RELEASE { 0 } else { REQUEST.len() };
         let entry = sb_flow_entry {
             origin: self.seq,
-            next: self.seq.wrapping_add(REQUEST.len() as u32),
+            next: self.seq.wrapping_add(len as u32),
             mss: 1400,
             requests: 1,
             ..Default::default()
         };
         let reason = if op == sb_op::SB_OP_ADOPT { SB_QUEUE_WHOLE as u8 } else { 0 };
-        sb_option { reason, ..handoff::option(op, &entry) }
+        sb_option { reason, head: (len as u16).to_be(), ..handoff::option(op, &entry) }
     }
 
     /// The handoff packet with the client's next data, by IPv4.
@@ -217,6 +223,9 @@ impl Known {
         sb_owned {
             origin: self.seq,
             next: self.seq,
+            read: self.seq,
+            passed: self.seq,
+            read_us: now_us(),
             answered: self.ack,
             followed: self.ack,
             requests: 1,

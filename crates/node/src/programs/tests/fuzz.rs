@@ -157,8 +157,11 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
         options: random.next() as u8 & 15,
         wscale: random.next() as u8,
         state: random.below(3) as u8,
-        mark_framing: any as u16,
-        mark_left: any as u32,
+        mark_framing: random.pick(&[0, any as u16, (any as u16) & !(SB_FRAMING_TUNNEL as u16).to_be()]),
+        mark_left: random.pick(&[0, 1000u32.to_be(), any as u32]),
+        read: near(random, of.seq).wrapping_add(random.pick(&[0, 0, REQUEST.len() as u32])),
+        passed: near(random, of.seq),
+        read_us: random.pick(&[now_us(), now_us().wrapping_sub(1_900_000), any as u32]),
         reason: random.below(9) as u8,
         slot: random.pick(&[0, 0, 0, any as u8]),
         asked_us: random.pick(&[now_us(), now_us(), any as u32]),
@@ -217,6 +220,7 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
         SB_OP_ADOPT,
         SB_OP_FORWARD,
         SB_OP_RELEASE,
+        SB_OP_RELEASE,
         SB_OP_PROBE,
         SB_OP_CONFIRM,
         SB_OP_ICMP,
@@ -233,7 +237,7 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
             repair(&mut inner);
         }
     }
-    let on = [0, 0, SB_FLAG_REQUEST, SB_FLAG_ABORT, SB_SYN_TSTAMP, any as u32 & 0xff];
+    let on = [0, 0, SB_FLAG_REQUEST, SB_FLAG_READ, SB_FLAG_ABORT, SB_SYN_TSTAMP, any as u32 & 0xff];
     let mut option = sb_option {
         op,
         flags: random.pick(&on) as u8 | random.pick(&on) as u8,
@@ -247,6 +251,9 @@ fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<
     };
     option.origin = near(random, known.seq).to_be();
     option.next = near(random, known.seq).to_be();
+    option.head = random.pick(&[0, 0, 1, REQUEST.len() as u16, any as u16]).to_be();
+    option.framing = random.pick(&[0, 0, (SB_FRAMING_BODY | SB_FRAMING_SKIP) as u16, any as u16]).to_be();
+    option.left = random.pick(&[0, 0, 1000, any as u32]).to_be();
     let v6 = address(node).is_ipv6() != random.one_in(32);
     let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));
     let tcp = if known.flow.client().is_ipv6() { 40 } else { 20 };
@@ -344,6 +351,7 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, num
     let before = match random.below(8) {
         0 => None,
         1..3 => bench.flow(&flow),
+        3 => Some(known.owned()),
         _ => Some(random_entry(random, known)),
     };
     let draining = random.one_in(8);

@@ -6,9 +6,10 @@ use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_FLAG_AHEAD, SB_FLAG_REQUEST, SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER,
-    SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_OPTION_CLASS, SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED,
-    SB_TTL, address_bytes, address_from, handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook,
-    sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second, sb_shim,
+    SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_FRAMING_TUNNEL, SB_FRAMING_UPGRADING, SB_OPTION_CLASS,
+    SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, address_from, handoff, read_from,
+    sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason,
+    sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -17,6 +18,8 @@ use super::fuzz::Case;
 
 const ETHERNET: usize = 14;
 const SHIM: usize = size_of::<sb_shim>();
+/// Of bpf/intake.h.
+const NOT_TAKEN_US: u32 = 2_000_000;
 /// Between the IP header of an ICMP message and the packet that it is about.
 const ICMP: usize = 8;
 
@@ -243,7 +246,7 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         Verdict::Redirect if Handoff::parse(out).and_then(|h| h.op()) == Some(sb_op::SB_OP_ADOPT) => {
             check_passed_on(&handoff, frame, out);
         }
-        Verdict::Redirect => check_answer(&handoff, case, out),
+        Verdict::Redirect => check_answer(&handoff, case, out, after.as_ref()),
     }
 }
 
@@ -275,7 +278,9 @@ fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb
     let packet = &out[ETHERNET..];
     assert_eq!(out[12..14], if handoff.view.tcp == 20 { [0x08, 0x00] } else { [0x86, 0xdd] }, "EtherType");
     assert_eq!(op == SB_OP_ICMP, handoff.icmp, "the operation and the inner packet");
-    if op == SB_OP_RELEASE || op == SB_OP_ADOPT && !is_first {
+    let is_reset =
+        op == SB_OP_RELEASE || op == SB_OP_ADOPT && !is_first || is_given_up(handoff, case, packet);
+    if is_reset {
         let view = TcpView::parse(packet).expect("a RST");
         assert_eq!((view.flags, view.end, packet.len()), (flags::RST | flags::ACK, view.tcp + 20, view.end));
         assert_eq!(flow_of(packet, view.tcp, true), Some(handoff.flow), "the flow of the RST");
@@ -289,9 +294,8 @@ fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb
         matches!(op, SB_OP_ADOPT | SB_OP_FORWARD | SB_OP_CONFIRM | SB_OP_PROBE | SB_OP_ICMP),
         "{op:?} is delivered"
     );
-    let is_ahead = matches!(op, SB_OP_FORWARD | SB_OP_CONFIRM)
-        && u32::from(handoff.option.flags) & (SB_FLAG_REQUEST | SB_FLAG_AHEAD) == SB_FLAG_AHEAD;
-    let inner = &if is_ahead { without_echo(inner, handoff.view.tcp, packet) } else { inner.to_vec() }[..];
+    let is_forwarded = matches!(op, SB_OP_FORWARD | SB_OP_CONFIRM);
+    let inner = &if is_forwarded { in_time(inner, handoff, packet) } else { inner.to_vec() }[..];
     let outer = ip_header(frame).expect("the outer header");
     let class = if outer == 20 { frame[15] } else { frame[15] >> 4 };
     if class & 3 == 3 {
@@ -305,17 +309,46 @@ fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb
     }
 }
 
-/// The packet with a TSecr of zero, if it has timestamps where they usually are, and with the checksum that came `out`,
-/// which is right if it was before.
-fn without_echo(packet: &[u8], tcp: usize, out: &[u8]) -> Vec<u8> {
-    let mut packet = packet.to_vec();
-    let Some([1, 1, 8, 10]) = packet.get(tcp + 20..tcp + 24) else { return packet };
-    if packet.len() >= tcp + 32 {
-        assert!(!is_tcp_sealed(&packet) || is_tcp_sealed(out), "the checksum without TSecr");
-        packet[tcp + 28..tcp + 32].fill(0);
-        packet[tcp + 16..tcp + 18].copy_from_slice(&out[tcp + 16..tcp + 18]);
+/// The socket has not taken what had been read: instead of more data it gets a RST.
+fn is_given_up(handoff: &Handoff, case: &Case, packet: &[u8]) -> bool {
+    let has_data = handoff.view.data < handoff.view.end && handoff.view.flags & flags::RST == 0;
+    let is_forwarded = matches!(handoff.op(), Some(sb_op::SB_OP_FORWARD | sb_op::SB_OP_CONFIRM));
+    let is_old = |owned: &sb_owned| now_us().wrapping_sub(owned.read_us) >= NOT_TAKEN_US;
+    let is_reset = TcpView::parse(packet).is_some_and(|view| view.flags & flags::RST != 0);
+    is_reset && has_data && is_forwarded && case.before.as_ref().is_some_and(is_old)
+}
+
+/// The packet with a TSecr of zero where the switch is ahead; and with the ACK number and TSval that came `out`, if it has data and
+/// these are later. Its checksum is right if it was before.
+fn in_time(packet: &[u8], handoff: &Handoff, out: &[u8]) -> Vec<u8> {
+    let (mut same, view) = (packet.to_vec(), &handoff.view);
+    let (ack, tsval, tsecr) = (view.tcp + 8, view.tcp + 24, view.tcp + 28);
+    let stamped =
+        packet.get(view.tcp + 20..view.tcp + 32).is_some_and(|bytes| bytes.starts_with(&[1, 1, 8, 10]));
+    let ahead = u32::from(handoff.option.flags) & (SB_FLAG_REQUEST | SB_FLAG_AHEAD);
+    if stamped && ahead == SB_FLAG_AHEAD {
+        same[tsecr..tsecr + 4].fill(0);
     }
-    packet
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 4).map(|bytes| u32::from_be_bytes(bytes.try_into().expect("four bytes")))
+    };
+    let mut take = |at: usize, most: u32| {
+        let by = word(out, at).zip(word(packet, at)).map_or(0, |(new, old)| new.wrapping_sub(old));
+        if (1..most).contains(&by) {
+            same[at..at + 4].copy_from_slice(&out[at..at + 4]);
+        }
+    };
+    if view.data < view.end && view.flags & flags::RST == 0 {
+        take(ack, (1 << 31) + 1);
+        if stamped {
+            take(tsval, 1 << 16);
+        }
+    }
+    if same != packet {
+        assert!(!is_tcp_sealed(packet) || is_tcp_sealed(out), "the checksum of a packet in time");
+        same[view.tcp + 16..view.tcp + 18].copy_from_slice(&out[view.tcp + 16..view.tcp + 18]);
+    }
+    same
 }
 
 /// The client's packet, or the server's.
@@ -350,7 +383,7 @@ fn check_passed_on(asked: &Handoff, frame: &[u8], out: &[u8]) {
 }
 
 /// An answer goes back where the packet came from, is signed, and has right lengths.
-fn check_answer(asked: &Handoff, case: &Case, out: &[u8]) {
+fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owned>) {
     use sb_op::*;
     let Case { frame, node, .. } = case;
     let answer = Handoff::parse(out).expect("an answer is a handoff packet");
@@ -381,17 +414,36 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8]) {
     assert_eq!(&inner[answer.view.data..], if whole { data } else { &[] }, "the client's data");
     let fits = match question {
         SB_OP_ADOPT => matches!(said, Some(SB_OP_ADOPTED | SB_OP_REFUSED)),
-        SB_OP_FORWARD => said == Some(SB_OP_REFUSED),
-        SB_OP_CONFIRM => matches!(said, Some(SB_OP_CONFIRMED | SB_OP_REFUSED)),
-        SB_OP_RELEASE => matches!(said, Some(SB_OP_RELEASED | SB_OP_BUSY)),
+        SB_OP_FORWARD => said == Some(SB_OP_REFUSED) || said == Some(SB_OP_UNREAD) && !data.is_empty(),
+        SB_OP_CONFIRM if data.is_empty() => said == Some(SB_OP_CONFIRMED),
+        SB_OP_CONFIRM => matches!(said, Some(SB_OP_CONFIRMED | SB_OP_REFUSED | SB_OP_UNREAD)),
+        SB_OP_RELEASE => matches!(said, Some(SB_OP_RELEASED | SB_OP_BUSY | SB_OP_UNREAD)),
         SB_OP_PROBE => matches!(said, Some(SB_OP_OWNED | SB_OP_UNOWNED)),
         SB_OP_SYNC => said == Some(SB_OP_SYNCED),
         _ => false,
     };
     assert!(fits, "{said:?} answers {question:?}");
+    if matches!(said, Some(SB_OP_OWNED | SB_OP_UNREAD)) {
+        check_mark(&answer.option, after.expect("a flow that is here"));
+    }
     assert_eq!(answer.view.seq, asked.view.seq, "the position in the flow");
     let goes_on = matches!(said, Some(SB_OP_RELEASED | SB_OP_CONFIRMED));
     assert!(goes_on || answer.view.ack == asked.view.ack, "the acknowledgment");
+}
+
+/// A switch can make its entry of the flow from it.
+fn check_mark(said: &sb_option, owned: &sb_owned) {
+    assert!(!is_released(Some(owned)), "the flow is here");
+    assert_eq!((said.flags, said.wscale, said.session), (owned.options, owned.wscale, owned.cookies.session));
+    let numbers = [said.origin, said.next].map(u32::from_be);
+    assert_eq!((numbers, u16::from_be(said.mss)), ([owned.origin, owned.next], owned.mss), "numbers");
+    assert_eq!((u16::from_be(said.requests), said.left), (owned.requests, owned.mark_left), "the mark");
+    let is_head = |number: u16| owned.heads[usize::from(number >> 6 & 3)] >> (number & 63) & 1;
+    let heads = (0..32).map(|i| (is_head(owned.requests.wrapping_sub(i)) as u32) << i).sum::<u32>();
+    assert_eq!(u32::from_be(said.detail), heads, "which requests were HEAD");
+    let decided = SB_FRAMING_UPGRADING | SB_FRAMING_TUNNEL;
+    let framing = |framing: u16| u32::from(u16::from_be(framing)) & !decided;
+    assert_eq!(framing(said.framing), framing(owned.mark_framing), "what comes at the mark");
 }
 
 /// A plain TCP packet that leaves, and where its data begins.

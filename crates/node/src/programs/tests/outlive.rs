@@ -241,6 +241,7 @@ fn what_the_switch_says_of_a_request_is_remembered() {
             let request = |requests: u16, more| {
                 let option = sb_option {
                     requests: requests.to_be(),
+                    next: (known.seq + LEN).to_be(),
                     ..option(&known, SB_OP_FORWARD, SB_FLAG_REQUEST | more)
                 };
                 assert_eq!(bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0).0, Verdict::Pass);
@@ -253,6 +254,7 @@ fn what_the_switch_says_of_a_request_is_remembered() {
             known.seq += LEN;
             let request = sb_option {
                 requests: 3u16.to_be(),
+                next: (known.seq + LEN).to_be(),
                 ..option(&known, SB_OP_FORWARD, SB_FLAG_REQUEST | SB_FLAG_AGAIN)
             };
             bench.ingress(&to_us(&known.hand_over(request, REQUEST)), 0);

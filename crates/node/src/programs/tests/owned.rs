@@ -20,7 +20,7 @@ fn asked(bench: &Bench, known: &Known) -> sb_option {
 }
 
 #[test]
-fn the_mark_is_as_the_latest_packet_said() {
+fn the_mark_goes_on_with_what_has_been_read() {
     alone(|| {
         let bench = Bench::new();
         let mut known = Known { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };
@@ -34,26 +34,62 @@ fn the_mark_is_as_the_latest_packet_said() {
             (SB_OP_OWNED as u8, framing, left, adopt.next)
         );
 
-        known.seq += REQUEST.len() as u32;
-        let later = (u32::from_be(adopt.next) + 100).to_be();
-        let forward = |next, framing: u32, left: u32| {
-            let (framing, left) = ((framing as u16).to_be(), left.to_be());
-            let option = sb_option { op: SB_OP_FORWARD as u8, reason: 0, next, framing, left, ..adopt };
-            assert_eq!(bench.ingress(&to_us(&known.hand_over(option, b"data")), 0).0, Verdict::Pass);
+        let first = known.seq + REQUEST.len() as u32;
+        let mark = |bench: &Bench, known: &Known| {
+            let said = asked(bench, known);
+            let framing = u32::from(u16::from_be(said.framing));
+            (u32::from_be(said.next), framing, u32::from_be(said.left), u16::from_be(said.requests))
         };
-        forward(later, CHUNK, 5);
-        forward(adopt.next, SB_FRAMING_NONE, 0);
-        let said = asked(&bench, &known);
-        assert_eq!((said.next, said.framing, said.left), (later, (CHUNK as u16).to_be(), 5u32.to_be()));
+        // What the packet says, where its data is, and the mark behind it.
+        let later = first + 100;
+        for (what, flags, at, says, expected) in [
+            ("read", SB_FLAG_READ, first, (later, CHUNK, 5), (later, CHUNK, 5)),
+            ("of an earlier mark", 0, first + 4, (first, SB_FRAMING_NONE, 0), (later, CHUNK, 5)),
+            ("not read, beyond the chunk", 0, first + 8, (later + 6, CHUNK, 9), (later, CHUNK, 5)),
+            (
+                "not read, to the chunk's end",
+                0,
+                first + 12,
+                (later + 5, SB_FRAMING_CHUNK, 0),
+                (later + 5, SB_FRAMING_CHUNK, 0),
+            ),
+            (
+                "not read, where that has to be",
+                0,
+                first + 16,
+                (later + 9, CHUNK, 9),
+                (later + 5, SB_FRAMING_CHUNK, 0),
+            ),
+        ] {
+            known.seq = at;
+            let (next, framing, left) = (says.0.to_be(), (says.1 as u16).to_be(), u32::to_be(says.2));
+            let said = sb_option { next, framing, left, head: 0, flags: flags as u8, ..adopt };
+            let option = sb_option { op: SB_OP_FORWARD as u8, reason: 0, ..said };
+            assert_eq!(
+                bench.ingress(&to_us(&known.hand_over(option, b"data")), 0).0,
+                Verdict::Pass,
+                "{what}"
+            );
+            assert_eq!(mark(&bench, &known), (expected.0, expected.1, expected.2, 1), "{what}");
+        }
 
         // The packet of a request has been lost: what the node hears of it next asks for the flow behind it.
-        let next = (u32::from_be(later) + 50).to_be();
+        let here = mark(&bench, &known);
         let requests = (u16::from_be(adopt.requests) + 1).to_be();
-        let release = sb_option { op: SB_OP_RELEASE as u8, reason: 0, next, requests, ..adopt };
-        known.seq = u32::from_be(next);
-        assert_eq!(bench.ingress(&to_us(&known.hand_over(release, b"")), 0).0, Verdict::Redirect);
-        let said = asked(&bench, &known);
-        assert_eq!((said.next, said.requests), (next, requests));
+        let answered = |next: u32, requests| {
+            let release =
+                sb_option { op: SB_OP_RELEASE as u8, reason: 0, next: next.to_be(), requests, ..adopt };
+            let there = Known { seq: next, socket: None, ..known };
+            let (verdict, out) = bench.ingress(&to_us(&there.hand_over(release, b"")), 0);
+            assert_eq!(verdict, Verdict::Redirect);
+            Handoff::parse(&out).expect("an answer").option
+        };
+        let said = answered(here.0 + 50, requests);
+        let unread = (SB_OP_UNREAD as u8, here.0.to_be(), adopt.requests);
+        assert_eq!((said.op, said.next, said.requests), unread);
+        let said = answered(here.0 - 1, adopt.requests);
+        assert_eq!((said.op, said.reason), (SB_OP_BUSY as u8, sb_reason::SB_REASON_DUPLICATE as u8));
+        assert_eq!(mark(&bench, &known), here, "no release moves it");
     });
 }
 

@@ -75,6 +75,9 @@ pub struct Client<'a> {
     pub known: Known,
     pub origin: u32,
     requests: u16,
+    /// The switch has read all before, and knows that the next request begins there.
+    read: u32,
+    mark: u32,
     got: Vec<Option<u8>>,
     /// Handoff packets of the node, by operation.
     pub answers: Vec<u8>,
@@ -83,21 +86,40 @@ pub struct Client<'a> {
 impl<'a> Client<'a> {
     pub fn new(wire: &'a Wire, flow: sb_flow, seq: u32) -> Self {
         let known = Known { flow, seq, ack: 5000, socket: None };
-        Client { wire, known, origin: seq, requests: 0, got: Vec::new(), answers: Vec::new() }
+        Client {
+            wire,
+            known,
+            origin: seq,
+            requests: 0,
+            read: seq,
+            mark: seq,
+            got: Vec::new(),
+            answers: Vec::new(),
+        }
     }
 
-    /// The handoff packet with the next request, or with its beginning.
+    /// The handoff packet with the next request.
     pub fn request(&mut self, op: sb_op, session: sb_session, data: &[u8]) -> Vec<u8> {
+        self.begin(op, session, data, data.len())
+    }
+
+    /// Likewise with so much of it. The switch has read its head.
+    pub fn begin(&mut self, op: sb_op, session: sb_session, request: &[u8], len: usize) -> Vec<u8> {
         self.requests += 1;
-        let option = self.option(op, session, data.len());
-        let packet = self.here().hand_over(option, data);
-        self.known.seq = self.known.seq.wrapping_add(data.len() as u32);
+        let head = head_len(request);
+        self.read = self.known.seq.wrapping_add(head as u32);
+        self.mark = self.known.seq.wrapping_add(request.len() as u32);
+        let option = sb_option { head: (head as u16).to_be(), ..self.option(op, session) };
+        let packet = self.here().hand_over(option, &request[..len]);
+        self.known.seq = self.known.seq.wrapping_add(len as u32);
         packet
     }
 
     /// Likewise with what comes behind that.
     pub fn more(&mut self, session: sb_session, data: &[u8]) -> Vec<u8> {
-        let option = sb_option { flags: 0, ..self.option(SB_OP_FORWARD, session, data.len()) };
+        let is_read = (self.known.seq.wrapping_sub(self.read) as i32) < 0;
+        let flags = if is_read { SB_FLAG_READ as u8 } else { 0 };
+        let option = sb_option { flags, head: 0, ..self.option(SB_OP_FORWARD, session) };
         let packet = self.here().hand_over(option, data);
         self.known.seq = self.known.seq.wrapping_add(data.len() as u32);
         packet
@@ -108,12 +130,12 @@ impl<'a> Client<'a> {
         Known { ack: self.known.ack.wrapping_add(self.has() as u32), socket: None, ..self.known }
     }
 
-    fn option(&self, op: sb_op, session: sb_session, len: usize) -> sb_option {
+    fn option(&self, op: sb_op, session: sb_session) -> sb_option {
         let begins = if op == SB_OP_FORWARD { SB_FLAG_REQUEST as u8 } else { 0 };
         sb_option {
             origin: self.origin.to_be(),
             requests: self.requests.to_be(),
-            next: self.known.seq.wrapping_add(len as u32).to_be(),
+            next: self.mark.to_be(),
             flags: begins,
             session,
             ..self.known.option(op)
@@ -173,7 +195,7 @@ impl<'a> Client<'a> {
         let here = self.here();
         let inner = bare(&here.flow, true, here.seq, here.ack, flags::ACK);
         let view = TcpView::parse(&inner).expect("a TCP packet");
-        let option = sb_option { flags: 0, ..self.option(SB_OP_FORWARD, sb_session::default(), 0) };
+        let option = sb_option { flags: 0, ..self.option(SB_OP_FORWARD, sb_session::default()) };
         self.wire.bench.send(&here.hand_over_packet(option, &view, &inner));
     }
 

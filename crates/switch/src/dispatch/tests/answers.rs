@@ -34,7 +34,9 @@ impl Clients {
         let at = Moment { now: self.world.now, map: &|flow| self.map.get(flow).copied() };
         self.world.dispatcher.on_record(at, &record, &packet);
         let output = &mut self.world.dispatcher.output;
-        apply(&output.changes, &mut self.map, &mut self.world.waiting, &mut self.world.over);
+        for changes in [&output.changes, &output.moves] {
+            apply(changes, &mut self.map, &mut self.world.waiting, &mut self.world.over);
+        }
         let said = output.packets().filter(|(_, to)| *to == flow.client().ip());
         let said = said.map(|(packet, _)| packet.to_vec()).collect();
         output.clear();

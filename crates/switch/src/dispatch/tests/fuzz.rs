@@ -439,7 +439,9 @@ impl Fuzz {
                 None => self.check_handoff(packet, to),
             }
         }
-        apply(&output.changes, &mut self.map, &mut HashSet::new(), &mut HashMap::new());
+        for changes in [&output.changes, &output.moves] {
+            apply(changes, &mut self.map, &mut HashSet::new(), &mut HashMap::new());
+        }
         output.clear();
         self.dispatcher.output = output;
     }

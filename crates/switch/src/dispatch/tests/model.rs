@@ -183,7 +183,9 @@ impl World {
     /// Does what the dispatcher wants done; the handoff packets it sends.
     pub fn flush(&mut self) -> Vec<ToNode> {
         let output = &mut self.dispatcher.output;
-        apply(&output.changes, &mut self.map, &mut self.waiting, &mut self.over);
+        for changes in [&output.changes, &output.moves] {
+            apply(changes, &mut self.map, &mut self.waiting, &mut self.over);
+        }
         let mut sent = Vec::new();
         for (packet, to) in output.packets() {
             if to == flow().client().ip() {
@@ -233,7 +235,7 @@ impl World {
         let mode = |mode: sb_mode| entry.mode == mode as u8;
         let beyond = |entry: &sb_flow_entry| end.wrapping_sub(entry.next) as i32 > 0;
         let reads = mode(sb_mode::SB_MODE_REQUESTS) || mode(sb_mode::SB_MODE_UPGRADING);
-        let mut extra = 0;
+        let mut extra = (0, 0);
         let to_l7 = if is_held(&entry) {
             !view.is_empty() || control
         } else if reads && !view.is_empty() && self.dispatcher.seen().is_dead(entry.node, self.now) {
@@ -269,17 +271,19 @@ impl World {
         let entry = self.map[&flow()];
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
         let mut option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
-        option.flags |= extra;
+        option.flags |= extra.0;
+        option.head = extra.1.to_be();
         vec![ToNode { node, second: None, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
     }
 
-    /// If the program goes on with the packet by itself: the entry after it, and what flags it forwards it with.
+    /// If the program goes on with the packet by itself: the entry after it, and the flags and the length that say what has been
+    /// read.
     fn goes_on(
         &mut self,
         entry: &sb_flow_entry,
         view: &TcpView,
         packet: &[u8],
-    ) -> Option<(sb_flow_entry, u8)> {
+    ) -> Option<(sb_flow_entry, (u8, u16))> {
         let offset = entry.next.wrapping_sub(view.seq);
         if entry.asked != 0 || offset as usize > view.len() {
             return None;
@@ -289,7 +293,7 @@ impl World {
             mark::follow(&mut moved, &packet[view.data + offset as usize..view.end]).ok()?;
             let end = view.seq.wrapping_add(view.len() as u32);
             let all = end.wrapping_sub(moved.next) as i32 <= 0;
-            return all.then_some((moved, 0));
+            return all.then_some((moved, (SB_FLAG_READ as u8, offset as u16)));
         }
         if !self.express || offset != 0 || entry.mode != sb_mode::SB_MODE_REQUESTS as u8 {
             return None;
@@ -306,7 +310,7 @@ impl World {
             return None;
         }
         mark::enter(&mut moved, &head, data, &limits).ok()?;
-        Some((moved, SB_FLAG_REQUEST as u8))
+        Some((moved, (SB_FLAG_REQUEST as u8, head.len as u16)))
     }
 
     /// The flow's node says that the connection is over.

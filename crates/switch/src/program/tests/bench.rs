@@ -274,10 +274,39 @@ impl Bench {
         handoff_key(&[CLUSTER_KEYS[0]; 32])
     }
 
-    /// The frame in which the program must forward a client's packet, as user space would make it.
+    /// The frame in which the program must forward a client's packet, as user space would make it. With REQUEST all of it is a
+    /// head.
     pub fn forwarded(&self, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], flags: u32) -> Vec<u8> {
+        let view = TcpView::parse(packet).expect("a TCP packet");
+        let head = if flags & SB_FLAG_REQUEST == 0 { 0 } else { view.len() as u16 };
+        self.forwarded_with(entry, flow, packet, flags, head)
+    }
+
+    /// Likewise, where the mark has been moved over the packet's data from `before` on.
+    pub fn forwarded_read(
+        &self,
+        before: &sb_flow_entry,
+        after: &sb_flow_entry,
+        flow: &sb_flow,
+        packet: &[u8],
+        flags: u32,
+    ) -> Vec<u8> {
+        let view = TcpView::parse(packet).expect("a TCP packet");
+        let old = before.next.wrapping_sub(view.seq) as u16;
+        self.forwarded_with(after, flow, packet, flags | SB_FLAG_READ, old)
+    }
+
+    fn forwarded_with(
+        &self,
+        entry: &sb_flow_entry,
+        flow: &sb_flow,
+        packet: &[u8],
+        flags: u32,
+        head: u16,
+    ) -> Vec<u8> {
         let mut option = option(sb_op::SB_OP_FORWARD, entry);
         option.flags |= flags as u8;
+        option.head = head.to_be();
         let view = TcpView::parse(packet).expect("a TCP packet");
         self.handed(entry.node, flow, option, &view, packet)
     }

@@ -125,7 +125,7 @@ fn followed_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         let tcp = packet(flow, read, &[again, new].concat());
         [tcp.clone(), tcp.stamped(1, 2)].map(|tcp| {
             let packet = tcp.packet();
-            let sent = bench.forwarded(&after, flow, &packet, 0);
+            let sent = bench.forwarded_read(&before, &after, flow, &packet, 0);
             Row::new(&format!("body: {what}"), flow, to_us(&packet), Verdict::Tx, [Chunks, Forwarded])
                 .with(&before)
                 .leaves(Some(after))

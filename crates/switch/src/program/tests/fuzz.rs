@@ -111,7 +111,7 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         begins: next.wrapping_sub(random.pick(&[0, 1, 40, 1 << 20])),
         tries: random.below(5) as u8,
         ahead: u8::from(random.one_in(8)),
-        reserved: 0,
+        turn: 0,
     }
 }
 

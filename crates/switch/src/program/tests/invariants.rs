@@ -164,14 +164,19 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
     let (sent, end) = match client_packet(&frame) {
         Some(view) => {
             let ahead = if before.ahead == 0 { 0 } else { SB_FLAG_AHEAD };
-            let flags =
-                if after.requests == before.requests { ahead } else { SB_FLAG_REQUEST | SB_FLAG_AGAIN };
+            let begins = after.requests != before.requests;
+            let flags = if begins { SB_FLAG_REQUEST | SB_FLAG_AGAIN } else { ahead };
             let behind = view.seq.wrapping_add(view.len() as u32).wrapping_sub(after.next) as i32;
             assert_ne!(view.flags & (flags::ACK | flags::RST), 0, "a packet that no kernel takes");
             let empty = view.is_empty() || view.flags & flags::RST != 0;
             let read = empty || behind <= 0 || before.mode == SB_MODE_TUNNEL as u8;
             assert!(read, "{behind} bytes that nobody has read go to a node");
-            (bench.forwarded(after, &case.flow, packet, flags), view.end)
+            let sent = if begins || after.next == before.next {
+                bench.forwarded(after, &case.flow, packet, flags)
+            } else {
+                bench.forwarded_read(&before, after, &case.flow, packet, flags)
+            };
+            (sent, view.end)
         }
         None => {
             let end = ip_len(packet);

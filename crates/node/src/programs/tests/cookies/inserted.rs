@@ -210,7 +210,7 @@ fn the_server_reads_the_whole_request_once() {
         let request = [b"POST / HTTP/1.1\r\nContent-Length: 3000\r\n\r\n", &[b'x'; 3000][..]].concat();
         for (port, cut) in (50_000..).zip([1, 40, 1400, request.len()]) {
             let mut client = Client::new(&wire, flow(port % 2 == 1, port, PORT), FIRST);
-            let adopt = client.request(SB_OP_ADOPT, session(None), &request[..cut]);
+            let adopt = client.begin(SB_OP_ADOPT, session(None), &request, cut);
             client.known.socket = Some(wire.bench.adopt(&adopt, &client.known.flow));
             wire.bench.send(&adopt);
             for part in request[cut..].chunks(1400) {

@@ -23,12 +23,23 @@ const WINDOW: usize = 6000;
 /// The node in the session's cookie. It need not be the one that has the flow.
 const NODE_CODE: &[u8; 3] = b"xyz";
 /// What becomes of a forwarded packet: each is counted in one of these.
-const FATES: [NodeCounter; 3] = [Forwarded, DropBehindGap, CookieWaited];
+const FATES: [NodeCounter; 4] = [Forwarded, DropBehindGap, CookieWaited, Unread];
 
+/// Where requests begin, and up to where the switch reads each of them.
 #[derive(Default)]
 struct Requests {
     stream: Stream,
     starts: Vec<usize>,
+    read: Vec<usize>,
+}
+
+impl Requests {
+    /// One with cookies and without a body.
+    fn get(&mut self) {
+        self.starts.push(self.stream.bytes.len());
+        self.stream.say(WITH_COOKIE);
+        self.read.push(self.stream.bytes.len());
+    }
 }
 
 fn add_cookies(random: &mut Random, stream: &mut Stream) {
@@ -73,9 +84,13 @@ fn add_request(random: &mut Random, requests: &mut Requests) {
     }
     let text = "GET / HTTP/1.1\r\nCookie: SBrewxyzSID=1\r\n\r\n".repeat(random.pick(&[1, 1, 2, 50]));
     let text = &text[random.below(20)..];
+    let mut unread = 0;
     match body {
         "" => stream.say("\r\n"),
-        "length" => stream.say(&format!("Content-Length: {}\r\n\r\n{text}", text.len())),
+        "length" => {
+            stream.say(&format!("Content-Length: {}\r\n\r\n{text}", text.len()));
+            unread = text.len();
+        }
         _ => {
             stream.say("Transfer-Encoding: chunked\r\n\r\n");
             let size = 1 + random.below(text.len());
@@ -86,6 +101,7 @@ fn add_request(random: &mut Random, requests: &mut Requests) {
             stream.say(random.pick(&["0\r\n\r\n", "0\r\nX-Cookie: SBrewxyzSID=1\r\n\r\n"]));
         }
     }
+    requests.read.push(stream.bytes.len() - unread);
 }
 
 /// A client's stream on its way to a server, which reads it.
@@ -106,18 +122,32 @@ impl<'a> Sender<'a> {
         Sender { bench, known, origin, session, requests, last: false, read: Vec::new() }
     }
 
-    fn packet(&self, op: sb_op, part: Range<usize>, more: u32) -> Vec<u8> {
+    /// The number of the request that the byte is of, and where the next one begins.
+    fn request_at(&self, at: usize) -> (usize, usize) {
         let starts = &self.requests.starts;
-        let number = starts.iter().filter(|start| **start <= part.start).count();
-        let next = starts.get(number).copied().unwrap_or(self.requests.stream.bytes.len());
+        let number = starts.iter().filter(|start| **start <= at).count();
+        (number, starts.get(number).copied().unwrap_or(self.requests.stream.bytes.len()))
+    }
+
+    /// With a part of one request, and what the switch has read of it.
+    fn packet(&self, op: sb_op, part: Range<usize>) -> Vec<u8> {
+        let Requests { starts, read, .. } = self.requests;
+        let (number, next) = self.request_at(part.start);
+        let (start, read) = (starts[number - 1], read[number - 1]);
+        let (more, head) = match part.start {
+            at if at == start => (if op == SB_OP_ADOPT { 0 } else { SB_FLAG_REQUEST }, read - start),
+            at if at < read => (SB_FLAG_READ, 0),
+            _ => (0, 0),
+        };
         let known = Known { seq: self.origin.wrapping_add(part.start as u32), socket: None, ..self.known };
         let ends = if number == starts.len() && self.last { SB_FLAG_LAST } else { 0 };
-        let flags = if op == SB_OP_ADOPT || more != 0 { ends | more } else { 0 };
+        let flags = if part.start == start { ends | more } else { more };
         let option = sb_option {
             origin: self.origin.to_be(),
             requests: (number as u16).to_be(),
             next: self.origin.wrapping_add(next as u32).to_be(),
             flags: flags as u8,
+            head: (head as u16).to_be(),
             session: self.session,
             ..known.option(op)
         };
@@ -125,19 +155,29 @@ impl<'a> Sender<'a> {
     }
 
     fn adopt(&mut self, len: usize) {
-        let socket = self.bench.adopt(&self.packet(SB_OP_ADOPT, 0..len, 0), &self.known.flow);
+        let len = len.min(self.request_at(0).1);
+        let socket = self.bench.adopt(&self.packet(SB_OP_ADOPT, 0..len), &self.known.flow);
         socket.set_nonblocking(true).expect("a socket can be");
         self.known.socket = Some(socket);
     }
 
-    /// The packet has come to its end when this returns.
-    fn forward(&self, part: Range<usize>, begins: bool) {
-        let fates = || FATES.map(|counter| self.bench.counter(counter)).iter().sum::<u64>();
-        let before = fates();
-        let more = if begins { SB_FLAG_REQUEST } else { 0 };
-        self.bench.send(&self.packet(SB_OP_FORWARD, part, more));
-        wait_until("a packet has come", || fates() > before);
-        assert_eq!(fates(), before + 1, "a packet is counted once");
+    /// The switch takes the packet apart where requests begin, and forwards nothing of a request before the server has
+    /// what was read of the one before it. All has come to its end when this returns.
+    fn forward(&mut self, mut part: Range<usize>) {
+        let fates = |bench: &Bench| FATES.map(|counter| bench.counter(counter)).iter().sum::<u64>();
+        while !part.is_empty() {
+            let (number, next) = self.request_at(part.start);
+            self.read();
+            if number > 1 && self.read.len() < self.requests.read[number - 2] {
+                return;
+            }
+            let end = part.end.min(next);
+            let before = fates(self.bench);
+            self.bench.send(&self.packet(SB_OP_FORWARD, part.start..end));
+            wait_until("a packet has come", || fates(self.bench) > before);
+            assert_eq!(fates(self.bench), before + 1, "a packet is counted once");
+            part.start = end;
+        }
     }
 
     fn read(&mut self) {
@@ -220,8 +260,7 @@ fn names_are_restored_however_packets_come() {
                     bench.flow(&flow)
                 );
                 let part = sender.next_part(random, most);
-                let begins = requests.starts.contains(&part.start) && random.one_in(2);
-                sender.forward(part, begins);
+                sender.forward(part);
                 packets += 1;
                 sender.read();
             }
@@ -231,7 +270,7 @@ fn names_are_restored_however_packets_come() {
             assert_eq!((counted, bench.counter(CookieMissed)), (requests.stream.names.len() as u64, missed));
             names += counted;
         }
-        let (waited, behind) = (bench.counter(CookieWaited), bench.counter(DropBehindGap));
+        let (waited, behind) = (bench.counter(CookieWaited), bench.counter(Unread));
         println!("{packets} packets and {names} names; {waited} waited, {behind} were behind a gap");
         assert!(waited > 50 && behind > 50);
     });
@@ -302,18 +341,18 @@ fn a_pool_may_become_known_later() {
         let bench = Bench::new();
         const LEN: usize = WITH_COOKIE.len();
         let starts = [0, LEN, 2 * LEN, 3 * LEN];
-        let mut requests = Requests { starts: starts.to_vec(), ..Default::default() };
-        requests.stream.say(&WITH_COOKIE.repeat(4));
+        let mut requests = Requests::default();
+        starts.iter().for_each(|_| requests.get());
         let mut sender = Sender::new(&bench, flow(false, 50_000, PORT), FIRST, &requests);
         bench.forget_sessions();
         sender.adopt(LEN);
-        sender.forward(LEN..LEN + 10, true);
+        sender.forward(LEN..LEN + 10);
         bench.keep_sessions();
-        sender.forward(LEN + 10..2 * LEN, false);
-        sender.forward(2 * LEN..3 * LEN, true);
+        sender.forward(LEN + 10..2 * LEN);
+        sender.forward(2 * LEN..3 * LEN);
         bench.forget_sessions();
         bench.keep_sessions();
-        sender.forward(3 * LEN..4 * LEN, true);
+        sender.forward(3 * LEN..4 * LEN);
         sender.read();
         let restored = |at: usize| sender.read[at..at + LEN].windows(8).any(|name| name == b"LONGNAME");
         assert_eq!(starts.map(restored), [false, false, true, true]);
@@ -325,19 +364,18 @@ fn a_pool_may_become_known_later() {
 fn a_cut_name_is_given_up_at_last() {
     alone(|| {
         let bench = Bench::new();
-        let mut requests = Requests { starts: vec![0, WITH_COOKIE.len()], ..Default::default() };
-        requests.stream.say(WITH_COOKIE);
-        requests.stream.say(WITH_COOKIE);
+        let mut requests = Requests::default();
+        (0..2).for_each(|_| requests.get());
         let mut sender = Sender::new(&bench, flow(false, 50_000, PORT), FIRST, &requests);
         let cut = 2 * WITH_COOKIE.len() - "ID=1\r\n\r\n".len();
         sender.adopt(WITH_COOKIE.len());
         for tries in 1..=u64::from(TRIES) {
-            sender.forward(WITH_COOKIE.len()..cut, tries == 1);
+            sender.forward(WITH_COOKIE.len()..cut);
             sender.read();
             assert_eq!((sender.read.len(), bench.counter(CookieWaited)), (WITH_COOKIE.len(), tries));
         }
-        sender.forward(WITH_COOKIE.len()..cut, false);
-        sender.forward(cut..requests.stream.bytes.len(), false);
+        sender.forward(WITH_COOKIE.len()..cut);
+        sender.forward(cut..requests.stream.bytes.len());
         sender.read();
         let expected = [&WITH_COOKIE.replace("SBrewxyz", "LONGNAME"), WITH_COOKIE].concat();
         assert_eq!(String::from_utf8_lossy(&sender.read), expected);

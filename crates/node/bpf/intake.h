@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What a socket gets was read by the switch (docs/decisions/0026). A switch reads a request once, in the packet that it
+ * forwards; a later copy of the same bytes goes by unread. So the node follows the switch's mark, in order: data that has to be read
+ * comes in a packet that says so and continues at the mark, or is refused.
+ */
+#ifndef NODE_INTAKE_H
+#define NODE_INTAKE_H
+
+/* The socket gets nothing for so long of what was handed to it: then it has dropped that. */
+#define NOT_TAKEN_US 2000000
+
+enum intake {
+        INTAKE_TAKE,
+        INTAKE_DROP,      /* the socket is about to get the same from an earlier packet */
+        INTAKE_UNREAD,    /* the switch has to read on from the flow's mark */
+        INTAKE_NOT_TAKEN, /* nobody has any more what the socket should have got */
+};
+
+static __always_inline int is_before(__u32 a, __u32 b)
+{
+        return (__s32)(a - b) < 0;
+}
+
+static __always_inline __u32 later_of(__u32 a, __u32 b)
+{
+        return is_before(a, b) ? b : a;
+}
+
+/*
+ * What comes at the mark. Where a request asks for another protocol, the server's answer to it decides: 101, or its final
+ * response, which all other requests have by then. One that cannot be followed is none with 101.
+ */
+static __always_inline __be16 at_mark(const struct sb_owned *flow)
+{
+        __u16 framing = bpf_ntohs(flow->mark_framing);
+        int lost = flow->framing.state == SB_FRAMING_LOST;
+
+        if (!(framing & SB_FRAMING_UPGRADING) || (!lost && flow->responses != flow->requests))
+                return flow->mark_framing;
+        framing &= ~SB_FRAMING_UPGRADING;
+        return bpf_htons(lost && flow->framing.status == 101 ? framing | SB_FRAMING_TUNNEL : framing);
+}
+
+/* Which of the last 32 requests were HEAD, as a switch says it. */
+static __always_inline __u32 latest_heads(struct sb_owned *flow)
+{
+        __u32 heads = 0;
+
+        for (int i = 0; i < 32; i++)
+                heads |= (__u32)is_head(flow, flow->requests - i) << i;
+        return heads;
+}
+
+/* Tells the switch all that its entry of the flow needs. */
+static __noinline int answer_mark(struct handoff *h, struct sb_owned *flow, enum sb_op op)
+{
+        h->option.op = op;
+        h->option.flags = flow->options;
+        h->option.wscale = flow->wscale;
+        h->option.origin = bpf_htonl(flow->origin);
+        h->option.mss = bpf_htons(flow->mss);
+        h->option.next = bpf_htonl(flow->next);
+        h->option.requests = bpf_htons(flow->requests);
+        h->option.detail = bpf_htonl(latest_heads(flow));
+        h->option.session = flow->cookies.session;
+        h->option.framing = at_mark(flow);
+        h->option.left = flow->mark_left;
+        return ANSWER;
+}
+
+static __always_inline int refuse_unread(struct handoff *h, struct sb_owned *flow)
+{
+        count(SB_NODE_UNREAD);
+        return answer_mark(h, flow, SB_OP_UNREAD);
+}
+
+/* The mark, and what has been read before it, as the packet says them; `end` is where its data ends. */
+static __always_inline void set_mark(struct sb_owned *flow, const struct handoff *h, __u32 end)
+{
+        int begins = h->option.op == SB_OP_ADOPT || h->option.flags & SB_FLAG_REQUEST;
+
+        flow->next = bpf_ntohl(h->option.next);
+        flow->mark_framing = h->option.framing;
+        flow->mark_left = h->option.left;
+        flow->read = begins ? h->seq + bpf_ntohs(h->option.head) : end;
+        flow->read_us = now_us();
+}
+
+/* Whether the mark goes on to there without anything being read: it is in the middle of data, which reaches so far. */
+static __always_inline int passes_to(const struct sb_owned *flow, __u32 to)
+{
+        return bpf_ntohs(flow->mark_framing) & SB_FRAMING_SKIP && is_before(flow->next, to) &&
+               to - flow->next <= bpf_ntohl(flow->mark_left);
+}
+
+/* What the switch says of the mark if nothing has been read since. */
+static __always_inline void pass_on_mark(struct sb_owned *flow, const struct handoff *h)
+{
+        __u32 next = bpf_ntohl(h->option.next);
+
+        if (!passes_to(flow, next) || bpf_ntohs(h->option.requests) != flow->requests)
+                return;
+        flow->next = next;
+        flow->mark_framing = h->option.framing;
+        flow->mark_left = h->option.left;
+}
+
+static __always_inline int is_same_mark(const struct sb_owned *flow, const struct handoff *h)
+{
+        return bpf_ntohl(h->option.next) == flow->next && h->option.framing == flow->mark_framing &&
+               h->option.left == flow->mark_left;
+}
+
+/*
+ * Whether the socket may have the packet's data. What has been read of a request, nothing else may replace; what follows
+ * of its body may be anything. No request is taken while data before it is missing: the packet that brings it could bring another
+ * copy of the request, too.
+ */
+__noinline int take_in(struct sb_owned *flow, const struct handoff *h, const struct socket_facts *facts)
+{
+        __u32 end, first, from;
+        __u8 flags;
+
+        if (!flow || !h || !facts)
+                return INTAKE_DROP;
+        end = h->seq + h->payload;
+        if (!h->payload || h->tcp_flags & SB_TCP_RST || facts->kind != SOCKET_LIVE ||
+            at_mark(flow) & bpf_htons(SB_FRAMING_TUNNEL) || !is_before(facts->rcv_nxt, end))
+                return INTAKE_TAKE;
+        flags = h->option.op == SB_OP_DIRECT ? 0 : h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_READ);
+        if (flags & SB_FLAG_REQUEST)
+                from = h->seq;
+        else
+                from = flags ? h->seq + bpf_ntohs(h->option.head) : end;
+        first = later_of(h->seq, facts->rcv_nxt);
+        flow->passed = later_of(flow->passed, facts->rcv_nxt);
+        /* Of a long body no more is read: what stayed where it was would seem to be ahead at last. */
+        flow->read = later_of(flow->read, facts->rcv_nxt);
+        if (!flags && h->option.op != SB_OP_DIRECT)
+                pass_on_mark(flow, h);
+        if (is_before(first, from)) {
+                if (is_before(first, flow->read))
+                        return now_us() - flow->read_us < NOT_TAKEN_US ? INTAKE_DROP : INTAKE_NOT_TAKEN;
+                if (is_before(flow->next, from) && !passes_to(flow, from))
+                        return INTAKE_UNREAD;
+        }
+        if (is_before(flow->passed, h->seq))
+                return flags ? INTAKE_UNREAD : INTAKE_TAKE;
+        if (flags && !is_same_mark(flow, h)) {
+                if (from != flow->next && !passes_to(flow, from))
+                        return INTAKE_UNREAD;
+                note_requests(flow, h);
+                if (flags & SB_FLAG_REQUEST) {
+                        note_beginning(flow, h, facts->write_seq);
+                        sb_copy_v6(flow->switch_address, h->sender);
+                }
+                set_mark(flow, h, end);
+        }
+        flow->passed = later_of(flow->passed, end);
+        return INTAKE_TAKE;
+}
+
+#endif
