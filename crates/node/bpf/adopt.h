@@ -475,8 +475,8 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 case INTAKE_NOT_TAKEN:
                         count(SB_NODE_NOT_TAKEN);
                         return reset_locally(skb, h, facts.rcv_nxt);
-                default:
-                        return TCX_DROP;
+                case INTAKE_DROP:
+                        return drop(SB_NODE_DROP_REPEATED);
                 }
                 if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
                         return TCX_DROP;

@@ -855,6 +855,7 @@ struct sb_direct_node {
         X(HIDDEN, "dropped: packets to a hidden node that are from no switch")                               \
         X(TOLD_HERE, "packets to the switch of this machine")                                                \
         X(DROP_RING_FULL, "dropped: the switch of this machine does not keep up")                            \
+        X(DROP_REPEATED, "dropped: data that was handed to the socket a moment ago, sent again")             \
         X(DROP_BEHIND_GAP, "dropped: part of a request with cookies, behind a gap")                          \
         X(DROP_OVERTAKING, "dropped: part of a response that has overtaken an earlier one")                  \
         X(COOKIE_RESTORED, "cookies given back the name that their server knows")                            \

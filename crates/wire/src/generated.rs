@@ -890,6 +890,8 @@ pub enum NodeCounter {
     ToldHere,
     #[doc = "dropped: the switch of this machine does not keep up"]
     DropRingFull,
+    #[doc = "dropped: data that was handed to the socket a moment ago, sent again"]
+    DropRepeated,
     #[doc = "dropped: part of a request with cookies, behind a gap"]
     DropBehindGap,
     #[doc = "dropped: part of a response that has overtaken an earlier one"]
@@ -921,7 +923,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 54] = [
+    pub const ALL: [NodeCounter; 55] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -962,6 +964,7 @@ impl NodeCounter {
         NodeCounter::Hidden,
         NodeCounter::ToldHere,
         NodeCounter::DropRingFull,
+        NodeCounter::DropRepeated,
         NodeCounter::DropBehindGap,
         NodeCounter::DropOvertaking,
         NodeCounter::CookieRestored,
@@ -1020,6 +1023,7 @@ impl NodeCounter {
             NodeCounter::Hidden => "hidden",
             NodeCounter::ToldHere => "told_here",
             NodeCounter::DropRingFull => "drop_ring_full",
+            NodeCounter::DropRepeated => "drop_repeated",
             NodeCounter::DropBehindGap => "drop_behind_gap",
             NodeCounter::DropOvertaking => "drop_overtaking",
             NodeCounter::CookieRestored => "cookie_restored",
@@ -1079,6 +1083,7 @@ impl NodeCounter {
             NodeCounter::Hidden => "dropped: packets to a hidden node that are from no switch",
             NodeCounter::ToldHere => "packets to the switch of this machine",
             NodeCounter::DropRingFull => "dropped: the switch of this machine does not keep up",
+            NodeCounter::DropRepeated => "dropped: data that was handed to the socket a moment ago, sent again",
             NodeCounter::DropBehindGap => "dropped: part of a request with cookies, behind a gap",
             NodeCounter::DropOvertaking => "dropped: part of a response that has overtaken an earlier one",
             NodeCounter::CookieRestored => "cookies given back the name that their server knows",

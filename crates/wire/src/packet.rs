@@ -98,27 +98,6 @@ pub fn bring_up_to_date(packet: &mut [u8], view: &mut TcpView, ack: u32, echo: O
     seal(&mut packet[..view.end], view.tcp);
 }
 
-/// A copy without timestamps, which a late packet needs: PAWS (RFC 7323 section 5) takes one with old timestamps for a
-/// copy of an earlier one, whatever it carries. Linux accepts packets without on a connection that has them.
-pub fn without_timestamps(packet: &[u8], view: &TcpView) -> Vec<u8> {
-    let mut out = packet[..view.end].to_vec();
-    let mut at = view.tcp + 20;
-    while at + 1 < view.data {
-        match (out[at], usize::from(out[at + 1])) {
-            (0, _) => break,
-            (1, _) => at += 1,
-            (8, 10) if at + 10 <= view.data => {
-                out[at..at + 10].fill(1);
-                at += 10;
-            }
-            (_, len) if len >= 2 => at += len,
-            _ => break,
-        }
-    }
-    seal(&mut out, view.tcp);
-    out
-}
-
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
@@ -369,29 +348,6 @@ mod tests {
         assert_sealed(&packet, &view);
         let bare = bare(&flow(true), false, 1, 2, flags::ACK);
         assert_eq!(timestamps(&bare, &TcpView::parse(&bare).unwrap()), None);
-    }
-
-    #[test]
-    fn timestamps_are_taken_out() {
-        for v6 in [false, true] {
-            let packet = segment(&flow(v6), true, (1, 2), flags::ACK, Some((3, 4)), b"GET");
-            let view = TcpView::parse(&packet).unwrap();
-            let without = without_timestamps(&packet, &view);
-            assert_eq!(TcpView::parse(&without), Some(view));
-            assert_eq!((timestamps(&without, &view), &without[view.data..]), (None, &b"GET"[..]));
-            assert_sealed(&without, &view);
-        }
-    }
-
-    /// A client may send the option twice, and Linux takes the last one.
-    #[test]
-    fn timestamps_are_taken_out_wherever_they_are() {
-        let option = timestamp_option(Some((3, 4)));
-        let packet = build(&flow(false), true, (1, 2), flags::ACK, &option.repeat(2), b"GET");
-        let view = TcpView::parse(&packet).unwrap();
-        let without = without_timestamps(&packet, &view);
-        assert_eq!((timestamps(&without, &view), &without[view.data..]), (None, &b"GET"[..]));
-        assert_sealed(&without, &view);
     }
 
     #[test]

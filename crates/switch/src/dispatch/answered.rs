@@ -133,7 +133,7 @@ impl Dispatcher {
         let Some(mut answered) = answered else {
             // By this process or by an earlier one, which has forgotten it.
             let is_answered = is_answered(recorded);
-            if is_answered && !reset && (at.map)(flow).is_some_and(|entry| entry.origin == origin) {
+            if is_answered && !reset && self.mapped(at, flow).is_some_and(|entry| entry.origin == origin) {
                 self.reset(flow, origin, view.ack);
             }
             return is_answered;

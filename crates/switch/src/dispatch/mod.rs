@@ -301,7 +301,7 @@ impl Dispatcher {
     /// Whether the connection has ended, or its client begun another one, behind this thread's back: the program hears of it
     /// first. Then nothing of it is sent once more, nor elsewhere, because a node may have done all that was asked for.
     fn is_over(&self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) -> bool {
-        (at.map)(flow).is_none_or(|entry| entry.origin != pending.entry.origin)
+        self.mapped(at, flow).is_none_or(|entry| entry.origin != pending.entry.origin)
     }
 
     /// Forgets what is held of such a connection. Data that has been acknowledged nobody sends again.
@@ -310,6 +310,11 @@ impl Dispatcher {
             self.reset(flow, pending.entry.origin, pending.last_ack);
         }
         pending.phase = Phase::Done;
+    }
+
+    /// The flow's entry in the map, unless the output that has not been written yet removes it.
+    fn mapped(&self, at: Moment<'_>, flow: &sb_flow) -> Option<sb_flow_entry> {
+        (at.map)(flow).filter(|entry| !self.output.removes(flow, entry.origin))
     }
 
     /// What a record's connection is to the flow now. Rings are read one after the other, so a record of an earlier
@@ -323,7 +328,7 @@ impl Dispatcher {
         if known.origin == recorded.origin && (!is_held(recorded) || is_held(&known)) {
             return Standing::Current;
         }
-        match (at.map)(flow) {
+        match self.mapped(at, flow) {
             Some(current) if current.origin != recorded.origin => Standing::Over,
             Some(current) if known.origin == recorded.origin && pending.is_none() && is_held(&current) => {
                 Standing::Lost
@@ -362,7 +367,7 @@ impl Dispatcher {
 
     /// Writes the entry, unless the program has moved the mark further meanwhile.
     fn bring_up_map(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) {
-        let current = (at.map)(flow).map(|recorded| self.entry_of(flow, recorded));
+        let current = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded));
         if current.is_some_and(|current| mark::is_newer(&pending.entry, &current)) {
             self.set_entry(flow, &pending.entry);
         }

@@ -100,6 +100,13 @@ impl Output {
         self.moves.push((*flow, change));
     }
 
+    /// Whether the last change of the flow ends its connection with this origin.
+    pub fn removes(&self, flow: &sb_flow, origin: u32) -> bool {
+        let changes = self.changes.iter().chain(&self.moves);
+        let last = changes.filter(|(changed, _)| changed == flow).last();
+        matches!(last, Some((_, Change::Remove { origin: removed })) if *removed == origin)
+    }
+
     /// A handoff packet to a node, and perhaps to a second candidate.
     #[allow(clippy::too_many_arguments)]
     pub fn handoff(

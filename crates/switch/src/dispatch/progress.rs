@@ -1,6 +1,6 @@
 //! How a pending flow comes closer to what it waits for: packets of its client, and deadlines.
 
-use switchback_wire::packet::{TcpView, bare, flags, without_timestamps};
+use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{SB_FLAG_ABORT, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason};
 
 use super::answer::Reply;
@@ -224,7 +224,7 @@ impl Dispatcher {
     fn wait_for_client(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) -> bool {
         if pending.has_node() {
             let before = pending.entry.next;
-            let current = (at.map)(flow).filter(|current| current.origin == pending.entry.origin);
+            let current = self.mapped(at, flow).filter(|current| current.origin == pending.entry.origin);
             if let Some(current) = current {
                 pending.phase = Phase::Assembling;
                 pending.catch_up(&self.entry_of(flow, current));
@@ -300,10 +300,9 @@ impl Dispatcher {
         let last = packets.len().saturating_sub(1);
         for (index, packet) in packets.iter().enumerate() {
             let op = if index == last { sb_op::SB_OP_CONFIRM } else { sb_op::SB_OP_FORWARD };
-            let bytes = without_timestamps(&packet.bytes, &packet.view);
             let (read, head) = pending.reading(packet);
             let message = Message { flags: read as u8, head, ..op.into() };
-            self.send(message, entry.node, flow, &entry, &packet.view, &bytes);
+            self.send(message, entry.node, flow, &entry, &packet.view, &packet.bytes);
         }
     }
 

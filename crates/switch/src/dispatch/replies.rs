@@ -81,7 +81,9 @@ impl Dispatcher {
         }
         let taken = self.pending.take(flow);
         let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
-            let Some(entry) = (at.map)(flow).filter(|_| self.answered.entry(flow).is_none()) else { return };
+            let Some(entry) = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none()) else {
+                return;
+            };
             if op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8 {
                 self.on_no_socket(at, record, node, entry, packet, view);
             } else if op == sb_op::SB_OP_CONFIRMED {
@@ -126,7 +128,7 @@ impl Dispatcher {
                 let has_taken = pending.is_move && pending.phase == Phase::Adopting && is_later;
                 has_taken.then_some(pending.entry)
             }
-            None => match (at.map)(flow) {
+            None => match self.mapped(at, flow) {
                 Some(recorded) => Some(self.entry_of(flow, recorded)),
                 None if self.knows(flow) => None,
                 None => {
@@ -290,7 +292,7 @@ impl Dispatcher {
             self.keep(*flow, pending);
             return;
         }
-        let current = (at.map)(flow).filter(|_| self.answered.entry(flow).is_none());
+        let current = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none());
         let Some(entry) = current.map(|recorded| self.entry_of(flow, recorded)) else { return };
         if !is_held(&entry) && mark::is_of_same(&entry, &mark) && mark.next != entry.next {
             self.stats.unread += 1;

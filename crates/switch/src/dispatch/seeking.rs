@@ -88,7 +88,7 @@ impl Dispatcher {
         let is_recent = self.recent.get(flow).is_some();
         if let Some(mut pending) = self.pending.take(flow) {
             let is_sought = matches!(pending.phase, Phase::Seeking(_));
-            let is_known = is_recent || (at.map)(flow).is_some();
+            let is_known = is_recent || self.mapped(at, flow).is_some();
             if !is_sought && !is_known {
                 // Its entry was pushed out, or the connection has ended.
                 self.end_pending(flow, &mut pending);

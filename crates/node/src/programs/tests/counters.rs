@@ -171,6 +171,12 @@ impl Flows<'_> {
                 bench.put(&known.flow, &sb_owned { read: known.seq + 1, read_us, ..owned });
                 self.say(&known, SB_OP_FORWARD, 0, b"x");
             }
+            DropRepeated => {
+                let known = self.answered();
+                let owned = bench.flow(&known.flow).expect("an adopted flow");
+                bench.put(&known.flow, &sb_owned { read: known.seq + 1, read_us: now_us(), ..owned });
+                self.say(&known, SB_OP_FORWARD, 0, b"x");
+            }
             Aborted => {
                 let known = self.answered();
                 bench.put(&known.flow, &sb_owned { responses: 0, ..known.owned() });

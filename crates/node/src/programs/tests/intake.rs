@@ -146,8 +146,10 @@ impl<'a> Flow<'a> {
         self.reads(b"");
     }
 
-    fn drops(&self, packet: &[u8]) {
+    fn drops(&self, counter: NodeCounter, packet: &[u8]) {
+        let before = self.bench.counter(counter);
         assert_eq!(self.bench.ingress(&to_us(packet), 0).0, Verdict::Drop);
+        assert_eq!(self.bench.counter(counter), before + 1);
     }
 
     /// The server reads that, and nothing behind it.
@@ -191,8 +193,7 @@ fn nothing_takes_the_place_of_what_is_about_to_arrive() {
         // In a test run it does not arrive.
         assert_eq!(bench.ingress(&to_us(&first), 0).0, Verdict::Pass);
         let copy = flow.forward(LEN, COPY, unread(2 * LEN, 2));
-        flow.drops(&copy);
-        bench.send(&copy);
+        flow.comes(DropRepeated, &copy);
         flow.reads(b"");
         bench.send(&first);
         flow.reads(REQUEST);
@@ -257,8 +258,8 @@ fn the_rest_of_a_head_is_read() {
         let read = Said { flags: SB_FLAG_READ, head: 0, ..request(2 * LEN, 2) };
         flow.takes(LEN, &REQUEST[..8], request(2 * LEN, 2));
         flow.reads(&REQUEST[..8]);
-        flow.drops(&flow.forward(first, &COPY[8..16], unread(2 * LEN, 2)));
-        flow.drops(&flow.forward(second, &COPY[16..], unread(2 * LEN, 2)));
+        flow.drops(DropRepeated, &flow.forward(first, &COPY[8..16], unread(2 * LEN, 2)));
+        flow.drops(DropRepeated, &flow.forward(second, &COPY[16..], unread(2 * LEN, 2)));
         flow.refuses(second, &REQUEST[16..], read, at(2 * LEN, 2));
         flow.takes(first, &REQUEST[8..16], read);
         flow.takes(second, &REQUEST[16..], read);
@@ -314,7 +315,7 @@ fn what_a_client_sends_directly_replaces_no_request() {
         };
         let dropped = |flow: &mut Flow<'_>, at: u32, data: &[u8]| {
             let packet = direct(flow, at, data);
-            flow.drops(&packet);
+            flow.drops(DropBeyond, &packet);
             flow.comes(DropBeyond, &packet);
             flow.reads(b"");
         };

@@ -600,6 +600,19 @@ fn the_end_of_a_flow_without_a_server_is_answered() {
     assert!(world.map.is_empty() && world.dispatcher.pending() == 0, "{:?}", world.map);
 }
 
+/// The flow map still has the flow when the second answer of a batch is read: its removal is written behind the batch.
+#[test]
+fn a_request_of_a_connection_that_has_ended_does_not_begin_in_the_same_batch() {
+    let (mut world, _, len) = settled("/web/a");
+    let request = get("/web/b");
+    let asked = world.client_packet(&data(len, 100, &request)).remove(0);
+    let numbers = (ORIGIN.wrapping_add(len + request.len() as u32), SERVER + 100);
+    let end = bare(&flow(), true, numbers.0, numbers.1, flags::FIN | flags::ACK);
+    let end = world.client_packet(&end).remove(0);
+    assert!(world.answer_all(&[end, asked], SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
+    assert!(world.map.is_empty() && world.dispatcher.pending() == 0, "{:?}", world.map);
+}
+
 #[test]
 fn the_last_request_is_called_so_whatever_its_body() {
     let body =

@@ -363,10 +363,16 @@ impl World {
 
     /// What a node says about the handoff packet.
     pub fn answer(&mut self, asked: &ToNode, op: sb_op, reason: sb_reason) -> Vec<ToNode> {
-        let mut option = asked.option;
-        option.op = op as u8;
-        option.reason = reason as u8;
-        self.handoff(asked.node, option, &asked.packet)
+        self.answer_all(std::slice::from_ref(asked), op, reason)
+    }
+
+    /// What nodes say about the handoff packets, read in one batch.
+    pub fn answer_all(&mut self, asked: &[ToNode], op: sb_op, reason: sb_reason) -> Vec<ToNode> {
+        for asked in asked {
+            let option = sb_option { op: op as u8, reason: reason as u8, ..asked.option };
+            self.read_handoff(asked.node, option, &asked.packet);
+        }
+        self.flush()
     }
 
     /// A node's report about the pool at the VIP: why it is to have no requests, and its accept queue.
@@ -392,6 +398,11 @@ impl World {
 
     /// Any handoff packet of a node.
     pub fn handoff(&mut self, node: IpAddr, option: sb_option, packet: &[u8]) -> Vec<ToNode> {
+        self.read_handoff(node, option, packet);
+        self.flush()
+    }
+
+    fn read_handoff(&mut self, node: IpAddr, option: sb_option, packet: &[u8]) {
         let record = sb_record {
             kind: sb_record_kind::SB_RECORD_HANDOFF as u32,
             flow: flow(),
@@ -401,7 +412,6 @@ impl World {
         };
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
         self.dispatcher.on_record(at, &record, packet);
-        self.flush()
     }
 
     /// Lets time pass up to the dispatcher's next deadline.
