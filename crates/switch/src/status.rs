@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use switchback_wire::{report, sb_reason};
+use switchback_wire::report;
 
 use crate::dispatch::Stats;
 use crate::observe::totals::Totals;
@@ -134,7 +134,7 @@ pub struct DispatchStatus {
 
 impl ListenerView {
     fn is_up(&self) -> bool {
-        self.state == report::condition(sb_reason::SB_REASON_NONE as u8)
+        self.state == report::condition(None)
     }
 }
 

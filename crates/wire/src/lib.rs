@@ -13,6 +13,7 @@ pub mod generated;
 mod golden;
 pub mod handoff;
 pub mod keys;
+pub mod message;
 pub mod packet;
 mod plain;
 pub mod report;

@@ -27,13 +27,11 @@ use std::time::Duration;
 
 use switchback_config::Delegate;
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
-use switchback_wire::clock::{self, NodeClock};
+use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
+use switchback_wire::message::{Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{
-    SB_FLAG_FACTS, SB_FLAG_READ, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option,
-    sb_record, sb_record_kind,
-};
+use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
 
 use crate::group::Side;
 use crate::observe::{Chosen, Heard, Observation};
@@ -44,7 +42,7 @@ use answered::AnsweredFlows;
 use flows::PendingFlows;
 use held::{HeldPacket, before};
 use observed::Came;
-pub use output::{Change, Message, Output};
+pub use output::{Change, Output};
 use pending::{Pending, Phase, Request};
 use recent::Recent;
 pub use stats::{NodeStats, Stats};
@@ -217,7 +215,7 @@ impl Dispatcher {
             }
             kind if kind == sb_record_kind::SB_RECORD_FORWARD as u32 => {
                 let entry = self.entry_of(&record.flow, record.entry);
-                self.forward(&record.flow, &entry, &view, packet, 0);
+                self.forward(&record.flow, &entry, &view, packet, Reading::None);
             }
             kind if kind == sb_record_kind::SB_RECORD_UNKNOWN as u32 => {
                 self.on_unknown(at, &record.flow, packet, view);
@@ -240,35 +238,33 @@ impl Dispatcher {
         }
     }
 
-    /// A recorded answer repeats another number.
+    /// Asks the node for its clock. A recorded answer has another nonce.
     fn ask_for_clock(&mut self, id: NodeId) {
-        let Some(number) = self.plan.challenge(id, &mut *self.random) else { return };
-        let nobody = sb_flow::default();
-        let inner = bare(&nobody, true, 0, 0, flags::RST);
-        let Some((view, peers)) = TcpView::parse(&inner).zip(self.plan.peers(id, 0)) else { return };
-        let (origin, next) = ((number >> 32) as u32, number as u32);
-        let entry = sb_flow_entry { origin, next, ..sb_flow_entry::default() };
-        let message = Message::from(sb_op::SB_OP_SYNC);
-        self.output.handoff(&self.plan.key, peers, None, message, &nobody, &entry, &view, &inner);
+        let Some(nonce) = self.plan.challenge(id, &mut *self.random) else { return };
+        self.tell_agent(id, 0, ToAgent::Sync { nonce });
     }
 
-    /// What a node's clock says.
-    fn on_synced(&mut self, now: Duration, node: NodeId, option: &sb_option) {
-        let clock = NodeClock::told(clock::told(option), now);
-        if self.plan.set_clock(node, clock::nonce(option), clock) {
+    /// The node has answered with its clock.
+    fn on_synced(&mut self, now: Duration, node: NodeId, nonce: u64, clock: u64) {
+        if self.plan.set_clock(node, nonce, NodeClock::told(clock, now)) {
             self.say_hello(node);
         }
     }
 
-    /// Which also acknowledges what the node has told.
+    /// Asks the node for reports, and acknowledges facts that have come.
     fn say_hello(&mut self, id: NodeId) {
-        let nobody = sb_flow::default();
-        let hello = bare(&nobody, true, 0, 0, flags::RST);
-        let Some(view) = TcpView::parse(&hello) else { return };
-        let facts = if self.observes { SB_FLAG_FACTS as u8 } else { 0 };
-        let (epoch, number) = self.heard.last(id);
-        let entry = sb_flow_entry { origin: epoch, next: number, ..sb_flow_entry::default() };
-        self.send(Message { flags: facts, ..sb_op::SB_OP_HELLO.into() }, id, &nobody, &entry, &view, &hello);
+        let epoch = self.plan.node(id).and_then(|node| node.clock).map(|clock| clock.epoch(self.now));
+        let Some(epoch) = epoch else { return self.ask_for_clock(id) };
+        let hello = ToAgent::Hello { facts: self.observes, heard: self.heard.last(id) };
+        self.tell_agent(id, epoch, hello);
+    }
+
+    /// Sends the node a packet of no flow.
+    fn tell_agent(&mut self, id: NodeId, epoch: u64, message: ToAgent) {
+        let flow = sb_flow::default();
+        let inner = bare(&flow, true, 0, 0, flags::RST);
+        let Some((view, peers)) = TcpView::parse(&inner).zip(self.plan.peers(id, epoch)) else { return };
+        self.output.handoff(&self.plan.key, (peers, None), &flow, message.option(), (&view, &inner));
     }
 
     /// Takes an idle flow from its node, which is to become idle too. The flow has no node then until its next request.
@@ -405,42 +401,56 @@ impl Dispatcher {
         self.forget(flow, origin);
     }
 
-    fn forward(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView, packet: &[u8], extra: u8) {
-        let message = Message { flags: extra, ..sb_op::SB_OP_FORWARD.into() };
-        self.send(message, entry.node, flow, entry, view, packet);
+    fn forward(
+        &mut self,
+        flow: &sb_flow,
+        entry: &sb_flow_entry,
+        view: &TcpView,
+        packet: &[u8],
+        reading: Reading,
+    ) {
+        self.send(ToNode::Forward(reading), entry.node, flow, entry, view, packet);
     }
 
-    /// Sends a packet whose data has been read, in a request that has begun before it.
-    fn forward_read(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &HeldPacket) {
-        self.forward(flow, entry, &packet.view, &packet.bytes, SB_FLAG_READ as u8);
-    }
-
+    /// Forwards packets of which nothing has been read.
     fn forward_all(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packets: &[HeldPacket]) {
         for packet in packets {
-            self.forward(flow, entry, &packet.view, &packet.bytes, 0);
+            self.forward(flow, entry, &packet.view, &packet.bytes, Reading::None);
         }
     }
 
-    /// Without a route to the node the packet is lost, as on any network; so it is while the node's clock is not known.
-    /// Whoever waits for an answer tries again.
+    /// Sends a node a packet of the flow. It is lost, as on any network, without a route to the node, or while the node's
+    /// clock is not known; senders that wait for an answer send again.
     fn send(
         &mut self,
-        message: impl Into<Message>,
+        message: ToNode,
         node: NodeId,
         flow: &sb_flow,
         entry: &sb_flow_entry,
         view: &TcpView,
         packet: &[u8],
     ) {
-        let message = message.into();
+        self.send_to((node, None), message, flow, entry, view, packet);
+    }
+
+    /// Sends a packet that the first node may pass on to a second candidate.
+    fn send_to(
+        &mut self,
+        (node, second): (NodeId, Option<NodeId>),
+        message: ToNode,
+        flow: &sb_flow,
+        entry: &sb_flow_entry,
+        view: &TcpView,
+        packet: &[u8],
+    ) {
         let epoch = |node: &PlanNode| node.clock.map(|clock| clock.epoch(self.now));
         let Some(present) = self.plan.node(node).and_then(epoch) else { return self.ask_for_clock(node) };
         let Some(peers) = self.plan.peers(node, present) else { return };
-        let second = message.second.and_then(|address| self.plan.node_at(address));
         let second = second
             .and_then(|id| self.plan.node(id))
             .and_then(|node| Some(Peers { node: node.address, epoch: epoch(node)?, ..peers }));
-        self.output.handoff(&self.plan.key, peers, second.as_ref(), message, flow, entry, view, packet);
+        let option = message.option(entry);
+        self.output.handoff(&self.plan.key, (peers, second.as_ref()), flow, option, (view, packet));
     }
 
     /// Data that reaches beyond the mark, or any packet of a flow that no node has.
@@ -538,7 +548,7 @@ impl Dispatcher {
     /// there is no request either, because one would be pending.
     fn on_end(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &[u8], view: &TcpView) {
         if !is_held(entry) && !answered::is_answered(entry) {
-            self.forward(flow, entry, view, packet, 0);
+            self.forward(flow, entry, view, packet, Reading::None);
         } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.next {
             self.say_goodbye(flow, entry.origin, view.ack, view.seq.wrapping_add(1));
         } else if view.flags & flags::RST == 0 {
@@ -577,9 +587,8 @@ impl Dispatcher {
                 let came = Came { at: at.now, queued: Duration::ZERO };
                 self.observe_given(flow, &after, came, Chosen::Connection, 0, || head.into());
                 self.move_mark(flow, &after);
-                let flags = SB_FLAG_REQUEST as u8 | request.flags(true);
-                let message = Message { flags, head: request.read, ..sb_op::SB_OP_FORWARD.into() };
-                self.send(message, after.node, flow, &after, &view, packet);
+                let reading = Reading::Request { head: request.read, recovery: request.recovery(true) };
+                self.forward(flow, &after, &view, packet, reading);
                 AtOnce::Forwarded
             }
             Next::Leaves(choice) => AtOnce::Not(choice),
@@ -604,7 +613,7 @@ impl Dispatcher {
         let (start, end) = pending.in_delivery().unwrap_or((entry.next, entry.next));
         let parts = [packet.part(packet.view.seq, start), packet.part(end, entry.next)];
         for part in parts.iter().flatten() {
-            self.forward(flow, entry, &part.view, &part.bytes, 0);
+            self.forward(flow, entry, &part.view, &part.bytes, Reading::None);
         }
     }
 
@@ -612,7 +621,7 @@ impl Dispatcher {
     fn ask_for_progress(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView) {
         let question = bare(flow, true, mark::due(entry), view.ack, flags::ACK);
         let Some(view) = TcpView::parse(&question) else { return };
-        self.send(sb_op::SB_OP_CONFIRM, entry.node, flow, entry, &view, &question);
+        self.send(ToNode::Confirm(Reading::None), entry.node, flow, entry, &view, &question);
     }
 
     /// What is to become of the request at the start of `data`, where the mark of `entry` is.

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
+use switchback_wire::message::{Reading, Recovery};
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
-use switchback_wire::{
-    SB_FLAG_AGAIN, SB_FLAG_LAST, SB_FLAG_READ, SB_FLAG_REQUEST, SB_SYN_SACK, SB_WINDOW, sb_flow,
-    sb_flow_entry, sb_mode,
-};
+use switchback_wire::{SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::{Answer, Reply};
 use super::held::{Held, HeldPacket, before};
@@ -129,13 +127,10 @@ impl Request {
         }
     }
 
-    /// The flags that tell a node what to do if its server goes away. `again` if the client can be left to send the
-    /// request once more.
-    pub fn flags(&self, again: bool) -> u8 {
+    /// What its node can do if the server goes away. `again`: the client can be left to send the request once more.
+    pub fn recovery(&self, again: bool) -> Recovery {
         let is_last = self.last || self.after.mode != sb_mode::SB_MODE_REQUESTS as u8;
-        let last = if is_last { SB_FLAG_LAST } else { 0 };
-        let again = if self.repeatable && again { SB_FLAG_AGAIN } else { 0 };
-        (last | again) as u8
+        Recovery { last: is_last, again: self.repeatable && again }
     }
 }
 
@@ -258,10 +253,10 @@ impl Pending {
         self.entry.mode == sb_mode::SB_MODE_SOUGHT as u8
     }
 
-    /// The flags that tell a node what to do if its server goes away.
-    pub fn flags(&self) -> u8 {
+    /// What the node of the request in progress can do if the server goes away.
+    pub fn recovery(&self) -> Recovery {
         let alone = self.sent.only().is_some() && self.acknowledged.is_none();
-        self.request.flags(alone && self.request.after.tries < TRIES)
+        self.request.recovery(alone && self.request.after.tries < TRIES)
     }
 
     /// A node has been asked something, and has not answered.
@@ -397,12 +392,12 @@ impl Pending {
         Some(self.say(flow, ack, &stretches, now))
     }
 
-    /// How much has been read of the request in progress, of its packet's beginning on, and what says so.
-    pub fn reading(&self, packet: &HeldPacket) -> (u32, u16) {
+    /// How much has been read of a packet of the request in progress.
+    pub fn reading(&self, packet: &HeldPacket, recovery: Recovery) -> Reading {
         match packet.view.seq {
-            seq if seq == self.start.next => (SB_FLAG_REQUEST, self.request.read),
-            seq if before(seq, self.read_end()) => (SB_FLAG_READ, 0),
-            _ => (0, 0),
+            seq if seq == self.start.next => Reading::Request { head: self.request.read, recovery },
+            seq if before(seq, self.read_end()) => Reading::More { skip: 0 },
+            _ => Reading::None,
         }
     }
 

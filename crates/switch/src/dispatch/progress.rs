@@ -1,13 +1,14 @@
 //! How a pending flow comes closer to what it waits for: packets of its client, and deadlines.
 
+use switchback_wire::message::{Queue, Reading, Reason, Recovery, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{SB_FLAG_ABORT, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_reason};
+use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
 use super::answer::Reply;
 use super::flows::Full;
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
-use super::{Change, Dispatcher, Message, Moment, Next, Verdict, mark};
+use super::{Change, Dispatcher, Moment, Next, Verdict, mark};
 use crate::observe::Chosen;
 use crate::plan::NodeId;
 
@@ -35,7 +36,7 @@ impl Dispatcher {
         let reset = view.flags & flags::RST != 0;
         if reset && pending.has_node() {
             // Its kernel judges it.
-            self.forward(flow, &pending.entry, &view, packet, 0);
+            self.forward(flow, &pending.entry, &view, packet, Reading::None);
             return;
         }
         if reset {
@@ -74,7 +75,7 @@ impl Dispatcher {
             return;
         }
         if pending.has_node() {
-            self.ask_owner(sb_op::SB_OP_CONFIRM, flow, pending, 0);
+            self.ask_owner(ToNode::Confirm(Reading::None), flow, pending);
         } else {
             self.speak(at, flow, pending, pending.entry.next);
         }
@@ -160,7 +161,7 @@ impl Dispatcher {
             }
             if pending.is_upgrading() && !data.is_empty() {
                 pending.wait(at.now, Phase::Asking);
-                self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0);
+                self.ask_owner(ToNode::Probe, flow, pending);
                 return;
             }
             let known = pending.missing.filter(|missing| !missing.has_come(&data) && !pending.is_all(&data));
@@ -254,7 +255,8 @@ impl Dispatcher {
         let packets = pending.held.take_until(pending.entry.next);
         self.move_mark(flow, &pending.entry);
         if let Some((read, rest)) = packets.split_first() {
-            self.forward_read(flow, &pending.entry, read);
+            let reading = Reading::More { skip: 0 };
+            self.forward(flow, &pending.entry, &read.view, &read.bytes, reading);
             self.forward_all(flow, &pending.entry, rest);
         }
         true
@@ -269,7 +271,8 @@ impl Dispatcher {
         if pending.has_node() {
             self.move_mark(flow, &pending.entry);
             for packet in &line {
-                self.forward_read(flow, &pending.entry, packet);
+                let reading = Reading::More { skip: 0 };
+                self.forward(flow, &pending.entry, &packet.view, &packet.bytes, reading);
             }
         }
     }
@@ -284,12 +287,10 @@ impl Dispatcher {
             // Until the node has it, the program leaves all that the client sends from there on to us.
             Some(_) => self.write_entry(flow, sb_flow_entry { asked: 1, ..pending.start() }),
         }
-        let mut first = pending.flags();
+        let recovery = pending.recovery();
         for packet in pending.sent.iter() {
-            let (read, head) = pending.reading(packet);
-            let message = Message { flags: read as u8 | first, head, ..sb_op::SB_OP_FORWARD.into() };
-            self.send(message, pending.entry.node, flow, &pending.entry, &packet.view, &packet.bytes);
-            first = 0;
+            let reading = pending.reading(packet, recovery);
+            self.forward(flow, &pending.entry, &packet.view, &packet.bytes, reading);
         }
     }
 
@@ -299,9 +300,8 @@ impl Dispatcher {
         let packets = pending.undelivered();
         let last = packets.len().saturating_sub(1);
         for (index, packet) in packets.iter().enumerate() {
-            let op = if index == last { sb_op::SB_OP_CONFIRM } else { sb_op::SB_OP_FORWARD };
-            let (read, head) = pending.reading(packet);
-            let message = Message { flags: read as u8, head, ..op.into() };
+            let reading = pending.reading(packet, Recovery::default());
+            let message = if index == last { ToNode::Confirm(reading) } else { ToNode::Forward(reading) };
             self.send(message, entry.node, flow, &entry, &packet.view, &packet.bytes);
         }
     }
@@ -312,7 +312,7 @@ impl Dispatcher {
         let question = bare(flow, true, pending.asked_at(), pending.last_ack, flags::ACK);
         let Some(view) = TcpView::parse(&question) else { return };
         let entry = pending.request.after;
-        self.send(sb_op::SB_OP_CONFIRM, entry.node, flow, &entry, &view, &question);
+        self.send(ToNode::Confirm(Reading::None), entry.node, flow, &entry, &view, &question);
     }
 
     /// The request in progress is on its way to the node, where it may get lost. If the client is to see that, it is done; if
@@ -339,15 +339,13 @@ impl Dispatcher {
     }
 
     fn ask_for_release(&mut self, flow: &sb_flow, pending: &Pending) {
-        let extra = if pending.abort { SB_FLAG_ABORT as u8 } else { 0 };
-        self.ask_owner(sb_op::SB_OP_RELEASE, flow, pending, extra);
+        self.ask_owner(ToNode::Release { abort: pending.abort }, flow, pending);
     }
 
-    /// Sends the flow's node a question that needs no data: RELEASE or PROBE.
-    pub(super) fn ask_owner(&mut self, op: sb_op, flow: &sb_flow, pending: &Pending, extra: u8) {
+    /// Sends the flow's node a question that needs no data.
+    pub(super) fn ask_owner(&mut self, question: ToNode, flow: &sb_flow, pending: &Pending) {
         let Some((view, bytes)) = pending.question(flow) else { return };
-        let message = Message { flags: extra, ..op.into() };
-        self.send(message, pending.entry.node, flow, &pending.entry, &view, &bytes);
+        self.send(question, pending.entry.node, flow, &pending.entry, &view, &bytes);
     }
 
     /// The node that was asked has passed the request on, and its second candidate answers.
@@ -359,7 +357,7 @@ impl Dispatcher {
         second: NodeId,
     ) {
         let first = pending.entry.node;
-        self.plan.refused(pending.request.group, first, 0, (0, 0), at.now);
+        self.plan.refused(pending.request.group, first, None, (0, 0), at.now);
         if let Some(group) = self.plan.group_mut(pending.request.group) {
             group.adopting(second);
         }
@@ -371,18 +369,19 @@ impl Dispatcher {
         self.set_entry(flow, &pending.entry);
     }
 
-    /// The mark in it is that of the first time, whatever has been forwarded since: a node tells copies by it.
+    /// Sends the request in progress to the node that is to adopt the flow. The mark is that of the first time, whatever has
+    /// been forwarded since: a node tells copies by it.
     pub(super) fn send_adopt(&mut self, flow: &sb_flow, pending: &Pending) {
         let entry = pending.request.after;
-        let share = self.plan.share(pending.request.group);
-        let second = pending.second.and_then(|second| Some(self.plan.node(second)?.address));
-        let head = pending.request.read;
-        let adopt = Message { op: sb_op::SB_OP_ADOPT, flags: pending.flags(), head, reason: share, second };
-        let mut message = Some(adopt);
-        for packet in pending.sent.iter() {
-            let (read, head) = pending.reading(packet);
-            let rest = Message { flags: read as u8, head, ..sb_op::SB_OP_FORWARD.into() };
-            self.send(message.take().unwrap_or(rest), entry.node, flow, &entry, &packet.view, &packet.bytes);
+        let queue_share = self.plan.share(pending.request.group);
+        let mut packets = pending.sent.iter();
+        let Some(first) = packets.next() else { return };
+        let (head, recovery) = (pending.request.read, pending.recovery());
+        let adopt = ToNode::Adopt { head, recovery, queue_share };
+        self.send_to((entry.node, pending.second), adopt, flow, &entry, &first.view, &first.bytes);
+        for packet in packets {
+            let reading = pending.reading(packet, recovery);
+            self.forward(flow, &entry, &packet.view, &packet.bytes, reading);
         }
     }
 
@@ -416,7 +415,7 @@ impl Dispatcher {
             Phase::Assembling => {
                 if !pending.is_too_slow(at.now, self.plan.limits.head_timeout) {
                     if pending.doubts_mark() {
-                        self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0);
+                        self.ask_owner(ToNode::Probe, flow, pending);
                     }
                     self.help(at, flow, pending);
                     pending.look_again(at.now, self.plan.limits.head_timeout);
@@ -443,7 +442,7 @@ impl Dispatcher {
             }
             Phase::Adopting => match self.unanswered(at, pending) {
                 Unanswered::Again => self.send_adopt(flow, pending),
-                Unanswered::TakenOver => self.try_another(at, flow, pending, 0, (0, 0)),
+                Unanswered::TakenOver => self.try_another(at, flow, pending, None, (0, 0)),
                 Unanswered::ForEver => self.give_up(flow, pending),
             },
             Phase::Delivering => match self.unanswered(at, pending) {
@@ -452,7 +451,7 @@ impl Dispatcher {
                 _ => self.give_up(flow, pending),
             },
             Phase::Asking => match self.unanswered(at, pending) {
-                Unanswered::Again => self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0),
+                Unanswered::Again => self.ask_owner(ToNode::Probe, flow, pending),
                 _ => self.give_up(flow, pending),
             },
             Phase::Crowded => {
@@ -493,8 +492,8 @@ impl Dispatcher {
         at: Moment<'_>,
         flow: &sb_flow,
         pending: &mut Pending,
-        reason: u8,
-        queue: (u16, u16),
+        reason: Option<Reason>,
+        queue: Queue,
     ) {
         let node = pending.entry.node;
         self.plan.refused(pending.request.group, node, reason, queue, at.now);
@@ -507,7 +506,7 @@ impl Dispatcher {
             return;
         }
         pending.leave_request();
-        if reason == sb_reason::SB_REASON_QUEUE_FULL as u8 && self.is_awaited(pending, node) {
+        if reason == Some(Reason::QueueFull) && self.is_awaited(pending, node) {
             self.wait_for_room(at, flow, pending, Some(node));
             return;
         }

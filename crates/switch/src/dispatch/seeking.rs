@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
+use switchback_wire::message::{Owned, Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_reason, sb_record};
+use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
 use super::held::{HeldPacket, before};
 use super::pending::{Pending, Phase};
-use super::replies::entry_from;
+use super::replies::entry_of_node;
 use super::{Change, Dispatcher, Moment};
 use crate::plan::NodeId;
 
@@ -163,7 +164,7 @@ impl Dispatcher {
         let Some(view) = TcpView::parse(&bytes) else { return false };
         let about = sb_flow_entry { origin: question.origin, ..sb_flow_entry::default() };
         for node in &question.nodes {
-            self.send(sb_op::SB_OP_PROBE, *node, flow, &about, &view, &bytes);
+            self.send(ToNode::Probe, *node, flow, &about, &view, &bytes);
         }
         true
     }
@@ -232,26 +233,25 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        node: NodeId,
-        option: &sb_option,
+        (node, origin): (NodeId, u32),
+        (served, next): (bool, u32),
         view: &TcpView,
     ) {
         let Some(mut pending) = self.pending.take(flow) else { return };
         if let Phase::Seeking(question) = &pending.phase
-            && (question.seq, question.origin) == (view.seq, u32::from_be(option.origin))
+            && (question.seq, question.origin) == (view.seq, origin)
         {
-            if pending.is_sought() && option.reason == sb_reason::SB_REASON_SERVED as u8 {
+            if pending.is_sought() && served {
                 self.forget(flow, pending.entry.origin);
                 pending.phase = Phase::Done;
             } else {
                 self.rule_out(at, flow, &mut pending, node);
             }
         } else if pending.phase == Phase::Assembling
-            && (pending.entry.node, pending.entry.origin) == (node, u32::from_be(option.origin))
-            && before(pending.entry.next, u32::from_be(option.next))
+            && (pending.entry.node, pending.entry.origin) == (node, origin)
+            && before(pending.entry.next, next)
         {
             // It was released when the mark had gone back already: a new owner can go on from there.
-            let next = u32::from_be(option.next);
             let released = sb_flow_entry { next, begins: next, framing: Default::default(), ..pending.entry };
             pending.catch_up(&released);
             self.set_entry(flow, &pending.entry);
@@ -264,19 +264,18 @@ impl Dispatcher {
     pub(super) fn on_owned(
         &mut self,
         at: Moment<'_>,
-        record: &sb_record,
-        node: NodeId,
+        flow: &sb_flow,
+        (node, origin): (NodeId, u32),
+        owned: &Owned,
         packet: &[u8],
         view: TcpView,
     ) {
-        let flow = &record.flow;
-        let origin = u32::from_be(record.option.origin);
-        let entry = entry_from(&record.option, node, self.plan.http_limits().body_len);
+        let entry = entry_of_node(owned, (node, origin), self.plan.http_limits().body_len);
         let Some(mut pending) = self.pending.take(flow) else {
             if !self.knows(flow)
                 && let Some(entry) = self.recover(flow, origin, entry, &view)
             {
-                self.forward(flow, &entry, &view, packet, 0);
+                self.forward(flow, &entry, &view, packet, Reading::None);
             }
             return;
         };
@@ -293,7 +292,7 @@ impl Dispatcher {
                 if beyond && entry.mode != sb_mode::SB_MODE_TUNNEL as u8 {
                     self.on_client(at, flow, entry, &packet.bytes, packet.view);
                 } else {
-                    self.forward(flow, &entry, &packet.view, &packet.bytes, 0);
+                    self.forward(flow, &entry, &packet.view, &packet.bytes, Reading::None);
                 }
             }
             return;

@@ -9,6 +9,7 @@ use switchback_config::ClusterKey;
 use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
+use switchback_wire::message::Reason;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::*;
@@ -382,7 +383,7 @@ impl World {
             listener: flow().vip(),
             pool: pool_id(pool),
             number: self.reports,
-            reason: reason as u8,
+            reason: Reason::from_number(reason as u8),
             queue,
             in_flight: 0,
             flows: 1,
