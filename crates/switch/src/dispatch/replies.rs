@@ -1,41 +1,43 @@
 //! What nodes say.
 
-use switchback_wire::message::{FromNode, Owned, Reason, ToNode};
+use switchback_wire::message::{FromNode, Owned, Reason};
 use switchback_wire::packet::TcpView;
 use switchback_wire::{address_from, sb_flow, sb_flow_entry, sb_framing, sb_mode, sb_record};
 
+use super::connection::Connection;
 use super::held::{Held, HeldPacket, before};
-use super::pending::{Pending, Phase, Request};
+use super::pending::Pending;
+use super::request::{InProgress, Request};
+use super::state::{Adopting, Event, State};
 use super::{Dispatcher, Moment, is_held, mark};
-use crate::observe::Chosen;
 use crate::plan::NodeId;
 
-/// The entry of a flow that a node has; None if the node cannot say what comes at the mark. How much of a body's limit is
-/// left is not known any more.
-pub(super) fn entry_of_node(
-    owned: &Owned,
-    (node, origin): (NodeId, u32),
-    body_max: u64,
-) -> Option<sb_flow_entry> {
-    let (mode, framing) = owned.at_mark?;
-    Some(sb_flow_entry {
-        node,
-        origin,
-        next: owned.next,
-        framing: sb_framing { allowed: body_max, ..framing },
-        mss: owned.mss,
-        options: owned.options,
-        wscale: owned.wscale,
-        mode: mode as u8,
-        requests: owned.requests,
-        heads: owned.heads,
-        session: owned.session,
-        begins: owned.next,
-        ..Default::default()
-    })
-}
-
 impl Dispatcher {
+    /// The entry of a flow that a node has; None if the node cannot say what comes at the mark. How much of a body's limit is
+    /// left is not known any more.
+    pub(super) fn entry_of_node(
+        &self,
+        owned: &Owned,
+        (node, origin): (NodeId, u32),
+    ) -> Option<sb_flow_entry> {
+        let (mode, framing) = owned.at_mark?;
+        Some(sb_flow_entry {
+            node,
+            origin,
+            next: owned.next,
+            framing: sb_framing { allowed: self.plan.http_limits().body_len, ..framing },
+            mss: owned.mss,
+            options: owned.options,
+            wscale: owned.wscale,
+            mode: mode as u8,
+            requests: owned.requests,
+            heads: owned.heads,
+            session: owned.session,
+            begins: owned.next,
+            ..Default::default()
+        })
+    }
+
     /// A handoff packet from a node.
     pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
         let (flow, origin) = (&record.flow, u32::from_be(record.option.origin));
@@ -74,32 +76,36 @@ impl Dispatcher {
         packet: &[u8],
         view: TcpView,
     ) {
-        let taken = self.pending.take(flow);
-        let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
+        let is_its = |pending: &Pending| pending.connection.entry.origin == origin;
+        let is_pending = self.pending.get(flow).is_some_and(is_its);
+        let Some(mut pending) = is_pending.then(|| self.pending.take(flow)).flatten() else {
             self.on_late_reply(at, flow, (node, origin), reply, packet, view);
             return;
         };
-        let answers = matches!(reply, FromNode::Adopted { .. } | FromNode::Refused { .. });
-        if pending.second == Some(node)
-            && pending.phase == Phase::Adopting
-            && answers
-            && view.seq == pending.asked_at()
+        let asked = pending.state.question_seq(&pending.connection);
+        if let State::Adopting(state) = &mut pending.state
+            && state.may_be_passed_on_to(node)
+            && matches!(reply, FromNode::Adopted { .. } | FromNode::Refused { .. })
+            && view.seq == asked
         {
-            self.passed_on(at, flow, &mut pending, node);
+            state.pass_on(node, &mut pending.connection, &mut self.world(at, flow));
         }
         // Of a request in several packets the first one is refused.
-        let refused = matches!(reply, FromNode::Refused { .. }) && pending.phase == Phase::Delivering;
-        let begins = refused && pending.is_beginning(view.seq);
-        // A late answer to an earlier question says nothing about this one.
-        if pending.entry.node == node && (view.seq == pending.asked_at() || begins) {
-            match reply {
-                FromNode::Released { sent, clock, .. } => pending.go_on_from(sent, clock),
-                FromNode::Confirmed { sent, clock, .. } => pending.hear(sent, clock, at.now),
-                _ => {}
+        let is_refused = matches!(reply, FromNode::Refused { .. });
+        let begins = match &pending.state {
+            State::Delivering(state) => is_refused && state.begins_at(view.seq),
+            _ => false,
+        };
+        if pending.connection.entry.node == node && (view.seq == asked || begins) {
+            if let FromNode::Confirmed { sent, clock, .. } = reply {
+                pending.connection.note_position(sent, clock, at.now);
             }
-            self.on_answer_of_node(at, flow, &mut pending, reply);
+            self.step(at, flow, pending, Event::Reply(reply));
+        } else {
+            // A late answer to an earlier question says nothing about this one.
+            let Pending { connection, state } = pending;
+            self.keep(flow, connection, state);
         }
-        self.keep(*flow, pending);
     }
 
     /// An answer about a flow for which nothing is pending.
@@ -140,17 +146,17 @@ impl Dispatcher {
         let (seq, ack) = (held.view.seq, held.view.ack);
         let entry = match self.pending.get(flow) {
             // Its word that it has the flow has been lost, or has been overtaken by this one.
-            Some(pending) => {
-                let is_later = seq != pending.entry.next || before(pending.last_ack, ack);
-                let has_taken = pending.is_move && pending.phase == Phase::Adopting && is_later;
-                has_taken.then_some(pending.entry)
+            Some(Pending { connection, state: State::Adopting(state) }) if state.is_chosen_by_owner() => {
+                let is_later = seq != connection.entry.next || before(connection.last_ack, ack);
+                is_later.then_some(connection.entry)
             }
+            Some(_) => None,
             None => match self.mapped(at, flow) {
                 Some(recorded) => Some(self.entry_of(flow, recorded)),
                 None if self.knows(flow) => None,
                 None => {
                     // The switch that gave the flow to this node has gone meanwhile.
-                    let entry = entry_of_node(owned, (node, origin), self.plan.http_limits().body_len);
+                    let entry = self.entry_of_node(owned, (node, origin));
                     self.recover(flow, origin, entry, &held.view)
                 }
             },
@@ -174,124 +180,21 @@ impl Dispatcher {
         let entry = sb_flow_entry { next: seq, ..entry };
         let mut after = entry;
         mark::enter_tunnel(&mut after, 0);
-        let mut pending = Pending::new(entry, at.now);
+        let mut connection = Connection::new(entry, at.now);
         let request = Request { last: true, ..Request::new(group, service, after) };
-        pending.begin(request, at.now);
-        pending.last_ack = ack;
-        pending.sent = Held::of(vec![held]);
-        pending.is_move = true;
-        pending.enter_request_at(target);
-        self.set_entry(flow, &pending.entry);
-        pending.wait(at.now, Phase::Adopting);
-        self.send_adopt(flow, &pending);
+        let mut request = InProgress::begin(request, &mut connection, at.now);
+        request.packets = Held::of(vec![held]);
+        connection.last_ack = ack;
         self.stats.moved += 1;
-        self.keep(*flow, pending);
-    }
-
-    fn on_answer_of_node(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, reply: FromNode) {
-        let node = pending.entry.node;
-        match (reply, &pending.phase) {
-            (FromNode::Adopted { queue }, Phase::Adopting) => {
-                self.stats.adopted(&pending.request, node);
-                let session = pending.request.session.is_some_and(|session| session.node == Some(node));
-                let chosen = match pending.passed_on {
-                    true => Chosen::Second,
-                    false if session => Chosen::Session,
-                    false => Chosen::Policy,
-                };
-                self.observe_pending(at, flow, pending, chosen);
-                let index = pending.request.group;
-                if let Some(group) = self.plan.group_mut(index) {
-                    group.adopted(node, queue, at.now);
-                    self.admit(at, index, node);
-                }
-                // The first packet has arrived with the adoption.
-                if pending.undelivered().len() > 1 {
-                    self.ask_whether_delivered(at, flow, pending);
-                } else {
-                    self.delivered(at, flow, pending);
-                }
-            }
-            (FromNode::Confirmed { arrived, .. }, Phase::Delivering)
-                // It may be the answer to an earlier question, which had the same sequence number.
-                if pending.deliver_until().is_none_or(|end| !before(arrived, end)) =>
-            {
-                self.bring_up_map(at, flow, pending);
-                self.delivered(at, flow, pending);
-            }
-            (FromNode::Confirmed { arrived, .. }, Phase::Assembling) if mark::is_passing(&pending.entry) => {
-                if before(arrived, mark::due(&pending.entry)) {
-                    return;
-                }
-                mark::settle(&mut pending.entry);
-                let packets = pending.held.take_until(pending.entry.next);
-                self.set_entry(flow, &pending.entry);
-                self.forward_all(flow, &pending.entry, &packets);
-                self.advance(at, flow, pending);
-            }
-            (FromNode::Confirmed { arrived, .. }, Phase::Assembling | Phase::Releasing) => {
-                self.speak(at, flow, pending, arrived);
-            }
-            (FromNode::Refused { .. }, Phase::Delivering) if pending.was_resent() => {
-                // The request may have come before; then it has its response, and its server has closed since.
-                self.give_up(flow, pending);
-            }
-            (FromNode::Refused { reason, queue, .. }, Phase::Adopting | Phase::Delivering) => {
-                self.stats.refused(node);
-                pending.failed = reason == Some(Reason::Failed);
-                self.try_another(at, flow, pending, reason, queue);
-            }
-            (FromNode::Released { reason, sent, .. }, Phase::Releasing) => {
-                self.stats.released(node);
-                if reason == Some(Reason::Responding) {
-                    // Half a response is with the client already: another one cannot follow.
-                    self.reset(flow, pending.entry.origin, sent);
-                    pending.phase = Phase::Done;
-                } else {
-                    self.released(at, flow, pending);
-                }
-            }
-            (FromNode::Busy(Some(Reason::Closing)), Phase::Releasing) => {
-                // The server ends the connection, and its kernel tells the client so, as on any connection. What the
-                // client has sent behind is for nobody; it is asked for again until the flow is over.
-                self.give_up_waiting(flow, pending);
-            }
-            (FromNode::Busy(Some(Reason::Duplicate)), Phase::Releasing) if pending.acknowledged.is_some() => {
-                // Nobody sends again what is held.
-                self.give_up(flow, pending);
-            }
-            (FromNode::Busy(Some(Reason::Duplicate)), Phase::Releasing) => {
-                // It is the flow map that is behind: the node has read on, but may not have been given this request.
-                pending.take_back_request();
-                pending.wait(at.now, Phase::Asking);
-                self.ask_owner(ToNode::Probe, flow, pending);
-            }
-            (FromNode::Busy(_), Phase::Releasing) if pending.is_idle() => {
-                // Not as idle as it seemed, or not any more.
-                pending.phase = Phase::Assembling;
-                self.advance(at, flow, pending);
-            }
-            (FromNode::Busy(_), Phase::Releasing) => {
-                self.stats.busy += 1;
-                pending.wait_longer(at.now);
-            }
-            _ => {}
-        }
+        let state = Adopting::follow_owner(target, request, &mut connection, &mut self.world(at, flow));
+        self.keep(flow, connection, state);
     }
 
     /// The node has refused data, because it was not given what the switch read before that: from its mark on all is read again.
     fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, (node, origin): (NodeId, u32), owned: &Owned) {
-        let mark = entry_of_node(owned, (node, origin), self.plan.http_limits().body_len);
-        let Some(mark) = mark else { return };
-        if let Some(mut pending) = self.pending.take(flow) {
-            if pending.go_back(&mark) {
-                self.stats.unread += 1;
-                self.set_entry(flow, &pending.entry);
-                self.advance(at, flow, &mut pending);
-            } else if pending.phase == Phase::Assembling && mark::is_of_same(&pending.entry, &mark) {
-                self.catch_up_with_node(at, flow, &mut pending, &mark);
-            }
-            self.keep(*flow, pending);
+        let Some(mark) = self.entry_of_node(owned, (node, origin)) else { return };
+        if let Some(pending) = self.pending.take(flow) {
+            self.step(at, flow, pending, Event::Unread(&mark));
             return;
         }
         let current = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none());
@@ -342,34 +245,8 @@ impl Dispatcher {
             return;
         }
         let Some(held) = HeldPacket::new(packet) else { return };
-        let mut pending = Pending::new(entry, at.now);
+        let mut pending = Pending::new(Connection::new(entry, at.now), at.now);
         pending.hold(&held);
-        self.advance(at, flow, &mut pending);
-        self.keep(*flow, pending);
-    }
-
-    /// The node says what comes at the mark, which it has been asked.
-    pub(super) fn on_mark(
-        &mut self,
-        at: Moment<'_>,
-        flow: &sb_flow,
-        pending: &mut Pending,
-        entry: &sb_flow_entry,
-    ) {
-        let knows_all = (entry.requests, entry.next) == (pending.entry.requests, pending.entry.next);
-        if before(pending.entry.next, entry.next) {
-            pending.catch_up(&sb_flow_entry { turn: pending.entry.turn, ..*entry });
-        } else if !pending.is_upgrading() {
-            // From before that; or it has been given data that the switch has not read.
-            return;
-        } else if !knows_all || entry.mode == pending.entry.mode {
-            pending.wait_longer(at.now);
-            return;
-        } else {
-            pending.entry.mode = entry.mode;
-        }
-        pending.phase = Phase::Assembling;
-        self.set_entry(flow, &pending.entry);
-        self.advance(at, flow, pending);
+        self.step(at, flow, pending, Event::Data);
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::answer::Reply;
 use super::flows::Full;
-use super::pending::Request;
+use super::request::Request;
 use crate::plan::NodeId;
 
 /// Counts of one node.
