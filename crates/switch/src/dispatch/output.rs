@@ -81,8 +81,8 @@ impl Output {
 
     /// Whether the last change of the flow ends its connection with this origin.
     pub fn removes(&self, flow: &sb_flow, origin: u32) -> bool {
-        let changes = self.changes.iter().chain(&self.moves);
-        let last = changes.filter(|(changed, _)| changed == flow).last();
+        let mut changes = self.changes.iter().chain(&self.moves);
+        let last = changes.rfind(|(changed, _)| changed == flow);
         matches!(last, Some((_, Change::Remove { origin: removed })) if *removed == origin)
     }
 

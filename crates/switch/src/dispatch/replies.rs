@@ -182,7 +182,7 @@ impl Dispatcher {
         mark::enter_tunnel(&mut after, 0);
         let mut connection = Connection::new(entry, at.now);
         let request = Request { last: true, ..Request::new(group, service, after) };
-        let mut request = InProgress::begin(request, &mut connection, at.now);
+        let mut request = Box::new(InProgress::begin(request, &mut connection, at.now));
         request.packets = Held::of(vec![held]);
         connection.last_ack = ack;
         self.stats.moved += 1;

@@ -243,7 +243,7 @@ impl World<'_> {
     pub fn answer_request(
         &mut self,
         reply: Reply,
-        request: InProgress,
+        request: Box<InProgress>,
         connection: &mut Connection,
     ) -> State {
         let head = request.after().heads & 1 == 1;

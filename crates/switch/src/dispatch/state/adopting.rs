@@ -27,7 +27,7 @@ enum By {
 /// Waits for ADOPTED.
 #[derive(Debug)]
 pub struct Adopting {
-    pub(crate) request: InProgress,
+    pub(crate) request: Box<InProgress>,
     pub(super) patience: Patience,
     /// The node to which the one that is asked may pass the request on.
     second: Option<NodeId>,
@@ -38,7 +38,7 @@ impl Adopting {
     /// Chooses a node, and gives it the flow; a request for which there is none waits. `has_waited_longest`: it overtakes
     /// none that waits for the same room.
     pub fn choose(
-        mut request: InProgress,
+        mut request: Box<InProgress>,
         has_waited_longest: bool,
         connection: &mut Connection,
         world: &mut World<'_>,
@@ -63,7 +63,7 @@ impl Adopting {
     /// Gives the flow to the node that its last owner has chosen.
     pub fn follow_owner(
         target: NodeId,
-        request: InProgress,
+        request: Box<InProgress>,
         connection: &mut Connection,
         world: &mut World<'_>,
     ) -> State {
@@ -73,7 +73,7 @@ impl Adopting {
     fn ask(
         (node, second): (NodeId, Option<NodeId>),
         by: By,
-        mut request: InProgress,
+        mut request: Box<InProgress>,
         connection: &mut Connection,
         world: &mut World<'_>,
     ) -> State {
@@ -188,7 +188,7 @@ impl Adopting {
 
 /// The node that was chosen cannot, for this reason and with this accept queue: the request goes to another one.
 pub(super) fn try_another(
-    mut request: InProgress,
+    mut request: Box<InProgress>,
     reason: Option<Reason>,
     queue: Queue,
     connection: &mut Connection,

@@ -209,7 +209,7 @@ impl Assembling {
                     return refuse(Refusal { reply, head, abort: false }, connection, world);
                 }
                 Verdict::To(request) => {
-                    let mut request = InProgress::begin(request, connection, world.at.now);
+                    let mut request = Box::new(InProgress::begin(request, connection, world.at.now));
                     world.dispatcher.stats.cookies_ignored += u64::from(request.request.cookies_ignored);
                     world.keep_name_whole(&mut request, &data);
                     if let Some(state) = pass_on(request, next, connection, world) {
@@ -257,7 +257,7 @@ impl Assembling {
 /// A whole request goes to its node; None if the flow can go on behind it at once. `next` is where it goes, if that has
 /// been decided.
 fn pass_on(
-    mut request: InProgress,
+    mut request: Box<InProgress>,
     next: Option<Next>,
     connection: &mut Connection,
     world: &mut World<'_>,

@@ -15,7 +15,7 @@ use crate::plan::NodeId;
 /// Waits for room at a node.
 #[derive(Debug)]
 pub struct Crowded {
-    pub(super) request: InProgress,
+    pub(super) request: Box<InProgress>,
     /// When to try again.
     pub(super) due: Duration,
     /// The node that has the request's session; None if any node will do.
@@ -25,7 +25,7 @@ pub struct Crowded {
 impl Crowded {
     /// Waits until this node has room, or any.
     pub fn wait(
-        mut request: InProgress,
+        mut request: Box<InProgress>,
         node: Option<NodeId>,
         connection: &mut Connection,
         world: &mut World<'_>,

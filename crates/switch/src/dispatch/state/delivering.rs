@@ -15,13 +15,13 @@ use crate::dispatch::world::{Silence, Unanswered, World};
 /// Waits for CONFIRMED: the node has what the client thinks has arrived.
 #[derive(Debug)]
 pub struct Delivering {
-    pub(super) request: InProgress,
+    pub(super) request: Box<InProgress>,
     pub(super) patience: Patience,
 }
 
 impl Delivering {
     /// Asks the node whether all that it was sent has arrived.
-    pub fn ask(request: InProgress, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub fn ask(request: Box<InProgress>, connection: &mut Connection, world: &mut World<'_>) -> State {
         let state = Delivering { request, patience: Patience::new(world.at.now) };
         let entry = state.request.after();
         let seq = state.question_seq(connection);

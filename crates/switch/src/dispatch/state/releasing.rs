@@ -34,7 +34,7 @@ impl Refusal {
 #[derive(Debug)]
 pub enum Then {
     /// Another node gets the request.
-    Adopt(InProgress),
+    Adopt(Box<InProgress>),
     /// The switch answers.
     Answer(Refusal),
     /// Its node drains.
