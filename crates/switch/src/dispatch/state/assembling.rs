@@ -29,6 +29,16 @@ pub struct Assembling {
     since: Option<(u32, Duration)>,
 }
 
+/// What follows from the data at the mark.
+enum Step {
+    /// The mark has moved: there may be more to read.
+    Again,
+    /// Something is missing.
+    Wait,
+    /// The flow waits for something else.
+    Leave(State),
+}
+
 impl Assembling {
     /// Nothing of the data at the mark has been read.
     pub fn new(now: Duration) -> Self {
@@ -164,59 +174,69 @@ impl Assembling {
         world: &mut World<'_>,
     ) -> State {
         loop {
-            if connection.held.is_empty() {
-                return world.finish(connection);
+            match self.read(judged.take(), connection, world) {
+                Step::Again => {}
+                Step::Wait => return State::Assembling(self),
+                Step::Leave(state) => return state,
             }
-            if connection.is_tunnel() {
-                world.move_mark(&connection.entry);
-                let packets = connection.held.take_all();
-                world.forward_all(&connection.entry, &packets);
-                continue;
-            }
-            let data = connection.held.stream(connection.entry.next);
-            if mark::in_body(&connection.entry) {
-                if data.is_empty() || mark::is_passing(&connection.entry) {
-                    if self.wait(connection, world) {
-                        return State::Assembling(self);
-                    }
-                } else if let Some(state) = forward_body(connection, world) {
-                    return state;
-                }
-                continue;
-            }
-            if connection.is_upgrading() && !data.is_empty() {
-                return Asking::ask(connection, world);
-            }
-            let Judged { verdict, next } = match judged.take() {
-                Some(judged) => judged,
-                None => self.judge(&data, connection, world),
+        }
+    }
+
+    /// Goes on with the data at the mark.
+    fn read(&mut self, judged: Option<Judged>, connection: &mut Connection, world: &mut World<'_>) -> Step {
+        if connection.held.is_empty() {
+            return Step::Leave(world.finish(connection));
+        }
+        if connection.is_tunnel() {
+            world.move_mark(&connection.entry);
+            let packets = connection.held.take_all();
+            world.forward_all(&connection.entry, &packets);
+            return Step::Again;
+        }
+        let data = connection.held.stream(connection.entry.next);
+        if mark::in_body(&connection.entry) {
+            return match data.is_empty() || mark::is_passing(&connection.entry) {
+                true => self.wait(connection, world),
+                false => forward_body(connection, world),
             };
-            match verdict {
-                Verdict::Incomplete(_) if connection.ends_behind(&data) && !connection.has_beginning() => {
-                    pass_empty_line(data.len(), connection, world);
-                }
-                Verdict::Incomplete(_) if connection.ends_behind(&data) => {
-                    return refuse(Refusal::of(Reply::Status(400)), connection, world);
-                }
-                Verdict::Incomplete(missing) => {
-                    self.missing = (!data.is_empty()).then_some(missing);
-                    if self.wait(connection, world) {
-                        return State::Assembling(self);
-                    }
-                }
-                Verdict::Answer { reply, head } => {
-                    world.dispatcher.stats.refused_request(&reply);
-                    return refuse(Refusal { reply, head, abort: false }, connection, world);
-                }
-                Verdict::To(request) => {
-                    let mut request = Box::new(InProgress::begin(request, connection, world.at.now));
-                    world.dispatcher.stats.cookies_ignored += u64::from(request.request.cookies_ignored);
-                    world.keep_name_whole(&mut request, &data);
-                    if let Some(state) = pass_on(request, next, connection, world) {
-                        return state;
-                    }
-                    self = Assembling::new(world.at.now);
-                }
+        }
+        if connection.is_upgrading() && !data.is_empty() {
+            return Step::Leave(Asking::ask(connection, world));
+        }
+        let judged = judged.unwrap_or_else(|| self.judge(&data, connection, world));
+        self.follow(judged, &data, connection, world)
+    }
+
+    /// Does what the data at the mark, a request or its beginning, asks for.
+    fn follow(
+        &mut self,
+        Judged { verdict, next }: Judged,
+        data: &[u8],
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> Step {
+        match verdict {
+            Verdict::Incomplete(_) if connection.ends_behind(data) && !connection.has_beginning() => {
+                pass_empty_line(data.len(), connection, world);
+                Step::Again
+            }
+            Verdict::Incomplete(_) if connection.ends_behind(data) => {
+                Step::Leave(refuse(Refusal::of(Reply::Status(400)), connection, world))
+            }
+            Verdict::Incomplete(missing) => {
+                self.missing = (!data.is_empty()).then_some(missing);
+                self.wait(connection, world)
+            }
+            Verdict::Answer { reply, head } => {
+                world.dispatcher.stats.refused_request(&reply);
+                Step::Leave(refuse(Refusal { reply, head, abort: false }, connection, world))
+            }
+            Verdict::To(request) => {
+                let mut request = Box::new(InProgress::begin(request, connection, world.at.now));
+                world.dispatcher.stats.cookies_ignored += u64::from(request.request.cookies_ignored);
+                world.keep_name_whole(&mut request, data);
+                *self = Assembling::new(world.at.now);
+                pass_on(request, next, connection, world)
             }
         }
     }
@@ -230,15 +250,15 @@ impl Assembling {
         Judged { verdict, next: None }
     }
 
-    /// Waits for what is missing at the mark; false if nothing is, because the program has moved the mark meanwhile.
-    fn wait(&mut self, connection: &mut Connection, world: &mut World<'_>) -> bool {
+    /// Waits for what is missing at the mark, unless the program has moved the mark meanwhile.
+    fn wait(&mut self, connection: &mut Connection, world: &mut World<'_>) -> Step {
         if connection.has_node() {
             let mark = connection.entry.next;
             if let Some(current) = world.current_entry(connection) {
                 self.catch_up(connection, &current);
             }
             if connection.entry.next != mark {
-                return false;
+                return Step::Again;
             }
         }
         if self.since.is_none_or(|(mark, _)| mark != connection.entry.next) {
@@ -250,21 +270,20 @@ impl Assembling {
                 world.write_entry(sb_flow_entry { asked: 1, ..connection.entry });
             }
         }
-        true
+        Step::Wait
     }
 }
 
-/// A whole request goes to its node; None if the flow can go on behind it at once. `next` is where it goes, if that has
-/// been decided.
+/// A whole request goes to its node. `next` is where it goes, if that has been decided.
 fn pass_on(
     mut request: Box<InProgress>,
     next: Option<Next>,
     connection: &mut Connection,
     world: &mut World<'_>,
-) -> Option<State> {
+) -> Step {
     if !connection.has_node() {
         request.choice = request.request.wanted;
-        return Some(Adopting::choose(request, false, connection, world));
+        return Step::Leave(Adopting::choose(request, false, connection, world));
     }
     let next = next.unwrap_or_else(|| {
         let wanted = request.request.wanted;
@@ -274,22 +293,22 @@ fn pass_on(
         Next::Stays => {}
         Next::Leaves(choice) => {
             request.choice = choice;
-            return Some(Releasing::ask(Then::Adopt(request), connection, world));
+            return Step::Leave(Releasing::ask(Then::Adopt(request), connection, world));
         }
         Next::Nowhere => {
             world.dispatcher.stats.sessions_refused += 1;
             let head = request.after().heads & 1 == 1;
             request.put_back(connection);
             let refusal = Refusal { reply: Reply::Status(503), head, abort: false };
-            return Some(refuse(refusal, connection, world));
+            return Step::Leave(refuse(refusal, connection, world));
         }
     }
     forward_request(&request, connection, world);
     if request.deliver_until(connection).is_some() {
-        return Some(Delivering::ask(request, connection, world));
+        return Step::Leave(Delivering::ask(request, connection, world));
     }
     connection.finish_request(world.at.now);
-    None
+    Step::Again
 }
 
 /// The request goes to the node that the flow has.
@@ -308,13 +327,13 @@ fn forward_request(request: &InProgress, connection: &mut Connection, world: &mu
     }
 }
 
-/// Forwards a packet with more of a body, and what need not be read behind it. A state if that is the end of it all.
-fn forward_body(connection: &mut Connection, world: &mut World<'_>) -> Option<State> {
+/// Forwards a packet with more of a body, and what need not be read behind it.
+fn forward_body(connection: &mut Connection, world: &mut World<'_>) -> Step {
     let data = connection.held.first().map_or(&[][..], HeldPacket::data);
     if let Err(reject) = mark::follow(&mut connection.entry, data) {
         let reply = Reply::Refused(reject);
         world.dispatcher.stats.refused_request(&reply);
-        return Some(refuse(Refusal { reply, head: false, abort: true }, connection, world));
+        return Step::Leave(refuse(Refusal { reply, head: false, abort: true }, connection, world));
     }
     let packets = connection.held.take_until(connection.entry.next);
     world.move_mark(&connection.entry);
@@ -322,7 +341,7 @@ fn forward_body(connection: &mut Connection, world: &mut World<'_>) -> Option<St
         world.forward(&connection.entry, read, Reading::More { skip: 0 });
         world.forward_all(&connection.entry, rest);
     }
-    None
+    Step::Again
 }
 
 /// All that comes behind the last request is an empty line, or part of one. It belongs to that request (RFC 9112 section
