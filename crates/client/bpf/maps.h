@@ -2,6 +2,11 @@
 #ifndef CLIENT_MAPS_H
 #define CLIENT_MAPS_H
 
+#include "client_maps.h"
+#include "counters.h"
+#include "flow.h"
+#include "packet.h"
+
 /* The VIPs whose nodes are believed. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);

@@ -7,6 +7,8 @@
 #ifndef NODE_HERE_H
 #define NODE_HERE_H
 
+#include "switch_maps.h"
+
 /* linux/if_packet.h: for this host. */
 #define PACKET_HOST 0
 

@@ -36,7 +36,7 @@
 #define FRAMING_LOAD(ctx, at, to, len) bpf_skb_load_bytes(ctx, at, to, len)
 /* Of responses, and of requests. */
 #define FRAMING_TABLES 2
-#include "framing.h"
+#include "framing_walk.h"
 #include "cookies.h"
 #include "follow.h"
 #include "restore.h"

@@ -5,7 +5,7 @@
 
 #define FRAMING_CONTEXT                struct xdp_md
 #define FRAMING_LOAD(ctx, at, to, len) bpf_xdp_load_bytes(ctx, at, to, len)
-#include "framing.h"
+#include "framing_walk.h"
 
 /* Blocks and data in one packet: every step goes on by a byte at least, or ends data. */
 #define FRAMING_STEPS (2 * SB_RECORD_LARGE)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What both programs read in packets: addresses, TCP options, checksums, the tag of handoff packets.
- * Included after the kernel's UAPI headers and bpf_helpers.h.
+ * What all programs read and write in packets: addresses, TCP options, checksums, outer headers and tags of handoff
+ * packets.
  */
 #ifndef SWITCHBACK_PACKET_H
 #define SWITCHBACK_PACKET_H
 
 #include <stddef.h>
+#include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
@@ -14,7 +15,10 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
 
+#include "flow.h"
+#include "handoff.h"
 #include "siphash.h"
 
 #define SB_IP_MF     0x2000
