@@ -2,10 +2,14 @@
 #ifndef CLIENT_MAPS_H
 #define CLIENT_MAPS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
 #include "client_maps.h"
 #include "counters.h"
 #include "flow.h"
 #include "packet.h"
+#include "tcx.h"
 
 /* The VIPs whose nodes are believed. */
 struct {

@@ -3,6 +3,20 @@
 #ifndef CLIENT_READ_H
 #define CLIENT_READ_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+
 /* Ethernet, outer IPv6, shim, inner IPv6 and TCP with options. */
 #define HEADERS_MAX (sizeof(struct ethhdr) + 2 * sizeof(struct ipv6hdr) + sizeof(struct sb_shim) + 60)
 

@@ -3,6 +3,25 @@
 #ifndef CLIENT_RECEIVE_H
 #define CLIENT_RECEIVE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "client_maps.h"
+#include "counters.h"
+#include "direct.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "read.h"
+#include "tcx.h"
+
 static __noinline int read_introduction(struct __sk_buff *skb, const struct packet *p,
                                         struct sb_introduction *option)
 {

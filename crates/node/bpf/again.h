@@ -6,6 +6,9 @@
 #ifndef NODE_AGAIN_H
 #define NODE_AGAIN_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
 #define MARK_CURED     0x5b000001
 #define MARK_CONFIRMED 0x5b000002
 #define MARK_BEHIND    0x5b000003

@@ -3,6 +3,22 @@
 #ifndef NODE_ANSWER_H
 #define NODE_ANSWER_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "handoff.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "second.h"
+
 /* Timestamps as RFC 7323 appendix A aligns them, behind the fixed header. */
 struct tcp_with_timestamps {
         struct tcphdr tcp;

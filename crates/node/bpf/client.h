@@ -10,7 +10,30 @@
 #ifndef NODE_CLIENT_H
 #define NODE_CLIENT_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "again.h"
+#include "cookies.h"
+#include "counters.h"
+#include "decap.h"
 #include "direct.h"
+#include "flow.h"
+#include "handoff.h"
+#include "intake.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "socket.h"
+#include "tcx.h"
+#include "vips.h"
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);

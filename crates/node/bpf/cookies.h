@@ -11,6 +11,18 @@
 #ifndef NODE_COOKIES_H
 #define NODE_COOKIES_H
 
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "framing.h"
+#include "handoff.h"
+#include "maps.h"
+#include "messages.h"
+#include "node_maps.h"
+
 /* A packet with an undecided name is kept back so often; then the name stays as it is. */
 #define CUT_TRIES 4
 

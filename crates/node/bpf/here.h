@@ -7,7 +7,23 @@
 #ifndef NODE_HERE_H
 #define NODE_HERE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "answer.h"
+#include "counters.h"
+#include "handoff.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
 #include "switch_maps.h"
+#include "tcx.h"
 
 /* linux/if_packet.h: for this host. */
 #define PACKET_HOST 0

@@ -7,6 +7,17 @@
 #ifndef NODE_HIDDEN_H
 #define NODE_HIDDEN_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "kernel.h"
+#include "packet.h"
+
 struct ports {
         __be16 source;
         __be16 dest;

@@ -14,43 +14,41 @@
  * in what servers write.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* Newer than some distributions' linux/bpf.h. */
-#define TCX_NEXT (-1)
-#define TCX_PASS 0
-#define TCX_DROP 2
-
-#include "packet.h"
-#include "kernel.h"
-#include "maps.h"
-#include "load.h"
-#include "facts.h"
-#include "queue.h"
-#include "decap.h"
-#include "second.h"
-#include "answer.h"
-
-#define FRAMING_CONTEXT                struct __sk_buff
-#define FRAMING_LOAD(ctx, at, to, len) bpf_skb_load_bytes(ctx, at, to, len)
-/* Of responses, and of requests. */
-#define FRAMING_TABLES 2
-#include "framing_walk.h"
-#include "cookies.h"
-#include "follow.h"
-#include "restore.h"
-#include "outlive.h"
-#include "socket.h"
-#include "insert.h"
-#include "again.h"
-#include "intake.h"
-#include "client.h"
 #include "adopt.h"
-#include "release.h"
+#include "again.h"
+#include "answer.h"
+#include "client.h"
+#include "counters.h"
+#include "decap.h"
+#include "flow.h"
+#include "follow.h"
+#include "forward.h"
+#include "guard.h"
+#include "handoff.h"
 #include "here.h"
 #include "hidden.h"
-#include "guard.h"
+#include "insert.h"
+#include "kernel.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "outlive.h"
+#include "packet.h"
+#include "queue.h"
+#include "read.h"
+#include "received.h"
+#include "release.h"
+#include "tcx.h"
+#include "vips.h"
 
 /* A switch wants to be told how this node is doing. */
 static __noinline int on_hello(const struct handoff *h)

@@ -22,6 +22,16 @@
 #ifndef SWITCH_COOKIE_H
 #define SWITCH_COOKIE_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+#include "handoff.h"
+#include "packet.h"
+#include "siphash.h"
+#include "switch_maps.h"
+
 #define COOKIE_NO_WSCALE    15
 #define OUR_WSCALE          7
 #define COOKIE_MIN_MSS_V6   1220

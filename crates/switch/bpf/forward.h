@@ -3,7 +3,21 @@
 #ifndef SWITCH_FORWARD_H
 #define SWITCH_FORWARD_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "framing.h"
 #include "handoff.h"
+#include "l7.h"
+#include "maps.h"
+#include "packet.h"
+#include "parse.h"
+#include "switch_maps.h"
 
 /* What sb_option.framing says besides the state. */
 static __always_inline __u16 beside_state(__u8 mode)

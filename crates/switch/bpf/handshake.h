@@ -3,6 +3,23 @@
 #ifndef SWITCH_HANDSHAKE_H
 #define SWITCH_HANDSHAKE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "cookie.h"
+#include "counters.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "parse.h"
+#include "switch_maps.h"
+
 /* MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. */
 #define SYNACK_OPTIONS_LONG  20
 #define SYNACK_OPTIONS_SHORT 12

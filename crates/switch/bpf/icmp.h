@@ -6,6 +6,23 @@
 #ifndef SWITCH_ICMP_H
 #define SWITCH_ICMP_H
 
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "entry.h"
+#include "forward.h"
+#include "handoff.h"
+#include "maps.h"
+#include "neighbour.h"
+#include "packet.h"
+#include "parse.h"
+#include "switch_maps.h"
+
 #define ICMP_UNREACHABLE     3
 #define ICMP_TOO_LONG        4 /* its code */
 #define ICMP6_PACKET_TOO_BIG 2

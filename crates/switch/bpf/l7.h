@@ -3,6 +3,14 @@
 #ifndef SWITCH_L7_H
 #define SWITCH_L7_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
 #include "switch_maps.h"
 
 static __always_inline void *ring_of_this_cpu(void)

@@ -2,6 +2,9 @@
 #ifndef SWITCH_MAPS_H
 #define SWITCH_MAPS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
 #include "counters.h"
 #include "flow.h"
 #include "packet.h"

@@ -6,7 +6,20 @@
 #ifndef SWITCH_NEIGHBOUR_H
 #define SWITCH_NEIGHBOUR_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/icmpv6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "parse.h"
 
 /* linux/icmp.h and linux/if_arp.h need the C library's headers of the target, which BPF does not have. */
 struct echo {

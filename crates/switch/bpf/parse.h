@@ -2,6 +2,22 @@
 #ifndef SWITCH_PARSE_H
 #define SWITCH_PARSE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "switch_maps.h"
+
 /* A TCP packet to one of our VIPs, as far as the program needs it. */
 struct packet {
         struct sb_flow flow;

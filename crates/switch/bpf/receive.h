@@ -3,7 +3,18 @@
 #ifndef SWITCH_RECEIVE_H
 #define SWITCH_RECEIVE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
 #include "handoff.h"
+#include "l7.h"
+#include "maps.h"
+#include "packet.h"
+#include "parse.h"
+#include "switch_maps.h"
 
 /* When a packet was made, by the clock of the node that it is from; less than zero if that was another time, or no node. */
 static __noinline int read_epoch(const __u8 address[16], const struct sb_option *option, __be32 vni,

@@ -5,22 +5,30 @@
  * It never acknowledges data: until a node has a byte, the client still holds it.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "packet.h"
-#include "maps.h"
-#include "entry.h"
-#include "parse.h"
-#include "cookie.h"
 #include "allowance.h"
-#include "handshake.h"
-#include "l7.h"
-#include "forward.h"
-#include "receive.h"
-#include "neighbour.h"
-#include "express.h"
 #include "body.h"
+#include "cookie.h"
+#include "counters.h"
+#include "entry.h"
+#include "express.h"
+#include "flow.h"
+#include "forward.h"
+#include "framing.h"
+#include "handoff.h"
+#include "handshake.h"
 #include "icmp.h"
+#include "l7.h"
+#include "maps.h"
+#include "neighbour.h"
+#include "packet.h"
+#include "parse.h"
+#include "receive.h"
+#include "switch_maps.h"
 
 static __always_inline int may_begin_request(struct xdp_md *ctx, const struct packet *p,
                                              const struct sb_flow_entry *entry)

@@ -6,6 +6,7 @@
 #define SWITCHBACK_CLIENT_MAPS_H
 
 #include <linux/types.h>
+
 #include "flow.h"
 
 struct sb_client_settings {

@@ -6,7 +6,6 @@
 #ifndef SWITCHBACK_DIRECT_H
 #define SWITCHBACK_DIRECT_H
 
-#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Follows messages by an automaton of crates/http/src/framing, whose Table::follow_names() is the same in Rust. The
- * program that includes this says how bytes of its packets are read:
+ * Follows HTTP messages by the automata of crates/http/src/framing; Table::follow_names() does it in Rust.
  *
- *     #define FRAMING_CONTEXT            struct __sk_buff or struct xdp_md
- *     #define FRAMING_LOAD(ctx, at, to, len)
+ * By default for XDP programs with one automaton. A program of another kind defines, before it includes this header:
  *
- * and how many automata it has, of which each walk uses its `table`:
+ *     FRAMING_CONTEXT                   type of its context
+ *     FRAMING_LOAD(ctx, at, to, len)    reads bytes of its packet
+ *     FRAMING_TABLES                    number of its automata; each walk names one in `table`
  *
- *     #define FRAMING_TABLES             1
- *
- * Heads are mostly text of which no byte matters but the end of its line. So that is passed over in words, and packets
- * are read in blocks, not byte by byte.
+ * Most of a head is text in which only the end of the line matters. The walker passes over it in words of 8 bytes, and
+ * reads packets in blocks.
  */
 #ifndef SWITCHBACK_FRAMING_WALK_H
 #define SWITCHBACK_FRAMING_WALK_H
@@ -21,8 +19,10 @@
 
 #include "framing.h"
 
-#ifndef FRAMING_TABLES
-#define FRAMING_TABLES 1
+#ifndef FRAMING_CONTEXT
+#define FRAMING_CONTEXT                struct xdp_md
+#define FRAMING_LOAD(ctx, at, to, len) bpf_xdp_load_bytes(ctx, at, to, len)
+#define FRAMING_TABLES                 1
 #endif
 
 /* Filled in before the program is loaded, table after table. */

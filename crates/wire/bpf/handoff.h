@@ -7,6 +7,7 @@
 #define SWITCHBACK_HANDOFF_H
 
 #include <linux/types.h>
+
 #include "flow.h"
 
 #define SB_GENEVE_PORT 6081

@@ -6,6 +6,7 @@
 #define SWITCHBACK_SWITCH_MAPS_H
 
 #include <linux/types.h>
+
 #include "flow.h"
 #include "framing.h"
 #include "handoff.h"
