@@ -14,6 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "arp.h"
 #include "counters.h"
 #include "maps.h"
 #include "packet.h"

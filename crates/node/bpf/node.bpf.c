@@ -16,8 +16,6 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/tcp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -173,52 +171,45 @@ int switchback_egress(struct __sk_buff *skb)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
         struct ethhdr *eth = data;
+        struct sb_cursor cursor = {.at = eth + 1, .end = end};
         struct sb_flow flow = {};
         struct sb_node_settings *s;
         struct sb_owned *owned_flow;
         struct tcp_numbers numbers;
         struct tcphdr *tcp;
+        struct sb_ip ip;
         __u32 zero = 0;
-        int verdict;
+        int next, len, verdict;
 
         if ((void *)(eth + 1) > end || skb->mark == SB_MARK_SWITCH)
                 return TCX_NEXT;
-        if (eth->h_proto == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                if ((void *)(ip + 1) > end || ip->protocol != IPPROTO_TCP)
-                        return TCX_NEXT;
-                tcp = (void *)(ip + 1);
-                if (ip->ihl != 5 || (void *)(tcp + 1) > end)
-                        return TCX_NEXT;
-                sb_map_v4(flow.vip, ip->saddr);
-                sb_map_v4(flow.client, ip->daddr);
-        } else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                tcp = (void *)(ip + 1);
-                if ((void *)(tcp + 1) > end || ip->nexthdr != IPPROTO_TCP)
-                        return TCX_NEXT;
-                sb_copy_v6(flow.vip, &ip->saddr);
-                sb_copy_v6(flow.client, &ip->daddr);
-        } else if (eth->h_proto == bpf_htons(ETH_P_ARP)) {
+        if (eth->h_proto == bpf_htons(ETH_P_ARP)) {
                 s = bpf_map_lookup_elem(&settings, &zero);
                 return s ? on_arp_out(skb, s) : TCX_NEXT;
-        } else {
-                return TCX_NEXT;
         }
+        next = sb_parse_ip(&cursor, eth->h_proto, flow.vip, flow.client, &ip);
+        /* Without the first fragment a client cannot put the packet together, so that one is as mute as its flow. */
+        if (next == SB_FRAGMENT)
+                next = ip.protocol;
+        if (next != IPPROTO_TCP)
+                return TCX_NEXT;
+        /* The header of a packet that is longer than it can say (BIG TCP) has no length. */
+        ip.len = skb->len - sizeof(*eth);
+        len = sb_parse_tcp(&cursor, &ip, &tcp);
+        if (len < 0)
+                return TCX_NEXT;
         flow.vip_port = tcp->source;
         flow.client_port = tcp->dest;
         numbers.seq = bpf_ntohl(tcp->seq);
         numbers.flags = sb_tcp_flags(tcp);
-        numbers.tcp = (void *)tcp - data;
+        numbers.tcp = sizeof(*eth) + ip.header_len;
         numbers.start = numbers.tcp + tcp->doff * 4;
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow)
                 return leave(skb, &flow);
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
-        if (keep_back(skb, owned_flow, tcp, skb->len - numbers.start))
+        if (keep_back(skb, owned_flow, tcp, len))
                 return TCX_DROP;
         unhook(owned_flow, &flow);
         verdict = follow_responses(skb, owned_flow, &flow, &numbers);

@@ -6,12 +6,12 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
-#include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "arp.h"
 #include "handoff.h"
 #include "node_maps.h"
 #include "packet.h"
@@ -34,34 +34,20 @@ enum read_result {
         READ_MALFORMED,
 };
 
-/* The packet that an ICMP error behind the shim is about, which this node's server has sent. */
-static __always_inline int read_icmp(struct __sk_buff *skb, struct handoff *h, __u32 start)
+/*
+ * The packet that an ICMP error quotes, which this node's server has sent. The cursor stands on the error.
+ */
+static __always_inline int read_icmp(struct sb_cursor *cursor, struct handoff *h, __be16 ethertype)
 {
-        const __u32 about = start + h->inner_len + 8;
-        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-        struct tcp_start {
-                __be16 source;
-                __be16 dest;
-                __be32 seq;
-        } * tcp;
+        const __u32 icmp_len = 8;
+        struct sb_tcp_start *tcp;
+        struct sb_ip ip;
 
-        if (h->inner_len == sizeof(struct iphdr)) {
-                struct iphdr *ip = sb_at(data, about);
-
-                if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_TCP)
-                        return -1;
-                sb_map_v4(h->flow.vip, ip->saddr);
-                sb_map_v4(h->flow.client, ip->daddr);
-        } else {
-                struct ipv6hdr *ip = sb_at(data, about);
-
-                if ((void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_TCP)
-                        return -1;
-                sb_copy_v6(h->flow.vip, &ip->saddr);
-                sb_copy_v6(h->flow.client, &ip->daddr);
-        }
-        tcp = sb_at(data, about + h->inner_len);
-        if ((void *)(tcp + 1) > end)
+        cursor->at += icmp_len;
+        if (sb_parse_ip(cursor, ethertype, h->flow.vip, h->flow.client, &ip) != IPPROTO_TCP)
+                return -1;
+        tcp = cursor->at;
+        if ((void *)(tcp + 1) > cursor->end)
                 return -1;
         h->flow.vip_port = tcp->source;
         h->flow.client_port = tcp->dest;
@@ -70,45 +56,25 @@ static __always_inline int read_icmp(struct __sk_buff *skb, struct handoff *h, _
         return 0;
 }
 
-/* The inner IP and TCP headers behind the shim. */
-static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, __u32 start, __be16 protocol)
+/* The inner packet, whose IP header is at `start`. */
+static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, __u32 start, __be16 ethertype)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        struct sb_cursor cursor = sb_cursor_at(data, end, start);
         struct tcphdr *tcp;
-        __u8 next_header;
-        __u32 ip_len;
+        struct sb_ip ip;
+        int next, payload;
 
-        if (protocol == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = sb_at(data, start);
-
-                if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5)
-                        return -1;
-                sb_map_v4(h->flow.client, ip->saddr);
-                sb_map_v4(h->flow.vip, ip->daddr);
-                h->inner_len = sizeof(*ip);
-                ip_len = bpf_ntohs(ip->tot_len);
-                next_header = ip->protocol;
-        } else if (protocol == bpf_htons(ETH_P_IPV6)) {
-                struct ipv6hdr *ip = sb_at(data, start);
-
-                if ((void *)(ip + 1) > end || ip->version != 6)
-                        return -1;
-                sb_copy_v6(h->flow.client, &ip->saddr);
-                sb_copy_v6(h->flow.vip, &ip->daddr);
-                h->inner_len = sizeof(*ip);
-                ip_len = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-                next_header = ip->nexthdr;
-        } else {
+        next = sb_parse_ip(&cursor, ethertype, h->flow.client, h->flow.vip, &ip);
+        if (next < 0 || start + ip.len > skb->len)
                 return -1;
-        }
-        if (start + ip_len > skb->len)
+        h->inner_len = ip.header_len;
+        if (next == (ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_ICMP : IPPROTO_ICMPV6))
+                return read_icmp(&cursor, h, ethertype);
+        if (next != IPPROTO_TCP)
                 return -1;
-        if (next_header == (h->inner_len == sizeof(struct iphdr) ? IPPROTO_ICMP : IPPROTO_ICMPV6))
-                return read_icmp(skb, h, start);
-        if (next_header != IPPROTO_TCP)
-                return -1;
-        tcp = sb_at(data, start + h->inner_len);
-        if ((void *)(tcp + 1) > end)
+        payload = sb_parse_tcp(&cursor, &ip, &tcp);
+        if (payload < 0)
                 return -1;
         h->flow.client_port = tcp->source;
         h->flow.vip_port = tcp->dest;
@@ -116,9 +82,7 @@ static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, 
         h->ack = bpf_ntohl(tcp->ack_seq);
         h->tcp_len = tcp->doff * 4;
         h->tcp_flags = sb_tcp_flags(tcp);
-        if (h->tcp_len < sizeof(*tcp) || (__u32)h->inner_len + h->tcp_len > ip_len)
-                return -1;
-        h->payload = ip_len - h->inner_len - h->tcp_len;
+        h->payload = payload;
         return 0;
 }
 
@@ -150,13 +114,13 @@ static __always_inline int is_from_here(const __u8 sender[16], const struct sb_n
 static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct handoff *h,
                                                 const struct sb_node_settings *s)
 {
-        struct sb_tag_input *input;
-        void *data, *end;
-        struct ethhdr *eth;
-        struct sb_shim *shim;
         __u8 destination[16] __attribute__((aligned(8)));
-        __u8 next_header;
+        struct sb_tag_input *input;
+        struct sb_cursor cursor;
+        struct sb_shim *shim;
+        struct sb_ip ip;
         __u64 epoch;
+        int next;
 
         if (skb->protocol == bpf_htons(ETH_P_ARP)) {
                 bpf_skb_pull_data(skb, sizeof(struct ethhdr) + sizeof(struct arp_ipv4));
@@ -166,38 +130,20 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
                 return READ_OTHER;
         if (skb->data_end - skb->data < HEADERS_MAX)
                 bpf_skb_pull_data(skb, skb->len < HEADERS_MAX ? skb->len : HEADERS_MAX);
-        data = (void *)(long)skb->data;
-        end = (void *)(long)skb->data_end;
-        eth = data;
-        if (skb->protocol == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                if ((void *)(ip + 1) > end)
-                        return READ_OTHER;
-                sb_map_v4(h->sender, ip->saddr);
-                sb_map_v4(destination, ip->daddr);
-                h->outer_len = sizeof(*ip);
-                h->congested = (ip->tos & 3) == 3;
-                next_header = ip->ihl == 5 ? ip->protocol : IPPROTO_RAW;
-        } else {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                if ((void *)(ip + 1) > end)
-                        return READ_OTHER;
-                sb_copy_v6(h->sender, &ip->saddr);
-                sb_copy_v6(destination, &ip->daddr);
-                h->outer_len = sizeof(*ip);
-                h->congested = (ip->flow_lbl[0] >> 4 & 3) == 3;
-                next_header = ip->nexthdr;
-        }
+        cursor = sb_cursor_at((void *)(long)skb->data, (void *)(long)skb->data_end, sizeof(struct ethhdr));
+        next = sb_parse_ip(&cursor, skb->protocol, h->sender, destination, &ip);
+        if (next == SB_MALFORMED)
+                return READ_OTHER;
+        h->outer_len = ip.header_len;
+        h->congested = sb_is_congested(&ip);
         h->here = is_from_here(h->sender, s);
         if (is_vip(destination))
                 return READ_PLAIN;
-        shim = sb_at(data, sizeof(*eth) + h->outer_len);
-        if (next_header != IPPROTO_UDP || (void *)(shim + 1) > end ||
-            shim->dest != bpf_htons(SB_GENEVE_PORT) || read_options(h, shim, end))
+        shim = cursor.at;
+        if (next != IPPROTO_UDP || (void *)(shim + 1) > cursor.end ||
+            shim->dest != bpf_htons(SB_GENEVE_PORT) || read_options(h, shim, cursor.end))
                 return READ_OTHER;
-        if (read_inner(skb, h, sizeof(*eth) + h->outer_len + shim_len(h), shim->geneve.protocol))
+        if (read_inner(skb, h, sizeof(struct ethhdr) + h->outer_len + shim_len(h), shim->geneve.protocol))
                 return READ_MALFORMED;
         if (h->option.op == SB_OP_DIRECT)
                 return READ_DIRECT;

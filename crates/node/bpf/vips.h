@@ -9,25 +9,12 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "arp.h"
 #include "counters.h"
 #include "maps.h"
 #include "node_maps.h"
 #include "packet.h"
 #include "tcx.h"
-
-#define ARPOP_REQUEST 1
-
-struct arp_ipv4 {
-        __be16 hardware;
-        __be16 protocol;
-        __u8 hardware_len;
-        __u8 protocol_len;
-        __be16 op;
-        __u8 sender_mac[ETH_ALEN];
-        __u8 sender_ip[4];
-        __u8 target_mac[ETH_ALEN];
-        __u8 target_ip[4];
-} __attribute__((packed));
 
 static __always_inline int is_vip(const __u8 address[16])
 {
@@ -71,7 +58,7 @@ static __noinline int on_arp_out(struct __sk_buff *skb, const struct sb_node_set
         if (vip4(arp->target_ip) == SB_VIP_SWITCHED)
                 return TCX_NEXT;
         count(SB_NODE_ARP_ANNOUNCE);
-        if (arp->op != bpf_htons(ARPOP_REQUEST) || vip4(arp->target_ip) || s->arp_sender == 0)
+        if (arp->op != bpf_htons(ARP_REQUEST) || vip4(arp->target_ip) || s->arp_sender == 0)
                 return TCX_DROP;
         if (bpf_skb_store_bytes(skb, sender, &s->arp_sender, sizeof(s->arp_sender), 0))
                 return TCX_DROP;

@@ -5,6 +5,7 @@
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -39,13 +40,14 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
                                  const struct sb_switch_settings *s)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-        struct sb_shim *shim = sb_at(data, outer->start + outer->l3_len);
+        __u32 start = (__u32)outer->start + outer->l3_len + sizeof(struct sb_shim);
+        struct sb_cursor cursor = sb_cursor_at(data, end, outer->start + outer->l3_len);
+        struct sb_shim *shim = cursor.at;
         struct record_parts parts = {.kind = SB_RECORD_HANDOFF};
         struct sb_option option;
         struct sb_tag_input *input;
         struct sb_flow_entry *entry;
         struct packet inner = {};
-        __u8 next_header = 0;
         __be16 protocol;
         __be32 vni;
         __u64 epoch;
@@ -63,9 +65,8 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
                 return drop(SB_SWITCH_DROP_MALFORMED);
         option = shim->option;
         vni = shim->geneve.vni;
-        if (parse_ip(ctx, outer->start + outer->l3_len + sizeof(*shim), protocol, &inner, &next_header) !=
-                PARSED_TCP ||
-            parse_tcp(ctx, &inner))
+        cursor.at = shim + 1;
+        if (parse_ip(ctx, &cursor, start, protocol, &inner) != IPPROTO_TCP || parse_tcp(&cursor, &inner))
                 return drop(SB_SWITCH_DROP_MALFORMED);
         input = sb_new_tag_input();
         if (!input)

@@ -251,13 +251,13 @@ int switchback(struct xdp_md *ctx)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
         struct ethhdr *eth = data;
+        struct sb_cursor cursor = {.at = eth + 1, .end = end};
         struct sb_endpoint endpoint = {};
         struct sb_switch_settings *s;
         struct packet p = {.handoff_op = SB_OP_FORWARD};
         struct sb_vip *vip;
-        __u8 next_header = 0;
-        enum parsed parsed;
         __u32 zero = 0;
+        int next;
 
         if ((void *)(eth + 1) > end)
                 return XDP_PASS;
@@ -265,26 +265,25 @@ int switchback(struct xdp_md *ctx)
                 return on_arp(ctx);
         if (eth->h_proto != bpf_htons(ETH_P_IP) && eth->h_proto != bpf_htons(ETH_P_IPV6))
                 return XDP_PASS;
-        parsed = parse_ip(ctx, sizeof(*eth), eth->h_proto, &p, &next_header);
+        next = parse_ip(ctx, &cursor, sizeof(*eth), eth->h_proto, &p);
         s = bpf_map_lookup_elem(&settings, &zero);
         if (!s)
                 return XDP_PASS;
-        if (parsed == PARSED_UDP)
+        if (next == IPPROTO_UDP)
                 return on_handoff(ctx, &p, s);
-        if (parsed == PARSED_OTHER && next_header == IPPROTO_ICMPV6 && on_icmp6(ctx, &p) == XDP_TX)
+        if (next == IPPROTO_ICMPV6 && on_icmp6(ctx, &p) == XDP_TX)
                 return XDP_TX;
         if (!is_vip(p.flow.vip))
                 return XDP_PASS;
-        if (parsed == PARSED_MALFORMED)
+        if (next == SB_MALFORMED)
                 return drop(SB_SWITCH_DROP_MALFORMED);
-        if (parsed == PARSED_FRAGMENT)
+        if (next < 0)
                 return drop(SB_SWITCH_DROP_FRAGMENT);
-        if (parsed == PARSED_OTHER) {
-                if (next_header != IPPROTO_ICMP && next_header != IPPROTO_ICMPV6)
-                        return XDP_PASS;
+        if (next == IPPROTO_ICMP || next == IPPROTO_ICMPV6)
                 return on_ping(ctx, &p) == XDP_TX ? XDP_TX : on_icmp(ctx, &p, s);
-        }
-        if (parse_tcp(ctx, &p))
+        if (next != IPPROTO_TCP)
+                return XDP_PASS;
+        if (parse_tcp(&cursor, &p))
                 return drop(SB_SWITCH_DROP_MALFORMED);
         sb_copy_v6(endpoint.address, p.flow.vip);
         endpoint.port = p.flow.vip_port;

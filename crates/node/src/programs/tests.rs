@@ -14,6 +14,7 @@ mod hidden;
 mod intake;
 mod invariants;
 mod load;
+mod malformed;
 mod moved;
 mod outlive;
 mod over;
