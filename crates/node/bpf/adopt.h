@@ -166,87 +166,194 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
         return assign(skb, h) ? TCX_DROP : TCX_PASS;
 }
 
-__noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
-{
-        __u32 mark = *(volatile __u32 *)&skb->mark;
-        struct socket_facts facts = {};
-        struct sb_owned *flow;
-        int ours, copy;
+enum adoption {
+        /* The listener gets the packet, if its accept queue has room. */
+        ADOPT_MAKE,
+        /* A RST removes the socket of the 4-tuple, and a clone of the packet comes in behind it. */
+        ADOPT_CURE,
+        /* A clone comes in behind the adoption of another connection. */
+        ADOPT_AFTER,
+        /* A clone comes in behind the packet that adopts the flow. */
+        ADOPT_BEHIND,
+        /* The new socket gets its first data. */
+        ADOPT_DELIVER,
+        /* ADOPTED. */
+        ADOPT_ANSWER,
+        /* ADOPTED, although the connection is over: the switch must not look for another node. */
+        ADOPT_OVER,
+        /* REFUSED: the kernel has made no socket. */
+        ADOPT_FAILED,
+        /* Declined: passed on to the second candidate, or else refused. */
+        ADOPT_PASS_ON,
+        ADOPT_DRAINING,
+        ADOPT_NO_LISTENER,
+        /* Dropped, and counted. */
+        ADOPT_STALE,
+        /* Dropped: the packet before this clone has been refused. */
+        ADOPT_IGNORE,
+};
 
-        if (!h)
-                return TCX_DROP;
-        flow = bpf_map_lookup_elem(&owned, &h->flow);
-        ours = is_owned(flow, h);
-        if (mark == MARK_CONFIRMED || mark == MARK_BEHIND) {
-                /* A copy: the first has been refused, and said so. */
+/* A clone that comes in to find out what has become of the adoption. */
+static __always_inline int asks_outcome(__u32 mark)
+{
+        return mark == MARK_CONFIRMED || mark == MARK_BEHIND;
+}
+
+/*
+ * What to do with an ADOPT: the first row that holds. The entry in `owned` is that of another connection of the 4-tuple, or
+ * of the packet's (ours) in a state of enum sb_ownership. A copy belongs to that connection, which has not been released, and
+ * says the same `next`.
+ *
+ *   mark            entry                   packet               socket     action
+ *   CONFIRMED       ours, adopting          any                  -          FAILED
+ *   CONFIRMED       ours, waits for data    any                  -          DELIVER
+ *   CONFIRMED       any, none               any                  -          ANSWER
+ *   BEHIND          another, none           any                  -          IGNORE
+ *   BEHIND          ours, adopting          any                  -          FAILED
+ *   BEHIND          ours                    any                  -          ANSWER
+ *   0 AFTER CURED   another, none           of a connection      any        OVER
+ *                                           that is over
+ *   0               another, adopting       any                  any        AFTER
+ *   0 AFTER CURED   ours, passed on         same `next`, with    any        PASS_ON
+ *                                           a second option
+ *   0 AFTER CURED   ours, released, but     sent before the      any        STALE
+ *                   not passed on with      release
+ *                   this `next`
+ *   0 AFTER CURED   ours, adopting          earlier request      any        STALE
+ *   0 AFTER         ours, adopting          copy                 any        BEHIND
+ *   0 AFTER         another, none,          any, to a node       any        DRAINING
+ *                   released                that is draining
+ *   0 AFTER CURED   any, none               any                  none       NO_LISTENER
+ *   0 AFTER CURED   any, none               any                  listener   MAKE
+ *   0 AFTER         ours, waits for data    copy                 live       DELIVER
+ *   0 AFTER         ours, open              copy                 live       ANSWER
+ *   0 AFTER CURED   ours, open              data that the        live       ANSWER
+ *                                           socket has
+ *   0 AFTER CURED   any, none               any                  request    STALE
+ *   CURED           any, none               any                  any        STALE
+ *   0 AFTER         any, none               any                  any        CURE
+ *
+ * The test of this table is src/programs/tests/adopt.rs.
+ */
+static __always_inline enum adoption decide(__u32 mark, const struct sb_owned *flow, const struct handoff *h,
+                                            const struct socket_facts *socket, int over, int draining)
+{
+        const int ours = is_owned(flow, h);
+        const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.next) - flow->next) : 0;
+        int copy;
+
+        if (asks_outcome(mark)) {
                 if (mark == MARK_BEHIND && !ours)
-                        return TCX_DROP;
-                if (ours && flow->state == SB_OWN_ADOPTING) {
-                        forget(h, flow);
-                        return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_FAILED);
-                }
-                /* No entry: the connection is over already, so there was one. */
-                if (mark == MARK_CONFIRMED)
-                        count(SB_NODE_ADOPTED);
+                        return ADOPT_IGNORE;
+                if (ours && flow->state == SB_OWN_ADOPTING)
+                        return ADOPT_FAILED;
                 if (mark == MARK_CONFIRMED && ours && flow->hooked == SB_HOOK_WANTED)
-                        return deliver_first(skb, h, flow);
-                return answer_adopted(h, flow);
+                        return ADOPT_DELIVER;
+                return ADOPT_ANSWER;
         }
-        if (!ours && is_over(h)) {
-                count(SB_NODE_REPEATED);
-                return answer_adopted(h, NULL);
-        }
-        /* An older connection of the same ports is on its way to its socket, which has to be there to be removed. */
+        if (over)
+                return ADOPT_OVER;
         if (flow && !ours && flow->state == SB_OWN_ADOPTING && mark == 0)
-                return come_again(skb, MARK_AFTER) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return ADOPT_AFTER;
         if (ours && was_passed_on(flow, h)) {
-                /* Sent again, because nobody has answered. Without a second candidate it is meant for this node. */
                 if (h->second == SB_SECOND_TYPE)
-                        return decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
+                        return ADOPT_PASS_ON;
         } else if (ours && flow->state == SB_OWN_RELEASED && is_past(flow, h)) {
-                /* A copy that was delayed on its way: the flow was here, and has moved on since, or is about to. */
-                return drop(SB_NODE_DROP_STALE);
+                return ADOPT_STALE;
         }
-        /* Likewise, and it is about to come back: a later request is being adopted. */
-        if (ours && flow->state == SB_OWN_ADOPTING && (__s32)(bpf_ntohl(h->option.next) - flow->next) < 0)
-                return drop(SB_NODE_DROP_STALE);
-        /*
-         * Sent again, because the switch did not hear of the adoption. Packets that arrive together all pass here
-         * before the first of them reaches its socket: then what becomes of the adoption shows behind this copy.
-         */
-        copy = ours && mark != MARK_CURED && flow->state != SB_OWN_RELEASED &&
-               flow->next == bpf_ntohl(h->option.next);
-        read_socket(skb, h, &facts);
+        if (ours && flow->state == SB_OWN_ADOPTING && later < 0)
+                return ADOPT_STALE;
+        copy = ours && later == 0 && flow->state != SB_OWN_RELEASED && mark != MARK_CURED;
         if (copy && flow->state == SB_OWN_ADOPTING)
-                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return ADOPT_BEHIND;
         if (draining && mark != MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED))
-                return decline(skb, h, SB_REASON_DRAINING, SB_NODE_REFUSED_DRAINING);
-        switch (facts.kind) {
+                return ADOPT_DRAINING;
+        switch (socket->kind) {
         case SOCKET_NONE:
-                if (is_being_cured(flow))
-                        forget(h, flow);
-                return decline(skb, h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
+                return ADOPT_NO_LISTENER;
         case SOCKET_LISTENER:
-                return adopt(skb, h, flow, &facts);
+                return ADOPT_MAKE;
         case SOCKET_LIVE:
-                /* What was to bring the socket its first data has been lost. */
                 if (copy && flow->hooked == SB_HOOK_WANTED)
-                        return deliver_first(skb, h, flow);
+                        return ADOPT_DELIVER;
                 /* A server that is reading may keep the data from counting for a moment, but not for a copy. */
-                if (copy || (ours && flow->state == SB_OWN_OPEN && (__s32)(facts.rcv_nxt - h->seq) > 0))
-                        return answer_adopted(h, flow);
+                if (copy || (ours && flow->state == SB_OWN_OPEN && (__s32)(socket->rcv_nxt - h->seq) > 0))
+                        return ADOPT_ANSWER;
                 break;
-        default:
+        case SOCKET_REQUEST:
+                return ADOPT_STALE;
+        case SOCKET_TIME_WAIT:
                 break;
         }
-        if (mark == MARK_CURED || facts.kind == SOCKET_REQUEST)
-                return drop(SB_NODE_DROP_STALE);
-        /* The end of the old socket is not the end of the flow, and what follows has to wait for the new one. */
+        return mark == MARK_CURED ? ADOPT_STALE : ADOPT_CURE;
+}
+
+/*
+ * Removes the socket of the 4-tuple, so that the clone behind the packet finds the listener. The entry is the new
+ * connection's from here on: the end of the old socket does not end it, and packets that follow wait for the new socket.
+ */
+static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow,
+                                __u32 rcv_nxt)
+{
         own(h, flow, 0, 0, flow ? flow->slot : 0);
         if (come_again(skb, MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);
-        return reset_locally(skb, h, facts.rcv_nxt);
+        return reset_locally(skb, h, rcv_nxt);
+}
+
+__noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
+{
+        __u32 mark = *(volatile __u32 *)&skb->mark;
+        struct socket_facts socket = {};
+        struct sb_owned *flow;
+        enum adoption adoption;
+        int over = 0;
+
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        if (!asks_outcome(mark)) {
+                over = !is_owned(flow, h) && is_over(h);
+                read_socket(skb, h, &socket);
+        }
+        adoption = decide(mark, flow, h, &socket, over, draining);
+        if (mark == MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
+                count(SB_NODE_ADOPTED);
+        switch (adoption) {
+        case ADOPT_MAKE:
+                return adopt(skb, h, flow, &socket);
+        case ADOPT_CURE:
+                return cure(skb, h, flow, socket.rcv_nxt);
+        case ADOPT_AFTER:
+                return come_again(skb, MARK_AFTER) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+        case ADOPT_BEHIND:
+                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+        case ADOPT_DELIVER:
+                return flow ? deliver_first(skb, h, flow) : TCX_DROP;
+        case ADOPT_ANSWER:
+                return answer_adopted(h, flow);
+        case ADOPT_OVER:
+                count(SB_NODE_REPEATED);
+                return answer_adopted(h, NULL);
+        case ADOPT_FAILED:
+                if (flow)
+                        forget(h, flow);
+                return refuse(h, SB_REASON_FAILED, SB_NODE_REFUSED_FAILED);
+        case ADOPT_PASS_ON:
+                return decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
+        case ADOPT_DRAINING:
+                return decline(skb, h, SB_REASON_DRAINING, SB_NODE_REFUSED_DRAINING);
+        case ADOPT_NO_LISTENER:
+                if (is_being_cured(flow))
+                        forget(h, flow);
+                return decline(skb, h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
+        case ADOPT_STALE:
+                return drop(SB_NODE_DROP_STALE);
+        case ADOPT_IGNORE:
+                break;
+        }
+        return TCX_DROP;
 }
 
 #endif
