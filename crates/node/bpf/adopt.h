@@ -121,7 +121,7 @@ static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enu
 static __always_inline int deliver_first(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow)
 {
         hook(skb, h, flow);
-        if (come_again(skb, MARK_BEHIND))
+        if (come_again(skb, SKB_MARK_BEHIND))
                 return drop(SB_NODE_DROP_MALFORMED);
         return deliver(skb, h);
 }
@@ -145,7 +145,7 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
                 return decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
         }
         own(h, flow, taken, listener->backlog_limit, slot);
-        if (come_again(skb, MARK_CONFIRMED)) {
+        if (come_again(skb, SKB_MARK_CONFIRMED)) {
                 flow = bpf_map_lookup_elem(&owned, &h->flow);
                 if (flow)
                         forget(h, flow);
@@ -194,9 +194,9 @@ enum adoption {
 };
 
 /* A clone that comes in to find out what has become of the adoption. */
-static __always_inline int asks_outcome(__u32 mark)
+static __always_inline int asks_outcome(__u32 skb_mark)
 {
-        return mark == MARK_CONFIRMED || mark == MARK_BEHIND;
+        return skb_mark == SKB_MARK_CONFIRMED || skb_mark == SKB_MARK_BEHIND;
 }
 
 /*
@@ -235,25 +235,26 @@ static __always_inline int asks_outcome(__u32 mark)
  *
  * The test of this table is src/programs/tests/adopt.rs.
  */
-static __always_inline enum adoption decide(__u32 mark, const struct sb_owned *flow, const struct handoff *h,
-                                            const struct socket_facts *socket, int over, int draining)
+static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owned *flow,
+                                            const struct handoff *h, const struct socket_facts *socket,
+                                            int over, int draining)
 {
         const int ours = is_owned(flow, h);
         const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.next) - flow->next) : 0;
         int copy;
 
-        if (asks_outcome(mark)) {
-                if (mark == MARK_BEHIND && !ours)
+        if (asks_outcome(skb_mark)) {
+                if (skb_mark == SKB_MARK_BEHIND && !ours)
                         return ADOPT_IGNORE;
                 if (ours && flow->state == SB_OWN_ADOPTING)
                         return ADOPT_FAILED;
-                if (mark == MARK_CONFIRMED && ours && flow->hooked == SB_HOOK_WANTED)
+                if (skb_mark == SKB_MARK_CONFIRMED && ours && flow->hooked == SB_HOOK_WANTED)
                         return ADOPT_DELIVER;
                 return ADOPT_ANSWER;
         }
         if (over)
                 return ADOPT_OVER;
-        if (flow && !ours && flow->state == SB_OWN_ADOPTING && mark == 0)
+        if (flow && !ours && flow->state == SB_OWN_ADOPTING && skb_mark == 0)
                 return ADOPT_AFTER;
         if (ours && was_passed_on(flow, h)) {
                 if (h->second == SB_SECOND_TYPE)
@@ -263,10 +264,10 @@ static __always_inline enum adoption decide(__u32 mark, const struct sb_owned *f
         }
         if (ours && flow->state == SB_OWN_ADOPTING && later < 0)
                 return ADOPT_STALE;
-        copy = ours && later == 0 && flow->state != SB_OWN_RELEASED && mark != MARK_CURED;
+        copy = ours && later == 0 && flow->state != SB_OWN_RELEASED && skb_mark != SKB_MARK_CURED;
         if (copy && flow->state == SB_OWN_ADOPTING)
                 return ADOPT_BEHIND;
-        if (draining && mark != MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED))
+        if (draining && skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED))
                 return ADOPT_DRAINING;
         switch (socket->kind) {
         case SOCKET_NONE:
@@ -285,7 +286,7 @@ static __always_inline enum adoption decide(__u32 mark, const struct sb_owned *f
         case SOCKET_TIME_WAIT:
                 break;
         }
-        return mark == MARK_CURED ? ADOPT_STALE : ADOPT_CURE;
+        return skb_mark == SKB_MARK_CURED ? ADOPT_STALE : ADOPT_CURE;
 }
 
 /*
@@ -296,7 +297,7 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
                                 __u32 rcv_nxt)
 {
         own(h, flow, 0, 0, flow ? flow->slot : 0);
-        if (come_again(skb, MARK_CURED))
+        if (come_again(skb, SKB_MARK_CURED))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_CURED);
         return reset_locally(skb, h, rcv_nxt);
@@ -304,7 +305,7 @@ static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct
 
 __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
 {
-        __u32 mark = *(volatile __u32 *)&skb->mark;
+        __u32 skb_mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts socket = {};
         struct sb_owned *flow;
         enum adoption adoption;
@@ -313,12 +314,12 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
         if (!h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
-        if (!asks_outcome(mark)) {
+        if (!asks_outcome(skb_mark)) {
                 over = !is_owned(flow, h) && is_over(h);
                 read_socket(skb, h, &socket);
         }
-        adoption = decide(mark, flow, h, &socket, over, draining);
-        if (mark == MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
+        adoption = decide(skb_mark, flow, h, &socket, over, draining);
+        if (skb_mark == SKB_MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
                 count(SB_NODE_ADOPTED);
         switch (adoption) {
         case ADOPT_MAKE:
@@ -326,9 +327,9 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
         case ADOPT_CURE:
                 return cure(skb, h, flow, socket.rcv_nxt);
         case ADOPT_AFTER:
-                return come_again(skb, MARK_AFTER) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return come_again(skb, SKB_MARK_AFTER) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         case ADOPT_BEHIND:
-                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         case ADOPT_DELIVER:
                 return flow ? deliver_first(skb, h, flow) : TCX_DROP;
         case ADOPT_ANSWER:

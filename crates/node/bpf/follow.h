@@ -12,7 +12,6 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "cookies.h"
 #include "counters.h"
 #include "facts.h"
 #include "flow.h"
@@ -24,6 +23,7 @@
 #include "node_maps.h"
 #include "packet.h"
 #include "received.h"
+#include "session_cookie.h"
 #include "tcx.h"
 
 /* Each step goes on by a byte at least, or ends data; the longest packet (BIG TCP) has some 500 KB. */

@@ -87,7 +87,7 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
                 flow = NULL;
         if (flow && h->payload && is_before(h->ack, snd_una))
                 write_tcp(skb, tcp, offsetof(struct tcphdr, ack_seq), bpf_htonl(h->ack), bpf_htonl(snd_una));
-        if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.mark != SB_TCPOPT_TSTAMP_ALIGNED)
+        if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.kinds != SB_TCPOPT_TSTAMP_ALIGNED)
                 return TCX_PASS;
         if ((h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_AHEAD)) == SB_FLAG_AHEAD)
                 write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsecr), header.tsecr, 0);
@@ -108,7 +108,7 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
  */
 __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 {
-        __u32 mark = *(volatile __u32 *)&skb->mark;
+        __u32 skb_mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts facts = {};
         struct sb_owned *flow;
 
@@ -116,8 +116,8 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         /* The rest of a request that arrived together with its beginning, which is not with its socket yet. */
-        if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING && mark != MARK_BEHIND)
-                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+        if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING && skb_mark != SKB_MARK_BEHIND)
+                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
             (flow && flow->state == SB_OWN_RELEASED)) {
@@ -160,7 +160,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
  */
 __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 {
-        __u32 mark = *(volatile __u32 *)&skb->mark;
+        __u32 skb_mark = *(volatile __u32 *)&skb->mark;
         struct socket_facts facts = {};
         struct sb_owned *flow;
 
@@ -169,9 +169,10 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         read_socket(skb, h, &facts);
         /* The data that it is about may have arrived together with it, and not be with the socket yet. */
-        if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 && mark != MARK_BEHIND &&
+        if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 &&
+            skb_mark != SKB_MARK_BEHIND &&
             (facts.kind != SOCKET_LIVE || is_before(facts.rcv_nxt, flow->passed)))
-                return come_again(skb, MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
             (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {
                 h->option.op = SB_OP_CONFIRMED;

@@ -22,7 +22,6 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "cookies.h"
 #include "counters.h"
 #include "flow.h"
 #include "framing.h"
@@ -32,6 +31,7 @@
 #include "node_maps.h"
 #include "packet.h"
 #include "received.h"
+#include "session_cookie.h"
 #include "socket.h"
 
 /* Among the first bytes of a response its first line must end. */

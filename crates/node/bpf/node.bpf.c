@@ -118,7 +118,7 @@ int switchback_ingress(struct __sk_buff *skb)
                 return TCX_NEXT;
         switch (read_handoff(skb, &h, s)) {
         case READ_HANDOFF:
-                if (*(volatile __u32 *)&skb->mark == MARK_INTRODUCE)
+                if (*(volatile __u32 *)&skb->mark == SKB_MARK_INTRODUCE)
                         return introduce(skb, &h);
                 /* By the loopback interface frames have come without an address. */
                 if (h.here)
@@ -181,7 +181,7 @@ int switchback_egress(struct __sk_buff *skb)
         __u32 zero = 0;
         int next, len, verdict;
 
-        if ((void *)(eth + 1) > end || skb->mark == SB_MARK_SWITCH)
+        if ((void *)(eth + 1) > end || skb->mark == SB_SKB_MARK_SWITCH)
                 return TCX_NEXT;
         if (eth->h_proto == bpf_htons(ETH_P_ARP)) {
                 s = bpf_map_lookup_elem(&settings, &zero);

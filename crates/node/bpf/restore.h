@@ -14,7 +14,6 @@
 #include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
 
-#include "cookies.h"
 #include "counters.h"
 #include "follow.h"
 #include "framing.h"
@@ -23,6 +22,7 @@
 #include "messages.h"
 #include "node_maps.h"
 #include "received.h"
+#include "session_cookie.h"
 
 struct request_walk {
         struct framing_walk framing;

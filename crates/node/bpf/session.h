@@ -6,13 +6,13 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "cookies.h"
 #include "framing.h"
 #include "handoff.h"
 #include "insert.h"
 #include "node_maps.h"
 #include "received.h"
 #include "restore.h"
+#include "session_cookie.h"
 
 /* What is to be done about the session's cookie when the flow's first request is adopted. */
 __noinline int begin_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)

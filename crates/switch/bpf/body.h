@@ -24,7 +24,7 @@
 static __always_inline void settle(struct sb_flow_entry *entry)
 {
         struct sb_framing *framing = &entry->framing;
-        __u64 step = framing->left < SB_MARK_STEP ? framing->left : SB_MARK_STEP;
+        __u64 step = framing->left < SB_STEP_MAX ? framing->left : SB_STEP_MAX;
 
         if (!(framing->state & SB_FRAMING_SKIP))
                 return;

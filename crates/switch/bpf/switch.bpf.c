@@ -12,7 +12,6 @@
 
 #include "allowance.h"
 #include "body.h"
-#include "cookie.h"
 #include "counters.h"
 #include "entry.h"
 #include "express.h"
@@ -29,6 +28,7 @@
 #include "parse.h"
 #include "receive.h"
 #include "switch_maps.h"
+#include "syn_cookie.h"
 
 static __always_inline int may_begin_request(struct xdp_md *ctx, const struct packet *p,
                                              const struct sb_flow_entry *entry)
@@ -221,7 +221,7 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                  * The client has nearly come to a mark in the middle of a long body, or says so. The L7 thread asks the
                  * node before the mark goes on.
                  */
-                if (is_passing(entry) && (__s32)(entry->next - end) < SB_MARK_NEAR)
+                if (is_passing(entry) && (__s32)(entry->next - end) < SB_STEP_NEAR)
                         return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM)
                                                   : may_begin_request(ctx, p, entry);
                 if ((__s32)(end - entry->next) <= 0)

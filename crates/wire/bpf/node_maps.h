@@ -30,7 +30,7 @@ struct sb_node_settings {
 #define SB_VIP_SWITCHED 2 /* and that is this machine */
 
 /* On packets that the switch of this machine sends by itself: the node's programs leave them alone. */
-#define SB_MARK_SWITCH 0x5b000010
+#define SB_SKB_MARK_SWITCH 0x5b000010
 
 /* What the node's program counts for REPORT, on each CPU; the sums over all CPUs mean something. */
 struct sb_load {

@@ -66,9 +66,9 @@ enum sb_mode {
  * unread. `framing` says what comes at the mark: a request, or more of a body. Sequence numbers tell past from future
  * up to 2^31, so a long body moves the mark in steps.
  */
-#define SB_MARK_STEP (1 << 29)
-#define SB_MARK_NEAR (1 << 28) /* so close to such a mark, its next step is due */
-#define SB_MARK_LATE (1 << 26) /* more than a client has on its way to a node */
+#define SB_STEP_MAX  (1 << 29)
+#define SB_STEP_NEAR (1 << 28) /* so close to such a mark, its next step is due */
+#define SB_STEP_LATE (1 << 26) /* more than a client has on its way to a node */
 
 struct sb_flow_entry {
         __u32 node;   /* index into `nodes` */

@@ -24,7 +24,7 @@ pub fn settle(entry: &mut sb_flow_entry) {
         return;
     }
     let framing = &mut entry.framing;
-    let step = framing.left.min(u64::from(SB_MARK_STEP));
+    let step = framing.left.min(u64::from(SB_STEP_MAX));
     entry.next = entry.next.wrapping_add(step as u32);
     framing.left -= step;
     if framing.left > 0 {
@@ -49,7 +49,7 @@ pub fn is_passing(entry: &sb_flow_entry) -> bool {
 /// Where the node must have come to before a mark in the middle of data goes on. A client's word is not enough: with
 /// packets that no server takes it could move the mark once around all sequence numbers.
 pub fn due(entry: &sb_flow_entry) -> u32 {
-    entry.next.wrapping_sub(SB_MARK_NEAR + SB_MARK_LATE)
+    entry.next.wrapping_sub(SB_STEP_NEAR + SB_STEP_LATE)
 }
 
 /// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark; how much of it

@@ -242,7 +242,7 @@ impl World {
             true
         } else if reads
             && mark::is_passing(&entry)
-            && (entry.next.wrapping_sub(end) as i32) < SB_MARK_NEAR as i32
+            && (entry.next.wrapping_sub(end) as i32) < SB_STEP_NEAR as i32
         {
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };

@@ -288,7 +288,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             }
             // Two steps at the most: one because the mark is near, one because a chunk begins.
             let ahead = after.next.wrapping_sub(before.next);
-            assert!(ahead <= 2 * SB_MARK_STEP + SB_RECORD_LARGE, "the mark moves by {ahead}");
+            assert!(ahead <= 2 * SB_STEP_MAX + SB_RECORD_LARGE, "the mark moves by {ahead}");
             let state = |entry: &sb_flow_entry| u32::from(entry.framing.state) & !SB_FRAMING_SKIP;
             assert!(state(after) < SB_FRAMING_STATES || state(before) >= SB_FRAMING_STATES, "state");
             assert!(after.framing.allowed <= before.framing.allowed, "more is allowed than was");

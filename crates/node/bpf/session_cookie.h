@@ -8,8 +8,8 @@
  * The end of a packet can cut a name in two. Whether it is the session's shows only in the next packet, so the first is
  * kept back, and comes again because its sender takes it for lost.
  */
-#ifndef NODE_COOKIES_H
-#define NODE_COOKIES_H
+#ifndef NODE_SESSION_COOKIE_H
+#define NODE_SESSION_COOKIE_H
 
 #include <stddef.h>
 #include <linux/bpf.h>
