@@ -144,7 +144,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         if (is_damaged(ctx, p))
                 return BEYOND_DAMAGED;
         /* A gap before the data, or L7 has what is in the gap. */
-        if (before < 0 || entry->asked || p->ip_len > SB_RECORD_LARGE || !is_resolved(entry->node))
+        if (before < 0 || entry->locked || p->ip_len > SB_RECORD_LARGE || !is_resolved(entry->node))
                 return BEYOND_ASK;
         if (entry->framing.state != SB_FRAMING_NONE) {
                 if (!follow_body(ctx, p, place, entry))
@@ -230,9 +230,9 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 case BEYOND_FORWARD:
                         break;
                 case BEYOND_ASK:
-                        if (!entry->asked && is_still_at(&flows, &p->flow, place))
-                                place->asked = 1;
-                        entry->asked = 1;
+                        if (!entry->locked && is_still_at(&flows, &p->flow, place))
+                                place->locked = 1;
+                        entry->locked = 1;
                         return may_begin_request(ctx, p, entry);
                 case BEYOND_DAMAGED:
                         return drop(SB_SWITCH_DROP_CHECKSUM);

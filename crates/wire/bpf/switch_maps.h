@@ -79,7 +79,7 @@ struct sb_flow_entry {
         __u8 wscale;  /* high nibble: the client's; low nibble: ours */
         __u8 mode;    /* enum sb_mode */
         __u8
-            asked; /* the L7 thread has a packet of the flow: it alone moves the mark until it writes the entry */
+            locked; /* the L7 thread has a packet of the flow: it alone moves the mark until it writes the entry */
         __u16 requests;            /* given to the node since it adopted the flow */
         __u32 heads;               /* which of the last 32 were HEAD, the latest in the lowest bit */
         struct sb_framing framing; /* at the mark */

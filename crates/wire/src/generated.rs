@@ -370,7 +370,7 @@ pub struct sb_flow_entry {
     pub options: __u8,
     pub wscale: __u8,
     pub mode: __u8,
-    pub asked: __u8,
+    pub locked: __u8,
     pub requests: __u16,
     pub heads: __u32,
     pub framing: sb_framing,

@@ -121,7 +121,7 @@ pub fn at(entry: &sb_flow_entry, mark: &sb_flow_entry) -> sb_flow_entry {
         framing: mark.framing,
         session: mark.session,
         mode: mark.mode,
-        asked: 0,
+        locked: 0,
         turn: entry.turn.wrapping_add(1),
         ..*entry
     }
@@ -135,7 +135,7 @@ pub fn back(entry: &sb_flow_entry) -> sb_flow_entry {
         heads: entry.heads >> 1,
         framing: sb_framing::default(),
         mode: sb_mode::SB_MODE_REQUESTS as u8,
-        asked: 0,
+        locked: 0,
         ..*entry
     }
 }

@@ -235,7 +235,7 @@ impl Dispatcher {
         }
         if pending.wait_for_data(at.now, self.plan.limits.head_timeout) && pending.has_node() {
             // The program must not go on with a later copy of what is missing while we hold what comes after it.
-            self.write_entry(flow, sb_flow_entry { asked: 1, ..pending.entry });
+            self.write_entry(flow, sb_flow_entry { locked: 1, ..pending.entry });
         }
         true
     }
@@ -282,7 +282,7 @@ impl Dispatcher {
         match pending.deliver_until() {
             None => self.move_mark(flow, &pending.entry),
             // Until the node has it, the program leaves all that the client sends from there on to us.
-            Some(_) => self.write_entry(flow, sb_flow_entry { asked: 1, ..pending.start() }),
+            Some(_) => self.write_entry(flow, sb_flow_entry { locked: 1, ..pending.start() }),
         }
         let mut first = pending.flags();
         for packet in pending.sent.iter() {

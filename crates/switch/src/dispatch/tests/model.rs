@@ -260,7 +260,7 @@ impl World {
         };
         if to_l7 {
             if reads {
-                self.map.get_mut(&flow()).unwrap().asked = 1;
+                self.map.get_mut(&flow()).unwrap().locked = 1;
             }
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
@@ -285,7 +285,7 @@ impl World {
         packet: &[u8],
     ) -> Option<(sb_flow_entry, (u8, u16))> {
         let offset = entry.next.wrapping_sub(view.seq);
-        if entry.asked != 0 || offset as usize > view.len() {
+        if entry.locked != 0 || offset as usize > view.len() {
             return None;
         }
         let mut moved = *entry;
