@@ -1,5 +1,5 @@
 //! FACTS packets: what became of responses, from a node's agent to the switch that gave it the requests. The layout is in
-//! `bpf/switchback.h`, at `struct sb_facts`.
+//! `bpf/handoff.h`, at `struct sb_facts`.
 
 use std::hash::Hasher;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! REPORT packets: how a listener of a node is doing. The field by field layout is in `bpf/switchback.h`, at
+//! REPORT packets: how a listener of a node is doing. The field by field layout is in `bpf/handoff.h`, at
 //! `struct sb_option`.
 
 use std::net::{IpAddr, SocketAddr};

@@ -277,7 +277,7 @@ impl Dispatcher {
     pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: sb_flow_entry) {
         let entry = self.entry_of(flow, entry);
         let idle =
-            entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.asked == 0 && !mark::in_body(&entry);
+            entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.locked == 0 && !mark::in_body(&entry);
         if !idle || self.pending.get(flow).is_some() {
             return;
         }
@@ -330,12 +330,12 @@ impl Dispatcher {
 
     /// Writes the entry, and lets the program move the mark again.
     fn set_entry(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
-        self.write_entry(flow, sb_flow_entry { asked: 0, ..*entry });
+        self.write_entry(flow, sb_flow_entry { locked: 0, ..*entry });
     }
 
     /// Writes the entry behind the packets that bring the mark there, so that what follows them meets them at the node.
     fn move_mark(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
-        let entry = sb_flow_entry { asked: 0, ..*entry };
+        let entry = sb_flow_entry { locked: 0, ..*entry };
         self.output.change_behind(flow, Change::Replace(entry));
         self.recent.insert(*flow, entry);
     }

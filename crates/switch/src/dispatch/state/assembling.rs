@@ -267,7 +267,7 @@ impl Assembling {
             self.due = now + timeout.min(if connection.has_node() { FIRST_DOUBT } else { STALLED });
             if connection.has_node() {
                 // The program must not go on with a later copy of what is missing while what follows is held here.
-                world.write_entry(sb_flow_entry { asked: 1, ..connection.entry });
+                world.write_entry(sb_flow_entry { locked: 1, ..connection.entry });
             }
         }
         Step::Wait
@@ -319,7 +319,7 @@ fn forward_request(request: &InProgress, connection: &mut Connection, world: &mu
     match request.deliver_until(connection) {
         None => world.move_mark(&connection.entry),
         // Until the node has it, the program leaves all that the client sends from there on to this thread.
-        Some(_) => world.write_entry(sb_flow_entry { asked: 1, ..request.start }),
+        Some(_) => world.write_entry(sb_flow_entry { locked: 1, ..request.start }),
     }
     let recovery = request.recovery(connection);
     for packet in request.packets.iter() {

@@ -243,7 +243,7 @@ impl World {
             true
         } else if reads
             && mark::is_passing(&entry)
-            && (entry.next.wrapping_sub(end) as i32) < SB_MARK_NEAR as i32
+            && (entry.next.wrapping_sub(end) as i32) < SB_STEP_NEAR as i32
         {
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
@@ -261,7 +261,7 @@ impl World {
         };
         if to_l7 {
             if reads {
-                self.map.get_mut(&flow()).unwrap().asked = 1;
+                self.map.get_mut(&flow()).unwrap().locked = 1;
             }
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
@@ -286,7 +286,7 @@ impl World {
         packet: &[u8],
     ) -> Option<(sb_flow_entry, (u8, u16))> {
         let offset = entry.next.wrapping_sub(view.seq);
-        if entry.asked != 0 || offset as usize > view.len() {
+        if entry.locked != 0 || offset as usize > view.len() {
             return None;
         }
         let mut moved = *entry;
