@@ -187,7 +187,7 @@ impl History {
             pending: now.dispatch.pending,
             waiting: now.dispatch.waiting,
             requests_per_s: change.rate(|status| status.nodes.iter().map(|node| node.requests).sum()),
-            answered_per_s: change.rate(|status| status.dispatch.stats.answered.values().sum()),
+            answered_per_s: change.rate(|status| status.dispatch.counts.answered.values().sum()),
             responses: change.responses(|responses| !responses.node.is_empty()),
             failures_per_s: change.failures(),
             services: change.services(),
@@ -236,7 +236,7 @@ impl Change<'_> {
     /// Of nodes as far as that is known, and of the switch itself.
     fn failures(&self) -> Option<f64> {
         let own = self.rate(|status| {
-            let answered = status.dispatch.stats.answered.iter().filter(|(code, _)| **code >= 500);
+            let answered = status.dispatch.counts.answered.iter().filter(|(code, _)| **code >= 500);
             answered.map(|(_, count)| count).sum()
         })?;
         Some(own + self.of_responses(|responses| !responses.node.is_empty(), failed).unwrap_or(0.0))
@@ -311,7 +311,7 @@ fn errors_of(status: &SwitchStatus) -> BTreeMap<String, u64> {
             *errors.entry(what).or_default() += count;
         }
     };
-    let dispatch = &status.dispatch.stats;
+    let dispatch = &status.dispatch.counts;
     for (code, count) in dispatch.answered.iter().filter(|(code, _)| **code >= 400) {
         add(format!("answered {code} by the switch"), *count);
     }

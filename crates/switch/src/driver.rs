@@ -581,7 +581,7 @@ impl<'a> Driver<'a> {
             waiting: self.dispatcher.crowded() as u64,
             held_bytes: self.dispatcher.held() as u64,
             send_failed: self.sender.failed,
-            stats: self.dispatcher.stats.clone(),
+            counts: self.dispatcher.stats.counts.clone(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use switchback_wire::{report, sb_reason};
 
-use crate::dispatch::Stats;
+use crate::dispatch::DispatchCounts;
 use crate::observe::totals::Totals;
 
 /// The whole of it.
@@ -127,9 +127,9 @@ pub struct DispatchStatus {
     pub held_bytes: u64,
     /// Packets that the kernel did not take, since the start.
     pub send_failed: u64,
-    /// Counts of the dispatcher.
+    /// Counters of the dispatcher.
     #[serde(flatten)]
-    pub stats: Stats,
+    pub counts: DispatchCounts,
 }
 
 impl ListenerView {

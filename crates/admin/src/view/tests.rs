@@ -1,4 +1,4 @@
-use switchback_switch::dispatch::Stats;
+use switchback_switch::dispatch::DispatchCounts;
 use switchback_switch::observe::totals::Totals;
 use switchback_switch::status::{DispatchStatus, LoadStatus};
 
@@ -80,10 +80,10 @@ fn responses_by_node_and_those_of_the_switch_apart() {
 fn what_goes_wrong_now_comes_first() {
     let with = |uptime_s, old: u64, new: u64| SwitchStatus {
         dispatch: DispatchStatus {
-            stats: Stats {
+            counts: DispatchCounts {
                 answered: [(302, 9), (404, old)].into(),
                 refused_requests: [("bad method".into(), new)].into(),
-                ..Stats::default()
+                ..DispatchCounts::default()
             },
             ..DispatchStatus::default()
         },

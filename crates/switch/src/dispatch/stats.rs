@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -24,16 +25,10 @@ pub struct NodeStats {
     pub released: u64,
 }
 
-/// Counts since the start; as a status has them, without those by node and by service, which stand elsewhere there.
+/// Counters of the dispatcher since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Stats {
-    /// By node.
-    #[serde(skip)]
-    pub nodes: Vec<NodeStats>,
-    /// Requests by service.
-    #[serde(skip)]
-    pub services: Vec<u64>,
+pub struct DispatchCounts {
     /// Requests that the switch answered itself, by status.
     #[serde(deserialize_with = "by_status")]
     pub answered: BTreeMap<u16, u64>,
@@ -45,7 +40,7 @@ pub struct Stats {
     pub busy: u64,
     /// Flows that the nodes were asked about.
     pub probed: u64,
-    /// Those that they were not asked about, because they were asked too much.
+    /// Flows that the nodes were not asked about, because of the limit on questions.
     pub unasked: u64,
     /// Unknown flows that a node owned.
     pub recovered: u64,
@@ -57,9 +52,9 @@ pub struct Stats {
     pub refused_requests: BTreeMap<Cow<'static, str>, u64>,
     /// Packets dropped because their flow holds too much already.
     pub dropped_flow_full: u64,
-    /// Likewise, their source address.
+    /// Packets dropped because their source address holds too much already.
     pub dropped_source_full: u64,
-    /// Likewise, the whole switch.
+    /// Packets dropped because the switch holds too much already.
     pub dropped_switch_full: u64,
     /// Flows whose held packets were forgotten, so that others could be held.
     pub evicted: u64,
@@ -81,16 +76,41 @@ pub struct Stats {
     pub sessions_kept: u64,
     /// Requests that went elsewhere, because the node that has their session could not serve.
     pub sessions_moved: u64,
-    /// Requests answered 503 for the same reason.
+    /// Requests answered 503, because the node that has their session could not serve.
     pub sessions_refused: u64,
     /// Cookies that look as if they named a session's node and do not.
     pub cookies_ignored: u64,
 }
 
-/// The keys of a JSON object are texts.
+/// Reads a map whose keys are statuses; the keys of a JSON object are strings.
 fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
     let counts = BTreeMap::<String, u64>::deserialize(deserializer)?.into_iter();
     counts.map(|(status, count)| Ok((status.parse().map_err(D::Error::custom)?, count))).collect()
+}
+
+/// Counts since the start: those of the status as they are there, and those that it has by node and by service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// By node.
+    pub nodes: Vec<NodeStats>,
+    /// Requests by service.
+    pub services: Vec<u64>,
+    /// All others.
+    pub counts: DispatchCounts,
+}
+
+impl Deref for Stats {
+    type Target = DispatchCounts;
+
+    fn deref(&self) -> &DispatchCounts {
+        &self.counts
+    }
+}
+
+impl DerefMut for Stats {
+    fn deref_mut(&mut self) -> &mut DispatchCounts {
+        &mut self.counts
+    }
 }
 
 impl Stats {
@@ -136,7 +156,7 @@ impl Stats {
             Reply::PlainHttp => "tls-plain-http",
             Reply::Status(_) | Reply::Redirect { .. } => return,
         };
-        *self.refused_requests.entry(name.into()).or_default() += 1;
+        *self.counts.refused_requests.entry(name.into()).or_default() += 1;
     }
 
     pub(super) fn dropped(&mut self, full: Full) {
@@ -148,6 +168,6 @@ impl Stats {
     }
 
     pub(super) fn answered(&mut self, status: u16) {
-        *self.answered.entry(status).or_default() += 1;
+        *self.counts.answered.entry(status).or_default() += 1;
     }
 }
