@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use switchback_status::Status;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
-
-use crate::Status;
 
 /// From one question to the next.
 const PAUSE: Duration = Duration::from_millis(100);

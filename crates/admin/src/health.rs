@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use switchback_node::status::{ListenerStatus, NodeStatus};
-use switchback_switch::status::{NodeView, SwitchStatus};
+use switchback_status::Status;
+use switchback_status::node::{ListenerStatus, NodeStatus};
+use switchback_status::switch::{NodeView, SwitchStatus};
 
-use crate::Status;
 use crate::asker::Answers;
 
 /// Why not all daemons of the process are alive: those whose loops do not answer.
@@ -72,7 +72,7 @@ fn of_node(status: &NodeStatus) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use switchback_switch::status::{InterfaceStatus, ListenerView, LoadStatus};
+    use switchback_status::switch::{InterfaceStatus, ListenerView, LoadStatus};
 
     use super::*;
 

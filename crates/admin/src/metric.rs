@@ -7,7 +7,7 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use switchback_switch::observe::totals::{BOUNDS_US, Histogram};
+use switchback_status::totals::{BOUNDS_US, Histogram};
 
 /// Values of a metric's labels, in their order, and the value that goes with them.
 pub type Add<'a> = dyn FnMut(&[&str], Value) + 'a;

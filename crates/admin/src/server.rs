@@ -23,15 +23,16 @@ use switchback_config::Admin;
 use switchback_log::escape::{printable, printable_json};
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result};
-use switchback_switch::status::SwitchStatus;
+use switchback_status::Status;
+use switchback_status::switch::SwitchStatus;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::asker::{Answers, Asker};
+use crate::health;
 use crate::hosts::Hosts;
 use crate::metrics::{self, Metrics};
 use crate::view::History;
-use crate::{Status, health};
 
 /// How many may be connected; further ones wait.
 const CONNECTIONS: usize = 64;

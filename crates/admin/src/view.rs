@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings};
-use switchback_switch::status::{InterfaceStatus, NodeView, SwitchStatus};
+use switchback_status::switch::{InterfaceStatus, NodeView, SwitchStatus};
+use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings};
 use switchback_wire::SwitchCounter;
 
 /// What quantiles are about.
@@ -243,7 +243,7 @@ impl Change<'_> {
     }
 
     fn services(&self) -> Vec<ServiceRow> {
-        let row = |service: &switchback_switch::status::ServiceStatus| ServiceRow {
+        let row = |service: &switchback_status::switch::ServiceStatus| ServiceRow {
             name: service.name.clone(),
             listen: service.listen.iter().map(ToString::to_string).collect(),
             requests: service.requests,

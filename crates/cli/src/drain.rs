@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::SignedDuration;
-use switchback_admin::Status;
 use switchback_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
+use switchback_status::Status;
 
 use crate::control::Target;
 use crate::failure::Failure;

@@ -14,6 +14,9 @@ use switchback_config::{Cluster, Node};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
+use switchback_status::switch::{
+    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
+};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
@@ -29,9 +32,6 @@ use crate::observe::{Clock, Names, Observer, Told};
 use crate::plan::{NodeId, Plan, Whereabouts};
 use crate::program::Program;
 use crate::sender::Sender;
-use crate::status::{
-    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
-};
 
 /// Places in the node map.
 const NODES: usize = 1024;

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
+use switchback_status::Status;
 
 pub use reference::reference;
 
-use crate::Status;
 use crate::asker::Answers;
 use crate::metric::Metric;
 
@@ -26,8 +26,8 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 /// All that a daemon can expose, whatever its role.
 pub(crate) struct Metrics {
-    switch: Vec<Metric<switchback_switch::status::SwitchStatus>>,
-    node: Vec<Metric<switchback_node::status::NodeStatus>>,
+    switch: Vec<Metric<switchback_status::switch::SwitchStatus>>,
+    node: Vec<Metric<switchback_status::node::NodeStatus>>,
     process: Vec<Metric<process::Process>>,
 }
 

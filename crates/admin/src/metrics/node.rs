@@ -1,7 +1,7 @@
 //! What a node agent says.
 
 use prometheus_client::registry::Unit;
-use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
+use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
 use switchback_wire::NodeCounter;
 
 use crate::metric::{Add, Kind, Metric, Value};

@@ -1,9 +1,10 @@
 //! What a switch says.
 
 use prometheus_client::registry::Unit;
-use switchback_switch::dispatch::DispatchCounts;
-use switchback_switch::observe::totals::{Histogram, ResponseTotals, Timings, Totals};
-use switchback_switch::status::{DispatchStatus, ListenerView, LoadStatus, NodeView, SwitchStatus};
+use switchback_status::switch::{
+    DispatchCounts, DispatchStatus, ListenerView, LoadStatus, NodeView, SwitchStatus,
+};
+use switchback_status::totals::{Histogram, ResponseTotals, Timings, Totals};
 use switchback_wire::SwitchCounter;
 
 use crate::metric::{Add, Kind, Metric, Value};

@@ -1,6 +1,5 @@
-use switchback_switch::dispatch::DispatchCounts;
-use switchback_switch::observe::totals::Totals;
-use switchback_switch::status::{DispatchStatus, LoadStatus};
+use switchback_status::switch::{DispatchCounts, DispatchStatus, LoadStatus};
+use switchback_status::totals::Totals;
 
 use super::*;
 

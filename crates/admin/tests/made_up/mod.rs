@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use switchback_switch::dispatch::DispatchCounts;
-use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
-use switchback_switch::status::{
-    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
+use switchback_status::switch::{
+    DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
+    SwitchStatus,
 };
+use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_wire::SwitchCounter;
 
 /// After running for so long, with so many nodes. Of four or more the second drains, of six or more the fourth has no

@@ -47,7 +47,7 @@ use observed::Came;
 pub use output::{Change, Message, Output};
 use pending::{Pending, Phase, Request};
 use recent::Recent;
-pub use stats::{DispatchCounts, NodeStats, Stats};
+pub use stats::{NodeStats, Stats};
 
 /// How long a flow's entry is remembered beside the map: longer than a record can wait in a ring.
 const RECENT: Duration = Duration::from_millis(100);

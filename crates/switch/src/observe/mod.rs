@@ -12,7 +12,7 @@ mod join;
 mod line;
 mod names;
 mod observer;
-pub mod totals;
+mod totals;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +26,6 @@ use crate::plan::NodeId;
 pub use heard::{Heard, Place};
 pub use names::Names;
 pub use observer::{Clock, Observer, Told};
-pub use totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 
 /// What happens to a request, as the L7 thread or the XDP program sees it. Times are since the start of the switch.
 #[derive(Clone, Debug)]

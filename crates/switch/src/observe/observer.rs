@@ -11,12 +11,13 @@ use libbpf_rs::{MapHandle, RingBufferBuilder};
 use switchback_config::AccessLog;
 use switchback_log::{Log, Pace};
 use switchback_runtime::{Doing, Error, Result};
+use switchback_status::totals::Totals;
 use switchback_wire::{read_from, sb_express_request};
 
 use super::join::Join;
 use super::line::Described;
 use super::totals::Sums;
-use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
+use super::{Asked, Chosen, Finished, Given, Names, Observation};
 
 /// How often it looks at what it has been told and at the rings of the XDP program, and writes what has come of it.
 const TURN: Duration = Duration::from_millis(20);
@@ -233,7 +234,7 @@ impl Desk {
             }
             Told::Names(names) => {
                 self.names = names;
-                self.sums.forget_places();
+                self.sums.forget_indices();
             }
             Told::Log(config) => {
                 if self.log.as_ref().map(Log::config) == config.as_ref() {

@@ -1,5 +1,4 @@
-//! What a running shim says of itself. A key that is missing, as in what a process of another version says, has the
-//! default of its type.
+//! The status of a client shim.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,13 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// The whole of it.
+/// The status of a client shim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientStatus {
-    /// Where its programs are attached.
+    /// Interface with its programs.
     pub interface: String,
-    /// The process.
+    /// Process id.
     pub pid: u32,
     /// The VIPs of the configuration.
     pub services: Vec<SocketAddr>,
@@ -21,15 +20,15 @@ pub struct ClientStatus {
     pub flows: u64,
     /// Nodes that have introduced themselves.
     pub nodes: Vec<DirectNode>,
-    /// What the programs have counted: [`ClientCounter`](switchback_wire::ClientCounter) by name.
+    /// Counters of the programs: [`ClientCounter`](switchback_wire::ClientCounter) by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
 }
 
-/// What is known of a node.
+/// A node that flows go to directly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DirectNode {
-    /// Where packets to it go.
+    /// Destination of packets to it.
     pub address: Option<IpAddr>,
     /// How often it has introduced itself.
     pub introductions: u64,

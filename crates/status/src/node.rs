@@ -1,5 +1,4 @@
-//! What a running node agent says of itself: the one source of `switchback status` and `top`, and of the metrics. A key
-//! that is missing, as in what a process of another version says, has the default of its type.
+//! The status of a node agent: the source of `switchback status` and of the metrics.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,43 +6,43 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// The whole of it.
+/// The status of a node agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
     /// The node's name in the configuration.
     pub name: String,
-    /// Where its programs are attached.
+    /// Interface with its programs.
     pub interface: String,
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Where handoff packets come in.
+    /// Address at which handoff packets arrive.
     pub address: Option<IpAddr>,
     /// Addresses of the services.
     pub vips: Vec<IpAddr>,
     /// Switches that get reports.
     pub switches: Vec<IpAddr>,
-    /// Flows that it has, or is adopting.
+    /// Flows that the node has, or is adopting.
     pub flows: u64,
     /// Whether it adopts nothing.
     pub draining: bool,
-    /// Requests that it has and has not answered whole.
+    /// Requests whose responses are not complete.
     pub in_flight: u32,
     /// Share of the machine's CPU time in use, 0 to 1.
     pub cpu: f64,
     /// Mean time to first byte of the last period; None if no response began in it.
     pub first_byte_us: Option<u64>,
-    /// The servers, for each pool that the node is in.
+    /// The servers, one for each pool at each VIP.
     pub listeners: Vec<ListenerStatus>,
-    /// Those that are asked whether they are well.
+    /// Health checks of the servers.
     pub health: Vec<HealthStatus>,
-    /// What services with TLS have done.
+    /// Services with TLS.
     pub tls: Vec<TlsStatus>,
-    /// Lines in its access log, which has the requests of these.
+    /// Lines in its access log, which has the requests of the services with TLS.
     pub log_lines: u64,
-    /// Lines that were left out because there were too many.
+    /// Lines left out of the access log because there were too many.
     pub log_lost: u64,
-    /// What the programs have counted: [`NodeCounter`](switchback_wire::NodeCounter) by name.
+    /// Counters of the programs: [`NodeCounter`](switchback_wire::NodeCounter) by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
 }
 
@@ -55,28 +54,28 @@ pub struct ListenerStatus {
     pub pool: String,
     /// The VIP.
     pub address: Option<SocketAddr>,
-    /// What the switches are told.
+    /// [`READY`], or why the pool gets no requests here.
     pub state: Cow<'static, str>,
     /// Length of its accept queue, if somebody listens.
     pub queue_len: Option<u32>,
-    /// How long that can be.
+    /// Capacity of the accept queue.
     pub queue_limit: Option<u32>,
 }
 
 impl ListenerStatus {
-    /// Whether the pool may have requests here.
+    /// Whether the pool may get requests here.
     pub fn is_ready(&self) -> bool {
         self.state == READY
     }
 }
 
-/// A service with TLS, since the agent began.
+/// Counters of a service with TLS since the agent began, and its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TlsStatus {
-    /// Its name.
+    /// Name of the service.
     pub service: String,
-    /// Connections that there are.
+    /// Open connections.
     pub connections: u64,
     /// Handshakes that needed a certificate.
     pub handshakes: u64,
@@ -118,15 +117,15 @@ pub struct HealthStatus {
     pub pool: String,
     /// The server.
     pub address: Option<SocketAddr>,
-    /// What is asked.
+    /// Kind of the check, and what it asks for.
     pub check: String,
-    /// What is known of the server.
+    /// Its state, in a word.
     pub state: String,
-    /// For how long that has been so.
+    /// Time in this state, in seconds.
     pub since_s: u64,
-    /// Why the last check that failed did so.
+    /// Error of the last check that failed.
     pub last_error: Option<String>,
 }
 
-/// The state of a listener that may have requests.
-pub(crate) const READY: &str = "ready";
+/// The state of a listener that may get requests.
+pub const READY: &str = "ready";

@@ -1,15 +1,24 @@
-//! What any daemon says of itself.
+//! The status of each daemon, as it answers over the control socket: the source of `switchback status` and `top`, of the
+//! metrics and of the page.
+//!
+//! A key that is missing, because the daemon is of another version, has the default of its type.
+
+pub mod client;
+pub mod node;
+pub mod switch;
+pub mod totals;
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use switchback_client::status::ClientStatus;
-use switchback_node::status::NodeStatus;
 use switchback_runtime::control::{ControlClient, Request, Response};
 use switchback_runtime::{Error, Result};
-use switchback_switch::status::SwitchStatus;
+
+use crate::client::ClientStatus;
+use crate::node::NodeStatus;
+use crate::switch::SwitchStatus;
 
 /// The status of a daemon, by its role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,12 +28,12 @@ pub enum Status {
     Switch(Box<SwitchStatus>),
     /// A node agent.
     Node(NodeStatus),
-    /// The shim of a client.
+    /// A client shim.
     Client(ClientStatus),
 }
 
 impl Status {
-    /// Asks the daemon behind the socket.
+    /// Asks the daemon behind the socket, which has `patience` to answer.
     pub fn ask(socket: &Path, patience: Duration) -> Result<Status> {
         match ControlClient::call_within(patience, socket, &Request::Status)? {
             Response::Status(value) => Status::read(value),
@@ -33,7 +42,7 @@ impl Status {
         }
     }
 
-    /// What a daemon has said. One of another version may say what this one does not know.
+    /// The status in a daemon's answer; an error if its version has another form of it.
     pub fn read(value: Value) -> Result<Status> {
         serde_json::from_value(value).map_err(|error| {
             Error::cannot("read what the process says of itself", error)
