@@ -83,7 +83,7 @@ impl TlsEndpoint {
         let counters = self.running.iter().flat_map(|(endpoint, _)| endpoint.counters());
         let mut all: Vec<TlsStatus> = counters
             .map(|(service, counters)| TlsStatus {
-                service: service.to_owned(),
+                service: service.to_string(),
                 connections: counters.connections.get(),
                 handshakes: counters.handshakes.get(),
                 resumed: counters.resumed.get(),

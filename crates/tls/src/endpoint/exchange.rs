@@ -12,12 +12,13 @@ use switchback_wire::{SB_FRAMING_CHUNK, sb_framing};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
+use super::counters::Counter;
 use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
 use super::log::Answer;
 use super::moving::Addresses;
 use super::server::{Servers, Stream};
+use super::services::Service;
 use super::stream::{StreamError, UNSENT_MAX};
-use super::{Counter, Service};
 
 /// What is held for a server that does not read.
 const UNREAD_MAX: usize = 64 << 10;

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderName, LOCATION, TE, TRANSFER_ENCODING, UPGRADE};
@@ -20,25 +21,28 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use log::debug;
-use switchback_config::{Protocol, Scheme};
+use switchback_config::{ClientAddress, Protocol, Scheme};
 use switchback_http::{Progress, Reject, parse_head};
 use switchback_log::Ended;
 use switchback_routes::location;
 use tokio::io::AsyncWriteExt;
 
+use super::Shared;
 use super::budgets::{Stream, Streams};
 use super::head::{SayWho, proxy_header};
 use super::http1::Way;
 use super::log::{Connection as Lines, Entry};
 use super::moving::{Addresses, Peer};
 use super::server::{self, PeersOf, ServerAddress};
+use super::services::{Elsewhere, Service};
 use super::stream::{StreamError, TlsStream};
-use super::{ClientAddress, Elsewhere, Service, Shared};
 
 /// What a stream may have of a response that the client has not taken, in bytes.
 const SEND_BUFFER: usize = 16 << 10;
 /// And what may have been read of it from the server; no head of a response is longer.
 const READ_BUFFER: usize = 16 << 10;
+/// How long a client may be silent before it is asked whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Connections to a server that are kept idle.
 const IDLE_MAX: usize = 256;
 
@@ -167,7 +171,7 @@ pub(super) async fn serve(
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .keep_alive_interval(Some(super::H2_KEEP_ALIVE))
+        .keep_alive_interval(Some(KEEP_ALIVE))
         .max_send_buf_size(SEND_BUFFER)
         .initial_connection_window_size(window)
         .initial_stream_window_size(window)

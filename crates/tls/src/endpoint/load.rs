@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use switchback_policy::{Busy, Work, is_lighter};
 use tokio::time::{sleep, timeout};
 
+use super::Shared;
+use super::counters::{Counted, Counter};
 use super::moving::Peer;
 use super::peers::{Opening, hear, say};
 use super::server::Stream;
-use super::{Counted, Counter, Shared};
 
 /// How often a node tells.
 const EVERY: Duration = Duration::from_millis(200);

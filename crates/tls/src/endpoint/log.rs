@@ -19,9 +19,10 @@ use switchback_http::{Head, Progress, Version, parse_head};
 use switchback_log::{Ended, Line, Log, Pace, Tls};
 use zeroize::Zeroizing;
 
+use super::counters::Counter;
 use super::moving::Addresses;
+use super::services::Service;
 use super::stream::TlsStream;
-use super::{Counter, Service};
 
 /// How often the thread looks at what it has been told, and writes what has come of it.
 const TURN: Duration = Duration::from_millis(20);

@@ -25,13 +25,14 @@ use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use zeroize::Zeroize;
 
+use super::Shared;
 use super::exchange::{Asked, Client, Failure, RequestBody, Steps, exchange};
 use super::log::Answer;
 use super::moving::Peer;
 use super::peers::{MESSAGE_MAX, Opening, Reply, hear, say};
 use super::server::Stream;
+use super::services::Service;
 use super::stream::{StreamError, TlsStream, UNSENT_MAX};
-use super::{Service, Shared};
 use crate::{Lent, Sealer};
 
 /// What a message begins with: the body of the request, or records of the response.
