@@ -84,7 +84,7 @@ fn link(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// The same bytes on every machine (xorshift64).
-pub(crate) fn pseudo_random(len: usize) -> Vec<u8> {
+pub fn pseudo_random(len: usize) -> Vec<u8> {
     let mut state = SEED;
     let next = || {
         state ^= state << 13;

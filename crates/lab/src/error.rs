@@ -53,13 +53,6 @@ pub enum Error {
     TornDown,
 }
 
-impl Error {
-    /// A plot cannot be drawn.
-    pub(crate) fn of_plot(error: switchback_plot::PlotError) -> Self {
-        Error::Invalid(error.to_string())
-    }
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -90,7 +83,8 @@ impl std::error::Error for Error {
 }
 
 /// Adds to an I/O error what was being done.
-pub(crate) trait Doing<T> {
+pub trait Doing<T> {
+    /// `what` is as in "open /run/netns/x".
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

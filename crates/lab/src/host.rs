@@ -198,6 +198,11 @@ impl Host {
         self.run(["ping", "-n", "-c", "1", "-W", "1", &to.into().to_string()])?.success().map(drop)
     }
 
+    /// Sets values below `/proc/sys/net` in the host's network namespace.
+    pub fn sysctl(&self, settings: &[(&str, &str)]) -> Result<()> {
+        self.namespace().sysctl(settings)
+    }
+
     pub(crate) fn namespace(&self) -> &NetNs {
         &self.namespace
     }
