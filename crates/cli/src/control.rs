@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use switchback_log::escape::{printable, printable_json};
+use switchback_access_log::escape::{printable, printable_json};
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
 use switchback_status::Status;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::SignedDuration;
-use switchback_log::escape::printable;
+use switchback_access_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
 use switchback_status::Status;
 

@@ -6,9 +6,9 @@ use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
+use switchback_access_log::escape::is_printable;
 use switchback_admin::View;
 use switchback_admin::view::NodeRow;
-use switchback_log::escape::is_printable;
 
 use super::app::App;
 use super::cells::{self, COLUMNS};

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ratatui::crossterm::event;
+use switchback_access_log::escape::printable;
 use switchback_admin::{History, View};
-use switchback_log::escape::printable;
 use switchback_runtime::Signals;
 use switchback_runtime::control::find_sockets;
 use switchback_status::Status;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use foldhash::HashMap;
-use switchback_log::Ended;
+use switchback_access_log::Ended;
 use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
+use switchback_access_log::{Ended, Line, Tls};
 use switchback_hello::ClientHello;
 use switchback_http::{Head, Progress, parse_head};
-use switchback_log::{Ended, Line, Tls};
 
 use super::names::Way;
 use super::{Chosen, Finished, Names};

@@ -17,7 +17,7 @@ mod totals;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use switchback_log::Ended;
+use switchback_access_log::Ended;
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::sb_flow;
 

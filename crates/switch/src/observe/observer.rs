@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use libbpf_rs::{MapHandle, RingBufferBuilder};
+use switchback_access_log::{Log, Pace};
 use switchback_config::AccessLog;
-use switchback_log::{Log, Pace};
 use switchback_runtime::{Doing, Error, Result};
 use switchback_status::totals::Totals;
 use switchback_wire::{read_from, sb_express_request};

@@ -1,7 +1,7 @@
 //! Adds responses up, for the metrics.
 
 use foldhash::HashMap;
-use switchback_log::Ended;
+use switchback_access_log::Ended;
 use switchback_status::totals::{ResponseTotals, Timings, Totals};
 
 use super::Finished;

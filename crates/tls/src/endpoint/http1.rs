@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::debug;
+use switchback_access_log::Ended;
 use switchback_config::{HandOver, Protocol, Redirect, Scheme};
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
-use switchback_log::Ended;
 use switchback_routes::location;
 use tokio::time::timeout_at;
 

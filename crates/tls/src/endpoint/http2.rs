@@ -21,9 +21,9 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use log::debug;
+use switchback_access_log::Ended;
 use switchback_config::{ClientAddress, Protocol, Scheme};
 use switchback_http::{Progress, Reject, parse_head};
-use switchback_log::Ended;
 use switchback_routes::location;
 use tokio::io::AsyncWriteExt;
 

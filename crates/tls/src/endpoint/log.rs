@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use switchback_access_log::{Ended, Line, Log, Pace, Tls};
 use switchback_config::{AccessLog, Action, Protocol};
 use switchback_http::{Head, Progress, Version, parse_head};
-use switchback_log::{Ended, Line, Log, Pace, Tls};
 use zeroize::Zeroizing;
 
 use super::counters::Counter;
