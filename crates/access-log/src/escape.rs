@@ -1,16 +1,18 @@
-//! Text of strangers that may come to a terminal: requests in the access log, what daemons say of themselves.
+//! Escapes text from outside that may come to a terminal: requests in the access log, the status of daemons.
 //!
-//! Besides the control characters of ASCII a terminal obeys those of C1 (U+0080 to U+009F), and the bidirectional ones reorder
-//! what is read. So nothing is written as it is that Unicode calls a control, a format or a separator, or has not assigned.
+//! Besides the control characters of ASCII a terminal obeys those of C1 (U+0080 to U+009F), and the
+//! bidirectional ones reorder what is read. So nothing is written as it is that Unicode calls a control, a
+//! format or a separator, or has not assigned.
 
 use std::borrow::Cow;
 
-/// Whether a terminal shows it where it stands.
+/// Whether a terminal shows the character, and shows it in its place.
 pub fn is_printable(c: char) -> bool {
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
 }
 
-/// The text with everything else but ends of lines as Rust escapes it: `\u{202e}`.
+/// The text with all characters that are not printable, but for ends of lines, escaped as in Rust:
+/// `\u{202e}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c == '\n' || is_printable(c);
     if text.chars().all(is_plain) {
@@ -23,7 +25,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// A JSON document whose texts have such characters as JSON escapes them, so that it means the same.
+/// The JSON document with such characters in its strings escaped as in JSON: its value is the same.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     if json.chars().all(is_printable) {
         return json.into();
@@ -35,7 +37,7 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// As RFC 8259 section 7 has it: two units of UTF-16 for what is beyond the basic plane.
+/// Escapes as RFC 8259 section 7 says: two units of UTF-16 for a character beyond the basic plane.
 pub(crate) fn push_json_escape(out: &mut String, c: char) {
     for unit in c.encode_utf16(&mut [0; 2]) {
         *out += &format!("\\u{unit:04x}");

@@ -8,7 +8,7 @@ use switchback_config::{AccessLog, LogTarget};
 
 use crate::Line;
 
-/// So much is written at once, if it does not take longer than the next [`Log::flush`].
+/// Bytes that are written at once, unless [`Log::flush`] comes first.
 const BUFFER: usize = 1 << 16;
 
 /// An open access log.
@@ -16,20 +16,20 @@ pub struct Log {
     config: AccessLog,
     out: Box<dyn Write + Send>,
     buffer: Vec<u8>,
-    /// Lines that this second may still have, and which second of the process it is.
+    /// Lines that may still be written in this second of the process.
     allowed: u32,
     second: u64,
-    /// Lines that were left out since the last one.
+    /// Lines left out since the last one.
     missing: u64,
-    /// What was last wrong with writing has been said.
+    /// Whether the last error of writing has been reported.
     complained: bool,
-    /// Since [`Self::take_counts`].
+    /// Lines written and lost since [`Self::take_counts`].
     lines: u64,
     lost: u64,
 }
 
 impl Log {
-    /// Opens it; the error names the file.
+    /// Opens the log; the error names the file.
     pub fn open(config: AccessLog) -> io::Result<Log> {
         Ok(Log {
             out: open(&config.target)?,
@@ -44,13 +44,12 @@ impl Log {
         })
     }
 
-    /// What it was opened with.
+    /// The configuration it was opened with.
     pub fn config(&self) -> &AccessLog {
         &self.config
     }
 
-    /// Goes on in a new file of the same name, after the old one has been moved away. If there is none to be had, in the
-    /// old one.
+    /// Opens the file again, after it has been renamed. If that fails, the old file goes on.
     pub fn reopen(&mut self) {
         self.flush();
         match open(&self.config.target) {
@@ -60,7 +59,7 @@ impl Log {
         self.complained = false;
     }
 
-    /// One more line; `now` is since the start of the process.
+    /// Writes a line; `now` is the time since the start of the process.
     pub fn write(&mut self, now: Duration, line: &Line<'_>) {
         if now.as_secs() != self.second {
             (self.second, self.allowed) = (now.as_secs(), self.config.lines_per_second);
@@ -78,18 +77,18 @@ impl Log {
         }
     }
 
-    /// So many lines are not written.
+    /// Counts lines that are not written.
     pub fn lose(&mut self, lines: u64) {
         self.missing += lines;
         self.lost += lines;
     }
 
-    /// Lines that have been written, and that have been lost, since the last call.
+    /// Lines written and lines lost since the last call.
     pub fn take_counts(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.lines), std::mem::take(&mut self.lost))
     }
 
-    /// Writes what has been gathered. A disk that is full costs lines, not requests.
+    /// Writes the buffer. If the disk is full, lines are lost, not requests.
     pub fn flush(&mut self) {
         if self.buffer.is_empty() {
             return;

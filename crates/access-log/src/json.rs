@@ -1,7 +1,7 @@
 //! JSON for lines of the access log.
 //!
-//! A line is written for every request, tens of thousands in a second, with the CPU time of those who serve: a general serializer
-//! took more of it than all else that the thread does.
+//! A line is written for every request, tens of thousands in a second, with the CPU time of those who serve:
+//! a general serializer took more of it than all else that the thread does.
 
 use std::borrow::Cow;
 use std::io::Write;

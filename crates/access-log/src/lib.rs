@@ -1,7 +1,7 @@
 //! The access log: one line for each request.
 //!
-//! A switch writes lines of plain requests, whose responses it does not see; a node those of requests over TLS, which it
-//! decrypts. Both have a thread that does nothing else, and what they write is the same.
+//! A switch writes lines of plain requests, whose responses it does not see; a node writes lines of requests
+//! over TLS, which it decrypts. Both have a thread for it, and write the same format.
 
 pub mod escape;
 mod file;

@@ -10,57 +10,57 @@ use switchback_http::{Head, Version};
 
 use crate::json::{Value, object};
 
-/// What is known of a request and its response. None: it is not known, or there is none.
+/// One line: a request and its response. A field is None if it is unknown, or does not exist.
 #[derive(Debug)]
 pub struct Line<'a> {
-    /// When the request came.
+    /// Arrival of the request.
     pub time: Timestamp,
-    /// Who has asked.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// Where.
+    /// The VIP.
     pub vip: SocketAddr,
-    /// Its name.
+    /// Name of the service.
     pub service: Option<&'a str>,
     /// The request, if it can be read.
     pub head: Option<&'a Head<'a>>,
-    /// Its first line as it was sent, or what there is of it.
+    /// Its first line as it was sent, or the part that came.
     pub first_line: Option<Cow<'a, str>>,
-    /// If it came over TLS.
+    /// Parameters of its TLS connection.
     pub tls: Option<Tls<'a>>,
-    /// Counted from 1, as in the file.
+    /// Number of the route, counted from 1 in the order of the file.
     pub route: Option<usize>,
-    /// Its name and policy.
+    /// Name and policy of the pool.
     pub pool: Option<(&'a str, &'a str)>,
-    /// Whose server has answered.
+    /// Node whose server has answered.
     pub node: Option<&'a str>,
-    /// Why that one.
+    /// Reason for the choice of the node.
     pub chosen_by: Option<&'a str>,
-    /// How often another node had the request, or refused it, before.
+    /// Nodes that had the request, or refused it, before.
     pub tries: u32,
-    /// How long it was on its way to the server that has answered.
+    /// Time from its first byte until the server that has answered had it.
     pub queued: Option<Duration>,
     /// From then on to the response's first byte.
     pub first_byte: Option<Duration>,
-    /// And to its last.
+    /// From then on to the response's last byte.
     pub duration: Option<Duration>,
-    /// Of the response.
+    /// Status of the response.
     pub status: Option<u16>,
-    /// That were sent, and how many of them came before the body.
+    /// Bytes of the response that were sent, head included.
     pub bytes: u64,
-    /// The latter.
+    /// Bytes of the response that came before the body.
     pub head_bytes: u32,
-    /// How it ended.
+    /// How the request ended.
     pub end: Ended,
-    /// Why the connection did not get as far as a request.
+    /// Error of a connection that ended before a request.
     pub error: Option<&'a str>,
 }
 
-/// What a TLS connection has agreed on.
+/// Parameters of a TLS connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tls<'a> {
-    /// As openssl writes it.
+    /// Version, as openssl writes it.
     pub version: Option<&'a str>,
-    /// The host that the client wants to speak to.
+    /// The server name that the client sent (SNI).
     pub server_name: Option<&'a str>,
 }
 
@@ -75,7 +75,7 @@ pub enum Ended {
     ByServer,
     /// The switch has reset the connection.
     BySwitch,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 
@@ -154,7 +154,8 @@ impl Line<'_> {
         out.push(b'}');
     }
 
-    /// The combined format of Apache and nginx: host, identity, user, time, request, status, body bytes, referer, agent.
+    /// The combined format of Apache and nginx: host, identity, user, time, request, status, body bytes,
+    /// referer, agent.
     fn combined(&self, out: &mut Vec<u8>) {
         let body = self.body_bytes();
         let status = self.status.map_or("-".to_owned(), |status| status.to_string());
@@ -170,7 +171,7 @@ impl Line<'_> {
     }
 }
 
-/// As Apache does: what would end the text, or the line, is written with a backslash.
+/// Escapes as Apache does: characters that would end the string or the line get a backslash.
 fn escape(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {

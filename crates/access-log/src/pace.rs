@@ -1,33 +1,36 @@
-//! When the thread of the log gets a CPU: when nobody else wants one, until it falls behind.
+//! Scheduling of the thread of the log: it runs when the CPU is idle, until it falls behind.
 //!
-//! What it does takes a few per cent of a CPU, but in one piece after each pause, and the threads that forward packets or
-//! answer requests wait as long if they share that CPU. With the policy SCHED_IDLE (sched(7)) they do not: whoever wakes up
-//! takes the CPU from it. On a machine that is busy for long it would get none, and lose lines; so the thread that tells
-//! it things looks at the clock, and puts it back among the others for a while.
+//! The thread takes a few per cent of a CPU, but in one piece after each pause, and a thread that forwards
+//! packets or answers requests on the same CPU waits for it. With the policy SCHED_IDLE (sched(7)) it does
+//! not: any thread that wakes up preempts this one. On a machine that is busy for long the thread would get
+//! no CPU, and lose lines; so the threads that send it messages check when it ran last, and give it the
+//! policy SCHED_OTHER for a while.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::libc;
 
-/// After so long without a turn it is behind. The rings of the XDP program have room for twice as long.
+/// Time without a turn after which the thread is behind. The rings of the XDP program hold twice as much.
 const LATE: Duration = Duration::from_millis(100);
-/// So long it stays among the others.
+/// Time for which a thread that is behind has the policy SCHED_OTHER.
 const HURRY: Duration = Duration::from_secs(10);
 
-/// Shared by the thread and those that tell it things. Times are since the start of the process, and kept in milliseconds. There is no lock: who waits for a thread that gets no CPU gets none either.
+/// Scheduling state, shared by the thread and those that send it messages. Times are in milliseconds since
+/// the start of the process. There is no lock: a thread that waits for one without a CPU would get none
+/// either.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// The thread; 0 if nobody may change how it is scheduled.
+    /// Id of the thread; 0 if its policy cannot be changed.
     thread: AtomicI32,
-    /// When its last turn began.
+    /// Start of its last turn.
     turn: AtomicU64,
-    /// Until when it is among the others; 0 if it is not.
+    /// End of its time with SCHED_OTHER; 0 if it has SCHED_IDLE.
     hurries: AtomicU64,
 }
 
 impl Pace {
-    /// The thread that calls steps back, if it can be put back among the others.
+    /// Gives the calling thread SCHED_IDLE, if this process may give it SCHED_OTHER again.
     pub fn begin(&self) {
         let returns = std::thread::spawn(|| schedule(0, libc::SCHED_IDLE) && schedule(0, libc::SCHED_OTHER));
         if returns.join().is_ok_and(|returns| returns) && schedule(0, libc::SCHED_IDLE) {
@@ -36,7 +39,7 @@ impl Pace {
         }
     }
 
-    /// A turn of the thread begins. It steps back again when it has hurried for long enough.
+    /// Begins a turn of the thread, with SCHED_IDLE again once [`HURRY`] is over.
     pub fn turn(&self, now: Duration) {
         self.turn.store(millis(now), Ordering::Relaxed);
         let until = self.hurries.load(Ordering::Relaxed);
@@ -46,7 +49,7 @@ impl Pace {
         }
     }
 
-    /// Another thread looks whether it is behind.
+    /// Gives the thread SCHED_OTHER if it is behind; called by other threads.
     pub fn hurry_if_late(&self, now: Duration) {
         let (thread, turn) = (self.thread.load(Ordering::Relaxed), self.turn.load(Ordering::Relaxed));
         if thread != 0 && millis(now) >= turn + millis(LATE) && schedule(thread, libc::SCHED_OTHER) {
@@ -59,7 +62,7 @@ fn millis(time: Duration) -> u64 {
     time.as_millis() as u64
 }
 
-/// Has a thread scheduled by this policy; 0 is the one that calls.
+/// Sets the policy of a thread; 0 is the calling one.
 fn schedule(thread: libc::pid_t, policy: libc::c_int) -> bool {
     // SAFETY: all fields of the structure are numbers; the only one that is read has to be 0 for these policies.
     let parameters: libc::sched_param = unsafe { std::mem::zeroed() };

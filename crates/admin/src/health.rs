@@ -8,12 +8,12 @@ use switchback_status::switch::{NodeView, SwitchStatus};
 
 use crate::asker::Answers;
 
-/// Why not all daemons of the process are alive: those whose loops do not answer.
+/// Errors of the daemons that do not answer, a line each.
 pub(crate) fn dead(answers: &Answers) -> Vec<String> {
     answers.iter().filter_map(|answer| answer.as_ref().err().cloned()).collect()
 }
 
-/// Why they cannot serve, a line for each reason.
+/// Reasons why the daemons cannot serve, a line each.
 pub(crate) fn unready(answers: &Answers) -> Vec<String> {
     let reasons = |answer: &Result<Status, String>| match answer {
         Ok(Status::Switch(status)) => of_switch(status),

@@ -28,7 +28,7 @@ use crate::dispatch::seeking::probes_in;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
-use crate::observe::{Clock, Names, Observer, Told};
+use crate::observe::{Clock, Message, Names, Observer};
 use crate::plan::{NodeId, Plan, Whereabouts};
 use crate::program::Program;
 use crate::sender::Sender;
@@ -175,8 +175,8 @@ impl<'a> Driver<'a> {
         let limits = self.dispatcher.plan().http_limits();
         let names = Arc::new(Names::new(&self.cluster, self.ids.all(), limits));
         if let Some(observer) = &self.observer {
-            observer.tell(Told::Names(names));
-            observer.tell(Told::Log(log));
+            observer.send(Message::Names(names));
+            observer.send(Message::Log(log));
             return Ok(());
         }
         let clock = Clock {
@@ -191,7 +191,7 @@ impl<'a> Driver<'a> {
 
     /// The access log has been moved away.
     pub fn reopen_log(&self) {
-        self.observer.iter().for_each(|observer| observer.tell(Told::Reopen));
+        self.observer.iter().for_each(|observer| observer.send(Message::Reopen));
     }
 
     fn settings(&self) -> sb_switch_settings {
@@ -316,7 +316,7 @@ impl<'a> Driver<'a> {
             eprintln!("switchback: {error}");
         }
         if let Some(observer) = self.observer.as_ref().filter(|_| !output.observed.is_empty()) {
-            observer.tell(Told::Seen(std::mem::take(&mut output.observed)));
+            observer.send(Message::Seen(std::mem::take(&mut output.observed)));
         }
         output.clear();
     }

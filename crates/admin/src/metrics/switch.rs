@@ -1,4 +1,4 @@
-//! What a switch says.
+//! Metrics of a switch.
 
 use prometheus_client::registry::Unit;
 use switchback_status::switch::{
@@ -9,7 +9,7 @@ use switchback_wire::SwitchCounter;
 
 use crate::metric::{Add, Kind, Metric, Value};
 
-/// All of it.
+/// All metrics of a switch.
 pub(super) fn metrics() -> Vec<Metric<SwitchStatus>> {
     let mut all = own();
     all.extend(of_nodes());

@@ -112,7 +112,8 @@ fn below(area: Rect) -> Rect {
     Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }
 }
 
-/// A table with a column as wide as each needs. The first `texts` columns are texts; if there are none, the last is.
+/// A table with a column as wide as each needs. The first `texts` columns are texts; if there are none, the
+/// last is.
 fn few(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -40,8 +40,8 @@ impl<'a> Described<'a> {
         Described { finished, head, hello: None, service, way }
     }
 
-    /// Whether the node has lines of its own of what it was given: the requests of a connection over TLS. If the switch has
-    /// reset that, the node may be lost, and its lines with it.
+    /// Whether the node has lines of its own of what it was given: the requests of a connection over TLS. If
+    /// the switch has reset that, the node may be lost, and its lines with it.
     pub(super) fn is_told_by_node(&self) -> bool {
         self.hello.is_some() && self.finished.node.is_some() && self.finished.end != Ended::BySwitch
     }

@@ -11,7 +11,7 @@ use switchback_http::{Head, Progress, Reject, Version, parse_head};
 use switchback_routes::location;
 use tokio::time::timeout_at;
 
-use super::exchange::{Asked, Client, Failure, exchange};
+use super::exchange::{Client, Failure, ServerRequest, exchange};
 use super::head::{error_response, redirection};
 use super::log::{Connection, Entry};
 use super::moving::{Given, Peer, give_away};
@@ -40,8 +40,9 @@ pub(super) enum Way<'a> {
 
 /// Serves requests until the connection ends, or goes on at another node.
 ///
-/// `moved_for` is when the first request came to another node, which has moved the connection here for it. That request is
-/// answered here, however busy this node has become: it would go round among busy nodes, and each move costs them.
+/// `moved_for` is when the first request came to another node, which has moved the connection here for it.
+/// That request is answered here, however busy this node has become: it would go round among busy nodes, and
+/// each move costs them.
 pub(super) async fn serve(
     mut client: TlsStream,
     service: &Arc<Service>,
@@ -95,7 +96,8 @@ struct Conversation<'a> {
 }
 
 impl Conversation<'_> {
-    /// Ends the connection when no whole head has come, with a line in the log if a request had begun, or none has come yet.
+    /// Ends the connection when no whole head has come, with a line in the log if a request had begun, or
+    /// none has come yet.
     async fn end_without_head(
         &mut self,
         mut client: TlsStream,
@@ -150,8 +152,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// Serves a request for a pool that this node and these others are in: at one of the others if this node is busy or
-    /// drains and one of them takes it, otherwise here.
+    /// Serves a request for a pool that this node and these others are in: at one of the others if this node
+    /// is busy or drains and one of them takes it, otherwise here.
     async fn serve_here(
         &mut self,
         mut client: TlsStream,
@@ -165,7 +167,8 @@ impl Conversation<'_> {
             true => Vec::new(),
             false => shared.loads.lighter(service.busy, others),
         };
-        // A draining node gives connections away, not requests. What may become a tunnel has no end that both nodes see.
+        // A draining node gives connections away, not requests. What may become a tunnel has no end that both
+        // nodes see.
         let relays = service.hand_over == HandOver::Relay && !is_draining && !request.head.tunnel;
         if !relays {
             (client, entry) = match self.give_away(client, entry, &lighter).await? {
@@ -189,8 +192,8 @@ impl Conversation<'_> {
         self.conclude(client, entry, result, request.is_head()).await
     }
 
-    /// Serves a request for a pool that this node is not in: moves the connection to a node of the pool, or forwards the
-    /// request to one.
+    /// Serves a request for a pool that this node is not in: moves the connection to a node of the pool, or
+    /// forwards the request to one.
     async fn serve_elsewhere(
         &mut self,
         client: TlsStream,
@@ -212,7 +215,8 @@ impl Conversation<'_> {
         self.conclude(client, entry, result, request.is_head()).await
     }
 
-    /// Moves the connection to one of these nodes. None if it has left; otherwise it stays, and so does the request.
+    /// Moves the connection to one of these nodes. None if it has left; otherwise it stays, and so does the
+    /// request.
     async fn give_away(
         &mut self,
         client: TlsStream,
@@ -266,8 +270,8 @@ impl Received<'_> {
     }
 
     /// The request, as the server gets it.
-    fn asked(&self, client: &TlsStream, service: &Service) -> Asked {
-        Asked::new(self.bytes, self.head, service, (client.client, client.vip))
+    fn asked(&self, client: &TlsStream, service: &Service) -> ServerRequest {
+        ServerRequest::new(self.bytes, self.head, service, (client.client, client.vip))
     }
 }
 
