@@ -101,14 +101,15 @@ fuzz-guided: rust
 	cargo test --release --target "$$(rustc -vV | sed -n 's/^host: //p')" --target-dir $(GUIDED)/build \
 		-p $(PACKAGE) $(TESTS) -- --exact $(TARGET) --nocapture
 
-# It resolves no names and loads no libraries, so nothing is lost with glibc as an archive.
+# It resolves no names and loads no libraries, so nothing is lost with glibc as an archive. Without the default features it
+# has no experiments (`lab run`) and no plots.
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 RELEASE = $(TARGET_DIR)/$(HOST)/release/switchback
 release: export RUSTFLAGS := -C target-feature=+crt-static
 release: export LIBBPF_SYS_LIBRARY_PATH = $(dir $(realpath $(shell cc -print-file-name=libelf.a)))
 release: deps
-	cargo build --release --package switchback-cli --features static --target $(HOST)
+	cargo build --release --package switchback-cli --no-default-features --features static --target $(HOST)
 	@echo $(RELEASE)
 
 deb: release

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::packets::{Random, seed};
 use common::{Cluster, PATIENCE, Plan, Result};
-use switchback_lab::experiment::{OpenLoop, dispatch_by_lot};
+use switchback_experiments::{OpenLoop, dispatch_by_lot};
 use switchback_lab::{Host, ServiceTime, SlowServerOptions};
 
 const BACKLOG: u32 = 16;

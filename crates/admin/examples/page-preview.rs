@@ -6,8 +6,9 @@ mod made_up;
 
 use std::time::Instant;
 
-use switchback_admin::{Server, Status};
+use switchback_admin::Server;
 use switchback_config::Admin;
+use switchback_status::Status;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().collect();

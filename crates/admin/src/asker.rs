@@ -1,37 +1,36 @@
-//! Asks the daemons of this process how they are doing, for everybody who wants to know.
+//! Asks the daemons of this process for their status, on behalf of all clients.
 //!
-//! A question takes some of the time of the thread that also serves packets. So there is one at a time, not more than
-//! ten a second, and its answer is for all who were waiting when it was asked. Nobody is told what was so before they
-//! came.
+//! A request takes time of the thread that also serves packets. So there is one at a time, not more than ten
+//! a second, and its answer is for all clients that were waiting when it was sent. No client gets an answer
+//! from before it came.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use switchback_status::Status;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
 
-use crate::Status;
-
-/// From one question to the next.
+/// Shortest time between two requests.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A daemon that takes longer does not work.
+/// Time after which a daemon without an answer counts as dead.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What each daemon has answered, or why it has not.
+/// The status of each daemon, or the error.
 pub type Answers = Vec<Result<Status, String>>;
 
-/// Asks the daemons behind these sockets, as [`Server::start`](crate::Server::start) wants it.
+/// A function that asks the daemons behind these sockets, for [`Server::start`](crate::Server::start).
 pub fn over(sockets: Vec<PathBuf>) -> impl Fn() -> Answers + Send + Sync + 'static {
     let ask = |socket: &PathBuf| Status::ask(socket, PATIENCE).map_err(|error| error.to_string());
     move || sockets.iter().map(ask).collect()
 }
 
-/// Who asks.
+/// Asks the daemons, and keeps their last answers.
 pub(crate) struct Asker {
     ask: Arc<dyn Fn() -> Answers + Send + Sync>,
-    /// When the last question was asked, and its answers.
+    /// Time of the last request, and its answers.
     last: Mutex<Option<(Instant, Arc<Answers>)>>,
 }
 
@@ -40,7 +39,7 @@ impl Asker {
         Asker { ask: Arc::new(ask), last: Mutex::new(None) }
     }
 
-    /// How the daemons are doing now.
+    /// Answers to a request that was sent after this call.
     pub(crate) async fn ask(&self) -> Arc<Answers> {
         let come = Instant::now();
         let mut last = self.last.lock().await;

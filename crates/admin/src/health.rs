@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use switchback_node::status::{ListenerStatus, NodeStatus};
-use switchback_switch::status::{NodeView, SwitchStatus};
+use switchback_status::Status;
+use switchback_status::node::{ListenerStatus, NodeStatus};
+use switchback_status::switch::{NodeView, SwitchStatus};
 
-use crate::Status;
 use crate::asker::Answers;
 
-/// Why not all daemons of the process are alive: those whose loops do not answer.
+/// Errors of the daemons that do not answer, a line each.
 pub(crate) fn dead(answers: &Answers) -> Vec<String> {
     answers.iter().filter_map(|answer| answer.as_ref().err().cloned()).collect()
 }
 
-/// Why they cannot serve, a line for each reason.
+/// Reasons why the daemons cannot serve, a line each.
 pub(crate) fn unready(answers: &Answers) -> Vec<String> {
     let reasons = |answer: &Result<Status, String>| match answer {
         Ok(Status::Switch(status)) => of_switch(status),
@@ -72,7 +72,7 @@ fn of_node(status: &NodeStatus) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use switchback_switch::status::{InterfaceStatus, ListenerView, LoadStatus};
+    use switchback_status::switch::{InterfaceStatus, ListenerView, LoadStatus};
 
     use super::*;
 

@@ -1,15 +1,15 @@
-//! Which hosts a request may name.
+//! The hosts that a request may name.
 //!
-//! A web page that somebody opens can have its own name resolve to the admin server's address (DNS rebinding), and its scripts
-//! may then read what the server says, because to the browser it is theirs. Such a request names that host. Nobody can rebind
-//! an address or `localhost`; every other name has to be configured.
+//! A web page can have its own name resolve to the admin server's address (DNS rebinding); its scripts may
+//! then read the server's responses, which to the browser are of the same origin. Such a request names the
+//! page's host. Addresses and `localhost` cannot be rebound; every other name has to be configured.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use hyper::Request;
 use hyper::http::uri::Authority;
 
-/// Names that are allowed beside addresses and `localhost`, in lower case.
+/// Names that are allowed besides addresses and `localhost`, in lower case.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts(Vec<String>);
 
@@ -18,7 +18,8 @@ impl Hosts {
         Hosts(names.to_vec())
     }
 
-    /// Whether every host that the request names is allowed. A request of HTTP/1.0 without a host comes from no browser.
+    /// Whether every host that the request names is allowed. A request of HTTP/1.0 without a host comes from
+    /// no browser.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
         let fields = request.headers().get_all(hyper::header::HOST).iter();
         let mut fields = fields.map(|field| field.to_str().ok().and_then(|text| text.parse().ok()));

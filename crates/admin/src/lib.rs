@@ -1,13 +1,14 @@
 //! What an operator sees of a running daemon: metrics for Prometheus, health and readiness, and a page that shows the
 //! cluster.
 //!
-//! There is one source: what a daemon says of itself over its control socket ([`Status`]), as `switchback status` shows
-//! it. The [`Server`] is a thread in the daemon's process, and asks it over that socket as anybody else would: at each
-//! scrape, and once a second while somebody looks at the page. So the daemon's own thread, which has packets to serve,
-//! knows nothing of HTTP, and is asked at most ten times a second, however many want to know ([`asker`]).
+//! There is one source: the [`Status`](switchback_status::Status) that a daemon answers over its control socket, as
+//! `switchback status` shows it. The [`Server`] is a thread in the daemon's process, and asks over that socket like any
+//! other client: at each scrape, and once a second while somebody looks at the page. So the daemon's own thread, which
+//! serves packets, has nothing to do with HTTP, and is asked at most ten times a second, however many clients there are
+//! ([`asker`]).
 //!
-//! [`View`] is what the page and `switchback top` have in common: rates and quantiles, made of what the daemon says at
-//! two moments.
+//! [`View`] is what the page and `switchback top` have in common: rates and quantiles, computed from the status at two
+//! moments.
 
 pub mod asker;
 mod health;
@@ -15,9 +16,7 @@ mod hosts;
 pub mod metric;
 pub mod metrics;
 mod server;
-mod status;
 pub mod view;
 
 pub use server::Server;
-pub use status::Status;
 pub use view::{History, View};

@@ -1,43 +1,43 @@
-//! What a metric is: a name by the conventions of Prometheus, a text that explains it, and how to read its samples
-//! from a status. One list of these makes the metrics, their reference in `docs/metrics.md`, and what the tests
-//! compare the dashboard with.
+//! A metric: a name by the conventions of Prometheus, a help text, and a function that reads its samples from
+//! a status. The metrics, their reference in `docs/metrics.md` and the test of the dashboard iterate one list
+//! of them.
 
 use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use switchback_switch::observe::totals::{BOUNDS_US, Histogram};
+use switchback_status::totals::{BOUNDS_US, Histogram};
 
-/// Values of a metric's labels, in their order, and the value that goes with them.
+/// Takes a sample: values of the labels, in their order, and the value.
 pub type Add<'a> = dyn FnMut(&[&str], Value) + 'a;
 
-/// Adds the samples that a status has.
+/// Adds the samples of a status.
 type Samples<S> = dyn Fn(&S, &mut Add<'_>) + Send + Sync;
 
-/// A metric of what `S` says.
+/// A metric with samples from the status `S`.
 pub struct Metric<S> {
-    /// Without its unit, and without what the kind adds at the end.
+    /// Name without unit and the suffix of the kind.
     base: String,
     unit: Option<Unit>,
     kind: Kind,
-    /// What it is, without a full stop.
+    /// Help text, without a full stop.
     pub help: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
     samples: Box<Samples<S>>,
 }
 
-/// What one does with a metric's values.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only rises, from 0 at the start.
     Counter,
     /// Rises and falls.
     Gauge,
-    /// Says something in its labels.
+    /// Always 1; the labels have the information.
     Info,
-    /// How many were how large.
+    /// Counts by size.
     Histogram,
 }
 
@@ -48,7 +48,7 @@ pub enum Value {
     Count(u64),
     /// A number of the metric's unit.
     Number(f64),
-    /// Of a metric that says what it has to say in its labels.
+    /// The value of [`Kind::Info`].
     Labels,
     /// Times in microseconds, which become seconds.
     Times(Histogram),
@@ -105,13 +105,13 @@ impl<S> Metric<S> {
         Metric::new(kind, base, help, &[], samples)
     }
 
-    /// With this unit at the end of its name.
+    /// Adds a unit to the end of the name.
     pub fn unit(mut self, unit: Unit) -> Metric<S> {
         self.unit = Some(unit);
         self
     }
 
-    /// The name of the family: what HELP and TYPE are said of.
+    /// Name of the family, as in HELP and TYPE.
     pub fn name(&self) -> String {
         match &self.unit {
             Some(unit) => format!("{}_{}", self.base, unit.as_str()),
@@ -119,7 +119,7 @@ impl<S> Metric<S> {
         }
     }
 
-    /// The name by which one asks for it; that of a histogram stands for several.
+    /// Name of its samples in queries; a histogram has several.
     pub fn sample_name(&self) -> String {
         let end = match self.kind {
             Kind::Counter => "_total",
@@ -129,7 +129,7 @@ impl<S> Metric<S> {
         self.name() + end
     }
 
-    /// All names that its samples have.
+    /// Names of all its samples.
     pub fn sample_names(&self) -> Vec<String> {
         match self.kind {
             Kind::Histogram => {
@@ -139,12 +139,12 @@ impl<S> Metric<S> {
         }
     }
 
-    /// In a word.
+    /// Its type.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Writes it with its samples.
+    /// Writes the metric with its samples.
     pub(crate) fn encode(&self, status: &S, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Counter => MetricType::Counter,

@@ -1,7 +1,7 @@
-//! The HTTP server: a thread of its own, whatever the daemon does.
+//! The HTTP server, in a thread of its own.
 //!
-//! It is for a few: Prometheus, a load balancer's health checks, people who look at the page. So connections are
-//! bounded, and one that says nothing is closed; the descriptors of the process belong to the daemon.
+//! It has few clients: Prometheus, a load balancer's health checks, people who look at the page. So
+//! connections are bounded, and idle ones are closed: the descriptors of the process are for the daemon.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,30 +19,31 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt};
+use switchback_access_log::escape::{printable, printable_json};
 use switchback_config::Admin;
-use switchback_log::escape::{printable, printable_json};
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result};
-use switchback_switch::status::SwitchStatus;
+use switchback_status::Status;
+use switchback_status::switch::SwitchStatus;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::asker::{Answers, Asker};
+use crate::health;
 use crate::hosts::Hosts;
 use crate::metrics::{self, Metrics};
 use crate::view::History;
-use crate::{Status, health};
 
-/// How many may be connected; further ones wait.
+/// Most connections at a time; further ones wait.
 const CONNECTIONS: usize = 64;
-/// How long a connection may take to ask something, also between two questions.
+/// Time that a client may take to send a request, also between two requests.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client may leave data unacknowledged.
+/// Time for which a client may leave data unacknowledged.
 const VANISHED_MS: u32 = 30_000;
-/// How often those who look at the page are told.
+/// Period of the events for the page.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The page needs nothing from anywhere else, and nobody may put it into a page of theirs.
+/// Content security policy: the page loads nothing from elsewhere, and cannot be embedded.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -65,14 +66,14 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 type Body = Either<Full<Bytes>, Channel<Bytes>>;
 
-/// A server, as long as the process lives.
+/// A running server; it ends with the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Server {
     address: SocketAddr,
 }
 
 impl Server {
-    /// Listens from now on, with the page if one of the daemons is a switch. `ask` asks them, see
+    /// Starts the server, with the page if one of the daemons is a switch. `ask` asks the daemons, see
     /// [`over`](crate::asker::over).
     pub fn start(
         admin: &Admin,
@@ -107,7 +108,7 @@ impl Server {
         Ok(Server { address })
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -162,15 +163,15 @@ async fn connection(stream: TcpStream, desk: Arc<Desk>) {
     let _ = http.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 
-/// What everybody is served from.
+/// State that all connections share.
 struct Desk {
     asker: Asker,
     hosts: Hosts,
     metrics: Arc<Metrics>,
     with_page: bool,
-    /// The latest event for those who look at the page.
+    /// The latest event for open pages.
     events: watch::Sender<Bytes>,
-    /// Somebody has begun to.
+    /// Notified when a page is opened.
     looked_at: Notify,
 }
 
@@ -230,7 +231,7 @@ impl Desk {
         response
     }
 
-    /// Tells those who look at the page how the switch is doing, as long as there are any.
+    /// Sends events of the switch to open pages, as long as there are any.
     async fn tell(self: Arc<Self>) {
         let mut history = History::default();
         loop {
@@ -262,7 +263,7 @@ impl Desk {
     }
 }
 
-/// 200 if nothing is wrong, otherwise 503 with what is.
+/// 200 without reasons, otherwise 503 with the reasons.
 fn verdict(reasons: &[String]) -> Response<Body> {
     if reasons.is_empty() {
         return respond(StatusCode::OK, TEXT, "ok\n");

@@ -1,37 +1,38 @@
-//! What a person is shown of a switch: its status, with rates instead of sums.
+//! The view of a switch for people: its status, with rates instead of sums.
 //!
-//! Rates are between the last two moments; quantiles are over the last [`WINDOW`], so that a few requests make some.
+//! Rates are between the last two moments; quantiles are over the last [`WINDOW`], so that a few requests are
+//! enough.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings};
-use switchback_switch::status::{InterfaceStatus, NodeView, SwitchStatus};
+use switchback_status::switch::{InterfaceStatus, NodeView, SwitchStatus};
+use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings};
 use switchback_wire::SwitchCounter;
 
-/// What quantiles are about.
+/// Period of quantiles.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// What is closer together makes no rate.
+/// Shortest time between two moments of a rate.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// A switch at the moments at which it was asked.
+/// Statuses of a switch at several moments.
 #[derive(Default)]
 pub struct History {
-    /// The oldest first.
+    /// Oldest first.
     moments: VecDeque<(Instant, SwitchStatus)>,
 }
 
-/// A switch now. What is not known, as rates are not at first, is None.
+/// A switch at one moment. Unknown values, as rates are at first, are None.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct View {
-    /// Of this program.
+    /// Version of this program.
     pub version: String,
-    /// Where the switch is attached.
+    /// Interfaces with the XDP program.
     pub interfaces: Vec<InterfaceStatus>,
-    /// Since its start.
+    /// Time since its start, in seconds.
     pub uptime_s: u64,
-    /// Connections that it has an entry for.
+    /// Entries of the flow map.
     pub flows: u64,
     /// Connections that wait for something.
     pub pending: u64,
@@ -43,25 +44,25 @@ pub struct View {
     pub answered_per_s: Option<f64>,
     /// Responses of all nodes.
     pub responses: Option<Rate>,
-    /// Requests that were answered with a status of 500 and above, by whomever, or whose response the server cut off, per
-    /// second.
+    /// Responses with a status of 500 and above, of nodes and switch, and responses that the server aborted,
+    /// per second.
     pub failures_per_s: Option<f64>,
-    /// In the configuration's order.
+    /// Services, in the configuration's order.
     pub services: Vec<ServiceRow>,
-    /// Likewise.
+    /// Nodes, in the configuration's order.
     pub nodes: Vec<NodeRow>,
-    /// For each service and pool; None if nothing is known of responses.
+    /// Latencies of each service and pool; None without access log and admin address.
     pub latencies: Option<Vec<Latency>>,
-    /// What has gone wrong, what goes wrong now first.
+    /// Errors, those that occur now first.
     pub errors: Vec<ErrorRow>,
 }
 
 /// Responses per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// How many.
+    /// Responses per second.
     pub per_s: f64,
-    /// How long they are together.
+    /// Their bytes per second.
     pub bytes_per_s: f64,
 }
 
@@ -74,7 +75,7 @@ pub struct ServiceRow {
     pub listen: Vec<String>,
     /// Requests given to nodes since the start.
     pub requests: u64,
-    /// And per second.
+    /// Requests per second.
     pub requests_per_s: Option<f64>,
 }
 
@@ -87,23 +88,23 @@ pub struct NodeRow {
     pub address: String,
     /// Whether it is this machine.
     pub here: bool,
-    /// In a word: `up`, `draining`, `silent`, or why it is to have no requests.
+    /// `up`, `draining`, `silent`, or why it gets no requests.
     pub state: String,
     /// Requests that it was given since the start.
     pub requests: u64,
-    /// And per second.
+    /// Requests per second.
     pub requests_per_s: Option<f64>,
-    /// Its share of them, 0 to 1.
+    /// Its share of all requests, 0 to 1.
     pub share: Option<f64>,
     /// Its responses, which go straight to the clients.
     pub responses: Option<Rate>,
-    /// Of these, those with a status of 500 and above, and those that its server cut off, per second.
+    /// Its responses with a status of 500 and above, and those that its server aborted, per second.
     pub failures_per_s: Option<f64>,
     /// Adoptions that it refused, per second.
     pub refused_per_s: Option<f64>,
-    /// Requests that it has not answered whole.
+    /// Requests whose responses are not complete.
     pub in_flight: Option<u32>,
-    /// Connections that it has.
+    /// Open connections.
     pub flows: Option<u32>,
     /// Length and limit of its fullest accept queue.
     pub queue: Option<(u32, u32)>,
@@ -113,49 +114,49 @@ pub struct NodeRow {
     pub first_byte_us: Option<u64>,
 }
 
-/// How long things took in the last [`WINDOW`].
+/// Latencies in the last [`WINDOW`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Name of the service.
     pub service: String,
     /// Name of the pool.
     pub pool: String,
-    /// In the switch.
+    /// Time in the switch.
     pub queued: Quantiles,
-    /// In the node, to the first byte.
+    /// From there to the first byte of the response.
     pub first_byte: Quantiles,
-    /// In the node, to the last one.
+    /// From there to the last byte of the response.
     pub duration: Quantiles,
 }
 
-/// How long something took.
+/// Quantiles of a duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// How often.
+    /// Number of samples.
     pub count: u64,
-    /// Half of them took no longer, in microseconds. None if there were none.
+    /// Median, in microseconds; None without samples.
     pub p50_us: Option<f64>,
-    /// Nine of ten took no longer.
+    /// 0.9 quantile, in microseconds.
     pub p90_us: Option<f64>,
-    /// All but one of a hundred took no longer.
+    /// 0.99 quantile, in microseconds.
     pub p99_us: Option<f64>,
-    /// As in [`Histogram`].
+    /// Counts by class, as in [`Histogram`].
     pub counts: Vec<u64>,
 }
 
-/// Something that goes wrong.
+/// A kind of error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ErrorRow {
-    /// In words.
+    /// Description.
     pub what: String,
-    /// How often since the start.
+    /// Count since the start.
     pub total: u64,
-    /// And per second now.
+    /// Rate now, per second.
     pub per_s: Option<f64>,
 }
 
 impl History {
-    /// The switch has said this at this moment.
+    /// Adds the status at a moment.
     pub fn push(&mut self, at: Instant, status: SwitchStatus) {
         if self.moments.back().is_some_and(|(_, last)| last.uptime_s > status.uptime_s) {
             // Another process, which counts from 0.
@@ -167,12 +168,12 @@ impl History {
         }
     }
 
-    /// Forgets everything, because nobody has looked for long.
+    /// Forgets all statuses.
     pub fn clear(&mut self) {
         self.moments.clear();
     }
 
-    /// What is so now; None before the first moment.
+    /// The view at the last moment; None before the first.
     pub fn view(&self) -> Option<View> {
         let (at, now) = self.moments.back()?;
         let earlier = self.moments.iter().rev().skip(1);
@@ -187,7 +188,7 @@ impl History {
             pending: now.dispatch.pending,
             waiting: now.dispatch.waiting,
             requests_per_s: change.rate(|status| status.nodes.iter().map(|node| node.requests).sum()),
-            answered_per_s: change.rate(|status| status.dispatch.stats.answered.values().sum()),
+            answered_per_s: change.rate(|status| status.dispatch.counts.answered.values().sum()),
             responses: change.responses(|responses| !responses.node.is_empty()),
             failures_per_s: change.failures(),
             services: change.services(),
@@ -202,20 +203,20 @@ impl History {
     }
 }
 
-/// What has become of a switch since an earlier moment.
+/// The change of a switch between two moments.
 struct Change<'a> {
     now: &'a SwitchStatus,
     before: Option<(&'a SwitchStatus, Duration)>,
 }
 
 impl Change<'_> {
-    /// By how much a sum grows per second.
+    /// Growth of a sum per second.
     fn rate(&self, sum: impl Fn(&SwitchStatus) -> u64) -> Option<f64> {
         let (before, time) = self.before?;
         Some(sum(self.now).saturating_sub(sum(before)) as f64 / time.as_secs_f64())
     }
 
-    /// Likewise, of something that responses are known for.
+    /// Growth per second of a sum over responses.
     fn of_responses(
         &self,
         of: impl Fn(&ResponseTotals) -> bool,
@@ -233,17 +234,17 @@ impl Change<'_> {
         Some(Rate { per_s, bytes_per_s: self.of_responses(of, |responses| responses.bytes)? })
     }
 
-    /// Of nodes as far as that is known, and of the switch itself.
+    /// Failures of nodes, if known, and of the switch itself, per second.
     fn failures(&self) -> Option<f64> {
         let own = self.rate(|status| {
-            let answered = status.dispatch.stats.answered.iter().filter(|(code, _)| **code >= 500);
+            let answered = status.dispatch.counts.answered.iter().filter(|(code, _)| **code >= 500);
             answered.map(|(_, count)| count).sum()
         })?;
         Some(own + self.of_responses(|responses| !responses.node.is_empty(), failed).unwrap_or(0.0))
     }
 
     fn services(&self) -> Vec<ServiceRow> {
-        let row = |service: &switchback_switch::status::ServiceStatus| ServiceRow {
+        let row = |service: &switchback_status::switch::ServiceStatus| ServiceRow {
             name: service.name.clone(),
             listen: service.listen.iter().map(ToString::to_string).collect(),
             requests: service.requests,
@@ -298,12 +299,12 @@ impl Change<'_> {
     }
 }
 
-/// Responses that no client can be content with.
+/// Responses with a status of 500 and above, and those that the server aborted.
 fn failed(responses: &ResponseTotals) -> u64 {
     responses.statuses[5] + responses.aborted_by_server
 }
 
-/// Everything that has gone wrong, in words, and how often. What has not is not in it.
+/// Counts of errors that have occurred, by description.
 fn errors_of(status: &SwitchStatus) -> BTreeMap<String, u64> {
     let mut errors = BTreeMap::new();
     let mut add = |what: String, count: u64| {
@@ -311,7 +312,7 @@ fn errors_of(status: &SwitchStatus) -> BTreeMap<String, u64> {
             *errors.entry(what).or_default() += count;
         }
     };
-    let dispatch = &status.dispatch.stats;
+    let dispatch = &status.dispatch.counts;
     for (code, count) in dispatch.answered.iter().filter(|(code, _)| **code >= 400) {
         add(format!("answered {code} by the switch"), *count);
     }
@@ -365,8 +366,8 @@ fn quantiles(now: &Histogram, before: Option<&Histogram>) -> Quantiles {
     Quantiles { count, p50_us, p90_us, p99_us, counts }
 }
 
-/// As Prometheus' histogram_quantile() has it: times are spread evenly between two bounds, and what is longer than the
-/// last one took that long.
+/// A quantile as Prometheus' histogram_quantile() computes it: times are spread evenly between two bounds,
+/// and those above the last bound count as that bound.
 fn quantile(counts: &[u64], all: u64, share: f64) -> Option<f64> {
     if all == 0 {
         return None;

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use browser::{Browser, Result};
-use switchback_admin::{Server, Status};
+use switchback_admin::Server;
 use switchback_config::Admin;
+use switchback_status::Status;
 
 const DESK: (u32, u32) = (1280, 900);
 const PHONE: (u32, u32) = (360, 800);

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use switchback_admin::Status;
-use switchback_log::escape::{printable, printable_json};
+use switchback_access_log::escape::{printable, printable_json};
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
+use switchback_status::Status;
 
 use crate::failure::Failure;
 use crate::status;

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::SignedDuration;
-use switchback_admin::Status;
-use switchback_log::escape::printable;
+use switchback_access_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
+use switchback_status::Status;
 
 use crate::control::Target;
 use crate::failure::Failure;
 
 /// How often the node is looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// So long what a node says may be of a time before it was asked, or before what was on its way to it arrived.
+/// So long what a node says may be of a time before it was asked, or before what was on its way to it
+/// arrived.
 const SETTLED: Duration = Duration::from_millis(150);
 /// How long a process may take to say how it is doing.
 const ASKED: Duration = Duration::from_secs(10);
@@ -24,9 +25,10 @@ const LINE: Duration = Duration::from_secs(1);
 
 /// Let a node become idle
 ///
-/// It gets no new requests. Requests that it has are finished; connections without one move to other nodes, and
-/// their clients notice nothing. Waits until the node has no connection left, and shows how many there are.
-/// `undrain` ends it, also after a reload. On a machine with a switch the node can be any; on a node it is that one.
+/// It gets no new requests. Requests that it has are finished; connections without one move to other nodes,
+/// and their clients notice nothing. Waits until the node has no connection left, and shows how many there
+/// are. `undrain` ends it, also after a reload. On a machine with a switch the node can be any; on a node it
+/// is that one.
 #[derive(Args)]
 pub struct Drain {
     /// The node's name in cluster.toml

@@ -10,8 +10,8 @@ mod tls;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use switchback_access_log::escape::{printable, printable_json};
 use switchback_config::Cluster;
-use switchback_log::escape::{printable, printable_json};
 use switchback_switch::explain::{Connection, Explainer};
 
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use switchback_log::escape::printable;
+use switchback_access_log::escape::printable;
 
 /// The end of a command that did not do what it was asked.
 #[derive(Debug)]

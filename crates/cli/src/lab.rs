@@ -1,5 +1,6 @@
 //! `lab`: clusters in network namespaces.
 
+#[cfg(feature = "experiments")]
 mod run;
 
 use std::ffi::OsString;
@@ -19,8 +20,11 @@ pub enum Lab {
     Down(Down),
     List(List),
     Demo(Demo),
+    #[cfg(feature = "experiments")]
     #[command(subcommand)]
     Run(run::Run),
+    #[cfg(not(feature = "experiments"))]
+    Run(Run),
 }
 
 impl Lab {
@@ -33,6 +37,29 @@ impl Lab {
             Lab::Demo(command) => command.run(),
             Lab::Run(command) => command.run(),
         }
+    }
+}
+
+/// Make a lab, measure, remove it (not in this build)
+///
+/// The experiments are in builds with the cargo feature `experiments`, as `cargo build` makes them, not in releases.
+#[cfg(not(feature = "experiments"))]
+#[derive(Args)]
+pub struct Run {
+    /// The experiment and its options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    experiment: Vec<OsString>,
+}
+
+#[cfg(not(feature = "experiments"))]
+impl Run {
+    fn run(self) -> Result<(), Failure> {
+        let words: Vec<_> = self.experiment.iter().map(|word| word.to_string_lossy()).collect();
+        Err(Failure::system(format!(
+            "this program was built without the experiments; in the tree of its sources: \
+             cargo run --release --package switchback-cli -- lab run {}",
+            words.join(" ")
+        )))
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use switchback_plot::{COLORS, Curve, Lines, Plot};
 use switchback_sim::experiments::{self, Mix, Models, Needs, Policies, Report, Split, Step};
 use switchback_sim::scenario::{Costs, Scenario};
 use switchback_sim::{Outcome, ScenarioError, estimate, simulate};
@@ -116,32 +115,45 @@ impl Series {
         let path = |name: &str, ending: &str| self.output.join(format!("{name}.{ending}"));
         write(&path(name, "csv"), &report.csv())?;
         write(&path(name, "md"), &report.markdown)?;
-        for picture in &report.curves {
-            let curves = picture.curves.iter().zip(COLORS);
-            let curves = curves.map(|(curve, color)| Curve {
-                name: curve.name.clone(),
-                color,
-                dashed: false,
-                points: curve.points.clone(),
-            });
-            let lines = Lines {
-                x_title: report.axis,
-                y_title: picture.title,
-                is_logarithmic: picture.is_logarithmic,
-                margin: 1,
-                curves: curves.collect(),
-            };
-            let name =
-                if picture.name.is_empty() { name.to_owned() } else { format!("{name}-{}", picture.name) };
-            let plot = Plot::Lines(lines);
-            let failed = |error: switchback_plot::PlotError| Failure::system(error.to_string());
-            write(&path(&name, "svg"), &plot.svg().map_err(failed)?)?;
-            let png = path(&name, "png");
-            plot.png(&png).map_err(failed)?;
-            eprintln!("{} written", png.display());
-        }
-        Ok(())
+        plot(&report, |picture, ending| {
+            path(&if picture.is_empty() { name.to_owned() } else { format!("{name}-{picture}") }, ending)
+        })
     }
+}
+
+/// Writes the pictures of a report as SVG and PNG, to the path for the name of each and the ending.
+#[cfg(feature = "experiments")]
+fn plot(report: &Report, path: impl Fn(&str, &str) -> PathBuf) -> Result<(), Failure> {
+    use switchback_plot::{COLORS, Curve, Lines, Plot, PlotError};
+
+    for picture in &report.curves {
+        let curves = picture.curves.iter().zip(COLORS).map(|(curve, color)| Curve {
+            name: curve.name.clone(),
+            color,
+            dashed: false,
+            points: curve.points.clone(),
+        });
+        let plot = Plot::Lines(Lines {
+            x_title: report.axis,
+            y_title: picture.title,
+            is_logarithmic: picture.is_logarithmic,
+            margin: 1,
+            curves: curves.collect(),
+        });
+        let failed = |error: PlotError| Failure::system(error.to_string());
+        write(&path(picture.name, "svg"), &plot.svg().map_err(failed)?)?;
+        let png = path(picture.name, "png");
+        plot.png(&png).map_err(failed)?;
+        eprintln!("{} written", png.display());
+    }
+    Ok(())
+}
+
+/// Says that the pictures of a report are missing.
+#[cfg(not(feature = "experiments"))]
+fn plot(_: &Report, _: impl Fn(&str, &str) -> PathBuf) -> Result<(), Failure> {
+    eprintln!("no plots: this program was built without the cargo feature `experiments`");
+    Ok(())
 }
 
 /// Figures 2 and 3 of "SSL with backend forwarding": 16 nodes, arrivals that come closer, all models

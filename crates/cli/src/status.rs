@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use switchback_admin::Status;
-use switchback_client::status::ClientStatus;
-use switchback_node::status::NodeStatus;
-use switchback_switch::status::{DispatchStatus, NodeView, SwitchStatus};
+use switchback_status::Status;
+use switchback_status::client::ClientStatus;
+use switchback_status::node::NodeStatus;
+use switchback_status::switch::{DispatchStatus, NodeView, SwitchStatus};
 use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
 use crate::table::{Align, Table};

@@ -11,9 +11,9 @@ use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Error, Facts, Result, Signals, checks, interface, tell_ready};
+use switchback_status::client::{ClientStatus, DirectNode};
 
 use crate::programs::{Programs, cannot_load};
-use crate::status::{ClientStatus, DirectNode};
 use crate::{Options, ROLE, sockets};
 
 pub(crate) fn run(options: &Options) -> Result<()> {

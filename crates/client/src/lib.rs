@@ -12,7 +12,6 @@ mod programs;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
 mod sockets;
-pub mod status;
 
 use std::path::PathBuf;
 

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// What [`AccessLog::lines_per_second`] can be.
+/// Allowed values of [`AccessLog::lines_per_second`].
 pub(crate) const LINES_PER_SECOND: std::ops::RangeInclusive<u32> = 1..=10_000_000;
-/// What it is unless the file says otherwise.
+/// Default of [`AccessLog::lines_per_second`].
 pub(crate) const DEFAULT_LINES_PER_SECOND: u32 = 100_000;
 /// Stands for standard output, in the place of a path.
 const STDOUT: &str = "-";
@@ -13,15 +13,15 @@ const STDOUT: &str = "-";
 /// `[access_log]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// Where the lines go.
+    /// Destination of the lines.
     pub target: LogTarget,
-    /// How they look.
+    /// Format of the lines.
     pub format: LogFormat,
-    /// When there are more, the others are left out and counted.
+    /// Limit of lines per second; those above it are left out and counted.
     pub lines_per_second: u32,
 }
 
-/// Where an access log goes.
+/// Destination of an access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output, `-` in the file.
@@ -39,10 +39,10 @@ impl fmt::Display for LogTarget {
     }
 }
 
-/// How the lines of an access log look.
+/// Format of the lines of an access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// A JSON object with all that is known.
+    /// A JSON object.
     #[default]
     Json,
     /// The combined format of Apache and nginx.
@@ -53,7 +53,7 @@ impl LogFormat {
     /// Both, in the order in which messages list them.
     pub(crate) const ALL: [LogFormat; 2] = [LogFormat::Json, LogFormat::Combined];
 
-    /// As in the file.
+    /// The name in the file.
     pub fn name(self) -> &'static str {
         match self {
             LogFormat::Json => "json",
@@ -83,7 +83,8 @@ impl LogTarget {
 }
 
 impl AccessLog {
-    /// Each key of `[access_log]` with its value as the file could have it. No path has parentheses for its name.
+    /// Each key of `[access_log]` with its value as the file could have it. No path has parentheses for its
+    /// name.
     pub(crate) fn in_words(log: Option<&AccessLog>) -> [(&'static str, String); 3] {
         let word = |of: fn(&AccessLog) -> String| log.map_or("(none)".to_owned(), of);
         [

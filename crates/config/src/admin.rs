@@ -1,17 +1,16 @@
-//! Where the daemons tell how they are doing: metrics, health, and the page.
+//! The admin address of the daemons: metrics, health, and the page.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What is said where there is no `[admin]`. No address has parentheses.
+/// Shown instead of an address where there is no `[admin]`. No address has parentheses.
 const NOWHERE: &str = "(nowhere)";
 
 /// `[admin]`. Without it nothing listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Where each daemon listens, on whatever machine it runs: a loopback address, if the file does not say
-    /// another one.
+    /// Address at which each daemon listens, on whatever machine it runs; by default a loopback address.
     pub listen: SocketAddr,
-    /// Names by which it may be asked for beside addresses and `localhost`, in lower case.
+    /// Host names that requests may have besides addresses and `localhost`, in lower case.
     pub hosts: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! `client.toml`: what the shim on a client's machine needs to know, and the file with the keys of its addresses.
+//! `client.toml`: the configuration of the shim on a client's machine, and the file with the keys of its
+//! addresses.
 //!
 //! A client is no part of the cluster and has no cluster key. Its key is made from that and its address, by
 //! `switchback keygen --client`, so it speaks for that address alone.
@@ -19,7 +20,7 @@ use crate::raw::Spanned;
 use crate::validate::Mistakes;
 use crate::{MAX_LISTEN, raw, shape, syntax};
 
-/// The values of `thin_acks`.
+/// Allowed values of `thin_acks`.
 pub const THIN_ACKS: RangeInclusive<u32> = 2..=64;
 /// The most addresses that a client can have keys for.
 pub const MAX_CLIENT_ADDRESSES: usize = 64;
@@ -27,14 +28,15 @@ pub const MAX_CLIENT_ADDRESSES: usize = 64;
 /// A valid `client.toml` with its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// For each of the client's addresses, as the cluster sees them, one key, or two while the cluster key rotates. The
-    /// first one signs, every one is accepted.
+    /// For each of the client's addresses, as the cluster sees them, one key, or two while the cluster key
+    /// rotates. The first one signs, every one is accepted.
     pub keys: BTreeMap<IpAddr, Vec<ClientKey>>,
     /// The VIPs whose nodes are believed; at least one, none twice.
     pub services: Vec<SocketAddr>,
     /// In [`THIN_ACKS`]: at most so many acknowledgments in a row are left out.
     pub thin_acks: Option<u32>,
-    /// Whether a firewall between here and the services follows connections, so that it has to see enough of them.
+    /// Whether a firewall between here and the services follows connections, so that it has to see enough of
+    /// them.
     pub firewall: bool,
 }
 
@@ -43,7 +45,7 @@ pub struct Client {
 pub struct ClientKey([u8; 16]);
 
 impl ClientKey {
-    /// That of the client at this address, made from the cluster key.
+    /// The key of the client at this address, derived from the cluster key.
     pub fn of(cluster: &ClusterKey, address: IpAddr) -> ClientKey {
         let key = keys::client_key(&keys::client_master_key(cluster.as_bytes()), address_bytes(address));
         let mut bytes = [0; 16];
@@ -52,7 +54,7 @@ impl ClientKey {
         ClientKey(bytes)
     }
 
-    /// As the programs use it.
+    /// The form in which the BPF programs use it.
     pub fn to_wire(self) -> sb_key {
         let half = |at: usize| u64::from_le_bytes(self.0[at..at + 8].try_into().expect("8 of 16 bytes"));
         sb_key { k0: half(0), k1: half(8) }
@@ -93,8 +95,8 @@ impl Client {
         Client::parse(&text, path, read_keys)
     }
 
-    /// Checks `text` as the content of `file`, without touching the disk; `keys` is asked for the content of the key
-    /// file once all else is valid.
+    /// Checks `text` as the content of `file`, without touching the disk; `keys` is asked for the content of
+    /// the key file once all else is valid.
     pub fn parse(
         text: &str,
         file: &Path,

@@ -1,4 +1,4 @@
-//! What can go wrong with the files, in the two kinds that the command line tells apart by exit status: a
+//! Errors of the files, in the two kinds that the command line tells apart by exit status: a
 //! file that cannot be read or written, and a file whose content is wrong.
 
 use std::fmt;
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// A file cannot be read.
     Read {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the operating system says, or what forbids reading it.
+        /// Error of the operating system, or the reason why it may not be read.
         source: io::Error,
-        /// The command that mends it, where there is one.
+        /// The command that removes the cause, if there is one.
         remedy: Option<String>,
     },
     /// A new key cannot be made or written.
     Write {
-        /// Which file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
-        /// What mends it, where that is known.
+        /// What removes the cause, if that is known.
         remedy: Option<String>,
     },
     /// Everything that is wrong in a file, in the order of the file; never empty.
@@ -75,14 +75,14 @@ fn failure(
 /// Has no [`source`](std::error::Error::source): the message says what the operating system said already.
 impl std::error::Error for Error {}
 
-/// One thing that is wrong, and where. Displays as `file:line:column: what is wrong, what is allowed`.
+/// A mistake and its place. Displays as `file:line:column: what is wrong, what is allowed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The file as it was named to [`load`](crate::load).
     pub file: PathBuf,
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// Counted from 1, in characters.
+    /// Column in characters, counted from 1.
     pub column: usize,
     /// What is wrong, what is allowed.
     pub message: String,
@@ -94,8 +94,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A [`Diagnostic`] in the making: the text is not at hand where the mistake is found, only an offset into
-/// it.
+/// A [`Diagnostic`] without its line: where the mistake is found, only its offset is known.
 pub(crate) struct Mistake {
     /// Offset of the offending value in bytes.
     pub at: usize,

@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use crate::limits::time;
 
-/// What [`Health::interval`] can be.
+/// Allowed values of [`Health::interval`].
 pub(crate) const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
-/// What [`Health::timeout`] can be.
+/// Allowed values of [`Health::timeout`].
 pub(crate) const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
-/// What [`Health::rise`] and [`Health::fall`] can be.
+/// Allowed values of [`Health::rise`] and [`Health::fall`].
 pub(crate) const TIMES: RangeInclusive<u32> = 1..=100;
 /// The statuses that [`Check::Http`] can name: those of final responses, RFC 9110 section 15.
 pub(crate) const STATUSES: RangeInclusive<u16> = 200..=599;
 /// What [`Check::Http`] takes for healthy if the file does not say.
 pub(crate) const DEFAULT_STATUS: RangeInclusive<u16> = 200..=399;
 
-/// `[pool.health]`: what each node of the pool is asked, and how many answers it takes to believe them. Who is asked is the
-/// server at the VIP, or, of a service with TLS, [`Tls::server`](crate::Tls::server), without TLS.
+/// `[pool.health]`: the check of each node of the pool, and the number of results that change its state. It
+/// asks the server at the VIP, or, of a service with TLS, [`Tls::server`](crate::Tls::server), without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// What is asked.
+    /// Kind of the check.
     pub check: Check,
     /// From the start of one check to the start of the next; 50 ms to 10 minutes.
     pub interval: Duration,
     /// How long an answer may take; 10 ms to 1 minute, at most [`Health::interval`].
     pub timeout: Duration,
-    /// So many good checks in a row make a node healthy; 1 to 100.
+    /// Good checks in a row that make a node healthy; 1 to 100.
     pub rise: u32,
-    /// So many failed checks in a row make a node unhealthy; 1 to 100.
+    /// Failed checks in a row that make a node unhealthy; 1 to 100.
     pub fall: u32,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// What a node has to do to pass a health check.
+/// A health check: what the server has to do to pass it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Accept a TCP connection.
@@ -83,7 +83,7 @@ impl fmt::Display for Check {
     }
 }
 
-/// `statuses` as the file has them: `200-299`, `304`.
+/// `statuses` in the form of the file: `200-299`, `304`.
 pub(crate) fn shown(statuses: &RangeInclusive<u16>) -> String {
     match (statuses.start(), statuses.end()) {
         (first, last) if first == last => first.to_string(),

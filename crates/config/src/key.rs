@@ -45,7 +45,7 @@ pub fn generate_key() -> io::Result<ClusterKey> {
     Ok(ClusterKey(bytes))
 }
 
-/// What a key file that holds `key` consists of.
+/// The text of a key file with `key`.
 pub fn key_file_text(key: &ClusterKey) -> String {
     let mut text =
         "# Switchback cluster key. Every machine of the cluster needs this file; keep it secret.\n"
@@ -55,7 +55,7 @@ pub fn key_file_text(key: &ClusterKey) -> String {
     text
 }
 
-/// Two digits for each byte.
+/// The bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -67,7 +67,7 @@ pub fn write_key(path: &Path, key: &ClusterKey) -> Result<(), Error> {
     write_private(path, &key_file_text(key))
 }
 
-/// Likewise with any other text.
+/// Creates the file at `path`, readable by its owner only, with `text` in it; an error if it exists.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source: io::Error| {
         let remedy = (source.kind() == io::ErrorKind::AlreadyExists)

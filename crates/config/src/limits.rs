@@ -1,41 +1,39 @@
-//! What a client may ask of the switch: how long a request may be, how long it may take, and how much of it
-//! may wait in memory.
+//! Limits of clients: sizes of requests, the time they may take, and the memory they may hold.
 //!
-//! Everything here is about clients, so that no number of them can take more than the machine has. The
-//! defaults suit a machine with two cores.
+//! No number of clients can then take more than the machine has. The defaults suit a machine with two cores.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// The longest sizes that a file may name for memory and for a body: beyond them a number is a slip.
+/// Largest sizes in a file, for memory and for a body: larger ones are mistakes.
 const MAX_HELD: u64 = 1 << 40;
 const MAX_BODY: u64 = 1 << 60;
 
-/// What [`Limits::head`] can be, in bytes.
+/// Allowed values of [`Limits::head`], in bytes.
 pub(crate) const HEAD: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
-/// What [`Limits::fields`] can be.
+/// Allowed values of [`Limits::fields`].
 pub(crate) const FIELDS: std::ops::RangeInclusive<usize> = 1..=1000;
-/// What [`Limits::body`] can be, in bytes.
+/// Allowed values of [`Limits::body`], in bytes.
 pub(crate) const BODY: std::ops::RangeInclusive<u64> = 0..=MAX_BODY;
-/// What [`Limits::head_timeout`] can be.
+/// Allowed values of [`Limits::head_timeout`].
 pub(crate) const HEAD_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
-/// What [`Limits::wait_timeout`] can be.
+/// Allowed values of [`Limits::wait_timeout`].
 pub(crate) const WAIT_TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
-/// What [`Limits::waiting`] can be.
+/// Allowed values of [`Limits::waiting`].
 pub(crate) const WAITING: std::ops::RangeInclusive<usize> = 0..=1_000_000;
-/// What [`Limits::node_flows`] can be.
+/// Allowed values of [`Limits::node_flows`].
 pub(crate) const NODE_FLOWS: std::ops::RangeInclusive<u32> = 1024..=16 << 20;
-/// What [`Limits::held_per_flow`], [`Limits::held_per_source`] and [`Limits::held`] can be, in bytes.
+/// Allowed values of [`Limits::held_per_flow`], [`Limits::held_per_source`] and [`Limits::held`], in bytes.
 pub(crate) const HELD: std::ops::RangeInclusive<u64> = *HEAD.start()..=MAX_HELD;
 
-/// What each of [`Caps`] can be.
+/// Allowed values of each of [`Caps`].
 pub(crate) const CAP: std::ops::RangeInclusive<usize> = 1..=1_000_000;
-/// What [`TlsLimits::streams_per_connection`] can be.
+/// Allowed values of [`TlsLimits::streams_per_connection`].
 pub(crate) const STREAMS: std::ops::RangeInclusive<u32> = 1..=10_000;
 
-/// The most that there may be at a time of something that clients take from a node.
+/// Limits of a resource of a node that clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// For one source, which is an IPv4 address or an IPv6 /64.
@@ -46,14 +44,15 @@ pub struct Caps {
     pub all: usize,
 }
 
-/// What clients may take from a node that ends TLS.
+/// Limits of clients of a node that ends TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsLimits {
     /// Connections; one more is closed.
     pub connections: Caps,
     /// Handshakes under way; one more is closed.
     pub handshakes: Caps,
-    /// Streams of HTTP/2 that are being answered; one more is refused (REFUSED_STREAM), so that clients ask again.
+    /// Streams of HTTP/2 that are being answered; one more is refused (REFUSED_STREAM), so that clients ask
+    /// again.
     pub streams: Caps,
     /// Streams that one connection may open (SETTINGS_MAX_CONCURRENT_STREAMS).
     pub streams_per_connection: u32,
@@ -80,13 +79,13 @@ pub struct Limits {
     pub waiting: usize,
     /// The most client data that waits in the switch unacknowledged for one connection, in bytes.
     pub held_per_flow: usize,
-    /// The same for one source, which is an IPv4 address or an IPv6 /64, in bytes.
+    /// The most client data held for one source, which is an IPv4 address or an IPv6 /64, in bytes.
     pub held_per_source: usize,
-    /// The same for the whole switch, in bytes.
+    /// The most client data held by the whole switch, in bytes.
     pub held: usize,
     /// Connections that a node knows at a time; 1,024 to 16,777,216.
     pub node_flows: u32,
-    /// What clients may take from a node that ends TLS.
+    /// Limits of clients of a node that ends TLS.
     pub tls: TlsLimits,
 }
 

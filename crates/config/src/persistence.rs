@@ -1,5 +1,4 @@
-//! How the requests of one session find the same node: what the file says about it. What nodes and switch
-//! make of it stands with them.
+//! Session persistence: how the requests of one session find the same node, as the file configures it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,26 +6,26 @@ use std::time::Duration;
 
 use crate::HashKey;
 
-/// How many characters at the beginning of a rewritten cookie's name carry where the session is.
+/// Length of the prefix of a rewritten cookie's name that names the node of the session, in characters.
 pub(crate) const CARRIED: usize = 8;
 /// The mark of a name that a node has rewritten.
 pub(crate) const MARK: &str = "SB";
 /// How long the name in [`PersistenceMode::Rewrite`] can be.
 pub(crate) const REWRITTEN_NAME: RangeInclusive<usize> = CARRIED..=32;
-/// How long [`InsertedCookie::name`] can be.
+/// Allowed lengths of [`InsertedCookie::name`].
 pub(crate) const INSERTED_NAME: RangeInclusive<usize> = 1..=32;
-/// How long [`InsertedCookie::path`] can be.
+/// Allowed lengths of [`InsertedCookie::path`].
 pub(crate) const MAX_PATH: usize = 64;
-/// What [`InsertedCookie::path`] is if the file does not say.
+/// Default of [`InsertedCookie::path`].
 pub(crate) const DEFAULT_PATH: &str = "/";
-/// What [`InsertedCookie::max_age`] can be: browsers keep no cookie longer (RFC 6265bis section 5.5).
+/// Allowed values of [`InsertedCookie::max_age`]: browsers keep no cookie longer (RFC 6265bis section 5.5).
 pub(crate) const MAX_AGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(400 * 24 * 3600);
-/// How long the value of an inserted cookie is.
+/// Length of the value of an inserted cookie.
 pub(crate) const VALUE_LEN: usize = 14;
-/// How long the whole `Set-Cookie` line of an inserted cookie can be, with the line's end.
+/// Greatest length of the whole `Set-Cookie` line of an inserted cookie, with the line's end.
 pub(crate) const MAX_LINE: usize = 255;
-/// What [`Persistence::strict`] is called in the file, in the order in which messages list it.
+/// Names of [`Persistence::strict`] in the file, in the order in which messages list it.
 pub(crate) const STICKY: [(&str, bool); 2] = [("prefer", false), ("strict", true)];
 
 /// The names in [`STICKY`].
@@ -37,7 +36,7 @@ pub(crate) fn sticky_names() -> [&'static str; 2] {
 /// How the requests of one session find the same node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Persistence {
-    /// What tells the node of a session.
+    /// How the node of a session is found.
     pub mode: PersistenceMode,
     /// A request whose node is down or draining is answered 503; otherwise it goes elsewhere.
     pub strict: bool,
@@ -51,7 +50,7 @@ impl fmt::Display for Persistence {
     }
 }
 
-/// What tells the node of a session.
+/// How the node of a session is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PersistenceMode {
     /// Nodes rewrite the first eight characters of the name of this cookie, which their servers set.
@@ -68,7 +67,7 @@ pub enum PersistenceMode {
 }
 
 impl PersistenceMode {
-    /// Whether a session is a cookie's. Then nodes write that cookie, and switches read it.
+    /// Whether sessions go by a cookie, which nodes write and switches read.
     pub fn is_by_cookie(&self) -> bool {
         !matches!(self, PersistenceMode::Hash(_))
     }
@@ -86,7 +85,7 @@ impl fmt::Display for PersistenceMode {
     }
 }
 
-/// A [`PersistenceMode`] without what belongs to it.
+/// The kind of a [`PersistenceMode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Rewrite,
@@ -95,7 +94,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// All, in the order in which messages list them.
+    /// All kinds, in the order in which messages list them.
     pub(crate) const ALL: [Mode; 3] = [Mode::Rewrite, Mode::Insert, Mode::Hash];
 
     /// The name in the file.
@@ -130,7 +129,8 @@ pub struct InsertedCookie {
 }
 
 impl InsertedCookie {
-    /// What follows the value in `Set-Cookie` (RFC 6265 section 4.1.1): `; Path=/; HttpOnly; SameSite=Lax`.
+    /// The attributes behind the value in `Set-Cookie` (RFC 6265 section 4.1.1): `; Path=/; HttpOnly;
+    /// SameSite=Lax`.
     pub fn attributes(&self) -> String {
         let mut text = format!("; Path={}", self.path);
         if let Some(domain) = &self.domain {
@@ -151,7 +151,7 @@ impl InsertedCookie {
         text
     }
 
-    /// How long the `Set-Cookie` line is, in bytes.
+    /// Length of the `Set-Cookie` line, in bytes.
     pub(crate) fn line_len(&self) -> usize {
         "Set-Cookie: ".len()
             + self.name.len()
@@ -169,7 +169,7 @@ impl fmt::Display for InsertedCookie {
     }
 }
 
-/// Which requests that other sites cause have the cookie (RFC 6265bis section 4.1.2.7).
+/// Requests caused by other sites that have the cookie (RFC 6265bis section 4.1.2.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SameSite {
     /// None of them.
@@ -181,7 +181,7 @@ pub enum SameSite {
 }
 
 impl SameSite {
-    /// All, in the order in which messages list them.
+    /// All kinds, in the order in which messages list them.
     pub const ALL: [SameSite; 3] = [SameSite::Strict, SameSite::Lax, SameSite::None];
 
     /// The name in the file.

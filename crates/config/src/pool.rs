@@ -7,18 +7,18 @@ use crate::health::Health;
 use crate::limits::{size, time};
 use crate::{Node, Persistence, PolicyKind};
 
-/// What [`Pool::slow_start`] can be.
+/// Allowed values of [`Pool::slow_start`].
 pub(crate) const SLOW_START: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
-/// What [`Pool::queue_limit`] can be, apart from `"off"`.
+/// Allowed values of [`Pool::queue_limit`], apart from `"off"`.
 pub(crate) const QUEUE_LIMIT: std::ops::RangeInclusive<u8> = 1..=100;
-/// What [`Pool::queue_limit`] is if the file does not say.
+/// Default of [`Pool::queue_limit`].
 pub(crate) const DEFAULT_QUEUE_LIMIT: u8 = 100;
 /// The text for a [`Pool::queue_limit`] of 0.
 pub(crate) const QUEUE_LIMIT_OFF: &str = "off";
 
-/// What [`Delegate::Share`] can be.
+/// Allowed values of [`Delegate::Share`].
 pub(crate) const SHARE: std::ops::RangeInclusive<u8> = 1..=99;
-/// What [`Delegate::Above`] can be, in bytes.
+/// Allowed values of [`Delegate::Above`], in bytes.
 pub(crate) const ABOVE: std::ops::RangeInclusive<u64> = 1..=1 << 30;
 /// The texts for [`Delegate::All`] and [`Delegate::None`].
 pub(crate) const DELEGATE: [(&str, Delegate); 2] = [("all", Delegate::All), ("none", Delegate::None)];
@@ -26,12 +26,12 @@ pub(crate) const DELEGATE: [(&str, Delegate); 2] = [("all", Delegate::All), ("no
 /// Nodes that serve the same requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// As for [`Node::name`].
+    /// Name, as for [`Node::name`].
     pub name: String,
     /// Indices into [`Cluster::nodes`](crate::Cluster::nodes); at least one, none twice. All of them may have
     /// weight 0 or drain; requests are answered 503 then.
     pub nodes: Vec<usize>,
-    /// How one of the nodes is chosen for a request.
+    /// Policy that chooses a node for a request.
     pub policy: PolicyKind,
     /// What is dispatched: connections or requests.
     pub balance: Balance,
@@ -78,7 +78,7 @@ impl Pool {
     }
 }
 
-/// What a policy chooses a node for.
+/// The unit for which a policy chooses a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
     /// A connection: its later requests stay with the node, as long as that may have requests of the pool.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// What [`Redirect::status`] is if the file does not say.
+/// Default of [`Redirect::status`].
 pub(crate) const DEFAULT_STATUS: u16 = 301;
 
-/// What [`Redirect::port`] can be.
+/// Allowed values of [`Redirect::port`].
 pub(crate) const PORTS: std::ops::RangeInclusive<u16> = 1..=u16::MAX;
 
 /// The answer to a request that a route redirects: a status, and a URL that is put together from the parts

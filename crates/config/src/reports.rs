@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::limits::time;
 
-/// What [`Reports::interval`] can be.
+/// Allowed values of [`Reports::interval`].
 pub(crate) const INTERVAL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(1);
-/// What [`Reports::suspect_after`] can be.
+/// Allowed values of [`Reports::suspect_after`].
 pub(crate) const SUSPECT_AFTER: std::ops::RangeInclusive<u32> = 1..=100;
 
-/// What [`Reports::dead_after`] can be.
+/// Allowed values of [`Reports::dead_after`].
 pub(crate) const DEAD_AFTER: std::ops::RangeInclusive<u32> = 1..=1000;
 
 /// `[reports]`, or the defaults.

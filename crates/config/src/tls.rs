@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// What [`Tls::busy_connections`] can be.
+/// Allowed values of [`Tls::busy_connections`].
 pub(crate) const BUSY_CONNECTIONS: RangeInclusive<u32> = 0..=1_000_000;
-/// What [`Tls::busy_cpu`] can be, in percent.
+/// Allowed values of [`Tls::busy_cpu`], in percent.
 pub(crate) const BUSY_CPU: RangeInclusive<u8> = 1..=100;
-/// What [`Tls::busy_connections`] is if the file does not say.
+/// Default of [`Tls::busy_connections`].
 pub(crate) const DEFAULT_BUSY_CONNECTIONS: u32 = 1000;
-/// What [`Tls::busy_cpu`] is if the file does not say.
+/// Default of [`Tls::busy_cpu`].
 pub(crate) const DEFAULT_BUSY_CPU: u8 = 80;
 /// What [`Tls::protocols`] are if the file does not say.
 pub(crate) const DEFAULT_PROTOCOLS: [Protocol; 2] = [Protocol::Http2, Protocol::Http11];
@@ -21,11 +21,12 @@ const UNIX: &str = "unix:";
 /// Longest path of a UNIX socket: `sun_path` in `<sys/un.h>` without the NUL at its end.
 const UNIX_PATH_MAX: usize = 107;
 
-/// How a service speaks TLS. Nodes end it, each with a server of its own behind it that speaks HTTP/1.1 without TLS.
+/// How a service speaks TLS. Nodes end it, each with a server of its own behind it that speaks HTTP/1.1
+/// without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes read the
-    /// files.
+    /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes
+    /// read the files.
     pub certificates: Vec<Certificate>,
     /// Where the server of each node is.
     pub server: Server,
@@ -43,7 +44,8 @@ pub struct Tls {
     pub client_address: ClientAddress,
     /// With more connections a node is busy; 0 to 1,000,000. Only [`Model::Forwarding`] asks for it.
     pub busy_connections: u32,
-    /// Above this share of its CPU time, in percent, a node is busy; 1 to 100. Only [`Model::Forwarding`] asks for it.
+    /// Above this share of its CPU time, in percent, a node is busy; 1 to 100. Only [`Model::Forwarding`]
+    /// asks for it.
     pub busy_cpu: u8,
     /// The kernel encrypts what is sent, if it can. Not with [`HandOver::Relay`].
     pub ktls: bool,
@@ -84,7 +86,8 @@ fn listed<T: ToString>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a certificate is. Paths are as in the file, but a relative one has the directory of `cluster.toml` before it.
+/// Where a certificate is. Paths are as in the file, but a relative one has the directory of `cluster.toml`
+/// before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// The certificate and those that lead to its root, in PEM.
@@ -172,8 +175,8 @@ pub enum HandOver {
     /// The connection goes on at the other node, which answers the client itself.
     #[default]
     Direct,
-    /// The other node makes and encrypts one response, which comes back through the busy one: backend forwarding, as the
-    /// paper has it.
+    /// The other node makes and encrypts one response, which comes back through the busy one: backend
+    /// forwarding, as the paper has it.
     Relay,
 }
 

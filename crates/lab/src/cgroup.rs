@@ -1,9 +1,10 @@
-//! CPU time that a host may have: a control group with a quota for what is started on it.
+//! CPU quota of a host: a control group for the processes that are started on it.
 //!
-//! All hosts of a lab share this machine's CPUs, so a load that is too much for one of them is too much for all. With a
-//! quota a host is slow by itself. It is for processes: what receiving costs the kernel is nobody's.
+//! All hosts of a lab share this machine's CPUs, so a load that is too much for one of them is too much for
+//! all. With a quota a host is slow by itself. It applies to processes: the kernel's time for receiving
+//! packets is in no group.
 //!
-//! The CPU controller is where the machine has it: in the unified hierarchy (Documentation/admin-guide/cgroup-v2.rst), or in
+//! The CPU controller may be in the unified hierarchy (Documentation/admin-guide/cgroup-v2.rst), or in
 //! one of its own (Documentation/scheduler/sched-bwc.rst).
 
 use std::fs::{self, File};
@@ -20,21 +21,22 @@ use nix::libc;
 use crate::error::{Doing, Error, Result};
 
 const MOUNTS: &str = "/proc/self/mounts";
-/// The kernel's own is ten times that, and a host with a small quota would stand still for the most of it.
+/// Period of the quota. The kernel's default is ten times that, and a host with a small quota would stand
+/// still for most of it.
 const PERIOD_US: u64 = 10_000;
-/// What the kernel allows.
+/// Least quota that the kernel allows.
 const LEAST_QUOTA_US: u64 = 1_000;
-/// Processes that have ended may be counted a moment longer.
+/// Time for which a group may still count processes that have ended.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a group's files are called.
+/// Version of the hierarchy, which decides the names of a group's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Unified,
     Separate,
 }
 
-/// A control group with a quota. What is started in it stays there.
+/// A control group with a quota. Children of its processes stay in it.
 #[derive(Clone, Debug)]
 pub(crate) struct CpuGroup {
     kind: Kind,
@@ -43,7 +45,7 @@ pub(crate) struct CpuGroup {
 }
 
 impl CpuGroup {
-    /// As yet without a quota.
+    /// Creates the group, without a quota.
     pub(crate) fn create(name: &str) -> Result<CpuGroup> {
         let (kind, root) = controller()?;
         let path = root.join(name);
@@ -54,7 +56,7 @@ impl CpuGroup {
         Ok(CpuGroup { kind, path, processes: Arc::new(processes) })
     }
 
-    /// From here on all together have so many thousandths of one CPU.
+    /// Limits all its processes together to so many thousandths of one CPU.
     pub(crate) fn limit(&self, thousandths: u32) -> Result<()> {
         let quota_us = u64::from(thousandths) * PERIOD_US / 1000;
         if quota_us < LEAST_QUOTA_US {
@@ -111,21 +113,21 @@ fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Where groups with quotas can be made.
+/// Hierarchy and directory in which groups with quotas can be made.
 fn controller() -> Result<(Kind, PathBuf)> {
     let mounts = fs::read_to_string(MOUNTS).doing(|| format!("read {MOUNTS}"))?;
     let found = hierarchies(&mounts).find(|(kind, root)| *kind == Kind::Separate || has_cpu(root));
     found.ok_or_else(|| Error::NotFound("a quota needs control groups with the CPU controller".to_owned()))
 }
 
-/// Whether groups of a unified hierarchy have the controller, or have it from now on.
+/// Whether groups of a unified hierarchy have the controller, which is enabled if possible.
 fn has_cpu(root: &Path) -> bool {
     let path = root.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&path).unwrap_or_default();
     enabled.split_whitespace().any(|controller| controller == "cpu") || fs::write(&path, "+cpu").is_ok()
 }
 
-/// Those in a table of mounts that may have the controller.
+/// Hierarchies in a table of mounts that may have the controller.
 fn hierarchies(mounts: &str) -> impl Iterator<Item = (Kind, PathBuf)> {
     mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);

@@ -14,8 +14,8 @@ const KEY_BYTES: usize = 32;
 const KEY_FILE: &str = "cluster.key";
 const CONFIG_FILE: &str = "cluster.toml";
 
-/// What a lab's `cluster.toml` says. All nodes of the lab are in it; the default is one pool, `web`, of all
-/// nodes, and one service on port 80 of both VIPs.
+/// The contents of a lab's `cluster.toml`. All nodes of the lab are in it; the default is one pool, `web`, of
+/// all nodes, and one service on port 80 of both VIPs.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// The pools; the first is that of the last route, which takes every request.
@@ -35,13 +35,13 @@ pub struct Pool {
     pub name: String,
     /// Indices of its nodes; empty for all nodes of the lab.
     pub nodes: Vec<usize>,
-    /// How a node is chosen, as `round-robin`.
+    /// Name of its policy, as `round-robin`.
     pub policy: String,
     /// More lines of TOML, in the pool's table.
     pub extra: String,
 }
 
-/// Which requests go to a pool.
+/// A route: requests that go to a pool.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
     /// Host, if it matters.

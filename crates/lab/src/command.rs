@@ -1,4 +1,4 @@
-//! What `switchback lab` does: labs that outlive the command that made them.
+//! The commands of `switchback lab`: labs that outlive the command that made them.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use crate::state::{LabInfo, list};
 use crate::teardown;
 use crate::topology::Builder;
 
-/// What `lab up` makes.
+/// Options of `lab up`.
 #[derive(Clone, Debug, Default)]
 pub struct UpOptions {
     /// The hosts and how they are connected.

@@ -1,5 +1,5 @@
-//! What the lab's servers serve: a tree of files with the same names and contents, times and inodes on every
-//! node, and one file, `node`, that differs.
+//! Documents of the lab's servers: a tree of files with the same names and contents, times and inodes on
+//! every node, and one file, `node`, that differs.
 
 use std::fs;
 use std::io;
@@ -83,8 +83,8 @@ fn link(from: &Path, to: &Path) -> Result<()> {
     .doing(|| format!("link {} to {}", from.display(), to.display()))
 }
 
-/// The same bytes on every machine (xorshift64).
-pub(crate) fn pseudo_random(len: usize) -> Vec<u8> {
+/// Pseudorandom bytes, the same on every machine (xorshift64).
+pub fn pseudo_random(len: usize) -> Vec<u8> {
     let mut state = SEED;
     let next = || {
         state ^= state << 13;

@@ -1,21 +1,21 @@
-//! What can go wrong while a lab is built, used or taken down.
+//! Errors while a lab is built, used or taken down.
 
 use std::fmt;
 use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// The result of everything in this crate that can fail.
+/// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a lab could not do what it was asked.
+/// An error of a lab.
 #[derive(Debug)]
 pub enum Error {
     /// A system call or file operation failed.
     Io {
-        /// What the lab was doing, as "open /run/netns/x".
+        /// The operation, as "open /run/netns/x".
         doing: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A command ran and exited with another status than 0.
@@ -27,16 +27,16 @@ pub enum Error {
         /// What it wrote to stderr, or to stdout when stderr is empty.
         output: String,
     },
-    /// Something awaited did not happen in time.
+    /// An awaited event did not happen in time.
     Timeout {
-        /// What was awaited.
+        /// The event.
         waiting_for: String,
-        /// For how long.
+        /// The time limit.
         after: Duration,
         /// The last lines of the log of the process concerned.
         log: String,
     },
-    /// A process ended while something of it was awaited.
+    /// A process ended while an event of it was awaited.
     Exited {
         /// The name it was spawned with.
         process: String,
@@ -51,13 +51,6 @@ pub enum Error {
     Invalid(String),
     /// The lab has been taken down already.
     TornDown,
-}
-
-impl Error {
-    /// A plot cannot be drawn.
-    pub(crate) fn of_plot(error: switchback_plot::PlotError) -> Self {
-        Error::Invalid(error.to_string())
-    }
 }
 
 impl fmt::Display for Error {
@@ -89,8 +82,9 @@ impl std::error::Error for Error {
     }
 }
 
-/// Adds to an I/O error what was being done.
-pub(crate) trait Doing<T> {
+/// Adds the operation to an I/O error.
+pub trait Doing<T> {
+    /// `what` is the operation, as "open /run/netns/x".
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

@@ -22,7 +22,7 @@ use crate::process::{Process, open_pidfd, wait_readable};
 use crate::teardown::Shared;
 use crate::topology::{HostPlan, Link, ROUTER, Role};
 
-/// How long a command may run unless told.
+/// Default time limit of a command.
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A host of a lab.
@@ -44,7 +44,7 @@ pub struct Output {
     pub status: ExitStatus,
     /// What it wrote to stdout, with U+FFFD for what is not UTF-8.
     pub stdout: String,
-    /// What it wrote to stderr, likewise.
+    /// What it wrote to stderr, with U+FFFD for what is not UTF-8.
     pub stderr: String,
 }
 
@@ -71,7 +71,7 @@ impl Host {
         &self.plan.name
     }
 
-    /// What it is for.
+    /// Its role.
     pub fn role(&self) -> Role {
         self.plan.role
     }
@@ -118,7 +118,8 @@ impl Host {
         self.shared.track(|| Process::start(&format!("{}/{name}", self.name()), &mut command, log))
     }
 
-    /// What is spawned on this host from now on gets a control group, for [`limit_cpu`](Self::limit_cpu). Once for each host.
+    /// Creates a control group for processes spawned on this host from now on, for
+    /// [`limit_cpu`](Self::limit_cpu). Once for each host.
     pub fn group_cpu(&self) -> Result<()> {
         let name = self.shared.info.cpu_group(self.name());
         let group = self.shared.while_up(|| CpuGroup::create(&name))?;
@@ -127,8 +128,8 @@ impl Host {
             .map_err(|_| Error::Invalid(format!("{} has a control group already", self.name())))
     }
 
-    /// From now on the processes in the host's control group have so many thousandths of one CPU together. They start faster
-    /// without.
+    /// Limits the processes in the host's control group to so many thousandths of one CPU together. They
+    /// start faster without a limit.
     pub fn limit_cpu(&self, thousandths: u32) -> Result<()> {
         let missing = || Error::NotFound(format!("{} has no control group", self.name()));
         self.cpu.get().ok_or_else(missing)?.limit(thousandths)
@@ -198,18 +199,23 @@ impl Host {
         self.run(["ping", "-n", "-c", "1", "-W", "1", &to.into().to_string()])?.success().map(drop)
     }
 
+    /// Sets values below `/proc/sys/net` in the host's network namespace.
+    pub fn sysctl(&self, settings: &[(&str, &str)]) -> Result<()> {
+        self.namespace().sysctl(settings)
+    }
+
     pub(crate) fn namespace(&self) -> &NetNs {
         &self.namespace
     }
 
-    /// The namespace of the bridges.
-    /// Whether the bridge's port has an XDP program, without which `XDP_TX` from the host is held up. Switches have
-    /// it from the start; where another program is measured it is better away, because it takes segmentation
-    /// offload from the host.
+    /// Attaches the XDP program to the bridge's port, without which `XDP_TX` from the host is held up, or
+    /// detaches it. Switches have it from the start. It takes segmentation offload from the host, so
+    /// measurements of other programs are made without.
     pub fn set_xdp_port(&self, attached: bool) -> Result<()> {
         self.links().iter().try_for_each(|link| crate::xdp::set(self.net(), &link.port, attached))
     }
 
+    /// The namespace of the bridges.
     pub(crate) fn net(&self) -> &NetNs {
         &self.net
     }

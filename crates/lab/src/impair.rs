@@ -1,7 +1,7 @@
 //! Cables that lose, duplicate and reorder packets.
 //!
-//! netem would do it, but not every kernel has it. So the cable is cut, and a thread of ours carries the frames
-//! from one piece to the other through packet sockets, each way:
+//! Not every kernel has netem. So the cable is cut, and a thread carries the frames from one piece to the
+//! other through packet sockets, each way:
 //!
 //! ```text
 //! host eth0 === client0-h   (thread)   client0-b === client0, the bridge's port
@@ -33,51 +33,51 @@ use crate::process::wait_readable;
 use crate::teardown::Shared;
 use crate::topology::Link;
 
-/// What a socket may hold until the thread comes round: more than TCP sends before it waits.
+/// Buffer of a socket until the thread reads it, in bytes: more than TCP sends before it waits.
 const SOCKET_BUFFER_BYTES: usize = 32 << 20;
 const FRAME_BYTES: usize = 1 << 16;
 /// Frames taken from one piece of cable before it is the next one's turn.
 const BATCH: usize = 64;
-/// With nothing held back, nothing is ever due.
+/// Timeout while no packet is held back.
 const IDLE: Duration = Duration::from_secs(60);
 const ETHERNET_HEADER: usize = 14;
-/// In the first byte of a destination that is not one interface (IEEE 802).
+/// Bit in the first byte of a group address (IEEE 802).
 const GROUP_ADDRESS: u8 = 1;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const IPV6_NEXT_HEADER: usize = ETHERNET_HEADER + 6;
 const ICMPV6_TYPE: usize = ETHERNET_HEADER + 40;
 const ICMPV6: u8 = 58;
-/// From router solicitation to redirect (RFC 4861, section 4).
+/// ICMPv6 types from router solicitation to redirect (RFC 4861 section 4).
 const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 
-/// What becomes of the packets on a host's cables, in both directions.
+/// An impairment of a host's cables, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Impairment {
-    /// Of 1000 packets, how many are lost.
+    /// Packets of 1000 that are lost.
     pub loss_permille: u16,
-    /// Of 1000 packets that are not lost, how many arrive twice.
+    /// Packets that arrive twice, of 1000 that are not lost.
     pub duplicate_permille: u16,
-    /// Of 1000 packets that are not lost, how many are held back. Of one that arrives twice, only the second
-    /// copy.
+    /// Packets that are held back, of 1000 that are not lost. Of one that arrives twice, only the second copy
+    /// is.
     pub reorder_permille: u16,
-    /// For how long. What comes meanwhile overtakes them.
+    /// Time for which they are held back. Later packets overtake them.
     pub hold: Duration,
-    /// The same seed makes the same choices.
+    /// Seed of the choices.
     pub seed: u64,
 }
 
-/// What has become of one direction's packets so far. Multicast, ARP and neighbour discovery are spared and
+/// Counts of one direction's packets. Multicast, ARP and neighbour discovery are spared and
 /// not counted: their retries take seconds and would hide what is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImpairedTraffic {
-    /// All that came.
+    /// All packets.
     pub packets: u64,
-    /// Those that went no further.
+    /// Packets that were lost.
     pub lost: u64,
-    /// Those that went on twice.
+    /// Packets that were duplicated.
     pub duplicated: u64,
-    /// Packets, or second copies, that another one has overtaken.
+    /// Packets, or second copies, that were overtaken.
     pub reordered: u64,
 }
 
@@ -89,7 +89,7 @@ pub struct Impaired {
     shared: Arc<Shared>,
     links: Vec<Link>,
     lanes: Arc<Mutex<Lanes>>,
-    /// The thread and what it waits for; gone once healed.
+    /// The thread, and the pipe that ends it; None once healed.
     thread: Option<(JoinHandle<Result<()>>, PipeWriter)>,
 }
 
@@ -117,17 +117,17 @@ impl Host {
 }
 
 impl Impaired {
-    /// What has become of what the host sent.
+    /// Counts of packets from the host.
     pub fn from_host(&self) -> ImpairedTraffic {
         self.sum(0)
     }
 
-    /// What has become of what was sent to the host.
+    /// Counts of packets to the host.
     pub fn to_host(&self) -> ImpairedTraffic {
         self.sum(1)
     }
 
-    /// Ends it. What was held back is sent on.
+    /// Ends the impairment. Packets that are held back are sent on.
     pub fn heal(mut self) -> Result<()> {
         self.end()
     }
@@ -253,7 +253,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// For each link two: from the host, to the host.
+/// Two for each link: from the host, to the host.
 type Lanes = Vec<Lane>;
 
 /// One direction of a cable.
@@ -288,7 +288,7 @@ fn carry(lanes: &Mutex<Lanes>, stopped: &PipeReader) -> Result<()> {
 }
 
 impl Lane {
-    /// Sends what is due, all of it at the end, and what has come.
+    /// Sends packets that are due, at the end all that are held back, and those that have come.
     fn carry(&mut self, frame: &mut [u8], ended: bool) -> nix::Result<()> {
         for _ in 0..BATCH {
             let len = match recv(self.from.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
@@ -314,7 +314,7 @@ fn put(socket: &OwnedFd, frame: &[u8]) -> nix::Result<()> {
     }
 }
 
-/// Decides about the packets of a direction, and keeps those that are held back.
+/// Decides on the packets of a direction, and holds packets back.
 #[derive(Debug)]
 struct LaneState {
     impairment: Impairment,
@@ -329,7 +329,7 @@ struct LaneState {
 struct Held {
     frame: Vec<u8>,
     until: Instant,
-    /// What had been sent when it came.
+    /// Packets sent before it came.
     after: u64,
 }
 
@@ -340,7 +340,7 @@ impl LaneState {
         LaneState { impairment, random, traffic: ImpairedTraffic::default(), sent: 0, held: VecDeque::new() }
     }
 
-    /// How many copies of the frame go on at once.
+    /// Number of copies of the frame to send at once.
     fn take(&mut self, frame: &[u8], now: Instant) -> u64 {
         if is_spared(frame) {
             return 1;

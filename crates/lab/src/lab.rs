@@ -20,7 +20,7 @@ use crate::topology::{Builder, Plan, Role};
 pub struct Lab {
     shared: Arc<Shared>,
     hosts: Vec<Host>,
-    /// False once the lab has been left to itself.
+    /// False once the lab was made persistent.
     owned: bool,
 }
 
@@ -35,12 +35,12 @@ impl Lab {
         &self.shared.info.id
     }
 
-    /// Where its logs, configurations and documents are. Removed with the lab.
+    /// Directory of its logs, configurations and documents. Removed with the lab.
     pub fn directory(&self) -> &Path {
         &self.shared.info.directory
     }
 
-    /// What `switchback lab list` shows of it.
+    /// Description of the lab, as `switchback lab list` shows it.
     pub fn info(&self) -> &LabInfo {
         &self.shared.info
     }
@@ -116,7 +116,7 @@ impl Lab {
         }
     }
 
-    /// Makes the way from the router to the clients narrower than any host knows: longer packets are answered
+    /// Sets an MTU on the path from the router to the clients that no host knows: longer packets are answered
     /// with ICMP "fragmentation needed" or "packet too big". Panics in a lab without a router.
     pub fn set_path_mtu(&self, bytes: u32) -> Result<()> {
         let router = self.router().expect("a path has an MTU of its own only behind a router");
@@ -134,7 +134,7 @@ impl Lab {
         self.shared.while_up(|| document::add(self.directory(), name, content))
     }
 
-    /// Takes the lab down now, and says what went wrong if it could not.
+    /// Takes the lab down now; an error if that fails.
     pub fn down(self) -> Result<()> {
         self.shared.end()
     }

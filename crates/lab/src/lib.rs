@@ -22,7 +22,6 @@ mod cluster;
 mod command;
 mod document;
 mod error;
-pub mod experiment;
 mod host;
 mod impair;
 mod lab;
@@ -43,8 +42,8 @@ mod xdp;
 
 pub use cluster::{Cluster, Pool, Route};
 pub use command::{UpOptions, down, exec, up};
-pub use document::{ONE_MIB, ONE_MIB_SHA256, SMALL};
-pub use error::{Error, Result};
+pub use document::{ONE_MIB, ONE_MIB_SHA256, SMALL, pseudo_random};
+pub use error::{Doing, Error, Result};
 pub use host::{Host, Output};
 pub use impair::{Impaired, ImpairedTraffic, Impairment};
 pub use lab::Lab;

@@ -1,4 +1,4 @@
-//! The cables: rate, loss, cuts, MTU and what went over them.
+//! The cables: rate, loss, cuts, MTU and counters.
 //!
 //! All of it is done on the bridge's side, in the lab's `net` namespace, so that programs on the host cannot
 //! get around it: XDP runs before any filter of the host, and what XDP sends (`XDP_TX`) skips the host's
@@ -20,22 +20,22 @@ use crate::netns::NetNs;
 use crate::setup;
 use crate::topology::{Link, Role};
 
-/// A token bucket holds what flows in this time, so that timer ticks do not cost rate.
+/// Size of a token bucket, as time at its rate, so that timer ticks do not cost rate.
 const BURST_MS: u64 = 4;
 const BURST_MIN_BYTES: u64 = 32 * 1024;
 const BITS_PER_BYTE_MS: u64 = 8000;
 const QUEUE_LATENCY: &str = "50ms";
-/// Of the chains that lose packets, among those of the same hook.
+/// Priority of chains that lose packets, among those of the same hook.
 const LOSS_PRIORITY: i32 = 0;
 const PORT_DISABLED: &str = "0";
 const PORT_FORWARDING: &str = "3";
 
-/// What an interface counted since it was made (`struct rtnl_link_stats64`).
+/// Counters of an interface since it was made (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceCounters {
-    /// What came in.
+    /// Received.
     pub rx: DirectionCounters,
-    /// What went out.
+    /// Sent.
     pub tx: DirectionCounters,
 }
 
@@ -49,7 +49,7 @@ pub struct DirectionCounters {
     pub bytes: u64,
     /// Packets that had an error.
     pub errors: u64,
-    /// Packets that were good and not taken.
+    /// Good packets that were dropped.
     pub dropped: u64,
 }
 
@@ -77,7 +77,7 @@ impl Way {
         }
     }
 
-    /// An nft chain of the bridge that applies the rules to what goes this way through the port.
+    /// An nft chain of the bridge that applies the rules to packets in this direction through the port.
     fn chain(self, port: &str, priority: i32, rules: &[&str]) -> String {
         let (hook, interface) = match self {
             Way::FromHost => ("prerouting", "iifname"),
@@ -88,7 +88,7 @@ impl Way {
     }
 }
 
-/// Counts what matches a rule on a host's cables; see [`Host::count`].
+/// Counters of packets that match a rule on a host's cables; see [`Host::count`].
 #[derive(Clone, Debug)]
 pub struct TrafficCounter {
     net: NetNs,
@@ -96,12 +96,12 @@ pub struct TrafficCounter {
 }
 
 impl TrafficCounter {
-    /// What has left the host, lost packets included.
+    /// Packets from the host, lost ones included.
     pub fn from_host(&self) -> Result<Traffic> {
         self.read(Way::FromHost)
     }
 
-    /// What has reached the host, lost packets not included.
+    /// Packets to the host, lost ones not included.
     pub fn to_host(&self) -> Result<Traffic> {
         self.read(Way::ToHost)
     }
@@ -207,7 +207,7 @@ impl Host {
         self.set_port_state(PORT_DISABLED)
     }
 
-    /// Mends what [`cut_link`](Self::cut_link) has cut.
+    /// Undoes [`cut_link`](Self::cut_link).
     pub fn mend_link(&self) -> Result<()> {
         self.set_port_state(PORT_FORWARDING)
     }
@@ -229,7 +229,7 @@ impl Host {
         Ok(())
     }
 
-    /// What an interface of the host, as `eth0`, has counted.
+    /// Counters of an interface of the host, as `eth0`.
     pub fn interface_counters(&self, interface: &str) -> Result<InterfaceCounters> {
         self.link(interface)?;
         #[derive(Deserialize)]

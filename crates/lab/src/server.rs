@@ -91,7 +91,8 @@ impl Server {
         Server { backend: Some(backend), ..self }
     }
 
-    pub(crate) fn backend(&self) -> Option<&Process> {
+    /// The process behind it, as PHP-FPM, if it has one.
+    pub fn backend(&self) -> Option<&Process> {
         self.backend.as_ref()
     }
 

@@ -5,10 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use switchback_lab::experiment::OpenLoop;
 use switchback_lab::{
     Cluster, Error, Host, Lab, ONE_MIB, ONE_MIB_SHA256, Pool, Result, Route, SMALL, ServerKind,
-    ServerOptions, ServiceTime, Signal, SlowServerOptions,
+    ServerOptions, Signal,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,30 +35,6 @@ fn assert_serves_the_documents(lab: &Lab, node: usize, port: u16) -> Result<()> 
         assert!(missing.contains(" 404 ") && missing.to_lowercase().contains("x-node: "), "{missing}");
     }
     Ok(())
-}
-
-/// What does not fit into the accept queue is dropped by the kernel, and comes again.
-#[test]
-fn a_slow_server_has_one_connection_at_work_and_a_queue() -> Result<()> {
-    let lab = Lab::builder().up()?;
-    let node = lab.node(0);
-    let options = SlowServerOptions::new(1, 16, ServiceTime::Fixed(Duration::from_millis(4)));
-    node.slow_server(&options)?;
-    assert_eq!(get(lab.client(0), node.ipv4().into(), 80, "/any", &[])?, "node0");
-    assert_eq!(get(lab.client(0), node.ipv6().into(), 80, "/", &[])?, "node0");
-    let burst = |connections| {
-        let load = OpenLoop { connections, rate: 20_000.0, poisson: None, timeout: PATIENCE };
-        load.run(lab.client(0), (node.ipv4(), 80).into())
-    };
-    let fits = burst(16)?;
-    assert_eq!((fits.times_ms.len(), fits.stalls()), (16, 0), "{fits:?}");
-    assert!(fits.quantile_ms(1.0) > Some(15.0 * 4.0), "one after the other: {fits:?}");
-    assert_eq!(node.tcp_counter("ListenOverflows")?, 0);
-    let too_many = burst(48)?;
-    assert!(node.tcp_counter("ListenOverflows")? > 0);
-    assert_eq!(too_many.times_ms.len(), 48, "{too_many:?}");
-    assert!(too_many.stalls() > 10, "{too_many:?}");
-    lab.down()
 }
 
 #[test]

@@ -13,6 +13,7 @@ use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
+use switchback_status::node::NodeStatus;
 use switchback_wire::{
     NodeCounter, SB_GENEVE_PORT, address_bytes, address_from, read_from, sb_closed, sb_node_settings,
     sb_seen, sb_sized,
@@ -29,7 +30,6 @@ use crate::programs::{Programs, cannot_load};
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
 use crate::sized;
-use crate::status::NodeStatus;
 use crate::{Options, ROLE, SwitchHere};
 
 /// Addresses come and go, and so do services over TLS: with ports below 1024, connections that are taken from one socket

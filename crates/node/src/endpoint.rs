@@ -10,6 +10,7 @@ use switchback_hello::Tickets as TicketNames;
 use switchback_policy::Busy;
 use switchback_routes::Routes;
 use switchback_runtime::{Doing, Error, Result};
+use switchback_status::node::TlsStatus;
 use switchback_tls::endpoint::{
     Endpoint, PORT, Peer, Peers, PoolNodes, RequestLimits, ServerAddress, ServiceConfig, SetError,
 };
@@ -20,7 +21,6 @@ use crate::moving::Mover;
 use crate::plan::Plan;
 use crate::programs::Programs;
 use crate::sender::Sender;
-use crate::status::TlsStatus;
 
 static TLS13_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
@@ -83,7 +83,7 @@ impl TlsEndpoint {
         let counters = self.running.iter().flat_map(|(endpoint, _)| endpoint.counters());
         let mut all: Vec<TlsStatus> = counters
             .map(|(service, counters)| TlsStatus {
-                service: service.to_owned(),
+                service: service.to_string(),
                 connections: counters.connections.get(),
                 handshakes: counters.handshakes.get(),
                 resumed: counters.resumed.get(),

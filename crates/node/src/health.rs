@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use switchback_config::{Check, Health as Settings};
 use switchback_runtime::{Doing, Result};
+use switchback_status::node::HealthStatus;
 
 use crate::plan::PoolListener;
-use crate::status::HealthStatus;
 
 const USER_AGENT: &str = "switchback-health";
 

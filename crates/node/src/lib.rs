@@ -28,7 +28,6 @@ mod signer;
 mod sized;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
-pub mod status;
 
 use std::path::PathBuf;
 

@@ -9,6 +9,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Result, monotonic_ns};
+use switchback_status::node::{ListenerStatus, NodeStatus, READY};
 use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::sb_listening_switch;
@@ -21,7 +22,6 @@ use crate::plan::{Plan, PoolListener};
 use crate::programs::Programs;
 use crate::sender::Sender;
 use crate::signer::Signer;
-use crate::status::{ListenerStatus, NodeStatus, READY};
 
 /// A switch says HELLO each second. After so long without one it gets no more reports.
 const HEARD_FOR: Duration = Duration::from_secs(3);

@@ -1,12 +1,13 @@
 //! The time of one choice among 100 members, for every policy: `cargo bench -p switchback-policy`.
 //!
-//! It is spent for each request, in the one thread that serves all pools, so it has to stay below a microsecond.
+//! It is spent for each request, in the one thread that serves all pools, so it has to stay below a
+//! microsecond.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::Criterion;
-use switchback_policy::{Ask, Balancer, Load, Member, PolicyKind, Queue, Standing};
+use switchback_policy::{Ask, Availability, Balancer, Load, Member, PolicyKind, Queue};
 
 const MEMBERS: usize = 100;
 
@@ -15,7 +16,7 @@ fn pool() -> (Vec<Member>, Vec<Load>) {
     let member =
         |index| Member { name: format!("node-{index}"), weight: index as u32 % 3 + 1, near: index % 2 == 0 };
     let load = |index: usize| Load {
-        standing: if index == 7 { Standing::Down } else { Standing::Up },
+        availability: if index == 7 { Availability::Down } else { Availability::Up },
         up_since: Duration::from_secs(if index == 8 { 55 } else { 0 }),
         queue: Queue { len: index as u32 * 7 % 13, limit: 128 },
         in_flight: index as u32 * 11 % 17,

@@ -1,12 +1,12 @@
 //! To the node whose accept queue has the most room.
 //!
-//! After the same observation as [`Fill`](crate::Fill), that connections fail where a queue overflows, but spread
-//! over the pool: all queues stay equally short instead of one being filled after the other.
+//! After the same observation as [`Fill`](crate::Fill), that connections fail where a queue overflows, but
+//! spread over the pool: all queues stay equally short instead of one being filled after the other.
 //!
-//! Room is measured as a share of the queue's limit and not as a number of places. Limits say more about how a
-//! server was configured than about what it can do, and an idle pool has only empty queues: by places, a node with
-//! a limit of 4,096 would get every connection before one with a limit of 511 got its first. Empty queues are
-//! equally empty, then requests in flight decide.
+//! Room is measured as a share of the queue's limit and not as a number of places. Limits say more about how
+//! a server was configured than about what it can do, and an idle pool has only empty queues: by places, a
+//! node with a limit of 4,096 would get every connection before one with a limit of 511 got its first. Empty
+//! queues are equally empty, then requests in flight decide.
 
 use crate::least::{Least, PerWeight};
 use crate::{Ask, Candidate, Policy};
@@ -18,8 +18,8 @@ const ASSUMED_LIMIT: u32 = 128;
 /// The least of (queue's length / its limit) / weight; among equals the least of (requests in flight + 1) /
 /// weight; among those at random. A node whose queue is full is never chosen.
 ///
-/// While a node's limit is not known its queue is not either. It is taken to hold everything that is in flight
-/// there, of 128 places, and never to be full: a node that has just come gets requests at once, but
+/// While a node's limit is not known its queue is not either. It is taken to hold everything that is in
+/// flight there, of 128 places, and never to be full: a node that has just come gets requests at once, but
 /// not a burst until its first report.
 #[derive(Clone, Debug)]
 pub struct AcceptQueue {
@@ -27,7 +27,7 @@ pub struct AcceptQueue {
 }
 
 impl AcceptQueue {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         AcceptQueue { loads: Least::new(nodes) }
     }

@@ -1,15 +1,15 @@
 //! What every pool does around its policy.
 //!
-//! Which nodes can be offered a request at all does not depend on how one of them is then chosen: health, zones,
-//! what was tried already, and how much a node that has just come up can bear. It is decided here once, so that a
-//! policy sees only candidates with weights.
+//! Which nodes can be offered a request at all does not depend on how one of them is then chosen: health,
+//! zones, what was tried already, and how much a node that has just come up can bear. It is decided here
+//! once, so that a policy sees only candidates with weights.
 //!
 //! In this order:
 //!
-//! 1. Members that are up are offered. If none is, those that are suspect are: a node that was silent for a moment
-//!    is better than no answer. Members of weight 0 do not count.
-//! 2. Those that were tried for this request are left out. If nothing remains, nothing is chosen, and the caller
-//!    lets the request wait: a node that refused it will take it sooner than a suspect one answers.
+//! 1. Members that are up are offered. If none is, those that are suspect are: a node that was silent for a
+//!    moment is better than no answer. Members of weight 0 do not count.
+//! 2. Those that were tried for this request are left out. If nothing remains, nothing is chosen, and the
+//!    caller lets the request wait: a node that refused it will take it sooner than a suspect one answers.
 //! 3. If a near one remains whose accept queue is not known to be full, only near ones are offered.
 //! 4. The weight of a member in its slow start is reduced.
 
@@ -18,33 +18,33 @@ use std::time::Duration;
 
 use crate::{Ask, Candidate, Policy, PolicyKind, Queue, build};
 
-/// What a configured weight of 1 is for a policy. The factor leaves room for the fractions of slow start.
+/// A configured weight of 1, as policies see it. The factor leaves room for the fractions of slow start.
 pub const WEIGHT_SCALE: u32 = 256;
 
 /// Whether a member can be given requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It can.
+pub enum Availability {
+    /// It can be given requests.
     Up,
-    /// It is silent, but not long enough to be sure. It is given requests only if no member is up.
+    /// Silent, but not for long. It is given requests only if no member is up.
     Suspect,
-    /// Unhealthy, draining or gone. It is given none.
+    /// Unhealthy, draining or gone. It is given no requests.
     Down,
 }
 
-/// What is known of one member at the moment of one choice.
+/// State of one member at the moment of one choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Whether it can be given requests.
-    pub standing: Standing,
-    /// When it came up, on the clock of [`Ask::now`]. Zero means that it has been up for as long as we are: its
-    /// weight counts whole. That is what a process that starts says of every node, which it finds at work.
+    pub availability: Availability,
+    /// When it came up, on the clock of [`Ask::now`]. Zero: before this process started, so that its weight
+    /// counts whole.
     pub up_since: Duration,
     /// The accept queue of its listener.
     pub queue: Queue,
-    /// Requests given to it and not answered whole.
+    /// Requests given to it whose responses are not complete.
     pub in_flight: u32,
-    /// Connections that it has.
+    /// Open connections.
     pub flows: u32,
     /// Its recent time to the first byte of a response; `None` if there is no recent one.
     pub latency: Option<Duration>,
@@ -53,15 +53,15 @@ pub struct Load {
 /// One node of a pool, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// What keys stick to under [`PolicyKind::Hash`]; different for each member of a pool.
+    /// Unique in the pool; [`PolicyKind::Hash`] hashes it.
     pub name: String,
-    /// Share of the requests relative to the other members. 0: none. Above 2^24 - 1 it counts as that.
+    /// Share of the requests relative to the other members. 0: none. Capped at 2^24 - 1.
     pub weight: u32,
     /// Whether it is in the switch's zone. In a pool without zones all are or none is, which is the same.
     pub near: bool,
 }
 
-/// A pool: its members, its policy and what that remembers.
+/// A pool: its members, its policy and the policy's state.
 pub struct Balancer {
     kind: PolicyKind,
     policy: Box<dyn Policy>,
@@ -69,9 +69,9 @@ pub struct Balancer {
     slow_start: Duration,
     /// Whether some members are near and others are not.
     has_zones: bool,
-    /// What was noted last of each member.
+    /// Last state noted of each member.
     loads: Vec<Load>,
-    /// What the policy was told last of each member.
+    /// Last candidate that the policy was given for each member.
     candidates: Vec<Candidate>,
     /// Members that are up and have a weight.
     up: usize,
@@ -79,18 +79,18 @@ pub struct Balancer {
     rising: BTreeSet<usize>,
     /// Of each member, at the last choice.
     weights: Vec<u32>,
-    /// The standing of those that are offered.
-    offered: Standing,
-    /// Only near ones are.
+    /// Availability of the members that the policy may choose.
+    offered: Availability,
+    /// Whether the policy may choose near members only.
     only_near: bool,
 }
 
 impl Balancer {
-    /// For a pool of `members`, whose weights grow to their whole over `slow_start` after they came up; zero: at
-    /// once. All are down until something else is noted.
+    /// A pool of `members`, whose weights grow to their whole over `slow_start` after they came up; zero: at
+    /// once. All are down until their state is noted.
     pub fn new(kind: PolicyKind, members: Vec<Member>, slow_start: Duration) -> Self {
         let load = Load {
-            standing: Standing::Down,
+            availability: Availability::Down,
             up_since: Duration::ZERO,
             queue: Queue::default(),
             in_flight: 0,
@@ -109,16 +109,15 @@ impl Balancer {
             rising: BTreeSet::new(),
             weights: members.iter().map(|member| whole_weight(member.weight)).collect(),
             members,
-            offered: Standing::Up,
+            offered: Availability::Up,
             only_near: false,
         }
     }
 
     /// Chooses the member for one request and returns its index, or `None` if there is none now.
     ///
-    /// `load` says what is known of a member, by index; it is called once for each.
-    /// `tried` are the members that could not take this request. `random` gives 64 independent uniform bits at
-    /// each call.
+    /// `load` returns the state of a member, by index; it is called once for each. `tried` are the members
+    /// that could not take this request. `random` gives 64 independent uniform bits at each call.
     pub fn pick(
         &mut self,
         ask: &Ask,
@@ -132,9 +131,9 @@ impl Balancer {
         self.pick_noted(ask, tried, random)
     }
 
-    /// What is known of a member from now on.
-    // Of most members nothing has changed when all of them are noted. What finds that out is compiled where it is called, in
-    // another crate; without the hint it remains a call for each member.
+    /// Notes the state of a member.
+    // Of most members nothing has changed when all of them are noted. What finds that out is compiled where
+    // it is called, in another crate; without the hint it remains a call for each member.
     #[inline]
     pub fn note(&mut self, index: usize, load: Load) {
         if self.loads[index] != load {
@@ -145,8 +144,8 @@ impl Balancer {
     fn change(&mut self, index: usize, load: Load) {
         let before = std::mem::replace(&mut self.loads[index], load);
         if self.members[index].weight > 0 {
-            self.up += usize::from(load.standing == Standing::Up);
-            self.up -= usize::from(before.standing == Standing::Up);
+            self.up += usize::from(load.availability == Availability::Up);
+            self.up -= usize::from(before.availability == Availability::Up);
         }
         if load.up_since != before.up_since {
             self.rising.insert(index);
@@ -154,8 +153,8 @@ impl Balancer {
         self.tell(index, true);
     }
 
-    /// As [`pick`](Self::pick), for those who have noted each change: a choice then does not take longer the more members
-    /// there are, or hardly.
+    /// As [`pick`](Self::pick), for callers that have noted each change: the time of a choice hardly grows
+    /// with the number of members.
     pub fn pick_noted(
         &mut self,
         ask: &Ask,
@@ -163,7 +162,7 @@ impl Balancer {
         random: &mut dyn FnMut() -> u64,
     ) -> Option<usize> {
         self.raise(ask.now);
-        let offered = if self.up > 0 { Standing::Up } else { Standing::Suspect };
+        let offered = if self.up > 0 { Availability::Up } else { Availability::Suspect };
         if offered != self.offered {
             self.offered = offered;
             self.tell_all();
@@ -175,8 +174,8 @@ impl Balancer {
         choice
     }
 
-    /// Takes over what the balancer before this one remembered (whose turn it is, which queue it was filling), if
-    /// that still means something: if the policy, the members' names, their order and their weights are the same.
+    /// Takes over the policy's state of an earlier balancer (whose turn it is, which queue it was filling),
+    /// if the policy, the members' names, their order and their weights are the same.
     pub fn inherit(&mut self, old: Balancer) {
         let same = |(new, old): (&Member, &Member)| new.name == old.name && new.weight == old.weight;
         if self.kind == old.kind
@@ -190,7 +189,7 @@ impl Balancer {
         }
     }
 
-    /// The weights of those in their slow start are what they are now.
+    /// Updates the weights of members in their slow start.
     fn raise(&mut self, now: Duration) {
         let mut rising = std::mem::take(&mut self.rising);
         rising.retain(|&index| {
@@ -202,7 +201,7 @@ impl Balancer {
         self.rising = rising;
     }
 
-    /// Only near ones are offered as long as one of them has room.
+    /// Offers near members only as long as one of them has room.
     fn prefer_near(&mut self, tried: &[usize]) {
         if !self.has_zones {
             return;
@@ -222,13 +221,13 @@ impl Balancer {
         (0..self.members.len()).for_each(|index| self.tell(index, true));
     }
 
-    /// Tells the policy what has changed of a member, which is not offered if it `may` not be.
+    /// Gives the policy the changed candidate of a member, unavailable unless it `may` be chosen.
     fn tell(&mut self, index: usize, may: bool) {
         let (member, load) = (&self.members[index], &self.loads[index]);
         let candidate = Candidate {
             weight: self.weights[index],
             available: may
-                && load.standing == self.offered
+                && load.availability == self.offered
                 && member.weight > 0
                 && (member.near || !self.only_near),
             queue: load.queue,
@@ -248,8 +247,8 @@ fn whole_weight(weight: u32) -> u32 {
     weight.saturating_mul(WEIGHT_SCALE)
 }
 
-/// The configured weight in units of 1 / [`WEIGHT_SCALE`], or what slow start makes of it: from a tenth when the
-/// member came up it grows evenly to the whole. Only a weight of 0 becomes 0.
+/// The configured weight in units of 1 / [`WEIGHT_SCALE`], or what slow start makes of it: from a tenth when
+/// the member came up it grows evenly to the whole. Only a weight of 0 becomes 0.
 fn effective_weight(weight: u32, up_since: Duration, now: Duration, slow_start: Duration) -> u32 {
     let whole = whole_weight(weight);
     if up_since.is_zero() {
@@ -272,15 +271,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const UP: Load = Load {
-        standing: Standing::Up,
+        availability: Availability::Up,
         up_since: Duration::ZERO,
         queue: Queue { len: 0, limit: 0 },
         in_flight: 0,
         flows: 0,
         latency: None,
     };
-    const SUSPECT: Load = Load { standing: Standing::Suspect, ..UP };
-    const DOWN: Load = Load { standing: Standing::Down, ..UP };
+    const SUSPECT: Load = Load { availability: Availability::Suspect, ..UP };
+    const DOWN: Load = Load { availability: Availability::Down, ..UP };
     const FULL: Load = Load { queue: Queue { len: 8, limit: 8 }, ..UP };
 
     /// `near` has one entry for each member.

@@ -1,8 +1,8 @@
 //! Drawing candidates by weight.
 //!
-//! The weights change often (nodes go and come, slow start raises them), so a table that is prepared once, such as
-//! Walker's aliases, would be prepared for few draws. Instead the weights are laid end to end on a line, and a
-//! point on the line is looked up by bisection, in a tree of their sums.
+//! The weights change often (nodes go and come, slow start raises them), so a table that is prepared once,
+//! such as Walker's aliases, would be prepared for few draws. Instead the weights are laid end to end on a
+//! line, and a point on the line is looked up by bisection, in a tree of their sums.
 
 use crate::Candidate;
 use crate::tree::{Summary, Tree};
@@ -30,20 +30,20 @@ pub struct Lots {
 }
 
 impl Lots {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         Lots { weights: Tree::new(nodes) }
     }
 
-    /// The candidate at `index` has become this one.
+    /// Replaces the candidate at `index`.
     pub fn changed(&mut self, index: usize, candidate: &Candidate) {
         let weight = if candidate.is_usable() { candidate.weight.into() } else { 0 };
         self.weights.set(index, Sum(weight));
     }
 
     /// Draws up to `N` different usable candidates, one after the other, each with a probability that is
-    /// proportional to its weight among those not drawn yet. Returns their indices, which are fewer than `N` if
-    /// fewer are usable, in the order of the draws.
+    /// proportional to its weight among those not drawn yet. Returns their indices, which are fewer than `N`
+    /// if fewer are usable, in the order of the draws.
     pub fn draw<'a, const N: usize>(
         &self,
         random: &mut dyn FnMut() -> u64,

@@ -1,36 +1,36 @@
-//! To whom a busy node hands over what it has been given: "SSL with backend forwarding".
+//! Handing over work of a busy node to another one: "SSL with backend forwarding".
 //!
-//! Sessions bind clients to nodes, so work arrives where it must and not where there is room. A node that is busy gives a
-//! connection or a request to one that is not. What is known of others is some 200 ms old; so the caller adds to it what it
-//! has given since.
+//! Sessions bind clients to nodes, so work arrives where it must and not where there is room. A node that is
+//! busy gives a connection or a request to one that is not. Reports of others are some 200 ms old; so the
+//! caller adds to them what it has given since.
 
-/// What a node has to do.
+/// The work of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Connections that it has.
+    /// Open connections.
     pub connections: u64,
-    /// Its CPU time in use, in thousandths.
+    /// CPU time in use, in thousandths.
     pub cpu: u32,
 }
 
-/// When a node is busy.
+/// Limits above which a node is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// With more connections.
+    /// Open connections.
     pub connections: u64,
-    /// With more of its CPU time in use, in thousandths.
+    /// CPU time in use, in thousandths.
     pub cpu: u32,
 }
 
 impl Busy {
-    /// Whether one with so much to do is.
+    /// Whether a node with this work is busy.
     pub fn is(self, work: Work) -> bool {
         work.connections > self.connections || work.cpu > self.cpu
     }
 }
 
-/// Whether a node that has `own` to do had better give something to one that has `other` to do: if it is busy, and the other
-/// one has fewer connections and is not.
+/// Whether a node with the work `own` hands over to one with the work `other`: if it is busy, and the other
+/// has fewer connections and is not busy.
 pub fn is_lighter(busy: Busy, own: Work, other: Work) -> bool {
     busy.is(own) && other.connections < own.connections && !busy.is(other)
 }

@@ -1,22 +1,23 @@
 //! The same node for the same key, and as few other nodes as possible when the pool changes.
 //!
-//! Weighted rendezvous hashing (Thaler & Ravishankar, IEEE/ACM ToN 6(1), 1998; weights by the logarithmic method
-//! of Schindelhauer & Schomaker, SPAA 2005): key and node are hashed together to an exponentially distributed
-//! number, which is divided by the node's weight, and the node with the least has the key. Of independent
-//! exponential variables with rates w1..wn the i-th is the least with probability wi / (w1 + .. + wn), which is
-//! exactly what weights ask for.
+//! Weighted rendezvous hashing (Thaler & Ravishankar, IEEE/ACM ToN 6(1), 1998; weights by the logarithmic
+//! method of Schindelhauer & Schomaker, SPAA 2005): key and node are hashed together to an exponentially
+//! distributed number, which is divided by the node's weight, and the node with the least has the key. Of
+//! independent exponential variables with rates w1..wn the i-th is the least with probability wi / (w1 + .. +
+//! wn), which is exactly what weights ask for.
 //!
 //! The alternative is a lookup table such as Maglev's (Eisenbud et al., NSDI 2016), which costs one memory
 //! access, 128 KiB for each pool, and a rebuild at each change. We hash instead, because
 //!
-//! - a node that goes moves its own keys and no other, and gets back exactly those. Maglev moves a few more, and
-//!   needs a second rule for nodes that are in the table but cannot take the request now;
-//! - a weight can change at every request. While a node comes up under slow start its keys come back one by one
-//!   and no other key moves;
+//! - a node that goes moves its own keys and no other, and gets back exactly those. Maglev moves a few more,
+//!   and needs a second rule for nodes that are in the table but cannot take the request now;
+//! - a weight can change at every request. While a node comes up under slow start its keys come back one by
+//!   one and no other key moves;
 //! - nothing is remembered: any two switches that have the same names and weights agree.
 //!
-//! Keys are hashed again here with a fixed function that is the same in every release. It spreads, it does not
-//! hide: a key that clients choose (a header) has to come hashed with a secret, or they can aim at one node.
+//! Keys are hashed again here with a fixed function that is the same in every release. It spreads, it does
+//! not hide: a key that clients choose (a header) has to come hashed with a secret, or they can aim at one
+//! node.
 
 use crate::draw::Lots;
 use crate::{Ask, Candidate, Policy};
@@ -24,16 +25,16 @@ use crate::{Ask, Candidate, Policy};
 /// Weighted rendezvous hashing by name. A request without a key goes to a node drawn by weight.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
-    /// One for each node: its name, hashed.
+    /// Hash of each node's name.
     seeds: Vec<u64>,
-    /// Of those that can be chosen; 0 of the others.
+    /// Weight of each node; 0 if it cannot be chosen.
     weights: Vec<f64>,
     lots: Lots,
 }
 
 impl Rendezvous {
-    /// For a pool whose nodes have these names, in this order. The names are what keys stick to: neither a node's
-    /// place nor its address matters.
+    /// A pool whose nodes have these names, in this order. Only names are hashed: neither a node's place nor
+    /// its address matters.
     pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let seeds: Vec<_> = names.map(|name| mix(fnv1a(name.as_bytes()))).collect();
         let (weights, lots) = (vec![0.0; seeds.len()], Lots::new(seeds.len()));
@@ -47,8 +48,8 @@ impl Rendezvous {
             // 53 bits, as many as an f64 holds, and between the steps so that neither 0 nor 1 comes out.
             let uniform = ((mix(key ^ seed) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
             // -ln(1 - x) is the exponential variable and never below x, so that the logarithm is needed only
-            // for the few nodes that can still win: about ln n of n. One without a weight cannot: nothing is less
-            // than 0, nor than an infinity times 0, which is no number.
+            // for the few nodes that can still win: about ln n of n. One without a weight cannot: nothing is
+            // less than 0, nor than an infinity times 0, which is no number.
             if uniform < least * weight {
                 let score = -(-uniform).ln_1p() / weight;
                 if score < least {

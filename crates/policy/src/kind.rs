@@ -8,11 +8,11 @@ use std::str::FromStr;
 pub enum PolicyKind {
     /// In turn, by weight: [`RoundRobin`](crate::RoundRobin).
     RoundRobin,
-    /// By lot, by weight: [`Random`](crate::Random).
+    /// At random, by weight: [`Random`](crate::Random).
     Random,
     /// Where the fewest connections are: [`LeastConnections`](crate::LeastConnections).
     LeastConnections,
-    /// Of two drawn by lot, where fewer requests are in flight: [`TwoChoices`](crate::TwoChoices).
+    /// Of two drawn at random, where fewer requests are in flight: [`TwoChoices`](crate::TwoChoices).
     TwoChoices,
     /// The same node for the same key: [`Rendezvous`](crate::Rendezvous).
     Hash,
@@ -58,7 +58,7 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// The text names no policy. Its message lists those that exist.
+/// A name that is no policy's. The message lists those that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 

@@ -1,21 +1,23 @@
 //! To the node that answers soonest and is not busier than most.
 //!
-//! After Prequal (Wydrowski et al., "Load is Not What You Should Balance", NSDI 2024). Latency says how a node has
-//! been doing, whatever the reason: an old machine, a neighbour that takes its CPU, a cold cache. But it says so
-//! late. To follow it alone would send everything to the fastest node until its latency has risen, then everything
-//! to the next. Requests in flight are known at once: they count up with each choice. Prequal therefore splits
-//! nodes by requests in flight into hot and cold ones, and only among the cold goes by latency.
+//! After Prequal (Wydrowski et al., "Load is Not What You Should Balance", NSDI 2024). Latency says how a
+//! node has been doing, whatever the reason: an old machine, a neighbour that takes its CPU, a cold cache.
+//! But it says so late. To follow it alone would send everything to the fastest node until its latency has
+//! risen, then everything to the next. Requests in flight are known at once: they count up with each choice.
+//! Prequal therefore splits nodes by requests in flight into hot and cold ones, and only among the cold goes
+//! by latency.
 //!
 //! - Three nodes are drawn by weight. To compare all would let one node win every time.
 //! - A node is hot if its (requests in flight + 1) / weight is above the 0.8 quantile of the pool's. Prequal
-//!   estimates the quantile from probes; we know all of the pool and count how many are below each of the three (there are
-//!   not many different loads, so how many nodes have each is kept). The
-//!   quantile is taken at rank 0.8 (n - 1), rounded down, so that even of two nodes the busier one is hot.
+//!   estimates the quantile from probes; we know all of the pool and count how many are below each of the
+//!   three (there are not many different loads, so how many nodes have each is kept). The quantile is taken
+//!   at rank 0.8 (n - 1), rounded down, so that even of two nodes the busier one is hot.
 //! - Of cold ones the lowest latency wins; if all are hot, the fewest requests in flight.
 //!
-//! Prequal probes; we learn a node's latency only from requests that it gets. So a node whose latency is not known
-//! goes before those whose latency is, until it is hot. And one choice of 128 goes to the first of the three
-//! drawn, whatever is known of it: otherwise a node that was slow once would never show that it has recovered.
+//! Prequal probes; we learn a node's latency only from requests that it gets. So a node whose latency is not
+//! known goes before those whose latency is, until it is hot. And one choice of 128 goes to the first of the
+//! three drawn, whatever is known of it: otherwise a node that was slow once would never show that it has
+//! recovered.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,28 +26,28 @@ use crate::draw::{Lots, below};
 use crate::least::PerWeight;
 use crate::{Ask, Candidate, Policy};
 
-/// One choice of so many is made without a look at latency.
+/// One of so many choices ignores latency.
 const EXPLORED: u64 = 128;
 
 /// Hot and cold, then lowest latency, of three nodes drawn by weight.
 #[derive(Clone, Debug)]
 pub struct Latency {
     lots: Lots,
-    /// Of each node; None of those that cannot be chosen.
+    /// Load of each node; None if it cannot be chosen.
     loads: Vec<Option<PerWeight>>,
-    /// How many nodes have each load.
+    /// Number of nodes with each load.
     counts: BTreeMap<PerWeight, usize>,
-    /// How many nodes can be chosen.
+    /// Number of nodes that can be chosen.
     usable: usize,
 }
 
 impl Latency {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         Latency { lots: Lots::new(nodes), loads: vec![None; nodes], counts: BTreeMap::new(), usable: 0 }
     }
 
-    /// How many nodes have less to do.
+    /// Number of nodes with a lower load.
     fn lower(&self, load: PerWeight) -> usize {
         self.counts.range(..load).map(|(_, count)| count).sum()
     }
@@ -106,8 +108,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A request every 2 ms for a minute of virtual time; each node answers after its time in ms, however busy it
-    /// is. Nodes of `unknown` never report a latency. Returns how many requests each node got.
+    /// A request every 2 ms for a minute of virtual time; each node answers after its time in ms, however
+    /// busy it is. Nodes of `unknown` never report a latency. Returns how many requests each node got.
     fn run(times: &[u32], unknown: &[usize], seed: u64) -> Vec<u32> {
         let mut candidates = weighted(&vec![1; times.len()]);
         for (index, (node, &time)) in candidates.iter_mut().zip(times).enumerate() {

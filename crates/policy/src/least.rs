@@ -8,18 +8,18 @@ use crate::tree::{Summary, Tree};
 /// A load in relation to the weight that carries it, compared exactly.
 ///
 /// The load is counted with the request that is about to be given. In a pool of weights 1 and 1000 the small
-/// node then gets its first request when the big one has a thousand, and not whenever it is idle. The price: a
-/// pool where requests come one at a time leaves them all to its heaviest nodes.
+/// node then gets its first request when the big one has a thousand, and not whenever it is idle. The price:
+/// a pool where requests come one at a time leaves them all to its heaviest nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct PerWeight {
     /// At most 2^32, so that its product with a weight fits.
     load: u64,
-    /// Not 0.
+    /// Never 0.
     weight: u32,
 }
 
 impl PerWeight {
-    /// `count` is what a usable candidate has already.
+    /// The load of a candidate that has `count` already, with one more.
     pub fn with_one_more(count: u32, weight: u32) -> Self {
         PerWeight { load: u64::from(count) + 1, weight }
     }
@@ -52,7 +52,7 @@ pub struct Least<L> {
     loads: Tree<Lowest<L>>,
 }
 
-/// The least load of some candidates, and how many have it.
+/// The least load of some candidates, and the number that have it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Lowest<L>(Option<(L, u64)>);
 
@@ -76,20 +76,20 @@ impl<L: Copy + PartialOrd> Summary for Lowest<L> {
 }
 
 impl<L: Copy + PartialOrd> Least<L> {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         Least { loads: Tree::new(nodes) }
     }
 
-    /// The load of the candidate at `index`; one without is out of the question.
+    /// Replaces the load of the candidate at `index`; one without a load is never picked.
     pub fn set(&mut self, index: usize, load: Option<L>) {
         self.loads.set(index, Lowest(load.map(|load| (load, 1))));
     }
 
     /// The candidate with the least load, one of them at random if there are several.
     ///
-    /// The first of several would do the work of an idle pool alone. In turn would need a memory, and switches that
-    /// start together would remember the same.
+    /// The first of several would do the work of an idle pool alone. In turn would need a memory, and
+    /// switches that start together would remember the same.
     pub fn pick(&self, random: &mut dyn FnMut() -> u64) -> Option<usize> {
         let (least, equals) = self.loads.all().0?;
         let mut before = if equals == 1 { 0 } else { below(equals, random) };
@@ -125,7 +125,8 @@ mod tests {
     }
 
     proptest! {
-        /// As if each were looked at: of those with the least load, in their order, the one that the number says.
+        /// As if each were looked at: of those with the least load, in their order, the one that the number
+        /// says.
         #[test]
         fn it_is_what_a_look_at_each_would_find(
             changes in prop::collection::vec((0usize..9, prop::option::of(0u32..4), any::<u64>()), 1..60),

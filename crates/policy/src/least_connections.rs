@@ -1,8 +1,8 @@
 //! To the node with the fewest connections in relation to its weight.
 //!
-//! For connections that live long and differ in length, such as WebSockets and uploads: what counts is how many
-//! there are now, not how many were given. A node that comes back with none gets all new connections until it
-//! has as many as the others; slow start is what softens that.
+//! For connections that live long and differ in length, such as WebSockets and uploads: what counts is how
+//! many there are now, not how many were given. A node that comes back with none gets all new connections
+//! until it has as many as the others; slow start is what softens that.
 
 use crate::least::{Least, PerWeight};
 use crate::{Ask, Candidate, Policy};
@@ -14,7 +14,7 @@ pub struct LeastConnections {
 }
 
 impl LeastConnections {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         LeastConnections { loads: Least::new(nodes) }
     }

@@ -5,8 +5,8 @@
 //! the real one run the same code, and a run can be repeated from its seed.
 //!
 //! Each policy is one file with one type that implements [`Policy`]. [`PolicyKind`] is its name in
-//! `cluster.toml`, [`build`] makes it. What every pool does whatever its policy is (health, zones, slow start)
-//! is in [`Balancer`], which is what the switch uses. `docs/policies.md` says when to use which.
+//! `cluster.toml`, [`build`] makes it. What every pool does whatever its policy is (health, zones, slow
+//! start) is in [`Balancer`], which is what the switch uses. `docs/policies.md` says when to use which.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ mod tree;
 mod two_choices;
 
 pub use accept_queue::AcceptQueue;
-pub use balancer::{Balancer, Load, Member, Standing, WEIGHT_SCALE};
+pub use balancer::{Availability, Balancer, Load, Member, WEIGHT_SCALE};
 pub use fill::Fill;
 pub use hand_over::{Busy, Work, is_lighter};
 pub use hash::Rendezvous;
@@ -37,19 +37,20 @@ pub use random::Random;
 pub use round_robin::RoundRobin;
 pub use two_choices::TwoChoices;
 
-/// What a policy is told about one node of its pool, at the moment of one choice.
+/// One node of a pool as a policy sees it, at the moment of one choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// Share of the requests relative to the other candidates, in any unit that all of them use: [`Balancer`]
-    /// gives [`WEIGHT_SCALE`] for each unit of the configured weight. A candidate of weight 0 is never chosen.
+    /// gives [`WEIGHT_SCALE`] for each unit of the configured weight. A candidate of weight 0 is never
+    /// chosen.
     pub weight: u32,
     /// Whether the node can take a request now: healthy, not draining, not tried for this request already.
     pub available: bool,
     /// The accept queue of its listener.
     pub queue: Queue,
-    /// Requests given to it and not answered whole.
+    /// Requests given to it whose responses are not complete.
     pub in_flight: u32,
-    /// Connections that it has.
+    /// Open connections.
     pub flows: u32,
     /// Its recent time to the first byte of a response; `None` if there is no recent one.
     pub latency: Option<Duration>,
@@ -68,28 +69,28 @@ pub struct Queue {
     /// Connections in it. Whoever fills this in adds to the node's last report what was given to the node
     /// since: a report alone makes the queue look shorter than it is while a burst arrives.
     pub len: u32,
-    /// Connections up to which the node adopts, 0 while that is not known.
+    /// Connections up to which the node adopts; 0 while unknown.
     pub limit: u32,
 }
 
 impl Queue {
-    /// Whether it is known to take no more. A queue without a known limit is not full.
+    /// Whether the queue takes no more. A queue without a known limit is not full.
     pub fn is_full(&self) -> bool {
         self.room() == Some(0)
     }
 
-    /// How many more it takes, if that is known.
+    /// Free places; None if the limit is unknown.
     pub fn room(&self) -> Option<u32> {
         (self.limit > 0).then(|| self.limit.saturating_sub(self.len))
     }
 }
 
-/// What is asked: the request, as far as a policy cares, and the time.
+/// One choice to make: what a policy needs of the request, and the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// Hash of what [`Rendezvous`] goes by, such as the client's address; `None` if the request lacks it.
+    /// Hash of the key of [`Rendezvous`], such as the client's address; `None` if the request has none.
     pub key: Option<u64>,
-    /// Since an arbitrary but fixed start; never runs backwards.
+    /// Time since a fixed start; monotonic.
     pub now: Duration,
 }
 
@@ -97,9 +98,9 @@ pub struct Ask {
 ///
 /// One value serves one pool and keeps what it has to remember between requests.
 pub trait Policy: Send {
-    /// The candidate at `index` has become this one; until it is told of one for the first time a policy takes it for one that
-    /// cannot be chosen. Thus a policy can know the whole pool without a look at each node for each request. One that looks
-    /// anyway need not listen.
+    /// Replaces the candidate at `index`. A candidate that was never set cannot be chosen. This lets a policy
+    /// keep sums of the whole pool, without a look at each node for each request; a policy that looks at each
+    /// anyway ignores it.
     fn changed(&mut self, index: usize, candidate: &Candidate) {
         let _ = (index, candidate);
     }
@@ -107,8 +108,9 @@ pub trait Policy: Send {
     /// Chooses the node for one request and returns its index in `candidates`, or `None` if none can be
     /// chosen.
     ///
-    /// `candidates` has one entry for each node of the pool, in the pool's order, at every call; the policy has been told of
-    /// each of them as it is. `random` gives 64 independent uniform bits at each call.
+    /// `candidates` has one entry for each node of the pool, in the pool's order, at every call;
+    /// [`changed`](Self::changed) has been called with each of them. `random` gives 64 independent uniform
+    /// bits at each call.
     ///
     /// Time and randomness are arguments even though not every policy uses them: a policy that could reach
     /// for a clock or a generator of its own could not be simulated, and the drivers should not have to know

@@ -1,20 +1,20 @@
-//! By lot.
+//! A node drawn at random, by weight.
 //!
-//! It needs to know nothing but the weights and remembers nothing, so any number of switches can do it side by
+//! The policy needs nothing but the weights and has no state, so any number of switches can do it side by
 //! side. What it costs: with n requests on n equal nodes the fullest has about ln n / ln ln n of them, where
 //! [two choices](crate::TwoChoices) leave it ln ln n.
 
 use crate::draw::Lots;
 use crate::{Ask, Candidate, Policy};
 
-/// Each node with the probability that its weight says.
+/// Each node with a probability proportional to its weight.
 #[derive(Clone, Debug)]
 pub struct Random {
     lots: Lots,
 }
 
 impl Random {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         Random { lots: Lots::new(nodes) }
     }

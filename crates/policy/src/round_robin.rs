@@ -14,16 +14,16 @@ use crate::{Ask, Candidate, Policy};
 /// Smooth weighted round-robin. Deterministic; among equals the first in the pool's order goes first.
 #[derive(Clone, Debug)]
 pub struct RoundRobin {
-    /// One for each node. Their sum is zero between two requests.
+    /// Credit of each node. Their sum is zero between two requests.
     credits: Vec<i64>,
-    /// Of those that can be chosen; 0 of the others.
+    /// Weight of each node; 0 if it cannot be chosen.
     weights: Vec<i64>,
-    /// Their sum.
+    /// Sum of `weights`.
     total: i64,
 }
 
 impl RoundRobin {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         RoundRobin { credits: vec![0; nodes], weights: vec![0; nodes], total: 0 }
     }

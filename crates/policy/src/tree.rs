@@ -1,33 +1,33 @@
-//! What all candidates of a pool are like together, without a look at each of them.
+//! Summaries of all candidates of a pool, without a look at each of them.
 //!
-//! Between two choices little changes: a request more here, one less there. So what a choice needs of all candidates, the sum
-//! of their weights or the least of their loads, is kept in a binary tree, with a leaf for each candidate and the summary of
-//! both halves at each fork. A change and a search take the logarithm of their number, and a choice among a thousand hardly
-//! longer than one among ten.
+//! Between two choices little changes: a request more here, one less there. So what a choice needs of all
+//! candidates, the sum of their weights or the least of their loads, is kept in a binary tree, with a leaf
+//! for each candidate and the summary of both halves at each fork. A change and a search take the logarithm
+//! of their number, and a choice among a thousand hardly longer than one among ten.
 
-/// What is known of some candidates that follow each other. The default is that of none.
+/// Summary of consecutive candidates. The default is that of no candidates.
 pub trait Summary: Copy + Default + PartialEq {
-    /// Of those of two summaries, in their order.
+    /// The summary of both, which are neighbours.
     fn of(left: Self, right: Self) -> Self;
 }
 
 /// The summary of all candidates, and of each half of them, and so on.
 #[derive(Clone, Debug)]
 pub struct Tree<S> {
-    /// The root is at 1, the halves of what is at `i` at `2 * i` and `2 * i + 1`.
+    /// The root is at 1, the halves of `i` at `2 * i` and `2 * i + 1`.
     nodes: Vec<S>,
-    /// Where the first leaf is: a power of two, and not less than the number of candidates.
+    /// Index of the first leaf: a power of two, and not less than the number of candidates.
     leaves: usize,
 }
 
 impl<S: Summary> Tree<S> {
-    /// For so many candidates, of which nothing is known.
+    /// A tree of `count` candidates with default summaries.
     pub fn new(count: usize) -> Self {
         let leaves = count.next_power_of_two();
         Tree { nodes: vec![S::default(); 2 * leaves], leaves }
     }
 
-    /// What is known of one candidate from now on.
+    /// Replaces the summary of one candidate.
     pub fn set(&mut self, index: usize, leaf: S) {
         let mut at = self.leaves + index;
         self.nodes[at] = leaf;
@@ -41,17 +41,18 @@ impl<S: Summary> Tree<S> {
         }
     }
 
-    /// Of one candidate.
+    /// The summary of one candidate.
     pub fn leaf(&self, index: usize) -> S {
         self.nodes[self.leaves + index]
     }
 
-    /// Of all.
+    /// The summary of all candidates.
     pub fn all(&self) -> S {
         self.nodes[1]
     }
 
-    /// Goes down to a candidate; at each fork `is_left` is told what is known of the left half, and says whether it is there.
+    /// Goes down to a candidate; at each fork `is_left` gets the summary of the left half, and returns
+    /// whether to go there.
     pub fn find(&self, mut is_left: impl FnMut(S) -> bool) -> usize {
         let mut at = 1;
         while at < self.leaves {

@@ -1,23 +1,25 @@
-//! The less loaded of two nodes drawn by lot (Mitzenmacher, "The Power of Two Choices in Randomized Load
+//! The less loaded of two nodes drawn at random (Mitzenmacher, "The Power of Two Choices in Randomized Load
 //! Balancing", IEEE TPDS 12(10), 2001).
 //!
 //! To take the least loaded of all is best only if the loads are exact at every moment. They are not: reports
-//! are some milliseconds old, other switches give requests too, and then everyone runs to the node that looked
-//! idle last. Two drawn at random are nearly as good as all of them, and no node is ever drawn by everyone.
+//! are some milliseconds old, other switches give requests too, and then everyone runs to the node that
+//! looked idle last. Two drawn at random are nearly as good as all of them, and no node is ever drawn by
+//! everyone.
 
 use crate::draw::Lots;
 use crate::least::PerWeight;
 use crate::{Ask, Candidate, Policy};
 
-/// Draws two different nodes by weight and takes the one with the lesser (requests in flight + 1) / weight; if
-/// they are equal, the one drawn first, which makes the shares of equally loaded nodes those of their weights.
+/// Draws two different nodes by weight and takes the one with the lesser (requests in flight + 1) / weight;
+/// if they are equal, the one drawn first, which makes the shares of equally loaded nodes those of their
+/// weights.
 #[derive(Clone, Debug)]
 pub struct TwoChoices {
     lots: Lots,
 }
 
 impl TwoChoices {
-    /// For a pool of `nodes` nodes.
+    /// A pool of `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
         TwoChoices { lots: Lots::new(nodes) }
     }

@@ -1,14 +1,15 @@
-//! The experiment of Verma, Lokhande & Khare in virtual time: two servers, bursts of connections, and the question
-//! how many of them fail because they met a full accept queue.
+//! The experiment of Verma, Lokhande & Khare in virtual time: two servers, bursts of connections, and the
+//! question how many of them fail because they met a full accept queue.
 //!
 //! A closed loop: each of `CLIENTS` opens a connection, waits for its answer, thinks, and opens the next. All
-//! begin at the same moment, and whoever waited behind the same queue comes back together, which makes bursts. The
-//! servers have room for all of them (two queues and two connections being served), one server has not.
+//! begin at the same moment, and whoever waited behind the same queue comes back together, which makes
+//! bursts. The servers have room for all of them (two queues and two connections being served), one server
+//! has not.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use switchback_policy::{Ask, Balancer, Load, Member, PolicyKind, Queue, Standing};
+use switchback_policy::{Ask, Availability, Balancer, Load, Member, PolicyKind, Queue};
 
 const LIMIT: u32 = 16;
 const CLIENTS: u64 = 30;
@@ -36,8 +37,8 @@ struct Outcome {
     waited: u64,
 }
 
-/// Runs until `CONNECTIONS` are answered. Nodes report their queues every `report` ticks; in between, what was
-/// given is added to what was reported.
+/// Runs until `CONNECTIONS` are answered. Nodes report their queues every `report` ticks; in between, what
+/// was given is added to what was reported.
 fn run(kind: PolicyKind, service: [u64; 2], report: u64, seed: u64) -> Outcome {
     let members = ["s1", "s2"].map(|name| Member { name: name.to_owned(), weight: 1, near: true });
     let mut balancer = Balancer::new(kind, members.to_vec(), Duration::ZERO);
@@ -74,7 +75,7 @@ fn run(kind: PolicyKind, service: [u64; 2], report: u64, seed: u64) -> Outcome {
                 continue;
             }
             let load = |index: usize| Load {
-                standing: Standing::Up,
+                availability: Availability::Up,
                 up_since: Duration::ZERO,
                 queue: Queue { len: servers[index].reported.0 + servers[index].reported.1, limit: LIMIT },
                 in_flight: servers[index].queue.len() as u32 + u32::from(servers[index].serving.is_some()),
@@ -125,8 +126,8 @@ fn turns_are_enough_for_equal_servers_only() {
     }
 }
 
-/// As nodes report in truth, every 50 ms: what was given since is added, so a queue is never thought shorter than
-/// it is.
+/// As nodes report in truth, every 50 ms: what was given since is added, so a queue is never thought shorter
+/// than it is.
 #[test]
 fn late_reports_fail_no_connection() {
     for seed in 0..3 {

@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use switchback_policy::{Ask, Balancer, Load, Member, PolicyKind, Queue, Standing};
+use switchback_policy::{Ask, Availability, Balancer, Load, Member, PolicyKind, Queue};
 
 fn load() -> impl Strategy<Value = Load> {
-    let standing =
-        prop_oneof![2 => Just(Standing::Up), 1 => Just(Standing::Suspect), 1 => Just(Standing::Down)];
+    let availability = prop_oneof![
+        2 => Just(Availability::Up),
+        1 => Just(Availability::Suspect),
+        1 => Just(Availability::Down),
+    ];
     let latency = prop::option::of((0u64..1000).prop_map(Duration::from_millis));
-    (standing, 0u64..20, (0u32..4, 0u32..4), any::<u32>(), any::<u32>(), latency).prop_map(
-        |(standing, up_since, (len, limit), in_flight, flows, latency)| Load {
-            standing,
+    (availability, 0u64..20, (0u32..4, 0u32..4), any::<u32>(), any::<u32>(), latency).prop_map(
+        |(availability, up_since, (len, limit), in_flight, flows, latency)| Load {
+            availability,
             up_since: Duration::from_secs(up_since),
             queue: Queue { len, limit },
             in_flight,
@@ -42,16 +45,17 @@ fn pool_and_rounds() -> impl Strategy<Value = (Vec<(u32, bool)>, Vec<Round>)> {
 
 /// The members that may be chosen, by the description of `Balancer` and of the policy.
 fn allowed(kind: PolicyKind, members: &[Member], round: &Round) -> Vec<usize> {
-    let of = |standing| {
-        let stands = move |&index: &usize| round[index].0.standing == standing && members[index].weight > 0;
+    let of = |availability| {
+        let stands =
+            move |&index: &usize| round[index].0.availability == availability && members[index].weight > 0;
         (0..members.len()).filter(stands).collect::<Vec<_>>()
     };
     let has_room = |index: usize| {
         let queue = round[index].0.queue;
         queue.limit == 0 || queue.len < queue.limit
     };
-    let standing = if of(Standing::Up).is_empty() { Standing::Suspect } else { Standing::Up };
-    let mut those = of(standing);
+    let availability = if of(Availability::Up).is_empty() { Availability::Suspect } else { Availability::Up };
+    let mut those = of(availability);
     those.retain(|&index| !round[index].1);
     if those.iter().any(|&index| members[index].near && has_room(index)) {
         those.retain(|&index| members[index].near);
@@ -87,8 +91,8 @@ proptest! {
         }
     }
 
-    /// A balancer that has been told of each change chooses as one that has just been told everything. Policies that remember
-    /// whose turn it is are left out.
+    /// A balancer that has been told of each change chooses as one that has just been told everything.
+    /// Policies that remember whose turn it is are left out.
     #[test]
     fn what_was_noted_before_leaves_no_trace(
         (pool, rounds) in pool_and_rounds(),

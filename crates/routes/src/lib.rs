@@ -1,12 +1,12 @@
-//! A service's routes, in a form in which the one that takes a request is found without asking all of them.
+//! A service's routes, in a form in which the one that takes a request is found without a look at each.
 //!
-//! Routes are kept by what they say of the host, and for each host by the prefix of the path. All prefixes that a path
-//! begins with are prefixes of each other. So they are a chain, and its longest link is found by bisection: it is the
-//! last prefix in order that is not behind the path, or one that this one begins with. Methods and header fields are
-//! then compared route by route.
+//! Routes are kept by what they say of the host, and for each host by the prefix of the path. All prefixes
+//! that a path begins with are prefixes of each other. So they are a chain, and its longest link is found by
+//! bisection: it is the last prefix in order that is not behind the path, or one that this one begins with.
+//! Methods and header fields are then compared route by route.
 //!
-//! Paths are compared in [normal form](switchback_http::path). Where servers read a path in different ways, all readings have
-//! to lead to the same action; otherwise the request is refused.
+//! Paths are compared in [normal form](switchback_http::path). Where servers read a path in different ways,
+//! all readings have to lead to the same action; otherwise the request is refused.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub struct Routes {
     any: Prefixes,
 }
 
-/// Routes that say the same of the host, by prefix.
+/// Routes with one host, by prefix.
 #[derive(Debug, Default)]
 struct Prefixes {
     /// In order, none twice.
@@ -41,11 +41,11 @@ struct Prefix {
     routes: Vec<usize>,
 }
 
-/// Longer hosts than those that have names are compared as they are. RFC 1035 section 2.3.4.
+/// Longest host name (RFC 1035 section 2.3.4). Longer hosts are compared as they are.
 const HOST_MAX: usize = 255;
 
 impl Routes {
-    /// In this order the first that takes a request is meant.
+    /// Routes in this order: the first that takes a request is its route.
     pub fn new(routes: Vec<Route>) -> Self {
         let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
         let mut suffixes: HashMap<Box<str>, Vec<usize>> = HashMap::new();
@@ -76,7 +76,7 @@ impl Routes {
         Ok(self.place_over(head, spoken)?.map(|index| &self.routes[index]))
     }
 
-    /// The index of what [`find_over`](Self::find_over) finds.
+    /// Index of the route of [`find_over`](Self::find_over).
     pub fn place_over(&self, head: &Head<'_>, spoken: Protocol) -> Result<Option<usize>, Reject> {
         if self.routes.iter().all(|route| speaks(route, spoken)) {
             return self.place(head);
@@ -85,17 +85,18 @@ impl Routes {
         self.agreed(head, |path| self.routes.iter().position(|route| takes(route, path)))
     }
 
-    /// What becomes of the requests that the route with this index takes.
+    /// Action of the route with this index.
     pub fn action(&self, index: usize) -> &Action {
         &self.routes[index].action
     }
 
-    /// The index of what [`find`](Self::find) finds.
+    /// Index of the route of [`find`](Self::find).
     pub fn place(&self, head: &Head<'_>) -> Result<Option<usize>, Reject> {
         self.agreed(head, |path| self.place_of(head, path))
     }
 
-    /// What `place` finds for the path of the request, if it finds the same action for each reading.
+    /// The result of `place` for the path of the request, if all readings of the path lead to the same
+    /// action.
     fn agreed(
         &self,
         head: &Head<'_>,
@@ -112,7 +113,7 @@ impl Routes {
         }
     }
 
-    /// The index of the first route that takes the request with its path read so.
+    /// Index of the first route that takes the request, with this reading of its path.
     fn place_of(&self, head: &Head<'_>, path: &str) -> Option<usize> {
         let mut first = self.any.first(&self.routes, head, path, None);
         if let Some(host) = head.host
@@ -134,8 +135,8 @@ impl Routes {
         first
     }
 
-    /// Route and pool with which a TLS client begins that wants this host, and offers these protocols: those of the first
-    /// route which takes it whatever it will ask for, or else of the first that may take it.
+    /// Route and pool with which a TLS client begins that wants this host, and offers these protocols: those
+    /// of the first route which takes it whatever it will ask for, or else of the first that may take it.
     pub fn find_hello(&self, host: Option<&str>, protocols: &[Vec<u8>]) -> Option<(usize, usize)> {
         let may_take = |route: &Route| failed_hello(route, host, protocols).is_none();
         let pool = |route: &Route| match route.action {
@@ -173,7 +174,8 @@ impl Prefixes {
         Prefixes { sorted }
     }
 
-    /// The first of these routes that takes the request, whose host is right; or `other`, if that comes before it.
+    /// The first of these routes that takes the request, whose host is right; or `other`, if that comes
+    /// before it.
     fn first(&self, routes: &[Route], head: &Head<'_>, path: &str, other: Option<usize>) -> Option<usize> {
         let mut first = other;
         let mut at = self.sorted.partition_point(|prefix| *prefix.text <= *path).checked_sub(1);
@@ -189,8 +191,9 @@ impl Prefixes {
     }
 }
 
-/// Where a request to this VIP, which came by this scheme, is redirected: an absolute URI, whose path is the request's as it
-/// was sent, if the redirect has none. The host stands before it, so a path such as `//other.example/` leads to no other host.
+/// Where a request to this VIP, which came by this scheme, is redirected: an absolute URI, whose path is the
+/// request's as it was sent, if the redirect has none. The host stands before it, so a path such as
+/// `//other.example/` leads to no other host.
 pub fn location(redirect: &Redirect, came_by: Scheme, head: &Head<'_>, vip: SocketAddr) -> String {
     let scheme = redirect.scheme.unwrap_or(came_by);
     let address = if vip.is_ipv6() { format!("[{}]", vip.ip()) } else { vip.ip().to_string() };
@@ -203,7 +206,7 @@ pub fn location(redirect: &Redirect, came_by: Scheme, head: &Head<'_>, vip: Sock
     format!("{}://{host}{port}{path}{query}", scheme.name())
 }
 
-/// What a route can ask of a request, in the order in which it is looked at.
+/// Conditions of a route, in the order in which they are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The host that the request names.
@@ -218,7 +221,7 @@ pub enum Condition {
     Protocol,
 }
 
-/// The first of the route's conditions that does not hold, where the path of the request is read so.
+/// The first of the route's conditions that does not hold, with this reading of the path.
 pub fn failed(route: &Route, head: &Head<'_>, path: &str) -> Option<Condition> {
     let host = route.host.as_ref().is_none_or(|wanted| head.host.is_some_and(|host| wanted.matches(host)));
     let begins = route.path.as_ref().is_none_or(|prefix| path.starts_with(prefix));
@@ -240,8 +243,8 @@ fn speaks(route: &Route, spoken: Protocol) -> bool {
     route.alpn.is_empty() || route.alpn.contains(&spoken)
 }
 
-/// The first condition that keeps the route from every request of a TLS client that wants this host and offers these
-/// protocols.
+/// The first condition that keeps the route from every request of a TLS client that wants this host and
+/// offers these protocols.
 pub fn failed_hello(route: &Route, host: Option<&str>, protocols: &[Vec<u8>]) -> Option<Condition> {
     let offered = |protocol: &Protocol| match protocols {
         [] => *protocol == Protocol::Http11,
@@ -257,7 +260,7 @@ pub fn failed_hello(route: &Route, host: Option<&str>, protocols: &[Vec<u8>]) ->
     }
 }
 
-/// Whether a client that may take the route is taken whatever it asks for.
+/// Whether the route takes all requests of a client that it may take.
 pub fn takes_all(route: &Route) -> bool {
     route.path.is_none() && route.methods.is_empty() && route.header.is_none()
 }

@@ -10,15 +10,15 @@ use crate::facts::{Facts, LinkFacts};
 use crate::interface::missing_remedy;
 use crate::privileges::CapabilitySet;
 
-/// What is fine, in words, or what is not.
+/// A finding, or what is as it should be, in words.
 pub type Check = std::result::Result<String, Finding>;
 
-/// Something that a machine lacks.
+/// A defect of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong and what that does.
+    /// The defect and its effect.
     pub what: String,
-    /// The command or change that mends it.
+    /// The command or change that removes it.
     pub remedy: String,
     /// Whether Switchback cannot work at all.
     pub fatal: bool,
@@ -46,7 +46,7 @@ pub fn refuse_fatal(checks: &[Check]) -> Result<()> {
     }
 }
 
-/// Everything a switch needs.
+/// Checks of a switch.
 pub fn check_switch(facts: &Facts) -> Vec<Check> {
     let mut checks = capabilities(facts.capabilities, &CAPABILITIES);
     checks.extend([btf(facts.btf), bpffs(facts.bpffs), interface(facts)]);
@@ -56,8 +56,8 @@ pub fn check_switch(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Everything a node needs. `ports` are those of the services, `own_ports` those of services with TLS, where the agent itself
-/// listens.
+/// Checks of a node. `ports` are those of the services, `own_ports` those of services with TLS, at which the
+/// agent listens.
 pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16]) -> Vec<Check> {
     let mut needed = CAPABILITIES.to_vec();
     let start = facts.unprivileged_port_start.unwrap_or(PROT_SOCK);
@@ -82,17 +82,17 @@ pub fn check_node(facts: &Facts, ports: &[u16], own_ports: &[u16]) -> Vec<Check>
     checks
 }
 
-/// Everything a client that knows nodes needs.
+/// Checks of a client with the shim.
 pub fn check_client(facts: &Facts) -> Vec<Check> {
     let mut checks = capabilities(facts.capabilities, &CAPABILITIES[..3]);
     checks.extend([bpffs(facts.bpffs), interface(facts)]);
     checks
 }
 
-/// What `net.ipv4.ip_unprivileged_port_start` is unless somebody changes it (net/sock.h).
+/// Default of `net.ipv4.ip_unprivileged_port_start` (net/sock.h).
 const PROT_SOCK: u32 = 1024;
 
-/// With what each is needed to do. A client sends nothing by itself, so it does without the last one.
+/// Name, capability, and what needs it. A client sends nothing by itself, so it does without the last one.
 const CAPABILITIES: [(&str, CapabilitySet, &str); 4] = [
     ("CAP_BPF", CapabilitySet::BPF, "load BPF programs"),
     ("CAP_PERFMON", CapabilitySet::PERFMON, "load BPF programs that read kernel memory"),
@@ -147,12 +147,12 @@ fn interface(facts: &Facts) -> Check {
     }
 }
 
-/// A packet on Ethernet, which the addresses and headers of a handoff packet still leave room in.
+/// MTU of Ethernet, in bytes.
 const USUAL_MTU: u32 = 1500;
 /// IP and TCP headers without options, inside a handoff packet.
 const INNER_V4: usize = 40;
 const INNER_V6: usize = 60;
-/// What the kernel accepts for an adopted IPv4 connection at least.
+/// Smallest MSS that the kernel accepts for an adopted IPv4 connection, in bytes.
 const SMALLEST_MSS: u32 = 536;
 
 fn mtu(name: &str, mtu: u32) -> Check {
@@ -174,7 +174,7 @@ fn mtu(name: &str, mtu: u32) -> Check {
     Ok(what)
 }
 
-/// Drivers with XDP of their own in Linux 6.9 (those that set `ndo_bpf`).
+/// Drivers with native XDP in Linux 6.9 (those that set `ndo_bpf`).
 const NATIVE_XDP: [&str; 37] = [
     "aquantia",
     "atlantic",

@@ -1,6 +1,6 @@
-//! The UNIX socket over which `status`, `reload` and their like talk to a running switch or node: one line of
-//! JSON each way. The daemon serves it from the loop that also serves packets, so a client gets a fraction of
-//! a second, and what takes longer is left to a thread.
+//! The UNIX socket over which `status`, `reload` and `drain` talk to a running daemon: one line of JSON each
+//! way. The daemon serves it from the loop that also serves packets, so a client gets a fraction of a second,
+//! and what takes longer runs in a thread.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,53 +18,53 @@ use crate::error::{Doing, Error, Result};
 use crate::netns_inode;
 
 const DIRECTORY: &str = "/run/switchback";
-/// How long one client may keep the daemon: half for its request, half for the response.
+/// Time that a client may take of the daemon: half for its request, half for the response.
 const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
-/// How long the daemon may keep a client: a reload has to read and apply a configuration.
+/// Time that the daemon may take to answer: a reload has to read and apply a configuration.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a socket may be there before somebody listens on it.
+/// Time from the creation of a socket until the daemon listens on it.
 const LISTENS_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_REQUEST: usize = 1 << 16;
-/// How often another instance may remove the empty directory between our making it and our using it.
+/// Attempts to use the directory, which another instance may remove between our creating and using it.
 const ATTEMPTS: usize = 8;
 
-/// What a running daemon is asked.
+/// A request to a running daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 pub enum Request {
-    /// How is it doing?
+    /// Return the status.
     Status,
     /// Read the configuration again.
     Reload {},
-    /// Give a node no more flows, or give it some again.
+    /// Drain a node, or end its draining.
     Drain {
-        /// Its name in the configuration.
+        /// Name of the node in the configuration.
         node: String,
-        /// Whether it is to drain.
+        /// Whether the node drains from now on.
         on: bool,
     },
 }
 
-/// What it answers.
+/// The answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response {
-    /// The daemon's state; its shape depends on the role.
+    /// The status; its shape depends on the role.
     Status(serde_json::Value),
-    /// It has been done, and this is what changed.
+    /// The request was carried out.
     Done {
-        /// One for each change.
+        /// One line for each change.
         lines: Vec<String>,
     },
-    /// It has not been done.
+    /// The request was not carried out.
     Failed {
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
 
 impl Response {
-    /// The state of a daemon of this role.
+    /// The status of a daemon of this role.
     pub fn status(role: &str, status: &impl Serialize) -> Response {
         match serde_json::to_value(status) {
             Ok(mut value) => {
@@ -76,11 +76,11 @@ impl Response {
     }
 }
 
-/// When a daemon answers.
+/// An answer, now or from a thread.
 pub enum Answer {
-    /// Now.
+    /// The answer.
     Now(Response),
-    /// In a thread of its own: what is left to do would keep the daemon's.
+    /// A closure that computes it in a thread of its own, because it takes long.
     Later(Box<dyn FnOnce() -> Response + Send>),
 }
 
@@ -90,10 +90,10 @@ impl From<Response> for Answer {
     }
 }
 
-/// A daemon that can be talked to.
+/// A running daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// `switch` or `node`.
+    /// `switch`, `node` or `client`.
     pub role: String,
     /// The interface it serves.
     pub interface: String,
@@ -101,7 +101,7 @@ pub struct Instance {
     pub path: PathBuf,
 }
 
-/// The daemon's end.
+/// The daemon's end of the socket.
 #[derive(Debug)]
 pub struct ControlServer {
     listener: UnixListener,
@@ -109,8 +109,8 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Takes the socket of this role and interface in the calling thread's network namespace. One that a dead
-    /// process has left is replaced; a live process is an error with its pid.
+    /// Listens on the socket of this role and interface in the calling thread's network namespace. One left
+    /// by a dead process is replaced; a live process is an error with its pid.
     pub fn bind(role: &str, interface: &str) -> Result<ControlServer> {
         ControlServer::bind_to(path_of(role, interface)?, &format!("{role} on {interface}"))
     }
@@ -149,12 +149,12 @@ impl ControlServer {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Serves all who are waiting. A client that sends nothing, or too much, or does not read is given up.
+    /// Serves all waiting clients. One that sends nothing, or too much, or does not read is dropped.
     pub fn accept_and_serve<A: Into<Answer>>(&mut self, mut handler: impl FnMut(Request) -> A) -> Result<()> {
         loop {
             match self.listener.accept() {
@@ -173,8 +173,8 @@ pub fn path_of(role: &str, interface: &str) -> Result<PathBuf> {
     Ok(Path::new(DIRECTORY).join(format!("{role}-{interface}-{}.sock", netns_inode()?)))
 }
 
-/// Removes the sockets of processes that were killed. When their network namespace is deleted nobody is left to
-/// do so, and its inode may be given to another one, which would then seem to have a daemon.
+/// Removes the sockets of processes that were killed. When their network namespace is deleted nobody is left
+/// to do so, and its inode may be given to another one, which would then seem to have a daemon.
 fn sweep(directory: &Path) {
     for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let age = fs::metadata(&path).and_then(|data| data.modified()).map(|made| made.elapsed());
@@ -226,16 +226,16 @@ fn serve<A: Into<Answer>>(mut stream: UnixStream, handler: &mut impl FnMut(Reque
     }
 }
 
-/// The daemon's clients.
+/// The client's end of the socket.
 pub struct ControlClient;
 
 impl ControlClient {
-    /// Asks the daemon behind the socket.
+    /// Sends a request and returns the answer, within [`DAEMON_PATIENCE`].
     pub fn call(path: &Path, request: &Request) -> Result<Response> {
         ControlClient::call_within(DAEMON_PATIENCE, path, request)
     }
 
-    /// Likewise, and does not wait longer for its answer.
+    /// Sends a request and returns the answer, within `patience`.
     pub fn call_within(patience: Duration, path: &Path, request: &Request) -> Result<Response> {
         let doing = || format!("talk to the daemon at {}", path.display());
         let mut stream = UnixStream::connect(path).doing(doing)?;

@@ -1,8 +1,8 @@
-//! The daemons' errors: one line for the person who started them, so it says what was being done and to what.
+//! Errors of the daemons: one line for the person who started them, with the operation and its object.
 
 use std::fmt;
 
-/// What a daemon could not do. Displays as `cannot <doing>: <cause>; <remedy>`, or as a whole message.
+/// An operation that failed. Displays as `cannot <doing>: <cause>; <remedy>`, or as a whole message.
 #[derive(Debug)]
 pub struct Error {
     message: String,
@@ -10,7 +10,7 @@ pub struct Error {
     exit_status: u8,
 }
 
-/// The result of whatever touches the machine.
+/// The result of an operation on the machine.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -24,19 +24,19 @@ impl Error {
         Error::new(format!("cannot {doing}: {cause}"))
     }
 
-    /// Adds the command or change that mends it.
+    /// Adds the command or change that removes the cause.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Error {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// With another exit status than 2: 1 stands for an invalid configuration.
+    /// Sets the exit status, which is 2 otherwise; 1 stands for an invalid configuration.
     pub fn with_exit_status(mut self, status: u8) -> Error {
         self.exit_status = status;
         self
     }
 
-    /// What the process should exit with.
+    /// Exit status of the process.
     pub fn exit_status(&self) -> u8 {
         self.exit_status
     }
@@ -52,10 +52,10 @@ impl fmt::Display for Error {
     }
 }
 
-/// Has no source: the message says what the cause said already.
+/// Without a source: the message includes that of the cause.
 impl std::error::Error for Error {}
 
-/// Says what was being done when something failed.
+/// Adds the operation to an error.
 pub trait Doing<T> {
     /// `what` completes the sentence "cannot ...".
     fn doing<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T>;

@@ -1,5 +1,5 @@
-//! What the checks look at, gathered in one go. The checks themselves are in [`crate::checks`] and touch
-//! nothing, so that a machine that nobody has at hand can be described in a test.
+//! Facts about a machine, gathered at once for the checks. The checks themselves ([`crate::checks`]) do no
+//! I/O, so that a test can describe any machine.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::listeners;
 use crate::netlink::Socket;
 use crate::pins;
 
-/// A machine as far as Switchback is concerned, seen from one network namespace.
+/// Facts about a machine, seen from one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The interface in question.
     pub interface: String,
-    /// All interfaces there are.
+    /// Names of all interfaces.
     pub interfaces: Vec<String>,
-    /// What is known of the interface, if it exists.
+    /// Facts about the interface, if it exists.
     pub link: Option<LinkFacts>,
     /// Whether the kernel describes its types (`/sys/kernel/btf/vmlinux`).
     pub btf: bool,
@@ -26,7 +26,7 @@ pub struct Facts {
     pub adopts: bool,
     /// The effective capabilities of this process, a bit for each.
     pub capabilities: u64,
-    /// Whether the BPF file system is where it belongs.
+    /// Whether the BPF file system is mounted at [`BPFFS`](crate::pins::BPFFS).
     pub bpffs: bool,
     /// `net.ipv4.tcp_syncookies`; None where it cannot be read.
     pub tcp_syncookies: Option<u32>,
@@ -34,28 +34,28 @@ pub struct Facts {
     pub tcp_rfc1337: Option<u32>,
     /// `net.ipv4.ip_unprivileged_port_start`: below it, listening needs a capability.
     pub unprivileged_port_start: Option<u32>,
-    /// The larger of `net.ipv4.conf.all.rp_filter` and the interface's own, as the kernel counts it.
+    /// The larger of `net.ipv4.conf.all.rp_filter` and the interface's own, which is what the kernel uses.
     pub rp_filter: Option<u32>,
     /// Ports of listeners that speak MPTCP, or why they cannot be listed.
     pub mptcp_ports: Result<Vec<u16>, String>,
 }
 
-/// What is known of an interface.
+/// Facts about an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFacts {
-    /// In bytes.
+    /// MTU, in bytes.
     pub mtu: u32,
-    /// As `ethtool -i` names it; None for an interface that has none, such as `lo`.
+    /// Driver, as `ethtool -i` names it; None for an interface without, such as `lo`.
     pub driver: Option<String>,
-    /// Whether packets are merged before a generic XDP program sees them; None where that cannot be told.
+    /// Whether packets are merged before a generic XDP program sees them (GRO); None if unknown.
     pub gro: Option<bool>,
-    /// Where they are merged, if that is not the interface itself but the one below.
+    /// The interface below that merges them, if it is not this one.
     pub below: Option<String>,
 }
 
 impl Facts {
-    /// Gathers the facts of the calling thread's network namespace. What cannot be found out is left open,
-    /// and the checks say so.
+    /// Gathers the facts of the calling thread's network namespace. Unknown ones are None, and findings of
+    /// the checks.
     pub fn gather(name: &str) -> Facts {
         let btf = Btf::from_vmlinux().ok();
         Facts {

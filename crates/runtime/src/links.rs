@@ -1,4 +1,4 @@
-//! The network interfaces of a machine, and a word when they change (rtnetlink(7)).
+//! The network interfaces of a machine, and notifications of their changes (rtnetlink(7)).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -22,20 +22,21 @@ const FIXED_LEN: usize = 16;
 pub struct Interface {
     /// Its index.
     pub index: u32,
-    /// It is `lo`.
+    /// Whether it is `lo`.
     pub is_loopback: bool,
-    /// What comes by it comes by another one too, or goes on to another machine: it is a part of a bridge or a bond.
+    /// Whether it is a part of a bridge or a bond: its packets arrive at the other interface too, or are
+    /// forwarded.
     pub is_part: bool,
 }
 
-/// Says that interfaces have come, gone or changed.
+/// Notifications of interfaces that have come, gone or changed.
 pub struct Watch {
     news: OwnedFd,
     questions: Socket,
 }
 
 impl Watch {
-    /// In the network namespace of this thread.
+    /// Watches the network namespace of this thread.
     pub fn open() -> Result<Watch> {
         let doing = || "watch the network interfaces";
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -45,7 +46,7 @@ impl Watch {
         Ok(Watch { news, questions: Socket::route().doing(doing)? })
     }
 
-    /// Whether something has changed since the last call.
+    /// Whether an interface has changed since the last call.
     pub fn has_news(&self) -> Result<bool> {
         let (mut any, mut buffer) = (false, [0; 1]);
         loop {

@@ -1,4 +1,4 @@
-//! Who listens for TCP connections on this machine, by sock_diag(7).
+//! TCP listeners of this machine, by sock_diag(7).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use crate::netlink::{Attributes, Request, Socket};
 
 /// linux/sock_diag.h, linux/inet_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Asking for this brings the upper-layer protocol along.
+/// Extension whose answer includes the upper-layer protocol.
 const INET_DIAG_INFO: u8 = 2;
 const INET_DIAG_SKV6ONLY: u16 = 11;
 const INET_DIAG_ULP_INFO: u16 = 19;
@@ -20,15 +20,15 @@ const ANSWER_LEN: usize = 72;
 /// A socket that listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Where; all zeroes for any address.
+    /// Its address; all zeroes for any address.
     pub address: SocketAddr,
-    /// It has an IPv6 address of any kind, and takes no IPv4 connections.
+    /// Whether it is an IPv6 socket that takes no IPv4 connections.
     pub only_v6: bool,
     /// Connections that wait in its accept queue.
     pub len: u32,
-    /// The limit of that queue. The kernel lets one more in.
+    /// Limit of the accept queue. The kernel lets one more in.
     pub limit: u32,
-    /// A listener that is opened with MPTCP has a TCP socket inside, which is this one.
+    /// Whether it is the TCP socket inside an MPTCP listener.
     pub mptcp: bool,
 }
 
@@ -48,8 +48,8 @@ pub fn list(socket: &mut Socket) -> io::Result<Vec<Listener>> {
     Ok(listeners)
 }
 
-/// struct inet_diag_msg: family, state, timer, retransmissions, the socket id (ports, addresses, interface, cookie),
-/// expiry, length and limit of the queue, owner, inode.
+/// struct inet_diag_msg: family, state, timer, retransmissions, the socket id (ports, addresses, interface,
+/// cookie), expiry, length and limit of the queue, owner, inode.
 fn read(answer: &[u8]) -> Option<Listener> {
     let number = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
     let source: [u8; 16] = answer.get(8..24)?.try_into().ok()?;

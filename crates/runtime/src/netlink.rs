@@ -1,4 +1,4 @@
-//! Netlink, as much of it as is needed: one request, all its answers. See RFC 3549 and
+//! Netlink: one request, all its answers. See RFC 3549 and
 //! include/uapi/linux/netlink.h.
 
 use std::io;
@@ -22,7 +22,7 @@ const ATTRIBUTE_HEADER_LEN: usize = 4;
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 const ANSWER_TIMEOUT_S: i64 = 5;
 
-/// A request in the making.
+/// A request under construction.
 pub struct Request {
     kind: u16,
     flags: u16,
@@ -43,7 +43,7 @@ impl Request {
         self
     }
 
-    /// Makes an object, which must not exist yet.
+    /// Creates an object, which must not exist yet.
     pub fn create(mut self) -> Request {
         self.flags |= NLM_F_CREATE | NLM_F_EXCL;
         self
@@ -78,12 +78,12 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// For interfaces, addresses, routes and neighbours (rtnetlink(7)).
+    /// A socket for interfaces, addresses, routes and neighbours (rtnetlink(7)).
     pub fn route() -> io::Result<Socket> {
         Socket::of(SockProtocol::NetlinkRoute)
     }
 
-    /// For the list of sockets (sock_diag(7)).
+    /// A socket for the list of sockets (sock_diag(7)).
     pub fn sock_diag() -> io::Result<Socket> {
         Socket::of(SockProtocol::NetlinkSockDiag)
     }
@@ -94,7 +94,7 @@ impl Socket {
         Ok(Socket { fd, sequence: 0 })
     }
 
-    /// Sends the request and returns the bodies of the answers. The kernel's refusal is the error.
+    /// Sends the request and returns the bodies of the answers; an error if the kernel refuses.
     pub fn ask(&mut self, request: Request) -> io::Result<Vec<Vec<u8>>> {
         self.sequence += 1;
         send(self.fd.as_raw_fd(), &request.encode(self.sequence), MsgFlags::empty())?;
@@ -125,7 +125,7 @@ impl Socket {
     }
 }
 
-/// Cuts the first message off; its type, sequence number and body.
+/// Takes the first message off: its type, sequence number and body.
 fn next_message<'a>(rest: &mut &'a [u8]) -> Option<(u16, u32, &'a [u8])> {
     let header = rest.get(..HEADER_LEN)?;
     let len = u32::from_ne_bytes(header[..4].try_into().ok()?) as usize;
@@ -148,7 +148,7 @@ pub struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Those that follow the fixed part, `fixed_len` bytes long.
+    /// The attributes behind the fixed part of `fixed_len` bytes.
     pub fn after(answer: &'a [u8], fixed_len: usize) -> Attributes<'a> {
         Attributes { rest: answer.get(fixed_len.next_multiple_of(4)..).unwrap_or_default() }
     }
@@ -170,12 +170,12 @@ impl<'a> Attributes<'a> {
 /// One attribute's value.
 #[derive(Clone, Copy)]
 pub struct Attribute<'a> {
-    /// Its bytes.
+    /// Bytes of the value.
     pub value: &'a [u8],
 }
 
 impl Attribute<'_> {
-    /// As a number of 32 bits.
+    /// The value as a number of 32 bits.
     pub fn as_u32(&self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.value.try_into().ok()?))
     }

@@ -1,6 +1,6 @@
-//! Pinned BPF objects: what processes packets must outlive the process that loaded it. A killed node agent
-//! would otherwise leave VIPs on a machine that answers ARP for them, and draw the service's traffic away
-//! from the switch.
+//! Pinned BPF objects: programs and maps must outlive the process that loaded them. A killed node agent would
+//! otherwise leave VIPs on a machine that answers ARP for them, and draw the service's traffic away from the
+//! switch.
 //!
 //! Each instance has a directory of its own, `<role>-<interface>-<netns inode>`. When its network namespace
 //! is deleted nobody is left to clean up, and the inode may be given to another namespace: so directories
@@ -17,12 +17,12 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use crate::error::{Doing, Result};
 use crate::netns_inode;
 
-/// Where the BPF file system belongs.
+/// Mount point of the BPF file system.
 pub const BPFFS: &str = "/sys/fs/bpf";
 const ROOT: &str = "/sys/fs/bpf/switchback";
-/// Only pins with this ending are links; the kernel does not tell before they are opened.
+/// Suffix of pinned links: a pin's type cannot be seen before it is opened.
 const LINK_SUFFIX: &str = "_link";
-/// How often another instance may remove the empty root between our making it and our using it.
+/// Attempts to use the root, which another instance may remove between our creating and using it.
 const ATTEMPTS: usize = 8;
 
 /// The pins of one instance.
@@ -32,7 +32,7 @@ pub struct PinDir {
 }
 
 impl PinDir {
-    /// Makes the directory if it is not there; mounts the BPF file system if need be, and sweeps.
+    /// Creates the directory and mounts the BPF file system if they are missing, and sweeps.
     pub fn open(role: &str, interface: &str) -> Result<PinDir> {
         ensure_bpffs()?;
         sweep()?;
@@ -50,12 +50,12 @@ impl PinDir {
         Ok(PinDir { path })
     }
 
-    /// Where a map or program of this name is pinned.
+    /// Path of the pinned map or program of this name.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Where the link of this name is pinned.
+    /// Path of the pinned link of this name.
     pub fn link_path(&self, name: &str) -> PathBuf {
         self.path.join(format!("{name}{LINK_SUFFIX}"))
     }

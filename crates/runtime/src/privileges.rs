@@ -1,5 +1,6 @@
-//! What a daemon gives up once its programs are attached. Capabilities are those of a thread, and pass on to the threads
-//! that it starts (capabilities(7)), so a daemon gives up before it starts threads that read what strangers send.
+//! Privileges that a daemon gives up once its programs are attached. Capabilities are those of a thread, and
+//! pass on to the threads that it starts (capabilities(7)), so a daemon gives them up before it starts
+//! threads that read data from the network.
 //!
 //! Maps, links and sockets are used by their descriptors, which takes no capability (Linux 5.19 and later,
 //! whatever `kernel.unprivileged_bpf_disabled` says).
@@ -9,13 +10,13 @@ use rustix::thread::{CapabilitySets, capabilities, set_capabilities, set_no_new_
 
 use crate::{Doing, Result};
 
-/// Kept by every daemon that has them: the files of another user that the configuration names, and how the thread of the
-/// access log is scheduled.
+/// Capabilities that every daemon keeps: for files of other users that the configuration names, and to
+/// schedule the thread of the access log.
 const USUAL: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::SYS_NICE);
 
-/// Gives up all capabilities of the calling thread except these and what all daemons keep, and that programs which it
-/// executes could get others (`PR_SET_NO_NEW_PRIVS`).
+/// Gives up all capabilities of the calling thread except these and what all daemons keep, and that programs
+/// which it executes could get others (`PR_SET_NO_NEW_PRIVS`).
 pub fn keep_only(these: CapabilitySet) -> Result<()> {
     let had = capabilities(None).doing(|| "read the capabilities of this thread")?;
     let kept = had.permitted & (these | USUAL);

@@ -1,5 +1,5 @@
-//! Programs and maps that outlive the process that loaded them, as node and client shim have them: what an earlier
-//! process has pinned is taken over where it fits.
+//! Programs and maps that outlive the process that loaded them, as node and client shim have them: objects
+//! that an earlier process has pinned are taken over where they fit.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapHandle, MapMut, OpenMapMut, Progr
 
 use crate::error::{Doing, Result};
 
-/// Makes the map the one that is pinned at `path`. A pinned map of another layout is given up.
+/// Makes the map the one that is pinned at `path`. A pinned map of another layout is not used.
 pub fn reuse(map: &mut OpenMapMut<'_>, path: &Path) -> Result<()> {
     let Ok(pinned) = MapHandle::from_pinned_path(path) else { return Ok(()) };
     let fits = pinned.map_type() == map.map_type()
@@ -48,8 +48,8 @@ pub fn pin_link(mut link: Link, path: &Path) -> libbpf_rs::Result<Link> {
     Ok(link)
 }
 
-/// Attaches a TC program to the interface with this index by a link that is pinned at `path`, in place of the program that the
-/// link of an earlier process has there.
+/// Attaches a TC program to the interface with this index by a link that is pinned at `path`, in place of the
+/// program that the link of an earlier process has there.
 pub fn attach_or_replace(program: &Program<'_>, path: &Path, index: u32) -> libbpf_rs::Result<Link> {
     match attached(path, index) {
         Some(mut link) => link.update_prog(program).map(|()| link),

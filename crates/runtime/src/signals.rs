@@ -1,4 +1,4 @@
-//! Signals as something to wait for. Each of several daemons in one process hears them all.
+//! Signals as a descriptor to wait for. Each of several daemons in one process gets all of them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on they are heard.
+    /// Takes the signals over from their default actions.
     pub fn take() -> Result<Signals> {
         let doing = || "wait for signals";
         let (read, write) = UnixStream::pair().doing(doing)?;
@@ -27,7 +27,7 @@ impl Signals {
         Ok(Signals { delivery })
     }
 
-    /// What the signals mean that have arrived since the last call.
+    /// The signals that have arrived since the last call.
     pub fn arrived(&mut self) -> Wishes {
         let mut wishes = Wishes::default();
         for signal in self.delivery.pending().filter_map(|number| Signal::try_from(number).ok()) {
@@ -41,18 +41,18 @@ impl Signals {
     }
 }
 
-/// What a daemon is to do.
+/// Actions that signals ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// SIGHUP: read the configuration again.
     pub reload: bool,
-    /// SIGUSR1: open log files again, because they have been moved away.
+    /// SIGUSR1: open log files again, because they have been renamed.
     pub reopen: bool,
-    /// SIGTERM and SIGINT.
+    /// SIGTERM, SIGINT: end.
     pub end: bool,
 }
 
-/// Readable when [`Signals::arrived`] has something to tell.
+/// Readable when signals have arrived.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()

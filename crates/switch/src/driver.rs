@@ -14,6 +14,9 @@ use switchback_config::{Cluster, Node};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
+use switchback_status::switch::{
+    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
+};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
@@ -25,13 +28,10 @@ use crate::dispatch::seeking::probes_in;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
-use crate::observe::{Clock, Names, Observer, Told};
+use crate::observe::{Clock, Message, Names, Observer};
 use crate::plan::{NodeId, Plan, Whereabouts};
 use crate::program::Program;
 use crate::sender::Sender;
-use crate::status::{
-    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
-};
 
 /// Places in the node map.
 const NODES: usize = 1024;
@@ -175,8 +175,8 @@ impl<'a> Driver<'a> {
         let limits = self.dispatcher.plan().http_limits();
         let names = Arc::new(Names::new(&self.cluster, self.ids.all(), limits));
         if let Some(observer) = &self.observer {
-            observer.tell(Told::Names(names));
-            observer.tell(Told::Log(log));
+            observer.send(Message::Names(names));
+            observer.send(Message::Log(log));
             return Ok(());
         }
         let clock = Clock {
@@ -191,7 +191,7 @@ impl<'a> Driver<'a> {
 
     /// The access log has been moved away.
     pub fn reopen_log(&self) {
-        self.observer.iter().for_each(|observer| observer.tell(Told::Reopen));
+        self.observer.iter().for_each(|observer| observer.send(Message::Reopen));
     }
 
     fn settings(&self) -> sb_switch_settings {
@@ -316,7 +316,7 @@ impl<'a> Driver<'a> {
             eprintln!("switchback: {error}");
         }
         if let Some(observer) = self.observer.as_ref().filter(|_| !output.observed.is_empty()) {
-            observer.tell(Told::Seen(std::mem::take(&mut output.observed)));
+            observer.send(Message::Seen(std::mem::take(&mut output.observed)));
         }
         output.clear();
     }
@@ -581,7 +581,7 @@ impl<'a> Driver<'a> {
             waiting: self.dispatcher.crowded() as u64,
             held_bytes: self.dispatcher.held() as u64,
             send_failed: self.sender.failed,
-            stats: self.dispatcher.stats.clone(),
+            counts: self.dispatcher.stats.counts.clone(),
         }
     }
 }

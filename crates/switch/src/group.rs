@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use switchback_config::{Balance, Cluster, Delegate, HashKey, PolicyKind};
 use switchback_http::Head;
-use switchback_policy::{Ask, Balancer, Load, Member, Queue, Standing};
+use switchback_policy::{Ask, Availability, Balancer, Load, Member, Queue};
 use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_session};
@@ -33,7 +33,7 @@ const LATENCY_FOR: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 struct Known {
     node: NodeId,
-    /// Without its standing and queue, which depend on the moment.
+    /// Without its availability and queue, which depend on the moment.
     load: Load,
     /// As of `queue_at`, without the adoptions that are on their way.
     queue: Queue,
@@ -51,7 +51,7 @@ impl Known {
         Known {
             node,
             load: Load {
-                standing: Standing::Up,
+                availability: Availability::Up,
                 up_since: Duration::ZERO,
                 queue: Queue::default(),
                 in_flight: 0,
@@ -283,7 +283,7 @@ impl Group {
         let Group { known, balancer, share, .. } = self;
         let has_room = |index: usize| {
             let load = load(&known[index], *share, (tried, waited), &state, ask.now);
-            load.standing == Standing::Up && (*share == 0 || !load.queue.is_full())
+            load.availability == Availability::Up && (*share == 0 || !load.queue.is_full())
         };
         // The others are asked only if nobody who is wanted has room: a policy may choose one that has none.
         let excluded = wanted
@@ -470,12 +470,12 @@ fn load(
     let state = state(known.node);
     let queue = known.queue_now(share, state.adopting, now);
     let cannot = tried.contains(&known.node) || waited && share != 0 && queue.is_full();
-    let standing = match () {
-        () if cannot || !can_serve(known, state.drained) => Standing::Down,
-        () if state.silent => Standing::Suspect,
-        () => Standing::Up,
+    let availability = match () {
+        () if cannot || !can_serve(known, state.drained) => Availability::Down,
+        () if state.silent => Availability::Suspect,
+        () => Availability::Up,
     };
-    Load { standing, queue, ..known.load }
+    Load { availability, queue, ..known.load }
 }
 
 /// Whether a policy would be offered the node: it can serve, and is not silent while another one speaks.

@@ -8,7 +8,6 @@ pub mod dispatch;
 pub mod explain;
 pub mod observe;
 pub mod plan;
-pub mod status;
 
 mod announce;
 mod automaton;

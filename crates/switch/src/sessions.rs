@@ -1,7 +1,9 @@
-//! Which node has a request's session, where a pool wants its sessions to stay: what the request's cookies say.
+//! Which node has a request's session, where a pool wants its sessions to stay: what the request's cookies
+//! say.
 //!
-//! A cookie that says something wrong is as good as none. It may be forged, or of a configuration of long ago, or another
-//! program's; an error would help nobody. So it is counted, and the request is any other request of the pool.
+//! A cookie that says something wrong is as good as none. It may be forged, or of a configuration of long
+//! ago, or another program's; an error would help nobody. So it is counted, and the request is any other
+//! request of the pool.
 //!
 //! Tables are made for each key of the cluster: while keys are replaced, clients have cookies of both.
 
@@ -9,7 +11,7 @@ use std::time::Duration;
 
 use switchback_config::{Cluster, HashKey, PersistenceMode, PolicyKind};
 use switchback_http::Head;
-use switchback_policy::{Ask, Balancer, Load, Member, Queue, Standing};
+use switchback_policy::{Ask, Availability, Balancer, Load, Member, Queue};
 use switchback_wire::session::{self, Code, INSERTED_LEN, KEYWORD};
 use switchback_wire::{keys, sb_flow, sb_key, sb_session};
 
@@ -70,14 +72,14 @@ pub struct Sessions {
     codes: Vec<Codes>,
     /// By the pool's order.
     nodes: Vec<NodeId>,
-    /// Chooses by a session's key. It knows neither zones nor slow start: all switches are to choose the same node, now
-    /// and later.
+    /// Chooses by a session's key. It knows neither zones nor slow start: all switches are to choose the same
+    /// node, now and later.
     balancer: Balancer,
 }
 
 /// A node of which nothing is known.
 const IDLE: Load = Load {
-    standing: Standing::Up,
+    availability: Availability::Up,
     up_since: Duration::ZERO,
     queue: Queue { len: 0, limit: 0 },
     in_flight: 0,
@@ -119,8 +121,8 @@ impl Sessions {
         self.strict
     }
 
-    /// Whether requests of a session wait for its node to have room. A hash names a node, but nobody has promised that
-    /// the node knows anything of the session.
+    /// Whether requests of a session wait for its node to have room. A hash names a node, but nobody has
+    /// promised that the node knows anything of the session.
     pub fn waits_for_room(&self) -> bool {
         self.strict || !self.codes.is_empty()
     }
@@ -143,8 +145,8 @@ impl Sessions {
         }
     }
 
-    /// What the request says. Of the nodes that it names the last one counts that `is_usable`: browsers send what they
-    /// have got first first (RFC 6265 section 5.4).
+    /// What the request says. Of the nodes that it names the last one counts that `is_usable`: browsers send
+    /// what they have got first first (RFC 6265 section 5.4).
     pub fn read(
         &mut self,
         secret: &sb_key,
@@ -211,8 +213,8 @@ impl Sessions {
             if node.is_none() && said.session.is_some() {
                 continue;
             }
-            // All sessions of a node have the same value; with the client's address they do not all go to one other
-            // node.
+            // All sessions of a node have the same value; with the client's address they do not all go to one
+            // other node.
             let key = hash_of(secret, &[value, &flow.client]);
             said.session = Some(Session { node, key });
             // One that is made with the key that goes is to be renewed, as if there were none.

@@ -13,12 +13,12 @@ use rustls::sign::CertifiedKey;
 use switchback_config::Certificate;
 use webpki::EndEntityCert;
 
-/// A file that is no use, and why.
+/// A file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateError {
-    /// Which one.
+    /// Path of the file.
     pub file: PathBuf,
-    /// What is wrong with it.
+    /// The defect.
     pub what: String,
 }
 
@@ -35,7 +35,7 @@ impl std::error::Error for CertificateError {}
 pub struct Certificates {
     /// Names in lower case; one with a wildcard begins with a dot.
     by_name: HashMap<String, Arc<CertifiedKey>>,
-    /// For clients that want no name, or one that no certificate has.
+    /// For clients without a server name, or with one that no certificate has.
     first: Arc<CertifiedKey>,
 }
 
@@ -58,7 +58,8 @@ impl Certificates {
         Ok(Certificates { by_name, first })
     }
 
-    /// The one for a host: its own, that of its parent's wildcard (RFC 9525 section 6.3), or the first.
+    /// The certificate for a host: its own, that of its parent's wildcard (RFC 9525 section 6.3), or the
+    /// first.
     pub fn find(&self, host: Option<&str>) -> &Arc<CertifiedKey> {
         let host = host.map(str::to_ascii_lowercase).unwrap_or_default();
         let wildcard = host.find('.').and_then(|dot| self.by_name.get(&host[dot..]));

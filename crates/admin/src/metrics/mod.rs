@@ -1,7 +1,7 @@
 //! All metrics, and the text that Prometheus reads.
 //!
-//! Labels are names of the configuration, classes of statuses and reasons, of which there are few. What clients choose,
-//! their addresses and paths, is no label.
+//! Labels are names of the configuration, classes of statuses and reasons, of which there are few. Addresses
+//! and paths of clients are no labels.
 
 mod node;
 mod process;
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
+use switchback_status::Status;
 
 pub use reference::reference;
 
-use crate::Status;
 use crate::asker::Answers;
 use crate::metric::Metric;
 
-/// What the text is, in HTTP's words.
+/// `Content-Type` of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All that a daemon can expose, whatever its role.
+/// The metrics of all roles.
 pub(crate) struct Metrics {
-    switch: Vec<Metric<switchback_switch::status::SwitchStatus>>,
-    node: Vec<Metric<switchback_node::status::NodeStatus>>,
+    switch: Vec<Metric<switchback_status::switch::SwitchStatus>>,
+    node: Vec<Metric<switchback_status::node::NodeStatus>>,
     process: Vec<Metric<process::Process>>,
 }
 
@@ -36,7 +36,7 @@ impl Metrics {
         Metrics { switch: switch::metrics(), node: node::metrics(), process: process::metrics() }
     }
 
-    /// The text for these answers.
+    /// The text of the metrics with these answers.
     pub(crate) fn text(self: &Arc<Metrics>, answers: Arc<Answers>) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Scrape { metrics: Arc::clone(self), answers }));
@@ -46,7 +46,7 @@ impl Metrics {
     }
 }
 
-/// The names of all samples that there can be, each with the names of its labels. Buckets have `le` besides.
+/// Names of all samples, each with the names of its labels. Buckets have `le` besides.
 pub fn samples() -> Vec<(String, &'static [&'static str])> {
     fn of<S>(metrics: &[Metric<S>]) -> impl Iterator<Item = (String, &'static [&'static str])> {
         metrics.iter().flat_map(|metric| metric.sample_names().into_iter().map(|name| (name, metric.labels)))
@@ -55,7 +55,7 @@ pub fn samples() -> Vec<(String, &'static [&'static str])> {
     of(&switch).chain(of(&node)).chain(of(&process)).collect()
 }
 
-/// One answer to Prometheus.
+/// One scrape of Prometheus.
 struct Scrape {
     metrics: Arc<Metrics>,
     answers: Arc<Answers>,

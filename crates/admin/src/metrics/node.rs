@@ -1,15 +1,15 @@
-//! What a node agent says.
+//! Metrics of a node agent.
 
 use prometheus_client::registry::Unit;
-use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
+use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
 use switchback_wire::NodeCounter;
 
 use crate::metric::{Add, Kind, Metric, Value};
 
-/// What is counted of a service with TLS: name, help, value.
+/// A counter of a service with TLS: name, help, value.
 type Count = (&'static str, &'static str, fn(&TlsStatus) -> u64);
 
-/// All of it.
+/// All metrics of a node agent.
 pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
     let mut all = vec![
         Metric::new(

@@ -1,11 +1,11 @@
-//! The process, by the names that Prometheus' own libraries give such metrics, and which build of Switchback it is.
+//! Metrics of the process, with the names of Prometheus' own libraries, and the version of Switchback.
 
 use procfs::process::LimitValue;
 use prometheus_client::registry::Unit;
 
 use crate::metric::{Add, Kind, Metric, Value};
 
-/// What the kernel says of this process. What it does not say is absent.
+/// Numbers of the kernel about this process; None if it has none.
 #[derive(Default)]
 pub(super) struct Process {
     cpu_s: Option<f64>,
@@ -42,7 +42,7 @@ impl Process {
     }
 }
 
-/// All of it.
+/// All metrics of the process.
 pub(super) fn metrics() -> Vec<Metric<Process>> {
     vec![
         Metric::new(Kind::Info, "switchback_build", "Which Switchback this is", &["version"], build),

@@ -5,12 +5,12 @@ mod openmetrics;
 
 use std::collections::BTreeSet;
 
-use switchback_node::status::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
-use switchback_switch::dispatch::Stats;
-use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
-use switchback_switch::status::{
-    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
+use switchback_status::node::{HealthStatus, ListenerStatus, NodeStatus, TlsStatus};
+use switchback_status::switch::{
+    DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
+    SwitchStatus,
 };
+use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_wire::{NodeCounter, SwitchCounter};
 
 use super::*;
@@ -55,10 +55,10 @@ fn switch() -> SwitchStatus {
             ..NodeView::default()
         }],
         dispatch: DispatchStatus {
-            stats: Stats {
+            counts: DispatchCounts {
                 answered: [(404, 2)].into(),
                 refused_requests: [("bad method".into(), 3)].into(),
-                ..Stats::default()
+                ..DispatchCounts::default()
             },
             held_bytes: 1024,
             ..DispatchStatus::default()

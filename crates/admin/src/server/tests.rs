@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use switchback_node::status::NodeStatus;
-use switchback_switch::status::{InterfaceStatus, SwitchStatus};
+use switchback_status::node::NodeStatus;
+use switchback_status::switch::{InterfaceStatus, SwitchStatus};
 
 use super::*;
 

@@ -1,6 +1,5 @@
-use switchback_switch::dispatch::Stats;
-use switchback_switch::observe::totals::Totals;
-use switchback_switch::status::{DispatchStatus, LoadStatus};
+use switchback_status::switch::{DispatchCounts, DispatchStatus, LoadStatus};
+use switchback_status::totals::Totals;
 
 use super::*;
 
@@ -80,10 +79,10 @@ fn responses_by_node_and_those_of_the_switch_apart() {
 fn what_goes_wrong_now_comes_first() {
     let with = |uptime_s, old: u64, new: u64| SwitchStatus {
         dispatch: DispatchStatus {
-            stats: Stats {
+            counts: DispatchCounts {
                 answered: [(302, 9), (404, old)].into(),
                 refused_requests: [("bad method".into(), new)].into(),
-                ..Stats::default()
+                ..DispatchCounts::default()
             },
             ..DispatchStatus::default()
         },

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use switchback_switch::dispatch::Stats;
-use switchback_switch::observe::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
-use switchback_switch::status::{
-    DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus, SwitchStatus,
+use switchback_status::switch::{
+    DispatchCounts, DispatchStatus, InterfaceStatus, ListenerView, LoadStatus, NodeView, ServiceStatus,
+    SwitchStatus,
 };
+use switchback_status::totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 use switchback_wire::SwitchCounter;
 
 /// After running for so long, with so many nodes. Of four or more the second drains, of six or more the fourth has no
@@ -35,10 +35,10 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
         ],
         dispatch: DispatchStatus {
             waiting: grown(0.5, 0.0) % 4,
-            stats: Stats {
+            counts: DispatchCounts {
                 answered: [(302, grown(2.0, 0.0)), (404, 41), (503, 7)].into(),
                 refused_requests: [("bad method".into(), 3)].into(),
-                ..Stats::default()
+                ..DispatchCounts::default()
             },
             ..DispatchStatus::default()
         },

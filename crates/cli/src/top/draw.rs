@@ -6,9 +6,9 @@ use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
+use switchback_access_log::escape::is_printable;
 use switchback_admin::View;
 use switchback_admin::view::NodeRow;
-use switchback_log::escape::is_printable;
 
 use super::app::App;
 use super::cells::{self, COLUMNS};
@@ -112,7 +112,8 @@ fn below(area: Rect) -> Rect {
     Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }
 }
 
-/// A table with a column as wide as each needs. The first `texts` columns are texts; if there are none, the last is.
+/// A table with a column as wide as each needs. The first `texts` columns are texts; if there are none, the
+/// last is.
 fn few(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -1,6 +1,7 @@
 //! `top`: what a switch is doing, once a second, in a terminal.
 //!
-//! The same as on the page of `[admin]`, of the same [`View`], but over the control socket: it needs no configuration.
+//! The same as on the page of `[admin]`, of the same [`View`], but over the control socket: it needs no
+//! configuration.
 
 mod app;
 mod cells;
@@ -13,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ratatui::crossterm::event;
-use switchback_admin::{History, Status, View};
-use switchback_log::escape::printable;
+use switchback_access_log::escape::printable;
+use switchback_admin::{History, View};
 use switchback_runtime::Signals;
 use switchback_runtime::control::find_sockets;
+use switchback_status::Status;
 
 use crate::control::Target;
 use crate::failure::Failure;
@@ -31,8 +33,8 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Show what a switch is doing, once a second: services, nodes, latencies, errors
 ///
-/// Keys: arrows choose the column to sort by and scroll, r turns the order around, ? helps, q ends. Where there is no
-/// terminal, or with --once, one table is printed.
+/// Keys: arrows choose the column to sort by and scroll, r turns the order around, ? helps, q ends. Where
+/// there is no terminal, or with --once, one table is printed.
 #[derive(Args)]
 pub struct Top {
     /// Print one table, after a second, and end

@@ -166,9 +166,9 @@ fn a_terminal_gets_nothing_that_it_would_obey() {
     view.nodes[0].name = hostile.to_owned();
     view.services[0].name = hostile.to_owned();
     let plain = printable(&cells::plain(&view)).into_owned();
-    assert!(plain.chars().all(|c| c == '\n' || switchback_log::escape::is_printable(c)), "{plain:?}");
+    assert!(plain.chars().all(|c| c == '\n' || switchback_access_log::escape::is_printable(c)), "{plain:?}");
     let mut app = App::new(view);
     app.tell(Err(hostile.to_owned()));
     let lines = drawn(&app, (120, 40));
-    assert!(lines.concat().chars().all(switchback_log::escape::is_printable), "{lines:?}");
+    assert!(lines.concat().chars().all(switchback_access_log::escape::is_printable), "{lines:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_policy::Standing;
+use switchback_policy::Availability;
 
 use super::{Cluster, Event, Flow, Stage};
 use crate::events::after;
@@ -21,7 +21,7 @@ impl Cluster<'_> {
         let Flow { node, worker, .. } = self.flows[job as usize];
         for node in [node, worker] {
             if self.nodes[node as usize].is_dead {
-                self.note(node, |load| load.standing = Standing::Down);
+                self.note(node, |load| load.availability = Availability::Down);
             }
         }
         self.leave_nodes(job);
@@ -31,12 +31,12 @@ impl Cluster<'_> {
     pub(super) fn change(&mut self, change: Change) {
         let index = change.node as usize;
         match change.what {
-            What::Drains => self.note(change.node, |load| load.standing = Standing::Down),
+            What::Drains => self.note(change.node, |load| load.availability = Availability::Down),
             What::Returns => {
                 self.nodes[index].is_dead = false;
                 let now = Duration::from_nanos(self.now);
                 self.note(change.node, |load| {
-                    load.standing = Standing::Up;
+                    load.availability = Availability::Up;
                     load.up_since = now;
                 });
             }

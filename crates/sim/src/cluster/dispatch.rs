@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_policy::{Ask, Standing};
+use switchback_policy::{Ask, Availability};
 
 use super::{Cluster, NONE};
 use crate::random::bits;
@@ -10,7 +10,8 @@ use crate::scenario::Sessions;
 use crate::station::Job;
 
 impl Cluster<'_> {
-    /// Gives a request to a node; it is held if no node has room, and refused if there is no room for that either.
+    /// Gives a request to a node; it is held if no node has room, and refused if there is no room for that
+    /// either.
     pub(super) fn dispatch(&mut self, job: Job) {
         if !self.try_dispatch(job) {
             if self.held.len() < self.scenario.switch.held as usize {
@@ -55,7 +56,7 @@ impl Cluster<'_> {
         let by_session = self.tls().is_some_and(|tls| tls.sessions != Sessions::RoundRobin);
         if by_session
             && let Some(node) = self.session_of(flow.client)
-            && self.loads[node as usize].standing == Standing::Up
+            && self.loads[node as usize].availability == Availability::Up
             && !tried.contains(&(node as usize))
         {
             return Some(node as usize);

@@ -1,12 +1,13 @@
 //! A cluster under a virtual clock.
 //!
 //! A connection comes to a switch, which works on its handshake and its request and chooses a node by the
-//! [`Balancer`] that real switches use. At the node it waits in the accept queue, is worked on, and its response goes out by the
-//! node's link. Acknowledgments cost the switch time of their own, but nobody waits for them. A connection with more requests
-//! stays with its node, or each of them is dispatched.
+//! [`Balancer`] that real switches use. At the node it waits in the accept queue, is worked on, and its
+//! response goes out by the node's link. Acknowledgments cost the switch time of their own, but nobody waits
+//! for them. A connection with more requests stays with its node, or each of them is dispatched.
 //!
-//! With TLS the node does the handshake first, whole or resumed. With forwarding a busy node then gives the connection, or the
-//! request, to a lighter one, by the rule of real nodes and by what the others have told of themselves at the last time.
+//! With TLS the node does the handshake first, whole or resumed. With forwarding a busy node then gives the
+//! connection, or the request, to a lighter one, by the rule of real nodes and by what the others have told
+//! of themselves at the last time.
 
 mod changes;
 mod dispatch;
@@ -16,7 +17,7 @@ mod sessions;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use switchback_policy::{Balancer, Load, Member, Queue, Standing, Work};
+use switchback_policy::{Availability, Balancer, Load, Member, Queue, Work};
 
 use crate::arrivals::Arrivals;
 use crate::events::{Events, SECOND, Time, after};
@@ -30,7 +31,8 @@ const KIB: f64 = 1024.0;
 /// Data of a full segment, and how many of them are acknowledged at once.
 const SEGMENT: f64 = 1448.0;
 const ACKNOWLEDGED: f64 = 2.0;
-/// What a link carries for each byte: a full segment has 66 bytes of headers (Ethernet, IPv4, TCP with timestamps).
+/// What a link carries for each byte: a full segment has 66 bytes of headers (Ethernet, IPv4, TCP with
+/// timestamps).
 const WIRE: f64 = (SEGMENT + 66.0) / SEGMENT;
 /// What an acknowledgment, and a request, take of a link, in bytes.
 const ACK_BYTES: f64 = 66.0;
@@ -177,7 +179,7 @@ impl<'a> Cluster<'a> {
                 used_when_told: 0.0,
             });
             loads.push(Load {
-                standing: Standing::Up,
+                availability: Availability::Up,
                 up_since: Duration::ZERO,
                 queue: Queue { len: 0, limit: kind.accept_queue },
                 in_flight: 0,
@@ -372,7 +374,7 @@ impl<'a> Cluster<'a> {
         let flow = &self.flows[job as usize];
         let stays = !flow.is_new
             && (self.tls().is_some() || self.scenario.pool.balance == Balance::Connection)
-            && self.loads[flow.node as usize].standing != Standing::Down;
+            && self.loads[flow.node as usize].availability != Availability::Down;
         if stays {
             self.reach_node(job);
         } else {

@@ -1,6 +1,6 @@
 //! TLS: what nodes tell each other, and what a busy one gives away.
 
-use switchback_policy::{Busy, Standing, Work, is_lighter};
+use switchback_policy::{Availability, Busy, Work, is_lighter};
 
 use super::{Cluster, Event, Flow, NONE, Stage};
 use crate::events::{SECOND, after};
@@ -73,7 +73,7 @@ impl<'a> Cluster<'a> {
         }
         let others = self.nodes.iter().enumerate().filter(|(index, other)| {
             *index != node as usize
-                && self.loads[*index].standing == Standing::Up
+                && self.loads[*index].availability == Availability::Up
                 && is_lighter(busy, own, other.told)
         });
         others.min_by_key(|(_, other)| other.told.connections).map(|(index, _)| index as u32)

@@ -1,15 +1,15 @@
-//! Puts together what the switch knows of a request and what its node says of the response. The two come by different
-//! ways, and in either order.
+//! Puts together what the switch knows of a request and what its node says of the response. The two come by
+//! different ways, and in either order.
 //!
-//! On one flow a node numbers the requests that it is given from its adoption on, so numbers come again when the flow comes
-//! back to it. What is said of equal numbers is said in order, by the switch as by the node; the first is matched with the
-//! first.
+//! On one flow a node numbers the requests that it is given from its adoption on, so numbers come again when
+//! the flow comes back to it. What is said of equal numbers is said in order, by the switch as by the node;
+//! the first is matched with the first.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use foldhash::HashMap;
-use switchback_log::Ended;
+use switchback_access_log::Ended;
 use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 
@@ -17,11 +17,12 @@ use super::{Asked, Finished, Given, Observation, ended};
 use crate::dispatch::held::before;
 use crate::plan::NodeId;
 
-/// Requests without a response that are remembered, and the bytes of their heads; then the oldest are given up.
+/// Requests without a response that are remembered, and the bytes of their heads; then the oldest are given
+/// up.
 const OPEN_MAX: usize = 1 << 18;
 const HEADS_MAX: usize = 64 << 20;
-/// What nobody has told within this time, nobody will: of a request whose response is known, of a response whose connection
-/// is over.
+/// What nobody has told within this time, nobody will: of a request whose response is known, of a response
+/// whose connection is over.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than any response.
 const LONGEST: Duration = Duration::from_secs(86_400);
@@ -29,7 +30,8 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// Requests that wait for their responses, and the other way round.
 #[derive(Debug, Default)]
 pub(super) struct Join {
-    /// Those that had the same ports one after the other. What is empty goes when it has not been used between two sweeps.
+    /// Those that had the same ports one after the other. What is empty goes when it has not been used
+    /// between two sweeps.
     flows: HashMap<sb_flow, Vec<Connection>>,
     /// Requests in all of them, and the bytes of their heads.
     open: usize,

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
+use switchback_access_log::{Ended, Line, Tls};
 use switchback_hello::ClientHello;
 use switchback_http::{Head, Progress, parse_head};
-use switchback_log::{Ended, Line, Tls};
 
 use super::names::Way;
 use super::{Chosen, Finished, Names};
@@ -40,8 +40,8 @@ impl<'a> Described<'a> {
         Described { finished, head, hello: None, service, way }
     }
 
-    /// Whether the node has lines of its own of what it was given: the requests of a connection over TLS. If the switch has
-    /// reset that, the node may be lost, and its lines with it.
+    /// Whether the node has lines of its own of what it was given: the requests of a connection over TLS. If
+    /// the switch has reset that, the node may be lost, and its lines with it.
     pub(super) fn is_told_by_node(&self) -> bool {
         self.hello.is_some() && self.finished.node.is_some() && self.finished.end != Ended::BySwitch
     }

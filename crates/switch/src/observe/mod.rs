@@ -1,23 +1,24 @@
-//! What an operator sees of requests, although no response passes the switch: the access log, and the sums behind the
-//! metrics.
+//! What an operator sees of requests, although no response passes the switch: the access log, and the sums
+//! behind the metrics.
 //!
-//! The switch knows the request and why it went where it went; the node knows what became of it. The L7 thread tells its
-//! part as [`Observation`]s, the XDP program tells of the requests that it forwards by itself in rings of their own, and
-//! nodes tell theirs in FACTS packets. All of it meets in one thread ([`Observer`]), where [`join::Join`] puts the two
-//! parts together: by the flow, the node, and the number that the request has among those which the node was given on the
-//! flow. The thread that forwards packets never waits for this one: what it cannot take is left out and counted.
+//! The switch knows the request and why it went where it went; the node knows what became of it. The L7
+//! thread tells its part as [`Observation`]s, the XDP program tells of the requests that it forwards by
+//! itself in rings of their own, and nodes tell theirs in FACTS packets. All of it meets in one thread
+//! ([`Observer`]), where [`join::Join`] puts the two parts together: by the flow, the node, and the number
+//! that the request has among those which the node was given on the flow. The thread that forwards packets
+//! never waits for this one: what it cannot take is left out and counted.
 
 mod heard;
 mod join;
 mod line;
 mod names;
 mod observer;
-pub mod totals;
+mod totals;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use switchback_log::Ended;
+use switchback_access_log::Ended;
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::sb_flow;
 
@@ -25,10 +26,10 @@ use crate::plan::NodeId;
 
 pub use heard::{Heard, Place};
 pub use names::Names;
-pub use observer::{Clock, Observer, Told};
-pub use totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
+pub use observer::{Clock, Message, Observer};
 
-/// What happens to a request, as the L7 thread or the XDP program sees it. Times are since the start of the switch.
+/// What happens to a request, as the L7 thread or the XDP program sees it. Times are since the start of the
+/// switch.
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// A node has got it; the last one that has got it counts.

@@ -8,52 +8,53 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use libbpf_rs::{MapHandle, RingBufferBuilder};
+use switchback_access_log::{Log, Pace};
 use switchback_config::AccessLog;
-use switchback_log::{Log, Pace};
 use switchback_runtime::{Doing, Error, Result};
+use switchback_status::totals::Totals;
 use switchback_wire::{read_from, sb_express_request};
 
 use super::join::Join;
 use super::line::Described;
 use super::totals::Sums;
-use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
+use super::{Asked, Chosen, Finished, Given, Names, Observation};
 
-/// How often it looks at what it has been told and at the rings of the XDP program, and writes what has come of it.
+/// Period at which the thread takes messages and records of the XDP program, and writes the log.
 const TURN: Duration = Duration::from_millis(20);
 /// How often it gives up what has waited too long.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Memory that what the L7 thread has told may take until this one hears it, in bytes: some 100,000 requests.
+/// Memory of messages that the thread has not taken, in bytes: some 100,000 requests.
 const WAITING: usize = 32 << 20;
 
-/// What the L7 thread tells at once.
+/// A message of the L7 thread to the observer.
 #[derive(Debug)]
-pub enum Told {
-    /// It has seen this.
+pub enum Message {
+    /// Observations of requests and responses.
     Seen(Vec<Observation>),
-    /// From here on things have other names.
+    /// The names of another configuration.
     Names(Arc<Names>),
-    /// And the log is another one, or none.
+    /// Another access log, or none.
     Log(Option<AccessLog>),
-    /// The file has been moved away.
+    /// The file of the log has been renamed.
     Reopen,
 }
 
-/// When the switch began, by the clocks that are compared with it.
+/// The start of the switch, by three clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What the L7 thread counts from.
+    /// By the clock of the L7 thread.
     pub started: Instant,
-    /// The same moment by CLOCK_MONOTONIC, which the XDP program reads: nanoseconds.
+    /// By CLOCK_MONOTONIC, which the XDP program reads, in nanoseconds.
     pub monotonic_ns: u64,
-    /// And in the world.
+    /// By the wall clock.
     pub wall: Timestamp,
 }
 
-/// The other end of the thread.
+/// Handle of the observer's thread.
 #[derive(Debug)]
 pub struct Observer {
     started: Instant,
-    sender: Option<Sender<Told>>,
+    sender: Option<Sender<Message>>,
     totals: Arc<Mutex<Totals>>,
     backlog: Arc<Backlog>,
     pace: Arc<Pace>,
@@ -63,33 +64,33 @@ pub struct Observer {
 /// How far the thread is behind.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// Bytes of what has been told and not been heard yet.
+    /// Bytes of messages that have not been taken.
     waiting: AtomicUsize,
-    /// Observations that were not told because there was too much of that.
+    /// Observations that were dropped because of [`WAITING`].
     dropped: AtomicU64,
 }
 
 impl Backlog {
     /// Whether there is room for it. What is not an observation always has some.
-    fn takes(&self, told: &Told) -> bool {
-        if let Told::Seen(observations) = told
+    fn takes(&self, message: &Message) -> bool {
+        if let Message::Seen(observations) = message
             && self.waiting.load(Ordering::Relaxed) >= WAITING
         {
             self.dropped.fetch_add(observations.len() as u64, Ordering::Relaxed);
             return false;
         }
-        self.waiting.fetch_add(size(told), Ordering::Relaxed);
+        self.waiting.fetch_add(size(message), Ordering::Relaxed);
         true
     }
 
-    fn heard(&self, told: &Told) {
-        self.waiting.fetch_sub(size(told), Ordering::Relaxed);
+    fn taken(&self, message: &Message) {
+        self.waiting.fetch_sub(size(message), Ordering::Relaxed);
     }
 }
 
 /// Memory that it takes, in bytes.
-fn size(told: &Told) -> usize {
-    let Told::Seen(observations) = told else { return 0 };
+fn size(message: &Message) -> usize {
+    let Message::Seen(observations) = message else { return 0 };
     observations.iter().map(|one| size_of::<Observation>() + one.head().len()).sum()
 }
 
@@ -127,14 +128,14 @@ impl Observer {
     }
 
     /// Does not wait: observations that the thread has no room for are lost, and counted.
-    pub fn tell(&self, told: Told) {
+    pub fn send(&self, message: Message) {
         let Some(sender) = &self.sender else { return };
         self.pace.hurry_if_late(self.started.elapsed());
-        if !self.backlog.takes(&told) {
+        if !self.backlog.takes(&message) {
             return;
         }
         // Without a thread nobody wants to know.
-        let _ = sender.send(told);
+        let _ = sender.send(message);
     }
 
     /// The sums of all that has finished.
@@ -170,7 +171,7 @@ struct Desk {
 }
 
 impl Desk {
-    fn run(mut self, receiver: &Receiver<Told>, rings: &[MapHandle]) {
+    fn run(mut self, receiver: &Receiver<Message>, rings: &[MapHandle]) {
         let express = std::cell::RefCell::new(Vec::new());
         let mut builder = RingBufferBuilder::new();
         let (monotonic_ns, collect) = (self.clock.monotonic_ns, |given| express.borrow_mut().push(given));
@@ -204,7 +205,7 @@ impl Desk {
             }
             over = loop {
                 match receiver.try_recv() {
-                    Ok(told) => self.hear(now, told),
+                    Ok(message) => self.handle(now, message),
                     Err(why) => break why == TryRecvError::Disconnected,
                 }
             };
@@ -220,10 +221,10 @@ impl Desk {
         }
     }
 
-    fn hear(&mut self, now: Duration, told: Told) {
-        self.backlog.heard(&told);
-        match told {
-            Told::Seen(observations) => {
+    fn handle(&mut self, now: Duration, message: Message) {
+        self.backlog.taken(&message);
+        match message {
+            Message::Seen(observations) => {
                 for observation in observations {
                     if let Observation::Lost(lost) = observation {
                         self.sums.totals.facts_lost += u64::from(lost);
@@ -231,11 +232,11 @@ impl Desk {
                     self.see(now, observation);
                 }
             }
-            Told::Names(names) => {
+            Message::Names(names) => {
                 self.names = names;
-                self.sums.forget_places();
+                self.sums.forget_indices();
             }
-            Told::Log(config) => {
+            Message::Log(config) => {
                 if self.log.as_ref().map(Log::config) == config.as_ref() {
                     return;
                 }
@@ -245,7 +246,7 @@ impl Desk {
                     Err(error) => eprintln!("switchback: the access log stays what it was: {error}"),
                 }
             }
-            Told::Reopen => self.log.iter_mut().for_each(Log::reopen),
+            Message::Reopen => self.log.iter_mut().for_each(Log::reopen),
         }
     }
 
@@ -292,8 +293,8 @@ impl Desk {
     }
 }
 
-/// A request that the XDP program has forwarded, from its record. It was here for no time, and only its connection has
-/// chosen the node.
+/// A request that the XDP program has forwarded, from its record. It was here for no time, and only its
+/// connection has chosen the node.
 fn express_request(data: &[u8], started_ns: u64) -> Option<Given> {
     let request: sb_express_request = read_from(data)?;
     let head = data[size_of::<sb_express_request>()..].get(..request.len.into())?;
@@ -327,15 +328,15 @@ mod tests {
             at: Duration::ZERO,
             queued: Duration::ZERO,
         };
-        let told = || Told::Seen(vec![Observation::Abandoned(asked.clone()); 4]);
+        let message = || Message::Seen(vec![Observation::Abandoned(asked.clone()); 4]);
         let backlog = Backlog::default();
-        let taken = (0..10_000).take_while(|_| backlog.takes(&told())).count();
+        let taken = (0..10_000).take_while(|_| backlog.takes(&message())).count();
         assert!((WAITING / (80 << 10)..=WAITING / (64 << 10)).contains(&taken), "{taken}");
         assert_eq!(backlog.dropped.load(Ordering::Relaxed), 4);
-        assert!(backlog.takes(&Told::Reopen));
-        backlog.heard(&told());
-        assert!(backlog.takes(&told()) && !backlog.takes(&told()));
-        (0..taken).for_each(|_| backlog.heard(&told()));
+        assert!(backlog.takes(&Message::Reopen));
+        backlog.taken(&message());
+        assert!(backlog.takes(&message()) && !backlog.takes(&message()));
+        (0..taken).for_each(|_| backlog.taken(&message()));
         assert_eq!(backlog.waiting.load(Ordering::Relaxed), 0);
     }
 }

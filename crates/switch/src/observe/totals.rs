@@ -1,110 +1,32 @@
-//! Sums over requests, for the metrics.
-
-use std::time::Duration;
+//! Adds responses up, for the metrics.
 
 use foldhash::HashMap;
-use serde::{Deserialize, Serialize};
-use switchback_log::Ended;
+use switchback_access_log::Ended;
+use switchback_status::totals::{ResponseTotals, Timings, Totals};
 
 use super::Finished;
 use crate::plan::NodeId;
 
-/// Upper bounds of the classes of a [`Histogram`], in microseconds.
-pub const BOUNDS_US: [u64; 14] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
-    30_000_000,
-];
+/// Service, pool and node of a response, by their indices in the configuration.
+pub(super) type Owner = (Option<usize>, Option<usize>, Option<NodeId>);
 
-/// Since the start of the switch.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
-    /// By service, pool and node.
-    pub responses: Vec<ResponseTotals>,
-    /// By service and pool.
-    pub timings: Vec<Timings>,
-    /// Lines in the access log.
-    pub log_lines: u64,
-    /// Lines that were left out because there were too many.
-    pub log_lost: u64,
-    /// Responses of which nothing is known, because there were too many.
-    pub facts_lost: u64,
-    /// Requests that were not remembered until their responses came, because there were too many.
-    #[serde(default)]
-    pub requests_forgotten: u64,
-}
-
-/// Responses of one node to one pool's requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ResponseTotals {
-    /// Its name.
-    pub service: String,
-    /// Its name; empty if no route took the request.
-    pub pool: String,
-    /// Its name; empty for what the switch has answered itself.
-    pub node: String,
-    /// How many, by the first digit of the status; the first number is of those that had none.
-    pub statuses: [u64; 6],
-    /// That were sent, heads included.
-    pub bytes: u64,
-    /// Whose clients went away before the end.
-    pub aborted_by_client: u64,
-    /// That the server, or the switch, broke off.
-    pub aborted_by_server: u64,
-}
-
-/// How long the requests for one pool took.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Timings {
-    /// Its name.
-    pub service: String,
-    /// Its name.
-    pub pool: String,
-    /// From the request's first byte at the switch until a node had it.
-    pub queued: Histogram,
-    /// From then on to the response's first byte.
-    pub first_byte: Histogram,
-    /// And to its last.
-    pub duration: Histogram,
-}
-
-/// How often times of each class have occurred.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Histogram {
-    /// One for each of [`BOUNDS_US`], and one for what is above the last. Not cumulative.
-    pub counts: Vec<u64>,
-    /// In microseconds.
-    pub sum_us: u64,
-}
-
-impl Histogram {
-    fn add(&mut self, time: Duration) {
-        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.counts.resize(BOUNDS_US.len() + 1, 0);
-        self.counts[BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
-        self.sum_us = self.sum_us.saturating_add(us);
-    }
-}
-
-/// Whose response it is: service, pool and node by their places in the configuration.
-pub(super) type Whose = (Option<usize>, Option<usize>, Option<NodeId>);
-
-/// [`Totals`] that grow.
+/// [`Totals`], and where each sum is in them.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) totals: Totals,
-    /// Where in `totals.responses` and `totals.timings`, as long as the configuration is the same.
-    places: HashMap<Whose, (usize, usize)>,
+    /// Indices in `totals.responses` and `totals.timings`, as long as the configuration is the same.
+    indices: HashMap<Owner, (usize, usize)>,
 }
 
 impl Sums {
-    /// From here on places are those of another configuration.
-    pub(super) fn forget_places(&mut self) {
-        self.places.clear();
+    /// Forgets the indices of the old configuration.
+    pub(super) fn forget_indices(&mut self) {
+        self.indices.clear();
     }
 
-    /// One more; `names` has those of `whose`, empty where it has nothing.
-    pub(super) fn add(&mut self, finished: &Finished, whose: Whose, names: [&str; 3]) {
-        let (responses, timings) = self.place(whose, names);
+    /// Counts a response; `names` has those of `owner`, empty where it is None.
+    pub(super) fn add(&mut self, finished: &Finished, owner: Owner, names: [&str; 3]) {
+        let (responses, timings) = self.indices_of(owner, names);
         let responses = &mut self.totals.responses[responses];
         let class = finished.status.map_or(0, |status| usize::from(status / 100));
         responses.statuses[if class < 6 { class } else { 0 }] += 1;
@@ -114,7 +36,7 @@ impl Sums {
             Ended::ByServer | Ended::BySwitch => responses.aborted_by_server += 1,
             Ended::Complete | Ended::Unknown => {}
         }
-        if whose.2.is_none() {
+        if owner.2.is_none() {
             return;
         }
         let timings = &mut self.totals.timings[timings];
@@ -127,14 +49,14 @@ impl Sums {
         }
     }
 
-    fn place(&mut self, whose: Whose, [service, pool, node]: [&str; 3]) -> (usize, usize) {
-        if let Some(places) = self.places.get(&whose) {
-            return *places;
+    fn indices_of(&mut self, owner: Owner, [service, pool, node]: [&str; 3]) -> (usize, usize) {
+        if let Some(indices) = self.indices.get(&owner) {
+            return *indices;
         }
         let Totals { responses, timings, .. } = &mut self.totals;
         let is_same =
             |item: &ResponseTotals| item.service == service && item.pool == pool && item.node == node;
-        let place = responses.iter().position(is_same).unwrap_or_else(|| {
+        let response = responses.iter().position(is_same).unwrap_or_else(|| {
             let [service, pool, node] = [service, pool, node].map(str::to_owned);
             responses.push(ResponseTotals { service, pool, node, ..Default::default() });
             responses.len() - 1
@@ -145,7 +67,7 @@ impl Sums {
             timings.push(Timings { service, pool, ..Default::default() });
             timings.len() - 1
         });
-        self.places.insert(whose, (place, time));
-        (place, time)
+        self.indices.insert(owner, (response, time));
+        (response, time)
     }
 }

@@ -218,7 +218,8 @@ fn sessions_of_one_node_do_not_all_go_to_one_other_node() {
         {
             let mut sessions = sessions(persistence, &[7]);
             let key = read_from(&mut sessions, &client, &[&field], &[]).session.unwrap().key;
-            let load = |index| if index == 0 { Load { standing: Standing::Down, ..IDLE } } else { IDLE };
+            let load =
+                |index| if index == 0 { Load { availability: Availability::Down, ..IDLE } } else { IDLE };
             at[mode][sessions.choose(key, load).unwrap() as usize] += 1;
         }
     }

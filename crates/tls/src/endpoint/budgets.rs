@@ -1,9 +1,10 @@
-//! How much of an agent clients may take: connections, handshakes under way, and streams of HTTP/2 that are being answered.
+//! Limits of what clients take of an agent: connections, handshakes under way, and streams of HTTP/2 that are
+//! being answered.
 //!
-//! Each is counted for a source (an IPv4 address, or an IPv6 /64), for a service, and for the whole agent. What a
-//! connection or a stream may keep in memory is bounded where it is kept, so these numbers bound the memory of the agent. A
-//! client behind a source that takes more than its part is still served: a connection may always have a few streams,
-//! whatever the others of its source have.
+//! Each is counted for a source (an IPv4 address, or an IPv6 /64), for a service, and for the whole agent.
+//! What a connection or a stream may keep in memory is bounded where it is kept, so these numbers bound the
+//! memory of the agent. A client behind a source that takes more than its part is still served: a connection
+//! may always have a few streams, whatever the others of its source have.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,10 +18,11 @@ use switchback_config::{Caps, TlsLimits};
 const STREAMS_AT_LEAST: usize = 4;
 /// What clients of one source may send that no server has read, in bytes, shared among its connections.
 const RECEIVED: usize = 16 << 20;
-/// And of that one connection; the least is what HTTP/2 begins with (RFC 9113 section 6.9.2).
+/// Least and most of that for one connection; the least is the initial window of HTTP/2 (RFC 9113 section
+/// 6.9.2).
 const RECEIVED_BY_ONE: [usize; 2] = [65_535, 1 << 20];
 
-/// What is counted.
+/// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Connections.
@@ -41,7 +43,7 @@ impl Kind {
     }
 }
 
-/// How many there are of each kind.
+/// Number in use of each kind.
 type Uses = [usize; 3];
 
 #[derive(Debug, Default)]
@@ -49,15 +51,15 @@ struct Table {
     all: Uses,
     services: HashMap<Arc<str>, Uses>,
     sources: HashMap<IpAddr, Uses>,
-    /// How many have been given back.
+    /// Number of permits that have ended.
     ended: u64,
 }
 
-/// What clients have taken.
+/// Resources in use.
 #[derive(Debug, Default)]
 pub(super) struct Budgets(Mutex<Table>);
 
-/// One connection, handshake or stream, as long as it is not dropped.
+/// Permission for one connection, handshake or stream, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
     budgets: Arc<Budgets>,
@@ -67,7 +69,7 @@ pub(super) struct Permit {
 }
 
 impl Budgets {
-    /// One more, if it is within these limits, or its owner has fewer than it may always have.
+    /// A permit for one more, if it is within these limits, or its owner has fewer than it may always have.
     pub(super) fn take(
         self: &Arc<Self>,
         kind: Kind,
@@ -97,14 +99,14 @@ impl Budgets {
         Some(Permit { budgets: Arc::clone(self), kind, service: Arc::clone(service), source })
     }
 
-    /// What a connection of this client may send ahead of its server, in bytes.
+    /// Receive window of a connection of this client, in bytes.
     pub(super) fn receive_window(&self, client: IpAddr) -> u32 {
         let connections = self.lock().of_source(&source_of(client))[Kind::Connection as usize];
         let [least, most] = RECEIVED_BY_ONE;
         (RECEIVED / connections.max(1)).clamp(least, most) as u32
     }
 
-    /// How many have ended since the start.
+    /// Number of permits that have ended since the start.
     pub(super) fn ended(&self) -> u64 {
         self.lock().ended
     }
@@ -114,7 +116,7 @@ impl Budgets {
     }
 }
 
-/// When more may be taken than there is.
+/// When a limit may be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Always {
     Never,
@@ -148,7 +150,7 @@ impl Drop for Permit {
     }
 }
 
-/// One less; who has nothing is not remembered.
+/// Counts one less; entries with nothing in use are removed.
 fn give_back<K>(mut entry: std::collections::hash_map::OccupiedEntry<'_, K, Uses>, kind: usize) {
     entry.get_mut()[kind] -= 1;
     if *entry.get() == Uses::default() {
@@ -156,7 +158,7 @@ fn give_back<K>(mut entry: std::collections::hash_map::OccupiedEntry<'_, K, Uses
     }
 }
 
-/// Whom an address belongs to.
+/// Source that an address belongs to.
 fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -174,7 +176,7 @@ pub(super) struct Streams {
     open: AtomicUsize,
 }
 
-/// One of them, as long as it is not dropped.
+/// Permission for one stream of a connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Stream {
     streams: Arc<Streams>,
@@ -192,7 +194,7 @@ impl Streams {
         Arc::new(Streams { budgets, service, client, limits, open: AtomicUsize::new(0) })
     }
 
-    /// One more, if there may be.
+    /// A permit for one more stream, if the limits allow it.
     pub(super) fn begin(self: &Arc<Self>) -> Option<Stream> {
         let may_always = match self.open.load(Ordering::Relaxed) {
             0 => Always::Yes,

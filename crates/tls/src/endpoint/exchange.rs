@@ -12,23 +12,24 @@ use switchback_wire::{SB_FRAMING_CHUNK, sb_framing};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
+use super::counters::Counter;
 use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
 use super::log::Answer;
 use super::moving::Addresses;
 use super::server::{Servers, Stream};
+use super::services::Service;
 use super::stream::{StreamError, UNSENT_MAX};
-use super::{Counter, Service};
 
-/// What is held for a server that does not read.
+/// Bytes held for a server that does not read.
 const UNREAD_MAX: usize = 64 << 10;
-/// What is read from a server at once.
+/// Bytes read from a server at once.
 const READ: usize = 16 << 10;
 /// The longest head of a response.
 const RESPONSE_HEAD_MAX: usize = 64 << 10;
-/// Client and server may both be silent for so long in the middle of a request.
+/// Time for which client and server may both be silent in the middle of a request.
 const STALLED: Duration = Duration::from_secs(300);
 
-/// Why a request has no whole response.
+/// Why a request has no complete response.
 pub(super) enum Failure {
     Client(StreamError),
     /// `begun`: the client has got a part of it.
@@ -44,11 +45,11 @@ impl From<StreamError> for Failure {
     }
 }
 
-/// A request, of which the body may still be to come.
-pub(super) struct Asked {
-    /// The head, as the server gets it.
+/// A request as the server gets it; its body may still be to come.
+pub(super) struct ServerRequest {
+    /// The head.
     text: Vec<u8>,
-    /// Whose request it is, and where that client connected to.
+    /// Addresses of the client and the VIP.
     flow: Addresses,
     pub(super) body: RequestBody,
     /// Whether the method is HEAD, and the client's version.
@@ -59,10 +60,10 @@ pub(super) struct Asked {
     pub(super) may_repeat: bool,
 }
 
-impl Asked {
-    /// `bytes` begin with the head.
+impl ServerRequest {
+    /// A request with this head, which `bytes` begin with.
     pub(super) fn new(bytes: &[u8], head: &Head<'_>, service: &Service, flow: Addresses) -> Self {
-        Asked {
+        ServerRequest {
             text: forwarded(bytes, head, service.client_address, flow.0, flow.1),
             flow,
             body: RequestBody(Some(head.body.framing(&service.limits.http))),
@@ -73,12 +74,12 @@ impl Asked {
     }
 }
 
-/// How much of what the client sends belongs to its request.
+/// The end of a request's body in the client's data.
 #[derive(Clone, Copy)]
 pub(super) struct RequestBody(Option<sb_framing>);
 
 impl RequestBody {
-    /// The part of `data` that belongs to it; an error if that is no body.
+    /// Length of the part of `data` that belongs to the body; an error if that is malformed.
     pub(super) fn next(&mut self, data: &[u8]) -> Result<usize, ()> {
         match &mut self.0 {
             None => Ok(data.len()),
@@ -91,37 +92,37 @@ impl RequestBody {
         }
     }
 
-    /// Whether it has come to its end.
+    /// Whether the body is complete.
     pub(super) fn is_whole(&self) -> bool {
         self.0.is_some_and(|framing| framing.state == 0)
     }
 
-    /// Whether it ends where the client does.
+    /// Whether it ends with the connection.
     fn is_tunnel(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// Who a request comes from and a response goes to: a client of this node, or of another one.
+/// The client of a request: one of this node, or of another one.
 pub(super) trait Client {
-    /// What has come and has not been taken.
+    /// Data that has come and has not been taken.
     fn data(&self) -> &[u8];
-    /// Takes so many bytes of it.
+    /// Takes bytes of it.
     fn consume(&mut self, len: usize) -> Result<(), StreamError>;
     /// Whether there is room for more.
     fn wants_more(&self) -> bool;
     /// Waits for more; false if the client has ended.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>>;
-    /// Says this, as soon as there is room.
+    /// Sends data, as soon as there is room.
     fn send(&mut self, data: &[u8]) -> Result<(), StreamError>;
-    /// What is sent from here on is a response with this status.
+    /// Announces a response with this status.
     fn begins(&mut self, _status: u16) {}
-    /// Bytes that there has been no room for.
+    /// Bytes that have not been sent for want of room.
     fn unsent(&mut self) -> usize;
-    /// Waits until there is none.
+    /// Waits until all bytes have been sent.
     fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Takes what has come, if there is room; true if there was something. `ended` remembers the end.
+    /// Reads data, if there is room; true if some came. `ended` is set at the end.
     fn fill(&mut self, cx: &mut Context<'_>, ended: &mut bool) -> Result<bool, StreamError> {
         if *ended || !self.wants_more() {
             return Ok(false);
@@ -135,7 +136,7 @@ pub(super) trait Client {
         }
     }
 
-    /// Sends what there is room for; true if there was something.
+    /// Sends as much as there is room for; true if some was sent.
     fn write_out(&mut self, cx: &mut Context<'_>) -> Result<bool, StreamError> {
         let unsent = self.unsent();
         if unsent == 0 {
@@ -146,15 +147,15 @@ pub(super) trait Client {
     }
 }
 
-/// Something that goes on in steps, between a client and somebody else.
+/// A transfer between a client and a server or node, in steps.
 pub(super) trait Steps {
-    /// Moves what can be moved; true at the end, false if something has been moved.
+    /// Moves data; true at the end, false if some has been moved.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Failure>>;
 
-    /// Why it ends if the client gets nothing more, and this status if it has got nothing.
+    /// The failure of a transfer that stalls; its status is for a client that has got nothing.
     fn failed(&self, status: u16) -> Failure;
 
-    /// Does all steps. An error if there is none to do for too long.
+    /// Does all steps. An error if none can be done for [`STALLED`].
     async fn run(&mut self) -> Result<(), Failure> {
         loop {
             let step = std::future::poll_fn(|cx| self.poll(cx));
@@ -168,18 +169,19 @@ pub(super) trait Steps {
     }
 }
 
-/// Takes a request, whose head the client does not have any more, to the server, and the response back; true if another
-/// request may follow.
+/// Takes a request, whose head the client does not have any more, to the server, and the response back; true
+/// if another request may follow.
 pub(super) async fn exchange(
     client: &mut impl Client,
     service: &Service,
     servers: &Servers,
-    asked: &Asked,
+    asked: &ServerRequest,
     kept: &mut Option<Box<dyn Stream>>,
     answer: &mut Answer,
 ) -> Result<bool, Failure> {
     answer.begin(&service.node);
-    // What has been used before may be closed by the server just now: then a request that can be is made again.
+    // What has been used before may be closed by the server just now: then a request that can be is made
+    // again.
     let mut is_again = false;
     loop {
         let (stream, was_used) = server_for(asked.flow, service, servers, kept, is_again).await?;
@@ -232,7 +234,7 @@ async fn server_for(
     Ok((stream, false))
 }
 
-/// What of the response is still to come.
+/// The part of the response that is still to come.
 #[derive(Clone, Copy)]
 enum Rest {
     Head,
@@ -248,18 +250,18 @@ struct Exchange<'a, C> {
     server: Box<dyn Stream>,
     request: RequestBody,
     to_head: (bool, Version),
-    /// For the server, of which `written` bytes have been taken.
+    /// Bytes for the server, of which `written` have been sent.
     to_server: Vec<u8>,
     written: usize,
     rest: Rest,
-    /// From the server, not looked at yet.
+    /// Bytes of the server that have not been read.
     from_server: Vec<u8>,
     response: Option<ResponseHead>,
     nothing_came: bool,
-    /// The client has been sent something of the response.
+    /// Whether the client has got a part of the response.
     begun: bool,
     server_ended: bool,
-    /// It ended with an error.
+    /// Whether the server's connection ended with an error.
     server_broke_off: bool,
     client_ended: bool,
     server_told: bool,
@@ -291,7 +293,7 @@ impl<'a, C: Client> Exchange<'a, C> {
     fn new(
         client: &'a mut C,
         service: &'a Service,
-        asked: &Asked,
+        asked: &ServerRequest,
         server: Box<dyn Stream>,
         answer: &'a mut Answer,
     ) -> Self {
@@ -316,13 +318,13 @@ impl<'a, C: Client> Exchange<'a, C> {
         }
     }
 
-    /// At the end: the response's head if the connection to the server can be used again.
+    /// At the end, the response's head if the connection to the server can be used again.
     fn again(&self) -> Option<ResponseHead> {
         let is_whole = self.request.is_whole() && self.from_server.is_empty() && !self.server_ended;
         self.response.filter(|response| response.keep_alive && is_whole)
     }
 
-    /// Data of the client that belongs to the request goes to the server.
+    /// Takes the request's data from the client, for the server.
     fn take_request(&mut self) -> Result<bool, Failure> {
         let data = self.client.data();
         let is_cut_off = self.client_ended && !self.request.is_whole() && !self.request.is_tunnel();
@@ -384,7 +386,7 @@ impl<'a, C: Client> Exchange<'a, C> {
         matches!(self.rest, Rest::Head)
     }
 
-    /// What has come from the server goes to the client, as far as it belongs to the response.
+    /// Takes the response's data from the server, for the client.
     fn take_response(&mut self) -> Result<bool, Failure> {
         let mut moved = false;
         loop {

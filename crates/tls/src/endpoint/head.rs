@@ -1,4 +1,4 @@
-//! What a request's head becomes on its way to the server, and what is read of a response's.
+//! Heads of requests as the server gets them, and heads of responses.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use switchback_config::ClientAddress;
 use switchback_http::{Head, Version};
 
-/// Fields that say who a client is, in lower case. What a client says of itself is no use to a server that believes us.
+/// Fields about the client's address, in lower case, which are removed from clients' requests: the server
+/// believes them.
 const SAID_OF_CLIENTS: [&str; 6] = [
     "forwarded",
     "x-forwarded-for",
@@ -16,18 +17,18 @@ const SAID_OF_CLIENTS: [&str; 6] = [
     "x-real-ip",
 ];
 
-/// Whether a server that reads fields as CGI does (RFC 3875 section 4.1.18), or WSGI, takes one name for the other: there a
-/// hyphen is an underscore, so `X_Forwarded_For` and `X-Forwarded-For` are one variable.
+/// Whether a server that reads fields as CGI does (RFC 3875 section 4.1.18), or WSGI, takes one name for the
+/// other: there a hyphen is an underscore, so `X_Forwarded_For` and `X-Forwarded-For` are one variable.
 fn is_same_variable(name: &str, said: &str) -> bool {
     let spelled = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.len() == said.len() && name.bytes().zip(said.bytes()).all(|(a, b)| spelled(a) == b)
 }
 
-/// What the endpoint makes of it.
+/// Fields about the client, as the configuration wants them.
 pub(super) trait SayWho {
     /// Whether a field of a client with this name is left out.
     fn replaces(self, name: &str) -> bool;
-    /// The fields that take their place.
+    /// The fields that replace them.
     fn fields(self, client: SocketAddr, vip: SocketAddr, host: &str) -> Vec<(&'static str, String)>;
 }
 
@@ -58,7 +59,7 @@ impl SayWho for ClientAddress {
     }
 }
 
-/// The head as the server gets it: as the client sent it, but for what is said of the client.
+/// The head as the server gets it: as the client sent it, but for the fields about the client.
 pub(super) fn forwarded(
     bytes: &[u8],
     head: &Head<'_>,
@@ -111,7 +112,7 @@ pub(super) fn proxy_header(client: SocketAddr, vip: SocketAddr) -> Vec<u8> {
     out
 }
 
-/// A whole response that this endpoint makes itself; the connection ends behind it.
+/// A complete error response of this endpoint; the connection ends behind it.
 pub(super) fn error_response(status: u16, is_head: bool) -> Vec<u8> {
     let reason = reason(status);
     let body = format!("{status} {reason}\n");
@@ -127,7 +128,7 @@ pub(super) fn error_response(status: u16, is_head: bool) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Likewise, one that sends the client elsewhere.
+/// A complete redirect of this endpoint; the connection ends behind it.
 pub(super) fn redirection(status: u16, location: &str) -> Vec<u8> {
     let reason = reason(status);
     format!(
@@ -146,7 +147,7 @@ fn reason(status: u16) -> &'static str {
 pub(super) enum ResponseBody {
     /// An interim response: another head.
     Interim,
-    /// So many bytes.
+    /// A number of bytes.
     Length(u64),
     /// Chunks (RFC 9112 section 7.1).
     Chunked,
@@ -156,7 +157,7 @@ pub(super) enum ResponseBody {
     Tunnel,
 }
 
-/// What is needed of a response's head (RFC 9112 section 6.3).
+/// The parts of a response's head that are needed (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResponseHead {
     /// Its length in bytes.
@@ -170,7 +171,8 @@ pub(super) struct ResponseHead {
 /// Most header fields of a response.
 const FIELDS_MAX: usize = 256;
 
-/// Reads the head of a response to a request; None if it has not come whole. What cannot be read is an error of the server.
+/// Reads the head of a response to a request; None if it has not come whole. What cannot be read is an error
+/// of the server.
 pub(super) fn response_head(
     bytes: &[u8],
     to: (bool, Version),

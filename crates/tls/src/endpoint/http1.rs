@@ -5,72 +5,131 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::debug;
+use switchback_access_log::Ended;
 use switchback_config::{HandOver, Protocol, Redirect, Scheme};
-use switchback_http::{Progress, Reject, Version, parse_head};
-use switchback_log::Ended;
+use switchback_http::{Head, Progress, Reject, Version, parse_head};
 use switchback_routes::location;
 use tokio::time::timeout_at;
 
-use super::exchange::{Asked, Client, Failure, exchange};
+use super::exchange::{Client, Failure, ServerRequest, exchange};
 use super::head::{error_response, redirection};
 use super::log::{Connection, Entry};
 use super::moving::{Given, Peer, give_away};
+use super::server::Stream;
+use super::services::{Elsewhere, Service};
 use super::stream::{StreamError, TlsStream};
-use super::{Elsewhere, Service, Shared, relay};
+use super::{Shared, relay};
 
-/// A client may be silent for so long between requests.
+/// How long a client may be silent between requests.
 const IDLE: Duration = Duration::from_secs(75);
 
-/// What is to become of a request.
+/// Where a request goes.
 #[derive(Clone, Copy)]
 pub(super) enum Way<'a> {
-    /// The server of this node answers it; that of these others could.
+    /// To the server of this node; these other nodes are in the pool, too.
     Here(&'a [Peer]),
-    /// Other nodes have the pool.
+    /// To other nodes: this one is not in the pool.
     Elsewhere(&'a Elsewhere),
-    /// The client is sent elsewhere.
+    /// Nowhere: the client is redirected.
     Redirect(&'a Redirect),
     /// No route takes it.
     Nowhere,
-    /// Routes cannot tell where it goes.
+    /// Nowhere: the request is one that two parsers could read differently.
     Refused(Reject),
 }
 
-/// Serves requests until the connection ends, or goes on at another node. The first request of one that `was_given` by another
-/// node, where it came at that moment, is answered here, however busy this node has become: it would go round among busy nodes,
-/// and each move costs them.
+/// Serves requests until the connection ends, or goes on at another node.
+///
+/// `moved_for` is when the first request came to another node, which has moved the connection here for it.
+/// That request is answered here, however busy this node has become: it would go round among busy nodes, and
+/// each move costs them.
 pub(super) async fn serve(
     mut client: TlsStream,
     service: &Arc<Service>,
     shared: &Shared,
-    was_given: Option<Instant>,
+    mut moved_for: Option<Instant>,
 ) -> Result<(), StreamError> {
-    let connection = Connection::new(&client, service, &shared.log);
-    let mut kept = None;
+    let lines = Connection::new(&client, service, &shared.log);
+    let mut conversation = Conversation { service, shared, lines, kept: None };
+    let mut patience = service.limits.head_timeout;
     let mut is_first = true;
     loop {
-        let patience = if is_first { service.limits.head_timeout } else { IDLE };
-        let given = was_given.filter(|_| is_first);
-        let waited = wait_for_head(&mut client, service, patience).await;
-        let bytes = client.session.data().to_vec();
-        if !matches!(waited, Ok(Waited::Head)) {
-            if is_first && bytes.is_empty() {
-                connection.without_request(None);
-            }
-            if !bytes.is_empty() {
-                let mut entry = connection.request(Protocol::Http11, &bytes);
-                if let Ok(Waited::TooLong) = waited {
-                    answer(&mut client, &mut entry, 408, &error_response(408, false))?;
-                }
-            }
-            waited?;
-            return client.end().await;
+        match wait_for_head(&mut client, service, patience).await {
+            Ok(Waited::Head) => {}
+            waited => return conversation.end_without_head(client, waited, is_first).await,
         }
+        match conversation.serve_request(client, moved_for.take()).await? {
+            Next::Request(stays) => client = stays,
+            Next::Nothing => return Ok(()),
+        }
+        patience = IDLE;
         is_first = false;
+    }
+}
+
+/// What follows a request on a connection.
+#[expect(clippy::large_enum_variant)] // it is taken apart at once, and nearly always has the connection
+enum Next {
+    /// Another request.
+    Request(TlsStream),
+    /// Nothing here: the connection has ended, or has moved to another node.
+    Nothing,
+}
+
+/// A request that has been read, and is still in the session's buffer.
+struct Received<'a> {
+    head: &'a Head<'a>,
+    /// The head and what has come behind it.
+    bytes: &'a [u8],
+    /// Its connection has been moved here for it.
+    moved_here: bool,
+}
+
+/// A client's connection, without the stream: what its requests have in common.
+struct Conversation<'a> {
+    service: &'a Arc<Service>,
+    shared: &'a Shared,
+    /// For the access log.
+    lines: Connection,
+    /// A connection to the server that is kept for the next request.
+    kept: Option<Box<dyn Stream>>,
+}
+
+impl Conversation<'_> {
+    /// Ends the connection when no whole head has come, with a line in the log if a request had begun, or
+    /// none has come yet.
+    async fn end_without_head(
+        &mut self,
+        mut client: TlsStream,
+        waited: Result<Waited, StreamError>,
+        is_first: bool,
+    ) -> Result<(), StreamError> {
+        let bytes = client.session.data().to_vec();
+        if is_first && bytes.is_empty() {
+            self.lines.without_request(None);
+        }
+        if !bytes.is_empty() {
+            let mut entry = self.lines.request(Protocol::Http11, &bytes);
+            if let Ok(Waited::TooLong) = waited {
+                answer(&mut client, &mut entry, 408, &error_response(408, false))?;
+            }
+        }
+        waited?;
+        client.end().await
+    }
+
+    /// Reads the request in the session's buffer, and takes it where its route says.
+    async fn serve_request(
+        &mut self,
+        client: TlsStream,
+        moved_for: Option<Instant>,
+    ) -> Result<Next, StreamError> {
+        let service = self.service;
+        let bytes = client.session.data().to_vec();
         let parsed = parse_head(&bytes, &service.limits.http);
         let head_len = if let Ok(Progress::Complete(head)) = &parsed { head.len } else { bytes.len() };
-        let mut entry = connection.request(Protocol::Http11, &bytes[..head_len]);
-        if let Some(asked) = given {
+        let mut entry = self.lines.request(Protocol::Http11, &bytes[..head_len]);
+        if let Some(asked) = moved_for {
             entry.was_given(asked);
         }
         let head = match parsed {
@@ -82,91 +141,147 @@ pub(super) async fn serve(
             }
             Ok(Progress::Partial) => return Err(StreamError::Io(io::ErrorKind::TimedOut.into())),
         };
-        let is_head = head.method == "HEAD";
         service.counters.requests.add(1);
-        let way = service.way(&head, Protocol::Http11);
-        let elsewhere = match way {
-            Way::Here(_) if given.is_some() && !shared.loads.is_draining() => Vec::new(),
-            Way::Here(others) => shared.loads.lighter(service.busy, others),
-            Way::Elsewhere(others) => others.in_turn(),
-            Way::Redirect(redirect) => {
-                let location = location(redirect, Scheme::Https, &head, client.vip);
-                answer(&mut client, &mut entry, redirect.status, &redirection(redirect.status, &location))?;
-                drop(entry);
-                return client.end().await;
-            }
-            Way::Nowhere => return refuse(client, service, entry, 404, is_head).await,
-            Way::Refused(reject) => return refuse(client, service, entry, reject.status(), is_head).await,
-        };
-        // Whoever drains gives connections away, not requests. What may become a tunnel has no end that both nodes see.
-        let relays = matches!(way, Way::Here(_))
-            && service.hand_over == HandOver::Relay
-            && !shared.loads.is_draining()
-            && !head.tunnel;
-        if !relays {
-            match give_away(client, &service.name, &elsewhere, shared, entry.at).await? {
-                Given::Not(stays) => client = stays,
-                away => {
-                    service.counters.given.add(1);
-                    match away {
-                        Given::Lost(peer) => entry.lose(&peer.name),
-                        _ => entry.forget(),
-                    }
-                    return Ok(());
-                }
-            }
+        let request = Received { head: &head, bytes: &bytes, moved_here: moved_for.is_some() };
+        match service.way(&head, Protocol::Http11) {
+            Way::Here(others) => self.serve_here(client, entry, &request, others).await,
+            Way::Elsewhere(pool) => self.serve_elsewhere(client, entry, &request, pool).await,
+            Way::Redirect(redirect) => redirect_to(client, entry, redirect, &head).await,
+            Way::Nowhere => refuse(client, service, entry, 404, request.is_head()).await,
+            Way::Refused(reject) => refuse(client, service, entry, reject.status(), request.is_head()).await,
         }
-        let servers = match way {
-            Way::Elsewhere(others) => {
-                debug!("service {}: a request of {} is forwarded", service.name, client.client);
-                service.counters.forwarded.add(1);
-                kept = None;
-                &others.servers
-            }
-            _ => &service.servers,
+    }
+
+    /// Serves a request for a pool that this node and these others are in: at one of the others if this node
+    /// is busy or drains and one of them takes it, otherwise here.
+    async fn serve_here(
+        &mut self,
+        mut client: TlsStream,
+        mut entry: Entry,
+        request: &Received<'_>,
+        others: &[Peer],
+    ) -> Result<Next, StreamError> {
+        let (service, shared) = (self.service, self.shared);
+        let is_draining = shared.loads.is_draining();
+        let lighter = match request.moved_here && !is_draining {
+            true => Vec::new(),
+            false => shared.loads.lighter(service.busy, others),
         };
-        let asked = Asked::new(&bytes, &head, service, (client.client, client.vip));
-        client.consume(head.len)?;
+        // A draining node gives connections away, not requests. What may become a tunnel has no end that both
+        // nodes see.
+        let relays = service.hand_over == HandOver::Relay && !is_draining && !request.head.tunnel;
+        if !relays {
+            (client, entry) = match self.give_away(client, entry, &lighter).await? {
+                Some(stays) => stays,
+                None => return Ok(Next::Nothing),
+            };
+        }
+        let asked = request.asked(&client, service);
+        client.consume(request.head.len)?;
         let told = &mut entry.answer;
+        let head = &request.bytes[..request.head.len];
         let relayed = match relays {
-            true => {
-                relay::give(&mut client, service, &asked, &bytes[..head.len], &elsewhere, shared, told).await
-            }
+            true => relay::give(&mut client, service, &asked, head, &lighter, shared, told).await,
             false => Ok(None),
         };
         let result = match relayed {
-            Ok(None) => exchange(&mut client, service, servers, &asked, &mut kept, told).await,
+            Ok(None) => exchange(&mut client, service, &service.servers, &asked, &mut self.kept, told).await,
             Ok(Some(another)) => Ok(another),
             Err(failure) => Err(failure),
         };
+        self.conclude(client, entry, result, request.is_head()).await
+    }
+
+    /// Serves a request for a pool that this node is not in: moves the connection to a node of the pool, or
+    /// forwards the request to one.
+    async fn serve_elsewhere(
+        &mut self,
+        client: TlsStream,
+        entry: Entry,
+        request: &Received<'_>,
+        pool: &Elsewhere,
+    ) -> Result<Next, StreamError> {
+        let service = self.service;
+        let Some((mut client, mut entry)) = self.give_away(client, entry, &pool.in_turn()).await? else {
+            return Ok(Next::Nothing);
+        };
+        debug!("service {}: a request of {} is forwarded", service.name, client.client);
+        service.counters.forwarded.add(1);
+        self.kept = None;
+        let asked = request.asked(&client, service);
+        client.consume(request.head.len)?;
+        let told = &mut entry.answer;
+        let result = exchange(&mut client, service, &pool.servers, &asked, &mut self.kept, told).await;
+        self.conclude(client, entry, result, request.is_head()).await
+    }
+
+    /// Moves the connection to one of these nodes. None if it has left; otherwise it stays, and so does the
+    /// request.
+    async fn give_away(
+        &mut self,
+        client: TlsStream,
+        entry: Entry,
+        to: &[Peer],
+    ) -> Result<Option<(TlsStream, Entry)>, StreamError> {
+        let given = give_away(client, &self.service.name, to, self.shared, entry.at).await?;
+        match given {
+            Given::Not(stays) => return Ok(Some((stays, entry))),
+            Given::Away => entry.forget(),
+            Given::Lost(peer) => entry.lose(&peer.name),
+        }
+        self.service.counters.given.add(1);
+        Ok(None)
+    }
+
+    /// What follows a request that had this result.
+    async fn conclude(
+        &mut self,
+        client: TlsStream,
+        mut entry: Entry,
+        result: Result<bool, Failure>,
+        is_head: bool,
+    ) -> Result<Next, StreamError> {
         match result {
             Ok(another) => {
                 entry.ends(Ended::Complete);
                 drop(entry);
-                if !another {
-                    return client.end().await;
+                if another {
+                    return Ok(Next::Request(client));
                 }
+                client.end().await?;
+                Ok(Next::Nothing)
             }
-            Err(Failure::Client(error)) => return Err(error),
+            Err(Failure::Client(error)) => Err(error),
             Err(Failure::Server { begun: false, status }) => {
-                return refuse(client, service, entry, status, is_head).await;
+                refuse(client, self.service, entry, status, is_head).await
             }
             // The client sees that something is missing, because nothing says that the connection ends.
             Err(Failure::Server { begun: true, .. }) => {
                 entry.ends(Ended::ByServer);
-                return Err(StreamError::Io(io::ErrorKind::ConnectionReset.into()));
+                Err(StreamError::Io(io::ErrorKind::ConnectionReset.into()))
             }
         }
     }
 }
 
-/// What has come of waiting for a request.
+impl Received<'_> {
+    fn is_head(&self) -> bool {
+        self.head.method == "HEAD"
+    }
+
+    /// The request, as the server gets it.
+    fn asked(&self, client: &TlsStream, service: &Service) -> ServerRequest {
+        ServerRequest::new(self.bytes, self.head, service, (client.client, client.vip))
+    }
+}
+
+/// The outcome of waiting for a request.
 enum Waited {
-    /// A whole head, or something that is none.
+    /// A whole head, or bytes that cannot become one.
     Head,
-    /// The client has ended, or has not begun one in time.
+    /// The client has ended, or has not begun a head in time.
     Nothing,
-    /// It has not been whole in time.
+    /// The head has not been complete in time.
     TooLong,
 }
 
@@ -204,14 +319,29 @@ async fn refuse(
     mut entry: Entry,
     status: u16,
     is_head: bool,
-) -> Result<(), StreamError> {
+) -> Result<Next, StreamError> {
     service.counters.refused.add(1);
     answer(&mut client, &mut entry, status, &error_response(status, is_head))?;
     drop(entry);
-    client.end().await
+    client.end().await?;
+    Ok(Next::Nothing)
 }
 
-/// Says this, instead of what a server would say.
+/// Answers with a redirect, and closes.
+async fn redirect_to(
+    mut client: TlsStream,
+    mut entry: Entry,
+    redirect: &Redirect,
+    head: &Head<'_>,
+) -> Result<Next, StreamError> {
+    let location = location(redirect, Scheme::Https, head, client.vip);
+    answer(&mut client, &mut entry, redirect.status, &redirection(redirect.status, &location))?;
+    drop(entry);
+    client.end().await?;
+    Ok(Next::Nothing)
+}
+
+/// Sends a response of our own.
 fn answer(
     client: &mut TlsStream,
     entry: &mut Entry,

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, HeaderName, LOCATION, TE, TRANSFER_ENCODING, UPGRADE};
@@ -20,25 +21,28 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use log::debug;
-use switchback_config::{Protocol, Scheme};
+use switchback_access_log::Ended;
+use switchback_config::{ClientAddress, Protocol, Scheme};
 use switchback_http::{Progress, Reject, parse_head};
-use switchback_log::Ended;
 use switchback_routes::location;
 use tokio::io::AsyncWriteExt;
 
+use super::Shared;
 use super::budgets::{Stream, Streams};
 use super::head::{SayWho, proxy_header};
 use super::http1::Way;
 use super::log::{Connection as Lines, Entry};
 use super::moving::{Addresses, Peer};
 use super::server::{self, PeersOf, ServerAddress};
+use super::services::{Elsewhere, Service};
 use super::stream::{StreamError, TlsStream};
-use super::{ClientAddress, Elsewhere, Service, Shared};
 
-/// What a stream may have of a response that the client has not taken, in bytes.
+/// Bytes of a stream's response that wait for the client.
 const SEND_BUFFER: usize = 16 << 10;
-/// And what may have been read of it from the server; no head of a response is longer.
+/// Bytes of a stream's response that are read ahead from the server; also the longest head of a response.
 const READ_BUFFER: usize = 16 << 10;
+/// Time without frames of the client after which it gets a PING.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Connections to a server that are kept idle.
 const IDLE_MAX: usize = 256;
 
@@ -48,7 +52,7 @@ const HOP_BY_HOP: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authenti
 /// Requests to the server of this node, over connections that are kept.
 pub(super) type Forwarder = Client<Connector, Incoming>;
 
-/// Requests go to this server, over connections that begin with `greeting`.
+/// A forwarder to this server, over connections that begin with `greeting`.
 pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder {
     forwarder_to(Destination { address, otherwise: None, greeting })
 }
@@ -62,7 +66,7 @@ fn forwarder_to(destination: Destination) -> Forwarder {
         .build(connector)
 }
 
-/// Requests to other nodes that have the service, too, by their address.
+/// Forwarders to single other nodes of the service, by their address.
 #[derive(Default)]
 pub(super) struct SingleNodes(Mutex<HashMap<SocketAddr, Forwarder>>);
 
@@ -74,17 +78,17 @@ impl SingleNodes {
     }
 }
 
-/// Who answers a request.
+/// The server that answers a request.
 enum Target<'a> {
     /// The server of this node.
     Own,
-    /// That of a node which has the pool; this one has not.
+    /// A server of a pool that this node is not in.
     Pool(&'a Elsewhere),
-    /// That of a node which has less to do.
+    /// The server of a node with less load.
     Peer(Peer),
 }
 
-/// A response's body, which its request's line says the length and the end of.
+/// A response's body, whose length and end go to the request's line in the log.
 struct Body {
     inner: Either<Incoming, Full<Bytes>>,
     entry: Entry,
@@ -132,7 +136,7 @@ impl Drop for Body {
 /// Fields of a request, in the place of those that the client may not send.
 type Fields = Vec<(&'static str, String)>;
 
-/// What a client gets instead of the server's response.
+/// A response of our own instead of the server's.
 enum Instead {
     Error(StatusCode),
     /// Status and location.
@@ -167,7 +171,7 @@ pub(super) async fn serve(
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .keep_alive_interval(Some(super::H2_KEEP_ALIVE))
+        .keep_alive_interval(Some(KEEP_ALIVE))
         .max_send_buf_size(SEND_BUFFER)
         .initial_connection_window_size(window)
         .initial_stream_window_size(window)
@@ -281,9 +285,9 @@ fn prepare<'a>(
     Ok((Request::from_parts(parts, body), target))
 }
 
-/// Fields that say who the client is, and whose server gets the request. It is read as strictly as any other one, and goes by the
-/// same routes. Streams share the numbers of their connection's records, so a request for another pool, or for a node that has
-/// less to do, goes there, and the connection stays.
+/// Fields that say who the client is, and whose server gets the request. It is read as strictly as any other
+/// one, and goes by the same routes. Streams share the numbers of their connection's records, so a request
+/// for another pool, or for a node that has less to do, goes there, and the connection stays.
 fn target<'a>(
     text: &[u8],
     service: &'a Service,
@@ -319,7 +323,8 @@ fn refused(reject: Reject) -> Instead {
     StatusCode::from_u16(reject.status()).unwrap_or(StatusCode::BAD_REQUEST).into()
 }
 
-/// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where they end.
+/// The head as HTTP/1.1 has it. What is said of the body is the server's to see: streams say themselves where
+/// they end.
 fn as_text(parts: &http::request::Parts, path: &str) -> Vec<u8> {
     let mut text = format!("{} {path} HTTP/1.1\r\n", parts.method).into_bytes();
     for (name, value) in &parts.headers {
@@ -371,10 +376,10 @@ fn redirection(status: u16, location: &str) -> Response<Full<Bytes>> {
     response
 }
 
-/// Where connections go, whatever a URI says.
+/// Destination of connections, whatever the URI.
 struct Destination {
     address: ServerAddress,
-    /// What they go to if nobody is there.
+    /// Destination if the first one cannot be reached.
     otherwise: Option<ServerAddress>,
     greeting: Vec<u8>,
 }
@@ -391,7 +396,7 @@ impl Destination {
         Destination { address, otherwise: Some(service.servers.address().clone()), greeting }
     }
 
-    /// A connection, and whether it goes to the address that is meant.
+    /// A connection, and whether it goes to the first destination.
     async fn connect(&self) -> io::Result<(Box<dyn server::Stream>, bool)> {
         match (self.address.connect().await, &self.otherwise) {
             (Ok(stream), _) => Ok((stream, true)),
@@ -405,11 +410,11 @@ impl Destination {
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Destination>);
 
-/// The name of the node that a connection goes to, if that is another one. Responses have it.
+/// Name of the other node that a connection goes to; an extension of responses.
 #[derive(Clone)]
 struct OtherNode(Arc<str>);
 
-/// A connection to it.
+/// A connection to a server.
 pub(super) struct ToServer {
     stream: TokioIo<Box<dyn server::Stream>>,
     is_meant: bool,

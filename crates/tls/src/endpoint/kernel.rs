@@ -1,9 +1,9 @@
-//! The kernel encrypts what is said to clients, where it can (kTLS, Documentation/networking/tls.rst).
+//! Encryption of data for clients by the kernel, where it can (kTLS, Documentation/networking/tls.rst).
 //!
-//! A connection begins without: short ones do not get back what the change costs. Once it has sent a lot, the socket gets
-//! the keys, and from there on data go to it as they are, and other records beside them (`TLS_SET_RECORD_TYPE`). When the
-//! connection is to move, the number of the next record is read back. Reading stays in our hands: what a kernel has
-//! half opened cannot be taken out.
+//! A connection begins without: short ones do not get back what the change costs. Once it has sent a lot, the
+//! socket gets the keys, and from there on data go to it as they are, and other records beside them
+//! (`TLS_SET_RECORD_TYPE`). When the connection is to move, the number of the next record is read back.
+//! Reading stays in our hands: what a kernel has half opened cannot be taken out.
 
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -24,22 +24,22 @@ const TLS_TX: libc::c_int = 1;
 const TLS_SET_RECORD_TYPE: libc::c_int = 1;
 /// Where `tcpi_bytes_acked` is in `struct tcp_info` (linux/tcp.h).
 const BYTES_ACKED: usize = 120;
-/// So many records are written at once.
+/// Records written at once.
 const BATCH: usize = 8;
 
-/// What this kernel can do.
+/// kTLS support of this kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelTls {
-    /// Nothing.
+    /// No kTLS.
     None,
-    /// It cannot go on with new keys, as TLS 1.3 may ask for at any time; before Linux 6.14.
+    /// TLS 1.2 only: without key updates, which TLS 1.3 may ask for at any time; before Linux 6.14.
     Tls12,
-    /// All that is needed.
+    /// TLS 1.2 and 1.3.
     All,
 }
 
 impl KernelTls {
-    /// Tries it, with a connection to itself.
+    /// Probes the kernel with a connection to itself.
     pub fn of_this_machine() -> KernelTls {
         match can_change_keys() {
             Err(_) => KernelTls::None,
@@ -69,12 +69,12 @@ fn can_change_keys() -> io::Result<bool> {
     Ok(set_keys(socket.as_fd(), &info(2)?).is_ok())
 }
 
-/// Prepares a socket for keys. Until it has some it is what it was.
+/// Prepares a socket for keys. Until it has some, nothing changes.
 pub(super) fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(setsockopt(&socket, sockopt::TcpUlp::default(), b"tls")?)
 }
 
-/// From here on what is written is encrypted with these.
+/// Sets the keys with which the kernel encrypts from now on.
 pub(super) fn set_keys(socket: BorrowedFd<'_>, info: &[u8]) -> io::Result<()> {
     // SAFETY: `info` is read during the call only, as many bytes as it has.
     let done = unsafe {
@@ -89,8 +89,8 @@ pub(super) fn set_keys(socket: BorrowedFd<'_>, info: &[u8]) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What a socket has been given to encrypt, to know when all of it has become packets: `SIOCOUTQ` does not count records
-/// that wait for room.
+/// Counts of what a socket was given to encrypt, to know when all of it has become packets: `SIOCOUTQ` does
+/// not count records that wait for room.
 #[derive(Debug)]
 pub(super) struct Sealing {
     /// Bytes of TCP before it began.
@@ -100,15 +100,15 @@ pub(super) struct Sealing {
     /// Records with earlier keys, and the number of the first with these.
     earlier: u64,
     first: u64,
-    /// What a record has besides its content, and how long its `struct tls12_crypto_info_*` is.
+    /// Bytes of a record besides its content, and the length of its `struct tls12_crypto_info_*`.
     overhead: u64,
     info_len: usize,
-    /// Of the data record that is being written, so much is left.
+    /// Bytes left of the data record that is being written.
     left: usize,
 }
 
 impl Sealing {
-    /// The socket has just got its first keys, these.
+    /// Counts of a socket that has just got these first keys.
     pub(super) fn new(socket: BorrowedFd<'_>, info: &[u8]) -> io::Result<Sealing> {
         let [version_low, version_high, cipher_low, cipher_high, ..] = *info else {
             return Err(io::ErrorKind::InvalidData.into());
@@ -133,8 +133,8 @@ impl Sealing {
         })
     }
 
-    /// Writes some of `records`, which are plain and begin where the last call has ended, and says how many bytes of
-    /// them that were. [`io::ErrorKind::WouldBlock`] if there is no room for any.
+    /// Writes some of `records`, which are plain and begin where the last call has ended, and says how many
+    /// bytes of them that were. [`io::ErrorKind::WouldBlock`] if there is no room for any.
     pub(super) fn write(&mut self, socket: BorrowedFd<'_>, records: &mut [u8]) -> io::Result<usize> {
         if self.left > 0 || records[0] == content::DATA {
             return self.write_data(socket, records);
@@ -195,7 +195,7 @@ impl Sealing {
         number_at(&info)
     }
 
-    /// Whether TCP has got all of it.
+    /// Whether TCP has got all bytes.
     pub(super) fn is_through(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         let records = self.earlier + self.number(socket)? - self.first;
         Ok(written(socket)? == self.before + self.content + records * self.overhead)
@@ -214,7 +214,7 @@ fn number_at(info: &[u8]) -> io::Result<u64> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// One record that is no data.
+/// Sends one record that is no data.
 fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> io::Result<()> {
     #[repr(C)]
     struct Control {

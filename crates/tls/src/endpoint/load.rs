@@ -1,4 +1,4 @@
-//! How much nodes have to do, as they tell each other, so that a busy one can hand connections over.
+//! The load of nodes, which they report to each other, so that a busy one can hand connections over.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,21 +11,22 @@ use serde::{Deserialize, Serialize};
 use switchback_policy::{Busy, Work, is_lighter};
 use tokio::time::{sleep, timeout};
 
+use super::Shared;
+use super::counters::{Counted, Counter};
 use super::moving::Peer;
 use super::peers::{Opening, hear, say};
 use super::server::Stream;
-use super::{Counted, Counter, Shared};
 
-/// How often a node tells.
+/// Period of reports.
 const EVERY: Duration = Duration::from_millis(200);
-/// What was told so long ago says nothing.
+/// Age after which a report is ignored.
 const STALE: Duration = Duration::from_secs(1);
 
-/// What a node has to do.
+/// The load of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Load {
     connections: u64,
-    /// In thousandths of the machine's CPU time.
+    /// CPU time in use, in thousandths of the machine's.
     cpu: u32,
 }
 
@@ -35,13 +36,13 @@ impl Load {
     }
 }
 
-/// What is known of this node and the others.
+/// The loads of this node and the others.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// Of all services, and requests that this node answers for others.
+    /// Connections of all services, and requests that this node answers for others.
     pub(super) connections: Counter,
     pub(super) cpu: Arc<AtomicU32>,
-    /// This node is to become idle.
+    /// Whether this node drains.
     pub(super) draining: AtomicBool,
     pub(super) others: Mutex<HashMap<SocketAddr, (Instant, Load)>>,
 }
@@ -51,18 +52,19 @@ impl Loads {
         Load { connections: self.connections.get(), cpu: self.cpu.load(Ordering::Relaxed) }
     }
 
-    /// This node has another connection, or a request that is as good as one, as long as this is kept.
+    /// Counts a connection, or a request of another node, until it is dropped.
     pub(super) fn work(&self) -> Counted<'_> {
         Counted::new(&self.connections)
     }
 
-    /// Whether this node is to become idle.
+    /// Whether this node drains.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// To which of these nodes this one is to give a connection, the best first. All of them while it drains. Otherwise those
-    /// that are not busy and have less to do; none if it is not busy itself, or never to give any.
+    /// The nodes of these to which this one gives a connection, the best first. All of them while it drains.
+    /// Otherwise those that are not busy and have less load; none if this node is not busy, or `busy` is
+    /// None.
     pub(super) fn lighter(&self, busy: Option<Busy>, nodes: &[Peer]) -> Vec<Peer> {
         let own = self.own();
         if self.is_draining() {
@@ -81,13 +83,13 @@ impl Loads {
         found.into_iter().map(|(_, peer)| peer.clone()).collect()
     }
 
-    /// A request is given to this node, which has it as long as this is kept, and says so only later.
+    /// Counts a request given to this node until the result is dropped; its reports count it only later.
     pub(super) fn give(&self, node: SocketAddr) -> Given<'_> {
         self.given_to(node);
         Given(self, node)
     }
 
-    /// Likewise a connection, for good.
+    /// Counts a connection given to this node; its reports count it only later.
     pub(super) fn given_to(&self, node: SocketAddr) {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, load)) = others.get_mut(&node) {
@@ -112,7 +114,7 @@ impl Drop for Given<'_> {
     }
 }
 
-/// Listens to a node for ever.
+/// Reads the reports of a node, without end.
 pub(super) async fn watch(node: SocketAddr, shared: Arc<Shared>) {
     loop {
         // It may not have begun yet, or have ended.
@@ -131,7 +133,7 @@ async fn listen_to(node: SocketAddr, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// Tells a node that listens.
+/// Sends reports to a node.
 pub(super) async fn tell(channel: &mut Box<dyn Stream>, shared: &Shared) -> io::Result<()> {
     loop {
         say(channel, &shared.loads.own()).await?;

@@ -1,9 +1,9 @@
-//! The access log of the requests that come over TLS. The switch cannot read them, so the node that has the connection has
-//! the lines, one for each request, whoever answers it.
+//! The access log of the requests that come over TLS. The switch cannot read them, so the node that has the
+//! connection has the lines, one for each request, whichever node answers it.
 //!
-//! Who serves a request puts down what it learns of it in an [`Entry`] and never waits: the entry goes to a thread of the
-//! log when it is dropped, and is left out, and counted, if that is behind. The thread reads the head once more, finds the
-//! route, and writes.
+//! The task that serves a request fills in an [`Entry`] and never waits: the entry goes to a thread of the
+//! log when it is dropped, and is left out, and counted, if the thread is behind. The thread reads the head
+//! once more, finds the route, and writes.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,18 +14,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use switchback_access_log::{Ended, Line, Log, Pace, Tls};
 use switchback_config::{AccessLog, Action, Protocol};
 use switchback_http::{Head, Progress, Version, parse_head};
-use switchback_log::{Ended, Line, Log, Pace, Tls};
 use zeroize::Zeroizing;
 
+use super::counters::Counter;
 use super::moving::Addresses;
+use super::services::Service;
 use super::stream::TlsStream;
-use super::{Counter, Service};
 
-/// How often the thread looks at what it has been told, and writes what has come of it.
+/// Period at which the thread takes entries and writes lines.
 const TURN: Duration = Duration::from_millis(20);
-/// Entries that may wait for it.
+/// Most entries that wait for the thread.
 const WAITING: usize = 1 << 15;
 
 /// The log of an endpoint, if it has one.
@@ -33,20 +34,20 @@ const WAITING: usize = 1 << 15;
 pub(super) struct Book {
     writer: RwLock<Option<Writer>>,
     counts: Arc<Counts>,
-    /// Connections are cut off because the endpoint ends.
+    /// Whether the endpoint ends, which cuts connections off.
     is_closing: AtomicBool,
 }
 
-/// What has become of lines.
+/// Counts of lines.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Written.
+    /// Lines written.
     pub lines: Counter,
-    /// Left out because there were too many, or because they could not be written.
+    /// Lines left out because there were too many, or because they could not be written.
     pub lost: Counter,
 }
 
-/// The thread.
+/// Handle of the thread.
 struct Writer {
     config: AccessLog,
     sender: Option<Sender<Box<Record>>>,
@@ -55,20 +56,20 @@ struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and those who tell it things have in common.
+/// State that the thread shares with the tasks that send entries.
 #[derive(Default)]
 struct Common {
     pace: Pace,
     /// Entries that the thread has not taken.
     waiting: AtomicUsize,
-    /// Entries that it has not got, because there were too many of these.
+    /// Entries that were dropped, because too many waited.
     dropped: AtomicU64,
-    /// The file has been moved away.
+    /// Whether to open the file again, because it has been renamed.
     reopen: AtomicBool,
 }
 
 impl Book {
-    /// From here on lines go there. Those that have been told before are in the old log.
+    /// Replaces the log. Entries sent before are in the old one.
     pub(super) fn set(&self, config: Option<&AccessLog>) -> io::Result<()> {
         let is_same = self.read(|writer| writer.map(|writer| &writer.config) == config);
         if !is_same {
@@ -82,14 +83,15 @@ impl Book {
         Ok(())
     }
 
-    /// The file has been moved away.
+    /// Opens the file again, because it has been renamed.
     pub(super) fn reopen(&self) {
         self.read(|writer| {
             writer.iter().for_each(|writer| writer.common.reopen.store(true, Ordering::Relaxed))
         });
     }
 
-    /// What is cut off from here on is neither the client's doing nor the server's.
+    /// Marks the end of the endpoint: connections that are cut off from now on ended neither by client nor
+    /// server.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
     }
@@ -129,7 +131,7 @@ impl Writer {
     }
 }
 
-/// Writes what is left.
+/// Writes the lines that are left.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.sender = None;
@@ -140,7 +142,7 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Desk {
     log: Log,
     started: Instant,
@@ -181,7 +183,7 @@ impl Desk {
     }
 }
 
-/// What lines say of the connection.
+/// Fields of the lines of one connection.
 pub(super) struct Connection {
     book: Arc<Book>,
     service: Arc<Service>,
@@ -202,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// A request has come, or what there is of one; `text` is its head as HTTP/1.1 has it.
+    /// The entry of a request, or the part of one that came; `text` is its head in the form of HTTP/1.1.
     pub(super) fn request(&self, spoken: Protocol, text: &[u8]) -> Entry {
         let is_wanted = self.book.read(|writer| writer.is_some());
         let at = Instant::now();
@@ -214,7 +216,7 @@ impl Connection {
         }
     }
 
-    /// It ends, and there was no request. `error` says why, if its handshake failed.
+    /// Logs the end of a connection without a request; `error` is that of a failed handshake.
     pub(super) fn without_request(&self, error: Option<String>) {
         let mut entry = self.request(Protocol::Http11, &[]);
         if let Some(record) = &mut entry.record {
@@ -240,19 +242,19 @@ impl Connection {
     }
 }
 
-/// What is known of a response.
+/// Facts about a response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
-    /// When the request was given to whom it comes from.
+    /// When the server that answers got the request.
     begun: Option<Instant>,
-    /// Whose server that is.
+    /// Node of that server.
     node: Option<Arc<str>>,
-    /// How often a node had the request before.
+    /// Nodes that had the request before.
     tries: u32,
     status: Option<u16>,
     first_byte: Option<Instant>,
     pub(super) bytes: u64,
-    /// How many of them come before the body.
+    /// Bytes of those that come before the body.
     pub(super) head_bytes: u32,
 }
 
@@ -264,18 +266,18 @@ impl Answer {
             Answer { begun: Some(Instant::now()), node: Some(Arc::clone(node)), tries, ..Answer::default() };
     }
 
-    /// Whose server it is has turned out.
+    /// Sets the node of the server.
     pub(super) fn set_node(&mut self, node: &Arc<str>) {
         self.node = Some(Arc::clone(node));
     }
 
-    /// The response has come so far that its status is known.
+    /// Sets the status of the response.
     pub(super) fn has_status(&mut self, status: u16) {
         self.first_byte.get_or_insert_with(Instant::now);
         self.status = Some(status);
     }
 
-    /// So many bytes have been sent on; those of the head come first.
+    /// Counts bytes sent on; those of the head come first.
     pub(super) fn sent(&mut self, len: usize, is_head: bool) {
         self.first_byte.get_or_insert_with(Instant::now);
         self.bytes += len as u64;
@@ -285,26 +287,26 @@ impl Answer {
     }
 }
 
-/// A request, whose line is written when this is dropped. Until something else is said of it, its client was gone before its
-/// end.
+/// The entry of a request, whose line is written when it is dropped. By default the client was gone before
+/// the end.
 pub(super) struct Entry {
     /// None if there is no log.
     record: Option<Box<Record>>,
     book: Arc<Book>,
-    /// When it came.
+    /// Arrival of the request.
     pub(super) at: Instant,
     pub(super) answer: Answer,
 }
 
 impl Entry {
-    /// Its head, if that was not known at first.
+    /// Sets the head, if it was not known at first.
     pub(super) fn has_head(&mut self, text: &[u8]) {
         if let Some(record) = &mut self.record {
             record.text = Zeroizing::new(text.to_vec());
         }
     }
 
-    /// Its connection was given to this node for it, which came to another one at this moment.
+    /// Marks a request whose connection was moved here for it; it came to the other node at `asked`.
     pub(super) fn was_given(&mut self, asked: Instant) {
         self.at = asked;
         self.answer.tries += 1;
@@ -313,7 +315,7 @@ impl Entry {
         }
     }
 
-    /// This node answers it itself.
+    /// Marks a response of this node itself.
     pub(super) fn is_answered(&mut self, status: u16) {
         self.answer.has_status(status);
         // What a server has not answered is its doing.
@@ -321,20 +323,20 @@ impl Entry {
         self.ends(if is_given { Ended::ByServer } else { Ended::Complete });
     }
 
-    /// This is how it ends; what is said first holds.
+    /// Sets how the request ends; the first call counts.
     pub(super) fn ends(&mut self, end: Ended) {
         if let Some(record) = &mut self.record {
             record.end.get_or_insert(end);
         }
     }
 
-    /// Its connection was lost on its way to this node.
+    /// Marks a request whose connection was lost on its way to this node.
     pub(super) fn lose(mut self, node: &str) {
         self.answer.begin(&node.into());
         self.ends(Ended::Unknown);
     }
 
-    /// It has no line here: it is another node's to log, or has been refused unread.
+    /// Drops the entry without a line: another node logs it, or it was refused unread.
     pub(super) fn forget(mut self) {
         self.record = None;
     }
@@ -352,18 +354,18 @@ impl Drop for Entry {
     }
 }
 
-/// What the thread is told.
+/// A message to the thread.
 struct Record {
     service: Arc<Service>,
     flow: Addresses,
     tls_version: Option<&'static str>,
     server_name: Option<Arc<str>>,
     spoken: Protocol,
-    /// The head of the request; empty if there was none. What it says besides the line does not stay in memory.
+    /// The head of the request; empty if there was none. Erased after use.
     text: Zeroizing<Vec<u8>>,
     at: Instant,
     ended: Instant,
-    /// Its connection came from another node for it.
+    /// Whether its connection was moved here for it.
     was_given: bool,
     end: Option<Ended>,
     error: Option<String>,
@@ -371,7 +373,7 @@ struct Record {
 }
 
 impl Record {
-    /// `now` is since the start of the log, `time` when the request came.
+    /// Writes the line; `now` is since the start of the log, `time` the arrival of the request.
     fn write(&self, log: &mut Log, now: Duration, time: Timestamp) {
         let Record { service, answer, .. } = self;
         let head = self.head();

@@ -1,6 +1,6 @@
-//! Memory that clients have had goes back to the system when they leave.
+//! Returns memory of clients that have left to the system.
 //!
-//! glibc keeps what is freed for later, in the middle of its arenas as long as nobody asks. It is asked when many
+//! glibc keeps freed memory inside its arenas until `malloc_trim` is called. That happens when many
 //! connections and streams have ended, not more often than each [`INTERVAL`].
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::budgets::Budgets;
 
 const INTERVAL: Duration = Duration::from_secs(2);
-/// So many have to end in between.
+/// Connections and streams that have to end in between.
 const MANY: u64 = 256;
 
-/// Gives it back again and again.
+/// Returns freed memory, without end.
 pub(super) async fn give_back(budgets: Arc<Budgets>) {
     let mut before = 0;
     loop {

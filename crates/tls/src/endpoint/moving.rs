@@ -1,10 +1,12 @@
-//! A client's connection goes on at another node, in the middle.
+//! Moves a client's connection to another node, in the middle.
 //!
-//! 1. Everything that has been said to the client has been acknowledged.
-//! 2. The agent keeps the client's packets from the socket ([`Handoff::freeze`]); what has arrived before is read.
-//! 3. The other node gets the state of TLS, with what has been read and not used, and waits for the connection.
+//! 1. Everything that was sent to the client has been acknowledged.
+//! 2. The agent keeps the client's packets from the socket ([`Handoff::freeze`]); data that has arrived
+//!    before is read.
+//! 3. The other node gets the state of TLS, with data that has been read and not used, and waits for the
+//!    connection.
 //! 4. The switch is told ([`Frozen::give`]) and hands the TCP connection over, as it does with any.
-//! 5. The other node says that it has it. Here the socket goes without a word.
+//! 5. The other node confirms that it has it. Here the socket is closed without a packet.
 //!
 //! Until the switch is told, the connection can go on here. Behind that it is the other node's, or nobody's.
 
@@ -26,14 +28,14 @@ use super::server::Stream;
 use super::stream::{StreamError, TlsStream};
 use crate::{Moved, Session};
 
-/// So long a client may take to acknowledge what it has been sent.
+/// Time that a client may take to acknowledge what it was sent.
 const QUIET: Duration = Duration::from_millis(250);
-/// How often that is looked at.
+/// Period at which that is checked.
 pub(super) const LOOK: Duration = Duration::from_millis(1);
-/// So long the other node waits for the connection.
+/// Time for which the other node waits for the connection.
 const ARRIVAL: Duration = super::ANSWER;
-/// When the switch is told for the second time, and how often at last; between them the time doubles. It does not listen as long as
-/// it is busy with the connection's first packets, which is soon over.
+/// First and longest interval at which the message to the switch is repeated; the interval doubles. The
+/// switch ignores it while it is busy with the connection's first packets, which is soon over.
 const AGAIN: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
 /// Client and VIP of a connection.
@@ -41,15 +43,15 @@ pub type Addresses = (SocketAddr, SocketAddr);
 
 /// How the agent moves TCP connections.
 pub trait Handoff: Send + Sync {
-    /// From here on no packet of the client reaches the socket, and none of the socket leaves.
+    /// Drops all packets from the client to the socket and back, from now on.
     fn freeze(&self, flow: Addresses) -> io::Result<Box<dyn Frozen>>;
 }
 
-/// A connection that nothing happens to. Dropped, it goes on as it was, unless it has been given away.
+/// A connection whose packets are dropped. When this is dropped it goes on, unless it has been given away.
 pub trait Frozen: Send {
-    /// Takes the connection's numbers; false if data has arrived that has not been read.
+    /// Reads the connection's sequence numbers; false if data has arrived that has not been read.
     fn take(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool>;
-    /// Tells the switch that this node has it from here on. May be said again.
+    /// Tells the switch that this node has the connection from now on. May be repeated.
     fn give(&mut self, node: &str) -> io::Result<()>;
 }
 
@@ -58,14 +60,14 @@ pub trait Frozen: Send {
 pub struct Peer {
     /// Its name.
     pub name: String,
-    /// Where its agent listens.
+    /// Address of its agent.
     pub address: SocketAddr,
 }
 
-/// Connections that other nodes have promised, and what is kept for each of them.
+/// Connections that other nodes have promised, and the state kept for each of them.
 pub(super) struct Expected<T = Promised>(Mutex<HashMap<Addresses, Arrival<T>>>);
 
-/// What a connection goes on with: its session, and when the request came that it moves for.
+/// State of a promised connection: its session, and the arrival of the request that it moves for.
 pub(super) type Promised = (Session, Instant);
 
 struct Arrival<T> {
@@ -86,7 +88,7 @@ impl<T> Expected<T> {
         Awaited { expected: self, flow, arrived }
     }
 
-    /// What is kept for a connection that has just been accepted, if it is one of them.
+    /// The state of a connection that has just been accepted, if it was promised.
     pub(super) fn take(&self, flow: Addresses) -> Option<T> {
         let arrival = self.lock().remove(&flow)?;
         // Whoever has waited may have given up just now.
@@ -98,7 +100,7 @@ impl<T> Expected<T> {
     }
 }
 
-/// One arrival. Dropped, it is not expected any more; a later one of the same flow still is.
+/// One arrival. When dropped it is not expected any more; a later one of the same flow still is.
 struct Awaited<'a, T> {
     expected: &'a Expected<T>,
     flow: Addresses,
@@ -136,8 +138,8 @@ impl Leaving {
         Departure { leaving: self, flow, back, over: None }
     }
 
-    /// The connection is offered to this node again, so the other one has had it: the switch is not told any more that it
-    /// leaves, and its old socket goes, before it may come.
+    /// The connection is offered to this node again, so the other one has had it: the switch is not told any
+    /// more that it leaves, and its old socket goes, before it may come.
     async fn is_back(&self, flow: Addresses) {
         let leaving = self.lock().remove(&flow);
         if let Some(leaving) = leaving {
@@ -181,19 +183,19 @@ impl Drop for Departure<'_> {
     }
 }
 
-/// Where a connection is.
+/// The outcome of giving a connection away.
 #[expect(clippy::large_enum_variant)] // it is taken apart at once, and nearly always has the connection
 pub(super) enum Given {
-    /// Here: nobody has taken it.
+    /// It is still here: no node has taken it.
     Not(TlsStream),
-    /// At another node.
+    /// Another node has it.
     Away,
-    /// Nowhere, or at that node, which has not said so.
+    /// It is lost, or at that node, which has not confirmed it.
     Lost(Peer),
 }
 
-/// Moves the connection to one of these nodes. All that it still has to say to the client has been written. Its request came at
-/// the moment `asked`.
+/// Moves the connection to one of these nodes. All data for the client has been written. Its request came at
+/// `asked`.
 pub(super) async fn give_away(
     client: TlsStream,
     service: &str,
@@ -277,14 +279,14 @@ async fn ask(channel: &mut Box<dyn Stream>, offer: Offer) -> io::Result<Reply> {
     timeout(ARRIVAL, hear(channel)).await?
 }
 
-/// What has become of a connection that has been given away.
+/// The state of a connection that has been given away.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// The other node has it.
     Taken,
     /// The other node has had it, and offers it to this one.
     Back,
-    /// The other node has not got it, or has not said so.
+    /// The other node has not got it, or has not confirmed it.
     Lost,
 }
 
@@ -313,7 +315,7 @@ async fn wait_until_taken(
     }
 }
 
-/// The other side: waits for a connection that is offered, and says so.
+/// The other side: waits for a connection that is offered, and confirms its arrival.
 pub(super) async fn expect(channel: &mut Box<dyn Stream>, offer: Offer, shared: &Shared) -> io::Result<()> {
     let flow = (offer.client, offer.vip);
     let session = Moved::from_bytes(&offer.state).and_then(Session::take_over);

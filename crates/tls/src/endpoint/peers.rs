@@ -1,12 +1,14 @@
 //! The nodes' own network: authenticated and encrypted connections between agents, over TCP.
 //!
-//! It is TLS 1.3 (rustls) with raw public keys (RFC 7250). All nodes of a cluster have the same key, which is made of the
-//! cluster key: whoever can prove to have it is a node. While cluster keys are replaced, that of each is accepted. A
-//! message says what follows on a connection, which is kept for another one behind the first two:
+//! It is TLS 1.3 (rustls) with raw public keys (RFC 7250). All nodes of a cluster have the same key, which is
+//! made of the cluster key: whoever can prove to have it is a node. While cluster keys are replaced, that of
+//! each is accepted. A message says what follows on a connection, which is kept for another one behind the
+//! first two:
 //!
-//! - [`Opening::Move`]: a client's connection goes on at the node that is asked. It answers whether it will take it, and
-//!   again when it has it.
-//! - [`Opening::Relay`]: one request of a client's connection is answered by the node that is asked ([`relay`](super::relay)).
+//! - [`Opening::Move`]: a client's connection goes on at the node that is asked. It answers whether it will
+//!   take it, and again when it has it.
+//! - [`Opening::Relay`]: one request of a client's connection is answered by the node that is asked
+//!   ([`relay`](super::relay)).
 //! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
 //! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
 //! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
@@ -40,30 +42,30 @@ use super::server::{Idle, Stream};
 use super::strangers::Strangers;
 use crate::ticket_keys::SharedKey;
 
-/// Agents listen there, beside the UDP port of handoff packets with the same number.
+/// TCP port of agents; handoff packets have the UDP port of the same number.
 pub const PORT: u16 = 6081;
-/// So long a node may take to accept a connection and prove who it is.
+/// Time that a node may take to accept a connection and authenticate.
 const CONNECT: Duration = Duration::from_secs(2);
-/// No message is longer. A client that uploads may have sent as much as a socket's buffers hold before its connection moves,
-/// and all of that goes along.
+/// Longest message, in bytes. A client that uploads may have sent as much as a socket's buffers hold before
+/// its connection moves, and all of that is in the message.
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
 
-/// What a connection between nodes is for.
+/// The first message on a connection between nodes.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Opening {
     /// A client's connection is to go on here.
     Move(Offer),
     /// A request of a client's connection is to be answered here.
     Relay(relay::Request),
-    /// The server of a service gets what follows.
+    /// The bytes that follow are for the server of this service.
     Forward { service: String },
-    /// The node that is asked tells from here on what it has to do.
+    /// The receiver reports its load from now on.
     Load,
-    /// Keys of tickets, which the node that is asked answers with its own.
+    /// Keys of tickets, which the receiver answers with its own.
     TicketKeys(Vec<SharedKey>),
 }
 
-/// A client's connection.
+/// The state of a client's connection.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) service: String,
@@ -71,22 +73,22 @@ pub(super) struct Offer {
     pub(super) vip: SocketAddr,
     /// [`crate::Moved::to_bytes`]
     pub(super) state: Zeroizing<Vec<u8>>,
-    /// How long the request has been at the node that offers it.
+    /// Time since the request came to the node that offers the connection.
     pub(super) waited: Duration,
 }
 
-/// What a node says to an offer.
+/// The answer to an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// It waits for the connection.
+    /// The node waits for the connection.
     Expected,
-    /// It has it.
+    /// The node has the connection.
     Taken,
-    /// It does not want it, or has waited for too long.
+    /// The node does not take it, or has waited for too long.
     Refused,
 }
 
-/// The key of one cluster key.
+/// The key pair derived from one cluster key.
 struct Identity {
     key: Arc<dyn SigningKey>,
     public: SubjectPublicKeyInfoDer<'static>,
@@ -103,21 +105,21 @@ fn identity(cluster_key: &[u8; 32]) -> Option<Identity> {
     Some(Identity { key, public })
 }
 
-/// Proves to other nodes that this is one, and has them prove it.
+/// Mutual authentication of nodes, and connections between them.
 pub struct Peers {
     proof: RwLock<Proof>,
     idle: Mutex<HashMap<SocketAddr, Idle>>,
     strangers: Arc<Strangers>,
 }
 
-/// How both ends of a connection do that.
+/// TLS configurations of both ends of a connection.
 #[derive(Clone)]
 struct Proof {
     acceptor: TlsAcceptor,
     connector: TlsConnector,
 }
 
-/// Says nothing of keys.
+/// Without keys.
 impl fmt::Debug for Peers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Peers")
@@ -125,14 +127,13 @@ impl fmt::Debug for Peers {
 }
 
 impl Peers {
-    /// The first of the cluster's keys is proved, every one is accepted.
+    /// Authenticates with the first of the cluster's keys, and accepts every one.
     pub fn new(cluster_keys: &[[u8; 32]]) -> Option<Self> {
         let proof = RwLock::new(Proof::new(cluster_keys)?);
         Some(Peers { proof, idle: Mutex::default(), strangers: Arc::default() })
     }
 
-    /// Likewise, from here on. What is under way on connections goes on. If these make no key, all stays as it is; the result
-    /// says whether they do.
+    /// Replaces the keys; open connections go on. False, and nothing changes, if these make no key.
     pub(super) fn set_keys(&self, cluster_keys: &[[u8; 32]]) -> bool {
         let Some(proof) = Proof::new(cluster_keys) else { return false };
         *self.proof.write().unwrap_or_else(PoisonError::into_inner) = proof;
@@ -153,7 +154,7 @@ impl Peers {
         }
     }
 
-    /// Nothing is under way on it any more.
+    /// Keeps a connection on which nothing is under way.
     pub(super) fn put_back(&self, node: SocketAddr, stream: Box<dyn Stream>) {
         self.idle().entry(node).or_default().put_back(stream);
     }
@@ -173,7 +174,7 @@ impl Peers {
         Ok(Box::new(tokio::time::timeout(CONNECT, connecting).await??))
     }
 
-    /// The other end of it.
+    /// Authenticates a connection that was accepted.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Box<dyn Stream>> {
         let mut place = self.strangers.admit(socket.peer_addr()?.ip());
         let acceptor = self.proof().acceptor;
@@ -225,7 +226,7 @@ pub(super) async fn say<T: Serialize>(
     stream.flush().await
 }
 
-/// Waits for one.
+/// Waits for a message.
 pub(super) async fn hear<T: for<'de> Deserialize<'de>>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
 ) -> io::Result<T> {
@@ -241,7 +242,7 @@ pub(super) async fn hear<T: for<'de> Deserialize<'de>>(
     }
 }
 
-/// Accepts whoever has a key of the cluster.
+/// Accepts peers with a key of the cluster.
 #[derive(Debug)]
 struct Verifier {
     trusted: Vec<SubjectPublicKeyInfoDer<'static>>,

@@ -1,16 +1,18 @@
-//! Backend forwarding, as "SSL with backend forwarding" has it: a busy node lends another the keys that write to its client.
-//! That node makes and encrypts the response; the records come back through the first, which has only to pass them on. The
-//! client notices nothing, and its connection stays.
+//! Backend forwarding, as "SSL with backend forwarding" has it: a busy node lends another the keys that write
+//! to its client. That node makes and encrypts the response; the records come back through the first, which
+//! has only to pass them on. The client notices nothing, and its connection stays.
 //!
-//! 1. The first node sends the request's head and what writes records ([`Opening::Relay`]), and is told whether they are
-//!    taken.
-//! 2. It sends the body, decrypted, as the client sends it: [`DATA`], [`ENDED`]; the other node sends records: [`DATA`].
-//!    What the first one cannot read in them, the status of the response, it is told before ([`STATUS`]), for its log.
+//! 1. The first node sends the request's head and what writes records ([`Opening::Relay`]), and is told
+//!    whether they are taken.
+//! 2. It sends the body, decrypted, as the client sends it: [`DATA`], [`ENDED`]; the other node sends
+//!    records: [`DATA`]. What the first one cannot read in them, the status of the response, it is told
+//!    before ([`STATUS`]), for its log.
 //! 3. A client may ask for new keys meanwhile. Only who writes can answer ([`UPDATE_KEYS`]).
 //! 4. Behind the last record the other node gives back what writes them, as it is now ([`OVER`]).
 //!
-//! Nobody but the other node can say how far it has come. So if it is lost behind the first record, the connection is, too.
-//! Before that the first node goes on itself: what the other one may have sealed with the same numbers, nobody has seen.
+//! Nobody but the other node can say how far it has come. So if it is lost behind the first record, the
+//! connection is, too. Before that the first node goes on itself: what the other one may have sealed with the
+//! same numbers, nobody has seen.
 
 use std::io;
 use std::pin::Pin;
@@ -25,24 +27,25 @@ use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use zeroize::Zeroize;
 
-use super::exchange::{Asked, Client, Failure, RequestBody, Steps, exchange};
+use super::Shared;
+use super::exchange::{Client, Failure, RequestBody, ServerRequest, Steps, exchange};
 use super::log::Answer;
 use super::moving::Peer;
 use super::peers::{MESSAGE_MAX, Opening, Reply, hear, say};
 use super::server::Stream;
+use super::services::Service;
 use super::stream::{StreamError, TlsStream, UNSENT_MAX};
-use super::{Service, Shared};
 use crate::{Lent, Sealer};
 
-/// What a message begins with: the body of the request, or records of the response.
+/// Kind of a message: body of the request, or records of the response.
 const DATA: u8 = 0;
-/// The client ends.
+/// Kind of a message: the client ends.
 const ENDED: u8 = 1;
-/// The client wants the keys that write to it to be renewed.
+/// Kind of a message: the client asks for a key update.
 const UPDATE_KEYS: u8 = 2;
-/// The response is over; an [`Over`] follows.
+/// Kind of a message: the response is complete; an [`Over`] follows.
 const OVER: u8 = 3;
-/// Of the response that follows; two bytes.
+/// Kind of a message: status of the response that follows; two bytes.
 const STATUS: u8 = 4;
 
 /// A request that another node is to answer.
@@ -51,19 +54,19 @@ pub(super) struct Request {
     service: String,
     client: std::net::SocketAddr,
     vip: std::net::SocketAddr,
-    /// As the client has sent it.
+    /// The head as the client sent it.
     head: Vec<u8>,
     lent: Lent,
 }
 
-/// How it ended.
+/// The end of a relayed request.
 #[derive(Serialize, Deserialize)]
 struct Over {
     lent: Lent,
-    /// How often the client has got new keys because it asked for them.
+    /// Key updates that the client asked for and got.
     updates: u32,
     outcome: Outcome,
-    /// Of the response, and how many of them come before the body.
+    /// Bytes of the response, and of its head.
     bytes: (u64, u32),
 }
 
@@ -77,7 +80,7 @@ enum Outcome {
     Failed { begun: bool, status: u16 },
 }
 
-/// Messages with their length in front, as [`say`] and [`hear`] have them.
+/// Messages with their length in front, as those of [`say`] and [`hear`].
 struct Channel(Framed<Box<dyn Stream>, LengthDelimitedCodec>);
 
 impl Channel {
@@ -91,7 +94,7 @@ impl Channel {
         Sink::<Bytes>::poll_ready(Pin::new(&mut self.0), cx)
     }
 
-    /// Says this; there has to be room.
+    /// Sends a message; there has to be room.
     fn say(&mut self, kind: u8, data: &[u8]) -> io::Result<()> {
         Sink::<Bytes>::start_send(Pin::new(&mut self.0), [&[kind], data].concat().into())
     }
@@ -107,7 +110,7 @@ impl Channel {
         Poll::Ready(next.unwrap_or(Err(io::ErrorKind::UnexpectedEof.into())))
     }
 
-    /// The connection, if nothing has come behind what has been heard.
+    /// The connection, if no data is left unread.
     fn into_stream(self) -> Option<Box<dyn Stream>> {
         let parts = self.0.into_parts();
         parts.read_buf.is_empty().then_some(parts.io)
@@ -118,12 +121,12 @@ fn nonsense() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// Has one of these nodes answer; true if another request may follow. None if none does, and the request can be answered
-/// here as if nothing had been. `answer` gets to know what the response is like.
+/// Has one of these nodes answer; true if another request may follow. None if none does; the request can then
+/// be answered here. `answer` gets the facts about the response.
 pub(super) async fn give(
     client: &mut TlsStream,
     service: &Service,
-    asked: &Asked,
+    asked: &ServerRequest,
     head: &[u8],
     to: &[Peer],
     shared: &Shared,
@@ -215,11 +218,11 @@ struct Passing<'a> {
     channel: Channel,
     request: RequestBody,
     client_ended: bool,
-    /// The other node has been told so.
+    /// Whether the other node has been told that the client ended.
     told: bool,
-    /// How often it has been told to renew keys.
+    /// Key updates asked of the other node.
     updates: u32,
-    /// The client has been sent something of the response.
+    /// Whether the client has got a part of the response.
     begun: bool,
     over: Option<Over>,
 }
@@ -243,7 +246,7 @@ impl Steps for Passing<'_> {
 }
 
 impl Passing<'_> {
-    /// What the client has said that concerns the other node.
+    /// Forwards data and events of the client to the other node.
     fn poll_to_node(&mut self, cx: &mut Context<'_>) -> Result<bool, Failure> {
         let mut moved = false;
         while let Poll::Ready(ready) = self.channel.poll_ready(cx) {
@@ -299,7 +302,7 @@ impl Passing<'_> {
     }
 }
 
-/// At the other node: answers a request, and says whether the channel can be used again.
+/// At the other node: answers a request, and returns the channel for further messages.
 pub(super) async fn answer(
     mut channel: Box<dyn Stream>,
     request: Request,
@@ -317,7 +320,7 @@ pub(super) async fn answer(
     say(&mut channel, &Reply::Expected).await?;
     service.counters.requests_taken.add(1);
     let _working = shared.loads.work();
-    let asked = Asked::new(&request.head, &head, service, (request.client, request.vip));
+    let asked = ServerRequest::new(&request.head, &head, service, (request.client, request.vip));
     let mut client = Distant {
         channel: Channel::new(channel),
         sealer,
@@ -353,9 +356,9 @@ struct Distant {
     updates: u32,
     data: Vec<u8>,
     ended: bool,
-    /// The first node has still to be told.
+    /// Status that the first node has not been told.
     status: Option<u16>,
-    /// Records.
+    /// Records for the client.
     outgoing: Vec<u8>,
 }
 

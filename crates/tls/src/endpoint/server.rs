@@ -16,16 +16,16 @@ use tokio::net::{TcpStream, UnixStream};
 use super::moving::Peer;
 use super::peers::{Opening, Peers, say};
 
-/// So long a server has to accept a connection.
+/// Time that a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A connection that nobody has used for so long is closed: before servers do, most of which wait a minute or more.
+/// Time after which an idle connection is closed: before servers do, most of which wait a minute or more.
 const IDLE: Duration = Duration::from_secs(30);
-/// Connections that are kept idle.
+/// Most idle connections.
 const IDLE_MAX: usize = 256;
 
-/// A connection to something that speaks HTTP/1.1.
+/// A connection to a server that speaks HTTP/1.1.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// The node to whose server it goes, if it goes by its agent.
+    /// Node of the server, if the connection goes through its agent.
     fn node(&self) -> Option<&Arc<str>> {
         None
     }
@@ -72,24 +72,24 @@ impl AsyncWrite for OfNode {
     }
 }
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug)]
 pub enum ServerAddress {
     /// Over TCP.
     Tcp(SocketAddr),
     /// Over a UNIX socket.
     Unix(PathBuf),
-    /// That of the service at one of these nodes, over their agents.
+    /// The server of the service at one of these nodes, through their agents.
     Peers(Arc<PeersOf>),
 }
 
-/// Where other nodes have a service.
+/// A service at other nodes.
 #[derive(Debug)]
 pub struct PeersOf {
     pub(super) peers: Arc<Peers>,
     pub(super) service: String,
     pub(super) nodes: Vec<Peer>,
-    /// Whose turn it is.
+    /// Index of the next node in rotation.
     pub(super) turn: AtomicUsize,
 }
 
@@ -129,12 +129,12 @@ impl ServerAddress {
     }
 }
 
-/// Connections that nobody uses.
+/// Idle connections.
 #[derive(Default)]
 pub(super) struct Idle(VecDeque<(Instant, Box<dyn Stream>)>);
 
 impl Idle {
-    /// The latest that the other side has not ended, whose buffers the machine has at hand.
+    /// The latest one that the other side has not closed; its buffers are most likely in the cache.
     pub(super) fn take(&mut self) -> Option<Box<dyn Stream>> {
         let now = Instant::now();
         while self.0.front().is_some_and(|(since, _)| now.duration_since(*since) > IDLE) {
@@ -151,7 +151,7 @@ impl Idle {
     }
 }
 
-/// A connection on which nothing is under way has nothing to say but its end.
+/// The connection, if it is open: an idle one becomes readable only at its end.
 fn still_open(mut stream: Box<dyn Stream>) -> Option<Box<dyn Stream>> {
     let mut byte = [0];
     let mut buffer = ReadBuf::new(&mut byte);
@@ -170,7 +170,7 @@ impl Servers {
         Servers { address, idle: Mutex::default() }
     }
 
-    /// Where the server is.
+    /// Address of the server.
     pub(super) fn address(&self) -> &ServerAddress {
         &self.address
     }
@@ -184,12 +184,12 @@ impl Servers {
         }
     }
 
-    /// A connection that nobody has used before.
+    /// A new connection.
     pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         self.address.connect().await
     }
 
-    /// The server has answered on it, and is ready for the next request.
+    /// Keeps a connection on which the server is ready for the next request.
     pub(super) fn put_back(&self, stream: Box<dyn Stream>) {
         self.idle().put_back(stream);
     }

@@ -14,10 +14,10 @@ use super::peers::{Opening, Peers, hear, say};
 use super::{ANSWER, Shared};
 use crate::TicketKeys;
 
-/// How often one of the other agents is asked, and all that have not answered.
+/// Period at which one of the other agents is asked, and all that have not answered.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Whom the keys of this agent are shared with.
+/// The agents that this one shares its keys with.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     nodes: Mutex<HashSet<SocketAddr>>,
@@ -25,7 +25,7 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// From here on these are the other agents.
+    /// Replaces the other agents.
     pub(super) fn set(&self, nodes: HashSet<SocketAddr>) {
         *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
         self.changed.notify_one();
@@ -36,7 +36,7 @@ impl Sharing {
     }
 }
 
-/// Makes keys in time, and shares them for ever.
+/// Makes keys in time, and shares them, without end.
 pub(super) async fn share(shared: Arc<Shared>) {
     let (mut known, mut due) = (HashSet::new(), HashSet::new());
     let mut turn = 0;

@@ -15,10 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf, copy, s
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 
+use super::counters::Counters;
 use super::exchange::Client;
 use super::kernel::{self, KernelTls, Sealing};
 use super::moving::{Addresses, LOOK};
-use super::{Counters, Service};
+use super::services::Service;
 use crate::{Error, Moved, Session};
 
 /// What is read from a socket at once.

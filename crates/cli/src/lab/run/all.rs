@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use switchback_experiments::{self as experiment, Experiment, Options, Report, Results};
 use switchback_lab::Error;
-use switchback_lab::experiment::{self, Experiment, Options, Report, Results};
 
 use super::{failure, own_program, run};
 use crate::failure::Failure;

@@ -6,8 +6,8 @@ mod progress;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use switchback_experiments::{self as experiment, Experiment, Options, Report, Results};
 use switchback_lab::Error;
-use switchback_lab::experiment::{self, Experiment, Options, Report, Results};
 
 use crate::failure::Failure;
 use all::All;

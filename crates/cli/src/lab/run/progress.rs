@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use switchback_lab::experiment::Progress;
+use switchback_experiments::Progress;
 
 const STYLE: &str = "{prefix} {bar:40} {pos} of {len} loads, some {eta} left";
 

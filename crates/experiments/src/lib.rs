@@ -1,0 +1,153 @@
+//! Measurements on labs: what `switchback lab run` does.
+//!
+//! An [`Experiment`] makes a lab, puts load on it, and returns every single measurement; how they are summed up and
+//! shown is a [`Report`], so that it can be tested without a lab. Numbers of one run compare with each other, not
+//! with those of another machine or day: all hosts share this machine's CPUs.
+
+mod accept_queue;
+mod bpf_time;
+mod by_lot;
+mod calibrate;
+mod cpu;
+mod dwsr;
+#[cfg(test)]
+mod fixtures;
+mod log_cost;
+mod machine;
+mod mini_cluster;
+mod open_loop;
+mod proxies;
+mod report;
+mod session_cost;
+mod sessions;
+mod split_acks;
+mod split_scaling;
+mod statistics;
+mod systems;
+mod tls_forwarding;
+mod tls_load;
+mod tls_proxies;
+mod wrk;
+
+pub use accept_queue::AcceptQueue;
+pub use by_lot::dispatch_by_lot;
+pub use calibrate::Calibrate;
+pub use dwsr::{DwsrTable1, DwsrTable2, DwsrTable3};
+pub use log_cost::LogCost;
+pub use machine::Machine;
+pub use mini_cluster::MiniCluster;
+pub use open_loop::{Connections, Failures, OpenLoop, STALL};
+pub use proxies::Proxies;
+pub use report::Report;
+pub use session_cost::SessionCost;
+pub use split_acks::SplitAcks;
+pub use split_scaling::SplitScaling;
+pub use tls_forwarding::TlsForwarding;
+pub use tls_proxies::TlsProxies;
+
+use std::path::PathBuf;
+
+use switchback_lab::{Error, Lab, Result};
+
+/// Options that all experiments have.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Duration of each load, or the time in which its connections begin, in seconds.
+    pub seconds: u32,
+    /// Repetitions of each load.
+    pub repetitions: u32,
+    /// The `switchback` binary.
+    pub program: PathBuf,
+}
+
+/// Shows the progress of an experiment.
+pub trait Progress {
+    /// The number of loads to come.
+    fn expect(&mut self, loads: usize);
+
+    /// A load has ended; `line` has its result.
+    fn loaded(&mut self, line: &str);
+}
+
+/// Loads on a lab, and measurements of them.
+pub trait Experiment {
+    /// One load, measured.
+    type Sample;
+    /// Name of its command and of its files.
+    const NAME: &'static str;
+    /// Default of [`Options::seconds`].
+    const SECONDS: u32;
+    /// Default of [`Options::repetitions`].
+    const REPETITIONS: u32;
+    /// The programs that it needs, each with the argument that asks for its version.
+    const PROGRAMS: &'static [(&'static str, &'static str)];
+    /// Whether its report has a plot, which needs a font.
+    const PLOTTED: bool = true;
+
+    /// How many nodes its lab has, which has one client and two switches besides.
+    fn nodes(&self) -> usize;
+
+    /// Facts for the report, besides the versions of [`PROGRAMS`](Self::PROGRAMS): name and value.
+    fn facts(&self) -> Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
+
+    /// Puts the loads on the lab.
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress)
+    -> Result<Vec<Self::Sample>>;
+
+    /// Makes a lab, measures on it, and takes it down. After ^C the error is [`Error::TornDown`].
+    fn run(&self, options: &Options, progress: &mut dyn Progress) -> Result<Results<Self::Sample>> {
+        let mut machine = Machine::look(Self::PROGRAMS)?;
+        machine.facts.extend(self.facts()?);
+        if Self::PLOTTED {
+            // Before the measurement rather than after it.
+            switchback_plot::register_font().map_err(plot_error)?;
+        }
+        let lab = Lab::builder().switches(2).nodes(self.nodes()).up()?;
+        let samples = match self.measure(&lab, options, progress) {
+            // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
+            Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {
+                return Err(Error::TornDown);
+            }
+            result => result?,
+        };
+        lab.down()?;
+        let Options { seconds, repetitions, .. } = *options;
+        Ok(Results { seconds, repetitions, machine, samples })
+    }
+}
+
+/// Everything that an experiment measured.
+#[derive(Clone, Debug)]
+pub struct Results<Sample> {
+    /// As in [`Options`].
+    pub seconds: u32,
+    /// As in [`Options`].
+    pub repetitions: u32,
+    /// Machine and programs.
+    pub machine: Machine,
+    /// In the order of time.
+    pub samples: Vec<Sample>,
+}
+
+/// The error of a plot that cannot be drawn.
+fn plot_error(error: switchback_plot::PlotError) -> Error {
+    Error::Invalid(error.to_string())
+}
+
+/// All of them, beginning with another one in each repetition (from 1): a load may feel what came before it.
+fn in_turn<T>(items: &[T], repetition: u32) -> impl Iterator<Item = &T> {
+    items.iter().cycle().skip(repetition as usize - 1).take(items.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_repetition_begins_with_another_one() {
+        let order = |repetition| in_turn(&[1, 2, 3], repetition).copied().collect::<Vec<_>>();
+        assert_eq!([1, 2, 3, 4].map(order), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
+    }
+}

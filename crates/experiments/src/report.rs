@@ -1,0 +1,176 @@
+//! How results are shown: a table for people, a file with every measurement for programs, a plot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use switchback_lab::{Doing, Result};
+use switchback_plot::Plot;
+
+use super::statistics::Spread;
+use super::{Results, plot_error};
+pub(super) use switchback_plot::thousands;
+
+/// Stands for what was not measured.
+pub(super) const ABSENT: &str = "–";
+
+/// What the results of an experiment say for themselves; the rest follows from it.
+pub trait Report {
+    /// One load, measured.
+    type Sample;
+    /// The first line of the CSV file.
+    const CSV_TITLES: &'static str;
+
+    /// The cells of one measurement in the CSV file. What was not measured is empty.
+    fn csv_cells(sample: &Self::Sample) -> Vec<String>;
+
+    /// What was measured, as a Markdown table.
+    fn table(&self) -> String;
+
+    /// The paper's figures beside ours, and why they differ; nothing if there is no paper.
+    fn beside_the_paper(&self) -> String {
+        String::new()
+    }
+
+    /// How it was measured and what was to be reached, as Markdown.
+    fn how(&self) -> String;
+
+    /// What other commands take, in TOML.
+    fn toml(&self) -> Option<String> {
+        None
+    }
+
+    /// The picture of it.
+    fn plot(&self) -> Option<Plot> {
+        None
+    }
+}
+
+impl<Sample> Results<Sample>
+where
+    Results<Sample>: Report<Sample = Sample>,
+{
+    /// Every single measurement, as CSV with a line of titles.
+    pub fn csv(&self) -> String {
+        let lines = self.samples.iter().map(|sample| Self::csv_cells(sample).join(",") + "\n");
+        format!("{}\n{}", Self::CSV_TITLES, lines.collect::<String>())
+    }
+
+    /// For the terminal: the table, and the paper beside it.
+    pub fn summary(&self) -> String {
+        paragraphs(&[self.table(), self.beside_the_paper()])
+    }
+
+    /// Everything but the plot: the table, the paper's figures, how it was made, and with what, as Markdown.
+    pub fn markdown(&self) -> String {
+        paragraphs(&[self.table(), self.beside_the_paper(), self.how(), self.machine.table()])
+    }
+
+    /// Writes the files, which have this name and an ending for each kind, and returns their paths.
+    pub fn write(&self, directory: &Path, name: &str) -> Result<Vec<PathBuf>> {
+        let mut texts = vec![("csv", self.csv()), ("md", self.markdown())];
+        texts.extend(self.toml().map(|text| ("toml", text)));
+        let plot = self.plot();
+        if let Some(plot) = &plot {
+            texts.push(("svg", plot.svg().map_err(plot_error)?));
+        }
+        fs::create_dir_all(directory).doing(|| format!("create {}", directory.display()))?;
+        let path = |ending: &str| directory.join(format!("{name}.{ending}"));
+        let mut written = Vec::new();
+        for (ending, text) in texts {
+            let path = path(ending);
+            fs::write(&path, text).doing(|| format!("write {}", path.display()))?;
+            written.push(path);
+        }
+        if let Some(plot) = plot {
+            plot.png(&path("png")).map_err(plot_error)?;
+            written.push(path("png"));
+        }
+        Ok(written)
+    }
+}
+
+/// Those that say something, with an empty line between.
+fn paragraphs(texts: &[String]) -> String {
+    let texts = texts.iter().map(|text| text.trim_end()).filter(|text| !text.is_empty());
+    texts.collect::<Vec<_>>().join("\n\n") + "\n"
+}
+
+/// The first lines of a Markdown table: a title for each column, with whether it holds numbers.
+pub(super) fn header<const N: usize>(columns: &[(&str, bool); N]) -> String {
+    let titles = row(&columns.map(|(title, _)| title.to_owned()));
+    titles + &row(&columns.map(|(_, number)| if number { "---:" } else { "---" }.to_owned()))
+}
+
+pub(super) fn row<const N: usize>(cells: &[String; N]) -> String {
+    format!("| {} |\n", cells.join(" | "))
+}
+
+pub(super) fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| ABSENT.to_owned(), show)
+}
+
+pub(super) fn with_extremes(spread: Option<Spread>, show: fn(f64) -> String) -> String {
+    shown(spread, |Spread { min, median, max }| format!("{} ({}–{})", show(median), show(min), show(max)))
+}
+
+pub(super) fn median(spread: Option<Spread>, show: fn(f64) -> String) -> String {
+    shown(spread, |spread| show(spread.median))
+}
+
+/// Of the medians.
+pub(super) fn ratio(ours: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
+    let (ours, theirs) = (ours?.median, theirs?.median);
+    (theirs > 0.0).then(|| ours / theirs)
+}
+
+/// A duration in microseconds.
+pub(super) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// Of microseconds.
+pub(super) fn latency(micros: f64) -> String {
+    if micros < 1000.0 { format!("{micros:.0} µs") } else { format!("{:.1} ms", micros / 1000.0) }
+}
+
+/// Of microseconds, without the unit.
+pub(super) fn cpu_time(micros: f64) -> String {
+    match micros {
+        ..100.0 => format!("{micros:.1}"),
+        100.0..1000.0 => format!("{micros:.0}"),
+        _ => thousands(micros),
+    }
+}
+
+/// A target that the worst repetition misses beside the other's best is not reached beyond doubt.
+pub(super) fn reached(by_medians: bool, by_extremes: bool) -> &'static str {
+    match (by_medians, by_extremes) {
+        (true, true) => "reached",
+        (true, false) => "reached by the medians, not by the extremes",
+        (false, _) => "**not reached**",
+    }
+}
+
+/// How often and how long, as most reports say it.
+pub(super) fn repeated<Sample>(results: &Results<Sample>) -> String {
+    let Results { seconds, repetitions, .. } = results;
+    format!("{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_long_as_they_are_good() {
+        assert_eq!([399.4, 1050.0].map(latency), ["399 µs", "1.1 ms"]);
+        assert_eq!([4.26, 93.0, 412.4, 2065.0].map(cpu_time), ["4.3", "93.0", "412", "2,065"]);
+    }
+
+    #[test]
+    fn paragraphs_that_say_nothing_leave_no_gap() {
+        let texts = ["| a |\n", "", "how\n\n", "with"].map(str::to_owned);
+        assert_eq!(paragraphs(&texts), "| a |\n\nhow\n\nwith\n");
+    }
+}

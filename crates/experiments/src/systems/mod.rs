@@ -1,0 +1,232 @@
+//! What is measured: the direct way to a node, proxies, and Switchback, all on one lab at once.
+//!
+//! Switchback runs on the first switch, the proxies on the second, each on ports of its own, so that nothing
+//! has to be started or stopped between loads. All wait for events; a system that has no load uses no CPU.
+//!
+//! Each has a port for each number of nodes that are to share a load; the nodes are the lab's first ones.
+
+mod proxies;
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use switchback_lab::{Error, Host, Lab, Process, Result, ServerOptions};
+
+use super::cpu::{CpuMeter, CpuTimes};
+
+/// A path that all systems redirect to `/small`, none of them with the help of a node.
+pub(super) const MOVED: &str = "/moved";
+
+const READY: Duration = Duration::from_secs(30);
+
+/// A way from the client to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    /// To one node, with nothing between.
+    Direct,
+    /// HAProxy in between, as an HTTP proxy.
+    Haproxy,
+    /// nginx in between, as an HTTP proxy.
+    Nginx,
+    /// Envoy in between, as an HTTP proxy.
+    Envoy,
+    /// Switchback: requests by the switch, responses past it.
+    Switchback,
+}
+
+impl System {
+    /// All, in the order of the tables.
+    pub const ALL: [System; 5] =
+        [System::Direct, System::Haproxy, System::Nginx, System::Envoy, System::Switchback];
+
+    /// The port of a service with so many nodes. Different ones for the proxies, which share a host; the others' is that
+    /// of the nodes' servers.
+    pub(super) fn port(self, nodes: usize) -> u16 {
+        let base = match self {
+            System::Direct | System::Switchback => 8000,
+            System::Haproxy => 8100,
+            System::Nginx => 8200,
+            System::Envoy => 8300,
+        };
+        base + nodes as u16
+    }
+
+    /// What stands between client and nodes, if there is something.
+    pub(super) fn host(self, lab: &Lab) -> Option<&Host> {
+        match self {
+            System::Direct => None,
+            System::Haproxy | System::Nginx | System::Envoy => Some(lab.switch(1)),
+            System::Switchback => Some(lab.switch(0)),
+        }
+    }
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            System::Direct => "direct",
+            System::Haproxy => "HAProxy",
+            System::Nginx => "nginx",
+            System::Envoy => "Envoy",
+            System::Switchback => "Switchback",
+        })
+    }
+}
+
+/// The programs that are no part of every machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Programs<'a> {
+    pub(super) switchback: &'a Path,
+    /// Left out without.
+    pub(super) envoy: Option<&'a Path>,
+}
+
+/// A system that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) system: System,
+    ip: Ipv4Addr,
+    /// None where nothing is between client and node.
+    meter: Option<CpuMeter>,
+}
+
+impl Running {
+    /// Of its service with so many nodes.
+    pub(super) fn address(&self, nodes: usize) -> SocketAddr {
+        (self.ip, self.system.port(nodes)).into()
+    }
+
+    /// CPU time that its host has used for it so far.
+    pub(super) fn cpu_times(&self) -> Result<Option<CpuTimes>> {
+        self.meter.as_ref().map(CpuMeter::read).transpose()
+    }
+}
+
+/// Starts nginx on all nodes, and all systems with a service for each number of nodes.
+pub(super) fn start(
+    lab: &Lab,
+    programs: &Programs<'_>,
+    nodes: &[usize],
+    server: &ServerOptions,
+) -> Result<Vec<Running>> {
+    let listen = nodes.iter().map(|&nodes| ([0, 0, 0, 0], System::Direct.port(nodes)).into());
+    let server = ServerOptions { listen: listen.collect(), ..server.clone() };
+    lab.nodes().try_for_each(|node| node.nginx(&server).map(drop))?;
+    let wanted =
+        System::ALL.into_iter().filter(|system| *system != System::Envoy || programs.envoy.is_some());
+    wanted
+        .map(|system| match system {
+            System::Direct => Ok(Running { system, ip: lab.node(0).ipv4(), meter: None }),
+            System::Switchback => switchback(lab, programs.switchback, nodes),
+            System::Haproxy | System::Nginx | System::Envoy => {
+                let process = proxies::start(lab, system, programs.envoy, nodes, None)?;
+                let meter = Some(CpuMeter::new(lab.switch(1), &process)?);
+                Ok(Running { system, ip: lab.switch(1).ipv4(), meter })
+            }
+        })
+        .collect()
+}
+
+/// Starts a proxy that ends TLS in front of so many nodes.
+pub(super) fn start_tls_proxy(
+    lab: &Lab,
+    system: System,
+    nodes: usize,
+    certificate: &Path,
+) -> Result<(SocketAddr, CpuMeter)> {
+    let process = proxies::start(lab, system, None, &[nodes], Some(certificate))?;
+    let host = lab.switch(1);
+    Ok(((host.ipv4(), system.port(nodes)).into(), CpuMeter::new(host, &process)?))
+}
+
+fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
+    let services: Vec<Service> =
+        nodes.iter().map(|&nodes| Service::new(System::Switchback.port(nodes), nodes)).collect();
+    let config = lab.write_config_text(&config(&services))?;
+    let daemons = start_switchback(lab, program, &config)?;
+    let meter = Some(CpuMeter::new(lab.switch(0), daemons.switch())?);
+    Ok(Running { system: System::Switchback, ip: lab.vip4(), meter })
+}
+
+/// A service of Switchback with a pool of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    pub(super) port: u16,
+    /// The lab's first ones.
+    pub(super) nodes: usize,
+    /// More lines of TOML in the pool's table.
+    pub(super) pool: String,
+}
+
+impl Service {
+    /// Which gives its connections to the nodes in turn.
+    pub(super) fn new(port: u16, nodes: usize) -> Service {
+        Service { port, nodes, pool: String::new() }
+    }
+}
+
+/// A `cluster.toml` for these services.
+pub(super) fn config(services: &[Service]) -> String {
+    let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n{nodes}\n".to_owned();
+    for Service { port, nodes, pool } in services {
+        let names: Vec<String> = (0..*nodes).map(|index| format!("\"node{index}\"")).collect();
+        let names = names.join(", ");
+        text += &format!(
+            "[[pool]]\nname = \"p{port}\"\nnodes = [{names}]\npolicy = \"round-robin\"\n{pool}\n\
+             [[service]]\nname = \"s{port}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [\n\
+             {{ path = \"{MOVED}\", redirect = {{ path = \"/small\", status = 301 }} }},\n{{ pool = \"p{port}\" }},\n]\n\n"
+        );
+    }
+    text
+}
+
+/// The processes of a cluster: the switch, then the agents.
+pub(super) struct Daemons(Vec<Process>);
+
+impl Daemons {
+    pub(super) fn switch(&self) -> &Process {
+        &self.0[0]
+    }
+
+    pub(super) fn agents(&self) -> &[Process] {
+        &self.0[1..]
+    }
+
+    pub(super) fn all(&self) -> &[Process] {
+        &self.0
+    }
+}
+
+/// Starts the first switch and the agents of all nodes, and waits until they are ready.
+pub(super) fn start_switchback(lab: &Lab, program: &Path, config: &Path) -> Result<Daemons> {
+    let mut daemons = vec![start_daemon(lab.switch(0), program, config, "switchback-switch", &["switch"])?];
+    for node in lab.nodes() {
+        let words = ["node", "--name", node.name()];
+        daemons.push(start_daemon(node, program, config, "switchback-node", &words)?);
+    }
+    daemons.iter().try_for_each(|daemon| daemon.wait_for_log("ready", READY).map(drop))?;
+    Ok(Daemons(daemons))
+}
+
+/// Starts the first switch and waits until it is ready.
+pub(super) fn start_switch(lab: &Lab, program: &Path, config: &Path) -> Result<Process> {
+    let switch = start_daemon(lab.switch(0), program, config, "switchback-switch", &["switch"])?;
+    switch.wait_for_log("ready", READY)?;
+    Ok(switch)
+}
+
+fn start_daemon(host: &Host, program: &Path, config: &Path, name: &str, words: &[&str]) -> Result<Process> {
+    let mut command = Command::new(program);
+    command.args(words).args(["--interface", "eth0", "--config"]).arg(config);
+    host.spawn(name, command)
+}
+
+/// What `switchback status --json` says on a host, as far as `T` has it.
+pub(super) fn status<T: DeserializeOwned>(host: &Host, program: &Path) -> Result<T> {
+    let said = host.run([program.as_os_str(), "status".as_ref(), "--json".as_ref()])?.success()?;
+    serde_json::from_str(&said).map_err(|error| Error::Invalid(format!("status of {}: {error}", host.name())))
+}

@@ -1,0 +1,379 @@
+//! The paper's three models of a cluster that ends TLS: round robin, session-aware, session-aware with forwarding.
+//!
+//! Each node has a small part of a CPU, so that nodes are what a load is too much for, and not the machine. All models are
+//! services of one cluster and take turns, with the same clients and the same times of arrival within a round. Each load
+//! begins with clients that have been there once, so that they have a session.
+
+mod report;
+mod workload;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use switchback_lab::{Error, Host, Lab, PageServerOptions, Result, pseudo_random};
+use workload::{CLIENTS, Workload};
+
+use super::cpu::CpuMeter;
+use super::systems;
+use super::tls_load::open::{self, Arrival, Outcome};
+use super::tls_load::{Certificate, Client, Document, KeyKind, Requests, Version, closed};
+use super::{Experiment, Options, Progress, in_turn, tls_load};
+
+const NODES: usize = 6;
+/// Of one CPU, in thousandths, for the processes of each node.
+const QUOTA: u32 = 150;
+const SERVER: &str = "127.0.0.1:8080";
+/// Of the server that makes pages on each node. The paper's contents are dynamic; it does not say what they cost.
+const WORKERS: u32 = 4;
+/// About a millisecond.
+const ROUNDS: u32 = 500;
+/// With more connections than these a node is busy. Below saturation there are two or three at a time.
+const BUSY_CONNECTIONS: u32 = 4;
+/// Clients give up after so long.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// How much is offered with the least k, as a part of what the session-aware cluster can do when load is even.
+const MOST: f64 = 1.1;
+/// Conversations at a time while it is found out what a cluster can do, and for how long.
+const CAPACITY_CLIENTS: usize = 8 * NODES;
+const CAPACITY: Duration = Duration::from_secs(2);
+/// Between the first visits of clients.
+const VISIT: Duration = Duration::from_millis(4);
+/// How long the cluster may take to become what it is to be.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How clients get to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// In turn.
+    RoundRobin,
+    /// To the node that has their session.
+    Session,
+    /// Likewise, and a busy node gives connections to others.
+    Direct,
+    /// Likewise, and a busy node has others answer, as in the paper.
+    Relay,
+}
+
+impl Model {
+    /// In the order of the tables.
+    pub const ALL: [Model; 4] = [Model::RoundRobin, Model::Session, Model::Direct, Model::Relay];
+
+    /// Lines of `[service.tls]`.
+    fn lines(self) -> String {
+        let busy = format!("busy_connections = {BUSY_CONNECTIONS}\nbusy_cpu = \"100%\"");
+        match self {
+            Model::RoundRobin => "sessions = \"round-robin\"".to_owned(),
+            Model::Session => "sessions = \"session\"".to_owned(),
+            Model::Direct => format!("sessions = \"forwarding\"\nhand_over = \"direct\"\n{busy}"),
+            Model::Relay => format!("sessions = \"forwarding\"\nhand_over = \"relay\"\n{busy}"),
+        }
+    }
+
+    fn port(self) -> u16 {
+        4430 + self as u16
+    }
+
+    fn service(self) -> String {
+        format!("m{}", self.port())
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Model::RoundRobin => "round robin",
+            Model::Session => "session",
+            Model::Direct => "forwarding, direct",
+            Model::Relay => "forwarding, relay",
+        })
+    }
+}
+
+/// What a node has done during a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NodeShare {
+    /// Handshakes, full and resumed.
+    pub handshakes: u64,
+    /// Responses of its server.
+    pub responses: u64,
+    /// CPU time of its processes.
+    pub cpu: Duration,
+    /// Connections given to other nodes.
+    pub given: u64,
+    /// Requests that other nodes answered.
+    pub requests_given: u64,
+}
+
+/// One load, measured.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// How clients got to nodes.
+    pub model: Model,
+    /// The paper's parameter.
+    pub k: u32,
+    /// Conversations each second that were to begin.
+    pub offered: f64,
+    /// As a part of what the cluster can do.
+    pub load: f64,
+    /// As the clients saw it.
+    pub outcome: Outcome,
+    /// What each node did.
+    pub nodes: Vec<NodeShare>,
+}
+
+/// Everything that was measured.
+pub type Results = super::Results<Sample>;
+
+/// The paper's models under the paper's load.
+#[derive(Clone, Debug)]
+pub struct TlsForwarding {
+    /// Values of the paper's parameter; the least is the greatest load.
+    pub k: Vec<u32>,
+}
+
+impl TlsForwarding {
+    /// The paper's, some of them.
+    pub const K: [u32; 5] = [45, 40, 35, 30, 25];
+}
+
+impl Experiment for TlsForwarding {
+    type Sample = Sample;
+    const NAME: &'static str = "tls-forwarding";
+    const SECONDS: u32 = 4;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("nginx", "-v")];
+
+    fn nodes(&self) -> usize {
+        NODES
+    }
+
+    fn facts(&self) -> Result<Vec<(String, String)>> {
+        let quota = format!("{NODES}, each with {QUOTA}/1000 of a CPU");
+        Ok(vec![("Nodes".to_owned(), quota)])
+    }
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        let documents = workload::documents();
+        let cluster = Cluster::start(lab, &options.program, &documents)?;
+        let capacity = cluster.capacity(&documents)?;
+        let seconds = f64::from(options.seconds);
+        let most = f64::from(self.k.iter().copied().min().unwrap_or(1));
+        let workload = Workload { documents: &documents, seed: 0, k: most, unit: 0.0 };
+        let workload = workload.with_rate(MOST * capacity, seconds, options.repetitions);
+        progress.expect(Model::ALL.len() * self.k.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        for repetition in 1..=options.repetitions {
+            for &k in &self.k {
+                let workload = Workload { seed: repetition.into(), k: k.into(), ..workload };
+                let arrivals = workload.arrivals(seconds);
+                for &model in in_turn(&Model::ALL, repetition) {
+                    let (outcome, nodes) = cluster.load(model, &arrivals)?;
+                    let offered = arrivals.len() as f64 / seconds;
+                    let load = offered / capacity;
+                    let sample = Sample { repetition, model, k, offered, load, outcome, nodes };
+                    progress.loaded(&report::describe(&sample));
+                    samples.push(sample);
+                }
+            }
+        }
+        Ok(samples)
+    }
+}
+
+/// A cluster that runs.
+struct Cluster<'a> {
+    lab: &'a Lab,
+    program: &'a Path,
+    certificate: Certificate,
+    text: Vec<u8>,
+    /// Of each node its agent, its server, and what makes the pages, together.
+    meters: Vec<CpuMeter>,
+}
+
+impl<'a> Cluster<'a> {
+    fn start(lab: &'a Lab, program: &'a Path, documents: &[Document]) -> Result<Cluster<'a>> {
+        let text = pseudo_random(documents.iter().map(|document| document.len).max().unwrap_or(0));
+        for Document { path, len } in documents {
+            lab.add_document(path.trim_start_matches('/'), &text[..*len])?;
+        }
+        let certificate = Certificate::create(lab, KeyKind::Rsa)?;
+        tls_load::prepare(lab.client(0))?;
+        lab.nodes().try_for_each(Host::group_cpu)?;
+        let listen = vec![SERVER.parse().expect("it is an address")];
+        let server = PageServerOptions { listen, workers: WORKERS, rounds: ROUNDS };
+        let servers = lab.nodes().map(|node| node.page_server(&server)).collect::<Result<Vec<_>>>()?;
+        let config = lab.write_config_text(&config())?;
+        let daemons = systems::start_switchback(lab, program, &config)?;
+        let meters = lab.nodes().zip(servers.iter().zip(daemons.agents())).map(|(node, (server, agent))| {
+            let processes = [Some(agent), Some(server.process()), server.backend()];
+            CpuMeter::of_all(node, processes.into_iter().flatten())
+        });
+        let meters = meters.collect::<Result<_>>()?;
+        let cluster = Cluster { lab, program, certificate, text, meters };
+        wait_until("nodes are known to the switch", || cluster.all_nodes_serve())?;
+        lab.nodes().try_for_each(|node| node.limit_cpu(QUOTA))?;
+        Ok(cluster)
+    }
+
+    fn clients(&self, count: usize) -> Result<Vec<Client>> {
+        (0..count).map(|_| self.certificate.client(Version::Tls12, true)).collect()
+    }
+
+    fn address(&self, model: Model) -> SocketAddr {
+        (self.lab.vip4(), model.port()).into()
+    }
+
+    /// Conversations each second with clients that come back and are all alike.
+    fn capacity(&self, documents: &[Document]) -> Result<f64> {
+        let clients = self.clients(CAPACITY_CLIENTS)?;
+        let workload = Workload { documents, seed: 1, k: 1.0, unit: 1.0 };
+        let mut state = workload.seed;
+        let mut done = closed::Done::default();
+        // The first time they have no sessions.
+        for _ in 0..2 {
+            let address = self.address(Model::Session);
+            let requests = || Requests::Each(workload.conversation(&mut state));
+            done = closed::run(self.lab.client(0), address, &self.text, &clients, requests, CAPACITY)?;
+            self.wait_until_quiet(Model::Session)?;
+        }
+        if done.errors > 0 {
+            return Err(Error::Invalid(format!(
+                "{} of {} conversations failed",
+                done.errors, done.conversations
+            )));
+        }
+        Ok(done.conversations as f64 / done.lasted.as_secs_f64())
+    }
+
+    /// A load, by clients that have a session each.
+    fn load(&self, model: Model, arrivals: &[Arrival]) -> Result<(Outcome, Vec<NodeShare>)> {
+        let clients = self.clients(CLIENTS)?;
+        let run = |arrivals: &[Arrival]| {
+            open::run(self.lab.client(0), self.address(model), &self.text, &clients, arrivals, TIMEOUT)
+        };
+        let small =
+            arrivals.iter().flat_map(|arrival| &arrival.documents).min_by_key(|document| document.len);
+        let visit = |client: usize| Arrival {
+            at: VISIT * client as u32,
+            client,
+            documents: small.into_iter().cloned().collect(),
+        };
+        run(&(0..CLIENTS).map(visit).collect::<Vec<_>>())?;
+        self.wait_until_quiet(model)?;
+        let before = self.shares(model)?;
+        let outcome = run(arrivals)?;
+        self.wait_until_quiet(model)?;
+        let after = self.shares(model)?;
+        let difference = |(after, before): (NodeShare, &NodeShare)| NodeShare {
+            handshakes: after.handshakes - before.handshakes,
+            responses: after.responses - before.responses,
+            cpu: after.cpu.saturating_sub(before.cpu),
+            given: after.given - before.given,
+            requests_given: after.requests_given - before.requests_given,
+        };
+        Ok((outcome, after.into_iter().zip(&before).map(difference).collect()))
+    }
+
+    /// What the nodes have done so far.
+    fn shares(&self, model: Model) -> Result<Vec<NodeShare>> {
+        let share = |(node, meter): (&Host, &CpuMeter)| {
+            let status = self.service(node, model)?;
+            Ok(NodeShare {
+                handshakes: status.handshakes + status.resumed,
+                responses: status.responses,
+                cpu: meter.read()?.process,
+                given: status.given,
+                requests_given: status.requests_given,
+            })
+        };
+        self.lab.nodes().zip(&self.meters).map(share).collect()
+    }
+
+    fn service(&self, node: &Host, model: Model) -> Result<ServiceStatus> {
+        let status: NodeStatus = systems::status(node, self.program)?;
+        let of_model = |service: &ServiceStatus| service.service == model.service();
+        let found = status.tls.into_iter().find(of_model);
+        found.ok_or_else(|| Error::NotFound(format!("{} has no service {}", node.name(), model.service())))
+    }
+
+    /// What clients have given up may still be worked at.
+    fn wait_until_quiet(&self, model: Model) -> Result<()> {
+        self.lab.nodes().try_for_each(|node| {
+            wait_until("connections end", || Ok(self.service(node, model)?.connections == 0))
+        })
+    }
+
+    fn all_nodes_serve(&self) -> Result<bool> {
+        let status: SwitchStatus = systems::status(self.lab.switch(0), self.program)?;
+        let mut listeners = status.nodes.iter().map(|node| &node.listeners);
+        let serves = |listeners: &Vec<ListenerStatus>| {
+            listeners.len() == Model::ALL.len() && listeners.iter().all(|listener| listener.state == "up")
+        };
+        Ok(status.nodes.len() == NODES && listeners.all(serves))
+    }
+}
+
+/// There is no event for what the daemons say of themselves.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !is_so()? {
+        if start.elapsed() > PATIENCE {
+            return Err(Error::Timeout { waiting_for: what.to_owned(), after: PATIENCE, log: String::new() });
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// What `switchback status --json` says on a switch, as far as it matters.
+#[derive(Deserialize)]
+struct SwitchStatus {
+    nodes: Vec<SwitchNode>,
+}
+
+#[derive(Deserialize)]
+struct SwitchNode {
+    listeners: Vec<ListenerStatus>,
+}
+
+#[derive(Deserialize)]
+struct ListenerStatus {
+    state: String,
+}
+
+/// And on a node.
+#[derive(Deserialize)]
+struct NodeStatus {
+    tls: Vec<ServiceStatus>,
+}
+
+#[derive(Deserialize)]
+struct ServiceStatus {
+    service: String,
+    connections: u64,
+    handshakes: u64,
+    resumed: u64,
+    responses: u64,
+    given: u64,
+    requests_given: u64,
+}
+
+fn config() -> String {
+    let mut text = "[cluster]\nkey_file = \"{key_file}\"\n\n{nodes}\n".to_owned();
+    for model in Model::ALL {
+        let (name, port) = (model.service(), model.port());
+        text += &format!(
+            "[[pool]]\nname = \"{name}\"\nnodes = [{{node_names}}]\npolicy = \"round-robin\"\n\n\
+             [[service]]\nname = \"{name}\"\nlisten = [\"{{vip4}}:{port}\"]\nroute = [{{ pool = \"{name}\" }}]\n\n"
+        );
+        text += &tls_load::service_table(SERVER, &model.lines());
+    }
+    text
+}

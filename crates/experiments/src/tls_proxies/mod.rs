@@ -1,0 +1,240 @@
+//! Switchback, whose nodes end TLS, beside two proxies that end it themselves: HAProxy and nginx.
+//!
+//! The same servers are behind all of them, the same certificate (ECDSA, P-256) and the same clients in front: keys by X25519,
+//! AES-128-GCM, tickets. All run on one lab from beginning to end and take turns. A proxy has the work of TLS on the balancer's
+//! host, Switchback on the nodes; so the CPU time of both is counted.
+
+mod report;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use switchback_lab::{Lab, ONE_MIB, Result, SMALL, ServerOptions, pseudo_random};
+
+use super::cpu::{CpuMeter, CpuTimes};
+use super::systems::{self, System};
+use super::tls_load::{self, BOTH, Certificate, Client, Document, KeyKind, Requests, Version, closed};
+use super::{Experiment, Options, Progress, in_turn};
+
+const NODES: usize = 2;
+const WARM_UP: Duration = Duration::from_secs(1);
+/// Those of [`proxies`](super::proxies).
+const NODE_OPTIONS: &str = "tcp_nopush on;";
+const SYSTEMS: [System; 3] = [System::Haproxy, System::Nginx, System::Switchback];
+/// Of Switchback's service.
+const PORT: u16 = 443;
+/// What the small document is called here; it is a part of what all documents begin with.
+const SMALL_PATH: &str = "/tls-small";
+const LARGE_PATH: &str = "/tls-large";
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Handshakes, each with one request and a response of 100 bytes.
+    Handshake,
+    /// 10^6 bytes of responses.
+    Megabyte,
+}
+
+/// A kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// For tables.
+    pub name: &'static str,
+    version: Version,
+    /// Whether clients have sessions from before.
+    returns: bool,
+    unit: Unit,
+    /// Conversations at a time.
+    clients: usize,
+}
+
+/// All workloads, in the order of the tables.
+pub const WORKLOADS: [Workload; 5] = [
+    workload("full handshake, TLS 1.3", Version::Tls13, false),
+    workload("full handshake, TLS 1.2", Version::Tls12, false),
+    workload("resumed, TLS 1.3", Version::Tls13, true),
+    workload("resumed, TLS 1.2", Version::Tls12, true),
+    Workload {
+        name: "1 MiB, keep-alive",
+        version: Version::Tls13,
+        returns: false,
+        unit: Unit::Megabyte,
+        clients: 16,
+    },
+];
+
+const fn workload(name: &'static str, version: Version, returns: bool) -> Workload {
+    Workload { name, version, returns, unit: Unit::Handshake, clients: 32 }
+}
+
+impl Workload {
+    fn requests(self) -> Requests {
+        match self.unit {
+            Unit::Handshake => Requests::Each(vec![Document { path: SMALL_PATH.to_owned(), len: SMALL }]),
+            Unit::Megabyte => Requests::ForEver(Document { path: LARGE_PATH.to_owned(), len: ONE_MIB }),
+        }
+    }
+}
+
+/// One load, measured.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Which repetition, from 1.
+    pub repetition: u32,
+    /// What kind of load.
+    pub workload: Workload,
+    /// On what.
+    pub system: System,
+    /// As the clients saw it.
+    pub done: closed::Done,
+    /// What the host between client and nodes used.
+    pub balancer: CpuTimes,
+    /// What the nodes used together, agents and servers.
+    pub nodes: CpuTimes,
+}
+
+impl Sample {
+    /// How many were done.
+    fn units(&self) -> f64 {
+        match self.workload.unit {
+            Unit::Handshake => self.done.handshakes as f64,
+            Unit::Megabyte => self.done.bytes as f64 / 1e6,
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        self.units() / self.done.lasted.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Everything that was measured.
+pub type Results = super::Results<Sample>;
+
+/// Switchback beside HAProxy and nginx, over TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsProxies;
+
+impl Experiment for TlsProxies {
+    type Sample = Sample;
+    const NAME: &'static str = "tls-proxies";
+    const SECONDS: u32 = 4;
+    const REPETITIONS: u32 = 5;
+    const PROGRAMS: &'static [(&'static str, &'static str)] = &[("haproxy", "-v"), ("nginx", "-v")];
+    const PLOTTED: bool = false;
+
+    fn nodes(&self) -> usize {
+        NODES
+    }
+
+    fn facts(&self) -> Result<Vec<(String, String)>> {
+        // Of the library that both proxies are linked with.
+        let version = super::machine::version("openssl".as_ref(), "version")?;
+        Ok(vec![("OpenSSL, of the proxies".to_owned(), version)])
+    }
+
+    fn measure(&self, lab: &Lab, options: &Options, progress: &mut dyn Progress) -> Result<Vec<Sample>> {
+        let text = pseudo_random(ONE_MIB);
+        lab.add_document(SMALL_PATH.trim_start_matches('/'), &text[..SMALL])?;
+        lab.add_document(LARGE_PATH.trim_start_matches('/'), &text)?;
+        let certificate = Certificate::create(lab, KeyKind::Ecdsa)?;
+        tls_load::prepare(lab.client(0))?;
+        let cluster = Cluster::start(lab, options)?;
+        progress.expect(WORKLOADS.len() * SYSTEMS.len() * options.repetitions as usize);
+        let mut samples = Vec::new();
+        let seconds = Duration::from_secs(options.seconds.into());
+        for repetition in 1..=options.repetitions {
+            for workload in WORKLOADS {
+                for running in in_turn(&cluster.systems, repetition) {
+                    let clients =
+                        (0..workload.clients).map(|_| certificate.client(workload.version, workload.returns));
+                    let clients = clients.collect::<Result<Vec<_>>>()?;
+                    // Those that return have a session then.
+                    cluster.load(running, workload, &clients, &text, WARM_UP)?;
+                    let before = cluster.cpu_times(running)?;
+                    let done = cluster.load(running, workload, &clients, &text, seconds)?;
+                    let after = cluster.cpu_times(running)?;
+                    let (balancer, nodes) = (after.0 - before.0, after.1 - before.1);
+                    let sample =
+                        Sample { repetition, workload, system: running.system, done, balancer, nodes };
+                    progress.loaded(&report::describe(&sample));
+                    samples.push(sample);
+                }
+            }
+        }
+        Ok(samples)
+    }
+}
+
+/// A system that runs.
+struct Running {
+    system: System,
+    address: SocketAddr,
+    /// Of the host between client and nodes.
+    meter: CpuMeter,
+}
+
+struct Cluster<'a> {
+    lab: &'a Lab,
+    systems: Vec<Running>,
+    /// Of each node its agent and its server.
+    nodes: Vec<CpuMeter>,
+}
+
+impl<'a> Cluster<'a> {
+    fn start(lab: &'a Lab, options: &Options) -> Result<Cluster<'a>> {
+        let servers = lab.nodes().map(|node| {
+            // Not at the VIP's address, where the agent listens.
+            let port = System::Direct.port(NODES);
+            let listen = vec![(node.ipv4(), port).into(), server()];
+            let server = ServerOptions { listen, extra: NODE_OPTIONS.to_owned(), ..ServerOptions::default() };
+            node.nginx(&server)
+        });
+        let servers = servers.collect::<Result<Vec<_>>>()?;
+        let config = lab.write_config_text(&config())?;
+        let daemons = systems::start_switchback(lab, &options.program, &config)?;
+        let nodes = lab.nodes().zip(daemons.agents().iter().zip(&servers));
+        let nodes = nodes.map(|(node, (agent, server))| CpuMeter::of_all(node, [agent, server.process()]));
+        let nodes = nodes.collect::<Result<Vec<_>>>()?;
+        let mut systems = Vec::new();
+        for system in SYSTEMS {
+            let (address, meter) = if system == System::Switchback {
+                ((lab.vip4(), PORT).into(), CpuMeter::new(lab.switch(0), daemons.switch())?)
+            } else {
+                systems::start_tls_proxy(lab, system, NODES, &lab.directory().join(BOTH))?
+            };
+            systems.push(Running { system, address, meter });
+        }
+        Ok(Cluster { lab, systems, nodes })
+    }
+
+    fn load(
+        &self,
+        running: &Running,
+        workload: Workload,
+        clients: &[Client],
+        text: &[u8],
+        limit: Duration,
+    ) -> Result<closed::Done> {
+        closed::run(self.lab.client(0), running.address, text, clients, || workload.requests(), limit)
+    }
+
+    /// Of the host between client and nodes, and of the nodes.
+    fn cpu_times(&self, running: &Running) -> Result<(CpuTimes, CpuTimes)> {
+        Ok((running.meter.read()?, self.nodes.iter().map(CpuMeter::read).sum::<Result<CpuTimes>>()?))
+    }
+}
+
+/// Where the server behind an agent is.
+fn server() -> SocketAddr {
+    ([127, 0, 0, 1], System::Direct.port(NODES)).into()
+}
+
+fn config() -> String {
+    let table = tls_load::service_table(server(), "");
+    format!(
+        "[cluster]\nkey_file = \"{{key_file}}\"\n\n{{nodes}}\n\
+         [[pool]]\nname = \"web\"\nnodes = [{{node_names}}]\npolicy = \"round-robin\"\n\n\
+         [[service]]\nname = \"shop\"\nlisten = [\"{{vip4}}:{PORT}\"]\nroute = [{{ pool = \"web\" }}]\n\n{table}"
+    )
+}

@@ -1,0 +1,131 @@
+//! The status of a node agent: the source of `switchback status` and of the metrics.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// The status of a node agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// The node's name in the configuration.
+    pub name: String,
+    /// Interface with its programs.
+    pub interface: String,
+    /// Process id.
+    pub pid: u32,
+    /// Address at which handoff packets arrive.
+    pub address: Option<IpAddr>,
+    /// Addresses of the services.
+    pub vips: Vec<IpAddr>,
+    /// Switches that get reports.
+    pub switches: Vec<IpAddr>,
+    /// Flows that the node has, or is adopting.
+    pub flows: u64,
+    /// Whether it adopts nothing.
+    pub draining: bool,
+    /// Requests whose responses are not complete.
+    pub in_flight: u32,
+    /// Share of the machine's CPU time in use, 0 to 1.
+    pub cpu: f64,
+    /// Mean time to first byte of the last period; None if no response began in it.
+    pub first_byte_us: Option<u64>,
+    /// The servers, one for each pool at each VIP.
+    pub listeners: Vec<ListenerStatus>,
+    /// Health checks of the servers.
+    pub health: Vec<HealthStatus>,
+    /// Services with TLS.
+    pub tls: Vec<TlsStatus>,
+    /// Lines in its access log, which has the requests of the services with TLS.
+    pub log_lines: u64,
+    /// Lines left out of the access log because there were too many.
+    pub log_lost: u64,
+    /// Counters of the programs: [`NodeCounter`](switchback_wire::NodeCounter) by name.
+    pub counters: BTreeMap<Cow<'static, str>, u64>,
+}
+
+/// A server at a VIP, for one pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListenerStatus {
+    /// Name of the pool.
+    pub pool: String,
+    /// The VIP.
+    pub address: Option<SocketAddr>,
+    /// [`READY`], or why the pool gets no requests here.
+    pub state: Cow<'static, str>,
+    /// Length of its accept queue, if somebody listens.
+    pub queue_len: Option<u32>,
+    /// Capacity of the accept queue.
+    pub queue_limit: Option<u32>,
+}
+
+impl ListenerStatus {
+    /// Whether the pool may get requests here.
+    pub fn is_ready(&self) -> bool {
+        self.state == READY
+    }
+}
+
+/// Counters of a service with TLS since the agent began, and its connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TlsStatus {
+    /// Name of the service.
+    pub service: String,
+    /// Open connections.
+    pub connections: u64,
+    /// Handshakes that needed a certificate.
+    pub handshakes: u64,
+    /// Handshakes that went on with an earlier session.
+    pub resumed: u64,
+    /// Handshakes that failed, or were not done in time.
+    pub failed: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Responses of the server.
+    pub responses: u64,
+    /// Requests that were answered by the agent, with an error.
+    pub refused: u64,
+    /// Connections that were closed at once, because there were too many.
+    pub connections_refused: u64,
+    /// Connections that were closed at once, because there were too many handshakes.
+    pub handshakes_refused: u64,
+    /// Streams of HTTP/2 that were refused, because there were too many.
+    pub streams_refused: u64,
+    /// Connections that were given to other nodes, in the middle.
+    pub given: u64,
+    /// Connections that other nodes have given.
+    pub taken: u64,
+    /// Requests that were forwarded to other nodes.
+    pub forwarded: u64,
+    /// Requests given to another node, which makes and encrypts the response.
+    pub requests_given: u64,
+    /// Requests of other nodes' clients that were given to this one.
+    pub requests_taken: u64,
+    /// Connections whose records the kernel has begun to encrypt.
+    pub kernel: u64,
+}
+
+/// A health check.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HealthStatus {
+    /// Name of the pool.
+    pub pool: String,
+    /// The server.
+    pub address: Option<SocketAddr>,
+    /// Kind of the check, and what it asks for.
+    pub check: String,
+    /// Its state, in a word.
+    pub state: String,
+    /// Time in this state, in seconds.
+    pub since_s: u64,
+    /// Error of the last check that failed.
+    pub last_error: Option<String>,
+}
+
+/// The state of a listener that may get requests.
+pub const READY: &str = "ready";

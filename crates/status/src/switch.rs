@@ -1,0 +1,233 @@
+//! The status of a switch: the source of `switchback status` and `top`, of the metrics and of the page.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use switchback_wire::report;
+
+use crate::totals::Totals;
+
+/// The status of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SwitchStatus {
+    /// Interfaces with the XDP program.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Time since its start, in seconds.
+    pub uptime_s: u64,
+    /// Entries of the flow map.
+    pub flows: u64,
+    /// Services, in the configuration's order.
+    pub services: Vec<ServiceStatus>,
+    /// Nodes, in the configuration's order.
+    pub nodes: Vec<NodeView>,
+    /// The L7 thread.
+    pub dispatch: DispatchStatus,
+    /// Counters of the XDP program: [`SwitchCounter`](switchback_wire::SwitchCounter) by name.
+    pub counters: BTreeMap<Cow<'static, str>, u64>,
+    /// Sums over responses; None without access log and admin address.
+    pub responses: Option<Totals>,
+}
+
+/// An interface with the XDP program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// `native` or `generic`.
+    pub mode: String,
+}
+
+/// A service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its VIPs.
+    pub listen: Vec<SocketAddr>,
+    /// Requests for it that were given to a node.
+    pub requests: u64,
+}
+
+/// A node, as the switch sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeView {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Destination of handoff packets.
+    pub address: Option<IpAddr>,
+    /// Whether it is this machine.
+    pub here: bool,
+    /// Whether its next hop is known.
+    pub resolved: bool,
+    /// Requests it was given.
+    pub requests: u64,
+    /// Flows it adopted.
+    pub adopted: u64,
+    /// Adoptions it refused.
+    pub refused: u64,
+    /// Flows it released.
+    pub released: u64,
+    /// Whether it gets no new flows.
+    pub draining: bool,
+    /// Whether its reports have stopped.
+    pub silent: bool,
+    /// Its last report of its load.
+    pub load: Option<LoadStatus>,
+    /// Its servers, one for each pool at each VIP.
+    pub listeners: Vec<ListenerView>,
+}
+
+/// The load of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadStatus {
+    /// Flows that the node has.
+    pub flows: u32,
+    /// Requests whose responses are not complete.
+    pub in_flight: u32,
+    /// Mean time to first byte of its last period; None if no response began in it.
+    pub first_byte_us: Option<u64>,
+    /// Share of the machine's CPU time in use, in thousandths.
+    pub cpu_permille: u16,
+}
+
+/// A server on a node, for one pool, as the switch sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListenerView {
+    /// Name of the pool.
+    pub pool: String,
+    /// The VIP.
+    pub listen: Option<SocketAddr>,
+    /// `up`, or why it gets no requests ([`report::condition`]).
+    pub state: String,
+    /// Length of its accept queue.
+    pub queue: u32,
+    /// How much of the queue the pool may fill; 0 if unknown.
+    pub queue_limit: u32,
+}
+
+/// The L7 thread: what is pending, and its counters since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DispatchStatus {
+    /// Flows that wait for something.
+    pub pending: u64,
+    /// Requests that wait for a node with room.
+    pub waiting: u64,
+    /// Memory of all pending flows, in bytes.
+    pub held_bytes: u64,
+    /// Packets that the kernel did not take, since the start.
+    pub send_failed: u64,
+    /// Counters of the dispatcher.
+    #[serde(flatten)]
+    pub counts: DispatchCounts,
+}
+
+/// Counters of the dispatcher since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DispatchCounts {
+    /// Requests that the switch answered itself, by status.
+    #[serde(deserialize_with = "by_status")]
+    pub answered: BTreeMap<u16, u64>,
+    /// ADOPT, RELEASE and CONFIRM packets sent again.
+    pub resent: u64,
+    /// Acknowledgments of the switch for requests whose clients did not get on.
+    pub acknowledged: u64,
+    /// Releases that had to wait for a response to end.
+    pub busy: u64,
+    /// Flows that the nodes were asked about.
+    pub probed: u64,
+    /// Flows that the nodes were not asked about, because of the limit on questions.
+    pub unasked: u64,
+    /// Unknown flows that a node owned.
+    pub recovered: u64,
+    /// Packets that a node refused, because it had not been given what was read before them.
+    pub unread: u64,
+    /// Unknown flows that no node owned.
+    pub reset_unowned: u64,
+    /// Requests refused because of what they are, by reason.
+    pub refused_requests: BTreeMap<Cow<'static, str>, u64>,
+    /// Packets dropped because their flow holds too much already.
+    pub dropped_flow_full: u64,
+    /// Packets dropped because their source address holds too much already.
+    pub dropped_source_full: u64,
+    /// Packets dropped because the switch holds too much already.
+    pub dropped_switch_full: u64,
+    /// Flows whose held packets were forgotten, so that others could be held.
+    pub evicted: u64,
+    /// Answers of the switch that were forgotten before their clients had seen them, because there were too many.
+    pub answers_forgotten: u64,
+    /// Requests that had to wait for a node with room.
+    pub waited: u64,
+    /// Requests answered 503 at once, because too many waited already.
+    pub turned_away: u64,
+    /// Requests that a node passed on to its second candidate.
+    pub passed_on: u64,
+    /// Connections that a node has given to another one, in the middle.
+    pub moved: u64,
+    /// Reports of nodes.
+    pub reports: u64,
+    /// Idle flows taken from nodes that are draining.
+    pub taken_back: u64,
+    /// Requests that went to the node that has their session.
+    pub sessions_kept: u64,
+    /// Requests that went elsewhere, because the node that has their session could not serve.
+    pub sessions_moved: u64,
+    /// Requests answered 503, because the node that has their session could not serve.
+    pub sessions_refused: u64,
+    /// Cookies that look as if they named a session's node and do not.
+    pub cookies_ignored: u64,
+}
+
+/// Reads a map whose keys are statuses; the keys of a JSON object are strings.
+fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
+    let counts = BTreeMap::<String, u64>::deserialize(deserializer)?.into_iter();
+    counts.map(|(status, count)| Ok((status.parse().map_err(D::Error::custom)?, count))).collect()
+}
+
+impl ListenerView {
+    fn is_up(&self) -> bool {
+        self.state == report::condition(None)
+    }
+}
+
+impl NodeView {
+    /// State in a word; of several listeners the first that is not up counts.
+    pub fn state(&self) -> &str {
+        let ill = self.listeners.iter().find(|listener| !listener.is_up());
+        match ill.or(self.listeners.first()) {
+            _ if self.draining => "draining",
+            _ if self.silent => "silent",
+            Some(listener) => &listener.state,
+            None => "unused",
+        }
+    }
+
+    /// Whether it may get requests for some pool.
+    pub fn is_up(&self) -> bool {
+        self.listeners.iter().any(|listener| self.may_serve(listener))
+    }
+
+    /// Whether it may get requests for the pool of this listener.
+    pub fn may_serve(&self, listener: &ListenerView) -> bool {
+        !self.draining && !self.silent && listener.is_up()
+    }
+
+    /// The fullest of its accept queues: length and limit.
+    pub fn fullest_queue(&self) -> Option<(u32, u32)> {
+        let queues = self.listeners.iter().map(|listener| (listener.queue, listener.queue_limit));
+        let shares = queues.filter(|(_, limit)| *limit != 0);
+        // The products are the shares with a common denominator.
+        let product = |len: u32, limit: u32| u64::from(len) * u64::from(limit);
+        shares.max_by(|one, other| product(one.0, other.1).cmp(&product(other.0, one.1)))
+    }
+}

@@ -1,0 +1,144 @@
+//! Listeners, and what becomes of a connection that one of them accepts: its handshake, then HTTP/1.1 or HTTP/2; and, of
+//! other nodes' connections, what each message on them asks for.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::log::debug;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
+
+use super::budgets::{Always, Kind, Permit};
+use super::counters::Counted;
+use super::peers::{Opening, hear, say};
+use super::services::Service;
+use super::stream::{self, StreamError, TlsStream};
+use super::{Shared, http1, http2, load, log, moving, relay};
+
+/// Capacity of the accept queue of each VIP, in connections.
+const BACKLOG: u32 = 1024;
+/// Pause after `accept` fails for want of descriptors or memory, which others may give back.
+const RETRY: Duration = Duration::from_millis(10);
+/// How long a connection between nodes may be idle; longer than [`peers`](super::peers) keep one.
+const PEER_IDLE: Duration = Duration::from_secs(60);
+
+/// A listener at this address only, so that each VIP has an accept queue of its own.
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Accepts clients' connections to a VIP. Each is served by the service that is configured there when it is accepted.
+pub(super) async fn accept_clients(listener: TcpListener, vip: SocketAddr, shared: Arc<Shared>) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            sleep(RETRY).await;
+            continue;
+        };
+        // None: a reload has just removed the service, and this task ends.
+        let Some(service) = shared.services.load().at(&vip).cloned() else { continue };
+        tokio::spawn(serve_client(socket, service, Arc::clone(&shared)));
+    }
+}
+
+async fn serve_client(socket: TcpStream, service: Arc<Service>, shared: Arc<Shared>) {
+    let counters = Arc::clone(&service.counters);
+    let _counted = (Counted::new(&counters.connections), shared.loads.work());
+    // Errors are the client's to see; those that matter to others have been counted.
+    let _ = serve_stream(socket, service, &shared).await;
+}
+
+async fn serve_stream(
+    socket: TcpStream,
+    service: Arc<Service>,
+    shared: &Arc<Shared>,
+) -> Result<(), StreamError> {
+    socket.set_nodelay(true)?;
+    let flow = stream::addresses(&socket)?;
+    let promised = shared.expected.take(flow);
+    let permit = |kind, may_always| {
+        shared.budgets.take(kind, &service.name, flow.0.ip(), &service.limits.tls, may_always)
+    };
+    // A connection that another node has given away has nowhere else to go.
+    let may_always = if promised.is_some() { Always::Yes } else { Always::Never };
+    let Some(_connection) = permit(Kind::Connection, may_always) else {
+        service.counters.connections_refused.add(1);
+        return Ok(());
+    };
+    if let Some((session, asked)) = promised {
+        service.counters.taken.add(1);
+        let client = TlsStream::with(socket, session, &service)?;
+        debug!("service {}: the connection of {} goes on here", service.name, client.client);
+        return http1::serve(client, &service, shared, Some(asked)).await;
+    }
+    let Some(handshake) = permit(Kind::Handshake, Always::Never) else {
+        service.counters.handshakes_refused.add(1);
+        return Ok(());
+    };
+    let client = shake_hands(socket, &service, shared, handshake).await?;
+    if client.session.facts().protocol.as_deref() == Some(b"h2") {
+        http2::serve(client, service, Arc::clone(shared)).await
+    } else {
+        http1::serve(client, &service, shared, None).await
+    }
+}
+
+/// Does the handshake, within `head_timeout`, and counts it.
+async fn shake_hands(
+    socket: TcpStream,
+    service: &Arc<Service>,
+    shared: &Shared,
+    _permit: Permit,
+) -> Result<TlsStream, StreamError> {
+    let mut client = TlsStream::new(socket, service)?;
+    let shaken = timeout(service.limits.head_timeout, client.shake_hands()).await;
+    if let Err(error) = shaken.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
+        service.counters.failed.add(1);
+        log::Connection::new(&client, service, &shared.log).without_request(Some(error.to_string()));
+        return Err(error);
+    }
+    let counters = &service.counters;
+    let resumed = client.session.facts().resumed;
+    if resumed { &counters.resumed } else { &counters.handshakes }.add(1);
+    Ok(client)
+}
+
+/// Accepts connections of other nodes.
+pub(super) async fn accept_peers(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            sleep(RETRY).await;
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            // Errors are the other node's to see.
+            let _ = serve_peer(socket, &shared).await;
+        });
+    }
+}
+
+/// Does what each message of another node asks for, until one takes the connection for itself.
+async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
+    let mut channel = shared.peers.accept(socket).await?;
+    loop {
+        match timeout(PEER_IDLE, hear(&mut channel)).await?? {
+            Opening::Move(offer) => moving::expect(&mut channel, offer, shared).await?,
+            Opening::Relay(request) => channel = relay::answer(channel, request, shared).await?,
+            Opening::TicketKeys(told) => {
+                shared.ticket_keys.learn(told, Instant::now());
+                say(&mut channel, &shared.ticket_keys.tell(Instant::now())).await?;
+            }
+            Opening::Load => return load::tell(&mut channel, shared).await,
+            Opening::Forward { service } => {
+                let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
+                let mut server = service.servers.connect().await?;
+                return tokio::io::copy_bidirectional(&mut channel, &mut server).await.map(drop);
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The services with TLS, as they are configured.
+//!
+//! [`Services`] is one configuration. It never changes: a reload builds another one and swaps it in, and connections keep
+//! the [`Service`] that they began with.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustls::server::ResolvesServerCert;
+use rustls::{ServerConfig, SupportedProtocolVersion};
+use switchback_config::{Action, ClientAddress, HandOver, Protocol, TlsLimits};
+use switchback_http::{Head, Limits};
+use switchback_policy::Busy;
+use switchback_routes::Routes;
+
+use super::counters::Counters;
+use super::http1::Way;
+use super::kernel::KernelTls;
+use super::moving::Peer;
+use super::peers::Peers;
+use super::server::{PeersOf, ServerAddress, Servers};
+use super::{Shared, http2};
+use crate::{Certificates, Tickets};
+
+/// Sizes of requests, and the time they may take.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// Sizes of heads and bodies.
+    pub http: Limits,
+    /// Time for a handshake, and for a head.
+    pub head_timeout: Duration,
+    /// Numbers of connections, handshakes and streams.
+    pub tls: TlsLimits,
+}
+
+/// The configuration of a service.
+pub struct ServiceConfig {
+    /// Its name.
+    pub name: String,
+    /// Name of this node.
+    pub node: String,
+    /// The VIPs.
+    pub listen: Vec<SocketAddr>,
+    /// Certificates, by the names that clients ask for.
+    pub certificates: Arc<Certificates>,
+    /// Seals sessions.
+    pub tickets: Arc<Tickets>,
+    /// ALPN protocols, the preferred first.
+    pub protocols: Vec<Vec<u8>>,
+    /// Versions of TLS.
+    pub versions: &'static [&'static SupportedProtocolVersion],
+    /// The server of this node.
+    pub server: ServerAddress,
+    /// How the server learns the client's address.
+    pub client_address: ClientAddress,
+    /// Routes, which name pools by their index.
+    pub routes: Routes,
+    /// Nodes of each pool, by its index.
+    pub pools: Vec<PoolNodes>,
+    /// When this node hands connections over to others; None: never.
+    pub busy: Option<Busy>,
+    /// How it hands them over.
+    pub hand_over: HandOver,
+    /// Whether the kernel may encrypt responses (kTLS). Not with [`HandOver::Relay`]: records that another node has
+    /// encrypted cannot pass a socket that encrypts.
+    pub ktls: bool,
+    /// Limits of clients.
+    pub limits: RequestLimits,
+}
+
+/// The nodes of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolNodes {
+    /// The pool's name.
+    pub name: String,
+    /// Name of its policy.
+    pub policy: &'static str,
+    /// Whether this node is one of them.
+    pub here: bool,
+    /// The other nodes.
+    pub others: Vec<Peer>,
+}
+
+/// All services of a node at one time, by name and by VIP.
+#[derive(Default)]
+pub(super) struct Services {
+    by_name: HashMap<Arc<str>, Arc<Service>>,
+    by_vip: HashMap<SocketAddr, Arc<Service>>,
+}
+
+impl Services {
+    /// Services with these configurations. Those that have been there before keep their counters.
+    pub(super) fn new(configs: Vec<ServiceConfig>, shared: &Shared) -> Result<Self, rustls::Error> {
+        let before = shared.services.load();
+        let mut services = Services::default();
+        for config in configs {
+            let known = before.named(&config.name);
+            let counters = known.map_or_else(Arc::default, |service| Arc::clone(&service.counters));
+            let vips = config.listen.clone();
+            let service = Arc::new(Service::new(config, counters, shared)?);
+            services.by_vip.extend(vips.into_iter().map(|vip| (vip, Arc::clone(&service))));
+            services.by_name.insert(Arc::clone(&service.name), service);
+        }
+        Ok(services)
+    }
+
+    /// The service of this name.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Service>> {
+        self.by_name.get(name)
+    }
+
+    /// The service at this VIP.
+    pub(super) fn at(&self, vip: &SocketAddr) -> Option<&Arc<Service>> {
+        self.by_vip.get(vip)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.by_name.values()
+    }
+}
+
+/// A service, as its connections use it.
+pub(crate) struct Service {
+    pub(super) name: Arc<str>,
+    /// The name of this node.
+    pub(super) node: Arc<str>,
+    pub(super) tls: ServerConfig,
+    pub(super) routes: Routes,
+    pub(super) servers: Servers,
+    pub(super) forwarder: http2::Forwarder,
+    pub(super) single: http2::SingleNodes,
+    /// By the index of the pool.
+    pub(super) pools: Vec<PoolWay>,
+    /// Name and policy of each pool, by its index.
+    pub(super) pool_names: Vec<(String, &'static str)>,
+    pub(super) busy: Option<Busy>,
+    pub(super) hand_over: HandOver,
+    /// What the kernel encrypts for its connections.
+    pub(super) kernel: KernelTls,
+    pub(super) client_address: ClientAddress,
+    pub(super) limits: RequestLimits,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// Where the requests for a pool go.
+pub(super) enum PoolWay {
+    /// To the server of this node; these other nodes of the pool have one, too.
+    Here(Vec<Peer>),
+    /// To other nodes; this one is not in the pool.
+    Elsewhere(Elsewhere),
+}
+
+/// A pool that other nodes have.
+pub(crate) struct Elsewhere {
+    nodes: Vec<Peer>,
+    turn: AtomicUsize,
+    pub(super) servers: Servers,
+    pub(super) forwarder: http2::Forwarder,
+}
+
+impl Elsewhere {
+    fn new(nodes: Vec<Peer>, service: &str, peers: &Arc<Peers>) -> Self {
+        let address = ServerAddress::Peers(Arc::new(PeersOf {
+            peers: Arc::clone(peers),
+            service: service.to_owned(),
+            nodes: nodes.clone(),
+            turn: AtomicUsize::new(0),
+        }));
+        Elsewhere {
+            nodes,
+            turn: AtomicUsize::new(0),
+            servers: Servers::new(address.clone()),
+            forwarder: http2::forwarder(address, Vec::new()),
+        }
+    }
+
+    /// The nodes, beginning with the next in rotation.
+    pub(super) fn in_turn(&self) -> Vec<Peer> {
+        let mut nodes = self.nodes.clone();
+        let len = nodes.len().max(1);
+        nodes.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % len);
+        nodes
+    }
+}
+
+impl Service {
+    fn new(config: ServiceConfig, counters: Arc<Counters>, shared: &Shared) -> Result<Self, rustls::Error> {
+        let peers = &shared.peers;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(config.versions)?
+            .with_no_client_auth()
+            .with_cert_resolver(config.certificates as Arc<dyn ResolvesServerCert>);
+        tls.alpn_protocols = config.protocols;
+        tls.ticketer = config.tickets;
+        // One ticket for each connection is enough, and a client that opens several at once may use it for all of them.
+        tls.send_tls13_tickets = 1;
+        // Sessions without a ticket would stay with this process.
+        tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        tls.enable_secret_extraction = true;
+        let way = |nodes: PoolNodes| match nodes.here {
+            true => PoolWay::Here(nodes.others),
+            false => PoolWay::Elsewhere(Elsewhere::new(nodes.others, &config.name, peers)),
+        };
+        let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy));
+        Ok(Service {
+            pool_names: names.collect(),
+            node: config.node.into(),
+            pools: config.pools.into_iter().map(way).collect(),
+            busy: config.busy,
+            hand_over: config.hand_over,
+            kernel: if config.ktls { shared.kernel } else { KernelTls::None },
+            name: config.name.into(),
+            tls,
+            routes: config.routes,
+            servers: Servers::new(config.server.clone()),
+            forwarder: http2::forwarder(config.server, Vec::new()),
+            single: http2::SingleNodes::default(),
+            client_address: config.client_address,
+            limits: config.limits,
+            counters,
+        })
+    }
+
+    /// Where a request goes.
+    pub(super) fn way(&self, head: &Head<'_>, spoken: Protocol) -> Way<'_> {
+        match self.routes.find_over(head, spoken).map(|route| route.map(|route| &route.action)) {
+            Ok(Some(Action::Redirect(redirect))) => Way::Redirect(redirect),
+            Ok(Some(Action::Pool(pool))) => match self.pools.get(*pool) {
+                Some(PoolWay::Here(others)) => Way::Here(others),
+                Some(PoolWay::Elsewhere(others)) => Way::Elsewhere(others),
+                None => Way::Nowhere,
+            },
+            Ok(None) => Way::Nowhere,
+            Err(reject) => Way::Refused(reject),
+        }
+    }
+}
+
+/// Without keys.
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
+    }
+}
