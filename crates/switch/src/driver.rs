@@ -25,8 +25,8 @@ use crate::dispatch::seeking::probes_in;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
-use crate::observe::{Clock, Names, Observer, Told};
-use crate::plan::{NodeId, Plan, Whereabouts};
+use crate::observe::{Clock, Names, Observer, ObserverMessage};
+use crate::plan::{LocalMachine, NodeId, Plan};
 use crate::program::Program;
 use crate::sender::Sender;
 use crate::status::{
@@ -60,7 +60,7 @@ pub struct Driver<'a> {
     dispatcher: Dispatcher,
     sender: Sender,
     netlink: Socket,
-    nudge: HashMap<bool, UdpSocket>,
+    nudge_sockets: HashMap<bool, UdpSocket>,
     routes: HashMap<IpAddr, Route>,
     announcers: Vec<Announcer>,
     bank: usize,
@@ -79,7 +79,7 @@ pub struct Driver<'a> {
     /// When it was last looked which nodes are dead.
     looked: Duration,
     /// As the program knows them, by id.
-    known: HashMap<NodeId, sb_node>,
+    written_nodes: HashMap<NodeId, sb_node>,
     /// Who wants to know what becomes of requests.
     observer: Option<Observer>,
 }
@@ -96,7 +96,7 @@ impl<'a> Driver<'a> {
         let places = known.iter().map(|(id, node)| (*id, address_from(node.address)));
         let ids = new_ids(&NodeIds::restore(places), &cluster)?;
         let keys = Keys::new(&cluster.keys, since_1970());
-        let place = Whereabouts { zone, node: here };
+        let place = LocalMachine { zone, node: here };
         let mut plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), place, Duration::ZERO);
         let (started, booted) = (Instant::now(), Duration::from_nanos(monotonic_ns()));
         for node in known.values().filter(|node| node.clock != 0) {
@@ -104,10 +104,10 @@ impl<'a> Driver<'a> {
                 plan.restore_clock(node_at, NodeClock::from_ahead(node.clock).since(booted));
             }
         }
-        let mut nudge = HashMap::new();
+        let mut nudge_sockets = HashMap::new();
         for v6 in [false, true] {
             if cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
-                nudge.insert(v6, take_port(v6)?);
+                nudge_sockets.insert(v6, take_port(v6)?);
             }
         }
         Ok(Driver {
@@ -118,7 +118,7 @@ impl<'a> Driver<'a> {
             dispatcher: Dispatcher::new(plan, random()),
             sender: Sender::new(here.is_some()).doing(|| "open raw sockets")?,
             netlink: Socket::route().doing(|| "open a netlink socket")?,
-            nudge,
+            nudge_sockets,
             routes: HashMap::new(),
             announcers: Vec::new(),
             bank: 0,
@@ -132,7 +132,7 @@ impl<'a> Driver<'a> {
             here: here.map(str::to_owned),
             sweep: None,
             looked: Duration::ZERO,
-            known,
+            written_nodes: known,
             observer: None,
             cluster,
         })
@@ -143,7 +143,7 @@ impl<'a> Driver<'a> {
         self.program = Some(program);
         program.set_settings(&self.settings())?;
         // Those that have left the configuration are heard, too.
-        self.known.iter().try_for_each(|(id, node)| program.set_node(*id, node))?;
+        self.written_nodes.iter().try_for_each(|(id, node)| program.set_node(*id, node))?;
         self.resolve(program)?;
         for attached in &program.attached {
             let mac = nexthop::mac_of(&mut self.netlink, attached.ifindex);
@@ -175,8 +175,8 @@ impl<'a> Driver<'a> {
         let limits = self.dispatcher.plan().http_limits();
         let names = Arc::new(Names::new(&self.cluster, self.ids.all(), limits));
         if let Some(observer) = &self.observer {
-            observer.tell(Told::Names(names));
-            observer.tell(Told::Log(log));
+            observer.send(ObserverMessage::Names(names));
+            observer.send(ObserverMessage::Log(log));
             return Ok(());
         }
         let clock = Clock {
@@ -191,7 +191,7 @@ impl<'a> Driver<'a> {
 
     /// The access log has been moved away.
     pub fn reopen_log(&self) {
-        self.observer.iter().for_each(|observer| observer.tell(Told::Reopen));
+        self.observer.iter().for_each(|observer| observer.send(ObserverMessage::Reopen));
     }
 
     fn settings(&self) -> sb_switch_settings {
@@ -267,7 +267,7 @@ impl<'a> Driver<'a> {
         let program = self.program();
         if now >= self.looked + SWEEP {
             self.looked = now;
-            self.bury(program);
+            self.write_dead(program);
         }
         self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
         if self.dispatcher.plan().standing_changed {
@@ -316,7 +316,7 @@ impl<'a> Driver<'a> {
             eprintln!("switchback: {error}");
         }
         if let Some(observer) = self.observer.as_ref().filter(|_| !output.observed.is_empty()) {
-            observer.tell(Told::Seen(std::mem::take(&mut output.observed)));
+            observer.send(ObserverMessage::Observations(std::mem::take(&mut output.observed)));
         }
         output.clear();
     }
@@ -331,9 +331,9 @@ impl<'a> Driver<'a> {
     }
 
     /// Tells the program which nodes have died, and which have come back.
-    fn bury(&mut self, program: &Program) {
+    fn write_dead(&mut self, program: &Program) {
         for (id, dead) in self.dispatcher.plan().new_dead(self.looked) {
-            let Some(node) = self.known.get_mut(&id) else { continue };
+            let Some(node) = self.written_nodes.get_mut(&id) else { continue };
             node.dead = dead.into();
             if let Err(error) = program.set_node(id, node) {
                 eprintln!("switchback: {error}");
@@ -351,7 +351,7 @@ impl<'a> Driver<'a> {
     fn set_clocks(&mut self, program: &Program) {
         for id in self.dispatcher.plan().new_clocks() {
             let clock = self.clock_of(id);
-            let Some(node) = self.known.get_mut(&id) else { continue };
+            let Some(node) = self.written_nodes.get_mut(&id) else { continue };
             node.clock = clock;
             if let Err(error) = program.set_node(id, node) {
                 eprintln!("switchback: {error}");
@@ -405,7 +405,7 @@ impl<'a> Driver<'a> {
             let route = nexthop::route(&mut self.netlink, address);
             let route = route.doing(|| format!("ask for the route to {address}"))?;
             // Keeps the kernel's neighbour entry fresh: our own packets do not pass by it.
-            if let Some(socket) = self.nudge.get(&address.is_ipv6()) {
+            if let Some(socket) = self.nudge_sockets.get(&address.is_ipv6()) {
                 let _ = socket.send_to(&[], (address, SB_GENEVE_PORT as u16));
             }
             if route == self.routes.get(&address).copied() && self.ticked != Duration::ZERO {
@@ -422,10 +422,10 @@ impl<'a> Driver<'a> {
             } else {
                 self.routes.remove(&address);
             }
-            node.dead = self.known.get(&id).map_or(0, |known| known.dead);
+            node.dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
             node.clock = self.clock_of(id);
             program.set_node(id, &node)?;
-            self.known.insert(id, node);
+            self.written_nodes.insert(id, node);
             if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
                 planned.source = route.map(|route| route.source);
             }
@@ -444,12 +444,12 @@ impl<'a> Driver<'a> {
     fn set_here(&mut self, program: &Program, id: NodeId, address: IpAddr) -> Result<()> {
         let bytes = address_bytes(address);
         let ifindex = program.attached.first().map_or(0, |attached| attached.ifindex);
-        let dead = self.known.get(&id).map_or(0, |known| known.dead);
+        let dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
         let clock = self.clock_of(id);
         let node =
             sb_node { address: bytes, source: bytes, ifindex, here: 1, dead, clock, ..Default::default() };
         program.set_node(id, &node)?;
-        self.known.insert(id, node);
+        self.written_nodes.insert(id, node);
         if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
             planned.source = Some(address);
         }
@@ -493,7 +493,7 @@ impl<'a> Driver<'a> {
         let program = self.program();
         self.keys.replace(&cluster.keys);
         let now = self.now();
-        let place = Whereabouts { zone: self.zone.as_deref(), node: self.here.as_deref() };
+        let place = LocalMachine { zone: self.zone.as_deref(), node: self.here.as_deref() };
         let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), place, now);
         self.dispatcher.replace_plan(plan);
         self.ids = ids;

@@ -25,8 +25,8 @@ use crate::dispatch::held::{Held, before};
 use crate::dispatch::pending::{Pending, Request};
 use crate::dispatch::{Dispatcher, Moment, Next, Verdict, is_held, mark};
 use crate::express::automata;
-use crate::group::Place as Goes;
-use crate::plan::{NodeId, Plan, Whereabouts};
+use crate::group::Placement;
+use crate::plan::{LocalMachine, NodeId, Plan};
 use explanation::first_line;
 pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
@@ -56,7 +56,7 @@ impl Explainer {
         let ids: HashMap<IpAddr, NodeId> =
             cluster.nodes.iter().enumerate().map(|(index, node)| (node.address, index as NodeId)).collect();
         let key = cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()));
-        let plan = Plan::new(&cluster, key, ids, Whereabouts::default(), Duration::ZERO);
+        let plan = Plan::new(&cluster, key, ids, LocalMachine::default(), Duration::ZERO);
         let automata = automata(&cluster);
         let dispatcher = Dispatcher::new(plan, Box::new(always_the_same()));
         Explainer { cluster, dispatcher, automata }
@@ -85,8 +85,8 @@ impl Explainer {
             }
         }
         let node = match self.dispatcher.place(AT_FIRST, &mut pending) {
-            Goes::Session(node) | Goes::Full(node) | Goes::Any(Some(node)) => node,
-            Goes::Any(None) | Goes::Nowhere => return None,
+            Placement::Session(node) | Placement::Full(node) | Placement::Any(Some(node)) => node,
+            Placement::Any(None) | Placement::Nowhere => return None,
         };
         let flow = match has_node {
             true if node == entry.node => Flow::Anew,

@@ -19,8 +19,8 @@ use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_session};
 
 use crate::key::{hash_of, key_of};
-use crate::plan::{NodeId, Whereabouts};
-use crate::sessions::{Said, Session, Sessions};
+use crate::plan::{LocalMachine, NodeId};
+use crate::sessions::{RequestSession, Session, Sessions};
 
 /// A full accept queue is believed for so long. Servers accept within microseconds, so one adoption is then tried, and
 /// its answer says how long the queue is now.
@@ -31,7 +31,7 @@ const LATENCY_FOR: Duration = Duration::from_secs(10);
 
 /// What is known of a node here.
 #[derive(Clone, Debug)]
-struct Known {
+struct GroupMember {
     node: NodeId,
     /// Without its standing and queue, which depend on the moment.
     load: Load,
@@ -46,9 +46,9 @@ struct Known {
     number: Option<u16>,
 }
 
-impl Known {
+impl GroupMember {
     fn new(node: NodeId) -> Self {
-        Known {
+        GroupMember {
             node,
             load: Load {
                 standing: Standing::Up,
@@ -99,7 +99,7 @@ pub struct Group {
     hash: Option<HashKey>,
     share: u8,
     second_candidate: bool,
-    known: Vec<Known>,
+    members: Vec<GroupMember>,
     /// In the same order.
     weights: Vec<u32>,
     balancer: Balancer,
@@ -110,7 +110,7 @@ pub struct Group {
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// To the node that has its session.
     Session(NodeId),
     /// Likewise, as soon as that has room.
@@ -161,7 +161,7 @@ impl Group {
     pub fn new(
         cluster: &Cluster,
         pool: usize,
-        Whereabouts { zone, node: here }: Whereabouts<'_>,
+        LocalMachine { zone, node: here }: LocalMachine<'_>,
         id: impl Fn(usize) -> NodeId,
     ) -> Self {
         let settings = &cluster.pools[pool];
@@ -181,7 +181,7 @@ impl Group {
             hash: (settings.policy == PolicyKind::Hash).then(|| settings.hash.clone()),
             share: settings.queue_limit,
             second_candidate: settings.second_candidate,
-            known: settings.nodes.iter().map(|&index| Known::new(id(index))).collect(),
+            members: settings.nodes.iter().map(|&index| GroupMember::new(id(index))).collect(),
             weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
             sessions,
@@ -190,9 +190,9 @@ impl Group {
 
     /// Takes over what the same group of the configuration before knew.
     pub fn inherit(&mut self, old: Group) {
-        for known in &mut self.known {
-            if let Some(before) = old.known.iter().find(|before| before.node == known.node) {
-                known.clone_from(before);
+        for member in &mut self.members {
+            if let Some(before) = old.members.iter().find(|before| before.node == member.node) {
+                member.clone_from(before);
             }
         }
         self.balancer.inherit(old.balancer);
@@ -210,7 +210,7 @@ impl Group {
 
     /// The nodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.known.iter().map(|known| known.node)
+        self.members.iter().map(|member| member.node)
     }
 
     /// Whether a flow that the node has stays there at its next request; None if that is to be decided anew each time.
@@ -223,11 +223,11 @@ impl Group {
         node: NodeId,
         state: impl Fn(NodeId) -> NodeState,
     ) -> Option<bool> {
-        let known = self.known.iter().position(|known| known.node == node);
+        let member = self.members.iter().position(|member| member.node == node);
         let own = state(node);
-        let is_left = own.dead && !is_usable(&self.known, &self.weights, node, &state);
-        match known {
-            Some(index) if can_serve(&self.known[index], own.drained) && !is_left => {
+        let is_left = own.dead && !is_usable(&self.members, &self.weights, node, &state);
+        match member {
+            Some(index) if can_serve(&self.members[index], own.drained) && !is_left => {
                 // Of a share, connections count.
                 let is_shared = matches!(self.delegates(), Some(Delegate::Share(_)));
                 let is_wanted = is_shared || side.is_none_or(|side| self.side_of(index) == Some(side));
@@ -278,19 +278,19 @@ impl Group {
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
         let wanted = side.map(|side| {
-            (0..self.known.len()).filter(|&index| self.side_of(index) != Some(side)).collect::<Vec<_>>()
+            (0..self.members.len()).filter(|&index| self.side_of(index) != Some(side)).collect::<Vec<_>>()
         });
-        let Group { known, balancer, share, .. } = self;
+        let Group { members, balancer, share, .. } = self;
         let has_room = |index: usize| {
-            let load = load(&known[index], *share, (tried, waited), &state, ask.now);
+            let load = load(&members[index], *share, (tried, waited), &state, ask.now);
             load.standing == Standing::Up && (*share == 0 || !load.queue.is_full())
         };
         // The others are asked only if nobody who is wanted has room: a policy may choose one that has none.
         let excluded = wanted
-            .filter(|excluded| (0..known.len()).any(|index| !excluded.contains(&index) && has_room(index)));
-        let load = |index: usize| load(&known[index], *share, (tried, waited), &state, ask.now);
+            .filter(|excluded| (0..members.len()).any(|index| !excluded.contains(&index) && has_room(index)));
+        let load = |index: usize| load(&members[index], *share, (tried, waited), &state, ask.now);
         let choice = balancer.pick(ask, load, &excluded.unwrap_or_default(), random);
-        choice.map(|index| known[index].node)
+        choice.map(|index| members[index].node)
     }
 
     /// How the pool's sessions are found, if they stay with their nodes.
@@ -305,10 +305,10 @@ impl Group {
         flow: &sb_flow,
         head: &Head<'_>,
         state: impl Fn(NodeId) -> NodeState,
-    ) -> Said {
-        let Group { known, weights, sessions, .. } = self;
-        let Some(sessions) = sessions else { return Said::default() };
-        sessions.read(secret, flow, head, |node| is_usable(known, weights, node, &state))
+    ) -> RequestSession {
+        let Group { members, weights, sessions, .. } = self;
+        let Some(sessions) = sessions else { return RequestSession::default() };
+        sessions.read(secret, flow, head, |node| is_usable(members, weights, node, &state))
     }
 
     /// Whether a flow whose node was told this of sessions can take requests of the pool: a node knows one pool for each
@@ -328,24 +328,24 @@ impl Group {
         (tried, waited): (&[NodeId], bool),
         state: impl Fn(NodeId) -> NodeState,
         now: Duration,
-    ) -> Place {
-        let Group { known, weights, share, sessions, .. } = self;
-        let Some(sessions) = sessions else { return Place::Any(None) };
+    ) -> Placement {
+        let Group { members, weights, share, sessions, .. } = self;
+        let Some(sessions) = sessions else { return Placement::Any(None) };
         let owner =
-            session.node.filter(|node| !tried.contains(node) && is_usable(known, weights, *node, &state));
+            session.node.filter(|node| !tried.contains(node) && is_usable(members, weights, *node, &state));
         match owner {
             Some(node) if sessions.waits_for_room() => {
-                let has_room = known.iter().find(|known| known.node == node).is_some_and(|known| {
-                    *share == 0 || !known.queue_now(*share, state(node).adopting, now).is_full()
+                let has_room = members.iter().find(|member| member.node == node).is_some_and(|member| {
+                    *share == 0 || !member.queue_now(*share, state(node).adopting, now).is_full()
                 });
-                if has_room { Place::Session(node) } else { Place::Full(node) }
+                if has_room { Placement::Session(node) } else { Placement::Full(node) }
             }
-            None if sessions.is_strict() => Place::Nowhere,
+            None if sessions.is_strict() => Placement::Nowhere,
             _ => {
-                let load = |index: usize| load(&known[index], *share, (tried, waited), &state, now);
+                let load = |index: usize| load(&members[index], *share, (tried, waited), &state, now);
                 match sessions.choose(session.key, load) {
-                    Some(node) if owner == Some(node) => Place::Session(node),
-                    other => Place::Any(other),
+                    Some(node) if owner == Some(node) => Placement::Session(node),
+                    other => Placement::Any(other),
                 }
             }
         }
@@ -362,43 +362,44 @@ impl Group {
         if !self.second_candidate {
             return None;
         }
-        let nodes = std::iter::zip(&self.known, &self.weights).filter(|(known, weight)| {
-            let state = state(known.node);
-            let has_room = !known.queue_now(self.share, state.adopting, now).is_full();
+        let nodes = std::iter::zip(&self.members, &self.weights).filter(|(member, weight)| {
+            let state = state(member.node);
+            let has_room = !member.queue_now(self.share, state.adopting, now).is_full();
             **weight > 0
-                && known.node != first
-                && can_serve(known, state.drained)
+                && member.node != first
+                && can_serve(member, state.drained)
                 && !state.silent
                 && has_room
         });
-        let burden =
-            |(known, weight): &(&Known, &u32)| u64::from(known.load.in_flight) * 1000 / u64::from(**weight);
-        nodes.min_by_key(burden).map(|(known, _)| known.node)
+        let burden = |(member, weight): &(&GroupMember, &u32)| {
+            u64::from(member.load.in_flight) * 1000 / u64::from(**weight)
+        };
+        nodes.min_by_key(burden).map(|(member, _)| member.node)
     }
 
-    fn member(&mut self, node: NodeId) -> Option<&mut Known> {
-        self.known.iter_mut().find(|known| known.node == node)
+    fn member(&mut self, node: NodeId) -> Option<&mut GroupMember> {
+        self.members.iter_mut().find(|member| member.node == node)
     }
 
     /// A request goes to a node that has its flow.
     pub fn given(&mut self, node: NodeId) {
-        if let Some(known) = self.member(node) {
-            known.load.in_flight += 1;
+        if let Some(member) = self.member(node) {
+            member.load.in_flight += 1;
         }
     }
 
     /// A request goes to a node with its flow.
     pub fn adopting(&mut self, node: NodeId) {
-        if let Some(known) = self.member(node) {
-            known.load.in_flight += 1;
-            known.load.flows += 1;
+        if let Some(member) = self.member(node) {
+            member.load.in_flight += 1;
+            member.load.flows += 1;
         }
     }
 
     /// The node has adopted, and its accept queue was so long then: length and limit.
     pub fn adopted(&mut self, node: NodeId, queue: (u16, u16), now: Duration) {
-        if let Some(known) = self.member(node) {
-            known.set_queue(queue, now);
+        if let Some(member) = self.member(node) {
+            member.set_queue(queue, now);
         }
     }
 
@@ -410,14 +411,14 @@ impl Group {
         queue: (u16, u16),
         now: Duration,
     ) -> bool {
-        let Some(known) = self.member(node) else { return false };
-        known.load.in_flight = known.load.in_flight.saturating_sub(1);
-        known.load.flows = known.load.flows.saturating_sub(1);
-        known.set_queue(queue, now);
+        let Some(member) = self.member(node) else { return false };
+        member.load.in_flight = member.load.in_flight.saturating_sub(1);
+        member.load.flows = member.load.flows.saturating_sub(1);
+        member.set_queue(queue, now);
         let is_gone = matches!(reason, Some(Reason::NoListener | Reason::Draining));
-        let changes = is_gone && known.reason != reason;
+        let changes = is_gone && member.reason != reason;
         if changes {
-            known.reason = reason;
+            member.reason = reason;
         }
         changes
     }
@@ -425,70 +426,75 @@ impl Group {
     /// What the node says of itself; true if that changes whether it can serve. `back` if nothing had been heard of it
     /// for too long.
     pub fn report(&mut self, node: NodeId, report: &Report, back: bool, now: Duration) -> bool {
-        let Some(known) = self.member(node) else { return false };
+        let Some(member) = self.member(node) else { return false };
         let is_older = |before: u16| report.number.wrapping_sub(before).cast_signed() <= 0;
-        if !back && known.number.is_some_and(is_older) {
+        if !back && member.number.is_some_and(is_older) {
             return false;
         }
-        let was_ready = known.reason.is_none();
-        if report.is_ready() && (!was_ready || back) && known.number.is_some() {
-            known.load.up_since = now;
+        let was_ready = member.reason.is_none();
+        if report.is_ready() && (!was_ready || back) && member.number.is_some() {
+            member.load.up_since = now;
         }
-        known.number = Some(report.number);
-        known.reason = report.reason;
-        known.load.in_flight = report.in_flight;
-        known.load.flows = report.flows;
-        known.load.latency = match (known.load.latency, report.first_byte) {
+        member.number = Some(report.number);
+        member.reason = report.reason;
+        member.load.in_flight = report.in_flight;
+        member.load.flows = report.flows;
+        member.load.latency = match (member.load.latency, report.first_byte) {
             // RFC 6298 section 2 smooths round trips in the same way.
             (Some(before), Some(latest)) => Some(before * 7 / 8 + latest / 8),
-            (before, None) => before.filter(|_| now < known.latency_at + LATENCY_FOR),
+            (before, None) => before.filter(|_| now < member.latency_at + LATENCY_FOR),
             (None, latest) => latest,
         };
         if report.first_byte.is_some() {
-            known.latency_at = now;
+            member.latency_at = now;
         }
-        known.set_queue(report.queue, now);
+        member.set_queue(report.queue, now);
         was_ready != report.is_ready()
     }
 
     /// Why the node is to have no requests here, and its accept queue.
     pub fn condition(&self, node: NodeId, now: Duration) -> Option<(Option<Reason>, Queue)> {
-        let known = self.known.iter().find(|known| known.node == node)?;
-        Some((known.reason, known.queue_now(self.share, 0, now)))
+        let member = self.members.iter().find(|member| member.node == node)?;
+        Some((member.reason, member.queue_now(self.share, 0, now)))
     }
 }
 
 /// What a choice is to know of a node. One that has been `tried`, or whose accept queue is known to be full while the
 /// request has waited, counts as one that cannot serve.
 fn load(
-    known: &Known,
+    member: &GroupMember,
     share: u8,
     (tried, waited): (&[NodeId], bool),
     state: impl Fn(NodeId) -> NodeState,
     now: Duration,
 ) -> Load {
-    let state = state(known.node);
-    let queue = known.queue_now(share, state.adopting, now);
-    let cannot = tried.contains(&known.node) || waited && share != 0 && queue.is_full();
+    let state = state(member.node);
+    let queue = member.queue_now(share, state.adopting, now);
+    let cannot = tried.contains(&member.node) || waited && share != 0 && queue.is_full();
     let standing = match () {
-        () if cannot || !can_serve(known, state.drained) => Standing::Down,
+        () if cannot || !can_serve(member, state.drained) => Standing::Down,
         () if state.silent => Standing::Suspect,
         () => Standing::Up,
     };
-    Load { standing, queue, ..known.load }
+    Load { standing, queue, ..member.load }
 }
 
 /// Whether a policy would be offered the node: it can serve, and is not silent while another one speaks.
-fn is_usable(known: &[Known], weights: &[u32], node: NodeId, state: &impl Fn(NodeId) -> NodeState) -> bool {
+fn is_usable(
+    members: &[GroupMember],
+    weights: &[u32],
+    node: NodeId,
+    state: &impl Fn(NodeId) -> NodeState,
+) -> bool {
     let own = state(node);
-    let serves = known.iter().any(|known| known.node == node && can_serve(known, own.drained));
-    let speaks = |(known, weight): (&Known, &u32)| {
-        let state = state(known.node);
-        *weight > 0 && !state.silent && can_serve(known, state.drained)
+    let serves = members.iter().any(|member| member.node == node && can_serve(member, own.drained));
+    let speaks = |(member, weight): (&GroupMember, &u32)| {
+        let state = state(member.node);
+        *weight > 0 && !state.silent && can_serve(member, state.drained)
     };
-    serves && (!own.silent || !std::iter::zip(known, weights).any(speaks))
+    serves && (!own.silent || !std::iter::zip(members, weights).any(speaks))
 }
 
-fn can_serve(known: &Known, drained: bool) -> bool {
-    known.reason.is_none() && !drained
+fn can_serve(member: &GroupMember, drained: bool) -> bool {
+    member.reason.is_none() && !drained
 }

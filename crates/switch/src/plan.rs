@@ -14,8 +14,8 @@ use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
-use crate::group::{Group, NodeState, Place, Side};
-use crate::sessions::{Said, Session, Sessions};
+use crate::group::{Group, NodeState, Placement, Side};
+use crate::sessions::{RequestSession, Session, Sessions};
 use switchback_routes::Routes;
 
 /// A node's index in the BPF map `nodes`. It stays with the node's address across reloads and restarts, because flow
@@ -60,15 +60,16 @@ impl PlanNode {
 /// What each choice asks about each node. It stands apart from the rest of what is known, so that a hundred nodes are
 /// read quickly.
 #[derive(Clone, Copy, Debug)]
-struct Brief {
+struct NodeSummary {
     drained: bool,
     silent_after: Duration,
     dead_after: Duration,
 }
 
-impl Brief {
+impl NodeSummary {
     /// Of a node that there is not.
-    const NONE: Brief = Brief { drained: true, silent_after: Duration::ZERO, dead_after: Duration::ZERO };
+    const NONE: NodeSummary =
+        NodeSummary { drained: true, silent_after: Duration::ZERO, dead_after: Duration::ZERO };
 
     fn is_silent(self, now: Duration) -> bool {
         now > self.silent_after
@@ -81,14 +82,19 @@ impl Brief {
 
 /// Tells of nodes by id; `adopting` has the adoptions that each has not answered.
 fn state_of<'a>(
-    briefs: &'a [Brief],
+    summaries: &'a [NodeSummary],
     adopting: &'a [u32],
     now: Duration,
 ) -> impl Fn(NodeId) -> NodeState + use<'a> {
     move |id| {
-        let brief = briefs.get(id as usize).copied().unwrap_or(Brief::NONE);
+        let summary = summaries.get(id as usize).copied().unwrap_or(NodeSummary::NONE);
         let adopting = adopting.get(id as usize).copied().unwrap_or(0);
-        NodeState { drained: brief.drained, silent: brief.is_silent(now), dead: brief.is_dead(now), adopting }
+        NodeState {
+            drained: summary.drained,
+            silent: summary.is_silent(now),
+            dead: summary.is_dead(now),
+            adopting,
+        }
     }
 }
 
@@ -115,7 +121,7 @@ pub enum Choice<'a> {
 
 /// What this machine is besides a switch.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Whereabouts<'a> {
+pub struct LocalMachine<'a> {
     /// Where it is: nodes of the same zone are preferred.
     pub zone: Option<&'a str>,
     /// The node that it is.
@@ -134,7 +140,7 @@ pub struct Plan {
     /// By id; an id whose node left the configuration is None.
     pub nodes: Vec<Option<PlanNode>>,
     /// Of the nodes.
-    briefs: Vec<Brief>,
+    summaries: Vec<NodeSummary>,
     /// In the configuration's order.
     pub services: Vec<PlanService>,
     /// Set when [`Self::keepers`] has come to say something else.
@@ -164,7 +170,7 @@ impl Plan {
         cluster: &Cluster,
         key: sb_key,
         ids: HashMap<IpAddr, NodeId>,
-        place: Whereabouts<'_>,
+        place: LocalMachine<'_>,
         now: Duration,
     ) -> Self {
         let len = ids.values().max().map_or(0, |max| *max as usize + 1);
@@ -208,7 +214,7 @@ impl Plan {
         let mut plan = Plan {
             limits: cluster.limits.clone(),
             key,
-            briefs: vec![Brief::NONE; nodes.len()],
+            summaries: vec![NodeSummary::NONE; nodes.len()],
             nodes,
             services: services.collect(),
             standing_changed: true,
@@ -229,8 +235,8 @@ impl Plan {
 
     /// What is known of a node has changed.
     fn note(&mut self, index: usize) {
-        self.briefs.resize(self.nodes.len(), Brief::NONE);
-        self.briefs[index] = self.nodes[index].as_ref().map_or(Brief::NONE, |node| Brief {
+        self.summaries.resize(self.nodes.len(), NodeSummary::NONE);
+        self.summaries[index] = self.nodes[index].as_ref().map_or(NodeSummary::NONE, |node| NodeSummary {
             drained: node.is_drained(),
             silent_after: node.heard() + self.patience,
             dead_after: node.heard() + self.longest_patience,
@@ -389,7 +395,7 @@ impl Plan {
 
     /// Whether a flow that the node has stays there for a request of the group; None if the policy is to decide.
     pub fn keeps(&self, group: usize, side: Option<Side>, node: NodeId, now: Duration) -> Option<bool> {
-        let state = state_of(&self.briefs, &[], now);
+        let state = state_of(&self.summaries, &[], now);
         self.groups.get(group).map_or(Some(false), |group| group.keeps(side, node, state))
     }
 
@@ -411,7 +417,7 @@ impl Plan {
             sessions.is_none_or(|sessions| sessions.is_by_client() && !others.contains(node))
                 && groups
                     .iter()
-                    .all(|&group| self.groups[group].keeps_unread(*node, state_of(&self.briefs, &[], now)))
+                    .all(|&group| self.groups[group].keeps_unread(*node, state_of(&self.summaries, &[], now)))
         };
         let nodes = groups.first().into_iter().flat_map(|&group| self.groups[group].nodes());
         nodes.filter(may_keep).collect()
@@ -427,16 +433,22 @@ impl Plan {
         adopting: &[u32],
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
-        let state = state_of(&self.briefs, adopting, ask.now);
+        let state = state_of(&self.summaries, adopting, ask.now);
         self.groups.get_mut(group)?.pick(ask, side, (tried, waited), state, random)
     }
 
     /// What a request of the group says of its session.
-    pub fn read_session(&mut self, group: usize, flow: &sb_flow, head: &Head<'_>, now: Duration) -> Said {
-        let state = state_of(&self.briefs, &[], now);
+    pub fn read_session(
+        &mut self,
+        group: usize,
+        flow: &sb_flow,
+        head: &Head<'_>,
+        now: Duration,
+    ) -> RequestSession {
+        let state = state_of(&self.summaries, &[], now);
         self.groups
             .get_mut(group)
-            .map_or_else(Said::default, |group| group.read_session(&self.key, flow, head, state))
+            .map_or_else(RequestSession::default, |group| group.read_session(&self.key, flow, head, state))
     }
 
     /// Where a request of the group that has a session goes; the arguments are those of [`Self::pick`].
@@ -447,9 +459,11 @@ impl Plan {
         tried: (&[NodeId], bool),
         adopting: &[u32],
         now: Duration,
-    ) -> Place {
-        let state = state_of(&self.briefs, adopting, now);
-        self.groups.get_mut(group).map_or(Place::Any(None), |group| group.place(session, tried, state, now))
+    ) -> Placement {
+        let state = state_of(&self.summaries, adopting, now);
+        self.groups
+            .get_mut(group)
+            .map_or(Placement::Any(None), |group| group.place(session, tried, state, now))
     }
 
     /// Whether a flow whose node was told this of sessions can take requests of the group.
@@ -464,7 +478,7 @@ impl Plan {
 
     /// The node of the group to which `first` may pass a request on that it has no room for.
     pub fn second(&self, group: usize, first: NodeId, adopting: &[u32], now: Duration) -> Option<NodeId> {
-        let state = state_of(&self.briefs, adopting, now);
+        let state = state_of(&self.summaries, adopting, now);
         self.groups.get(group)?.second(first, state, now)
     }
 
@@ -598,13 +612,13 @@ impl Plan {
     /// Whether nothing has been heard of the node for so long that its flows may go elsewhere without its word. Where
     /// nothing is heard of any node, it is the switch that is cut off.
     pub fn is_dead(&self, id: NodeId, now: Duration) -> bool {
-        let dead = self.briefs.get(id as usize).is_none_or(|brief| brief.is_dead(now));
-        dead && self.briefs.iter().any(|brief| !brief.is_silent(now))
+        let dead = self.summaries.get(id as usize).is_none_or(|summary| summary.is_dead(now));
+        dead && self.summaries.iter().any(|summary| !summary.is_silent(now))
     }
 
     /// Nodes that have died or come back since the last time, with what they are now.
     pub fn new_dead(&mut self, now: Duration) -> Vec<(NodeId, bool)> {
-        self.dead.resize(self.briefs.len(), false);
+        self.dead.resize(self.summaries.len(), false);
         let mut changes = Vec::new();
         for id in 0..self.dead.len() {
             let dead = self.is_dead(id as NodeId, now);
@@ -619,6 +633,6 @@ impl Plan {
 
     /// Whether nothing has been heard of the node for too long.
     pub fn is_silent(&self, id: NodeId, now: Duration) -> bool {
-        self.briefs.get(id as usize).is_none_or(|brief| brief.is_silent(now))
+        self.summaries.get(id as usize).is_none_or(|summary| summary.is_silent(now))
     }
 }

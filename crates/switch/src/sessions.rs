@@ -27,7 +27,7 @@ pub struct Session {
 
 /// What a request says of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct RequestSession {
     /// The session that it belongs to, if it names one.
     pub session: Option<Session>,
     /// What its node has to know.
@@ -151,8 +151,8 @@ impl Sessions {
         flow: &sb_flow,
         head: &Head<'_>,
         is_usable: impl Fn(NodeId) -> bool,
-    ) -> Said {
-        let mut said = Said { told: self.nothing_said(), ..Said::default() };
+    ) -> RequestSession {
+        let mut said = RequestSession { told: self.nothing_said(), ..RequestSession::default() };
         match &self.mode {
             Mode::Rewrite(rest) => self.read_names(rest, secret, head, is_usable, &mut said),
             Mode::Insert(name, pool) => self.read_values((name, pool), secret, flow, head, &mut said),
@@ -170,7 +170,7 @@ impl Sessions {
         secret: &sb_key,
         head: &Head<'_>,
         is_usable: impl Fn(NodeId) -> bool,
-        said: &mut Said,
+        said: &mut RequestSession,
     ) {
         let mut found: Option<(NodeId, &[u8])> = None;
         for pair in cookie_pairs(head) {
@@ -199,7 +199,7 @@ impl Sessions {
         secret: &sb_key,
         flow: &sb_flow,
         head: &Head<'_>,
-        said: &mut Said,
+        said: &mut RequestSession,
     ) {
         for pair in cookie_pairs(head) {
             let value = pair.strip_prefix(name).and_then(|value| value.strip_prefix(b"="));

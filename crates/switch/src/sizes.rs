@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use switchback_http::Head;
 
-const PLACES: usize = 1 << 16;
+const SLOTS: usize = 1 << 16;
 /// A known length is asked for again after so many requests, in case that it has changed.
 const ASK_AGAIN: u8 = 64;
 
@@ -18,7 +18,7 @@ const ASK_AGAIN: u8 = 64;
 const PARTIAL: [&str; 3] = ["If-None-Match", "If-Modified-Since", "Range"];
 
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Slot {
     /// Which of the paths that belong here has it; 0: none.
     path: u32,
     bytes: Option<u32>,
@@ -38,7 +38,7 @@ pub struct Size {
 /// The table.
 #[derive(Default)]
 pub struct Sizes {
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     hasher: RandomState,
 }
 
@@ -52,21 +52,21 @@ impl Sizes {
         let hash = self.hasher.hash_one((pool, head.host, head.path()));
         // Nothing has the number 0.
         let (number, path) = ((hash as u16).max(1), ((hash >> 32) as u32).max(1));
-        self.places.resize(PLACES, Place::default());
-        let place = &mut self.places[usize::from(number)];
-        if place.path != path {
-            *place = Place { path, bytes: None, left: 0 };
+        self.slots.resize(SLOTS, Slot::default());
+        let slot = &mut self.slots[usize::from(number)];
+        if slot.path != path {
+            *slot = Slot { path, bytes: None, left: 0 };
         }
-        let asks = place.left == 0 && !PARTIAL.iter().any(|name| head.header(name).is_some());
-        place.left = place.left.saturating_sub(1);
-        Size { bytes: place.bytes, ask: if asks { number } else { 0 } }
+        let asks = slot.left == 0 && !PARTIAL.iter().any(|name| head.header(name).is_some());
+        slot.left = slot.left.saturating_sub(1);
+        Size { bytes: slot.bytes, ask: if asks { number } else { 0 } }
     }
 
     /// A node says how long the response was that it was asked about.
     pub fn learn(&mut self, number: u16, bytes: u32) {
-        if let Some(place) = self.places.get_mut(usize::from(number)).filter(|place| place.path != 0) {
-            place.bytes = Some(bytes);
-            place.left = ASK_AGAIN;
+        if let Some(slot) = self.slots.get_mut(usize::from(number)).filter(|slot| slot.path != 0) {
+            slot.bytes = Some(bytes);
+            slot.left = ASK_AGAIN;
         }
     }
 }
@@ -123,7 +123,7 @@ mod tests {
             sizes.learn(size.ask, number);
             assert_eq!(of(&mut sizes, &path).bytes, Some(number));
         }
-        assert_eq!(sizes.places.len(), PLACES);
+        assert_eq!(sizes.slots.len(), SLOTS);
     }
 
     #[test]
@@ -132,6 +132,6 @@ mod tests {
         sizes.learn(7, 1);
         of(&mut sizes, "/a");
         sizes.learn(0, 1);
-        assert!(sizes.places.iter().all(|place| place.bytes.is_none()));
+        assert!(sizes.slots.iter().all(|slot| slot.bytes.is_none()));
     }
 }

@@ -7,7 +7,7 @@ use switchback_wire::{sb_flow, sb_flow_entry};
 use super::answer::Reply;
 use super::pending::{Pending, Phase, Request};
 use super::{Dispatcher, Moment, Next};
-use crate::group::Place;
+use crate::group::Placement;
 use crate::plan::NodeId;
 use crate::sessions::Session;
 
@@ -69,15 +69,15 @@ impl Dispatcher {
         }
         let adopting = self.pending.adopting(group);
         match self.plan.place(group, session, (&[], false), adopting, at.now) {
-            Place::Nowhere => Next::Nowhere,
-            Place::Any(Some(other)) if other == node => Next::Stays,
-            Place::Any(None) if may_stay => Next::Stays,
+            Placement::Nowhere => Next::Nowhere,
+            Placement::Any(Some(other)) if other == node => Next::Stays,
+            Placement::Any(None) if may_stay => Next::Stays,
             _ => Next::Leaves(None),
         }
     }
 
     /// Where the request in progress goes, which has no node. It overtakes none that waits for the same room.
-    pub(crate) fn place(&mut self, at: Moment<'_>, pending: &mut Pending) -> Place {
+    pub(crate) fn place(&mut self, at: Moment<'_>, pending: &mut Pending) -> Placement {
         let group = pending.request.group;
         let is_next = |node| pending.phase == Phase::Crowded || !self.pending.is_crowded((group, node));
         let adopting = self.pending.adopting(group);
@@ -86,22 +86,22 @@ impl Dispatcher {
         let session = pending.request.session.filter(|_| self.plan.sessions(group).is_some());
         let Some(session) = &session else {
             if !is_next(None) {
-                return Place::Any(None);
+                return Placement::Any(None);
             }
             let ask = Ask { key: pending.request.key, now: at.now };
             let group = (group, pending.request.side);
             let pick = || self.plan.pick(group, &ask, tried, adopting, &mut self.random);
-            return Place::Any(pending.choice.take().or_else(pick));
+            return Placement::Any(pending.choice.take().or_else(pick));
         };
         match self.plan.place(group, session, tried, adopting, at.now) {
-            Place::Session(node) if self.is_awaited(pending, node) => {
+            Placement::Session(node) if self.is_awaited(pending, node) => {
                 if is_next(Some(node)) {
-                    Place::Session(node)
+                    Placement::Session(node)
                 } else {
-                    Place::Full(node)
+                    Placement::Full(node)
                 }
             }
-            Place::Session(_) | Place::Any(Some(_)) if !is_next(None) => Place::Any(None),
+            Placement::Session(_) | Placement::Any(Some(_)) if !is_next(None) => Placement::Any(None),
             place => place,
         }
     }
@@ -109,7 +109,7 @@ impl Dispatcher {
     /// Chooses a node and gives it the flow. A request for which there is none waits behind those that wait already.
     pub(super) fn adopt(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
         match self.place(at, pending) {
-            Place::Session(node) | Place::Any(Some(node)) => {
+            Placement::Session(node) | Placement::Any(Some(node)) => {
                 pending.second = self.second(at, pending, node);
                 if let Some(group) = self.plan.group_mut(pending.request.group) {
                     group.adopting(node);
@@ -119,9 +119,9 @@ impl Dispatcher {
                 pending.wait(at.now, Phase::Adopting);
                 self.send_adopt(flow, pending);
             }
-            Place::Full(node) => self.wait_for_room(at, flow, pending, Some(node)),
-            Place::Any(None) => self.wait_for_room(at, flow, pending, None),
-            Place::Nowhere => {
+            Placement::Full(node) => self.wait_for_room(at, flow, pending, Some(node)),
+            Placement::Any(None) => self.wait_for_room(at, flow, pending, None),
+            Placement::Nowhere => {
                 self.stats.sessions_refused += 1;
                 self.answer(at, flow, pending, &Reply::Status(503));
             }

@@ -34,7 +34,7 @@ use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
 
 use crate::group::Side;
-use crate::observe::{Chosen, Heard, Observation};
+use crate::observe::{Chosen, FactsReceived, Observation};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
 use crate::sizes::Sizes;
 use answer::Reply;
@@ -136,7 +136,7 @@ pub struct Dispatcher {
     random: Box<dyn FnMut() -> u64 + Send>,
     /// Somebody wants to know what becomes of requests.
     observes: bool,
-    heard: Heard,
+    heard: FactsReceived,
     /// What is to be done; the driver does it and clears it.
     pub output: Output,
     /// When something came, or was due, last.
@@ -158,7 +158,7 @@ impl Dispatcher {
             sizes: Sizes::default(),
             random,
             observes: false,
-            heard: Heard::default(),
+            heard: FactsReceived::default(),
             output: Output::default(),
             now: Duration::ZERO,
             stats: Stats::default(),

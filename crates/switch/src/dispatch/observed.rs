@@ -8,7 +8,7 @@ use switchback_wire::{sb_fact, sb_flow, sb_flow_entry};
 use super::answer::Answer;
 use super::pending::Pending;
 use super::{Dispatcher, Moment};
-use crate::observe::{Asked, Chosen, Given, Observation, Place};
+use crate::observe::{Chosen, FactsOrder, Observation, RequestForwarded, RequestSeen};
 use crate::plan::NodeId;
 
 /// When a request came.
@@ -50,8 +50,8 @@ impl Dispatcher {
         let &sb_flow_entry { node, origin, begins, requests: number, .. } = after;
         let Came { at, queued } = came;
         self.observe(|| {
-            let asked = Asked { flow: *flow, origin, begins, head: head(), at, queued };
-            Observation::Given(Given { asked, node, number, chosen, tries })
+            let asked = RequestSeen { flow: *flow, origin, begins, head: head(), at, queued };
+            Observation::Forwarded(RequestForwarded { asked, node, number, chosen, tries })
         });
     }
 
@@ -72,12 +72,12 @@ impl Dispatcher {
     }
 
     /// The request that is at the mark, as far as it has come.
-    fn asked(&self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) -> Asked {
+    fn asked(&self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) -> RequestSeen {
         let begins = pending.entry.next;
         let held = if pending.sent.is_empty() { &pending.held } else { &pending.sent };
         let Came { at, queued } = Came::of(pending, at.now);
         let head = first(held.stream(begins), self.plan.limits.head);
-        Asked { flow: *flow, origin: pending.entry.origin, begins, head, at, queued }
+        RequestSeen { flow: *flow, origin: pending.entry.origin, begins, head, at, queued }
     }
 
     /// The switch is about to answer it. What it was is not held any more when the answer is made.
@@ -86,11 +86,11 @@ impl Dispatcher {
         at: Moment<'_>,
         flow: &sb_flow,
         pending: &Pending,
-    ) -> Option<Asked> {
+    ) -> Option<RequestSeen> {
         self.observes.then(|| self.asked(at, flow, pending))
     }
 
-    pub(super) fn observe_answer(&mut self, asked: Option<Asked>, status: u16, answer: &Answer) {
+    pub(super) fn observe_answer(&mut self, asked: Option<RequestSeen>, status: u16, answer: &Answer) {
         let bytes = answer.sizes();
         self.output.observed.extend(asked.map(|asked| Observation::Answered { asked, status, bytes }));
     }
@@ -105,7 +105,7 @@ impl Dispatcher {
 
     /// A node tells what became of responses.
     pub fn on_facts(&mut self, node: NodeId, numbered: Numbered, facts: &[sb_fact]) {
-        if let Place::Next { lost } = self.heard.take(node, numbered) {
+        if let FactsOrder::Next { lost } = self.heard.take(node, numbered) {
             let facts = facts.iter().map(Fact::from_wire);
             self.output.observed.extend(facts.map(|fact| Observation::Fact { node, fact }));
             self.output.observed.extend((lost > 0).then_some(Observation::Lost(lost)));

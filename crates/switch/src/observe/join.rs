@@ -13,7 +13,7 @@ use switchback_log::Ended;
 use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 
-use super::{Asked, Finished, Given, Observation, ended};
+use super::{Finished, Observation, RequestForwarded, RequestSeen, ended};
 use crate::dispatch::held::before;
 use crate::plan::NodeId;
 
@@ -49,7 +49,7 @@ type Id = (sb_flow, u32);
 struct Connection {
     origin: u32,
     /// In the order of their sequence numbers.
-    given: VecDeque<Given>,
+    given: VecDeque<RequestForwarded>,
     early: VecDeque<(NodeId, Fact)>,
     /// Since the last sweep.
     used: bool,
@@ -61,7 +61,7 @@ impl Join {
     /// Takes in what has been observed at this time; what is finished with it goes to `out`.
     pub(super) fn take(&mut self, now: Duration, observation: Observation, out: &mut Vec<Finished>) {
         match observation {
-            Observation::Given(given) => self.given(now, given, out),
+            Observation::Forwarded(given) => self.given(now, given, out),
             Observation::Fact { node, fact } => self.fact(now, node, fact, out),
             Observation::Answered { asked, status, bytes } => {
                 self.forget(&asked);
@@ -138,7 +138,7 @@ impl Join {
     }
 
     /// The request is not remembered any more.
-    fn closed(&mut self, given: &Given) {
+    fn closed(&mut self, given: &RequestForwarded) {
         self.open -= 1;
         self.heads -= given.asked.head.len();
     }
@@ -152,12 +152,12 @@ impl Join {
         all.iter().for_each(|(id, over)| self.end(now, id, over.unwrap_or(Ended::Unknown), out));
     }
 
-    fn given(&mut self, now: Duration, given: Given, out: &mut Vec<Finished>) {
-        let Asked { flow, origin, begins, .. } = given.asked;
+    fn given(&mut self, now: Duration, given: RequestForwarded, out: &mut Vec<Finished>) {
+        let RequestSeen { flow, origin, begins, .. } = given.asked;
         let more = given.asked.head.len();
         let connection = self.connection(now, (flow, origin));
         // Nearly always it comes after those that are there.
-        let earlier = |other: &Given| before(other.asked.begins, begins);
+        let earlier = |other: &RequestForwarded| before(other.asked.begins, begins);
         let place = connection.given.iter().rposition(earlier).map_or(0, |last| last + 1);
         let same = connection.given.get_mut(place).filter(|other| other.asked.begins == begins);
         let is_new = same.is_none();
@@ -166,7 +166,7 @@ impl Join {
             Some(other) => {
                 less = other.asked.head.len();
                 let tries = other.tries + 1 + given.tries;
-                *other = Given { tries, ..given };
+                *other = RequestForwarded { tries, ..given };
             }
             None => connection.given.insert(place, given),
         }
@@ -215,7 +215,7 @@ impl Join {
     }
 
     /// The request has no node any more.
-    fn forget(&mut self, asked: &Asked) {
+    fn forget(&mut self, asked: &RequestSeen) {
         let id = (asked.flow, asked.origin);
         let Some(connection) = find(&mut self.flows, &id) else { return };
         if let Some(given) = connection.remove(asked.begins) {
@@ -242,17 +242,17 @@ impl Connection {
         self.given.iter().position(|given| given.asked.begins == begins)
     }
 
-    fn remove(&mut self, begins: u32) -> Option<Given> {
+    fn remove(&mut self, begins: u32) -> Option<RequestForwarded> {
         self.given.remove(self.at(begins)?)
     }
 
     /// The request that the fact is about.
-    fn take(&mut self, node: NodeId, fact: &Fact) -> Option<Given> {
+    fn take(&mut self, node: NodeId, fact: &Fact) -> Option<RequestForwarded> {
         self.given.remove(self.place(node, fact)?)
     }
 
     /// The first fact that has waited for what is known by now, and its request.
-    fn take_early(&mut self) -> Option<(NodeId, Fact, Given)> {
+    fn take_early(&mut self) -> Option<(NodeId, Fact, RequestForwarded)> {
         let place = self.early.iter().position(|(node, fact)| self.place(*node, fact).is_some())?;
         let (node, fact) = self.early.remove(place)?;
         let given = self.take(node, &fact)?;
@@ -272,7 +272,7 @@ fn find<'a>(
 }
 
 /// What is known of a request that no node has said anything of.
-fn unanswered(now: Duration, flow: sb_flow, asked: Option<Asked>) -> Finished {
+fn unanswered(now: Duration, flow: sb_flow, asked: Option<RequestSeen>) -> Finished {
     Finished {
         client: flow.client(),
         vip: flow.vip(),
@@ -290,13 +290,13 @@ fn unanswered(now: Duration, flow: sb_flow, asked: Option<Asked>) -> Finished {
     }
 }
 
-fn open_end(now: Duration, given: Given, end: Ended) -> Finished {
-    let Given { asked, node, chosen, tries, .. } = given;
+fn open_end(now: Duration, given: RequestForwarded, end: Ended) -> Finished {
+    let RequestForwarded { asked, node, chosen, tries, .. } = given;
     let (node, chosen) = (Some(node), Some(chosen));
     Finished { node, chosen, tries, end, ..unanswered(now, asked.flow, Some(asked)) }
 }
 
-fn of_fact(now: Duration, node: NodeId, fact: &Fact, given: Option<Given>) -> Finished {
+fn of_fact(now: Duration, node: NodeId, fact: &Fact, given: Option<RequestForwarded>) -> Finished {
     let known = match given {
         Some(given) => open_end(now, given, Ended::Unknown),
         None => unanswered(now, fact.flow, None),
@@ -328,8 +328,8 @@ mod tests {
         sb_flow { client: address(1), vip: address(100), client_port: port.to_be(), vip_port: 80u16.to_be() }
     }
 
-    fn asked(port: u16, origin: u32, begins: u32) -> Asked {
-        Asked {
+    fn asked(port: u16, origin: u32, begins: u32) -> RequestSeen {
+        RequestSeen {
             flow: flow(port),
             origin,
             begins,
@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn given(port: u16, begins: u32, node: NodeId, number: u16) -> Observation {
-        Observation::Given(Given {
+        Observation::Forwarded(RequestForwarded {
             asked: asked(port, 1, begins),
             node,
             number,
@@ -460,7 +460,13 @@ mod tests {
         let reset = |origin| Observation::Reset { flow: flow(1), origin };
         let next = || {
             let asked = asked(1, 77, 2);
-            Observation::Given(Given { asked, node: 5, number: 1, chosen: Chosen::Connection, tries: 0 })
+            Observation::Forwarded(RequestForwarded {
+                asked,
+                node: 5,
+                number: 1,
+                chosen: Chosen::Connection,
+                tries: 0,
+            })
         };
         // Nodes may tell something afterwards.
         assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), reset(2), reset(1)]).is_empty());
@@ -506,8 +512,14 @@ mod tests {
     fn heads_have_a_budget() {
         let mut bench = Bench::default();
         let long = |port: u16, head: usize| {
-            let asked = Asked { head: vec![b'x'; head].into(), ..asked(port, 1, 2) };
-            Observation::Given(Given { asked, node: 5, number: 1, chosen: Chosen::Policy, tries: 0 })
+            let asked = RequestSeen { head: vec![b'x'; head].into(), ..asked(port, 1, 2) };
+            Observation::Forwarded(RequestForwarded {
+                asked,
+                node: 5,
+                number: 1,
+                chosen: Chosen::Policy,
+                tries: 0,
+            })
         };
         let fit = HEADS_MAX / (16 << 10);
         for port in 1..=fit as u16 {

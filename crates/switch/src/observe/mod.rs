@@ -7,7 +7,7 @@
 //! parts together: by the flow, the node, and the number that the request has among those which the node was given on the
 //! flow. The thread that forwards packets never waits for this one: what it cannot take is left out and counted.
 
-mod heard;
+mod facts_received;
 mod join;
 mod line;
 mod names;
@@ -23,27 +23,27 @@ use switchback_wire::sb_flow;
 
 use crate::plan::NodeId;
 
-pub use heard::{Heard, Place};
+pub use facts_received::{FactsOrder, FactsReceived};
 pub use names::Names;
-pub use observer::{Clock, Observer, Told};
+pub use observer::{Clock, Observer, ObserverMessage};
 pub use totals::{BOUNDS_US, Histogram, ResponseTotals, Timings, Totals};
 
 /// What happens to a request, as the L7 thread or the XDP program sees it. Times are since the start of the switch.
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// A node has got it; the last one that has got it counts.
-    Given(Given),
+    Forwarded(RequestForwarded),
     /// The switch answers it.
     Answered {
         /// The request.
-        asked: Asked,
+        asked: RequestSeen,
         /// Of the answer.
         status: u16,
         /// Bytes of the answer, and how many of them come before the body.
         bytes: (usize, usize),
     },
     /// Its client was gone before a node had it.
-    Abandoned(Asked),
+    Abandoned(RequestSeen),
     /// The switch ends the connection, whatever its requests wait for.
     Reset {
         /// The connection.
@@ -66,7 +66,7 @@ impl Observation {
     /// The head that it has, as far as it could be read.
     fn head(&self) -> &[u8] {
         match self {
-            Observation::Given(Given { asked, .. })
+            Observation::Forwarded(RequestForwarded { asked, .. })
             | Observation::Answered { asked, .. }
             | Observation::Abandoned(asked) => &asked.head,
             Observation::Reset { .. } | Observation::Fact { .. } | Observation::Lost(_) => &[],
@@ -76,7 +76,7 @@ impl Observation {
 
 /// A request.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RequestSeen {
     /// Its connection.
     pub flow: sb_flow,
     /// The connection's first sequence number.
@@ -93,9 +93,9 @@ pub struct Asked {
 
 /// A request that has been given to a node.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct RequestForwarded {
     /// The request.
-    pub asked: Asked,
+    pub asked: RequestSeen,
     /// The node.
     pub node: NodeId,
     /// Its number among those that the node was given on the flow.
@@ -137,7 +137,7 @@ struct Finished {
     client: SocketAddr,
     vip: SocketAddr,
     /// None if the switch does not know of the request, because it was restarted since, or has forgotten.
-    asked: Option<Asked>,
+    asked: Option<RequestSeen>,
     /// None if the switch has answered it, or nobody.
     node: Option<NodeId>,
     chosen: Option<Chosen>,

@@ -32,7 +32,7 @@ struct Service {
 
 /// The route that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct RouteTaken {
     /// Counted from 1, as in the file.
     pub(super) route: usize,
     /// None if it redirects.
@@ -85,10 +85,10 @@ impl Names {
     }
 
     /// Where the service sends the request.
-    pub(super) fn way(&self, service: usize, head: &Head<'_>) -> Option<Way> {
+    pub(super) fn route_of(&self, service: usize, head: &Head<'_>) -> Option<RouteTaken> {
         let service = &self.services[service];
         let route = service.routes.place(head).ok()??;
-        Some(Way { route: route + 1, pool: service.pools[route] })
+        Some(RouteTaken { route: route + 1, pool: service.pools[route] })
     }
 
     /// Whether its clients speak TLS.
@@ -97,10 +97,10 @@ impl Names {
     }
 
     /// Where a connection to the service begins.
-    pub(super) fn way_of_hello(&self, service: usize, hello: &ClientHello) -> Option<Way> {
+    pub(super) fn route_of_hello(&self, service: usize, hello: &ClientHello) -> Option<RouteTaken> {
         let routes = &self.services[service].routes;
         let (route, pool) = routes.find_hello(hello.server_name.as_deref(), &hello.protocols)?;
-        Some(Way { route: route + 1, pool: Some(pool) })
+        Some(RouteTaken { route: route + 1, pool: Some(pool) })
     }
 
     /// A pool's name and policy.

@@ -14,9 +14,9 @@ use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::{read_from, sb_express_request};
 
 use super::join::Join;
-use super::line::Described;
+use super::line::LogEntry;
 use super::totals::Sums;
-use super::{Asked, Chosen, Finished, Given, Names, Observation, Totals};
+use super::{Chosen, Finished, Names, Observation, RequestForwarded, RequestSeen, Totals};
 
 /// How often it looks at what it has been told and at the rings of the XDP program, and writes what has come of it.
 const TURN: Duration = Duration::from_millis(20);
@@ -27,9 +27,9 @@ const WAITING: usize = 32 << 20;
 
 /// What the L7 thread tells at once.
 #[derive(Debug)]
-pub enum Told {
+pub enum ObserverMessage {
     /// It has seen this.
-    Seen(Vec<Observation>),
+    Observations(Vec<Observation>),
     /// From here on things have other names.
     Names(Arc<Names>),
     /// And the log is another one, or none.
@@ -53,7 +53,7 @@ pub struct Clock {
 #[derive(Debug)]
 pub struct Observer {
     started: Instant,
-    sender: Option<Sender<Told>>,
+    sender: Option<Sender<ObserverMessage>>,
     totals: Arc<Mutex<Totals>>,
     backlog: Arc<Backlog>,
     pace: Arc<Pace>,
@@ -71,25 +71,25 @@ struct Backlog {
 
 impl Backlog {
     /// Whether there is room for it. What is not an observation always has some.
-    fn takes(&self, told: &Told) -> bool {
-        if let Told::Seen(observations) = told
+    fn admit(&self, message: &ObserverMessage) -> bool {
+        if let ObserverMessage::Observations(observations) = message
             && self.waiting.load(Ordering::Relaxed) >= WAITING
         {
             self.dropped.fetch_add(observations.len() as u64, Ordering::Relaxed);
             return false;
         }
-        self.waiting.fetch_add(size(told), Ordering::Relaxed);
+        self.waiting.fetch_add(size(message), Ordering::Relaxed);
         true
     }
 
-    fn heard(&self, told: &Told) {
-        self.waiting.fetch_sub(size(told), Ordering::Relaxed);
+    fn received(&self, message: &ObserverMessage) {
+        self.waiting.fetch_sub(size(message), Ordering::Relaxed);
     }
 }
 
 /// Memory that it takes, in bytes.
-fn size(told: &Told) -> usize {
-    let Told::Seen(observations) = told else { return 0 };
+fn size(message: &ObserverMessage) -> usize {
+    let ObserverMessage::Observations(observations) = message else { return 0 };
     observations.iter().map(|one| size_of::<Observation>() + one.head().len()).sum()
 }
 
@@ -106,7 +106,7 @@ impl Observer {
         let (sender, receiver) = channel();
         let totals = Arc::new(Mutex::new(Totals::default()));
         let (backlog, pace) = (Arc::new(Backlog::default()), Arc::new(Pace::default()));
-        let desk = Desk {
+        let worker = Worker {
             clock,
             names,
             log,
@@ -120,21 +120,21 @@ impl Observer {
         };
         let thread = std::thread::Builder::new().name("observer".to_owned());
         let thread = thread
-            .spawn(move || desk.run(&receiver, &rings))
+            .spawn(move || worker.run(&receiver, &rings))
             .doing(|| "start a thread for the access log")?;
         let started = clock.started;
         Ok(Observer { started, sender: Some(sender), totals, backlog, pace, thread: Some(thread) })
     }
 
     /// Does not wait: observations that the thread has no room for are lost, and counted.
-    pub fn tell(&self, told: Told) {
+    pub fn send(&self, message: ObserverMessage) {
         let Some(sender) = &self.sender else { return };
         self.pace.hurry_if_late(self.started.elapsed());
-        if !self.backlog.takes(&told) {
+        if !self.backlog.admit(&message) {
             return;
         }
         // Without a thread nobody wants to know.
-        let _ = sender.send(told);
+        let _ = sender.send(message);
     }
 
     /// The sums of all that has finished.
@@ -155,7 +155,7 @@ impl Drop for Observer {
 }
 
 /// What the thread has.
-struct Desk {
+struct Worker {
     clock: Clock,
     names: Arc<Names>,
     log: Option<Log>,
@@ -169,8 +169,8 @@ struct Desk {
     dropped: u64,
 }
 
-impl Desk {
-    fn run(mut self, receiver: &Receiver<Told>, rings: &[MapHandle]) {
+impl Worker {
+    fn run(mut self, receiver: &Receiver<ObserverMessage>, rings: &[MapHandle]) {
         let express = std::cell::RefCell::new(Vec::new());
         let mut builder = RingBufferBuilder::new();
         let (monotonic_ns, collect) = (self.clock.monotonic_ns, |given| express.borrow_mut().push(given));
@@ -200,11 +200,11 @@ impl Desk {
                 eprintln!("switchback: cannot read the rings of plain requests: {error}");
             }
             for given in express.borrow_mut().drain(..) {
-                self.see(now, Observation::Given(given));
+                self.observe(now, Observation::Forwarded(given));
             }
             over = loop {
                 match receiver.try_recv() {
-                    Ok(told) => self.hear(now, told),
+                    Ok(message) => self.handle(now, message),
                     Err(why) => break why == TryRecvError::Disconnected,
                 }
             };
@@ -220,22 +220,22 @@ impl Desk {
         }
     }
 
-    fn hear(&mut self, now: Duration, told: Told) {
-        self.backlog.heard(&told);
-        match told {
-            Told::Seen(observations) => {
+    fn handle(&mut self, now: Duration, message: ObserverMessage) {
+        self.backlog.received(&message);
+        match message {
+            ObserverMessage::Observations(observations) => {
                 for observation in observations {
                     if let Observation::Lost(lost) = observation {
                         self.sums.totals.facts_lost += u64::from(lost);
                     }
-                    self.see(now, observation);
+                    self.observe(now, observation);
                 }
             }
-            Told::Names(names) => {
+            ObserverMessage::Names(names) => {
                 self.names = names;
                 self.sums.forget_places();
             }
-            Told::Log(config) => {
+            ObserverMessage::Log(config) => {
                 if self.log.as_ref().map(Log::config) == config.as_ref() {
                     return;
                 }
@@ -245,12 +245,12 @@ impl Desk {
                     Err(error) => eprintln!("switchback: the access log stays what it was: {error}"),
                 }
             }
-            Told::Reopen => self.log.iter_mut().for_each(Log::reopen),
+            ObserverMessage::Reopen => self.log.iter_mut().for_each(Log::reopen),
         }
     }
 
     /// What comes of it is logged at once, while the CPU still has it at hand.
-    fn see(&mut self, now: Duration, observation: Observation) {
+    fn observe(&mut self, now: Duration, observation: Observation) {
         self.join.take(now, observation, &mut self.finished);
         self.finish(now);
     }
@@ -258,9 +258,9 @@ impl Desk {
     /// Logs and counts what has finished.
     fn finish(&mut self, now: Duration) {
         for finished in self.finished.drain(..) {
-            let described = Described::new(&finished, &self.names);
-            let (service, node) = (described.service, finished.node);
-            let pool = described.way.and_then(|way| way.pool);
+            let entry = LogEntry::new(&finished, &self.names);
+            let (service, node) = (entry.service, finished.node);
+            let pool = entry.taken.and_then(|taken| taken.pool);
             let names = [
                 service.map_or("", |service| self.names.service(service)),
                 pool.map_or("", |pool| self.names.pool(pool).0),
@@ -268,10 +268,10 @@ impl Desk {
             ];
             self.sums.add(&finished, (service, pool, node), names);
             if let Some(log) = &mut self.log
-                && !described.is_told_by_node()
+                && !entry.is_logged_by_node()
             {
                 let at = finished.asked.as_ref().map_or(finished.at, |asked| asked.at);
-                log.write(now, &described.line(&self.names, self.clock.wall + at));
+                log.write(now, &entry.line(&self.names, self.clock.wall + at));
             }
         }
     }
@@ -294,11 +294,11 @@ impl Desk {
 
 /// A request that the XDP program has forwarded, from its record. It was here for no time, and only its connection has
 /// chosen the node.
-fn express_request(data: &[u8], started_ns: u64) -> Option<Given> {
+fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
     let request: sb_express_request = read_from(data)?;
     let head = data[size_of::<sb_express_request>()..].get(..request.len.into())?;
-    Some(Given {
-        asked: Asked {
+    Some(RequestForwarded {
+        asked: RequestSeen {
             flow: request.flow,
             origin: request.origin,
             begins: request.begins,
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_waits_has_a_budget_in_bytes() {
-        let asked = Asked {
+        let asked = RequestSeen {
             flow: Default::default(),
             origin: 1,
             begins: 1,
@@ -327,15 +327,15 @@ mod tests {
             at: Duration::ZERO,
             queued: Duration::ZERO,
         };
-        let told = || Told::Seen(vec![Observation::Abandoned(asked.clone()); 4]);
+        let message = || ObserverMessage::Observations(vec![Observation::Abandoned(asked.clone()); 4]);
         let backlog = Backlog::default();
-        let taken = (0..10_000).take_while(|_| backlog.takes(&told())).count();
+        let taken = (0..10_000).take_while(|_| backlog.admit(&message())).count();
         assert!((WAITING / (80 << 10)..=WAITING / (64 << 10)).contains(&taken), "{taken}");
         assert_eq!(backlog.dropped.load(Ordering::Relaxed), 4);
-        assert!(backlog.takes(&Told::Reopen));
-        backlog.heard(&told());
-        assert!(backlog.takes(&told()) && !backlog.takes(&told()));
-        (0..taken).for_each(|_| backlog.heard(&told()));
+        assert!(backlog.admit(&ObserverMessage::Reopen));
+        backlog.received(&message());
+        assert!(backlog.admit(&message()) && !backlog.admit(&message()));
+        (0..taken).for_each(|_| backlog.received(&message()));
         assert_eq!(backlog.waiting.load(Ordering::Relaxed), 0);
     }
 }

@@ -86,14 +86,14 @@ impl Histogram {
 }
 
 /// Whose response it is: service, pool and node by their places in the configuration.
-pub(super) type Whose = (Option<usize>, Option<usize>, Option<NodeId>);
+pub(super) type TotalsKey = (Option<usize>, Option<usize>, Option<NodeId>);
 
 /// [`Totals`] that grow.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) totals: Totals,
     /// Where in `totals.responses` and `totals.timings`, as long as the configuration is the same.
-    places: HashMap<Whose, (usize, usize)>,
+    places: HashMap<TotalsKey, (usize, usize)>,
 }
 
 impl Sums {
@@ -103,8 +103,8 @@ impl Sums {
     }
 
     /// One more; `names` has those of `whose`, empty where it has nothing.
-    pub(super) fn add(&mut self, finished: &Finished, whose: Whose, names: [&str; 3]) {
-        let (responses, timings) = self.place(whose, names);
+    pub(super) fn add(&mut self, finished: &Finished, key: TotalsKey, names: [&str; 3]) {
+        let (responses, timings) = self.place(key, names);
         let responses = &mut self.totals.responses[responses];
         let class = finished.status.map_or(0, |status| usize::from(status / 100));
         responses.statuses[if class < 6 { class } else { 0 }] += 1;
@@ -114,7 +114,7 @@ impl Sums {
             Ended::ByServer | Ended::BySwitch => responses.aborted_by_server += 1,
             Ended::Complete | Ended::Unknown => {}
         }
-        if whose.2.is_none() {
+        if key.2.is_none() {
             return;
         }
         let timings = &mut self.totals.timings[timings];
@@ -127,8 +127,8 @@ impl Sums {
         }
     }
 
-    fn place(&mut self, whose: Whose, [service, pool, node]: [&str; 3]) -> (usize, usize) {
-        if let Some(places) = self.places.get(&whose) {
+    fn place(&mut self, key: TotalsKey, [service, pool, node]: [&str; 3]) -> (usize, usize) {
+        if let Some(places) = self.places.get(&key) {
             return *places;
         }
         let Totals { responses, timings, .. } = &mut self.totals;
@@ -145,7 +145,7 @@ impl Sums {
             timings.push(Timings { service, pool, ..Default::default() });
             timings.len() - 1
         });
-        self.places.insert(whose, (place, time));
+        self.places.insert(key, (place, time));
         (place, time)
     }
 }

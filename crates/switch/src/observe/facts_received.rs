@@ -8,14 +8,14 @@ use crate::plan::NodeId;
 
 /// The last packet of each node, which it is told in each HELLO.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct FactsReceived {
     last: HashMap<NodeId, Numbered>,
     unanswered: BTreeSet<NodeId>,
 }
 
 /// What a packet is to what has come before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FactsOrder {
     /// The next one. So many facts have been lost at the node since the one before.
     Next {
         /// None if nothing is known of earlier ones.
@@ -25,9 +25,9 @@ pub enum Place {
     Other,
 }
 
-impl Heard {
+impl FactsReceived {
     /// A packet has come.
-    pub fn take(&mut self, node: NodeId, numbered: Numbered) -> Place {
+    pub fn take(&mut self, node: NodeId, numbered: Numbered) -> FactsOrder {
         self.unanswered.insert(node);
         let last = self.last.get(&node).copied();
         let expected = match last {
@@ -35,10 +35,10 @@ impl Heard {
             _ => 1,
         };
         if numbered.number != expected {
-            return Place::Other;
+            return FactsOrder::Other;
         }
         self.last.insert(node, numbered);
-        Place::Next { lost: last.map_or(0, |last| numbered.lost.saturating_sub(last.lost)) }
+        FactsOrder::Next { lost: last.map_or(0, |last| numbered.lost.saturating_sub(last.lost)) }
     }
 
     /// The nodes of which packets have come since the last call.
@@ -58,15 +58,15 @@ mod tests {
 
     #[test]
     fn each_packet_counts_once_and_in_order() {
-        let mut heard = Heard::default();
+        let mut heard = FactsReceived::default();
         let mut take = |node, epoch, number, lost| heard.take(node, Numbered { epoch, number, lost });
-        assert_eq!(take(1, 7, 2, 0), Place::Other, "the first is missing");
-        assert_eq!(take(1, 7, 1, 5), Place::Next { lost: 0 }, "lost before the switch was there");
-        assert_eq!(take(1, 7, 1, 5), Place::Other);
-        assert_eq!(take(1, 7, 3, 5), Place::Other);
-        assert_eq!(take(1, 7, 2, 9), Place::Next { lost: 4 });
-        assert_eq!(take(2, 7, 1, 0), Place::Next { lost: 0 }, "another node");
-        assert_eq!(take(1, 8, 1, 0), Place::Next { lost: 0 }, "another agent of the node");
+        assert_eq!(take(1, 7, 2, 0), FactsOrder::Other, "the first is missing");
+        assert_eq!(take(1, 7, 1, 5), FactsOrder::Next { lost: 0 }, "lost before the switch was there");
+        assert_eq!(take(1, 7, 1, 5), FactsOrder::Other);
+        assert_eq!(take(1, 7, 3, 5), FactsOrder::Other);
+        assert_eq!(take(1, 7, 2, 9), FactsOrder::Next { lost: 4 });
+        assert_eq!(take(2, 7, 1, 0), FactsOrder::Next { lost: 0 }, "another node");
+        assert_eq!(take(1, 8, 1, 0), FactsOrder::Next { lost: 0 }, "another agent of the node");
         assert_eq!(heard.unanswered(), BTreeSet::from([1, 2]));
         assert_eq!(heard.unanswered(), BTreeSet::new());
         assert_eq!((heard.last(1), heard.last(2), heard.last(3)), ((8, 1), (7, 1), (0, 0)));
