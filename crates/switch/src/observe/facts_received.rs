@@ -1,4 +1,4 @@
-//! Which FACTS packets of each node have come: each counts once, and in order.
+//! Order of the FACTS packets from each node: every packet counts once, in sequence.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,27 +6,27 @@ use switchback_wire::facts::Numbered;
 
 use crate::plan::NodeId;
 
-/// The last packet of each node, which it is told in each HELLO.
+/// The last FACTS packet in sequence of each node; HELLO packets acknowledge it.
 #[derive(Debug, Default)]
 pub struct FactsReceived {
     last: HashMap<NodeId, Numbered>,
     unanswered: BTreeSet<NodeId>,
 }
 
-/// What a packet is to what has come before.
+/// Position of a FACTS packet in its node's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactsOrder {
-    /// The next one. So many facts have been lost at the node since the one before.
+    /// The next packet in sequence.
     Next {
-        /// None if nothing is known of earlier ones.
+        /// Facts that the node has dropped since the previous packet; 0 if there was none.
         lost: u32,
     },
-    /// Another one; the node sends those that are missing.
+    /// A duplicate, or a packet after a gap, which the node will fill.
     Other,
 }
 
 impl FactsReceived {
-    /// A packet has come.
+    /// Records a packet and returns its position.
     pub fn take(&mut self, node: NodeId, numbered: Numbered) -> FactsOrder {
         self.unanswered.insert(node);
         let last = self.last.get(&node).copied();
@@ -41,12 +41,12 @@ impl FactsReceived {
         FactsOrder::Next { lost: last.map_or(0, |last| numbered.lost.saturating_sub(last.lost)) }
     }
 
-    /// The nodes of which packets have come since the last call.
+    /// Nodes that have sent packets since the last call.
     pub fn unanswered(&mut self) -> BTreeSet<NodeId> {
         std::mem::take(&mut self.unanswered)
     }
 
-    /// Epoch and number of the node's last packet; zeroes before the first.
+    /// Epoch and number of the node's last packet in sequence; zeroes before the first.
     pub fn last(&self, node: NodeId) -> (u32, u32) {
         self.last.get(&node).map_or((0, 0), |last| (last.epoch, last.number))
     }

@@ -1,4 +1,4 @@
-//! What the access log and the sums say of a request.
+//! Content of an access log line for a finished request.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ use switchback_log::{Ended, Line, Tls};
 use super::names::RouteTaken;
 use super::{Chosen, Finished, Names};
 
-/// What a finished request is called, and where it went.
+/// A finished request with its route.
 pub(super) struct LogEntry<'a> {
     pub(super) finished: &'a Finished,
     head: Option<Head<'a>>,
-    /// Of a connection over TLS, instead: of its requests nothing is known here.
+    /// ClientHello of a connection over TLS, whose requests the switch cannot read.
     hello: Option<ClientHello>,
     pub(super) service: Option<usize>,
     pub(super) taken: Option<RouteTaken>,
@@ -40,13 +40,13 @@ impl<'a> LogEntry<'a> {
         LogEntry { finished, head, hello: None, service, taken }
     }
 
-    /// Whether the node has lines of its own of what it was given: the requests of a connection over TLS. If the switch has
-    /// reset that, the node may be lost, and its lines with it.
+    /// Whether the node writes the log lines, as it does for the requests of a connection over TLS. If the switch has
+    /// reset the connection, the node may be lost with its lines.
     pub(super) fn is_logged_by_node(&self) -> bool {
         self.hello.is_some() && self.finished.node.is_some() && self.finished.end != Ended::BySwitch
     }
 
-    /// The line; `time` is when the request came.
+    /// The log line; `time` is when the request arrived.
     pub(super) fn line(&'a self, names: &'a Names, time: Timestamp) -> Line<'a> {
         let LogEntry { finished, head, hello, service, taken } = self;
         let tls = |hello: &'a ClientHello| Tls { version: None, server_name: hello.server_name.as_deref() };
@@ -74,7 +74,7 @@ impl<'a> LogEntry<'a> {
         }
     }
 
-    /// A node may have said something of a request that the switch does not know.
+    /// First line of the request, if the switch knows the request.
     fn first_line(&self) -> Option<Cow<'a, str>> {
         if self.hello.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! The thread in which all that is said of requests meets.
+//! The thread that collects observations and facts, and writes access log and sums.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -18,38 +18,38 @@ use super::line::LogEntry;
 use super::totals::Sums;
 use super::{Chosen, Finished, Names, Observation, RequestForwarded, RequestSeen, Totals};
 
-/// How often it looks at what it has been told and at the rings of the XDP program, and writes what has come of it.
+/// Interval at which the thread reads messages and rings.
 const TURN: Duration = Duration::from_millis(20);
-/// How often it gives up what has waited too long.
+/// Interval at which expired entries are given up.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Memory that what the L7 thread has told may take until this one hears it, in bytes: some 100,000 requests.
+/// Budget for messages that the thread has not received, in bytes: some 100,000 requests.
 const WAITING: usize = 32 << 20;
 
-/// What the L7 thread tells at once.
+/// A message to the observer thread.
 #[derive(Debug)]
 pub enum ObserverMessage {
-    /// It has seen this.
+    /// Events in the L7 thread.
     Observations(Vec<Observation>),
-    /// From here on things have other names.
+    /// New names after a reload.
     Names(Arc<Names>),
-    /// And the log is another one, or none.
+    /// New access log settings after a reload.
     Log(Option<AccessLog>),
-    /// The file has been moved away.
+    /// The log file was renamed.
     Reopen,
 }
 
-/// When the switch began, by the clocks that are compared with it.
+/// Start of the switch by several clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What the L7 thread counts from.
+    /// By the clock of the L7 thread.
     pub started: Instant,
-    /// The same moment by CLOCK_MONOTONIC, which the XDP program reads: nanoseconds.
+    /// By CLOCK_MONOTONIC, which the XDP program reads, in nanoseconds.
     pub monotonic_ns: u64,
-    /// And in the world.
+    /// By the wall clock.
     pub wall: Timestamp,
 }
 
-/// The other end of the thread.
+/// Handle of the observer thread.
 #[derive(Debug)]
 pub struct Observer {
     started: Instant,
@@ -60,17 +60,17 @@ pub struct Observer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How far the thread is behind.
+/// Messages in transit to the thread.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// Bytes of what has been told and not been heard yet.
+    /// Bytes of the messages sent and not received yet.
     waiting: AtomicUsize,
-    /// Observations that were not told because there was too much of that.
+    /// Observations dropped because `waiting` was over the budget.
     dropped: AtomicU64,
 }
 
 impl Backlog {
-    /// Whether there is room for it. What is not an observation always has some.
+    /// Whether the budget has room for the message. Messages other than observations always pass.
     fn admit(&self, message: &ObserverMessage) -> bool {
         if let ObserverMessage::Observations(observations) = message
             && self.waiting.load(Ordering::Relaxed) >= WAITING
@@ -87,14 +87,14 @@ impl Backlog {
     }
 }
 
-/// Memory that it takes, in bytes.
+/// Memory of a message, in bytes.
 fn size(message: &ObserverMessage) -> usize {
     let ObserverMessage::Observations(observations) = message else { return 0 };
     observations.iter().map(|one| size_of::<Observation>() + one.head().len()).sum()
 }
 
 impl Observer {
-    /// Opens the log and begins. `rings` are those of the XDP program.
+    /// Opens the log and starts the thread. `rings` are the observer rings of the XDP program.
     pub fn start(
         clock: Clock,
         names: Arc<Names>,
@@ -126,35 +126,35 @@ impl Observer {
         Ok(Observer { started, sender: Some(sender), totals, backlog, pace, thread: Some(thread) })
     }
 
-    /// Does not wait: observations that the thread has no room for are lost, and counted.
+    /// Sends a message without blocking. Observations beyond the budget are dropped and counted.
     pub fn send(&self, message: ObserverMessage) {
         let Some(sender) = &self.sender else { return };
         self.pace.hurry_if_late(self.started.elapsed());
         if !self.backlog.admit(&message) {
             return;
         }
-        // Without a thread nobody wants to know.
+        // Sending fails only if the thread has ended.
         let _ = sender.send(message);
     }
 
-    /// The sums of all that has finished.
+    /// Sums over all finished requests.
     pub fn totals(&self) -> Totals {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Writes what is left.
+/// Waits until the thread has written everything.
 impl Drop for Observer {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // It has said what was wrong.
+            // A panic has printed its message already.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// State of the observer thread.
 struct Worker {
     clock: Clock,
     names: Arc<Names>,
@@ -165,7 +165,7 @@ struct Worker {
     shared: Arc<Mutex<Totals>>,
     backlog: Arc<Backlog>,
     pace: Arc<Pace>,
-    /// As it was last seen.
+    /// `backlog.dropped` at the last look.
     dropped: u64,
 }
 
@@ -189,11 +189,11 @@ impl Worker {
         self.pace.turn(self.clock.started.elapsed());
         self.pace.begin();
         while !over {
-            // Woken for every message it would take the CPU from those who serve, hundreds of times as often.
+            // Waking up for every message would preempt the servers hundreds of times as often.
             std::thread::sleep(TURN);
             let now = self.clock.started.elapsed();
             self.pace.turn(now);
-            // First, because facts about these requests may have been told already.
+            // The rings come first, because facts about their requests may be in the channel.
             if let Ok(reader) = &reader
                 && let Err(error) = reader.consume()
             {
@@ -249,13 +249,13 @@ impl Worker {
         }
     }
 
-    /// What comes of it is logged at once, while the CPU still has it at hand.
+    /// Logged at once, while the data is in the CPU's cache.
     fn observe(&mut self, now: Duration, observation: Observation) {
         self.join.take(now, observation, &mut self.finished);
         self.finish(now);
     }
 
-    /// Logs and counts what has finished.
+    /// Logs and counts finished requests.
     fn finish(&mut self, now: Duration) {
         for finished in self.finished.drain(..) {
             let entry = LogEntry::new(&finished, &self.names);
@@ -276,7 +276,7 @@ impl Worker {
         }
     }
 
-    /// Writes what has gathered, and shows the sums.
+    /// Flushes the log and updates the shared sums.
     fn publish(&mut self) {
         let dropped = self.backlog.dropped.load(Ordering::Relaxed);
         let lost = dropped - std::mem::replace(&mut self.dropped, dropped);
@@ -292,8 +292,8 @@ impl Worker {
     }
 }
 
-/// A request that the XDP program has forwarded, from its record. It was here for no time, and only its connection has
-/// chosen the node.
+/// A request that the XDP program forwarded, from its record. It spent no time in the switch, and its connection
+/// determined the node.
 fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
     let request: sb_express_request = read_from(data)?;
     let head = data[size_of::<sb_express_request>()..].get(..request.len.into())?;

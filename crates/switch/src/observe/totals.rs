@@ -9,70 +9,70 @@ use switchback_log::Ended;
 use super::Finished;
 use crate::plan::NodeId;
 
-/// Upper bounds of the classes of a [`Histogram`], in microseconds.
+/// Upper bounds of the buckets of a [`Histogram`], in microseconds.
 pub const BOUNDS_US: [u64; 14] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
     30_000_000,
 ];
 
-/// Since the start of the switch.
+/// Sums since the start of the switch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// By service, pool and node.
+    /// Responses by service, pool and node.
     pub responses: Vec<ResponseTotals>,
-    /// By service and pool.
+    /// Times by service and pool.
     pub timings: Vec<Timings>,
-    /// Lines in the access log.
+    /// Lines written to the access log.
     pub log_lines: u64,
-    /// Lines that were left out because there were too many.
+    /// Lines dropped because there were too many.
     pub log_lost: u64,
-    /// Responses of which nothing is known, because there were too many.
+    /// Facts that nodes dropped because there were too many.
     pub facts_lost: u64,
-    /// Requests that were not remembered until their responses came, because there were too many.
+    /// Requests given up before their responses were known, because there were too many.
     #[serde(default)]
     pub requests_forgotten: u64,
 }
 
-/// Responses of one node to one pool's requests.
+/// Responses of a node to a pool's requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTotals {
-    /// Its name.
+    /// Name of the service.
     pub service: String,
-    /// Its name; empty if no route took the request.
+    /// Name of the pool; empty if no route matched.
     pub pool: String,
-    /// Its name; empty for what the switch has answered itself.
+    /// Name of the node; empty if the switch answered.
     pub node: String,
-    /// How many, by the first digit of the status; the first number is of those that had none.
+    /// Number of responses by the first digit of the status; index 0 counts those without a status.
     pub statuses: [u64; 6],
-    /// That were sent, heads included.
+    /// Bytes sent, including heads.
     pub bytes: u64,
-    /// Whose clients went away before the end.
+    /// Responses aborted by the client.
     pub aborted_by_client: u64,
-    /// That the server, or the switch, broke off.
+    /// Responses aborted by the server or the switch.
     pub aborted_by_server: u64,
 }
 
-/// How long the requests for one pool took.
+/// Times of a pool's requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
-    /// Its name.
+    /// Name of the service.
     pub service: String,
-    /// Its name.
+    /// Name of the pool.
     pub pool: String,
-    /// From the request's first byte at the switch until a node had it.
+    /// From the request's first byte at the switch until a node had the request.
     pub queued: Histogram,
-    /// From then on to the response's first byte.
+    /// From the node's receipt of the request until the response's first byte.
     pub first_byte: Histogram,
-    /// And to its last.
+    /// From the node's receipt of the request until the response's last byte.
     pub duration: Histogram,
 }
 
-/// How often times of each class have occurred.
+/// A histogram of times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// One for each of [`BOUNDS_US`], and one for what is above the last. Not cumulative.
+    /// Counts by bucket: one for each of [`BOUNDS_US`], and one above. Not cumulative.
     pub counts: Vec<u64>,
-    /// In microseconds.
+    /// Sum of the times, in microseconds.
     pub sum_us: u64,
 }
 
@@ -85,24 +85,24 @@ impl Histogram {
     }
 }
 
-/// Whose response it is: service, pool and node by their places in the configuration.
+/// Service, pool and node by index.
 pub(super) type TotalsKey = (Option<usize>, Option<usize>, Option<NodeId>);
 
-/// [`Totals`] that grow.
+/// [`Totals`] with an index.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) totals: Totals,
-    /// Where in `totals.responses` and `totals.timings`, as long as the configuration is the same.
+    /// Indices into `totals.responses` and `totals.timings`, valid for the current configuration.
     places: HashMap<TotalsKey, (usize, usize)>,
 }
 
 impl Sums {
-    /// From here on places are those of another configuration.
+    /// Clears the index, because a new configuration numbers services, pools and nodes anew.
     pub(super) fn forget_places(&mut self) {
         self.places.clear();
     }
 
-    /// One more; `names` has those of `whose`, empty where it has nothing.
+    /// Adds a request; `names` has the names of `key`, empty where it has None.
     pub(super) fn add(&mut self, finished: &Finished, key: TotalsKey, names: [&str; 3]) {
         let (responses, timings) = self.place(key, names);
         let responses = &mut self.totals.responses[responses];

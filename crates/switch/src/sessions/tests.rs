@@ -33,7 +33,7 @@ fn key(byte: u8) -> sb_key {
     keys::session_key(&[byte; 32])
 }
 
-/// With both pools that nodes take part in.
+/// Code of a pool among both pools with cookie sessions.
 fn pool(byte: u8) -> Code {
     session::pool_codes(&key(byte), &["other", "web"])[1]
 }
@@ -42,7 +42,7 @@ fn node(byte: u8, index: usize) -> Code {
     session::node_codes(&key(byte), "web", &NODES)[index]
 }
 
-/// The name of a session cookie at a node.
+/// Name of a rewritten session cookie.
 fn name(byte: u8, index: usize) -> String {
     let codes = session::rewritten(pool(byte), node(byte, index));
     format!("{}D", String::from_utf8(codes.to_vec()).unwrap())
@@ -105,7 +105,7 @@ fn what_is_no_such_name_says_nothing() {
     ] {
         assert_eq!(read(&mut sessions, &[&field], &[]), nothing, "{field}");
     }
-    // These look as if they were of the pool.
+    // These look like the pool's cookies.
     let begin = &of[..5];
     for (field, ignored) in [
         (format!("Cookie: {begin}"), 1),
@@ -196,7 +196,7 @@ fn a_node_that_has_left_is_told_from_a_forged_one() {
     let field = format!("Cookie: lb={value}");
     let said = read(&mut sessions, &[&field], &[]);
     assert!(said.session.is_some_and(|session| session.node.is_none()) && said.ignored == 0, "{said:?}");
-    // One that is still there is better.
+    // A node that is still in the pool takes precedence.
     let said = read(&mut sessions, &[&format!("{field}; lb={}", self::value(7, 2))], &[]);
     assert_eq!(owner(&said), Some(2));
     let of_other_pool = session::inserted_value(&key(7), "other", left);
