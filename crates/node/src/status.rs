@@ -1,5 +1,5 @@
-//! What a running node agent says of itself: the one source of `switchback status` and `top`, and of the metrics. A key
-//! that is missing, as in what a process of another version says, has the default of its type.
+//! Status of a running node agent, from which `switchback status`, `top` and the metrics are made. A missing key, as
+//! from a process of another version, has the default of its type.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,47 +7,47 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// The whole of it.
+/// Status of the node agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// The node's name in the configuration.
+    /// Node name in the configuration.
     pub name: String,
-    /// Where its programs are attached.
+    /// Interface of the programs.
     pub interface: String,
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Where handoff packets come in.
+    /// Address for handoff packets.
     pub address: Option<IpAddr>,
-    /// Addresses of the services.
+    /// VIP addresses.
     pub vips: Vec<IpAddr>,
     /// Switches that get reports.
     pub switches: Vec<IpAddr>,
-    /// Flows that it has, or is adopting.
+    /// Number of flows, including those being adopted.
     pub flows: u64,
-    /// Whether it adopts nothing.
+    /// Whether the node drains.
     pub draining: bool,
-    /// Requests that it has and has not answered whole.
+    /// Requests without a whole response.
     pub in_flight: u32,
     /// Share of the machine's CPU time in use, 0 to 1.
     pub cpu: f64,
-    /// Mean time to first byte of the last period; None if no response began in it.
+    /// Mean time to first byte in the last period, in microseconds; None if no response began in it.
     pub first_byte_us: Option<u64>,
-    /// The servers, for each pool that the node is in.
+    /// Listeners, for each pool of the node.
     pub listeners: Vec<ListenerStatus>,
-    /// Those that are asked whether they are well.
+    /// Health checks.
     pub health: Vec<HealthStatus>,
-    /// What services with TLS have done.
+    /// TLS services.
     pub tls: Vec<TlsStatus>,
-    /// Lines in its access log, which has the requests of these.
+    /// Lines written to the access log, which has the requests of TLS services.
     pub log_lines: u64,
-    /// Lines that were left out because there were too many.
+    /// Lines dropped because there were too many.
     pub log_lost: u64,
-    /// What the programs have counted: [`NodeCounter`](switchback_wire::NodeCounter) by name.
+    /// [`NodeCounter`](switchback_wire::NodeCounter) values by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
 }
 
-/// A server at a VIP, for one pool.
+/// A listener at a VIP, for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListenerStatus {
@@ -55,56 +55,56 @@ pub struct ListenerStatus {
     pub pool: String,
     /// The VIP.
     pub address: Option<SocketAddr>,
-    /// What the switches are told.
+    /// State as reported to the switches.
     pub state: Cow<'static, str>,
-    /// Length of its accept queue, if somebody listens.
+    /// Length of the accept queue; None without a listener.
     pub queue_len: Option<u32>,
-    /// How long that can be.
+    /// Limit of the accept queue.
     pub queue_limit: Option<u32>,
 }
 
 impl ListenerStatus {
-    /// Whether the pool may have requests here.
+    /// Whether the pool may get requests here.
     pub fn is_ready(&self) -> bool {
         self.state == READY
     }
 }
 
-/// A service with TLS, since the agent began.
+/// Counters of a TLS service since the start of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TlsStatus {
-    /// Its name.
+    /// Name of the service.
     pub service: String,
-    /// Connections that there are.
+    /// Open connections.
     pub connections: u64,
-    /// Handshakes that needed a certificate.
+    /// Full handshakes.
     pub handshakes: u64,
-    /// Handshakes that went on with an earlier session.
+    /// Handshakes that resumed a session.
     pub resumed: u64,
-    /// Handshakes that failed, or were not done in time.
+    /// Handshakes that failed or timed out.
     pub failed: u64,
-    /// Requests.
+    /// Requests received.
     pub requests: u64,
     /// Responses of the server.
     pub responses: u64,
-    /// Requests that were answered by the agent, with an error.
+    /// Requests that the agent answered with an error.
     pub refused: u64,
-    /// Connections that were closed at once, because there were too many.
+    /// Connections closed at once because there were too many.
     pub connections_refused: u64,
-    /// Connections that were closed at once, because there were too many handshakes.
+    /// Connections closed at once because there were too many handshakes.
     pub handshakes_refused: u64,
-    /// Streams of HTTP/2 that were refused, because there were too many.
+    /// HTTP/2 streams refused because there were too many.
     pub streams_refused: u64,
-    /// Connections that were given to other nodes, in the middle.
+    /// Connections moved to other nodes.
     pub given: u64,
-    /// Connections that other nodes have given.
+    /// Connections moved here from other nodes.
     pub taken: u64,
-    /// Requests that were forwarded to other nodes.
+    /// Requests forwarded to other nodes.
     pub forwarded: u64,
     /// Requests given to another node, which makes and encrypts the response.
     pub requests_given: u64,
-    /// Requests of other nodes' clients that were given to this one.
+    /// Requests of other nodes' clients that were given to this node.
     pub requests_taken: u64,
     /// Connections whose records the kernel has begun to encrypt.
     pub kernel: u64,
@@ -116,17 +116,17 @@ pub struct TlsStatus {
 pub struct HealthStatus {
     /// Name of the pool.
     pub pool: String,
-    /// The server.
+    /// Address of the server.
     pub address: Option<SocketAddr>,
-    /// What is asked.
+    /// Kind of the check.
     pub check: String,
-    /// What is known of the server.
+    /// Health of the server.
     pub state: String,
-    /// For how long that has been so.
+    /// Time since `state` last changed, in seconds.
     pub since_s: u64,
-    /// Why the last check that failed did so.
+    /// Error of the last failed check.
     pub last_error: Option<String>,
 }
 
-/// The state of a listener that may have requests.
+/// State of a listener that may get requests.
 pub(crate) const READY: &str = "ready";
