@@ -1,5 +1,4 @@
-//! What a running shim says of itself. A key that is missing, as in what a process of another version says, has the
-//! default of its type.
+//! Status of a running shim. A missing key, as from a process of another version, has the default of its type.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,36 +6,36 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// The whole of it.
+/// Status of the shim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientStatus {
-    /// Where its programs are attached.
+    /// Interface of the programs.
     pub interface: String,
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// The VIPs of the configuration.
+    /// VIPs in the configuration.
     pub services: Vec<SocketAddr>,
-    /// Flows whose packets go to their node directly.
+    /// Number of flows whose packets go to a node directly.
     pub flows: u64,
     /// Nodes that have introduced themselves.
     pub nodes: Vec<DirectNode>,
-    /// What the programs have counted: [`ClientCounter`](switchback_wire::ClientCounter) by name.
+    /// [`ClientCounter`](switchback_wire::ClientCounter) values by name.
     pub counters: BTreeMap<Cow<'static, str>, u64>,
 }
 
-/// What is known of a node.
+/// A node that has introduced itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DirectNode {
-    /// Where packets to it go.
+    /// Address of the node.
     pub address: Option<IpAddr>,
-    /// How often it has introduced itself.
+    /// Number of introductions.
     pub introductions: u64,
-    /// Packets sent to it directly.
+    /// Packets sent to the node directly.
     pub packets: u64,
-    /// How often packets went by the switch again because it did not answer.
+    /// Number of times that flows fell back to the switch because the node did not answer.
     pub fallbacks: u64,
-    /// Whether nothing is sent to it for now.
+    /// Whether nothing is sent to the node at present.
     pub avoided: bool,
 }

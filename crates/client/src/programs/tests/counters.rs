@@ -1,4 +1,4 @@
-//! Each counter counts what it says, once.
+//! Every counter counts its event, once.
 
 use ClientCounter::*;
 use switchback_wire::packet::flags;

@@ -1,4 +1,4 @@
-//! Which packets of a flow go to its node, and which to the switch.
+//! Which packets of a flow go to the node and which to the switch.
 
 use ClientCounter::*;
 use switchback_wire::packet::flags;
@@ -32,7 +32,7 @@ fn packets_go_to_the_node_that_has_introduced_itself() {
                 known.out(50, 9, flags::ACK, &[b'x'; 50]),
                 known.out(100, 9, flags::ACK | flags::FIN, b""),
             ];
-            // The node is asked twice, to be sure.
+            // The node is asked twice, in case one question is lost.
             for (packet, more) in packets.iter().zip([SB_FLAG_ASK, SB_FLAG_ASK, 0]) {
                 assert_eq!(bench.egress(packet), (Verdict::Redirect, known.direct(packet, more)));
             }
@@ -70,7 +70,7 @@ fn what_is_no_introduction_of_a_node_of_ours_is_not_believed() {
     alone(|bench| {
         let known = Known::new(0, 40_000);
         let right = known.introduction(NODE[0]);
-        // Sequence and acknowledgment number, and all of the option that is under the tag.
+        // Sequence and acknowledgment number, and all parts of the option under the tag.
         for at in [24, 28, 44, 59, 60, 64, 78] {
             let mut forged = right.clone();
             forged[at] ^= 1;
@@ -83,7 +83,7 @@ fn what_is_no_introduction_of_a_node_of_ours_is_not_believed() {
         forged[12..20].copy_from_slice(&right[12..20]);
         bench.ingress(&forged);
         assert_eq!(bench.flow(&known.flow), None);
-        // Nothing of ours: another option, other flags.
+        // Foreign packets: another option, other flags.
         for (at, bit) in [(40, 1), (42, 1), (33, flags::PSH)] {
             let mut other = right.clone();
             other[at] ^= bit;
@@ -168,7 +168,7 @@ fn a_node_that_does_not_answer_is_left_alone_for_a_while() {
             let (asked_ns, last_ns) = (entry.asked_ns - 300_000_000, entry.last_ns - 300_000_000);
             bench.put(&known.flow, &sb_direct_flow { asked_ns, last_ns, ..entry });
         }
-        // One packet may have been lost, but not two.
+        // One lost packet is tolerated, two are not.
         let packet = known.acknowledges(3);
         assert_eq!(bench.egress(&packet), (Verdict::Next, packet.clone()));
         assert_eq!((bench.counter(Fallback), bench.node(NODE[0]).unwrap().fallbacks), (1, 1));

@@ -1,4 +1,4 @@
-//! Whatever comes: without a right tag no flow goes to a node, and nothing that comes in is sent on.
+//! Fuzzing: without a valid tag no flow goes to a node, and no received packet is sent on.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,7 +8,7 @@ use switchback_wire::*;
 use super::bench::*;
 
 const SECONDS: u64 = 2;
-/// No key of this client.
+/// A key that is not this client's.
 const FOREIGN: sb_key = sb_key { k0: 1, k1: 2 };
 
 /// A number from the environment.
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Changes bytes, cuts, extends. What is shorter is not run.
+/// Changes bytes, truncates and extends a packet; too short ones are not run.
 fn mutate(random: &mut Random, packet: &mut Vec<u8>) {
     for _ in 0..random.below(4) {
         let at = random.below(packet.len());

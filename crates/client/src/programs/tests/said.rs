@@ -1,4 +1,4 @@
-//! What nodes say in packets of their own: answers, and what comes through a tunnel.
+//! Packets from nodes: answers, and tunneled packets.
 
 use ClientCounter::*;
 use switchback_wire::handoff::OVERHEAD_V4 as INNER;
@@ -16,7 +16,7 @@ fn a_tunneled_packet_comes_out_as_it_went_in() {
             let packet = known.said(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
             assert_eq!(bench.ingress(&packet), (Verdict::Next, inner));
             assert!(bench.tunneled().contains(&known.flow));
-            // Those of a connection that is over do not count.
+            // Closed connections are not listed.
             bench.egress(&known.out(0, 0, flags::SYN, b""));
             assert_eq!(bench.tunneled(), []);
         }
@@ -24,7 +24,7 @@ fn a_tunneled_packet_comes_out_as_it_went_in() {
     });
 }
 
-/// A router's mark on the tunnel is one for the connection, if that can have one (RFC 6040).
+/// A congestion mark of a router on the outer header is copied to the inner one if that allows it (RFC 6040).
 #[test]
 fn a_congestion_mark_is_carried_inside() {
     alone(|bench| {
@@ -72,7 +72,7 @@ fn a_tunnel_is_no_way_around_a_firewall() {
             assert_eq!(bench.ingress(packet).0, Verdict::Drop, "{counter:?}");
             assert_eq!(bench.counter(counter), before + 1, "{counter:?}");
         };
-        // The sender, the option, its tag, the flow.
+        // Sender, option, tag, flow.
         for at in [15, 20 + 16 + 5, 20 + 48, INNER - 1, INNER + 15, INNER + 19, INNER + 21, INNER + 23] {
             let mut forged = right.clone();
             forged[at] ^= 1;
@@ -92,7 +92,7 @@ fn a_tunnel_is_no_way_around_a_firewall() {
     });
 }
 
-/// Other tunnels on the same port go on, and so do handoff packets: this machine may be a switch or a node, too.
+/// Other tunnels on the same port, and handoff packets for a switch or node on this machine, are not touched.
 #[test]
 fn what_is_none_of_ours_is_left_alone() {
     alone(|bench| {
