@@ -1,4 +1,4 @@
-//! A hidden node: what its interface lets in, and what gets no answer.
+//! A hidden node: what its interface lets in, and what is not answered.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
@@ -9,7 +9,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 
-/// From somebody to an address of this machine.
+/// A packet's addresses and ports, from another machine to this one.
 fn between(from: SocketAddr, to: SocketAddr) -> sb_flow {
     sb_flow {
         client: address_bytes(from.ip()),
@@ -19,7 +19,7 @@ fn between(from: SocketAddr, to: SocketAddr) -> sb_flow {
     }
 }
 
-/// With another protocol's number, and this first byte behind the IP header.
+/// A packet with another protocol number, and this first byte after the IP header.
 fn packet(flow: &sb_flow, protocol: u8, first: u8) -> Vec<u8> {
     let mut packet = segment(flow, true, (1, 1), flags::ACK, None, b"");
     let header = if packet[0] >> 4 == 4 { 20 } else { 40 };

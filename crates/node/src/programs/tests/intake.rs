@@ -1,4 +1,4 @@
-//! Which data a socket gets: what the switch has read, in order, and what need not be read.
+//! Which data a socket gets: data that the switch has read, in order, and data that need not be read.
 
 use std::io::Read;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use super::invariants::Handoff;
 
 /// The client's first sequence number.
 const FIRST: u32 = 1000;
-/// For what would have been read at once.
+/// Time in which data would have been read, if at all.
 const A_MOMENT: Duration = Duration::from_millis(20);
 const LEN: u32 = REQUEST.len() as u32;
-/// As long as a request, but another one.
+/// Another request of the same length.
 const COPY: &[u8] = b"PUT / HTTP/1.1\r\nHost: b\r\n\r\n";
 /// The head of a request with a body.
 const POST: &[u8] = b"POST / HTTP/1.1\r\nContent-Length: 3000\r\n\r\n";
 const HEAD: u32 = POST.len() as u32;
 const BODY: u32 = 3000;
 
-/// What the switch says of a packet. Places are counted from the client's first byte.
+/// The switch's reading of a packet. Positions are relative to the client's first byte.
 #[derive(Clone, Copy, Default)]
 struct Said {
     flags: u32,
@@ -36,7 +36,7 @@ struct Said {
     left: u32,
 }
 
-/// Where the mark is, what comes there, and how many requests come before it.
+/// Position of the mark, framing state there, and number of requests before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     next: u32,
@@ -56,17 +56,17 @@ impl Mark {
     }
 }
 
-/// A request is next.
+/// A mark at the start of a request.
 fn at(next: u32, requests: u16) -> Mark {
     Mark { next, framing: SB_FRAMING_NONE, left: 0, requests }
 }
 
-/// A whole request of the switch's, which is number `requests` and ends at `next`.
+/// A whole request that the switch has read, with number `requests`, up to `next`.
 fn request(next: u32, requests: u16) -> Said {
     Said { flags: SB_FLAG_REQUEST, head: LEN, requests, next, ..Said::default() }
 }
 
-/// Not read.
+/// Data that the switch has not read.
 fn unread(next: u32, requests: u16) -> Said {
     Said { requests, next, ..Said::default() }
 }
@@ -78,7 +78,7 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Adopted with the beginning of its first request.
+    /// A flow adopted with the beginning of its first request.
     fn new(bench: &'a Bench, data: &[u8], said: Said) -> Self {
         let port = 50_000 + bench.counter(Adopted) as u16;
         let known = Known { flow: flow(false, port, PORT), seq: FIRST, ack: 5000, socket: None };
@@ -89,7 +89,7 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    /// Likewise with the whole of it.
+    /// A flow adopted with its whole first request.
     fn asked(bench: &'a Bench) -> Self {
         Flow::new(bench, REQUEST, request(LEN, 1))
     }
@@ -136,7 +136,7 @@ impl<'a> Flow<'a> {
         self.comes(Forwarded, &self.forward(at, data, said));
     }
 
-    /// Nothing of it reaches the server, and the switch is told where to read on.
+    /// Checks that the server gets nothing of the packet, and that the switch is told where to read on.
     fn refuses(&mut self, at: u32, data: &[u8], said: Said, mark: Mark) {
         let packet = self.forward(at, data, said);
         let option = self.answer(&packet);
@@ -152,7 +152,7 @@ impl<'a> Flow<'a> {
         assert_eq!(self.bench.counter(counter), before + 1);
     }
 
-    /// The server reads that, and nothing behind it.
+    /// Checks that the server reads exactly this.
     fn reads(&mut self, expected: &[u8]) {
         let server = self.known.socket.as_mut().expect("an adopted flow");
         let mut read = vec![0; expected.len()];
@@ -164,7 +164,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// A part of a body.
+/// Part of a body.
 fn body(part: std::ops::Range<u32>) -> Vec<u8> {
     part.map(|at| b'a' + (at % 23) as u8).collect()
 }
@@ -174,7 +174,7 @@ fn a_copy_that_was_not_read_is_refused() {
     alone(|| {
         let bench = Bench::new();
         let mut flow = Flow::asked(&bench);
-        // What was read has been lost.
+        // The packet that was read has been lost.
         flow.refuses(LEN, COPY, unread(2 * LEN, 2), at(LEN, 1));
         flow.takes(LEN, REQUEST, request(2 * LEN, 2));
         flow.reads(REQUEST);
@@ -267,7 +267,7 @@ fn the_rest_of_a_head_is_read() {
     });
 }
 
-/// A body in chunks: of each packet, a part comes before the mark.
+/// A chunked body: part of each packet is before the mark.
 #[test]
 fn reading_goes_on_at_the_mark() {
     alone(|| {
@@ -401,7 +401,7 @@ fn what_the_switch_has_acknowledged_is_taken_or_comes_back() {
         flow.reads(REQUEST);
         assert_eq!(flow.answer(&confirm).op, SB_OP_CONFIRMED as u8);
         let elsewhere = sb_flow { client_port: 1, ..flow.known.flow };
-        // Where its beginning can be given to another node, and only there.
+        // Only where its beginning can be given to another node.
         let nowhere = Flow { bench: &bench, known: Known { flow: elsewhere, ..flow.from(0) } };
         let refused = nowhere.answer(&nowhere.packet(SB_OP_CONFIRM, LEN, REQUEST, said));
         let reason = sb_reason::SB_REASON_NO_SOCKET as u8;
@@ -412,7 +412,7 @@ fn what_the_switch_has_acknowledged_is_taken_or_comes_back() {
     });
 }
 
-/// Of a long body no more is read, while sequence numbers go once around.
+/// Of a long body no more is read, while the sequence numbers wrap around once.
 #[test]
 fn what_was_read_long_ago_stays_behind() {
     alone(|| {

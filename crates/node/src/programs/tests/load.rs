@@ -1,4 +1,4 @@
-//! What reports are made of: requests, responses, flows and the time between a request and its response.
+//! The sums for reports: requests, responses, flows and times to first byte.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::frames::*;
 
 const HEAD_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
 
-/// A flow that has been adopted with its first request, and what the switch and the server do with it.
+/// A flow adopted with its first request.
 struct Adopted<'a> {
     bench: &'a Bench,
     known: Known,
@@ -33,7 +33,7 @@ impl<'a> Adopted<'a> {
         Adopted { bench, known, requests: 1 }
     }
 
-    /// The switch says that there are so many requests more.
+    /// Announces `more` further requests by the switch.
     fn ask(mut self, more: u16) -> Self {
         for _ in 0..more {
             self.requests += 1;
@@ -50,7 +50,7 @@ impl<'a> Adopted<'a> {
         self
     }
 
-    /// A packet from before the flow was adopted, with what the switch knew then.
+    /// Injects a packet from before the adoption, with the switch's state at that time.
     fn hear_late(self, requests: u16) -> Self {
         let option = sb_option {
             requests: requests.to_be(),
@@ -63,8 +63,8 @@ impl<'a> Adopted<'a> {
         self
     }
 
-    /// The client sends its first request again, and all others behind it in the same packet, one of which is new. The
-    /// switch takes it apart at the mark. In a test run nothing reaches the socket, so what is old is about to.
+    /// Injects the first request again with all later ones in the same packet, one of them new; the switch splits it at
+    /// the mark. In a test run nothing reaches the socket, so old data counts as about to arrive.
     fn hear_again(self) -> Self {
         let data = REQUEST.repeat(self.requests.into());
         let option = sb_option {
@@ -78,7 +78,7 @@ impl<'a> Adopted<'a> {
         self.ask(1)
     }
 
-    /// The server's data passes egress.
+    /// Sends data of the server through egress.
     fn say(mut self, data: &[u8]) -> Self {
         let numbers = (self.known.ack, self.known.seq);
         self.bench.egress(&response(&self.known.flow, numbers, flags::ACK, false, data));
@@ -86,7 +86,7 @@ impl<'a> Adopted<'a> {
         self
     }
 
-    /// The server closes without having read the request, which kills the socket.
+    /// Closes the server's socket without reading the request, which resets the connection.
     fn close(mut self) -> Self {
         self.known.socket = None;
         let is_open = |owned: sb_owned| owned.state == sb_ownership::SB_OWN_OPEN as u8;
@@ -107,7 +107,7 @@ impl<'a> Adopted<'a> {
     }
 }
 
-/// A name, what happens to a flow, and by how much that moves requests, responses, abandoned, flows, ended and first bytes.
+/// Description, events of a flow, and the changes of requests, responses, abandoned, flows, ended and first bytes.
 type Row = (&'static str, for<'a> fn(&'a Bench, u16) -> Adopted<'a>, [u64; 6]);
 
 const ROWS: [Row; 13] = [
@@ -143,7 +143,7 @@ const ROWS: [Row; 13] = [
         "a release",
         |bench, port| {
             let mut flow = Adopted::new(bench, port).say(RESPONSE);
-            // The server itself has yet to send what has been followed.
+            // The server itself has yet to send the data that was followed.
             flow.known.ack = 5000;
             flow.known.answer();
             flow.release(0)
@@ -172,7 +172,7 @@ const ROWS: [Row; 13] = [
         [1, 0, 1, 0, 0, 0],
     ),
     (
-        // The entry is made twice: before the old socket is removed and after that.
+        // The entry is made twice: before and after the old socket is removed.
         "a later connection from the same port",
         |bench, port| {
             let mut old = Adopted::new(bench, port);
@@ -255,7 +255,7 @@ fn the_end_of_a_flow_says_who_has_ended_it() {
                 wait_until("the packet has come", || {
                     bench.counter(NodeCounter::Forwarded) == u64::from(port)
                 });
-                // It has not read the request, so its kernel says RST.
+                // The request is unread, so the kernel sends a RST.
                 drop(known.socket.take());
             }
             wait_until("the flow has ended", || bench.flow(&known.flow).is_none());

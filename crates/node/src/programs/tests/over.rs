@@ -1,4 +1,4 @@
-//! A connection that has come to its end is not begun again.
+//! A finished connection is not begun again.
 
 use NodeCounter::*;
 use sb_op::*;
@@ -27,7 +27,7 @@ fn a_late_copy_of_an_adoption_begins_nothing() {
             assert_eq!((answer.op, answer.origin, answer.detail), (SB_OP_ADOPTED as u8, option.origin, 0));
             assert_eq!((bench.counter(Adopted), bench.counter(Repeated)), (before.0, before.1 + 1));
 
-            // What its client asks for next, and its next connection, are none of that.
+            // The client's next request and its next connection are unaffected.
             let next = (known.seq + REQUEST.len() as u32).to_be();
             let later = bench.adopt(&known.hand_over(sb_option { next, ..option }, REQUEST), &known.flow);
             drop(later);
@@ -38,7 +38,7 @@ fn a_late_copy_of_an_adoption_begins_nothing() {
     });
 }
 
-/// What the switch asks before a first request begins, of which it does not know whether it has begun before.
+/// The switch's question before a first request begins that may have begun before.
 #[test]
 fn a_probe_hears_whether_its_request_was_answered() {
     alone(|| {

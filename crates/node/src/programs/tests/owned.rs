@@ -1,4 +1,4 @@
-//! What a node tells a switch that asks whose a flow is.
+//! Answers to a switch that asks for the owner of a flow.
 
 use sb_op::*;
 use switchback_wire::packet::flags;
@@ -40,7 +40,7 @@ fn the_mark_goes_on_with_what_has_been_read() {
             let framing = u32::from(u16::from_be(said.framing));
             (u32::from_be(said.next), framing, u32::from_be(said.left), u16::from_be(said.requests))
         };
-        // What the packet says, where its data is, and the mark behind it.
+        // Flags, data and next mark of the packet, and the expected mark.
         let later = first + 100;
         for (what, flags, at, says, expected) in [
             ("read", SB_FLAG_READ, first, (later, CHUNK, 5), (later, CHUNK, 5)),
@@ -73,7 +73,7 @@ fn the_mark_goes_on_with_what_has_been_read() {
             assert_eq!(mark(&bench, &known), (expected.0, expected.1, expected.2, 1), "{what}");
         }
 
-        // The packet of a request has been lost: what the node hears of it next asks for the flow behind it.
+        // A request's packet was lost: the node's answer to the next packet names the mark before it.
         let here = mark(&bench, &known);
         let requests = (u16::from_be(adopt.requests) + 1).to_be();
         let answered = |next: u32, requests| {
@@ -99,7 +99,7 @@ fn the_server_decides_whether_a_flow_goes_on_in_another_protocol() {
         let bench = Bench::new();
         let known = Known { flow: flow(false, 52_001, PORT), seq: 1000, ack: 5000, socket: None };
         let lost = |status| sb_framing { state: SB_FRAMING_LOST as u16, status, ..idle() };
-        // What the switch has said, how far the responses are, of how many requests; what comes at the mark.
+        // Mode named by the switch, state of the responses, number of responses; expected mode at the mark.
         for (said, framing, responses, expected) in [
             (UPGRADING, idle(), 1, UPGRADING),
             (UPGRADING, sb_framing { state: SB_FRAMING_HEAD as u16, ..idle() }, 1, UPGRADING),
