@@ -21,7 +21,7 @@ use switchback_wire::{
 use crate::addresses::Loopback;
 use crate::closed;
 use crate::endpoint::TlsEndpoint;
-use crate::facts::{Listening, Outboxes};
+use crate::facts::{FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
@@ -206,7 +206,7 @@ impl Agent<'_, '_> {
             let long = long.iter().filter_map(|response| sized::packet(&signer, response));
             let packets: Vec<_> = ended.chain(long).collect();
             self.sender.send(self.plan.address, &packets)?;
-            self.tell(&mut outboxes.borrow_mut())?;
+            self.send_facts(&mut outboxes.borrow_mut())?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());
@@ -242,14 +242,14 @@ impl Agent<'_, '_> {
     }
 
     /// Sends facts to the switches.
-    fn tell(&self, outboxes: &mut Outboxes) -> Result<()> {
+    fn send_facts(&self, outboxes: &mut Outboxes) -> Result<()> {
         if outboxes.is_empty() {
             return Ok(());
         }
-        let switches: HashMap<IpAddr, Listening> = listening(&self.programs)?
+        let switches: HashMap<IpAddr, FactsAck> = listening(&self.programs)?
             .into_iter()
             .map(|(address, said)| {
-                (address, Listening { facts: said.facts != 0, epoch: said.epoch, number: said.number })
+                (address, FactsAck { facts: said.facts != 0, epoch: said.epoch, number: said.number })
             })
             .collect();
         let lost = self.programs.counter(NodeCounter::FactLost)? as u32;

@@ -46,8 +46,8 @@ impl TlsEndpoint {
             Some(running) => running,
             none => none.insert(begin(plan, programs, keys, &self.cpu)?),
         };
-        endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(in_words)?;
-        endpoint.set(services).map_err(in_words)?;
+        endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(describe)?;
+        endpoint.set(services).map_err(describe)?;
         if !endpoint.set_keys(&secrets(plan)) {
             return Err(no_key());
         }
@@ -122,7 +122,7 @@ fn begin(
     let address = SocketAddr::new(plan.address, PORT);
     let handoff = Arc::new(mover.clone());
     let endpoint = Endpoint::new(threads, address, peers, Arc::clone(keys), handoff, Arc::clone(cpu))
-        .map_err(in_words)?;
+        .map_err(describe)?;
     Ok((endpoint, mover))
 }
 
@@ -135,7 +135,7 @@ fn no_key() -> Error {
     Error::new("the cluster key makes no key for nodes")
 }
 
-fn in_words(error: SetError) -> Error {
+fn describe(error: SetError) -> Error {
     let words = Error::new(error.to_string());
     match error {
         SetError::Listen(..) => words.remedy(

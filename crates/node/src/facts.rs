@@ -21,7 +21,7 @@ const KEPT: usize = 8192;
 
 /// A switch's acknowledgment of facts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listening {
+pub(crate) struct FactsAck {
     /// Whether the switch wants facts.
     pub(crate) facts: bool,
     /// Epoch of the agent that is acknowledged.
@@ -100,17 +100,17 @@ impl Outboxes {
         now: Instant,
         signer: &Signer,
         program_lost: u32,
-        listening: impl Fn(IpAddr) -> Option<Listening>,
+        listening: impl Fn(IpAddr) -> Option<FactsAck>,
     ) -> Vec<(IpAddr, Vec<u8>)> {
         let lost = self.lost.wrapping_add(program_lost);
         let mut out = Vec::new();
         self.by_switch.retain(|switch, outbox| {
-            let Some(said) = listening(*switch).filter(|said| said.facts) else { return false };
+            let Some(ack) = listening(*switch).filter(|ack| ack.facts) else { return false };
             if !outbox.loose.is_empty() {
                 outbox.close();
             }
-            if said.epoch == outbox.epoch {
-                outbox.acknowledged(said.number, now);
+            if ack.epoch == outbox.epoch {
+                outbox.acknowledged(ack.number, now);
             } else if outbox.known {
                 // The switch has been restarted.
                 outbox.begin_again(next(&mut self.epoch));
@@ -252,9 +252,9 @@ mod tests {
         }
 
         /// Numbers and sizes of the packets due at this time, with the losses they report.
-        fn sent(&mut self, ms: u64, said: Option<Listening>) -> Vec<(Numbered, usize)> {
+        fn sent(&mut self, ms: u64, ack: Option<FactsAck>) -> Vec<(Numbered, usize)> {
             let now = self.start + Duration::from_millis(ms);
-            let packets = self.outboxes.packets(now, &signer(), 0, |_| said);
+            let packets = self.outboxes.packets(now, &signer(), 0, |_| ack);
             let read = |(switch, packet): (IpAddr, Vec<u8>)| {
                 assert_eq!(switch, SWITCH);
                 let inner = &packet[OVERHEAD_V4..];
@@ -266,7 +266,7 @@ mod tests {
         }
 
         fn numbers(&mut self, ms: u64, acknowledged: u32) -> Vec<u32> {
-            let sent = self.sent(ms, Some(Listening { facts: true, epoch: 8, number: acknowledged }));
+            let sent = self.sent(ms, Some(FactsAck { facts: true, epoch: 8, number: acknowledged }));
             sent.into_iter().map(|(numbered, _)| numbered.number).collect()
         }
     }
@@ -289,10 +289,10 @@ mod tests {
     fn what_another_agent_has_sent_is_not_meant() {
         let mut bench = Bench::new();
         bench.add(1);
-        let said = Listening { facts: true, epoch: 6, number: 1 };
-        assert_eq!(bench.sent(0, Some(said)).len(), 1);
-        assert!(bench.sent(100, Some(said)).is_empty());
-        assert_eq!(bench.sent(200, Some(said)).len(), 1, "nobody has acknowledged it");
+        let ack = FactsAck { facts: true, epoch: 6, number: 1 };
+        assert_eq!(bench.sent(0, Some(ack)).len(), 1);
+        assert!(bench.sent(100, Some(ack)).is_empty());
+        assert_eq!(bench.sent(200, Some(ack)).len(), 1, "nobody has acknowledged it");
         assert_eq!(bench.numbers(500, 9), [1], "nor what has not been sent");
     }
 
@@ -302,10 +302,10 @@ mod tests {
         bench.add(1);
         assert!(bench.sent(0, None).is_empty());
         bench.add(1);
-        assert!(bench.sent(0, Some(Listening { facts: false, epoch: 8, number: 0 })).is_empty());
+        assert!(bench.sent(0, Some(FactsAck { facts: false, epoch: 8, number: 0 })).is_empty());
         assert!(bench.outboxes.is_empty());
         bench.add(1);
-        assert_eq!(bench.sent(0, Some(Listening { facts: true, epoch: 0, number: 0 }))[0].0.epoch, 10);
+        assert_eq!(bench.sent(0, Some(FactsAck { facts: true, epoch: 0, number: 0 }))[0].0.epoch, 10);
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(bench.numbers(0, 0), [1, 2]);
         assert!(bench.numbers(1, 1).is_empty());
         bench.add(1);
-        let forgotten = Some(Listening { facts: true, epoch: 0, number: 0 });
+        let forgotten = Some(FactsAck { facts: true, epoch: 0, number: 0 });
         let sent = bench
             .sent(2, forgotten)
             .into_iter()
@@ -328,7 +328,7 @@ mod tests {
     fn there_is_an_end_to_what_is_kept_and_to_what_is_on_its_way() {
         let mut bench = Bench::new();
         bench.add((KEPT + 1) * FACTS_MAX);
-        let first = bench.sent(0, Some(Listening { facts: true, epoch: 8, number: 0 }));
+        let first = bench.sent(0, Some(FactsAck { facts: true, epoch: 8, number: 0 }));
         assert_eq!(first.len(), WINDOW);
         assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: FACTS_MAX as u32 }, FACTS_MAX));
         let next = bench.numbers(1, 10);

@@ -80,14 +80,14 @@ impl History {
 
 /// A configured health check.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct CheckSpec {
     pub(crate) listener: PoolListener,
     /// Address to check: the listener itself, or the server behind TLS termination.
     pub(crate) server: SocketAddr,
     pub(crate) settings: Settings,
 }
 
-struct Running {
+struct RunningCheck {
     listener: PoolListener,
     /// Address to check.
     server: SocketAddr,
@@ -97,7 +97,7 @@ struct Running {
     _stop: mpsc::Sender<()>,
 }
 
-impl Running {
+impl RunningCheck {
     fn history(&self) -> MutexGuard<'_, History> {
         lock(&self.history)
     }
@@ -110,7 +110,7 @@ fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
 
 /// All health checks of this node.
 pub(crate) struct Checks {
-    running: Vec<Running>,
+    running: Vec<RunningCheck>,
     changed: Arc<EventFd>,
 }
 
@@ -121,18 +121,18 @@ impl Checks {
     }
 
     /// Replaces the checks. The state of a server is kept if it is still checked.
-    pub(crate) fn set(&mut self, wanted: Vec<Wanted>) -> Result<()> {
+    pub(crate) fn set(&mut self, wanted: Vec<CheckSpec>) -> Result<()> {
         let mut old = std::mem::take(&mut self.running);
-        for Wanted { listener, server, settings } in wanted {
+        for CheckSpec { listener, server, settings } in wanted {
             // The pool's index may have changed and its name is not known here, so everything else is compared.
-            let same = |running: &Running| {
+            let same = |running: &RunningCheck| {
                 running.listener.address == listener.address
                     && running.server == server
                     && running.settings.check == settings.check
             };
             let before = old.iter().position(same).map(|index| old.swap_remove(index));
             let running = match before {
-                Some(running) if running.settings == settings => Running { listener, ..running },
+                Some(running) if running.settings == settings => RunningCheck { listener, ..running },
                 Some(running) => {
                     let history = running.history().clone();
                     start(listener, server, settings, history, &self.changed)?
@@ -157,7 +157,7 @@ impl Checks {
 
     /// All checks for the status; `name` maps pool indices to names.
     pub(crate) fn status<'a>(&self, name: impl Fn(usize) -> &'a str) -> Vec<HealthStatus> {
-        let one = |running: &Running| {
+        let one = |running: &RunningCheck| {
             let history = running.history();
             HealthStatus {
                 pool: name(running.listener.pool).to_owned(),
@@ -185,7 +185,7 @@ fn start(
     settings: Settings,
     history: History,
     changed: &Arc<EventFd>,
-) -> Result<Running> {
+) -> Result<RunningCheck> {
     let (stop, stopped) = mpsc::channel();
     let history = Arc::new(Mutex::new(history));
     let (ours, changed) = (Arc::clone(&history), Arc::clone(changed));
@@ -208,7 +208,7 @@ fn start(
         .name("health".to_owned())
         .spawn(run)
         .doing(|| format!("start the health check of {server}"))?;
-    Ok(Running { listener, server, settings, history, _stop: stop })
+    Ok(RunningCheck { listener, server, settings, history, _stop: stop })
 }
 
 /// Performs one check; the error is in words.

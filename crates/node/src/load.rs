@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use switchback_wire::sb_load;
 
-use crate::programs::Walked;
+use crate::programs::FlowCounts;
 
 /// Load computed from the sums. The sums miss flows from before the programs' start and entries that the map `owned`
 /// has lost; a walk over that map finds the difference.
@@ -12,12 +12,12 @@ use crate::programs::Walked;
 pub(crate) struct Load {
     sums: sb_load,
     /// Difference between the last walk and the sums.
-    missing: Walked,
+    missing: FlowCounts,
     first_byte: Option<Duration>,
 }
 
 /// A count; two sums read at different times may give a negative one.
-fn at_least_none(number: i64) -> u32 {
+fn non_negative(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
@@ -41,7 +41,7 @@ impl Load {
 
     /// Applies the result of a walk, given the sums right before and after it. A difference within the range of the two
     /// is no error, because requests come and go during the walk.
-    pub(crate) fn correct(&mut self, before: &sb_load, walked: Walked, after: &sb_load) {
+    pub(crate) fn correct(&mut self, before: &sb_load, walked: FlowCounts, after: &sb_load) {
         let error = |found: i64, counted: [i64; 2], missing: i64| {
             let [low, high] = [counted[0].min(counted[1]) + missing, counted[0].max(counted[1]) + missing];
             found - found.clamp(low, high)
@@ -53,12 +53,12 @@ impl Load {
 
     /// Requests without a whole response.
     pub(crate) fn in_flight(&self) -> u32 {
-        at_least_none(in_flight(&self.sums) + self.missing.in_flight)
+        non_negative(in_flight(&self.sums) + self.missing.in_flight)
     }
 
     /// Number of flows.
     pub(crate) fn flows(&self) -> u32 {
-        at_least_none(flows(&self.sums) + self.missing.flows)
+        non_negative(flows(&self.sums) + self.missing.flows)
     }
 
     /// Mean time to first byte of the last period.
@@ -75,8 +75,8 @@ mod tests {
         sb_load { requests, responses, flows, ended, abandoned: 1, ..Default::default() }
     }
 
-    fn walked(in_flight: i64, flows: i64) -> Walked {
-        Walked { in_flight, flows, ..Default::default() }
+    fn walked(in_flight: i64, flows: i64) -> FlowCounts {
+        FlowCounts { in_flight, flows, ..Default::default() }
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Handoff for Mover {
 }
 
 /// State of a socket for the next owner.
-struct Taken {
+struct SocketState {
     socket: OwnedFd,
     receive_next: u32,
     send_next: u32,
@@ -105,7 +105,7 @@ struct FrozenFlow {
     inner: Arc<Inner>,
     flow: sb_flow,
     before: sb_owned,
-    taken: Option<Taken>,
+    taken: Option<SocketState>,
     given: bool,
 }
 
@@ -120,7 +120,7 @@ impl Frozen for FrozenFlow {
         let numbers = numbers(socket);
         match numbers {
             Ok(Some((receive_next, send_next, window, clock))) => {
-                self.taken = Some(Taken { socket: owned, receive_next, send_next, window, clock });
+                self.taken = Some(SocketState { socket: owned, receive_next, send_next, window, clock });
                 Ok(true)
             }
             other => {

@@ -10,7 +10,7 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
 use crate::clients::Clients;
-use crate::health::Wanted;
+use crate::health::CheckSpec;
 use crate::sessions::{self, PoolKey};
 use crate::signer::Signer;
 
@@ -108,10 +108,14 @@ impl Plan {
     }
 
     /// Health checks of this node.
-    pub(crate) fn checks(&self) -> Vec<Wanted> {
+    pub(crate) fn checks(&self) -> Vec<CheckSpec> {
         let check = |listener: &PoolListener| {
             let settings = self.cluster.pools[listener.pool].health.clone()?;
-            Some(Wanted { listener: listener.clone(), server: self.server_at(listener.address)?, settings })
+            Some(CheckSpec {
+                listener: listener.clone(),
+                server: self.server_at(listener.address)?,
+                settings,
+            })
         };
         self.listeners.iter().filter_map(check).collect()
     }

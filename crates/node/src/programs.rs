@@ -198,10 +198,10 @@ impl<'obj> Programs<'obj> {
     }
 
     /// Counts flows and requests without a whole response by visiting each flow, which is slow but exact.
-    pub(crate) fn walk(&self) -> Result<Walked> {
+    pub(crate) fn walk(&self) -> Result<FlowCounts> {
         let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
         let entries = entries.doing(|| "read the map owned")?;
-        let mut walked = Walked::default();
+        let mut walked = FlowCounts::default();
         for flow in entries.filter_map(|(_, value)| read_from::<sb_owned>(&value)) {
             let is_open = flow.state == sb_ownership::SB_OWN_OPEN as u8;
             let is_ours = flow.state != sb_ownership::SB_OWN_RELEASED as u8;
@@ -249,7 +249,7 @@ impl<'obj> Programs<'obj> {
 
 /// Result of [`Programs::walk`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
+pub(crate) struct FlowCounts {
     /// Flows with a socket, as the programs count them.
     pub(crate) flows: i64,
     /// Requests without a whole response, on flows whose responses can be followed.

@@ -5,6 +5,6 @@ mod bench;
 mod counters;
 mod flows;
 mod fuzz;
+mod messages;
 mod nat;
-mod said;
 mod thin;

@@ -129,7 +129,7 @@ fn changes_are_told_and_known_servers_stay_known() {
     let at = |pool| PoolListener { pool, address: listener.local_addr().unwrap() };
     let wanted = |pool, settings| {
         let listener = at(pool);
-        vec![Wanted { server: listener.address, listener, settings }]
+        vec![CheckSpec { server: listener.address, listener, settings }]
     };
     let mut checks = Checks::new().unwrap();
     let wait = |checks: &Checks| {

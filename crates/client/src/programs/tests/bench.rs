@@ -149,7 +149,7 @@ fn run(program: &ProgramMut<'_>, packet: &[u8], gso_size: u32) -> (Verdict, Vec<
 
 /// A connection of this client with its sequence numbers.
 #[derive(Clone, Copy)]
-pub struct Known {
+pub struct ClientFlow {
     pub v6: usize,
     pub flow: sb_flow,
     /// The flow as the cluster sees it.
@@ -161,20 +161,20 @@ pub struct Known {
     pub next: u32,
 }
 
-impl Known {
-    pub fn new(v6: usize, port: u16) -> Known {
+impl ClientFlow {
+    pub fn new(v6: usize, port: u16) -> ClientFlow {
         let flow = sb_flow {
             client: address_bytes(address(CLIENT[v6])),
             vip: address_bytes(address(VIP[v6])),
             client_port: port.to_be(),
             vip_port: 80u16.to_be(),
         };
-        Known { v6, flow, outside: flow, seq: 1000, ack: 5000, next: 1100 }
+        ClientFlow { v6, flow, outside: flow, seq: 1000, ack: 5000, next: 1100 }
     }
 
     /// A connection whose node has introduced itself.
-    pub fn introduced(bench: &Bench, v6: usize, port: u16) -> Known {
-        let known = Known::new(v6, port);
+    pub fn introduced(bench: &Bench, v6: usize, port: u16) -> ClientFlow {
+        let known = ClientFlow::new(v6, port);
         assert_eq!(bench.ingress(&known.introduction(NODE[v6])).0, Verdict::Drop);
         assert_eq!(bench.flow(&known.flow).expect("an entry").node, address_bytes(address(NODE[v6])));
         known
@@ -227,7 +227,7 @@ impl Known {
     }
 
     /// A message from a node with this inner packet.
-    pub fn said(&self, op: sb_op, node: &str, key: &sb_key, inner: &[u8]) -> Vec<u8> {
+    pub fn message(&self, op: sb_op, node: &str, key: &sb_key, inner: &[u8]) -> Vec<u8> {
         let mut option = handoff::option(op, &Default::default());
         if self.v6 == 0 {
             option.origin = u32::from_ne_bytes(self.flow.client[12..].try_into().unwrap());
@@ -242,7 +242,7 @@ impl Known {
     /// HEARD or GONE, addressed to the port that the question came from.
     pub fn answer(&self, op: sb_op, node: &str) -> Vec<u8> {
         let question = segment(&self.outside, true, (self.next, self.ack), flags::ACK, None, b"");
-        let mut packet = self.said(op, node, &key(self.outside.client, 0), &question);
+        let mut packet = self.message(op, node, &key(self.outside.client, 0), &question);
         let udp = if self.v6 == 0 { 20 } else { 40 };
         let ports: [u8; 4] = packet[udp..udp + 4].try_into().unwrap();
         packet[udp..udp + 2].copy_from_slice(&ports[2..]);

@@ -9,12 +9,12 @@ use super::bench::*;
 /// Window of the client's packets, scaled by 7 as in the introduction.
 const WINDOW: u16 = 500;
 
-fn behind_nat(bench: &Bench) -> Known {
-    let flow = Known::new(0, 40_000).flow;
+fn behind_nat(bench: &Bench) -> ClientFlow {
+    let flow = ClientFlow::new(0, 40_000).flow;
     let client = address_bytes(address(OUTSIDE));
-    let known = Known {
+    let known = ClientFlow {
         outside: sb_flow { client, client_port: 50_000u16.to_be(), ..flow },
-        ..Known::new(0, 40_000)
+        ..ClientFlow::new(0, 40_000)
     };
     assert_eq!(bench.ingress(&known.introduction(NODE[0])).0, Verdict::Drop);
     assert_eq!(bench.counter(Introduced), 1);
@@ -22,7 +22,7 @@ fn behind_nat(bench: &Bench) -> Known {
 }
 
 /// An acknowledgment with a window and a right checksum.
-fn acknowledgment(known: &Known, acked: u32) -> Vec<u8> {
+fn acknowledgment(known: &ClientFlow, acked: u32) -> Vec<u8> {
     let mut packet = known.acknowledges(acked);
     let before = u16::from_be_bytes(packet[34..36].try_into().unwrap());
     let check = u16::from_be_bytes(packet[36..38].try_into().unwrap());
@@ -91,7 +91,7 @@ fn a_nat_sees_data_the_end_and_every_half_window() {
 fn so_does_a_firewall() {
     alone(|bench| {
         bench.configure("firewall = true");
-        let known = Known::introduced(bench, 1, 40_000);
+        let known = ClientFlow::introduced(bench, 1, 40_000);
         assert_eq!(bench.egress(&known.acknowledges(0)).0, Verdict::Next);
         assert_eq!(bench.egress(&known.acknowledges(1)).0, Verdict::Redirect);
         assert_eq!(bench.egress(&known.out(100, 1, flags::ACK | flags::FIN, b"")).0, Verdict::Next);

@@ -9,14 +9,14 @@ use super::bench::*;
 const SEGMENT: u32 = 1000;
 
 /// A flow with `thin_acks = 2` and `count` received segments of its response.
-fn with_segments(bench: &Bench, count: u32) -> Known {
+fn with_segments(bench: &Bench, count: u32) -> ClientFlow {
     bench.configure("thin_acks = 2");
-    let known = Known::introduced(bench, 0, 40_000);
+    let known = ClientFlow::introduced(bench, 0, 40_000);
     let_in(bench, &known, 0..count);
     known
 }
 
-fn let_in(bench: &Bench, known: &Known, segments: std::ops::Range<u32>) {
+fn let_in(bench: &Bench, known: &ClientFlow, segments: std::ops::Range<u32>) {
     for segment in segments {
         let packet = known.response(segment * SEGMENT, flags::ACK, &[b'x'; SEGMENT as usize]);
         assert_eq!(bench.ingress(&packet), (Verdict::Next, packet.clone()));
@@ -24,7 +24,7 @@ fn let_in(bench: &Bench, known: &Known, segments: std::ops::Range<u32>) {
 }
 
 /// Whether an acknowledgment of `segments` segments is suppressed; otherwise it must go to the node.
-fn is_left_out(bench: &Bench, known: &Known, segments: u32) -> bool {
+fn is_left_out(bench: &Bench, known: &ClientFlow, segments: u32) -> bool {
     let before = bench.counter(Thinned);
     let packet = known.acknowledges(segments * SEGMENT);
     let (verdict, sent) = bench.egress(&packet);
@@ -115,6 +115,6 @@ fn none_that_says_more() {
 }
 
 /// The flow's state before the first acknowledgment.
-fn fresh(bench: &Bench, known: &Known) -> sb_direct_flow {
+fn fresh(bench: &Bench, known: &ClientFlow) -> sb_direct_flow {
     sb_direct_flow { acked: known.ack, left_out: known.ack, thinned: 0, ..bench.flow(&known.flow).unwrap() }
 }

@@ -325,7 +325,7 @@ impl Bench {
     }
 
     /// Messages to the switch on this machine: records with their packets.
-    pub fn told_here(&self) -> Vec<(sb_record, Vec<u8>)> {
+    pub fn messages_here(&self) -> Vec<(sb_record, Vec<u8>)> {
         let read = |record: Vec<u8>| {
             let head: sb_record = read_from(&record).expect("a whole record");
             let start = size_of::<sb_record>();

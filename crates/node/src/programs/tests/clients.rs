@@ -20,9 +20,9 @@ const ETHERNET: usize = 14;
 const OVERHEAD: [usize; 2] = [handoff::OVERHEAD_V4, handoff::OVERHEAD_V6];
 
 /// A flow from this port whose first request is answered.
-pub fn open(bench: &Bench, v6: bool, port: u16) -> Known {
+pub fn open(bench: &Bench, v6: bool, port: u16) -> KnownFlow {
     bench.be(NODE[usize::from(v6)]);
-    let mut known = Known { flow: flow(v6, port, PORT), seq: 1000, ack: 5000, socket: None };
+    let mut known = KnownFlow { flow: flow(v6, port, PORT), seq: 1000, ack: 5000, socket: None };
     bench.be(NODE[0]);
     known.adopt(bench);
     known.answer();
@@ -31,12 +31,12 @@ pub fn open(bench: &Bench, v6: bool, port: u16) -> Known {
     known
 }
 
-pub fn key_of(known: &Known) -> sb_key {
+pub fn key_of(known: &KnownFlow) -> sb_key {
     keys::client_key(&MASTER[0], known.flow.client)
 }
 
 /// A direct packet from the client to the node.
-pub fn direct(known: &Known, key: &sb_key, more: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
+pub fn direct(known: &KnownFlow, key: &sb_key, more: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), tcp_flags, None, data);
     let (client, node) = (known.flow.client().ip(), address(NODE[usize::from(v6)]));
@@ -46,7 +46,7 @@ pub fn direct(known: &Known, key: &sb_key, more: u32, tcp_flags: u8, data: &[u8]
     out
 }
 
-fn introduced(known: &Known, next: u32) -> Vec<u8> {
+fn introduced(known: &KnownFlow, next: u32) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
     let node = address(NODE[usize::from(v6)]);
     let numbers = (known.ack, known.seq);
@@ -54,7 +54,7 @@ fn introduced(known: &Known, next: u32) -> Vec<u8> {
 }
 
 /// The handoff packet with the flow's next request.
-fn request(known: &Known, session: sb_session) -> Vec<u8> {
+fn request(known: &KnownFlow, session: sb_session) -> Vec<u8> {
     let option = sb_option { session, ..known.option(SB_OP_FORWARD) };
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), flags::ACK, None, REQUEST);
@@ -137,14 +137,14 @@ fn who_is_introduced_to_whom() {
     alone(|| {
         let wire = Wire::new();
         let bench = &wire.bench;
-        let introductions = |of: &Known, frames: Vec<Vec<u8>>| {
+        let introductions = |of: &KnownFlow, frames: Vec<Vec<u8>>| {
             let expected = introduced(of, of.seq + REQUEST.len() as u32);
             frames.iter().filter(|frame| frame[ETHERNET..] == expected).count()
         };
         for (known_network, port) in [(true, 40_000), (false, 40_001)] {
             bench.know_clients(known_network, false);
-            let mut known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
-            let first = Known { flow: known.flow, seq: known.seq, ack: known.ack, socket: None };
+            let mut known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let first = KnownFlow { flow: known.flow, seq: known.seq, ack: known.ack, socket: None };
             known.adopt(bench);
             known.answer();
             let counted = u64::from(known_network);
@@ -171,7 +171,7 @@ fn a_client_of_the_other_ip_version_is_not_met() {
         let wire = Wire::new();
         let bench = &wire.bench;
         bench.know_clients(true, true);
-        let mut known = Known { flow: flow(true, 40_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let mut known = KnownFlow { flow: flow(true, 40_000, PORT), seq: 1000, ack: 5000, socket: None };
         known.adopt(bench);
         known.answer();
         bench.put(&known.flow, &known.owned());
@@ -280,7 +280,7 @@ fn nothing_gets_in_without_the_clients_key() {
 }
 
 /// Checks an answer that leaves: its operation, its destination port, and its tag.
-fn assert_answer(frame: &[u8], question: &[u8], known: &Known, op: sb_op) {
+fn assert_answer(frame: &[u8], question: &[u8], known: &KnownFlow, op: sb_op) {
     let (packet, shim) = (&frame[ETHERNET..], read_from::<sb_shim>(&frame[ETHERNET + 20..]).expect("a shim"));
     assert_eq!((&packet[12..16], &packet[16..20]), (&question[16..20], &question[12..16]), "turned around");
     assert_eq!(shim.option.op, op as u8);
@@ -368,7 +368,7 @@ fn adoption_leaves_room_for_the_tunnel() {
         let bench = Bench::new();
         let mss = |port, tunnel| {
             bench.know_clients(true, tunnel);
-            let mut known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let mut known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             known.adopt(&bench);
             let socket = known.socket.as_ref().expect("an adopted flow");
             getsockopt(socket, sockopt::TcpMaxSeg).expect("a TCP socket")

@@ -25,13 +25,18 @@ struct Flows<'a> {
 
 impl Flows<'_> {
     /// A flow unknown to the node.
-    fn next(&mut self) -> Known {
+    fn next(&mut self) -> KnownFlow {
         self.port += 1;
-        Known { flow: flow(self.port.is_multiple_of(2), self.port, PORT), seq: 1000, ack: 5000, socket: None }
+        KnownFlow {
+            flow: flow(self.port.is_multiple_of(2), self.port, PORT),
+            seq: 1000,
+            ack: 5000,
+            socket: None,
+        }
     }
 
     /// A flow whose first request is answered.
-    fn answered(&mut self) -> Known {
+    fn answered(&mut self) -> KnownFlow {
         let mut known = self.next();
         known.adopt(self.bench);
         known.answer();
@@ -40,14 +45,14 @@ impl Flows<'_> {
     }
 
     /// Injects a message of the switch about the flow, with this data.
-    fn say(&self, known: &Known, op: sb_op, more: u32, data: &[u8]) {
+    fn say(&self, known: &KnownFlow, op: sb_op, more: u32, data: &[u8]) {
         let mut option = known.option(op);
         option.flags |= more as u8;
         self.bench.ingress(&to_us(&known.hand_over(option, data)), 0);
     }
 
     /// A flow adopted for a pool with sessions, whose first request is answered.
-    fn in_session(&mut self, pool: Code) -> Known {
+    fn in_session(&mut self, pool: Code) -> KnownFlow {
         let mut known = self.next();
         known.adopt_in_session(self.bench, pool);
         known.answer();
@@ -56,7 +61,7 @@ impl Flows<'_> {
         known
     }
 
-    fn say_in_session(&self, known: &Known, pool: Code, more: u32, data: &[u8]) {
+    fn say_in_session(&self, known: &KnownFlow, pool: Code, more: u32, data: &[u8]) {
         let mut option = known.option(SB_OP_FORWARD);
         option.flags |= more as u8;
         option.session = sb_session::new(pool, Some(*b"n01"));
@@ -64,7 +69,7 @@ impl Flows<'_> {
     }
 
     /// Sends the response to a second request.
-    fn leave_in_session(&self, known: &Known, data: &[u8]) {
+    fn leave_in_session(&self, known: &KnownFlow, data: &[u8]) {
         let owned = self.bench.flow(&known.flow).expect("an adopted flow");
         let owned = sb_owned { responses: 0, framing: idle(), ..owned };
         self.leave(known, &owned, data);
@@ -80,9 +85,9 @@ impl Flows<'_> {
     }
 
     /// An IPv4 flow, as the node's address is.
-    fn of_ipv4(&mut self) -> Known {
+    fn of_ipv4(&mut self) -> KnownFlow {
         let known = self.next();
-        Known { flow: flow(false, self.port, PORT), ..known }
+        KnownFlow { flow: flow(false, self.port, PORT), ..known }
     }
 
     /// Injects a direct packet of a client, whose network may have a shim.
@@ -105,7 +110,7 @@ impl Flows<'_> {
     }
 
     /// Sends data of the server in the state `owned`.
-    fn leave(&self, known: &Known, owned: &sb_owned, data: &[u8]) {
+    fn leave(&self, known: &KnownFlow, owned: &sb_owned, data: &[u8]) {
         self.bench.put(&known.flow, owned);
         let frame = response(&known.flow, (known.ack, known.seq), flags::ACK, false, data);
         self.bench.egress(&frame);
@@ -113,7 +118,7 @@ impl Flows<'_> {
 
     /// Sends the response to a request for a switch that wants facts.
     fn leave_for_switch(&mut self) {
-        let known = Known { seq: 1000, ack: 5000, flow: flow(false, 1, PORT), socket: None };
+        let known = KnownFlow { seq: 1000, ack: 5000, flow: flow(false, 1, PORT), socket: None };
         let switch_address = address_bytes(address(SWITCHES[0]));
         self.leave(&known, &sb_owned { responses: 0, switch_address, ..known.owned() }, RESPONSE);
     }
@@ -124,7 +129,7 @@ impl Flows<'_> {
             Adopted => self.next().adopt(bench),
             Repeated => {
                 let mut known = self.next();
-                let again = Known { socket: None, ..known };
+                let again = KnownFlow { socket: None, ..known };
                 known.adopt(bench);
                 drop(known.socket.take());
                 self.say(&again, SB_OP_ADOPT, 0, REQUEST);
@@ -206,12 +211,17 @@ impl Flows<'_> {
                 let adopted = bench.counter(Adopted);
                 bench.send(&first.hand_over(first.option(SB_OP_ADOPT), REQUEST));
                 self.wait_for(Adopted, adopted);
-                self.say(&Known { flow, ..second }, SB_OP_ADOPT, 0, REQUEST);
+                self.say(&KnownFlow { flow, ..second }, SB_OP_ADOPT, 0, REQUEST);
                 set(100);
             }
             RefusedNoListener => {
                 let known = self.next();
-                self.say(&Known { flow: flow(false, self.port, PORT + 1), ..known }, SB_OP_ADOPT, 0, REQUEST);
+                self.say(
+                    &KnownFlow { flow: flow(false, self.port, PORT + 1), ..known },
+                    SB_OP_ADOPT,
+                    0,
+                    REQUEST,
+                );
             }
             RefusedDraining => {
                 bench.set(NODE[0], true);
@@ -220,7 +230,7 @@ impl Flows<'_> {
             }
             PassedOn => {
                 let known = self.next();
-                let known = Known { flow: flow(false, self.port, PORT + 1), ..known };
+                let known = KnownFlow { flow: flow(false, self.port, PORT + 1), ..known };
                 let packet = known.hand_over_with(known.option(SB_OP_ADOPT), REQUEST, SECOND[0]);
                 bench.ingress(&to_us(&packet), 0);
             }

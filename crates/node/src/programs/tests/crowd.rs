@@ -12,9 +12,9 @@ use super::invariants::Handoff;
 const ROOM: u32 = 64;
 
 /// A node that has lost the entry of a flow with one answered request to other flows.
-fn forgotten(v6: bool) -> (Bench, Known) {
+fn forgotten(v6: bool) -> (Bench, KnownFlow) {
     let bench = Bench::with_flows(ROOM);
-    let mut known = Known { flow: flow(v6, 54_000, PORT), seq: 1000, ack: 5000, socket: None };
+    let mut known = KnownFlow { flow: flow(v6, 54_000, PORT), seq: 1000, ack: 5000, socket: None };
     known.adopt(&bench);
     known.answer();
     for port in 0..2000 {
@@ -22,14 +22,14 @@ fn forgotten(v6: bool) -> (Bench, Known) {
             return (bench, known);
         }
         // Other flows with traffic.
-        let other = Known { flow: flow(false, port, PORT), socket: None, ..known };
+        let other = KnownFlow { flow: flow(false, port, PORT), socket: None, ..known };
         bench.put(&other.flow, &other.owned());
         bench.ingress(&to_us(&other.hand_over(other.option(SB_OP_PROBE), b"")), 0);
     }
     panic!("there is room for all");
 }
 
-fn answer(bench: &Bench, known: &Known, op: sb_op) -> Handoff {
+fn answer(bench: &Bench, known: &KnownFlow, op: sb_op) -> Handoff {
     let origin = (known.seq - REQUEST.len() as u32).to_be();
     let option = sb_option { origin, ..known.option(op) };
     let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);

@@ -26,10 +26,10 @@ fn lose_track(flow: &mut sb_owned) {
 }
 
 /// A whole response: number of the request, status, bytes, bytes of the head.
-type Told = (u16, u16, usize, usize);
+type ResponseFact = (u16, u16, usize, usize);
 
 /// The expected fact about a response, from its text.
-fn told(number: u16, text: &[u8]) -> Told {
+fn expected_fact(number: u16, text: &[u8]) -> ResponseFact {
     let mut head = 0;
     loop {
         let status =
@@ -43,13 +43,19 @@ fn told(number: u16, text: &[u8]) -> Told {
 }
 
 /// Model of `bpf/follow.h` for a packet with data; `text` is the sent part of the current response.
-fn follow(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>) -> Vec<Told> {
+fn follow(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>) -> Vec<ResponseFact> {
     let mut facts = Vec::new();
     follow_into(flow, seq, data, text, &mut facts);
     facts
 }
 
-fn follow_into(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>, facts: &mut Vec<Told>) {
+fn follow_into(
+    flow: &mut sb_owned,
+    seq: u32,
+    data: &[u8],
+    text: &mut Vec<u8>,
+    facts: &mut Vec<ResponseFact>,
+) {
     let seen = flow.followed.wrapping_sub(seq) as i32;
     if seen >= data.len() as i32 {
         return;
@@ -77,7 +83,7 @@ fn follow_into(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>, f
             Followed::Ends(len) => {
                 flow.responses = number;
                 text.extend_from_slice(&rest[..len]);
-                facts.push(told(number, text));
+                facts.push(expected_fact(number, text));
                 text.clear();
                 rest = &rest[len..];
             }

@@ -134,14 +134,14 @@ pub fn idle() -> sb_framing {
 }
 
 /// A flow with its next sequence numbers, and the server's socket.
-pub struct Known {
+pub struct KnownFlow {
     pub flow: sb_flow,
     pub seq: u32,
     pub ack: u32,
     pub socket: Option<TcpStream>,
 }
 
-impl Known {
+impl KnownFlow {
     /// Adopts the flow with its first request, which stays unread.
     pub fn adopt(&mut self, bench: &Bench) {
         let option = self.option(sb_op::SB_OP_ADOPT);

@@ -54,7 +54,7 @@ impl Drop for Case {
 }
 
 /// Flows with sockets in several states, and flows without.
-fn known_flows(bench: &Bench, random: &mut Random) -> Vec<Known> {
+fn known_flows(bench: &Bench, random: &mut Random) -> Vec<KnownFlow> {
     let mut known = Vec::new();
     for v6 in [false, true] {
         for (port, kind) in
@@ -63,7 +63,7 @@ fn known_flows(bench: &Bench, random: &mut Random) -> Vec<Known> {
             let vip_port = if kind == "refused" { CLOSED_PORT } else { PORT };
             let flow = flow(v6, port, vip_port);
             let (seq, ack) = (random.next() as u32, random.next() as u32);
-            let mut live = Known { flow, seq, ack, socket: None };
+            let mut live = KnownFlow { flow, seq, ack, socket: None };
             match kind {
                 "none" | "refused" => {}
                 "rewritten" => live.adopt_in_session(bench, REWRITTEN),
@@ -106,7 +106,7 @@ fn random_changed(random: &mut Random, next: u32) -> sb_changed {
     }
 }
 
-fn random_cookies(random: &mut Random, of: &Known) -> sb_cookies {
+fn random_cookies(random: &mut Random, of: &KnownFlow) -> sb_cookies {
     let any = random.next();
     let request = sb_framing {
         left: random.pick(&[0, 0, 1, 100, u64::MAX, any]),
@@ -127,7 +127,7 @@ fn random_cookies(random: &mut Random, of: &Known) -> sb_cookies {
 }
 
 /// A random entry in the valid range, mostly close to the flow's state.
-fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
+fn random_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
     let any = random.next();
     let requests = random.next() as u16;
     let responses = requests.wrapping_sub(random.pick(&[0, 0, 1, 1, 2, 255, 256, 257, any as u16]));
@@ -174,7 +174,7 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
 }
 
 /// A client's packet, or a router's message about one of the server's.
-fn inner_packet(random: &mut Random, known: &Known, icmp: bool) -> Vec<u8> {
+fn inner_packet(random: &mut Random, known: &KnownFlow, icmp: bool) -> Vec<u8> {
     let flow = &known.flow;
     let numbers = (near(random, known.seq), near(random, known.ack));
     let stamped = random.one_in(3).then(|| (random.next() as u32, random.next() as u32));
@@ -212,7 +212,7 @@ pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>, least: usize) {
     }
 }
 
-fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<u8> {
+fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> Vec<u8> {
     let any = random.next();
     let ops = [
         SB_OP_ADOPT,
@@ -300,12 +300,12 @@ fn noise(random: &mut Random) -> Vec<u8> {
 }
 
 /// A frame directly from a client.
-fn plain_frame(random: &mut Random, known: &Known) -> Vec<u8> {
+fn plain_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     let icmp = random.one_in(8);
     to_us(&inner_packet(random, known, icmp))
 }
 
-fn response_frame(random: &mut Random, known: &Known) -> Vec<u8> {
+fn response_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     let most = random.pick(&[1, 40, 1300]);
     let len = random.below(most);
     let response_bytes = random.pick(&[RESPONSE, SETS_COOKIE]);
@@ -317,7 +317,7 @@ fn response_frame(random: &mut Random, known: &Known) -> Vec<u8> {
     response(&known.flow, numbers, tcp_flags, random.one_in(2), &data)
 }
 
-fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, number: u64) -> Case {
+fn next_case(bench: &Bench, random: &mut Random, known: &[KnownFlow], seed: u64, number: u64) -> Case {
     let known = &known[random.below(known.len())];
     let node = random.pick(&NODE);
     let leaves = random.one_in(4);

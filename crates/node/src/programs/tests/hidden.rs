@@ -104,7 +104,7 @@ fn what_the_machine_itself_has_begun_goes_on() {
         }
         let_in("ARP for the node", &arp(1, OTHER, [192, 0, 2, 21]));
         bench.hide(true);
-        let known = Known { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let known = KnownFlow { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
         let refused = bench.counter(NodeCounter::RefusedNoSocket);
         let asked = sb_option { flags: SB_FLAG_REQUEST as u8, ..known.option(SB_OP_FORWARD) };
         bench.ingress(&to_us(&known.hand_over(asked, REQUEST)), 0);

@@ -15,7 +15,7 @@ const HEAD_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
 /// A flow adopted with its first request.
 struct Adopted<'a> {
     bench: &'a Bench,
-    known: Known,
+    known: KnownFlow,
     requests: u16,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Adopted<'a> {
 
     fn with_heads(bench: &'a Bench, port: u16, heads: u32) -> Self {
         let mut known =
-            Known { flow: flow(port.is_multiple_of(2), port, PORT), seq: 1000, ack: 5000, socket: None };
+            KnownFlow { flow: flow(port.is_multiple_of(2), port, PORT), seq: 1000, ack: 5000, socket: None };
         let option = sb_option { detail: heads.to_be(), ..known.option(SB_OP_ADOPT) };
         known.socket = Some(bench.adopt(&known.hand_over(option, REQUEST), &known.flow));
         known.seq += REQUEST.len() as u32;
@@ -58,7 +58,7 @@ impl<'a> Adopted<'a> {
             next: 1000u32.to_be(),
             ..self.known.option(SB_OP_FORWARD)
         };
-        let late = Known { flow: self.known.flow, seq: 990, ack: self.known.ack, socket: None };
+        let late = KnownFlow { flow: self.known.flow, seq: 990, ack: self.known.ack, socket: None };
         self.bench.ingress(&to_us(&late.hand_over(option, b"late")), 0);
         self
     }
@@ -73,7 +73,7 @@ impl<'a> Adopted<'a> {
             next: self.known.seq.to_be(),
             ..self.known.option(SB_OP_FORWARD)
         };
-        let again = Known { flow: self.known.flow, seq: 1000, ack: self.known.ack, socket: None };
+        let again = KnownFlow { flow: self.known.flow, seq: 1000, ack: self.known.ack, socket: None };
         assert_eq!(self.bench.ingress(&to_us(&again.hand_over(option, &data)), 0).0, Verdict::Drop);
         self.ask(1)
     }
@@ -163,7 +163,7 @@ const ROWS: [Row; 13] = [
     (
         "an adoption that the kernel refuses",
         |bench, port| {
-            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let failed = bench.counter(NodeCounter::RefusedFailed);
             bench.send(&known.hand_over(sb_option { mss: 0, ..known.option(SB_OP_ADOPT) }, REQUEST));
             wait_until("the refusal", || bench.counter(NodeCounter::RefusedFailed) > failed);
@@ -225,7 +225,7 @@ fn the_time_to_the_first_byte_is_measured() {
 fn a_switch_that_says_hello_is_remembered() {
     alone(|| {
         let bench = Bench::new();
-        let known = Known { flow: flow(true, 1, 1), seq: 0, ack: 0, socket: None };
+        let known = KnownFlow { flow: flow(true, 1, 1), seq: 0, ack: 0, socket: None };
         let frame = to_us(&known.hand_over(known.option(SB_OP_HELLO), b""));
         let mut forged = frame.clone();
         forged[14 + 20 + size_of::<sb_shim>() - 1] ^= 1;
@@ -245,7 +245,7 @@ fn the_end_of_a_flow_says_who_has_ended_it() {
         let ends = [(sb_end::SB_END_CLIENT, flags::RST), (sb_end::SB_END_SERVER, flags::ACK)];
         for (port, (end, from_client)) in (1..).zip(ends.into_iter().cycle().take(4)) {
             let mut known =
-                Known { flow: flow(port % 4 < 2, port, PORT), seq: 1000, ack: 5000, socket: None };
+                KnownFlow { flow: flow(port % 4 < 2, port, PORT), seq: 1000, ack: 5000, socket: None };
             known.adopt(&bench);
             let before = monotonic_ns() / 1000;
             let inner = segment(&known.flow, true, (known.seq, known.ack), from_client, None, b"");

@@ -21,7 +21,7 @@ fn a_flow_that_is_about_to_move_is_not_adopted_by_a_late_copy() {
         let mut port = 50_000;
         for (what, reason, read, said, is_old) in rows {
             port += 1;
-            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let entry = sb_owned {
                 state: sb_ownership::SB_OWN_RELEASED as u8,
                 reason: reason as u8,

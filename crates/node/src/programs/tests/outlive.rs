@@ -28,12 +28,12 @@ const END: u8 = flags::FIN | flags::RST;
 const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// A flow whose client has sent its first request.
-fn asked(port: u16) -> Known {
-    Known { flow: flow(port.is_multiple_of(2), port, PORT), seq: FIRST + LEN, ack: ANSWER, socket: None }
+fn asked(port: u16) -> KnownFlow {
+    KnownFlow { flow: flow(port.is_multiple_of(2), port, PORT), seq: FIRST + LEN, ack: ANSWER, socket: None }
 }
 
 /// The node's entry after a repeatable request has arrived.
-fn waiting(known: &Known) -> sb_owned {
+fn waiting(known: &KnownFlow) -> sb_owned {
     sb_owned {
         origin: FIRST,
         responses: 0,
@@ -55,7 +55,7 @@ fn in_response(owned: &mut sb_owned) {
 }
 
 /// The switch's option for the flow's first request.
-fn option(known: &Known, op: sb_op, more: u32) -> sb_option {
+fn option(known: &KnownFlow, op: sb_op, more: u32) -> sb_option {
     let option = sb_option { origin: FIRST.to_be(), next: (FIRST + LEN).to_be(), ..known.option(op) };
     sb_option { flags: option.flags | more as u8, ..option }
 }
@@ -357,7 +357,7 @@ fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
 /// A flow with a server in [`Wire`], over IPv4.
 struct Served<'a> {
     wire: &'a Wire,
-    known: Known,
+    known: KnownFlow,
 }
 
 impl Wire {
@@ -369,7 +369,7 @@ impl Wire {
     }
 
     fn adopt_unread(&self, port: u16, more: u32) -> Served<'_> {
-        let mut known = Known { flow: flow(false, port, PORT), seq: FIRST, ack: ANSWER, socket: None };
+        let mut known = KnownFlow { flow: flow(false, port, PORT), seq: FIRST, ack: ANSWER, socket: None };
         let packet = known.hand_over(option(&known, SB_OP_ADOPT, more), REQUEST);
         known.socket = Some(self.bench.adopt(&packet, &known.flow));
         known.seq += LEN;
@@ -393,7 +393,7 @@ impl Served<'_> {
 
     /// Injects a packet without data from the client.
     fn hear(self, tcp_flags: u8) -> Self {
-        let Known { flow, seq, ack, .. } = &self.known;
+        let KnownFlow { flow, seq, ack, .. } = &self.known;
         let inner = bare(flow, true, *seq, *ack, tcp_flags);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         let option = option(&self.known, SB_OP_FORWARD, 0);
@@ -555,7 +555,7 @@ fn an_echo_of_the_past_is_not_for_the_kernel() {
     alone(|| {
         let bench = Bench::new();
         for port in [50_000, 50_001] {
-            let mut known = Known { seq: FIRST, ..asked(port) };
+            let mut known = KnownFlow { seq: FIRST, ..asked(port) };
             known.adopt(&bench);
             for (more, echo) in [(0, 77), (SB_FLAG_AHEAD, 0), (SB_FLAG_REQUEST | SB_FLAG_AHEAD, 77)] {
                 let inner =

@@ -12,7 +12,7 @@ const TUNNEL: u32 = SB_FRAMING_TUNNEL;
 const UPGRADING: u32 = SB_FRAMING_UPGRADING;
 const CHUNK: u32 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
 
-fn asked(bench: &Bench, known: &Known) -> sb_option {
+fn asked(bench: &Bench, known: &KnownFlow) -> sb_option {
     let probe = known.hand_over(handoff::option(SB_OP_PROBE, &sb_flow_entry::default()), b"");
     let (verdict, out) = bench.ingress(&to_us(&probe), 0);
     assert_eq!(verdict, Verdict::Redirect);
@@ -23,7 +23,7 @@ fn asked(bench: &Bench, known: &Known) -> sb_option {
 fn the_mark_goes_on_with_what_has_been_read() {
     alone(|| {
         let bench = Bench::new();
-        let mut known = Known { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let mut known = KnownFlow { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };
         let adopt = known.option(SB_OP_ADOPT);
         let (framing, left) = (((CHUNK | UPGRADING) as u16).to_be(), 77u32.to_be());
         let packet = known.hand_over(sb_option { framing, left, ..adopt }, REQUEST);
@@ -35,7 +35,7 @@ fn the_mark_goes_on_with_what_has_been_read() {
         );
 
         let first = known.seq + REQUEST.len() as u32;
-        let mark = |bench: &Bench, known: &Known| {
+        let mark = |bench: &Bench, known: &KnownFlow| {
             let said = asked(bench, known);
             let framing = u32::from(u16::from_be(said.framing));
             (u32::from_be(said.next), framing, u32::from_be(said.left), u16::from_be(said.requests))
@@ -79,7 +79,7 @@ fn the_mark_goes_on_with_what_has_been_read() {
         let answered = |next: u32, requests| {
             let release =
                 sb_option { op: SB_OP_RELEASE as u8, reason: 0, next: next.to_be(), requests, ..adopt };
-            let there = Known { seq: next, socket: None, ..known };
+            let there = KnownFlow { seq: next, socket: None, ..known };
             let (verdict, out) = bench.ingress(&to_us(&there.hand_over(release, b"")), 0);
             assert_eq!(verdict, Verdict::Redirect);
             Handoff::parse(&out).expect("an answer").option
@@ -97,7 +97,7 @@ fn the_mark_goes_on_with_what_has_been_read() {
 fn the_server_decides_whether_a_flow_goes_on_in_another_protocol() {
     alone(|| {
         let bench = Bench::new();
-        let known = Known { flow: flow(false, 52_001, PORT), seq: 1000, ack: 5000, socket: None };
+        let known = KnownFlow { flow: flow(false, 52_001, PORT), seq: 1000, ack: 5000, socket: None };
         let lost = |status| sb_framing { state: SB_FRAMING_LOST as u16, status, ..idle() };
         // Mode named by the switch, state of the responses, number of responses; expected mode at the mark.
         for (said, framing, responses, expected) in [
@@ -136,7 +136,7 @@ fn a_response_with_101_is_remembered() {
             (52_004, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", SB_FRAMING_NONE),
             (52_005, b"HTTP/1.1 200 OK\r\n\r\n", SB_FRAMING_NONE),
         ] {
-            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let mark_framing = (UPGRADING as u16).to_be();
             bench
                 .put(&known.flow, &sb_owned { mark_framing, framing: idle(), responses: 0, ..known.owned() });

@@ -23,9 +23,9 @@ impl Queue<'_> {
         Queue { bench, port: 50_000 }
     }
 
-    fn next(&mut self) -> Known {
+    fn next(&mut self) -> KnownFlow {
         self.port += 1;
-        Known { flow: flow(false, self.port, PORT), seq: 1000, ack: 5000, socket: None }
+        KnownFlow { flow: flow(false, self.port, PORT), seq: 1000, ack: 5000, socket: None }
     }
 
     /// Adds a connection to the queue.

@@ -12,7 +12,7 @@ use super::invariants::Handoff;
 /// An ADOPT for a port without a listener. `second` has neither class nor length.
 fn adopt(outer_v6: bool, inner_v6: bool, second: sb_second) -> Vec<u8> {
     let flow = flow(inner_v6, 50_000, PORT + 1);
-    let known = Known { flow, seq: 1000, ack: 5000, socket: None };
+    let known = KnownFlow { flow, seq: 1000, ack: 5000, socket: None };
     let inner = segment(&flow, true, (1000, 5000), flags::ACK, Some((1, 2)), REQUEST);
     let view = TcpView::parse(&inner).expect("a TCP packet");
     let version = usize::from(outer_v6);
@@ -130,7 +130,7 @@ fn what_cannot_be_passed_on_is_refused() {
 fn who_adopts_needs_no_second() {
     alone(|| {
         let bench = Bench::new();
-        let mut known = Known { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let mut known = KnownFlow { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
         let packet = known.hand_over_with(known.option(SB_OP_ADOPT), REQUEST, SECOND[0]);
         known.socket = Some(bench.adopt(&packet, &known.flow));
         let (verdict, out) = bench.ingress(&to_us(&packet), 0);

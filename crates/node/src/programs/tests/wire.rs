@@ -72,7 +72,7 @@ fn to_client(frame: &[u8], flow: &sb_flow) -> Option<TcpView> {
 pub struct Client<'a> {
     pub wire: &'a Wire,
     /// `seq` is the client's next sequence number, `ack` that of the server's first byte.
-    pub known: Known,
+    pub known: KnownFlow,
     pub origin: u32,
     requests: u16,
     /// End of the data that the switch has read, where the next request begins.
@@ -85,7 +85,7 @@ pub struct Client<'a> {
 
 impl<'a> Client<'a> {
     pub fn new(wire: &'a Wire, flow: sb_flow, seq: u32) -> Self {
-        let known = Known { flow, seq, ack: 5000, socket: None };
+        let known = KnownFlow { flow, seq, ack: 5000, socket: None };
         Client {
             wire,
             known,
@@ -126,8 +126,8 @@ impl<'a> Client<'a> {
     }
 
     /// The flow with all received data acknowledged.
-    fn here(&self) -> Known {
-        Known { ack: self.known.ack.wrapping_add(self.has() as u32), socket: None, ..self.known }
+    fn here(&self) -> KnownFlow {
+        KnownFlow { ack: self.known.ack.wrapping_add(self.has() as u32), socket: None, ..self.known }
     }
 
     fn option(&self, op: sb_op, session: sb_session) -> sb_option {

@@ -107,7 +107,7 @@ fn add_request(random: &mut Random, requests: &mut Requests) {
 /// A client that sends a stream to a server.
 struct Sender<'a> {
     bench: &'a Bench,
-    known: Known,
+    known: KnownFlow,
     origin: u32,
     session: sb_session,
     requests: &'a Requests,
@@ -117,7 +117,7 @@ struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     fn new(bench: &'a Bench, flow: sb_flow, origin: u32, requests: &'a Requests) -> Self {
-        let known = Known { flow, seq: origin, ack: 5000, socket: None };
+        let known = KnownFlow { flow, seq: origin, ack: 5000, socket: None };
         let session = sb_session::new(REWRITTEN, Some(*NODE_CODE));
         Sender { bench, known, origin, session, requests, last: false, read: Vec::new() }
     }
@@ -139,7 +139,8 @@ impl<'a> Sender<'a> {
             at if at < read => (SB_FLAG_READ, 0),
             _ => (0, 0),
         };
-        let known = Known { seq: self.origin.wrapping_add(part.start as u32), socket: None, ..self.known };
+        let known =
+            KnownFlow { seq: self.origin.wrapping_add(part.start as u32), socket: None, ..self.known };
         let ends = if number == starts.len() && self.last { SB_FLAG_LAST } else { 0 };
         let flags = if part.start == start { ends | more } else { more };
         let option = sb_option {
@@ -280,11 +281,11 @@ const FIRST: u32 = 1000;
 const WITH_COOKIE: &str = "GET / HTTP/1.1\r\nHost: a\r\nCookie: SBrewxyzSID=1\r\n\r\n";
 
 /// Description, session information of a flow's requests, and which of them arrive with the server's own name.
-type Told = (&'static str, &'static [(Code, Option<Code>)], &'static [bool]);
+type SessionCase = (&'static str, &'static [(Code, Option<Code>)], &'static [bool]);
 
 const XYZ: Option<Code> = Some(*NODE_CODE);
 const NONE: (Code, Option<Code>) = ([0; 3], None);
-const TOLD: [Told; 9] = [
+const TOLD: [SessionCase; 9] = [
     ("told", &[(REWRITTEN, XYZ), (REWRITTEN, XYZ)], &[true, true]),
     ("not told", &[(REWRITTEN, None), (REWRITTEN, XYZ), (REWRITTEN, None)], &[false, true, false]),
     ("another node's", &[(REWRITTEN, Some(*b"abc")), (REWRITTEN, XYZ)], &[false, true]),
@@ -302,7 +303,7 @@ fn the_switch_says_which_names_are_restored() {
         let bench = Bench::new();
         for (port, (name, sessions, restored)) in (50_000..).zip(TOLD) {
             let flow = flow(port % 2 == 0, port, PORT);
-            let mut known = Known { flow, seq: FIRST, ack: 5000, socket: None };
+            let mut known = KnownFlow { flow, seq: FIRST, ack: 5000, socket: None };
             let len = WITH_COOKIE.len() as u32;
             for (number, ((pool, node), restored)) in (1u16..).zip(sessions.iter().zip(restored)) {
                 let (op, begins) =
