@@ -9,8 +9,7 @@
 //! [`read`] is stateless: a caller that gets a ClientHello in pieces calls it again with all data so far. The result
 //! does not depend on the pieces. A message may span records, and a record may span packets.
 //!
-//! [`Tickets`] makes session tickets that name their node: everybody with the cluster key can read the name, and nobody
-//! else can change it.
+//! [`Tickets`] makes session tickets that name their node; reading and changing the name takes the cluster key.
 
 mod client_hello;
 mod reader;

@@ -39,7 +39,7 @@ const KEPT: CapabilitySet =
 
 /// Interval of emptying the ring of ended flows. If a switch hears of an end late, it only keeps an entry longer.
 const TICK: Duration = Duration::from_millis(50);
-/// The same interval while more facts wait than can be in flight.
+/// Interval of emptying the rings while more facts wait than can be in flight.
 const BUSY_TICK: Duration = Duration::from_millis(5);
 
 /// `switch` is the switch in the same process.

@@ -77,7 +77,7 @@ struct Builder<'a> {
 struct HostState {
     /// The whole host so far, while it is a prefix of a host in a route.
     exact: Option<String>,
-    /// The longest suffix of the host so far that is a prefix of a `*.suffix` in a route.
+    /// The longest suffix of the host so far that is a prefix of a suffix in a route.
     tail: String,
     after_dot: bool,
 }

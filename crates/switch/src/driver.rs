@@ -37,7 +37,7 @@ use crate::status::{
 const NODES: usize = 1024;
 /// Interval of looking up routes, neighbours and keys.
 const TICK: Duration = Duration::from_secs(1);
-/// The same interval while a next hop is unresolved after start.
+/// Interval of these lookups while a next hop is unresolved after the start.
 const IMPATIENT_TICK: Duration = Duration::from_millis(20);
 /// Interval of looking for dead nodes, and for idle flows while a node drains.
 const SWEEP: Duration = Duration::from_millis(100);

@@ -326,8 +326,8 @@ impl Plan {
         matches!(self.services[service].routes.find(head), Ok(Some(route)) if route.h2c)
     }
 
-    /// The pool of the first route that matches the ClientHello. Routes with conditions on requests are skipped; the
-    /// node applies them.
+    /// The pool for a ClientHello: that of the first route that takes all of the client's requests, or else of the first
+    /// that may take some. The node applies the conditions on requests.
     pub fn choose_hello(&self, service: usize, hello: &ClientHello) -> Option<usize> {
         let routes = &self.services.get(service)?.routes;
         let found = routes.find_hello(hello.server_name.as_deref(), &hello.protocols);

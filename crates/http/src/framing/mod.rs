@@ -24,7 +24,7 @@
 //!    - `GO`: nothing else.
 //!    - `REJECT` rejects. The low byte is not a state but the reason's [`Reject::index`].
 //!    - `HEX` rejects if `left` is 2^59 or more; else `left` becomes 16 `left` plus the digit.
-//!    - `DECIMAL` rejects likewise; else `left` becomes 10 `left` plus the digit.
+//!    - `DECIMAL` rejects if `left` is 2^59 or more; else `left` becomes 10 `left` plus the digit.
 //!    - `STATUS`: `status` becomes 10 `status` plus the digit.
 //!    - `LENGTH` rejects if `flags` has `HAS_LENGTH`; else sets it, and `left` becomes 0.
 //!    - `CHUNKED` rejects if `flags` has `HAS_CHUNKED`; else sets it.

@@ -90,7 +90,7 @@ impl Bench {
         run(&self.programs.skeleton.progs.switchback_client_egress, packet, 0)
     }
 
-    /// Runs egress on a packet longer than the MTU without GSO information.
+    /// Runs egress on a GSO packet of a type that the kernel does not know.
     pub fn egress_uncut(&self, packet: &[u8]) -> Verdict {
         run(&self.programs.skeleton.progs.switchback_client_egress, packet, 1).0
     }

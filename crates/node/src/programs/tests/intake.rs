@@ -412,7 +412,7 @@ fn what_the_switch_has_acknowledged_is_taken_or_comes_back() {
     });
 }
 
-/// Of a long body no more is read, while the sequence numbers wrap around once.
+/// The switch reads no further in a long body, while the sequence numbers wrap around once.
 #[test]
 fn what_was_read_long_ago_stays_behind() {
     alone(|| {
