@@ -1,4 +1,4 @@
-//! Start, loop, reload and end of the shim.
+//! Start, event loop, reload and shutdown of the client shim.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let programs = match started {
         Ok(programs) => programs,
         Err(error) => {
-            // Those of an earlier shim go on; otherwise nothing stays.
+            // Programs of an earlier shim keep running; otherwise nothing is left behind.
             if !was_there {
                 pins.remove_all()?;
             }
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     };
     let mut agent = Agent { options, client, programs };
-    // Connections that need the tunnel are closed at the end.
+    // Needed to close the tunneled connections at the end.
     let kept = privileges::keep_only(CapabilitySet::NET_ADMIN);
     let ended = kept.and_then(|()| agent.serve(&mut signals, &mut control));
     ended.and(agent.end(pins))
@@ -60,7 +60,7 @@ struct Agent<'obj, 'run> {
 }
 
 impl Agent<'_, '_> {
-    /// Runs until a signal ends it.
+    /// Runs until a signal ends the shim.
     fn serve(&mut self, signals: &mut Signals, control: &mut ControlServer) -> Result<()> {
         let services = match self.client.services.len() {
             1 => "1 service".to_owned(),
@@ -88,8 +88,8 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// Takes the programs away. Connections whose servers send through the tunnel would hang from then on, so their
-    /// programs are told.
+    /// Detaches the programs, and closes the connections whose servers send through the tunnel, which would hang
+    /// otherwise.
     fn end(&mut self, pins: PinDir) -> Result<()> {
         let detached = self.programs.detach(pins);
         let ended = sockets::destroy(&self.programs.tunneled())?;
@@ -108,11 +108,11 @@ impl Agent<'_, '_> {
         answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
     }
 
-    /// Reads the configuration again and applies it. What changed, a line for each.
+    /// Reads the configuration again and applies it; the result has one line per change.
     fn reload(&mut self) -> Result<Vec<String>> {
         let new = load(self.options)?;
         if let Err(error) = self.programs.configure(&new) {
-            // If that fails too, the first error is the one to tell.
+            // The first error is the one to report.
             let _ = self.programs.configure(&self.client);
             return Err(error);
         }

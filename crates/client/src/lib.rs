@@ -1,11 +1,11 @@
-//! The client shim: makes a machine one whose programs speak to the nodes of a cluster directly, once the switch has
-//! read what they ask for.
+//! The client shim, which lets the programs of a machine talk to the nodes of a cluster directly once the switch has
+//! routed a request.
 //!
-//! The programs of the machine, and its kernel's TCP, know nothing of it. Two TC programs (`bpf/`) see the packets
-//! between: the one takes the introductions of nodes, the other sends packets of such flows to the node in a tunnel.
-//! Whenever something is not certain a packet goes to the switch, so nothing depends on the shim, with one exception:
-//! servers whose responses have to come through a tunnel. Connections with those are closed when the shim ends in
-//! order; when it is killed, the programs stay pinned and go on, and the next one takes them over.
+//! Neither the programs nor the kernel's TCP know of it. Two TC programs (`bpf/`) see the packets in between: one
+//! accepts the introductions of nodes, the other sends packets of introduced flows to the node through a tunnel. In any
+//! doubt a packet goes to the switch, so nothing depends on the shim, with one exception: servers whose responses must
+//! come through a tunnel. Their connections are closed when the shim ends in order; when it is killed, the programs
+//! stay pinned and at work, and the next shim takes them over.
 
 mod agent;
 mod programs;
@@ -20,16 +20,16 @@ pub use switchback_runtime::Error;
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "client";
 
-/// What the shim is told on the command line.
+/// Options of `switchback client`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `client.toml`.
+    /// Path of `client.toml`.
     pub config: PathBuf,
-    /// Where packets to the services leave and responses arrive.
+    /// Interface towards switch and nodes.
     pub interface: String,
 }
 
-/// Runs the shim until SIGTERM or SIGINT. It says `ready` on stderr once nodes can introduce themselves.
+/// Runs the shim until SIGTERM or SIGINT. Prints `ready` to stderr once nodes can introduce themselves.
 pub fn run(options: Options) -> Result<(), Error> {
     agent::run(&options)
 }

@@ -1,7 +1,7 @@
-//! The BPF programs and their maps: loaded, pinned, attached, and taken over from a shim that was killed.
+//! The BPF programs and their maps: loading, pinning, attaching, taking over from a shim that was killed.
 //!
-//! Which flows have a node is in maps that are pinned, so a new shim goes on with the old one's. What follows from the
-//! configuration is made anew and filled before the programs that use it are attached.
+//! The maps of flows and nodes are pinned, so a new shim continues with them. The maps that follow from the
+//! configuration are created anew and filled before the programs that use them are attached.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -20,14 +20,14 @@ use switchback_wire::{
 
 use crate::skeleton::{ClientSkel, ClientSkelBuilder, OpenClientSkel};
 
-/// The loaded programs. Dropping them leaves what is pinned at work.
+/// The loaded programs. Dropping them leaves the pinned ones at work.
 pub(crate) struct Programs<'obj> {
     skeleton: ClientSkel<'obj>,
     links: Vec<Link>,
 }
 
 impl<'obj> Programs<'obj> {
-    /// Loads the programs, with the maps of an earlier shim where they fit.
+    /// Loads the programs, reusing the maps of an earlier shim where the layouts match.
     pub(crate) fn load(storage: &'obj mut MaybeUninit<OpenObject>, pins: &PinDir) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
         let maps = &mut open.maps;
@@ -52,10 +52,10 @@ impl<'obj> Programs<'obj> {
         Ok(Programs { skeleton, links: Vec::new() })
     }
 
-    /// Attaches both programs, in place of those of an earlier shim.
+    /// Attaches both programs, replacing those of an earlier shim.
     pub(crate) fn attach(&mut self, pins: &PinDir, interface: &str, index: u32) -> Result<()> {
         let programs = &self.skeleton.progs;
-        // Ingress first: without it the answers of nodes would be missed.
+        // Ingress first, because otherwise the answers of nodes would be missed.
         for (program, name) in
             [(&programs.switchback_client_ingress, "ingress"), (&programs.switchback_client_egress, "egress")]
         {
@@ -66,16 +66,16 @@ impl<'obj> Programs<'obj> {
         Ok(())
     }
 
-    /// Detaches everything and removes the pins. What the maps say can still be read.
+    /// Detaches the programs and removes the pins. The maps stay readable.
     pub(crate) fn detach(&mut self, pins: PinDir) -> Result<()> {
         for link in self.links.drain(..) {
-            // At once; in any case it goes with its pin.
+            // Explicitly; in any case the link goes with its pin.
             let _ = link.detach();
         }
         pins.remove_all()
     }
 
-    /// Makes the maps say what the configuration does.
+    /// Writes the configuration to the maps.
     pub(crate) fn configure(&self, client: &Client) -> Result<()> {
         let maps = &self.skeleton.maps;
         let keys = client.keys.iter().map(|(address, keys)| {
@@ -94,16 +94,16 @@ impl<'obj> Programs<'obj> {
         maps.settings.update(&0u32.to_ne_bytes(), bytes_of(&settings), MapFlags::ANY).doing(doing)
     }
 
-    /// The flows whose servers send through a tunnel, those of connections that are over too.
+    /// Flows whose servers send through a tunnel, including closed connections.
     pub(crate) fn tunneled(&self) -> Vec<sb_flow> {
         self.skeleton.maps.tunneled.keys().filter_map(|key| read_from(&key)).collect()
     }
 
-    /// How many flows go to a node directly.
+    /// Number of flows that go to a node directly.
     pub(crate) fn direct_flows(&self) -> Result<usize> {
         let map = &self.skeleton.maps.flows;
         let is_direct = |key: Vec<u8>| {
-            // One may give way to another meanwhile.
+            // The entry may have been removed since.
             let value = map.lookup(&key, MapFlags::ANY).doing(|| "read the map flows")?;
             let flow = value.and_then(|value| read_from::<sb_direct_flow>(&value));
             Ok(flow.is_some_and(|flow| flow.state == sb_direct_state::SB_DIRECT_ON as u8))
@@ -112,7 +112,7 @@ impl<'obj> Programs<'obj> {
         Ok(direct.into_iter().filter(|is_direct| *is_direct).count())
     }
 
-    /// What there is with each node.
+    /// Entries of the map `nodes`.
     pub(crate) fn nodes(&self) -> Result<BTreeMap<IpAddr, sb_direct_node>> {
         let map = &self.skeleton.maps.nodes;
         let read = |key: Vec<u8>| {
@@ -138,7 +138,7 @@ impl<'obj> Programs<'obj> {
     }
 }
 
-/// Makes the map have these entries and no others.
+/// Replaces the entries of a map.
 fn fill(map: &impl MapCore, name: &str, entries: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
     let doing = || format!("write the map {name}");
     let gone: Vec<Vec<u8>> = map.keys().filter(|key| !entries.contains_key(key)).collect();
@@ -146,13 +146,13 @@ fn fill(map: &impl MapCore, name: &str, entries: BTreeMap<Vec<u8>, Vec<u8>>) -> 
     entries.iter().try_for_each(|(key, value)| map.update(key, value, MapFlags::ANY).doing(doing))
 }
 
-/// The programs, not loaded yet.
+/// The programs before loading.
 fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenClientSkel<'_>> {
     libbpf_rs::set_print(None);
     ClientSkelBuilder::default().open(storage).doing(|| "open the client's BPF programs")
 }
 
-/// What a failed start says of the machine.
+/// Adds to a load error what the machine needs.
 pub(crate) fn cannot_load(error: Error) -> Error {
     error.remedy("Linux 6.6 or later, CAP_BPF and CAP_NET_ADMIN are needed; `switchback doctor` tells more")
 }

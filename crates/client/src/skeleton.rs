@@ -1,3 +1,3 @@
-//! Made from `bpf/client.bpf.c` by the build script.
+//! Generated from `bpf/client.bpf.c` by the build script.
 
 include!(concat!(env!("OUT_DIR"), "/client.skel.rs"));

@@ -1,4 +1,4 @@
-//! Ending connections of this machine, by sock_diag(7).
+//! Closing connections of this machine with sock_diag(7).
 
 use std::io;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use switchback_runtime::netlink::{Request, Socket};
 use switchback_runtime::{Doing, Error, Result};
 use switchback_wire::sb_flow;
 
-/// linux/sock_diag.h. Needs a kernel with CONFIG_INET_DIAG_DESTROY, as those of the distributions are.
+/// From linux/sock_diag.h; needs a kernel with CONFIG_INET_DIAG_DESTROY, as distributions have.
 const SOCK_DESTROY: u16 = 21;
-/// Any socket with these addresses and ports.
+/// Matches any socket with the given addresses and ports.
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 
-/// Ends those of the flows that are still connections: their programs get ECONNABORTED, their servers a RST. How many
-/// there were.
+/// Aborts the connections of these flows: their programs get ECONNABORTED, their servers a RST. Returns the number of
+/// connections that existed.
 pub(crate) fn destroy(flows: &[sb_flow]) -> Result<usize> {
     let doing = || "end the connections that need the tunnel";
     let mut socket = Socket::sock_diag().doing(doing)?;
@@ -39,8 +39,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ENOENT as i32)
 }
 
-/// struct inet_diag_req_v2: family, protocol, extensions, padding, states, then the socket: ports, addresses, interface,
-/// cookie.
+/// struct inet_diag_req_v2: family, protocol, extensions, padding, states, then the socket: ports, addresses,
+/// interface, cookie.
 fn request(flow: &sb_flow) -> Vec<u8> {
     let (client, vip) = (flow.client(), flow.vip());
     let family = if client.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -55,7 +55,7 @@ fn request(flow: &sb_flow) -> Vec<u8> {
     request
 }
 
-/// An IPv4 address is in the first of four words here.
+/// An IPv4 address in the first of four words.
 fn words(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V6(v6) => v6.octets(),

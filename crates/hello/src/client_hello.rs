@@ -1,4 +1,4 @@
-//! The parser.
+//! Parser for the ClientHello.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -6,18 +6,18 @@ use std::net::Ipv4Addr;
 use crate::Reject;
 use crate::reader::Reader;
 
-/// The type of records with handshake messages, and of the first of these (RFC 8446 sections 5.1 and 4).
+/// Content type of handshake records, and handshake type of the ClientHello (RFC 8446 sections 5.1 and 4).
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-/// Of a record without its data, and of its data at most.
+/// Length of a record header, and maximal length of a record's data.
 const RECORD_HEADER: usize = 5;
 const RECORD_MAX: usize = 1 << 14;
-/// Of a handshake message without its body.
+/// Length of a handshake message's header.
 const MESSAGE_HEADER: usize = 4;
-/// Longest name in DNS.
+/// Length of the longest DNS name.
 const NAME_MAX: usize = 253;
 
-/// Extensions by number (RFC 6066 section 3, RFC 7301, RFC 5077, RFC 8446 section 4.2).
+/// Extension numbers (RFC 6066 section 3, RFC 7301, RFC 5077, RFC 8446 section 4.2).
 mod extension {
     pub const SERVER_NAME: usize = 0;
     pub const PROTOCOLS: usize = 16;
@@ -25,29 +25,29 @@ mod extension {
     pub const PRE_SHARED_KEY: usize = 41;
 }
 
-/// What of a ClientHello chooses a node.
+/// The parts of a ClientHello that determine the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The host that the client wants, in lower case and without the root's dot; None if it does not say.
+    /// Server name in lower case, without the trailing dot; None if there is none.
     pub server_name: Option<String>,
-    /// What it speaks above TLS, such as `h2` and `http/1.1`, in its order; empty if it does not say.
+    /// Protocol names of ALPN, such as `h2` and `http/1.1`, in the client's order; empty without ALPN.
     pub protocols: Vec<Vec<u8>>,
-    /// Sessions that it would resume: the ticket of TLS 1.2, the identities of TLS 1.3.
+    /// Sessions to resume: the ticket of TLS 1.2, the identities of TLS 1.3.
     pub tickets: Vec<Vec<u8>>,
-    /// Bytes of the stream that it takes. What follows, such as early data, is the node's to read.
+    /// Length in the stream, with record headers. Data after it, such as early data, is for the node.
     pub len: usize,
 }
 
-/// How much of a ClientHello has come.
+/// Result of parsing the start of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The beginning of one, or nothing. Before the stream has so many bytes it cannot be whole.
+    /// The ClientHello is incomplete; this is the least length of the stream at which it may be complete.
     Partial(usize),
-    /// All of it.
+    /// The ClientHello is complete.
     Complete(ClientHello),
 }
 
-/// Reads what a client has sent so far. A message of more than `limit` bytes is refused.
+/// Parses the start of a client's stream. A message of more than `limit` bytes is refused.
 pub fn read(stream: &[u8], limit: usize) -> Result<Progress, Reject> {
     match message(stream, limit)? {
         Message::Partial(len) => Ok(Progress::Partial(len)),
@@ -55,17 +55,17 @@ pub fn read(stream: &[u8], limit: usize) -> Result<Progress, Reject> {
     }
 }
 
-/// The first handshake message of a stream.
+/// First handshake message of a stream.
 enum Message<'a> {
-    /// Its beginning, and how many bytes the stream has at least when it is whole.
+    /// Incomplete; this is the least length of the stream at which it may be complete.
     Partial(usize),
-    /// Its body, and how many bytes of the stream its records take.
+    /// The message's body, and the length of its records in the stream.
     Whole(Cow<'a, [u8]>, usize),
 }
 
 fn message(stream: &[u8], limit: usize) -> Result<Message<'_>, Reject> {
     let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
-    // Of the message with its header, as far as that is known.
+    // Length of the message with its header, as far as it is known.
     let mut whole = MESSAGE_HEADER;
     let mut rest = stream;
     loop {
@@ -98,7 +98,7 @@ fn message(stream: &[u8], limit: usize) -> Result<Message<'_>, Reject> {
                 return Err(Reject::TooLong);
             }
             let so_far = gathered.len() - here.len();
-            // Nothing may follow the message in its record, because keys change behind it (RFC 8446 section 5.1).
+            // Nothing may follow the message in its record, because keys change after it (RFC 8446 section 5.1).
             if so_far + len > whole {
                 return Err(Reject::Unexpected);
             }
@@ -120,13 +120,13 @@ fn message(stream: &[u8], limit: usize) -> Result<Message<'_>, Reject> {
     }
 }
 
-/// Whether a record with a handshake message begins like this.
+/// Checks the start of a record that must contain handshake data.
 fn check_record(record: &[u8], is_first: bool) -> Result<(), Reject> {
     let wrong = if is_first { Reject::NotTls } else { Reject::Unexpected };
     if record.first().is_some_and(|kind| *kind != HANDSHAKE) {
         return Err(wrong);
     }
-    // 3.1 to 3.4, and what old clients write before they know: the minor number says nothing (RFC 8446 section 5.1).
+    // The major version is 3; the minor version is to be ignored (RFC 8446 section 5.1).
     if record.get(1).is_some_and(|major| *major != 3) {
         return Err(wrong);
     }
@@ -149,7 +149,7 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, Reject> {
         return Err(Reject::Malformed);
     }
     let mut hello = ClientHello::default();
-    // Before TLS 1.2 there were none.
+    // Before TLS 1.2 there were no extensions.
     if reader.is_empty() {
         return Ok(hello);
     }
@@ -161,7 +161,7 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, Reject> {
         let number = extensions.number(2)?;
         let data = extensions.vector(2)?;
         if keys.is_some() {
-            // RFC 8446 section 4.2.11: it comes last.
+            // RFC 8446 section 4.2.11: pre_shared_key is the last extension.
             return Err(Reject::Illegal);
         }
         match number {
@@ -180,7 +180,7 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, Reject> {
     if seen.len() == count { Ok(hello) } else { Err(Reject::Illegal) }
 }
 
-/// One name, of the only kind that there is. An address is none (RFC 6066 section 3), but some clients send theirs.
+/// The host name. IP addresses are not allowed (RFC 6066 section 3) but sent by some clients, and ignored.
 fn server_name(data: &[u8]) -> Result<Option<String>, Reject> {
     let mut reader = Reader::new(data);
     let mut list = Reader::new(reader.filled(2)?);
@@ -210,7 +210,7 @@ fn protocols(data: &[u8]) -> Result<Vec<Vec<u8>>, Reject> {
     Ok(list.each_filled(1)?.into_iter().map(<[u8]>::to_vec).collect())
 }
 
-/// The identities, without their ages. That there are as many binders is the node's to see.
+/// The PSK identities, without their ages. The node checks that the number of binders matches.
 fn identities(data: &[u8]) -> Result<Vec<Vec<u8>>, Reject> {
     let mut reader = Reader::new(data);
     let mut list = Reader::new(reader.filled(2)?);

@@ -1,15 +1,15 @@
-//! What a TLS client says first (RFC 8446 section 4.1.2, RFC 5246 section 7.4.1.2), and what session tickets say in the
-//! open; strict and without I/O.
+//! Parsing of the TLS ClientHello (RFC 8446 section 4.1.2, RFC 5246 section 7.4.1.2), and tickets that name their node;
+//! strict and without I/O.
 //!
-//! A switch reads the ClientHello to choose a pool and a node, as it reads the head of an HTTP request; the node that gets
-//! the connection reads it again with a parser of its own. So this one accepts only what every parser reads the same way,
-//! and refuses the rest with the alert that TLS has for it ([`Reject`]). It looks at no more than what chooses a node: the
-//! server's name, the protocols, the tickets.
+//! The switch reads the ClientHello to choose a pool and a node, as it reads the head of an HTTP request; the node
+//! reads the ClientHello again with a parser of its own. This parser therefore accepts only what all parsers read the
+//! same way, and refuses the rest with the TLS alert for the error ([`Reject`]). It reads only what determines the
+//! node: server name, protocols and tickets.
 //!
-//! [`read`] starts anew at each call, so a caller that gets a ClientHello in pieces calls it again with what it has so far.
-//! The result does not depend on the pieces. The message may span records, and a record packets.
+//! [`read`] is stateless: a caller that gets a ClientHello in pieces calls it again with all data so far. The result
+//! does not depend on the pieces. A message may span records, and a record may span packets.
 //!
-//! [`Tickets`] makes a session ticket name its node: readable by whoever has the cluster key, changed by nobody else.
+//! [`Tickets`] makes session tickets that name their node; reading and changing the name takes the cluster key.
 
 mod client_hello;
 mod reader;

@@ -1,8 +1,8 @@
-//! Takes the parts of a message from its front.
+//! Reads the fields of a message in order.
 
 use crate::Reject;
 
-/// The rest of a text in TLS's presentation language (RFC 8446 section 3).
+/// Remaining bytes of a structure in TLS's presentation language (RFC 8446 section 3).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -21,23 +21,23 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// A number of so many bytes.
+    /// Takes a number of `len` bytes.
     pub(crate) fn number(&mut self, len: usize) -> Result<usize, Reject> {
         Ok(self.take(len)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// A vector whose length stands before it in so many bytes.
+    /// Takes a vector with a length prefix of `len` bytes.
     pub(crate) fn vector(&mut self, len: usize) -> Result<&'a [u8], Reject> {
         let len = self.number(len)?;
         self.take(len)
     }
 
-    /// Likewise, of which there has to be something.
+    /// Takes a non-empty vector with a length prefix of `len` bytes.
     pub(crate) fn filled(&mut self, len: usize) -> Result<&'a [u8], Reject> {
         Some(self.vector(len)?).filter(|taken| !taken.is_empty()).ok_or(Reject::Malformed)
     }
 
-    /// The vectors that the text consists of, none of them empty; at least one.
+    /// Splits the rest into non-empty vectors, at least one.
     pub(crate) fn each_filled(mut self, len: usize) -> Result<Vec<&'a [u8]>, Reject> {
         let mut all = Vec::new();
         loop {
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// There must be nothing left.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<(), Reject> {
         if self.is_empty() { Ok(()) } else { Err(Reject::Malformed) }
     }

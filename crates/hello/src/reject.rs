@@ -1,28 +1,28 @@
-//! What is wrong with what a client has said.
+//! Reasons to refuse a connection.
 
 use std::fmt;
 
-/// Why a connection is refused before any node has it.
+/// Why a connection is refused before a node has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reject {
-    /// It is not TLS: perhaps HTTP in the clear, or SSL 2.
+    /// The data is not TLS, but perhaps plain HTTP or SSL 2.
     NotTls,
-    /// A length that leads out of its place, a part that is missing or occurs twice.
+    /// A length is wrong, or a part is missing or repeated.
     Malformed,
-    /// What is there means something that TLS does not allow.
+    /// A value is not allowed by TLS.
     Illegal,
-    /// Another message than a ClientHello comes first.
+    /// The first message is not a ClientHello.
     Unexpected,
-    /// Longer than the caller allows, or a record that is longer than TLS allows.
+    /// The message exceeds the caller's limit, or a record exceeds that of TLS.
     TooLong,
-    /// No route takes the server's name, or the protocols.
+    /// No route matches the server name or the protocols.
     Unrecognized,
-    /// No node can take the connection, or the client has not said all of it in time.
+    /// No node can take the connection, or the ClientHello was not complete in time.
     Unavailable,
 }
 
 impl Reject {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reject; 7] = [
         Reject::NotTls,
         Reject::Malformed,
@@ -33,7 +33,7 @@ impl Reject {
         Reject::Unavailable,
     ];
 
-    /// In metrics.
+    /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Reject::NotTls => "tls-not-tls",
@@ -46,7 +46,7 @@ impl Reject {
         }
     }
 
-    /// What TLS calls it (RFC 8446 section 6.2).
+    /// Code of the TLS alert (RFC 8446 section 6.2).
     pub fn description(self) -> u8 {
         match self {
             Reject::NotTls | Reject::Malformed => 50, // decode_error
@@ -58,7 +58,7 @@ impl Reject {
         }
     }
 
-    /// What it would be in HTTP.
+    /// The corresponding HTTP status code.
     pub fn status(self) -> u16 {
         match self {
             Reject::Unrecognized => 404,
@@ -67,7 +67,7 @@ impl Reject {
         }
     }
 
-    /// The record that tells the client: a fatal alert, which ends the connection.
+    /// Record with the fatal alert, which ends the connection.
     pub fn alert(self) -> [u8; 7] {
         [21, 3, 3, 0, 2, 2, self.description()]
     }

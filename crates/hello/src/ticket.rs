@@ -1,15 +1,15 @@
-//! Tickets that name their node.
+//! Session tickets that name their node.
 //!
-//! A node seals the session under a key that only nodes have. In front of that stands the node's code, and behind it a tag
-//! of both under a key that switches have, too:
+//! A node encrypts the session under a key that only nodes have. It adds the node's code before, and after both a tag
+//! under a key that the switches also have:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 8 | code of the node: a keyed hash of its name |
-//! | any | the sealed session |
-//! | 8 | SipHash-2-4 of what comes before |
+//! | 8 | code of the node: keyed hash of its name |
+//! | any | encrypted session |
+//! | 8 | SipHash-2-4 of all bytes before |
 //!
-//! So a switch finds the node without reading the session, and a client cannot choose one.
+//! So the switch finds the node without reading the session, and a client cannot choose a node.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -20,24 +20,25 @@ use switchback_wire::sb_key;
 const CODE: usize = 8;
 const TAG: usize = 8;
 
-/// Names the nodes of a cluster in tickets, and finds them again.
+/// Makes and reads the tickets of a cluster.
 #[derive(Clone, Debug)]
 pub struct Tickets {
-    /// The first signs, every one is accepted; with the node of each code.
+    /// Keys with the codes of the nodes. The first key signs, all are accepted.
     keys: Vec<(sb_key, HashMap<[u8; CODE], usize>)>,
 }
 
-/// What is in a ticket.
+/// Content of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedTicket<'a> {
-    /// The node's place among the names that [`Tickets::new`] was given; None if it is none of them any more.
+    /// Index in the names given to [`Tickets::new`]; None if the node has left the cluster.
     pub node: Option<usize>,
-    /// The session, which only nodes can open.
+    /// The encrypted session, which only nodes can open.
     pub sealed: &'a [u8],
 }
 
 impl Tickets {
-    /// `keys` are [`switchback_wire::keys::ticket_name_key`] of each cluster key, `nodes` the names of the cluster's nodes.
+    /// `keys` are [`switchback_wire::keys::ticket_name_key`] of each cluster key, `nodes` the names of the cluster's
+    /// nodes.
     pub fn new<'a>(keys: &[sb_key], nodes: impl IntoIterator<Item = &'a str> + Clone) -> Self {
         let codes = |key: &sb_key| {
             let named = nodes.clone().into_iter().enumerate();
@@ -46,7 +47,7 @@ impl Tickets {
         Tickets { keys: keys.iter().map(codes).collect() }
     }
 
-    /// The ticket of a session that the node with this name has.
+    /// The ticket for a session of the node with this name.
     pub fn name(&self, node: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (key, _) = self.keys.first()?;
         let mut ticket = Vec::with_capacity(CODE + sealed.len() + TAG);
@@ -56,7 +57,7 @@ impl Tickets {
         Some(ticket)
     }
 
-    /// What the ticket says; None if it is none of this cluster's.
+    /// Reads a ticket; None if it is not of this cluster.
     pub fn read<'a>(&self, ticket: &'a [u8]) -> Option<NamedTicket<'a>> {
         let (signed, theirs) = ticket.split_at_checked(ticket.len().checked_sub(TAG)?)?;
         let (code, sealed) = signed.split_first_chunk::<CODE>()?;

@@ -1,5 +1,5 @@
-//! ClientHellos of clients as they come, with the name shop.example.com: `clients/NAME-VERSION-WHAT.hello` has the bytes that
-//! a listener got.
+//! ClientHellos of real clients for the name shop.example.com, as a listener received them:
+//! `clients/NAME-VERSION-WHAT.hello`.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn are_read_when_they_are_whole_and_not_before() {
     }
 }
 
-/// The default hellos of Go, OpenSSL and Chromium have a key share that takes two packets.
+/// The default ClientHellos of Go, OpenSSL and Chromium have a key share that takes two packets.
 #[test]
 fn of_today_take_two_packets() {
     let long: Vec<_> =

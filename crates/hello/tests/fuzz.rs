@@ -1,4 +1,4 @@
-//! Anything through the parser, and through that of rustls, which nodes use: where both accept, both must mean the same.
+//! Fuzzing of the parser against that of rustls, which nodes use: where both accept, both must read the same.
 
 mod common;
 #[path = "../../wire/tests/fuzzing/mod.rs"]
@@ -30,7 +30,7 @@ const PIECES: &[&[u8]] = &[
     b"\0",
 ];
 
-/// What rustls itself says as a client, and some that are made by hand.
+/// ClientHellos of rustls, and some made by hand.
 fn examples() -> Vec<Vec<u8>> {
     let mut config =
         ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();

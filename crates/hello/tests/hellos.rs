@@ -1,4 +1,4 @@
-//! Single ClientHellos: those of a real client, and those that are refused.
+//! Single ClientHellos: one of a real client, and refused ones.
 
 mod common;
 
@@ -45,9 +45,9 @@ fn a_client_need_not_say_anything() {
         let stream = record(&message);
         assert_eq!(complete(&stream), ClientHello { len: stream.len(), ..ClientHello::default() });
     }
-    // An address is no name.
+    // An address is not a name.
     assert_eq!(complete(&record(&message(&[server_name("192.0.2.7")]))).server_name, None);
-    // The root's dot says nothing.
+    // The trailing dot is dropped.
     let named = complete(&record(&message(&[server_name("example.com.")])));
     assert_eq!(named.server_name.as_deref(), Some("example.com"));
 }

@@ -1,4 +1,4 @@
-//! What holds for any ClientHello, however it is cut.
+//! Properties of any ClientHello, however it is split.
 
 mod common;
 
@@ -9,7 +9,7 @@ use switchback_hello::{ClientHello, Progress, read};
 
 const LIMIT: usize = 16_384;
 
-/// The message in records of these sizes, again and again.
+/// The message in records of these sizes, repeated.
 fn records(message: &[u8], sizes: &[usize]) -> Vec<u8> {
     let mut rest = message;
     let mut out = Vec::new();

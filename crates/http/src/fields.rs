@@ -2,11 +2,11 @@
 
 use crate::Reject;
 
-/// The fields of a head in their order, as pairs of name and value. A name that occurs more than once comes
-/// out as often; values are without the blanks around them.
+/// The fields of a head in order, as pairs of name and value. A repeated name is returned repeatedly; values are
+/// trimmed.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
-    /// Whole lines that have been checked: each has a colon and ends in CRLF.
+    /// Whole lines, checked to have a colon and to end in CRLF.
     lines: &'a [u8],
 }
 
@@ -29,7 +29,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// `value` without the spaces and tabs around it.
+/// `value` without leading and trailing spaces and tabs.
 pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;
@@ -40,8 +40,8 @@ pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Whether `lines[at..]` begins with the end of a line; `None` if that takes more bytes to tell. `otherwise`
-/// is what is wrong with any character but the two of a line end.
+/// Whether `bytes[at..]` begins with a line end; `None` if more bytes are needed. `otherwise` is the error for any
+/// character that is not part of a line end.
 #[inline]
 pub(crate) fn line_end(bytes: &[u8], at: usize, otherwise: Reject) -> Result<Option<usize>, Reject> {
     match (bytes.get(at), bytes.get(at + 1)) {
@@ -53,7 +53,7 @@ pub(crate) fn line_end(bytes: &[u8], at: usize, otherwise: Reject) -> Result<Opt
     }
 }
 
-/// What is wrong with `c` where the name of a field has to begin or go on, or end in a colon.
+/// The error for `c` in or after a field name.
 pub(crate) fn not_a_name(c: u8, at_line_start: bool) -> Reject {
     match c {
         b' ' | b'\t' if at_line_start => Reject::ObsFold,
@@ -63,12 +63,12 @@ pub(crate) fn not_a_name(c: u8, at_line_start: bool) -> Reject {
     }
 }
 
-/// The character of a field's name as CGI and its descendants compare it.
+/// A field name's character as CGI and its descendants compare it.
 pub(crate) fn cgi(c: u8) -> u8 {
     if c == b'_' { b'-' } else { c.to_ascii_lowercase() }
 }
 
-/// A field that decides where a request ends or where it goes.
+/// A field that determines where a request ends or where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     Host,
@@ -76,8 +76,8 @@ pub(crate) enum Framing {
     TransferEncoding,
 }
 
-/// Which of the framing fields `name` is, in any case. A name that differs from one of them only in
-/// underscores is refused: CGI and what descends from it would give both to the application under one name.
+/// The framing field with this name, in any case. A name that differs from one only in underscores is refused, because
+/// CGI and its descendants would pass both to the application under one name.
 #[inline]
 pub(crate) fn framing(name: &[u8]) -> Result<Option<Framing>, Reject> {
     let (field, spelling): (_, &[u8]) = match name.len() {

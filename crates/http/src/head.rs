@@ -1,14 +1,14 @@
-//! The head of a request: its line and its header fields (RFC 9112 sections 3, 5 and 6).
+//! The head of a request: request line and header fields (RFC 9112 sections 3, 5 and 6).
 //!
-//! The text is read once from left to right, and each mistake is found at the byte that makes it one. This is
-//! what makes the result independent of how the text is split, and it is why a check that could be left to
-//! the end, such as that for a second `Host`, is made at the field's own line.
+//! The text is read once from left to right, and every error is found at the byte that causes it. So the result does
+//! not depend on how the text is split. This is also why checks that could wait until the end, such as for a second
+//! `Host`, are made at the field's own line.
 
 use crate::fields::{self, Fields, Framing};
 use crate::table::{self, TOKEN};
 use crate::{Form, Limits, Reject, Target, host, path, target};
 
-/// How far [`parse_head`] got.
+/// Result of [`parse_head`].
 #[derive(Clone, Debug)]
 pub enum Progress<'a> {
     /// The bytes are the beginning of a head; more are needed.
@@ -17,65 +17,65 @@ pub enum Progress<'a> {
     Complete(Head<'a>),
 }
 
-/// The head of a request. Texts lie in the bytes that it was read from.
+/// The head of a request, borrowed from the bytes that were parsed.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
-    /// A token; upper and lower case differ.
+    /// A token, case-sensitive.
     pub method: &'a str,
-    /// What the request asks for.
+    /// The request target.
     pub target: Target<'a>,
-    /// The client's version.
+    /// Version of the request.
     pub version: Version,
-    /// The host from `Host` or from the authority in the target, which are the same if both are there; without port and as
-    /// sent in upper or lower case. IPv6 addresses are in brackets. HTTP/1.0 can leave both out, and HTTP/2's preface has none.
+    /// Host from `Host` or from the target's authority, which must agree; without port, in the client's case. IPv6
+    /// addresses are in brackets. None is possible in HTTP/1.0 and in the HTTP/2 preface.
     pub host: Option<&'a str>,
-    /// Where the request line begins: at 0, or behind an empty line, of which there may be one (RFC 9112 section 2.2).
+    /// Offset of the request line: 0, or after the one empty line that is allowed (RFC 9112 section 2.2).
     pub start: usize,
-    /// How many bytes the head has, with the empty lines before and at its end. The body begins here.
+    /// Length of the head with the empty lines before and at its end; the body begins here.
     pub len: usize,
-    /// How the end of the body is found.
+    /// Framing of the body.
     pub body: Body,
-    /// Whether the client lets the connection stay open for another request.
+    /// Whether the client keeps the connection open for another request.
     pub keep_alive: bool,
-    /// Whether the client may wait for a response of status 100 before it sends the body. It need not.
+    /// Whether the client may wait for a response of status 100 before it sends the body.
     pub expect_continue: bool,
-    /// Whether what the client sends after this request may be no HTTP/1: it asks for another protocol (RFC
-    /// 9110 section 7.8), which a response of status 101 grants, or it speaks HTTP/2 from the start.
+    /// Whether the data after this request may be another protocol than HTTP/1: the client asks for an upgrade (RFC
+    /// 9110 section 7.8), which a 101 response grants, or it speaks HTTP/2 from the start.
     pub tunnel: bool,
     fields: Fields<'a>,
 }
 
-/// Version of HTTP.
+/// HTTP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.0
     Http10,
-    /// HTTP/1.1; a higher minor version is read as this one (RFC 9110 section 2.5).
+    /// HTTP/1.1; higher minor versions are read as this one (RFC 9110 section 2.5).
     Http11,
-    /// HTTP/2 with prior knowledge (RFC 9113 section 3.4). Its preface of 24 bytes reads like a head with the
-    /// method `PRI` and the target `*`. It has no fields.
+    /// HTTP/2 with prior knowledge (RFC 9113 section 3.4). Its preface of 24 bytes looks like a head with the method
+    /// `PRI` and the target `*`, and has no fields.
     Http2,
 }
 
-/// How the end of a request's body is found (RFC 9112 section 6.3).
+/// Framing of a request's body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// There is none; the next request follows the head.
+    /// No body; the next request follows the head.
     None,
-    /// It has so many bytes, perhaps 0; below 2^63.
+    /// Length in bytes, below 2^63; may be 0.
     Length(u64),
-    /// [`framing::requests`](crate::framing::requests) finds it.
+    /// Chunked; [`framing::requests`](crate::framing::requests) finds the end.
     Chunked,
 }
 
 impl<'a> Head<'a> {
-    /// The path as it was sent, see [`Target::path`]. Routes go by its [readings](crate::path::readings).
+    /// The path as sent, see [`Target::path`]. Routes compare its [readings](crate::path::readings).
     pub fn path(&self) -> &'a str {
         self.target.path
     }
 
-    /// Whether the request can be made again without harm, and without anything of the client that would be missing then: its
-    /// method is idempotent (RFC 9110 section 9.2.2), and only the head was sent. PUT has a body.
+    /// Whether the request can be sent again without harm and without data of the client: its method is idempotent (RFC
+    /// 9110 section 9.2.2), and it has only a head. PUT has a body.
     pub fn is_repeatable(&self) -> bool {
         matches!(self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "DELETE")
             && !self.tunnel
@@ -87,16 +87,14 @@ impl<'a> Head<'a> {
         self.fields.clone()
     }
 
-    /// The value of the first header field called `name`, in upper or lower case.
+    /// Value of the first header field with this name, in any case.
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.headers().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
 
-/// Reads the head of a request at the start of `bytes`.
-///
-/// What comes after the head is not looked at. Once a beginning has been refused, any continuation of it
-/// would be refused for the same reason.
+/// Parses the head of a request at the start of `bytes`; bytes after the head are ignored. If a prefix is refused,
+/// every continuation of it is refused for the same reason.
 pub fn parse_head<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Progress<'a>, Reject> {
     let within_limit = &bytes[..bytes.len().min(limits.head_len)];
     match parse(within_limit, limits)? {
@@ -106,7 +104,7 @@ pub fn parse_head<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Progress<'a>, 
     }
 }
 
-/// As [`parse_head`]; `None` if `bytes` end before the head does.
+/// Like [`parse_head`]; `None` if `bytes` end before the head does.
 fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Reject> {
     match bytes {
         b"\r" => Ok(None),
@@ -120,7 +118,7 @@ fn parse<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Rejec
     }
 }
 
-/// A head that begins with its request line.
+/// Parses a head without an empty line before it.
 fn parse_lines<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>, Reject> {
     let Some((line, fields_start)) = request_line(bytes)? else { return Ok(None) };
     let mut seen = Seen::default();
@@ -158,7 +156,7 @@ fn parse_lines<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>,
     Ok(Some(seen.head(line, Fields::of_checked(&bytes[fields_start..at]), len)))
 }
 
-/// The preface of HTTP/2, of which the beginning has been seen.
+/// Parses the HTTP/2 preface, whose first bytes have been seen.
 fn preface(bytes: &[u8]) -> Result<Option<Head<'_>>, Reject> {
     const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     if !bytes.iter().zip(PREFACE.as_bytes()).all(|(c, expected)| c == expected) {
@@ -186,11 +184,11 @@ struct RequestLine<'a> {
     method: &'a str,
     target: Target<'a>,
     version: Version,
-    /// The minor version is above those that there are.
+    /// The minor version is above 1.
     is_above: bool,
 }
 
-/// The request line and where the first field begins.
+/// The request line, and the offset of the first field.
 fn request_line(bytes: &[u8]) -> Result<Option<(RequestLine<'_>, usize)>, Reject> {
     let method_end = table::span(TOKEN, bytes, 0);
     match bytes.get(method_end) {
@@ -216,7 +214,7 @@ fn request_line(bytes: &[u8]) -> Result<Option<(RequestLine<'_>, usize)>, Reject
     Ok(Some((RequestLine { method, target, version, is_above }, end)))
 }
 
-/// The version at `start` and where the line after it begins.
+/// The version at `start`, and the offset of the next line.
 fn version(bytes: &[u8], start: usize) -> Result<Option<(Version, usize)>, Reject> {
     const SHAPE: &[u8; 8] = b"HTTP/d.d";
     for (&c, &shape) in bytes[start..].iter().zip(SHAPE) {
@@ -236,20 +234,20 @@ fn version(bytes: &[u8], start: usize) -> Result<Option<(Version, usize)>, Rejec
     Ok(fields::line_end(bytes, end, otherwise)?.map(|next| (version, next)))
 }
 
-/// Most digits of a `Content-Length`, with leading zeros: those of 2^63 - 1. Some servers have no room for more.
+/// Maximal number of digits in `Content-Length`, with leading zeros: those of 2^63 - 1. Some servers handle no more.
 const CONTENT_LENGTH_DIGITS: usize = 19;
 
 fn space_or(c: u8, otherwise: Reject) -> Reject {
     if matches!(c, b' ' | b'\t') { Reject::RequestLineSpace } else { otherwise }
 }
 
-/// What the header fields so far say about framing and the connection.
+/// Framing and connection fields so far.
 #[derive(Default)]
 struct Seen<'a> {
     host: Option<&'a str>,
     length: Option<u64>,
     chunked: bool,
-    /// Options of the connection (RFC 9110 section 7.6.1).
+    /// Connection options (RFC 9110 section 7.6.1).
     close: bool,
     keep_alive: bool,
     upgrade_option: bool,
@@ -289,7 +287,8 @@ impl<'a> Seen<'a> {
             return Err(Reject::DuplicateHost);
         }
         self.host = Some(host::without_port(value)?);
-        // RFC 9112 section 3.2.2 lets the target win. Not all servers do so, and no client sends two hosts by mistake.
+        // RFC 9112 section 3.2.2 gives the target precedence, but not all servers do so, and no client sends two hosts
+        // by mistake.
         match line.target.form {
             Form::Absolute { authority } if !authority.as_bytes().eq_ignore_ascii_case(value) => {
                 Err(Reject::HostMismatch)
@@ -328,7 +327,7 @@ impl<'a> Seen<'a> {
         if line.version == Version::Http10 {
             return Err(Reject::EncodingInHttp10);
         }
-        // Waitress reads it in HTTP/1.1 alone.
+        // Waitress accepts Transfer-Encoding in HTTP/1.1 only.
         if line.is_above {
             return Err(Reject::UnsupportedVersion);
         }
@@ -374,7 +373,7 @@ impl<'a> Seen<'a> {
             len,
             body,
             keep_alive: !self.close && (http11 || self.keep_alive),
-            // A 1.0 client's expectation and upgrade are to be ignored (RFC 9110 sections 10.1.1 and 7.8).
+            // Expectation and upgrade are to be ignored in HTTP/1.0 (RFC 9110 sections 10.1.1 and 7.8).
             expect_continue: http11 && self.expect_continue,
             tunnel: http11 && self.upgrade_option && self.upgrade_field,
             fields,

@@ -1,4 +1,4 @@
-//! Hosts with an optional port, as in `Host` and in the target of a request to a proxy.
+//! Hosts with an optional port, in `Host` and in absolute targets.
 
 use std::net::Ipv6Addr;
 
@@ -7,9 +7,9 @@ use crate::table::{self, HOST};
 
 /// The host in `authority`, without its port.
 ///
-/// Accepted are names (`reg-name` of RFC 3986 section 3.2.2) with single dots between labels and perhaps one at the end, but
-/// without encoded octets, which some would decode; IPv4 addresses; IPv6 addresses in brackets; and after each of them a colon
-/// with a port from 1 to 65535 or with none.
+/// Accepted are names (`reg-name` of RFC 3986 section 3.2.2) with single dots between labels and optionally one at the
+/// end, but without encoded octets, which some servers would decode; IPv4 addresses; and IPv6 addresses in brackets;
+/// each with an optional colon, which may have a port from 1 to 65535.
 pub(crate) fn without_port(authority: &[u8]) -> Result<&str, Reject> {
     let end = if authority.first() == Some(&b'[') {
         let end = authority.iter().position(|&c| c == b']').ok_or(Reject::InvalidHost)?;
@@ -18,7 +18,7 @@ pub(crate) fn without_port(authority: &[u8]) -> Result<&str, Reject> {
         end + 1
     } else {
         let end = table::span(HOST, authority, 0);
-        // A dot is wrong at the beginning and after another one.
+        // A dot must not come first or after another one.
         let mut after_dot = true;
         for &c in &authority[..end] {
             if c == b'.' && after_dot {
@@ -35,7 +35,7 @@ pub(crate) fn without_port(authority: &[u8]) -> Result<&str, Reject> {
     std::str::from_utf8(host).map_err(|_| Reject::InvalidHost)
 }
 
-/// Whether `text` is a colon and perhaps a number from 1 to 65535 without leading zeros.
+/// Whether `text` is a colon, optionally with a number from 1 to 65535 without leading zeros.
 fn is_port(text: &[u8]) -> bool {
     let [b':', digits @ ..] = text else { return false };
     if digits.is_empty() {

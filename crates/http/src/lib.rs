@@ -1,27 +1,25 @@
-//! HTTP/1 request heads and the framing of messages (RFC 9110, RFC 9112), strict and without I/O.
+//! HTTP/1 request heads and message framing (RFC 9110, RFC 9112), strict and without I/O.
 //!
-//! The switch reads the head of a request to choose a pool for it, and the framing to know where the next
-//! request begins. The node that gets the request reads both again with a parser of its own. If the two came
-//! to different results, one could be talked into taking a part of a request for a request, or a request for
-//! another pool: request smuggling. So this parser does not ask what a request probably means. It accepts
-//! only what every parser reads the same way, and refuses the rest with a reason that has a name
-//! ([`Reject`]). Where RFC 9112 lets a recipient choose between leniency and an error, this is always the
-//! error, and it goes further where implementations are known to differ:
+//! The switch reads a request's head to choose a pool, and its framing to find the next request. The node's server
+//! reads both again with a parser of its own. If the two disagreed, a part of a request could pass for a request, or a
+//! request could reach a pool it was not routed to: request smuggling. So this parser does not guess what a request
+//! means. It accepts only what every parser reads the same way, and refuses the rest with a named reason ([`Reject`]).
+//! Where RFC 9112 allows a recipient to be lenient or to fail, it fails, and it is stricter where implementations are
+//! known to differ:
 //!
-//! - Of empty lines before the request line only one is passed over.
+//! - At most one empty line may precede the request line.
 //! - The only transfer coding is `chunked`, alone. Chunk extensions have no blanks outside of quotes.
 //! - `Content-Length` is one field with one number of at most 19 digits and below 2^63.
-//! - Field names that CGI's spelling makes equal to `Host`, `Content-Length` or `Transfer-Encoding` (an
-//!   underscore for a hyphen) are refused.
-//! - `Host` is a name or an address of known shape, not just any text that the grammar would let pass.
+//! - Field names that CGI does not distinguish from `Host`, `Content-Length` or `Transfer-Encoding` (an underscore for a
+//!   hyphen) are refused.
+//! - `Host` is a name or an address, not any text that the grammar allows.
 //!
-//! [`parse_head`] starts anew at each call, so a caller that gets a head in pieces calls it again with what
-//! it has so far. The result does not depend on the pieces: what is refused is refused for the same reason
-//! from the first byte that shows it, and every beginning of an accepted head is [`Progress::Partial`].
-//! [`framing`] is resumable instead, because bodies are not kept. It also follows responses, so that a node
-//! knows how many of its requests are answered.
+//! [`parse_head`] is stateless: a caller that gets a head in pieces calls it again with all data so far. The result
+//! does not depend on the pieces: an error is found at the first byte that shows it, and every proper prefix of an
+//! accepted head is [`Progress::Partial`]. [`framing`] is resumable instead, because bodies are not kept. It also
+//! follows responses, so that a node knows how many of its requests are answered.
 //!
-//! Nothing here allocates, but for the tables of [`framing`], once, and for [paths](path) that are not plain.
+//! Only the tables of [`framing`], once, and [paths](path) that are not plain are allocated.
 
 mod fields;
 pub mod framing;
@@ -37,14 +35,14 @@ pub use head::{Body, Head, Progress, Version, parse_head};
 pub use reject::Reject;
 pub use target::{Form, Target};
 
-/// How long a request may be.
+/// Limits on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest head, in bytes, with the empty line at its end.
+    /// Maximal length of a head in bytes, including the empty line at its end.
     pub head_len: usize,
-    /// The most header fields in a head.
+    /// Maximal number of header fields.
     pub fields: usize,
-    /// The longest body, in bytes of data; `u64::MAX`: any.
+    /// Maximal length of a body, in bytes of data; `u64::MAX`: unlimited.
     pub body_len: u64,
 }
 

@@ -1,17 +1,16 @@
 //! Paths as servers read them.
 //!
-//! Servers do not look at the text of a path but at what they have made of it: octets decoded, dot segments gone, doubled
-//! slashes merged (RFC 3986 section 6.2.2; the slashes are nginx's and Apache's habit). A route that compared texts would be
-//! walked around by another spelling. So routes compare what [`normal()`] makes of a path, while the request goes to the
-//! server as it came.
+//! Servers normalize a path before they use it: they decode octets, remove dot segments and merge slashes (RFC 3986
+//! section 6.2.2; nginx and Apache merge slashes). A route that compared the text as sent could be bypassed with
+//! another spelling. So routes compare the result of [`normal()`], and the server gets the request as sent.
 //!
-//! On some spellings servers disagree, and none of their readings is the right one. [`readings()`] gives all of them, for the
-//! caller to see whether it matters:
+//! Servers disagree about some spellings, and no reading is the right one. [`readings()`] returns all of them, and the
+//! caller decides whether the difference matters:
 //!
-//! - `%2F` is a part of its segment, or it separates segments; so is `%5C`, where `%2F` separates.
-//! - `;` and what follows it in a segment belong to the segment, or are parameters that are taken away first (Tomcat, Jetty).
-//! - A dot segment after a doubled slash takes away the empty segment, or what stands before that: slashes are merged after
-//!   dot segments are removed, or before.
+//! - `%2F` is part of its segment, or separates segments; so does `%5C`, where `%2F` separates.
+//! - `;` and the rest of its segment belong to the segment, or are parameters that are removed first (Tomcat, Jetty).
+//! - A dot segment after a doubled slash removes the empty segment, or the one before it: slashes are merged after dot
+//!   segments are removed, or before.
 //! - A dot segment at the end leaves a slash there, or none (Tomcat).
 
 use std::borrow::Cow;
@@ -27,23 +26,23 @@ enum Separators {
     SlashAndBackslash,
 }
 
-/// One way to read a path.
+/// A way to read a path.
 #[derive(Clone, Copy)]
 struct How {
     separators: Separators,
-    /// Parameters of segments are taken away.
+    /// Parameters are removed from segments.
     without_parameters: bool,
-    /// Doubled slashes are merged after dot segments are removed.
+    /// Slashes are merged after dot segments are removed.
     merges_last: bool,
-    /// A dot segment at the end goes with the slash before it.
+    /// A dot segment at the end is removed with the slash before it.
     bare_end: bool,
 }
 
 const NORMALLY: How =
     How { separators: Separators::None, without_parameters: false, merges_last: false, bare_end: false };
 
-/// The path in normal form: octets that can stand for themselves are decoded, the digits of others are in upper case, dot
-/// segments are removed and doubled slashes merged. Of what is no path the result has no meaning.
+/// The path in normal form: octets that need no encoding are decoded, other encodings are in upper case, dot segments
+/// are removed and slashes merged. For an invalid path the result is meaningless.
 pub fn normal(path: &str) -> Cow<'_, str> {
     if is_plain(path) {
         return Cow::Borrowed(path);
@@ -51,13 +50,12 @@ pub fn normal(path: &str) -> Cow<'_, str> {
     read(path, NORMALLY).map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
-/// The path in normal form, if a request may have it.
+/// The path in normal form, if it is valid.
 pub fn checked(path: &str) -> Result<Cow<'_, str>, Reject> {
     check(path).map(|()| normal(path))
 }
 
-/// What servers make of a path, each reading in normal form and none twice; [`normal()`] is the first. Nearly always it is
-/// the only one.
+/// The readings of a path in normal form, without duplicates; the first is [`normal()`], and usually the only one.
 pub fn readings(path: &str) -> Vec<Cow<'_, str>> {
     let mut readings = vec![normal(path)];
     for how in ways(path) {
@@ -70,7 +68,7 @@ pub fn readings(path: &str) -> Vec<Cow<'_, str>> {
     readings
 }
 
-/// Whether the path is one: every `%` begins an octet, none is NUL, and no reading leads above the root.
+/// Checks that every `%` begins an octet, that none is NUL, and that no reading leads above the root.
 pub(crate) fn check(path: &str) -> Result<(), Reject> {
     if is_plain(path) {
         return Ok(());
@@ -88,15 +86,15 @@ pub(crate) fn check(path: &str) -> Result<(), Reject> {
     ways(path).try_for_each(|how| read(path, how).map(drop))
 }
 
-/// Whether all servers read the path as it is written: it has no encoded octets, no parameters, no dot segments, no doubled
-/// slashes. `*` has none of them.
+/// Whether all servers read the path as written: it has no encoded octets, parameters, dot segments or doubled slashes.
+/// True for `*`.
 pub fn is_plain(path: &str) -> bool {
     let bytes = path.as_bytes();
     !bytes.iter().any(|byte| matches!(byte, b'%' | b';'))
         && !bytes.windows(2).any(|pair| matches!(pair, b"//" | b"/."))
 }
 
-/// The ways to read the path that may differ.
+/// The ways of reading the path whose results may differ.
 fn ways(path: &str) -> impl Iterator<Item = How> {
     use Separators::{None, Slash, SlashAndBackslash};
     let has = |octet: &[u8]| path.as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(octet));
@@ -119,7 +117,7 @@ fn ways(path: &str) -> impl Iterator<Item = How> {
     })
 }
 
-/// Octets of a path; the end, too, where a `%` begins none.
+/// Decoded octets of a path; the iteration ends at an invalid encoding.
 struct Octets<'a> {
     rest: &'a [u8],
 }
@@ -139,7 +137,7 @@ impl Iterator for Octets<'_> {
     }
 }
 
-/// The path, which begins with a slash, in normal form.
+/// Normalizes a path, which begins with a slash.
 fn read(path: &str, how: How) -> Result<String, Reject> {
     let mut segments: Vec<String> = Vec::new();
     let mut segment = String::new();
@@ -171,7 +169,7 @@ fn read(path: &str, how: How) -> Result<String, Reject> {
     Ok(format!("/{}", segments.join("/")))
 }
 
-/// RFC 3986 section 5.2.4, segment by segment. The last one is empty where the path ends in a slash.
+/// RFC 3986 section 5.2.4, segment by segment. The last segment is empty if the path ends in a slash.
 fn enter(segments: &mut Vec<String>, segment: String, is_last: bool, how: How) -> Result<(), Reject> {
     match &*segment {
         "." | ".." => {
@@ -188,7 +186,7 @@ fn enter(segments: &mut Vec<String>, segment: String, is_last: bool, how: How) -
     Ok(())
 }
 
-/// The octet as itself, if a path can have it so and it separates nothing.
+/// Appends the octet as it is if a path allows it and it is no separator, or else encoded.
 fn write(segment: &mut String, octet: u8) {
     if table::is(PATH, octet) && !matches!(octet, b'/' | b'%') {
         segment.push(char::from(octet));

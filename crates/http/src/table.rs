@@ -1,17 +1,15 @@
-//! Which bytes may stand where, as one table with a bit for each place, and the scans over it.
+//! Character classes, as one table with a bit per class, and scans over it.
 
-/// A character of a token: methods and the names of fields (RFC 9110 section 5.6.2).
+/// Characters of a token, such as methods and field names (RFC 9110 section 5.6.2).
 pub(crate) const TOKEN: u8 = 1;
-/// A character of a target's path.
+/// Characters of a target's path.
 pub(crate) const PATH: u8 = 1 << 1;
-/// A character of a target's query. Besides what RFC 3986 allows this takes what browsers send as it is, as
-/// long as no parser gives it a meaning of its own; so does [`PATH`], except for the backslash, which some
-/// read as a slash.
+/// Characters of a target's query. Besides those of RFC 3986 these are characters that browsers send unencoded, as long
+/// as no parser gives them a meaning. [`PATH`] has them, too, except the backslash, which some parsers read as a slash.
 pub(crate) const QUERY: u8 = 1 << 2;
-/// A character of a field's value (RFC 9110 section 5.5): everything but control characters, of which HTAB is
-/// allowed.
+/// Characters of a field value (RFC 9110 section 5.5): all but control characters; HTAB is allowed.
 pub(crate) const VALUE: u8 = 1 << 3;
-/// A character of a name in an authority: unreserved or a sub-delim (RFC 3986 section 3.2.2).
+/// Characters of a name in an authority: unreserved or sub-delims (RFC 3986 section 3.2.2).
 pub(crate) const HOST: u8 = 1 << 4;
 
 static CLASSES: [u8; 256] = classes();
@@ -61,14 +59,13 @@ pub(crate) fn is(class: u8, c: u8) -> bool {
     CLASSES[usize::from(c)] & class != 0
 }
 
-/// Where the first byte from `start` on is that does not belong to `class`; the length of `bytes` if there is
-/// none.
+/// Index of the first byte from `start` on that is not in `class`, or the length of `bytes`.
 #[inline]
 pub(crate) fn span(class: u8, bytes: &[u8], start: usize) -> usize {
     bytes[start..].iter().position(|&c| !is(class, c)).map_or(bytes.len(), |len| start + len)
 }
 
-/// As [`span`] with [`VALUE`], eight bytes at a time: values are most of a head.
+/// Like [`span`] with [`VALUE`], eight bytes at a time, because values are most of a head.
 #[inline]
 pub(crate) fn span_value(bytes: &[u8], start: usize) -> usize {
     const LOW: u64 = 0x0101_0101_0101_0101;
@@ -76,8 +73,8 @@ pub(crate) fn span_value(bytes: &[u8], start: usize) -> usize {
     let mut at = start;
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
-        // The top bit of each byte that is below 0x20, and of each that is 0x7f. Borrows and carries can mark
-        // a byte above a marked one by mistake, so only the lowest mark is used, and HTAB is looked up below.
+        // The top bit marks bytes below 0x20 and bytes equal to 0x7f. Borrows and carries can mark a byte above a
+        // marked one by mistake, so only the lowest mark is used; HTAB is looked up below.
         let below_space = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
         let delete = word ^ (LOW * 0x7f);
         let is_delete = delete.wrapping_sub(LOW) & !delete & HIGH;

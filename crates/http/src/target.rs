@@ -3,44 +3,43 @@
 use crate::table::{self, PATH, QUERY};
 use crate::{Reject, host};
 
-/// What a request asks for.
+/// The target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// As it stands in the request line.
+    /// Text in the request line.
     pub raw: &'a str,
-    /// How it is written.
+    /// Form of the target.
     pub form: Form<'a>,
-    /// The path in it, without a query, exactly as sent: nothing is decoded and `..` is left in place. `/` if
-    /// a URI has none, `*` for [`Form::Asterisk`].
+    /// The path without the query, exactly as sent: not decoded and with `..` in place. `/` for a URI without a path,
+    /// `*` for [`Form::Asterisk`].
     pub path: &'a str,
 }
 
-/// How a target is written.
+/// Form of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// A path and perhaps a query.
+    /// A path with an optional query.
     Origin,
-    /// A URI, as for a proxy.
+    /// A URI, as sent to a proxy.
     Absolute {
-        /// The host in it with its port if it has one.
+        /// The URI's host with its optional port.
         authority: &'a str,
     },
     /// `*`: the server as a whole.
     Asterisk,
 }
 
-/// Where the parts of a target are, while the text around it has not been read yet.
+/// Offsets of a target's parts, before the rest of the request line is read.
 pub(crate) struct Parts {
     start: usize,
-    /// Where the path begins; the authority, if there is one, lies between `authority` and here.
+    /// Offset of the path; the authority, if there is one, is between `authority` and here.
     path: usize,
     path_end: usize,
     end: usize,
     authority: Option<usize>,
 }
 
-/// Reads the target that begins at `start`. Returns its parts and where it ends, which is before a space;
-/// `None` if `bytes` end before that.
+/// Parses the target at `start` up to the space after it; `None` if `bytes` end before.
 pub(crate) fn parse(bytes: &[u8], start: usize) -> Result<Option<Parts>, Reject> {
     let mut path = start;
     let mut authority = None;
@@ -100,14 +99,14 @@ fn at_bad_byte(c: u8) -> Reject {
     match c {
         b'#' => Reject::Fragment,
         b'\t' => Reject::RequestLineSpace,
-        // The request line ends here without a version, as in HTTP/0.9.
+        // The request line ends without a version, as in HTTP/0.9.
         b'\r' | b'\n' => Reject::InvalidVersion,
         _ => Reject::InvalidTarget,
     }
 }
 
 impl Parts {
-    /// Where the target ends, which is where a space is.
+    /// Offset of the space after the target.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
@@ -116,7 +115,7 @@ impl Parts {
         &line[self.start..self.end] == "*"
     }
 
-    /// The target, whose parts these are, in `line`.
+    /// The target in `line` with these parts.
     pub(crate) fn target<'a>(&self, line: &'a str) -> Target<'a> {
         let form = match self.authority {
             Some(authority) => Form::Absolute { authority: &line[authority..self.path] },

@@ -1,4 +1,4 @@
-//! Bodies of requests, each with its result.
+//! Request bodies with their results.
 
 use switchback_http::framing::{self, Followed};
 use switchback_http::{Body, Limits, Reject};
@@ -90,7 +90,7 @@ fn a_state_that_no_message_has_is_lost() {
 #[test]
 fn trailers_are_within_the_limit() {
     let max = SB_FRAMING_TRAILER_MAX as usize;
-    // All but the line feed at the end are counted.
+    // The limit counts all bytes but the last line feed.
     let body = |value: usize| format!("1\r\nx\r\n0\r\na:{}\r\nb:\r\n\r\n", "x".repeat(value));
     let fits = body(max - "a:\r\nb:\r\n\r".len());
     assert_eq!(follow(&mut chunked(), &fits), Followed::Ends(fits.len()));

@@ -1,4 +1,4 @@
-//! The cases of tests/corpus.toml, however their bytes arrive.
+//! The cases of tests/corpus.toml, with their bytes in different pieces.
 
 use serde::Deserialize;
 use switchback_http::framing::{self, Followed};
@@ -30,7 +30,7 @@ impl Case {
     }
 }
 
-/// How long the request is that arrives in these pieces; `None` if it goes on after them.
+/// Length of the request that arrives in these pieces; `None` if it continues after them.
 fn request_len(pieces: &[&[u8]]) -> Result<Option<usize>, Reject> {
     let limits = Limits::default();
     let mut arrived = Vec::new();
@@ -54,7 +54,7 @@ fn request_len(pieces: &[&[u8]]) -> Result<Option<usize>, Reject> {
     Ok(None)
 }
 
-/// What `request_len` says of `bytes` as a whole, byte by byte, and in any two pieces: always the same.
+/// The result of `request_len`, which must be the same for the whole, byte by byte, and in any two pieces.
 fn however_it_arrives(name: &str, bytes: &[u8]) -> Result<Option<usize>, Reject> {
     let whole = request_len(&[bytes]);
     assert_eq!(request_len(&bytes.chunks(1).collect::<Vec<_>>()), whole, "{name}, byte by byte");

@@ -1,5 +1,5 @@
-//! Anything through the head parser and the framing automata, which httparse reads as well. What these accept
-//! it must accept too, and must mean the same: a difference is how requests are smuggled.
+//! Fuzzing of head parser and framing automata against httparse: it must accept what these accept and read the same,
+//! because a difference would allow request smuggling.
 
 #[path = "../../wire/tests/fuzzing/mod.rs"]
 mod fuzzing;
@@ -68,7 +68,7 @@ fn requests() -> Vec<Vec<u8>> {
     corpus.case.into_iter().map(bytes).collect()
 }
 
-/// What follows the heads of these requests, and a body of each kind.
+/// The data after the heads of these requests, and bodies of each kind.
 fn bodies() -> Vec<Vec<u8>> {
     let own = [&b"5\r\nhello\r\n0\r\nDigest: x\r\n\r\n"[..], b"00A\r\n0123456789\r\n1\r\n\n\r\n0\r\n\r\n"];
     let behind = |request: Vec<u8>| {
@@ -91,7 +91,7 @@ fn responses() -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// How a message arrives: in pieces of these lengths, and a last one.
+/// Lengths of the pieces in which a message arrives; the rest is one more piece.
 type Cuts = Vec<u8>;
 
 fn cut<'a>(mut bytes: &'a [u8], lens: &[u8]) -> Vec<&'a [u8]> {
@@ -127,7 +127,7 @@ fn heads() {
     });
 }
 
-/// Where the head ends does not depend on how it arrives, and httparse reads the same in it.
+/// Checks that the end of the head does not depend on the pieces, and that httparse reads the same.
 fn check_head(bytes: &[u8], cuts: &[u8], limits: &Limits) {
     let whole = parse_head(bytes, limits);
     let len = |progress: &Result<Progress<'_>, Reject>| match progress {
@@ -159,7 +159,7 @@ fn check_head(bytes: &[u8], cuts: &[u8], limits: &Limits) {
 fn check_meaning(bytes: &[u8], head: &Head<'_>) {
     let mut headers = [httparse::EMPTY_HEADER; 256];
     let mut other = httparse::Request::new(&mut headers);
-    // It knows no version above 1.1.
+    // httparse has no version above 1.1.
     let line_end = head.start + bytes[head.start..].iter().position(|&c| c == b'\r').unwrap();
     let mut known = bytes.to_vec();
     if head.version == Version::Http11 {
@@ -191,7 +191,7 @@ fn check_meaning(bytes: &[u8], head: &Head<'_>) {
     }
 }
 
-/// The values of the fields called `name`, which is in lower case.
+/// Values of the fields with this name, in lower case.
 fn named<'a>(headers: &[Header<'a>], name: &str) -> Vec<&'a [u8]> {
     headers.iter().filter(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value).collect()
 }
@@ -224,7 +224,7 @@ struct RequestCase {
     cuts: Cuts,
 }
 
-/// What the strict parser accepts ends where that says, and cookies are where httparse has them.
+/// Requests accepted by the strict parser end where it says, with cookies where httparse has them.
 #[test]
 fn whole_requests() {
     let mut examples = requests();
@@ -242,7 +242,7 @@ fn whole_requests() {
         let body = &bytes[head.len..];
         let expected = match head.body {
             Body::None => Some(0),
-            // The automaton need not take all that fits.
+            // The automaton may refuse very long bodies.
             Body::Length(len) if len >> 59 > 0 => return,
             Body::Length(len) => usize::try_from(len).ok().filter(|&len| len <= body.len()),
             Body::Chunked => {
@@ -262,7 +262,7 @@ fn whole_requests() {
     });
 }
 
-/// Of cookies, which are parts of `bytes`, those called [`WANTED`]: where their `=` is.
+/// Positions of the `=` in those cookies that are named [`WANTED`]; the cookies are parts of `bytes`.
 fn wanted_pairs<'a>(bytes: &[u8], pairs: impl Iterator<Item = &'a [u8]>) -> Vec<usize> {
     let place = |pair: &[u8]| {
         let name = pair.len() - pair.iter().position(|c| !b" \t".contains(c))?;
@@ -286,7 +286,7 @@ fn responses_to_anything() {
     check!().with_test_time(fuzzing::time()).with_type::<ResponseCase>().for_each(|case| {
         let bytes = case.text.bytes(&examples, PIECES);
         let (ours, found) = follow(framing::responses(), begin(), &bytes, &case.cuts, case.to_head);
-        // Any text is a reason, a value or an extension here, but not for httparse.
+        // Here any text is allowed as reason, value or extension, but not in httparse.
         if let (Followed::Ends(len), Some(other)) = (ours, response_end(&bytes, case.to_head)) {
             assert_eq!(len, other);
             assert_eq!(found, wanted_pairs(&bytes, set_cookies(&bytes).into_iter()));
@@ -294,7 +294,7 @@ fn responses_to_anything() {
     });
 }
 
-/// The values of the fields Set-Cookie in a response and the interim ones before it, for httparse.
+/// Values of Set-Cookie in a response and the interim ones before it, according to httparse.
 fn set_cookies(bytes: &[u8]) -> Vec<&[u8]> {
     let mut headers = [httparse::EMPTY_HEADER; 256];
     let mut head = httparse::Response::new(&mut headers);
@@ -306,10 +306,10 @@ fn set_cookies(bytes: &[u8]) -> Vec<&[u8]> {
     values
 }
 
-/// The cookie that is looked for.
+/// Name of the cookie to find.
 const WANTED: &[u8] = b"id";
 
-/// What becomes of a message, and where it has the wanted cookie, which is the same however it arrives.
+/// Follows a message, whole and in pieces, and checks that the results are the same.
 fn follow(
     table: &Table,
     begin: sb_framing,
@@ -324,7 +324,7 @@ fn follow(
     (whole.0, whole.2)
 }
 
-/// Where a chunked body ends for httparse.
+/// End of a chunked body according to httparse.
 fn chunks_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -344,8 +344,7 @@ fn chunks_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where a response ends for httparse, by RFC 9112 section 6.3; None also if it is none, or only the server's
-/// closing tells.
+/// End of a response according to httparse and RFC 9112 section 6.3; None if it is invalid or ends with the connection.
 fn response_end(bytes: &[u8], to_head: bool) -> Option<usize> {
     let mut headers = [httparse::EMPTY_HEADER; 256];
     let mut head = httparse::Response::new(&mut headers);

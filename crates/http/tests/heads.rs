@@ -1,4 +1,4 @@
-//! Heads, each with its result. Every reason to refuse a head has a row.
+//! Heads with their results. Every reason to refuse a head has a row.
 
 use std::collections::HashSet;
 
@@ -182,7 +182,7 @@ fn field_values_may_have_tabs_and_bytes_beyond_ascii() {
     assert_eq!(head.header("empty"), Some(b"".as_slice()));
 }
 
-/// Heads that are refused. No row needs what comes after its last byte.
+/// Refused heads; the last byte of each row shows the error.
 const REFUSED: &[(Reject, &str)] = &[
     (Reject::LeadingEmptyLine, "\r\n\r"),
     (Reject::LeadingEmptyLine, "\rG"),
@@ -307,7 +307,7 @@ fn refused_at_the_byte_that_shows_it() {
 fn no_reason_is_without_a_test() {
     let limits = [Reject::TooManyFields, Reject::HeadTooLong];
     let rows = REFUSED.iter().map(|&(reason, _)| reason).chain(limits);
-    // The remaining ones are those of chunked bodies, which have a table of their own, and that of routes.
+    // The others belong to chunked bodies, which have a table of their own, and to routes.
     let others = [
         Reject::AmbiguousPath,
         Reject::InvalidChunkSize,

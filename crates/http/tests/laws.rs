@@ -1,4 +1,4 @@
-//! What holds for any bytes.
+//! Properties of any bytes.
 
 mod following;
 
@@ -8,10 +8,10 @@ use switchback_http::framing::{self, Followed, Table};
 use switchback_http::{Body, Limits, Progress, Reject, parse_head};
 use switchback_wire::sb_framing;
 
-/// Limits small enough that random texts reach them.
+/// Limits small enough for random texts to reach them.
 const LIMITS: Limits = Limits { head_len: 160, fields: 6, body_len: 8 };
 
-/// The length of the head, or that there is none yet.
+/// Length of the head; None if it is incomplete.
 fn head_len(bytes: &[u8]) -> Result<Option<usize>, Reject> {
     Ok(match parse_head(bytes, &LIMITS)? {
         Progress::Complete(head) => Some(head.len),
@@ -115,7 +115,7 @@ fn responses() -> impl Strategy<Value = Vec<u8>> {
     (beginning, rest).prop_map(|(beginning, rest)| [beginning, &rest.concat()].concat())
 }
 
-/// Requests of which most begin well, with cookies.
+/// Requests with cookies, of which most begin well.
 fn requests() -> impl Strategy<Value = Vec<u8>> {
     let pieces: &[&[u8]] = &[
         b"GET / HTTP/1.1\r\n",
@@ -139,7 +139,7 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
     rest.prop_map(|rest| [b"GET / HTTP/1.1\r\n", &rest.concat()[..]].concat())
 }
 
-/// What becomes of a message, what is known then, and where cookies called `id` were found.
+/// Follows a message. Returns the result, the last state, and the positions of cookies named `id`.
 fn follow(table: &Table, framing: sb_framing, pieces: &[&[u8]]) -> (Followed, sb_framing, Vec<usize>) {
     follow_pieces(table, framing, pieces, false, b"id")
 }
@@ -148,7 +148,7 @@ fn cuts() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(0usize..9, 0..30)
 }
 
-/// `bytes` in pieces of these lengths, as far as they go, and a last one.
+/// `bytes` in pieces of these lengths; the rest is one more piece.
 fn cut<'a>(mut bytes: &'a [u8], lens: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for &len in lens {
@@ -160,7 +160,7 @@ fn cut<'a>(mut bytes: &'a [u8], lens: &[usize]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// The head of `whole` does not depend on how much of `whole` has arrived.
+/// Checks that the head of `whole` does not depend on how much has arrived.
 fn check_beginnings(whole: &[u8]) -> Result<(), TestCaseError> {
     let result = head_len(whole);
     for end in 0..whole.len() {

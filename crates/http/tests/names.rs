@@ -1,4 +1,4 @@
-//! Where the names of cookies are found, in requests and in responses.
+//! Positions of cookie names in requests and responses.
 
 mod following;
 
@@ -10,8 +10,8 @@ fn follow(table: &Table, pieces: &[&[u8]], wanted: &str) -> (Followed, sb_framin
     follow_pieces(table, begin(), pieces, false, wanted.as_bytes())
 }
 
-/// Follows `marked`, whole and split at every byte, without its `^`: each stands before the `=` of a name
-/// that is to be found.
+/// Follows `marked` without its `^`, whole and split at every byte. Each `^` stands before the `=` of a name to be
+/// found.
 fn check(table: &Table, wanted: &str, marked: &str) {
     let text = marked.replace('^', "");
     let expected: Vec<_> = marked.match_indices('^').enumerate().map(|(nth, (at, _))| at - nth).collect();
@@ -25,12 +25,12 @@ fn check(table: &Table, wanted: &str, marked: &str) {
     }
     let single: Vec<_> = bytes.chunks(1).collect();
     assert_eq!(follow(table, &single, wanted), whole, "{what}, byte by byte");
-    // Whoever looks for no name sees the same message.
+    // The result must be the same when no name is searched for.
     let (mut framing, ends) = (begin(), Followed::Ends(bytes.len()));
     assert_eq!((table.follow(&mut framing, bytes, false), framing), (ends, whole.1), "{what}");
 }
 
-/// The longest name that there may be.
+/// The longest possible name.
 const LONG: &str = "ASP.NET_SessionId-0123456789abcd";
 
 #[test]
@@ -151,7 +151,7 @@ fn a_name_that_was_begun_is_forgotten_with_its_message() {
 
 #[test]
 fn more_matched_bytes_than_the_name_has_are_another_name() {
-    // As when the wanted name has become shorter in the meantime.
+    // Possible if the wanted name has become shorter in the meantime.
     let mut framing = sb_framing { state: switchback_wire::SB_FRAMING_NAME as u16, matched: 200, ..begin() };
     let found = &mut |at| panic!("found at {at}");
     let table = framing::requests();

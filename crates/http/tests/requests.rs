@@ -1,4 +1,4 @@
-//! Whole requests: where each ends.
+//! Ends of whole requests.
 
 use switchback_http::framing::{self, Followed};
 use switchback_http::{Limits, Progress, parse_head};

@@ -1,4 +1,4 @@
-//! Responses: where each ends.
+//! Ends of responses.
 
 use proptest::prelude::*;
 use switchback_http::framing::{self, Followed};
@@ -61,7 +61,7 @@ fn responses_whose_end_cannot_be_told() {
     }
 }
 
-/// Whether the server has said by the end of this text, which comes in two parts, that it closes behind the response.
+/// Whether the server has announced by the end of this text, in two parts, that it closes after the response.
 fn closes(text: &str, split: usize) -> bool {
     let mut framing = begin();
     let (first, second) = text.as_bytes().split_at(split);
@@ -111,7 +111,7 @@ fn servers_say_that_they_close() {
         for split in 0..=head.len() {
             assert_eq!(closes(&head, split), expected, "{head:?}, split at {split}");
         }
-        // It holds for the response, and for no other.
+        // It applies to the response and no other.
         assert_eq!(closes(&format!("{head}{last}"), head.len()), expected, "{head:?}");
         let interim = head.replacen("200", "103", 1);
         assert!(!closes(&format!("{interim}\r\n"), head.len()), "{interim:?}");
@@ -234,15 +234,15 @@ fn refused_at_the_last_byte(text: &str) {
     assert!(matches!(follow(text, false), Followed::Rejected(_, at) if at == last), "{text:?}");
 }
 
-/// A response that servers could send, after interim ones.
+/// A valid response, after interim ones.
 #[derive(Clone, Debug)]
 struct Response {
     bytes: Vec<u8>,
     to_head: bool,
 }
 
-/// Where the response at the start of `bytes` ends, found by looking at its lines as a client would.
-/// `None` if it does not end in them, or only the server's closing tells.
+/// The end of the response at the start of `bytes`, found line by line as a client would; `None` if it does not end
+/// there or ends with the connection.
 fn reference(bytes: &[u8], to_head: bool) -> Option<usize> {
     let head_len = find(bytes, b"\r\n\r\n")? + 4;
     let text: String = bytes[..head_len].iter().map(|&c| char::from(c)).collect();
@@ -272,7 +272,7 @@ fn reference(bytes: &[u8], to_head: bool) -> Option<usize> {
                     size => at += size + 2,
                 }
             }
-            // The empty line is at once, or after the trailers.
+            // The empty line follows at once, or after the trailers.
             if bytes[at..].starts_with(b"\r\n") {
                 return Some(at + 2);
             }

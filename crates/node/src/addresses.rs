@@ -1,9 +1,8 @@
-//! The VIPs as addresses of `lo`: the server's socket must be able to answer from them, and nothing else.
+//! The VIPs as addresses of `lo`, so that the server's sockets can answer from them.
 //!
-//! They carry a protocol number of ours (IFA_PROTO, Linux 5.18), so that those of an agent that was killed
-//! are told apart from those that somebody else has added, which are never removed. Neither family may choose
-//! a VIP as the source of the node's own connections: IPv4 addresses have host scope, IPv6 addresses are
-//! deprecated.
+//! They have a protocol number of ours (IFA_PROTO, Linux 5.18), which distinguishes addresses left by a killed agent
+//! from those that somebody else has added, which are never removed. The kernel must not choose a VIP as source of the
+//! node's own connections: so IPv4 addresses have host scope, and IPv6 addresses are deprecated.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switchback_runtime::netlink::{Attributes, Request, Socket};
 use switchback_runtime::{Doing, Result, interface};
 
-/// linux/rtnetlink.h and linux/if_addr.h.
+/// From linux/rtnetlink.h and linux/if_addr.h.
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
@@ -25,7 +24,7 @@ const RT_SCOPE_HOST: u8 = 254;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const IFADDRMSG_LEN: usize = 8;
 const FOREVER: u32 = u32::MAX;
-/// What marks an address as ours; nobody else uses this number (see /etc/iproute2/rt_addrprotos).
+/// Protocol number of our addresses, not used by others (see /etc/iproute2/rt_addrprotos).
 const OUR_PROTOCOL: u8 = 0x5b;
 
 /// The addresses on `lo`.
@@ -40,7 +39,7 @@ impl Loopback {
         Ok(Loopback { socket, index: interface::index("lo")? })
     }
 
-    /// The addresses that an agent has added.
+    /// Addresses that an agent has added.
     pub(crate) fn ours(&mut self) -> Result<Vec<IpAddr>> {
         let mut ours = Vec::new();
         for answer in self.dump()? {
@@ -52,7 +51,7 @@ impl Loopback {
         Ok(ours)
     }
 
-    /// Adds a VIP, unless the machine has the address already.
+    /// Adds a VIP unless the machine has the address already.
     pub(crate) fn add(&mut self, vip: IpAddr) -> Result<()> {
         if self.dump()?.iter().any(|answer| address(answer) == Some(vip)) {
             return Ok(());
@@ -69,7 +68,7 @@ impl Loopback {
         self.socket.ask(request).map(drop).doing(|| format!("add the VIP {vip} to lo"))
     }
 
-    /// Removes addresses that an agent has added, those for which `keep` is true excepted.
+    /// Removes addresses that an agent has added, except those for which `keep` is true.
     pub(crate) fn remove_ours(&mut self, keep: impl Fn(IpAddr) -> bool) -> Result<()> {
         for vip in self.ours()?.into_iter().filter(|vip| !keep(*vip)) {
             match self.socket.ask(self.request(RTM_DELADDR, vip)) {
@@ -81,7 +80,7 @@ impl Loopback {
         Ok(())
     }
 
-    /// The addresses of all interfaces.
+    /// Addresses of all interfaces.
     fn dump(&mut self) -> Result<Vec<Vec<u8>>> {
         let answers: io::Result<Vec<Vec<u8>>> =
             self.socket.ask(Request::new(RTM_GETADDR, &[0; IFADDRMSG_LEN]).dump());
@@ -104,7 +103,7 @@ impl Loopback {
     }
 }
 
-/// The address in an answer: IPv6 names it IFA_ADDRESS, IPv4 IFA_LOCAL.
+/// The address in an answer: IFA_ADDRESS for IPv6, IFA_LOCAL for IPv4.
 fn address(answer: &[u8]) -> Option<IpAddr> {
     let attributes = Attributes::after(answer, IFADDRMSG_LEN);
     let value = attributes.find(IFA_LOCAL).or_else(|| attributes.find(IFA_ADDRESS))?.value;

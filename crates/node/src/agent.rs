@@ -1,4 +1,4 @@
-//! Start, loop, reload and end of the agent.
+//! Start, event loop, reload and shutdown of the node agent.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use switchback_wire::{
 use crate::addresses::Loopback;
 use crate::closed;
 use crate::endpoint::TlsEndpoint;
-use crate::facts::{Listening, Outboxes};
+use crate::facts::{FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
@@ -32,18 +32,17 @@ use crate::sender::Sender;
 use crate::sized;
 use crate::{Options, ROLE, SwitchHere};
 
-/// Addresses come and go, and so do services over TLS: with ports below 1024, connections that are taken from one socket
-/// into another (`TCP_REPAIR`), and handoff packets.
+/// Capabilities for addresses and programs; for TLS services on ports below 1024; for moving connections between
+/// sockets (`TCP_REPAIR`); and for handoff packets.
 const KEPT: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::NET_RAW);
 
-/// How often the ring of ended flows is emptied. A switch that hears of an end late only keeps an entry
-/// longer.
+/// Interval of emptying the ring of ended flows. If a switch hears of an end late, it only keeps an entry longer.
 const TICK: Duration = Duration::from_millis(50);
-/// How often, while there are more facts than can be on their way at once.
+/// Interval of emptying the rings while more facts wait than can be in flight.
 const BUSY_TICK: Duration = Duration::from_millis(5);
 
-/// `switch` is that of the same machine, if there is one.
+/// `switch` is the switch in the same process.
 pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
     let mut plan = Plan::load(&options.config, &options.name)?;
     plan.beside_switch = switch.is_some();
@@ -55,14 +54,14 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     }
     let mut signals = Signals::take()?;
     let mut control = ControlServer::bind(ROLE, &options.interface)?;
-    // A switch on the same machine holds it.
+    // A switch on the same machine has bound the port.
     let _port = if plan.beside_switch { None } else { Some(hold_port(&plan.address)?) };
     let sender = Sender::open()?;
     let index = interface::index(&options.interface)?;
     let mut loopback = Loopback::open()?;
     let pins = PinDir::open(ROLE, &options.interface)?;
 
-    // Addresses of an earlier agent that are VIPs no more go before the programs stop guarding them.
+    // Old VIPs of an earlier agent are removed before the programs stop guarding them.
     loopback.remove_ours(|vip| plan.vips.contains(&vip))?;
     let mut storage = MaybeUninit::<OpenObject>::uninit();
     let draining = plan.drain;
@@ -71,7 +70,7 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan) {
         Ok(programs) => programs,
         Err(error) => {
-            // Those of an earlier agent go on; otherwise nothing stays.
+            // Programs of an earlier agent keep running; otherwise nothing is left behind.
             if !pins.link_path("ingress").exists() {
                 pins.remove_all()?;
             }
@@ -108,7 +107,7 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     if let Some(switch) = switch {
         switch.end();
     }
-    // The addresses go first: without the programs the kernel would answer ARP for them.
+    // The addresses go first, because without the programs the kernel would answer ARP for them.
     let addresses = loopback.remove_ours(|_| false);
     guards.end();
     let programs = programs.remove(pins);
@@ -128,16 +127,16 @@ struct Agent<'obj, 'run> {
     tls: TlsEndpoint,
 }
 
-/// Whether the node adopts nothing.
+/// Whether the node drains, that is, adopts no flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Drain {
     on: bool,
-    /// Somebody has said so, and so it stays when the file is read again.
+    /// Set by command, and therefore kept when the file is read again.
     by_command: bool,
 }
 
 impl Agent<'_, '_> {
-    /// Runs until a signal ends it.
+    /// Runs until a signal ends the agent.
     fn serve(
         &mut self,
         signals: &mut Signals,
@@ -177,7 +176,7 @@ impl Agent<'_, '_> {
         };
         eprintln!("node {name} ready on {interface}: {vips}");
         match switch {
-            // It tells when both are ready.
+            // The switch reports readiness for both.
             Some(switch) => switch.begin(self.programs.to_switch()?),
             None => tell_ready(),
         }
@@ -207,7 +206,7 @@ impl Agent<'_, '_> {
             let long = long.iter().filter_map(|response| sized::packet(&signer, response));
             let packets: Vec<_> = ended.chain(long).collect();
             self.sender.send(self.plan.address, &packets)?;
-            self.tell(&mut outboxes.borrow_mut())?;
+            self.send_facts(&mut outboxes.borrow_mut())?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());
@@ -242,15 +241,15 @@ impl Agent<'_, '_> {
         answer.unwrap_or_else(|error| Response::Failed { message: error.to_string() })
     }
 
-    /// Tells the switches what became of their requests.
-    fn tell(&self, outboxes: &mut Outboxes) -> Result<()> {
+    /// Sends facts to the switches.
+    fn send_facts(&self, outboxes: &mut Outboxes) -> Result<()> {
         if outboxes.is_empty() {
             return Ok(());
         }
-        let switches: HashMap<IpAddr, Listening> = listening(&self.programs)?
+        let switches: HashMap<IpAddr, FactsAck> = listening(&self.programs)?
             .into_iter()
             .map(|(address, said)| {
-                (address, Listening { facts: said.facts != 0, epoch: said.epoch, number: said.number })
+                (address, FactsAck { facts: said.facts != 0, epoch: said.epoch, number: said.number })
             })
             .collect();
         let lost = self.programs.counter(NodeCounter::FactLost)? as u32;
@@ -259,7 +258,7 @@ impl Agent<'_, '_> {
         self.sender.send(self.plan.address, &packets)
     }
 
-    /// Tells the switches how the listeners are doing, as far as that is known.
+    /// Sends the reports on the listeners.
     fn report(&mut self) -> Result<()> {
         let from = (&self.sender, &self.plan.signer());
         self.reporter.send(&self.plan, &self.checks, self.drain.on, from)
@@ -286,7 +285,7 @@ impl Agent<'_, '_> {
         Ok(status)
     }
 
-    /// What a command says about draining. What changed, a line for each.
+    /// Drains the node by command or ends the drain; the result has one line per change.
     fn drain(&mut self, node: &str, on: bool) -> Result<Vec<String>> {
         let name = &self.options.name;
         if node != name {
@@ -319,7 +318,7 @@ impl Agent<'_, '_> {
         }])
     }
 
-    /// Reads the configuration again and applies all of it or nothing. What changed, a line for each.
+    /// Reads the configuration again and applies it completely or not at all; the result has one line per change.
     fn reload(&mut self) -> Result<Vec<String>> {
         let mut new = Plan::load(&self.options.config, &self.options.name)?;
         new.beside_switch = self.plan.beside_switch;
@@ -333,7 +332,7 @@ impl Agent<'_, '_> {
         let drain = Drain { on: new.drain || self.drain.by_command, ..self.drain };
         let settings = settings(&new, &self.options.interface, drain.on)?;
         if let Err(error) = self.apply(&new, &settings) {
-            // What was added goes again; if that fails too, the first error is the one to tell.
+            // Undo; the first error is the one to report.
             let _ = self.keep_only(&new, &self.plan.vips.clone());
             let _ = self.programs.set_sessions(&self.plan.sessions);
             let _ = self.programs.set_clients(&self.plan.clients);
@@ -351,7 +350,7 @@ impl Agent<'_, '_> {
         Ok(lines)
     }
 
-    /// Adds what is new. A VIP is guarded before it is an address.
+    /// Adds the new parts of a plan. A VIP is guarded before its address is added.
     fn apply(&mut self, new: &Plan, settings: &sb_node_settings) -> Result<()> {
         new.vips.iter().try_for_each(|vip| self.programs.add_vip(*vip, new.kind_of(*vip)))?;
         new.vips.iter().try_for_each(|vip| self.loopback.add(*vip))?;
@@ -361,7 +360,7 @@ impl Agent<'_, '_> {
         self.programs.set_settings(settings)
     }
 
-    /// Removes those of a plan's VIPs that are not in `kept`: first the address, then its guard.
+    /// Removes the VIPs of a plan that are not in `kept`: first the address, then the guard.
     fn keep_only(&mut self, plan: &Plan, kept: &[IpAddr]) -> Result<()> {
         self.loopback.remove_ours(|vip| kept.contains(&vip))?;
         let gone = plan.vips.iter().filter(|vip| !kept.contains(vip));
@@ -369,7 +368,7 @@ impl Agent<'_, '_> {
     }
 }
 
-/// What the programs need to know.
+/// Settings of the programs.
 fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings> {
     let own: Vec<IpAddr> = interface::addresses(name)?;
     let is_own = |address: &&IpAddr| address.is_ipv4() && !plan.vips.contains(address);
@@ -393,14 +392,14 @@ fn settings(plan: &Plan, name: &str, draining: bool) -> Result<sb_node_settings>
     })
 }
 
-/// A number that tells this agent's facts from those of others, before and after it.
+/// A random epoch, which distinguishes this agent's facts from those of earlier and later agents.
 fn epoch() -> u32 {
     use std::hash::BuildHasher;
     std::hash::RandomState::new().hash_one(std::process::id()) as u32
 }
 
-/// Keeps the handoff port from others and the kernel from refusing what arrives there. Nothing is read from
-/// it: the programs take handoff packets before they reach a socket.
+/// Binds the handoff port, so that nobody else uses it and the kernel rejects nothing that arrives there. Nothing is
+/// read from it, because the programs take handoff packets before they reach a socket.
 fn hold_port(address: &IpAddr) -> Result<UdpSocket> {
     let port = SB_GENEVE_PORT as u16;
     UdpSocket::bind(SocketAddr::new(*address, port)).map_err(|error| match error.kind() {

@@ -1,12 +1,12 @@
-//! What the programs need to know of clients that know nodes.
+//! Configuration of the programs for clients with a shim.
 
 use switchback_config::{Cluster, Network};
 use switchback_wire::{address_bytes, keys, sb_network, sb_node_clients};
 
-/// Bits in front of an IPv4 address in its 16 bytes.
+/// Bits before an IPv4 address in its 16-byte form.
 const MAPPED_BITS: u32 = 96;
 
-/// Which clients a node introduces itself to, and under which key.
+/// The clients to which a node introduces itself, and the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clients {
     pub(crate) master: sb_node_clients,
@@ -14,7 +14,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Those of the cluster's node with this index.
+    /// For the node with this index in the cluster.
     pub(crate) fn of(cluster: &Cluster, node: usize) -> Clients {
         let mut keys = cluster.keys.iter().map(|key| keys::client_master_key(key.as_bytes()));
         let master = sb_node_clients {

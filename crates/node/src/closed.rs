@@ -1,5 +1,5 @@
-//! Telling switches which flows have ended, so that their flow maps hold live flows only. Nothing depends on
-//! a report that is lost: a flow entry without a flow ages out.
+//! CLOSED packets, which report ended flows so that the switches' flow maps contain live flows only. A lost report does
+//! no harm: the flow entry ages out.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use switchback_wire::{address_from, handoff, sb_closed, sb_flow_entry, sb_op};
 
 use crate::signer::Signer;
 
-/// The whole CLOSED packet and where it goes: to the switch that handed the flow over last. The inner packet only names the
+/// The CLOSED packet with its destination, the switch that handed the flow over last. The inner packet only names the
 /// flow.
 pub(crate) fn packet(signer: &Signer, report: &sb_closed) -> Option<(IpAddr, Vec<u8>)> {
     let switch = address_from(report.owned.switch_address);

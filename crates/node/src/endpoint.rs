@@ -1,4 +1,4 @@
-//! The TLS endpoint of this node, as the configuration wants it.
+//! The TLS endpoint of this node.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sender::Sender;
 
 static TLS13_ONLY: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
-/// Nothing, as long as no service of this node speaks TLS.
+/// The TLS endpoint; not running while no service of this node uses TLS.
 #[derive(Default)]
 pub(crate) struct TlsEndpoint {
     running: Option<(Endpoint, Mover)>,
@@ -33,7 +33,7 @@ pub(crate) struct TlsEndpoint {
 }
 
 impl TlsEndpoint {
-    /// From here on it is as this plan says; after an error it is what it was. Certificates are read anew.
+    /// Applies a plan, and reads certificates again; after an error the endpoint is unchanged.
     pub(crate) fn set(&mut self, plan: &Plan, programs: &Programs<'_>) -> Result<()> {
         let keys = &self.ticket_keys;
         let services = plan.tls_services().map(|(service, tls)| service_config(plan, service, tls, keys));
@@ -46,8 +46,8 @@ impl TlsEndpoint {
             Some(running) => running,
             none => none.insert(begin(plan, programs, keys, &self.cpu)?),
         };
-        endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(in_words)?;
-        endpoint.set(services).map_err(in_words)?;
+        endpoint.set_log(plan.cluster.access_log.as_ref()).map_err(describe)?;
+        endpoint.set(services).map_err(describe)?;
         if !endpoint.set_keys(&secrets(plan)) {
             return Err(no_key());
         }
@@ -55,22 +55,22 @@ impl TlsEndpoint {
         Ok(())
     }
 
-    /// So much of the machine's CPU time is in use, in thousandths.
+    /// Sets the share of the machine's CPU time in use, in thousandths.
     pub(crate) fn set_cpu(&self, share: u16) {
         self.cpu.store(share.into(), Ordering::Relaxed);
     }
 
-    /// Whether this node is to become idle.
+    /// Sets whether this node drains.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.running.iter().for_each(|(endpoint, _)| endpoint.set_draining(draining));
     }
 
-    /// The file of the access log has been moved away.
+    /// Opens the access log again after it was renamed.
     pub(crate) fn reopen_log(&self) {
         self.running.iter().for_each(|(endpoint, _)| endpoint.reopen_log());
     }
 
-    /// Lines of the access log that were written, and that were left out.
+    /// Lines of the access log: written, and dropped.
     pub(crate) fn log_counts(&self) -> (u64, u64) {
         self.running.as_ref().map_or((0, 0), |(endpoint, _)| {
             let counts = endpoint.log_counts();
@@ -78,7 +78,7 @@ impl TlsEndpoint {
         })
     }
 
-    /// What the services have done.
+    /// Counters of the TLS services.
     pub(crate) fn status(&self) -> Vec<TlsStatus> {
         let counters = self.running.iter().flat_map(|(endpoint, _)| endpoint.counters());
         let mut all: Vec<TlsStatus> = counters
@@ -107,8 +107,8 @@ impl TlsEndpoint {
     }
 }
 
-/// From here on this process has keys, which are not to be in a core file, nor to be read by another process of its user
-/// (prctl(2), PR_SET_DUMPABLE).
+/// Starts the endpoint. From now on the process has keys, which must not get into a core file or be read by another
+/// process of the same user (prctl(2), PR_SET_DUMPABLE).
 fn begin(
     plan: &Plan,
     programs: &Programs<'_>,
@@ -122,11 +122,11 @@ fn begin(
     let address = SocketAddr::new(plan.address, PORT);
     let handoff = Arc::new(mover.clone());
     let endpoint = Endpoint::new(threads, address, peers, Arc::clone(keys), handoff, Arc::clone(cpu))
-        .map_err(in_words)?;
+        .map_err(describe)?;
     Ok((endpoint, mover))
 }
 
-/// The keys of the cluster, the first of which signs.
+/// The cluster keys; the first one signs.
 fn secrets(plan: &Plan) -> Vec<[u8; 32]> {
     plan.cluster.keys.iter().map(|key| *key.as_bytes()).collect()
 }
@@ -135,7 +135,7 @@ fn no_key() -> Error {
     Error::new("the cluster key makes no key for nodes")
 }
 
-fn in_words(error: SetError) -> Error {
+fn describe(error: SetError) -> Error {
     let words = Error::new(error.to_string());
     match error {
         SetError::Listen(..) => words.remedy(
@@ -147,12 +147,12 @@ fn in_words(error: SetError) -> Error {
 }
 
 impl Plan {
-    /// Where the agent itself is the server.
+    /// Ports on which the agent itself is the server.
     pub(crate) fn own_ports(&self) -> Vec<u16> {
         self.tls_services().flat_map(|(service, _)| &service.listen).map(SocketAddr::port).collect()
     }
 
-    /// Services with TLS that have a pool with this node.
+    /// TLS services with a pool that contains this node.
     fn tls_services(&self) -> impl Iterator<Item = (&Service, &Tls)> {
         let is_ours = |service: &&Service| {
             service.routes.iter().any(|route| match route.action {
@@ -216,7 +216,7 @@ fn service_config(
     })
 }
 
-/// Who has a pool.
+/// The nodes of a pool.
 fn pool_nodes(plan: &Plan, pool: &Pool) -> PoolNodes {
     let others = pool.nodes.iter().filter(|index| **index != plan.index);
     let peer = |index: &usize| {

@@ -1,7 +1,7 @@
-//! Telling switches what became of the responses to their requests, so that they can log and count what they do not see.
+//! Reports responses to the switches, which log and count them although responses do not pass them.
 //!
-//! A switch acknowledges what has come, and what it does not acknowledge is sent again. So a fact is lost only with its
-//! switch, or if there are more than can be kept.
+//! Switches acknowledge FACTS packets, and unacknowledged ones are sent again. So a fact is lost only with its switch,
+//! or when too many wait.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,58 +12,58 @@ use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_NONE, address_from, sb_closed,
 
 use crate::signer::Signer;
 
-/// What is not acknowledged for so long is sent again.
+/// Time after which an unacknowledged packet is sent again.
 const RESEND: Duration = Duration::from_millis(200);
-/// Packets for one switch that are on their way at once: no more than the queue of any interface takes.
+/// Packets in flight to a switch; no more than the queue of any interface holds.
 const WINDOW: usize = 128;
-/// Packets that are kept for one switch: some 120,000 facts.
+/// Packets kept for a switch: some 120,000 facts.
 const KEPT: usize = 8192;
 
-/// How far a switch has got with what this node tells it.
+/// A switch's acknowledgment of facts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listening {
-    /// It wants facts.
+pub(crate) struct FactsAck {
+    /// Whether the switch wants facts.
     pub(crate) facts: bool,
-    /// Of the agent that it means.
+    /// Epoch of the agent that is acknowledged.
     pub(crate) epoch: u32,
-    /// All packets of that agent up to this number have come.
+    /// Number of the last packet received in sequence.
     pub(crate) number: u32,
 }
 
-/// Facts on their way to switches.
+/// Queues of facts by switch.
 #[derive(Debug)]
 pub(crate) struct Outboxes {
-    /// For the next outbox.
+    /// Epoch of the next new queue.
     epoch: u32,
     by_switch: HashMap<IpAddr, Outbox>,
-    /// Facts that were not kept.
+    /// Facts dropped because too many waited.
     lost: u32,
 }
 
 #[derive(Debug)]
 struct Outbox {
-    /// With which its packets are numbered from 1 on.
+    /// Epoch of the packets, which are numbered from 1.
     epoch: u32,
-    /// The switch knows that epoch.
+    /// Whether the switch has acknowledged the epoch.
     known: bool,
-    /// Not in a packet yet.
+    /// Facts that are not in a packet yet.
     loose: Vec<sb_fact>,
-    /// In the order of their numbers.
+    /// Unacknowledged packets, by number.
     packets: VecDeque<Vec<sb_fact>>,
-    /// Number of the first of them, or of the next one.
+    /// Number of the first packet, or of the next one if there is none.
     first: u32,
-    /// How many of them have been sent, and when the first of these was, or the one before it was acknowledged.
+    /// Number of packets sent; `since` is when the first of them was sent, or the one before it acknowledged.
     sent: usize,
     since: Option<Instant>,
 }
 
 impl Outboxes {
-    /// `epoch` is drawn by lot, so that it tells this agent from others that this node had, or will have.
+    /// `epoch` is random, so that it differs from those of earlier and later agents of this node.
     pub(crate) fn new(epoch: u32) -> Self {
         Outboxes { epoch, by_switch: HashMap::new(), lost: 0 }
     }
 
-    /// One more fact for a switch.
+    /// Adds a fact for a switch.
     pub(crate) fn add(&mut self, switch: IpAddr, fact: sb_fact) {
         let epoch = &mut self.epoch;
         let outbox = self.by_switch.entry(switch).or_insert_with(|| Outbox::new(next(epoch)));
@@ -77,42 +77,42 @@ impl Outboxes {
         }
     }
 
-    /// What flows that have ended leave unsaid.
+    /// Adds the facts about unfinished responses of an ended flow.
     pub(crate) fn add_ended(&mut self, closed: &sb_closed) {
         let switch = address_from(closed.owned.switch_address);
         unfinished(closed).iter().for_each(|fact| self.add(switch, fact.to_wire()));
     }
 
-    /// Nothing has to be told.
+    /// Whether there is nothing to report.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_switch.is_empty()
     }
 
-    /// More is to be sent as soon as what is on its way has been acknowledged.
+    /// Whether packets wait for acknowledgments before they can be sent.
     pub(crate) fn is_behind(&self) -> bool {
         self.by_switch.values().any(|outbox| outbox.packets.len() > outbox.sent)
     }
 
-    /// The packets that are to be sent now. `listening` says what a switch has said lately; one that has said nothing, or
-    /// wants no facts, gets none.
+    /// Packets to send now. `listening` gives the last acknowledgment of a switch; a switch without one, or one that
+    /// wants no facts, gets no packets.
     pub(crate) fn packets(
         &mut self,
         now: Instant,
         signer: &Signer,
         program_lost: u32,
-        listening: impl Fn(IpAddr) -> Option<Listening>,
+        listening: impl Fn(IpAddr) -> Option<FactsAck>,
     ) -> Vec<(IpAddr, Vec<u8>)> {
         let lost = self.lost.wrapping_add(program_lost);
         let mut out = Vec::new();
         self.by_switch.retain(|switch, outbox| {
-            let Some(said) = listening(*switch).filter(|said| said.facts) else { return false };
+            let Some(ack) = listening(*switch).filter(|ack| ack.facts) else { return false };
             if !outbox.loose.is_empty() {
                 outbox.close();
             }
-            if said.epoch == outbox.epoch {
-                outbox.acknowledged(said.number, now);
+            if ack.epoch == outbox.epoch {
+                outbox.acknowledged(ack.number, now);
             } else if outbox.known {
-                // It has been restarted.
+                // The switch has been restarted.
                 outbox.begin_again(next(&mut self.epoch));
             }
             let epoch = outbox.epoch;
@@ -127,7 +127,7 @@ impl Outboxes {
     }
 }
 
-/// A switch that knows none says 0.
+/// The next epoch; 0 is reserved for a switch that knows none.
 fn next(epoch: &mut u32) -> u32 {
     *epoch = epoch.wrapping_add(1).max(1);
     *epoch
@@ -157,7 +157,7 @@ impl Outbox {
     fn acknowledged(&mut self, number: u32, now: Instant) {
         self.known = true;
         let count = number.wrapping_sub(self.first).wrapping_add(1) as usize;
-        // What has not been sent cannot have come.
+        // Ignores numbers that were not sent.
         if (1..=self.sent).contains(&count) {
             self.packets.drain(..count);
             self.first = number.wrapping_add(1);
@@ -166,7 +166,7 @@ impl Outbox {
         }
     }
 
-    /// Those that have not been sent, and all that have been if that was long ago; with their numbers.
+    /// Unsent packets, and after [`RESEND`] the sent ones as well; with their numbers.
     fn due(&mut self, now: Instant) -> Vec<(u32, &[sb_fact])> {
         let late = self.since.is_some_and(|since| now.duration_since(since) >= RESEND);
         let from = if late { 0 } else { self.sent };
@@ -179,7 +179,7 @@ impl Outbox {
     }
 }
 
-/// What the flow's end makes of the requests that have no whole response.
+/// Facts about the requests without a whole response when a flow ends.
 fn unfinished(closed: &sb_closed) -> Vec<Fact> {
     let owned = &closed.owned;
     let count = owned.requests.wrapping_sub(owned.responses);
@@ -210,7 +210,7 @@ fn unfinished(closed: &sb_closed) -> Vec<Fact> {
         first.head_bytes = owned.head_bytes;
         first.first_byte = Some(Duration::from_micros(owned.first_byte_us.into()));
         first.status = (owned.head_bytes > 0 && status != 0).then_some(status);
-        // It is as long as the connection, or no HTTP any more.
+        // The response ends with the connection, or is no longer HTTP.
         if is_lost && owned.head_bytes > 0 {
             first.end = if status == 101 || end == End::ByServer { End::Complete } else { end };
         }
@@ -251,10 +251,10 @@ mod tests {
             }
         }
 
-        /// Numbers and sizes of the packets that are sent at this time, and what they say of losses.
-        fn sent(&mut self, ms: u64, said: Option<Listening>) -> Vec<(Numbered, usize)> {
+        /// Numbers and sizes of the packets due at this time, with the losses they report.
+        fn sent(&mut self, ms: u64, ack: Option<FactsAck>) -> Vec<(Numbered, usize)> {
             let now = self.start + Duration::from_millis(ms);
-            let packets = self.outboxes.packets(now, &signer(), 0, |_| said);
+            let packets = self.outboxes.packets(now, &signer(), 0, |_| ack);
             let read = |(switch, packet): (IpAddr, Vec<u8>)| {
                 assert_eq!(switch, SWITCH);
                 let inner = &packet[OVERHEAD_V4..];
@@ -266,7 +266,7 @@ mod tests {
         }
 
         fn numbers(&mut self, ms: u64, acknowledged: u32) -> Vec<u32> {
-            let sent = self.sent(ms, Some(Listening { facts: true, epoch: 8, number: acknowledged }));
+            let sent = self.sent(ms, Some(FactsAck { facts: true, epoch: 8, number: acknowledged }));
             sent.into_iter().map(|(numbered, _)| numbered.number).collect()
         }
     }
@@ -289,10 +289,10 @@ mod tests {
     fn what_another_agent_has_sent_is_not_meant() {
         let mut bench = Bench::new();
         bench.add(1);
-        let said = Listening { facts: true, epoch: 6, number: 1 };
-        assert_eq!(bench.sent(0, Some(said)).len(), 1);
-        assert!(bench.sent(100, Some(said)).is_empty());
-        assert_eq!(bench.sent(200, Some(said)).len(), 1, "nobody has acknowledged it");
+        let ack = FactsAck { facts: true, epoch: 6, number: 1 };
+        assert_eq!(bench.sent(0, Some(ack)).len(), 1);
+        assert!(bench.sent(100, Some(ack)).is_empty());
+        assert_eq!(bench.sent(200, Some(ack)).len(), 1, "nobody has acknowledged it");
         assert_eq!(bench.numbers(500, 9), [1], "nor what has not been sent");
     }
 
@@ -302,10 +302,10 @@ mod tests {
         bench.add(1);
         assert!(bench.sent(0, None).is_empty());
         bench.add(1);
-        assert!(bench.sent(0, Some(Listening { facts: false, epoch: 8, number: 0 })).is_empty());
+        assert!(bench.sent(0, Some(FactsAck { facts: false, epoch: 8, number: 0 })).is_empty());
         assert!(bench.outboxes.is_empty());
         bench.add(1);
-        assert_eq!(bench.sent(0, Some(Listening { facts: true, epoch: 0, number: 0 }))[0].0.epoch, 10);
+        assert_eq!(bench.sent(0, Some(FactsAck { facts: true, epoch: 0, number: 0 }))[0].0.epoch, 10);
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(bench.numbers(0, 0), [1, 2]);
         assert!(bench.numbers(1, 1).is_empty());
         bench.add(1);
-        let forgotten = Some(Listening { facts: true, epoch: 0, number: 0 });
+        let forgotten = Some(FactsAck { facts: true, epoch: 0, number: 0 });
         let sent = bench
             .sent(2, forgotten)
             .into_iter()
@@ -328,7 +328,7 @@ mod tests {
     fn there_is_an_end_to_what_is_kept_and_to_what_is_on_its_way() {
         let mut bench = Bench::new();
         bench.add((KEPT + 1) * FACTS_MAX);
-        let first = bench.sent(0, Some(Listening { facts: true, epoch: 8, number: 0 }));
+        let first = bench.sent(0, Some(FactsAck { facts: true, epoch: 8, number: 0 }));
         assert_eq!(first.len(), WINDOW);
         assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: FACTS_MAX as u32 }, FACTS_MAX));
         let next = bench.numbers(1, 10);
@@ -338,7 +338,7 @@ mod tests {
         assert!(!bench.outboxes.is_behind(), "the last ones are on their way");
     }
 
-    /// A connection on which two requests have come, the first of them answered as far as `framing` and `sent` say.
+    /// A connection with two requests; `framing` and `sent` give the state of the first response.
     fn closed(end: sb_end, framing: sb_framing, sent: u64, head_bytes: u32) -> sb_closed {
         let flow = sb_flow { client_port: 1, ..Default::default() };
         let owned = sb_owned {
@@ -366,11 +366,11 @@ mod tests {
         assert_eq!((second.status, second.bytes, second.first_byte), (None, 0, None));
         assert_eq!(second.end, End::ByClient);
 
-        // Nothing of a response has come.
+        // No byte of a response has been sent.
         let facts = unfinished(&closed(sb_end::SB_END_SERVER, sb_framing::default(), 700, 200));
         assert!(facts.iter().all(|fact| (fact.status, fact.bytes, fact.end) == (None, 0, End::ByServer)));
 
-        // Half a head.
+        // Half a head has been sent.
         let head = sb_framing { state: 1, status: 20, ..Default::default() };
         let facts = unfinished(&closed(sb_end::SB_END_SERVER, head, 12, 0));
         assert_eq!((facts[0].status, facts[0].bytes), (None, 12));

@@ -1,6 +1,7 @@
-//! The other interfaces of the machine: what comes for a VIP by them is dropped.
+//! Guards on the machine's other interfaces, which drop packets to VIPs.
 //!
-//! What comes by a part of a bridge or a bond comes by the whole as well, or is for another machine.
+//! Ports of a bridge or bond need no guard: their packets also arrive on the bridge or bond, or are for another
+//! machine.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,17 +13,17 @@ use switchback_runtime::pins::PinDir;
 
 use crate::programs::Programs;
 
-/// Keeps a guard at each of them.
+/// Keeps a guard on each other interface.
 pub(crate) struct Guards {
     watch: Watch,
-    /// By which handoff packets come.
+    /// Index of the interface for handoff packets.
     handoffs: u32,
-    /// By index.
+    /// Links by interface index.
     links: HashMap<u32, Link>,
 }
 
 impl Guards {
-    /// None yet, except those of an agent that was killed.
+    /// No guards yet, except those of an agent that was killed.
     pub(crate) fn new(handoffs: u32) -> Result<Guards> {
         Ok(Guards { watch: Watch::open()?, handoffs, links: HashMap::new() })
     }
@@ -32,7 +33,7 @@ impl Guards {
         self.watch.has_news()
     }
 
-    /// Puts a guard at each interface that has none.
+    /// Attaches a guard to each interface without one.
     pub(crate) fn keep(&mut self, programs: &Programs<'_>, pins: &PinDir) -> Result<()> {
         let all = self.watch.interfaces()?;
         let guarded = |index: &u32| {
@@ -54,9 +55,9 @@ impl Guards {
         Ok(())
     }
 
-    /// Takes all away.
+    /// Detaches all guards.
     pub(crate) fn end(self) {
-        // At once, where the kernel can; their pins go with the directory.
+        // At once, where the kernel can; the pins go with their directory.
         self.links.values().for_each(|link| drop(link.detach()));
     }
 }

@@ -1,9 +1,8 @@
-//! Health checks: the node asks its own servers at the VIPs, which are addresses of `lo`, and tells the switches what
-//! comes of it.
+//! Health checks of the node's own servers, at the VIPs, which are addresses of `lo`.
 //!
-//! Each check has a thread that sleeps most of the time, so that a server that does not answer holds up nothing else.
-//! The first answer decides alone; from then on it takes so many of the other kind in a row as the file says. Before the
-//! first answer nothing is known, and nothing is reported.
+//! Each check has its own thread, which sleeps most of the time, so that a server that does not answer delays no other
+//! check. The first result counts at once; later the state changes after a configured number of opposite results in a
+//! row. Before the first result the state is unknown, and nothing is reported.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
@@ -22,10 +21,10 @@ use crate::plan::PoolListener;
 
 const USER_AGENT: &str = "switchback-health";
 
-/// What is known of a server.
+/// Health of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// It has not been heard of yet.
+    /// Before the first check has finished.
     Unknown,
     Up,
     Down,
@@ -41,14 +40,14 @@ impl fmt::Display for Health {
     }
 }
 
-/// What has come of one server's checks.
+/// Results of a server's checks.
 #[derive(Clone, Debug)]
 struct History {
     health: Health,
     since: Instant,
-    /// How many in a row speak against `health`.
+    /// Number of last results in a row that contradict `health`.
     against: u32,
-    /// Of the last check that failed.
+    /// Error of the last failed check.
     error: Option<String>,
 }
 
@@ -57,7 +56,7 @@ impl History {
         History { health: Health::Unknown, since: now, against: 0, error: None }
     }
 
-    /// One more check; true if that changes what is known.
+    /// Adds a result; true if `health` changes.
     fn add(&mut self, settings: &Settings, outcome: std::result::Result<(), String>, now: Instant) -> bool {
         let found = if outcome.is_ok() { Health::Up } else { Health::Down };
         self.error = outcome.err().or(self.error.take());
@@ -79,39 +78,39 @@ impl History {
     }
 }
 
-/// A check that is to be made.
+/// A configured health check.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct CheckSpec {
     pub(crate) listener: PoolListener,
-    /// Who is asked: the listener itself, or the server behind the end of TLS.
+    /// Address to check: the listener itself, or the server behind TLS termination.
     pub(crate) server: SocketAddr,
     pub(crate) settings: Settings,
 }
 
-struct Running {
+struct RunningCheck {
     listener: PoolListener,
-    /// Who is asked.
+    /// Address to check.
     server: SocketAddr,
     settings: Settings,
     history: Arc<Mutex<History>>,
-    /// The thread ends when this is dropped, after the check that it is at.
+    /// Dropping it ends the thread after its present check.
     _stop: mpsc::Sender<()>,
 }
 
-impl Running {
+impl RunningCheck {
     fn history(&self) -> MutexGuard<'_, History> {
         lock(&self.history)
     }
 }
 
-/// A thread that has panicked has left nothing half done.
+/// Locks the history; a panic of the thread cannot leave it inconsistent.
 fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
     history.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All checks of this node.
+/// All health checks of this node.
 pub(crate) struct Checks {
-    running: Vec<Running>,
+    running: Vec<RunningCheck>,
     changed: Arc<EventFd>,
 }
 
@@ -121,19 +120,19 @@ impl Checks {
         Ok(Checks { running: Vec::new(), changed: Arc::new(changed.doing(|| "make an event counter")?) })
     }
 
-    /// Makes these checks and no others. What is known of a server stays, if it still is checked.
-    pub(crate) fn set(&mut self, wanted: Vec<Wanted>) -> Result<()> {
+    /// Replaces the checks. The state of a server is kept if it is still checked.
+    pub(crate) fn set(&mut self, wanted: Vec<CheckSpec>) -> Result<()> {
         let mut old = std::mem::take(&mut self.running);
-        for Wanted { listener, server, settings } in wanted {
-            // The index of the pool may have changed, its name is not known here: a check is known by all it does.
-            let same = |running: &Running| {
+        for CheckSpec { listener, server, settings } in wanted {
+            // The pool's index may have changed and its name is not known here, so everything else is compared.
+            let same = |running: &RunningCheck| {
                 running.listener.address == listener.address
                     && running.server == server
                     && running.settings.check == settings.check
             };
             let before = old.iter().position(same).map(|index| old.swap_remove(index));
             let running = match before {
-                Some(running) if running.settings == settings => Running { listener, ..running },
+                Some(running) if running.settings == settings => RunningCheck { listener, ..running },
                 Some(running) => {
                     let history = running.history().clone();
                     start(listener, server, settings, history, &self.changed)?
@@ -150,15 +149,15 @@ impl Checks {
         self.changed.read().is_ok()
     }
 
-    /// What is known of a pool's server; None if it is not checked.
+    /// Health of a pool's server; None if it is not checked.
     pub(crate) fn of(&self, listener: &PoolListener) -> Option<Health> {
         let running = self.running.iter().find(|running| running.listener == *listener)?;
         Some(running.history().health)
     }
 
-    /// Each check for `status`; `name` is that of a pool.
+    /// All checks for the status; `name` maps pool indices to names.
     pub(crate) fn status<'a>(&self, name: impl Fn(usize) -> &'a str) -> Vec<HealthStatus> {
-        let one = |running: &Running| {
+        let one = |running: &RunningCheck| {
             let history = running.history();
             HealthStatus {
                 pool: name(running.listener.pool).to_owned(),
@@ -186,7 +185,7 @@ fn start(
     settings: Settings,
     history: History,
     changed: &Arc<EventFd>,
-) -> Result<Running> {
+) -> Result<RunningCheck> {
     let (stop, stopped) = mpsc::channel();
     let history = Arc::new(Mutex::new(history));
     let (ours, changed) = (Arc::clone(&history), Arc::clone(changed));
@@ -196,7 +195,7 @@ fn start(
             let begun = Instant::now();
             let outcome = try_once(server, &check.check, check.timeout);
             if lock(&ours).add(&check, outcome, Instant::now()) {
-                // It only fails when nobody has looked for an unbelievably long time.
+                // Fails only if the counter overflows, which it does not in practice.
                 let _ = changed.write(1);
             }
             let rest = check.interval.saturating_sub(begun.elapsed());
@@ -209,10 +208,10 @@ fn start(
         .name("health".to_owned())
         .spawn(run)
         .doing(|| format!("start the health check of {server}"))?;
-    Ok(Running { listener, server, settings, history, _stop: stop })
+    Ok(RunningCheck { listener, server, settings, history, _stop: stop })
 }
 
-/// One check; in words what was wrong.
+/// Performs one check; the error is in words.
 fn try_once(address: SocketAddr, check: &Check, timeout: Duration) -> std::result::Result<(), String> {
     let Check::Http { path, host, status } = check else {
         return TcpStream::connect_timeout(&address, timeout).map(drop).map_err(|error| error.to_string());
@@ -222,7 +221,7 @@ fn try_once(address: SocketAddr, check: &Check, timeout: Duration) -> std::resul
         .user_agent(USER_AGENT)
         .http_status_as_error(false)
         .max_redirects(0)
-        // The environment's is not for addresses of this machine.
+        // The proxy of the environment is not for local addresses.
         .proxy(None)
         .build()
         .into();

@@ -1,11 +1,10 @@
-//! The node agent: makes a machine with an ordinary HTTP server a node of the cluster.
+//! The node agent, which makes a machine with an ordinary HTTP server a node of the cluster.
 //!
-//! The work on packets is done by the programs in `bpf/`. The agent loads them, holds the VIPs on `lo`, tells
-//! switches which flows have ended and how the servers are doing, and undoes all of it on SIGTERM. What it must get right is the order:
-//! while a VIP is an address of this machine the programs have to be attached, because they keep the kernel
-//! from answering ARP for it and so from drawing the service away from the switch. Hence the programs and
-//! their maps are pinned ([`programs`]): a killed agent leaves a node that goes on adopting, and the next
-//! agent takes over without a packet lost.
+//! The BPF programs in `bpf/` process the packets. The agent loads them, adds the VIPs to `lo`, reports ended flows and
+//! the state of the servers to the switches, and undoes all of it on SIGTERM. The order is essential: while a VIP is an
+//! address of this machine, the programs must be attached, because they keep the kernel from answering ARP for it and
+//! so from drawing its traffic away from the switch. Programs and maps are therefore pinned ([`programs`]): a node
+//! whose agent was killed goes on adopting flows, and the next agent takes over without losing a packet.
 
 mod addresses;
 mod agent;
@@ -38,32 +37,32 @@ pub use switchback_runtime::Error;
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "node";
 
-/// What the agent is told on the command line.
+/// Options of `switchback node`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `cluster.toml`.
+    /// Path of `cluster.toml`.
     pub config: PathBuf,
-    /// The node's name in it.
+    /// Name of the node in the configuration.
     pub name: String,
-    /// Where handoff packets arrive and responses leave.
+    /// Interface for handoff packets and responses.
     pub interface: String,
 }
 
-/// Runs the agent until SIGTERM or SIGINT. It says `ready` on stderr once flows can be handed over.
+/// Runs the agent until SIGTERM or SIGINT. Prints `ready` to stderr once flows can be handed over.
 pub fn run(options: Options) -> Result<(), Error> {
     agent::run(&options, None)
 }
 
-/// Likewise on a machine that is a switch, too.
+/// Runs the agent on a machine that is also a switch.
 pub fn run_beside_switch(options: Options, switch: impl SwitchHere) -> Result<(), Error> {
     agent::run(&options, Some(&switch))
 }
 
-/// The switch of the same machine.
+/// The switch on the same machine.
 pub trait SwitchHere {
-    /// Flows can be handed over. The ring is where the programs put what they say to that switch: each record is an
+    /// Called when flows can be handed over. The ring contains the programs' messages to that switch: each record is an
     /// `sb_record` with a packet, as in the switch's own rings.
     fn begin(&self, ring: MapHandle);
-    /// The agent is about to end; returns when the switch hands over no more.
+    /// Called before the agent ends; returns when the switch hands over no more flows.
     fn end(&self);
 }

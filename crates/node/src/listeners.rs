@@ -1,22 +1,22 @@
-//! Which of the machine's listeners takes the connections of a VIP, and how full its accept queue is.
+//! Finds the machine's listener for a VIP, and the state of its accept queue.
 
 use std::net::{IpAddr, SocketAddr};
 
 use switchback_runtime::listeners::Listener;
 
-/// Those that listen for one VIP and port: one, or several that share them (SO_REUSEPORT).
+/// Accept queue of a VIP and port, summed over listeners that share them (SO_REUSEPORT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
-    /// Connections that nobody has accepted yet.
+    /// Connections not accepted yet.
     pub(crate) len: u32,
-    /// How many there may be; the kernel lets one more in for each listener.
+    /// Sum of the backlogs; the kernel admits one more per listener.
     pub(crate) limit: u32,
-    /// They speak MPTCP, so that they cannot be given a flow.
+    /// Whether the listeners use MPTCP and therefore cannot adopt a flow.
     pub(crate) mptcp: bool,
 }
 
-/// Who would be given a connection to `vip`, as inet_lookup_listener() and inet6_lookup_listener() choose: who has the
-/// address itself, before any address of this version, before any address of both versions.
+/// The queue of the listener that the kernel chooses for `vip` (inet_lookup_listener(), inet6_lookup_listener()): one
+/// on the address itself, before one on any address of the IP version, before one on any address of both versions.
 pub(crate) fn queue_at(listeners: &[Listener], vip: SocketAddr) -> Option<Queue> {
     let best = listeners.iter().filter_map(|listener| rank(listener, vip)).max()?;
     let chosen = listeners.iter().filter(|listener| rank(listener, vip) == Some(best));

@@ -1,23 +1,23 @@
-//! What the programs' sums say of this moment: requests in flight, flows, and how long responses take to begin.
+//! Load of the node, from the sums of the programs: requests in flight, flows, and mean time to first byte.
 
 use std::time::Duration;
 
 use switchback_wire::sb_load;
 
-use crate::programs::Walked;
+use crate::programs::FlowCounts;
 
-/// What can be told of the sums, in which what came before the programs, and what the map `owned` has lost, is missing.
-/// A walk over that map finds out how much.
+/// Load computed from the sums. The sums miss flows from before the programs' start and entries that the map `owned`
+/// has lost; a walk over that map finds the difference.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     sums: sb_load,
-    /// To be added to what the sums say.
-    missing: Walked,
+    /// Difference between the last walk and the sums.
+    missing: FlowCounts,
     first_byte: Option<Duration>,
 }
 
-/// Two sums that have been read one after the other, or one and the missing part, may say less than nothing.
-fn at_least_none(number: i64) -> u32 {
+/// A count; two sums read at different times may give a negative one.
+fn non_negative(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
@@ -31,7 +31,7 @@ fn flows(sums: &sb_load) -> i64 {
 }
 
 impl Load {
-    /// A period ends with these sums.
+    /// Ends a period with these sums.
     pub(crate) fn end_period(&mut self, sums: sb_load) {
         let begun = sums.first_bytes.wrapping_sub(self.sums.first_bytes);
         let waited = sums.waited_us.wrapping_sub(self.sums.waited_us);
@@ -39,9 +39,9 @@ impl Load {
         self.sums = sums;
     }
 
-    /// A walk has found this; the sums are those right before it and right after it. What lies between them is no
-    /// error: requests come and go during the walk.
-    pub(crate) fn correct(&mut self, before: &sb_load, walked: Walked, after: &sb_load) {
+    /// Applies the result of a walk, given the sums right before and after it. A difference within the range of the two
+    /// is no error, because requests come and go during the walk.
+    pub(crate) fn correct(&mut self, before: &sb_load, walked: FlowCounts, after: &sb_load) {
         let error = |found: i64, counted: [i64; 2], missing: i64| {
             let [low, high] = [counted[0].min(counted[1]) + missing, counted[0].max(counted[1]) + missing];
             found - found.clamp(low, high)
@@ -51,14 +51,14 @@ impl Load {
         self.missing.flows += error(walked.flows, [flows(before), flows(after)], self.missing.flows);
     }
 
-    /// Requests that the node has and has not answered whole.
+    /// Requests without a whole response.
     pub(crate) fn in_flight(&self) -> u32 {
-        at_least_none(in_flight(&self.sums) + self.missing.in_flight)
+        non_negative(in_flight(&self.sums) + self.missing.in_flight)
     }
 
-    /// Flows that the node has.
+    /// Number of flows.
     pub(crate) fn flows(&self) -> u32 {
-        at_least_none(flows(&self.sums) + self.missing.flows)
+        non_negative(flows(&self.sums) + self.missing.flows)
     }
 
     /// Mean time to first byte of the last period.
@@ -75,8 +75,8 @@ mod tests {
         sb_load { requests, responses, flows, ended, abandoned: 1, ..Default::default() }
     }
 
-    fn walked(in_flight: i64, flows: i64) -> Walked {
-        Walked { in_flight, flows, ..Default::default() }
+    fn walked(in_flight: i64, flows: i64) -> FlowCounts {
+        FlowCounts { in_flight, flows, ..Default::default() }
     }
 
     #[test]
@@ -96,12 +96,12 @@ mod tests {
         let mut load = Load::default();
         load.end_period(sums(10, 4, 7, 2));
         assert_eq!((load.in_flight(), load.flows()), (5, 5));
-        // Two flows were lost without a word, with a request each.
+        // Two flows with a request each were lost unnoticed.
         load.correct(&sums(10, 4, 7, 2), walked(3, 3), &sums(10, 4, 7, 2));
         assert_eq!((load.in_flight(), load.flows()), (3, 3));
         load.end_period(sums(12, 5, 8, 2));
         assert_eq!((load.in_flight(), load.flows()), (4, 4));
-        // Within what has happened during the walk.
+        // Within the range of the sums during the walk.
         load.correct(&sums(12, 5, 8, 2), walked(6, 5), &sums(15, 5, 9, 2));
         assert_eq!((load.in_flight(), load.flows()), (4, 4));
         load.correct(&sums(12, 5, 8, 2), walked(9, 1), &sums(15, 5, 9, 2));

@@ -1,26 +1,26 @@
-//! What the whole machine says of its CPUs.
+//! CPU usage of the machine.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Over how long the share of CPU time is measured at least. The kernel counts in steps of 10 ms or less.
+/// Least time over which the CPU share is measured. The kernel counts in steps of 10 ms or less.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// CPU time that the machine has had, in ticks.
+/// CPU time of the machine since boot, in clock ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ticks {
     all: u64,
     idle: u64,
 }
 
-/// Share of the machine's CPU time in use.
+/// Measures the share of the machine's CPU time in use.
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
     samples: VecDeque<(Instant, Ticks)>,
 }
 
 impl Cpu {
-    /// The share of the last half second in thousandths, 0 until there is one.
+    /// The share over the last half second in thousandths; 0 in the first half second.
     pub(crate) fn share(&mut self, now: Instant) -> u16 {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         self.add(now, &stat)
@@ -33,7 +33,7 @@ impl Cpu {
         }
         self.samples.push_back((now, ticks));
         let Some((_, first)) = self.samples.front() else { return 0 };
-        // Idle time may go back a little (proc_stat(5)).
+        // Idle time may decrease a little (proc_stat(5)).
         let all = ticks.all.saturating_sub(first.all);
         let busy = all.saturating_sub(ticks.idle.saturating_sub(first.idle));
         (busy * 1000).checked_div(all).unwrap_or(0) as u16

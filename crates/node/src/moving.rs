@@ -1,8 +1,8 @@
-//! Moving a client's TCP connection to another node, in the middle and from user space.
+//! Moves a client's TCP connection to another node from user space, in the middle of the connection.
 //!
-//! The node's programs keep a flow's packets from its socket as soon as its entry says that it is released, as they do when
-//! a switch takes a flow away. What the next owner goes on from is read by the means of tcp(7) for checkpoints
-//! (`TCP_REPAIR`, `tcp_setsockopt()` in net/ipv4/tcp.c), and a socket that is closed in that mode says nothing.
+//! The node's programs keep a flow's packets from its socket as soon as its entry says "released", as they do when a
+//! switch releases a flow. The state for the next owner is read with the checkpoint options of tcp(7) (`TCP_REPAIR`,
+//! `tcp_setsockopt()` in net/ipv4/tcp.c); a socket closed in that mode sends nothing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,30 +21,30 @@ use switchback_wire::{
 use crate::sender::Sender;
 use crate::signer::Signer;
 
-/// linux/tcp.h; libc has no name for these.
+/// From linux/tcp.h; not in libc.
 const TCP_REPAIR: libc::c_int = 19;
 const TCP_REPAIR_QUEUE: libc::c_int = 20;
 const TCP_QUEUE_SEQ: libc::c_int = 21;
 const TCP_TIMESTAMP: libc::c_int = 24;
 const TCP_REPAIR_WINDOW: libc::c_int = 29;
 const REPAIR_ON: libc::c_int = 1;
-/// Without a packet to the client.
+/// Ends repair mode without a packet to the client.
 const REPAIR_OFF: libc::c_int = -1;
 const RECEIVE_QUEUE: libc::c_int = 1;
 const SEND_QUEUE: libc::c_int = 2;
 const ESTABLISHED: u8 = 1;
 
-/// Words of `struct tcp_repair_window` in linux/tcp.h, of which the second is `snd_wnd`.
+/// Number of words of `struct tcp_repair_window` in linux/tcp.h; the second is `snd_wnd`.
 const WINDOW_WORDS: usize = 5;
 
-/// What connections are moved with.
+/// Moves connections.
 #[derive(Clone)]
 pub(crate) struct Mover(Arc<Inner>);
 
 struct Inner {
     owned: MapHandle,
     sender: Sender,
-    /// The key changes when the configuration does.
+    /// Its key changes with the configuration.
     signer: RwLock<Signer>,
 }
 
@@ -53,7 +53,7 @@ impl Mover {
         Mover(Arc::new(Inner { owned, sender, signer: RwLock::new(signer) }))
     }
 
-    /// Signs with this key from here on.
+    /// Sets the key that signs handoff packets.
     pub(crate) fn set_key(&self, key: sb_key) {
         self.0.signer.write().unwrap_or_else(PoisonError::into_inner).key = key;
     }
@@ -92,8 +92,8 @@ impl Handoff for Mover {
     }
 }
 
-/// From where the next owner goes on.
-struct Taken {
+/// State of a socket for the next owner.
+struct SocketState {
     socket: OwnedFd,
     receive_next: u32,
     send_next: u32,
@@ -105,7 +105,7 @@ struct FrozenFlow {
     inner: Arc<Inner>,
     flow: sb_flow,
     before: sb_owned,
-    taken: Option<Taken>,
+    taken: Option<SocketState>,
     given: bool,
 }
 
@@ -120,7 +120,7 @@ impl Frozen for FrozenFlow {
         let numbers = numbers(socket);
         match numbers {
             Ok(Some((receive_next, send_next, window, clock))) => {
-                self.taken = Some(Taken { socket: owned, receive_next, send_next, window, clock });
+                self.taken = Some(SocketState { socket: owned, receive_next, send_next, window, clock });
                 Ok(true)
             }
             other => {
@@ -145,7 +145,7 @@ impl Frozen for FrozenFlow {
             inner.write(&self.flow, &released)?;
             self.given = true;
         }
-        // What the client's clock said last is not known here; zero is nothing (tcp_paws_check(), include/net/tcp.h).
+        // The client's last timestamp is unknown here; zero means none (tcp_paws_check(), include/net/tcp.h).
         let clock = (u32::from(before.options) & SB_SYN_TSTAMP != 0).then_some((0, taken.clock));
         let numbers = (taken.receive_next, taken.send_next);
         let mut packet = segment(&self.flow, true, numbers, flags::ACK, clock, &[]);
@@ -169,7 +169,7 @@ impl Frozen for FrozenFlow {
     }
 }
 
-/// What has not been given goes on here.
+/// A flow that was not given away continues here.
 impl Drop for FrozenFlow {
     fn drop(&mut self) {
         if self.given {
@@ -178,13 +178,12 @@ impl Drop for FrozenFlow {
         if let Some(taken) = &self.taken {
             let _ = set(taken.socket.as_fd(), TCP_REPAIR, REPAIR_OFF);
         }
-        // If that fails the flow has gone already.
+        // Fails only if the flow has gone already.
         let _ = self.inner.write(&self.flow, &self.before);
     }
 }
 
-/// Next sequence numbers of both directions, the client's window, and the socket's clock; None if something has arrived that
-/// has not been read.
+/// Next sequence numbers of both directions, the client's window, and the socket's clock; None if there is unread data.
 fn numbers(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, u32, u32, u32)>> {
     set(socket, TCP_REPAIR_QUEUE, RECEIVE_QUEUE)?;
     let mut byte = [0u8];
@@ -212,11 +211,11 @@ fn set(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> io::R
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The first bytes of an option.
+/// The first N bytes of an option.
 fn get<const N: usize>(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<[u8; N]> {
     let mut value = [0; N];
     let mut len = N as libc::socklen_t;
-    // SAFETY: no more is written than the array has room for, as `len` says.
+    // SAFETY: the kernel writes at most `len` bytes, the size of the array.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

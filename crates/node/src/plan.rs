@@ -1,4 +1,4 @@
-//! What `cluster.toml` asks of this node.
+//! The part of `cluster.toml` that concerns this node.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,46 +10,46 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
 use crate::clients::Clients;
-use crate::health::Wanted;
+use crate::health::CheckSpec;
 use crate::sessions::{self, PoolKey};
 use crate::signer::Signer;
 
-/// A configuration, as one node sees it.
+/// A configuration as one node sees it.
 pub(crate) struct Plan {
     pub(crate) cluster: Cluster,
-    /// This node's place in it.
+    /// Index of this node in the cluster.
     pub(crate) index: usize,
     pub(crate) address: IpAddr,
-    /// Sorted, none twice.
+    /// VIPs, sorted and without duplicates.
     pub(crate) vips: Vec<IpAddr>,
-    /// Signs handoff packets.
+    /// Key that signs handoff packets.
     pub(crate) sign: sb_key,
-    /// Also accepted; zeroes for none.
+    /// Second accepted key; zeroes for none.
     pub(crate) accept: sb_key,
-    /// This node's.
+    /// Clock of this node.
     pub(crate) clock: NodeClock,
-    /// The file says that this node drains.
+    /// Whether the configuration drains this node.
     pub(crate) drain: bool,
-    /// The file says that nobody but switches is to see this node.
+    /// Whether the configuration hides this node from everybody but the switches.
     pub(crate) hidden: bool,
-    /// This machine is a switch, too.
+    /// Whether this machine is also a switch.
     pub(crate) beside_switch: bool,
-    /// The VIPs that it serves as a switch, in the same order.
+    /// VIPs that this machine serves as a switch, sorted.
     switched: Vec<IpAddr>,
-    /// What this node reports on; none twice.
+    /// Listeners that this node reports on, without duplicates.
     pub(crate) listeners: Vec<PoolListener>,
-    /// What it does about the cookies of its pools.
+    /// Cookie settings of the pools.
     pub(crate) sessions: BTreeMap<PoolKey, sb_persistence>,
-    /// Which clients it introduces itself to.
+    /// Clients to which this node introduces itself.
     pub(crate) clients: Clients,
 }
 
-/// A place at which this node serves a pool.
+/// A listener of this node for a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolListener {
     /// Index of the pool.
     pub(crate) pool: usize,
-    /// Where a service with a route to the pool listens.
+    /// VIP and port of a service with a route to the pool.
     pub(crate) address: SocketAddr,
 }
 
@@ -97,26 +97,30 @@ impl Plan {
         })
     }
 
-    /// What this node's handoff packets are signed with.
+    /// Signer of this node's handoff packets.
     pub(crate) fn signer(&self) -> Signer {
         Signer { key: self.sign, node: self.address, clock: self.clock }
     }
 
-    /// What a VIP is on this machine: `SB_VIP_*`.
+    /// Kind of a VIP on this machine: `SB_VIP_*`.
     pub(crate) fn kind_of(&self, vip: IpAddr) -> u32 {
         if self.beside_switch && self.switched.contains(&vip) { SB_VIP_SWITCHED } else { SB_VIP_HELD }
     }
 
-    /// The health checks that this node makes on itself.
-    pub(crate) fn checks(&self) -> Vec<Wanted> {
+    /// Health checks of this node.
+    pub(crate) fn checks(&self) -> Vec<CheckSpec> {
         let check = |listener: &PoolListener| {
             let settings = self.cluster.pools[listener.pool].health.clone()?;
-            Some(Wanted { listener: listener.clone(), server: self.server_at(listener.address)?, settings })
+            Some(CheckSpec {
+                listener: listener.clone(),
+                server: self.server_at(listener.address)?,
+                settings,
+            })
         };
         self.listeners.iter().filter_map(check).collect()
     }
 
-    /// Where the server of a VIP is; None if no address leads to it.
+    /// Address of a VIP's server; None if it has no IP address.
     fn server_at(&self, vip: SocketAddr) -> Option<SocketAddr> {
         let service = self.cluster.services.iter().find(|service| service.listen.contains(&vip))?;
         match service.tls.as_ref().map(|tls| &tls.server) {
@@ -127,7 +131,7 @@ impl Plan {
     }
 }
 
-/// The addresses at which services listen, in order, none twice.
+/// Addresses of the services' VIPs, sorted and without duplicates.
 fn vips_of<'a>(services: impl Iterator<Item = &'a Service>) -> Vec<IpAddr> {
     let mut vips: Vec<IpAddr> = services.flat_map(|service| &service.listen).map(|vip| vip.ip()).collect();
     vips.sort_unstable();
@@ -135,7 +139,7 @@ fn vips_of<'a>(services: impl Iterator<Item = &'a Service>) -> Vec<IpAddr> {
     vips
 }
 
-/// Where a node serves the pools that it is in.
+/// Listeners of a node for its pools.
 fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
     let mut listeners = Vec::new();
     for service in &cluster.services {
@@ -152,7 +156,7 @@ fn listeners(cluster: &Cluster, node: usize) -> Vec<PoolListener> {
     listeners
 }
 
-/// The ports of all services: where the node's servers must listen. In order, none twice.
+/// Ports of all services, on which the node's servers must listen; sorted and without duplicates.
 pub fn service_ports(cluster: &Cluster) -> Vec<u16> {
     let listen = cluster.services.iter().flat_map(|service| &service.listen);
     let mut ports: Vec<u16> = listen.map(|vip| vip.port()).collect();

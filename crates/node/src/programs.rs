@@ -1,9 +1,8 @@
-//! The BPF programs and their maps: loaded, pinned, attached, and taken over from an agent that was killed.
+//! The BPF programs and their maps: loading, pinning, attaching, taking over from an agent that was killed.
 //!
-//! What flows the node owns is in the map `owned`, so a new agent goes on with the old one's, as long as both
-//! agree on its layout. The maps that follow from the configuration are made anew and filled before the first
-//! program that uses them is attached. An attached program is replaced in place, so no packet passes without
-//! one.
+//! The map `owned` has the node's flows, and a new agent continues with the old one's if both agree on its layout. Maps
+//! that follow from the configuration are created anew and filled before the first program that uses them is attached.
+//! An attached program is replaced in place, so no packet passes without one.
 
 mod clients;
 
@@ -29,17 +28,17 @@ use crate::sessions::PoolKey;
 use crate::skeleton::{NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
 const LOOPBACK: &str = "lo";
-/// Entries that one system call reads.
+/// Entries per system call.
 const BATCH: u32 = 4096;
 
-/// The loaded programs. Dropping them leaves what is pinned at work.
+/// The loaded programs. Dropping them leaves the pinned ones at work.
 pub(crate) struct Programs<'obj> {
     skeleton: NodeSkel<'obj>,
     links: Vec<Link>,
 }
 
 impl<'obj> Programs<'obj> {
-    /// Loads the programs, with the maps of an earlier agent where they fit, and fills the maps.
+    /// Loads the programs, reusing the maps of an earlier agent where the layouts match, and fills the maps.
     pub(crate) fn load(
         storage: &'obj mut MaybeUninit<OpenObject>,
         pins: &PinDir,
@@ -48,7 +47,7 @@ impl<'obj> Programs<'obj> {
     ) -> Result<Programs<'obj>> {
         let mut open = open(storage)?;
         let (owned, counters, closed) = (pins.path("owned"), pins.path("counters"), pins.path("closed"));
-        // What an agent that was killed knew goes on in maps of their size.
+        // The flow map of a killed agent keeps its size.
         let flows = MapHandle::from_pinned_path(&owned)
             .map_or(plan.cluster.limits.node_flows, |map| map.max_entries());
         set_flows(&mut open, flows)?;
@@ -72,8 +71,8 @@ impl<'obj> Programs<'obj> {
         Ok(programs)
     }
 
-    /// Attaches all programs, in place of those of an earlier agent. That of the loopback interface is for a machine that
-    /// is a switch, too.
+    /// Attaches all programs, replacing those of an earlier agent. The one on the loopback interface is for a machine
+    /// that is also a switch.
     pub(crate) fn attach(
         &mut self,
         pins: &PinDir,
@@ -81,7 +80,7 @@ impl<'obj> Programs<'obj> {
         beside_switch: bool,
     ) -> Result<()> {
         let programs = &self.skeleton.progs;
-        // Egress first: it keeps released flows mute, and there is no adoption without ingress.
+        // Egress first: it drops the packets of released flows, and without ingress there are no adoptions.
         let mut places = vec![
             (&programs.switchback_egress, "egress", interface, index),
             (&programs.switchback_ingress, "ingress", interface, index),
@@ -95,15 +94,15 @@ impl<'obj> Programs<'obj> {
             let doing = || format!("attach the program switchback_{name} to {interface}");
             self.links.push(link.doing(doing)?);
         }
-        // A tracepoint's link cannot be given another program. For a moment both see the same events, which
-        // is harmless: the first of them takes the flow's entry away.
+        // A tracepoint link's program cannot be replaced. For a moment both programs see the same events, which is
+        // harmless: the first one removes the flow's entry.
         let link = programs.switchback_socket_state.attach();
         let link = link.and_then(|link| pin_link(link, &pins.link_path("socket_state")));
         self.links.push(link.doing(|| "attach the program switchback_socket_state to inet_sock_set_state")?);
         Ok(())
     }
 
-    /// Drops what comes for a VIP by another interface. None if that has gone meanwhile.
+    /// Attaches a guard, which drops packets to VIPs on another interface. None if the interface has gone meanwhile.
     pub(crate) fn guard(&self, pins: &PinDir, index: u32) -> Result<Option<Link>> {
         let program = &self.skeleton.progs.switchback_guard;
         match attach_or_replace(program, &Self::guard_path(pins, index), index) {
@@ -114,9 +113,9 @@ impl<'obj> Programs<'obj> {
         }
     }
 
-    /// The opposite of [`guard`](Self::guard), as far as pins go.
+    /// Removes the pin of a guard.
     pub(crate) fn unguard(pins: &PinDir, index: u32) {
-        // It may have none.
+        // There may be none.
         let _ = std::fs::remove_file(Self::guard_path(pins, index));
     }
 
@@ -141,28 +140,28 @@ impl<'obj> Programs<'obj> {
         map.update(&0u32.to_ne_bytes(), bytes_of(settings), MapFlags::ANY).doing(|| "write the map settings")
     }
 
-    /// From here on ARP for the VIP is left to the switch, and packets to it must come through one.
-    /// `kind` is one of `SB_VIP_*`.
+    /// Adds a VIP: ARP for it is left to the switch, and its packets must come through a switch. `kind` is one of
+    /// `SB_VIP_*`.
     pub(crate) fn add_vip(&self, vip: IpAddr, kind: u32) -> Result<()> {
         let map = &self.skeleton.maps.vip_addresses;
         let doing = || format!("add {vip} to the map vip_addresses");
         map.update(&address_bytes(vip), &kind.to_ne_bytes(), MapFlags::ANY).doing(doing)
     }
 
-    /// The opposite of [`add_vip`](Self::add_vip).
+    /// Removes a VIP.
     pub(crate) fn remove_vip(&self, vip: IpAddr) -> Result<()> {
         let map = &self.skeleton.maps.vip_addresses;
         map.delete(&address_bytes(vip)).doing(|| format!("remove {vip} from the map vip_addresses"))
     }
 
-    /// From here on what the sockets in the map write passes the program. It stays as long as the map does.
+    /// Attaches the program that inserts cookies to the map of sockets, for as long as the map exists.
     fn attach_insert(&self) -> Result<()> {
         let map = self.skeleton.maps.sockets.as_fd().as_raw_fd();
         let attached = self.skeleton.progs.switchback_insert.attach_sockmap(map);
         attached.map(drop).doing(|| "attach the program switchback_insert to the map sockets")
     }
 
-    /// Makes the map say what there is to do about the cookies of pools, and nothing else.
+    /// Replaces the cookie settings of the pools.
     pub(crate) fn set_sessions(&self, sessions: &BTreeMap<PoolKey, sb_persistence>) -> Result<()> {
         let map = &self.skeleton.maps.persistence;
         for (key, entry) in sessions {
@@ -173,37 +172,36 @@ impl<'obj> Programs<'obj> {
         gone.iter().try_for_each(|key| map.delete(key).doing(|| "write the map persistence"))
     }
 
-    /// The flows that this node has, or has had.
+    /// The map of flows that this node has or has had.
     pub(crate) fn owned(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.owned).doing(|| "open the map owned")
     }
 
-    /// The ring of flows that have ended.
+    /// The ring of ended flows.
     pub(crate) fn closed(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.closed).doing(|| "open the map closed")
     }
 
-    /// The ring of responses whose length a switch wants to know.
+    /// The ring of response lengths that a switch has asked for.
     pub(crate) fn sized(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.sized).doing(|| "open the map sized")
     }
 
-    /// The ring for the switch of this machine.
+    /// The ring for the switch on this machine.
     pub(crate) fn to_switch(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.to_switch).doing(|| "open the map to_switch")
     }
 
-    /// What the programs have counted for reports.
+    /// The programs' sums for reports.
     pub(crate) fn load_sums(&self) -> Result<sb_load> {
         read_load(&self.skeleton.maps.load)
     }
 
-    /// What the flows that this node answers make together, found by looking at each: flows, and requests without a
-    /// whole response. That is slow, but forgets nothing.
-    pub(crate) fn walk(&self) -> Result<Walked> {
+    /// Counts flows and requests without a whole response by visiting each flow, which is slow but exact.
+    pub(crate) fn walk(&self) -> Result<FlowCounts> {
         let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
         let entries = entries.doing(|| "read the map owned")?;
-        let mut walked = Walked::default();
+        let mut walked = FlowCounts::default();
         for flow in entries.filter_map(|(_, value)| read_from::<sb_owned>(&value)) {
             let is_open = flow.state == sb_ownership::SB_OWN_OPEN as u8;
             let is_ours = flow.state != sb_ownership::SB_OWN_RELEASED as u8;
@@ -216,16 +214,16 @@ impl<'obj> Programs<'obj> {
         Ok(walked)
     }
 
-    /// The ring of what became of responses.
+    /// The ring of facts.
     pub(crate) fn facts(&self) -> Result<MapHandle> {
         MapHandle::try_from(&self.skeleton.maps.facts).doing(|| "open the map facts")
     }
 
-    /// The switches that have said that they want reports, and what they have said last.
+    /// Switches that want reports, with their last message.
     pub(crate) fn switches(&self) -> Result<Vec<(IpAddr, sb_listening_switch)>> {
         let map = &self.skeleton.maps.switches;
         let read = |key: Vec<u8>| {
-            // One may give way to another meanwhile.
+            // The entry may have been removed since.
             let value = map.lookup(&key, MapFlags::ANY).doing(|| "read the map switches")?;
             let heard = value.and_then(|value| read_from::<sb_listening_switch>(&value));
             let address = <[u8; 16]>::try_from(key).ok().map(address_from);
@@ -240,7 +238,7 @@ impl<'obj> Programs<'obj> {
         NodeCounter::ALL.into_iter().map(read).collect()
     }
 
-    /// One of them.
+    /// A counter, summed over the CPUs.
     pub(crate) fn counter(&self, counter: NodeCounter) -> Result<u64> {
         let map = &self.skeleton.maps.counters;
         let per_cpu = map.lookup_percpu(&(counter as u32).to_ne_bytes(), MapFlags::ANY);
@@ -249,18 +247,18 @@ impl<'obj> Programs<'obj> {
     }
 }
 
-/// What [`Programs::walk`] has found.
+/// Result of [`Programs::walk`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
-    /// With a socket, as the programs count them.
+pub(crate) struct FlowCounts {
+    /// Flows with a socket, as the programs count them.
     pub(crate) flows: i64,
     /// Requests without a whole response, on flows whose responses can be followed.
     pub(crate) in_flight: i64,
-    /// Also those that are being adopted.
+    /// Flows including those being adopted.
     pub(crate) owned: usize,
 }
 
-/// The sums over all CPUs.
+/// Sums over all CPUs.
 fn read_load(map: &impl MapCore) -> Result<sb_load> {
     let per_cpu = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).doing(|| "read the map load")?;
     let mut sums = sb_load::default();
@@ -276,7 +274,7 @@ fn read_load(map: &impl MapCore) -> Result<sb_load> {
     Ok(sums)
 }
 
-/// The programs with the automata for responses and requests, not loaded yet.
+/// The programs with the framing automata, before loading.
 fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
     libbpf_rs::set_print(None);
     let mut open = NodeSkelBuilder::default().open(storage).doing(|| "open the node's BPF programs")?;
@@ -288,14 +286,14 @@ fn open(storage: &mut MaybeUninit<OpenObject>) -> Result<OpenNodeSkel<'_>> {
     Ok(open)
 }
 
-/// Makes room for so many flows.
+/// Sets the size of the flow maps.
 fn set_flows(open: &mut OpenNodeSkel<'_>, flows: u32) -> Result<()> {
     let doing = || format!("set the number of flows to {flows}");
     open.maps.owned.set_max_entries(flows).doing(doing)?;
     open.maps.over.set_max_entries(flows).doing(doing)
 }
 
-/// What a failed start says of the machine.
+/// Adds to a load error how to find out what the machine lacks.
 pub(crate) fn cannot_load(error: Error) -> Error {
     error.remedy("`switchback doctor` tells what this machine lacks")
 }

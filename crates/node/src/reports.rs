@@ -1,4 +1,4 @@
-//! REPORT packets: how this node's listeners are doing, to every switch that has asked for it lately.
+//! REPORT packets about this node's listeners, to all switches that have asked for them recently.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,18 +23,18 @@ use crate::programs::Programs;
 use crate::sender::Sender;
 use crate::signer::Signer;
 
-/// A switch says HELLO each second. After so long without one it gets no more reports.
+/// Time without HELLO after which a switch gets no more reports; a switch sends one each second.
 const HEARD_FOR: Duration = Duration::from_secs(3);
-/// How often the sums of the programs are compared with the flows themselves.
+/// Interval of comparing the programs' sums with the flow map.
 const WALK: Duration = Duration::from_secs(10);
 
-/// Whether a pool may have requests at a listener. The first reason that holds is the one that counts.
+/// Readiness of a listener for a pool. If several states apply, the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
     Draining,
     NoListener,
-    /// As good as none: the kernel gives it no flow.
+    /// Counts as no listener, because it cannot adopt a flow.
     Mptcp,
     Unhealthy,
 }
@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-/// The switches that have said something lately.
+/// Switches with a recent message.
 pub(crate) fn listening(programs: &Programs<'_>) -> Result<Vec<(IpAddr, sb_listening_switch)>> {
     let oldest = monotonic_ns().saturating_sub(HEARD_FOR.as_nanos() as u64);
     let mut switches = programs.switches()?;
@@ -68,11 +68,11 @@ pub(crate) fn listening(programs: &Programs<'_>) -> Result<Vec<(IpAddr, sb_liste
     Ok(switches)
 }
 
-/// Measures and reports, with a timer for when to.
+/// Measures and sends reports on a timer.
 pub(crate) struct Reporter {
     timer: TimerFd,
     diag: Socket,
-    /// None if the kernel does not tell, which a kernel without the module inet_diag does not.
+    /// None if the kernel cannot list them, because it lacks the module inet_diag.
     listeners: Option<Vec<Listener>>,
     switches: Vec<IpAddr>,
     load: Load,
@@ -105,7 +105,7 @@ impl Reporter {
         self.timer.set(every, TimerSetTimeFlags::empty()).doing(|| "set the timer for reports")
     }
 
-    /// Whether a period has ended since the last call. Several that have ended count as one.
+    /// Whether a period has ended since the last call; several count as one.
     pub(crate) fn is_due(&self) -> Result<bool> {
         match self.timer.wait() {
             Ok(()) => Ok(true),
@@ -114,7 +114,7 @@ impl Reporter {
         }
     }
 
-    /// Looks at everything that reports are about, at the end of a period.
+    /// Measures everything for the reports, at the end of a period.
     pub(crate) fn measure(&mut self, programs: &Programs<'_>) -> Result<()> {
         let now = Instant::now();
         self.listeners = listeners::list(&mut self.diag).ok();
@@ -128,12 +128,12 @@ impl Reporter {
         Ok(())
     }
 
-    /// How much of the machine's CPU time was in use in the last period, in thousandths.
+    /// Share of the machine's CPU time in use in the last period, in thousandths.
     pub(crate) fn cpu_share(&self) -> u16 {
         self.cpu_share
     }
 
-    /// Compares the sums with the flows themselves; how many of those there are.
+    /// Compares the sums with the flow map and returns the number of flows.
     fn walk(&mut self, programs: &Programs<'_>) -> Result<usize> {
         let before = programs.load_sums()?;
         let walked = programs.walk()?;
@@ -142,7 +142,7 @@ impl Reporter {
         Ok(walked.owned)
     }
 
-    /// Reports what has been measured, and what is known without.
+    /// Sends reports with the last measurements.
     pub(crate) fn send(
         &mut self,
         plan: &Plan,
@@ -171,7 +171,7 @@ impl Reporter {
         sender.send(plan.address, &packets)
     }
 
-    /// The report on one listener for one pool; none as long as nothing can be said.
+    /// The report about a listener for a pool; None while its state is unknown.
     fn report(
         &self,
         plan: &Plan,
@@ -199,7 +199,7 @@ impl Reporter {
         queue_at(self.listeners.as_deref()?, address)
     }
 
-    /// None if there is a health check that has not said anything yet.
+    /// None while a health check has no result.
     fn state(&self, queue: Option<Queue>, health: Option<Health>, draining: bool) -> Option<State> {
         Some(match queue {
             _ if draining => State::Draining,
@@ -213,7 +213,7 @@ impl Reporter {
         })
     }
 
-    /// Adds all of this to what the agent says of itself, which says already whether it drains.
+    /// Adds the measurements to the agent's status, in which `draining` is already set.
     pub(crate) fn status(
         &mut self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! Sending packets to switches. Nothing depends on one that is lost.
+//! Sends packets to switches; all of them may be lost without harm.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
@@ -10,9 +10,9 @@ use nix::sys::socket::{
 };
 use switchback_runtime::{Doing, Error, Result};
 
-/// Packets in one system call.
+/// Packets per system call.
 const BATCH: usize = 64;
-/// Room for what is sent at once, in bytes, whatever `net.core.wmem_max` says.
+/// Size of the send buffer in bytes, regardless of `net.core.wmem_max`.
 const SEND_BUFFER: usize = 4 << 20;
 
 /// Sends whole IP packets.
@@ -26,11 +26,11 @@ impl Sender {
         let v4 = raw_socket(AddressFamily::Inet)
             .doing(|| "open a raw socket for handoff packets")
             .map_err(|error| error.remedy("CAP_NET_RAW is needed: run as root"))?;
-        // A machine may have been booted without IPv6.
+        // The kernel may have been booted without IPv6.
         Ok(Sender { v4, v6: raw_socket(AddressFamily::Inet6).ok() })
     }
 
-    /// Sends each packet to its switch. All are from `node`, so of its IP version.
+    /// Sends each packet to its switch. All are from `node` and have its IP version.
     pub(crate) fn send(&self, node: IpAddr, packets: &[(IpAddr, Vec<u8>)]) -> Result<()> {
         let Some(raw) = (if node.is_ipv4() { Some(&self.v4) } else { self.v6.as_ref() }) else {
             return Err(Error::new("this machine has no IPv6, but the node's address is one"));
@@ -41,14 +41,14 @@ impl Sender {
             let to: Vec<Option<SockaddrStorage>> =
                 batch.iter().map(|(switch, _)| Some(SocketAddr::new(*switch, 0).into())).collect();
             let mut headers = MultiHeaders::preallocate(batch.len(), None);
-            // A switch that cannot be reached does without.
+            // A packet to an unreachable switch is dropped.
             let _ = sendmmsg(raw.as_raw_fd(), &mut headers, &slices, &to, [], MsgFlags::MSG_DONTWAIT);
         }
         Ok(())
     }
 }
 
-/// A socket to which whole IP packets are written: what IPPROTO_RAW means in raw(7).
+/// A raw socket that takes complete IP packets (IPPROTO_RAW in raw(7)).
 fn raw_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(family, SockType::Raw, flags, SockProtocol::Raw)?;

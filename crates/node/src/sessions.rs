@@ -1,4 +1,4 @@
-//! What the programs must know of the pools in whose sessions this node takes part.
+//! Cookie settings of the pools that this node is in.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use switchback_config::{Cluster, InsertedCookie, PersistenceMode, Pool};
 use switchback_wire::session::{self, Code};
 use switchback_wire::{SB_NAME_MAX, SB_SET_COOKIE_MAX, keys, sb_key, sb_persistence, sb_session_mode};
 
-/// Key of the map: a pool's code with a zero behind it.
+/// Key of the map: a pool's code followed by a zero.
 pub(crate) type PoolKey = [u8; 4];
 
-/// The entries of the map `persistence` for a node, given by its index. While keys rotate, requests may name a pool by
-/// either key's code; cookies are made with the first.
+/// Entries of the map `persistence` for the node with this index. While keys rotate, requests may name a pool by the
+/// code under either key; new cookies use the first.
 pub(crate) fn entries(cluster: &Cluster, node: usize) -> BTreeMap<PoolKey, sb_persistence> {
     let pools: Vec<&Pool> = cluster.cookie_pools().collect();
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
@@ -63,7 +63,7 @@ fn entry(
     Some(entry)
 }
 
-/// The header line; `check` has seen to it that it is short enough.
+/// The header line; the configuration check has limited its length.
 fn line(cookie: &InsertedCookie, value: &[u8]) -> String {
     format!("Set-Cookie: {}={}{}\r\n", cookie.name, String::from_utf8_lossy(value), cookie.attributes())
 }

@@ -1,4 +1,4 @@
-//! What handoff packets of this node are signed with.
+//! Signing of this node's handoff packets.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// Of a packet to that switch, if it is sent now.
+    /// Addresses and epoch of a packet to a switch, sent now.
     pub(crate) fn peers(&self, switch: IpAddr) -> Peers {
         Peers { node: self.node, switch, epoch: self.clock.epoch(Duration::from_nanos(monotonic_ns())) }
     }
 
-    /// The whole packet to that switch, around a TCP packet; None if that is none.
+    /// The packet to a switch around a TCP packet; None if `inner` is not one.
     pub(crate) fn packet(
         &self,
         switch: IpAddr,
@@ -37,7 +37,7 @@ impl Signer {
         Some(out)
     }
 
-    /// The switch is of the node's IP version.
+    /// Whether the switch has the node's IP version.
     pub(crate) fn can_reach(&self, switch: IpAddr) -> bool {
         switch.is_ipv4() == self.node.is_ipv4() && !switch.is_unspecified()
     }

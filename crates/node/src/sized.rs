@@ -1,5 +1,5 @@
-//! Telling switches how long responses were, where they want to know: a switch that is a node, too, keeps the short ones
-//! for itself. Nothing depends on a message that is lost, because the switch asks again.
+//! SIZED packets, which report the lengths of responses to a switch that is also a node and keeps short responses for
+//! itself. A lost packet does no harm, because the switch asks again.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,7 +10,7 @@ use switchback_wire::{
 
 use crate::signer::Signer;
 
-/// The whole SIZED packet and where it goes. The inner packet says nothing.
+/// The SIZED packet with its destination. The inner packet has no meaning.
 pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u8>)> {
     let switch = address_from(sized.switch_address);
     if !signer.can_reach(switch) {

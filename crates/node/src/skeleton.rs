@@ -1,3 +1,3 @@
-//! Made from `bpf/node.bpf.c` by the build script.
+//! Generated from `bpf/node.bpf.c` by the build script.
 
 include!(concat!(env!("OUT_DIR"), "/node.skel.rs"));

@@ -14,9 +14,9 @@ pub struct ClientStatus {
     pub interface: String,
     /// Process id.
     pub pid: u32,
-    /// The VIPs of the configuration.
+    /// VIPs in the configuration.
     pub services: Vec<SocketAddr>,
-    /// Flows whose packets go to their node directly.
+    /// Number of flows whose packets go to a node directly.
     pub flows: u64,
     /// Nodes that have introduced themselves.
     pub nodes: Vec<DirectNode>,
@@ -30,12 +30,12 @@ pub struct ClientStatus {
 pub struct DirectNode {
     /// Destination of packets to it.
     pub address: Option<IpAddr>,
-    /// How often it has introduced itself.
+    /// Number of introductions.
     pub introductions: u64,
-    /// Packets sent to it directly.
+    /// Packets sent to the node directly.
     pub packets: u64,
-    /// How often packets went by the switch again because it did not answer.
+    /// Number of times that flows fell back to the switch because the node did not answer.
     pub fallbacks: u64,
-    /// Whether nothing is sent to it for now.
+    /// Whether nothing is sent to the node at present.
     pub avoided: bool,
 }

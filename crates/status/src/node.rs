@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// The node's name in the configuration.
+    /// Node name in the configuration.
     pub name: String,
     /// Interface with its programs.
     pub interface: String,
@@ -18,19 +18,19 @@ pub struct NodeStatus {
     pub pid: u32,
     /// Address at which handoff packets arrive.
     pub address: Option<IpAddr>,
-    /// Addresses of the services.
+    /// VIP addresses.
     pub vips: Vec<IpAddr>,
     /// Switches that get reports.
     pub switches: Vec<IpAddr>,
     /// Flows that the node has, or is adopting.
     pub flows: u64,
-    /// Whether it adopts nothing.
+    /// Whether the node drains.
     pub draining: bool,
     /// Requests whose responses are not complete.
     pub in_flight: u32,
     /// Share of the machine's CPU time in use, 0 to 1.
     pub cpu: f64,
-    /// Mean time to first byte of the last period; None if no response began in it.
+    /// Mean time to first byte in the last period, in microseconds; None if no response began in it.
     pub first_byte_us: Option<u64>,
     /// The servers, one for each pool at each VIP.
     pub listeners: Vec<ListenerStatus>,
@@ -46,7 +46,7 @@ pub struct NodeStatus {
     pub counters: BTreeMap<Cow<'static, str>, u64>,
 }
 
-/// A server at a VIP, for one pool.
+/// A listener at a VIP, for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListenerStatus {
@@ -56,7 +56,7 @@ pub struct ListenerStatus {
     pub address: Option<SocketAddr>,
     /// [`READY`], or why the pool gets no requests here.
     pub state: Cow<'static, str>,
-    /// Length of its accept queue, if somebody listens.
+    /// Length of the accept queue; None without a listener.
     pub queue_len: Option<u32>,
     /// Capacity of the accept queue.
     pub queue_limit: Option<u32>,
@@ -77,33 +77,33 @@ pub struct TlsStatus {
     pub service: String,
     /// Open connections.
     pub connections: u64,
-    /// Handshakes that needed a certificate.
+    /// Full handshakes.
     pub handshakes: u64,
-    /// Handshakes that went on with an earlier session.
+    /// Handshakes that resumed a session.
     pub resumed: u64,
-    /// Handshakes that failed, or were not done in time.
+    /// Handshakes that failed or timed out.
     pub failed: u64,
-    /// Requests.
+    /// Requests received.
     pub requests: u64,
     /// Responses of the server.
     pub responses: u64,
-    /// Requests that were answered by the agent, with an error.
+    /// Requests that the agent answered with an error.
     pub refused: u64,
-    /// Connections that were closed at once, because there were too many.
+    /// Connections closed at once because there were too many.
     pub connections_refused: u64,
-    /// Connections that were closed at once, because there were too many handshakes.
+    /// Connections closed at once because there were too many handshakes.
     pub handshakes_refused: u64,
-    /// Streams of HTTP/2 that were refused, because there were too many.
+    /// HTTP/2 streams refused because there were too many.
     pub streams_refused: u64,
-    /// Connections that were given to other nodes, in the middle.
+    /// Connections moved to other nodes.
     pub given: u64,
-    /// Connections that other nodes have given.
+    /// Connections moved here from other nodes.
     pub taken: u64,
-    /// Requests that were forwarded to other nodes.
+    /// Requests forwarded to other nodes.
     pub forwarded: u64,
     /// Requests given to another node, which makes and encrypts the response.
     pub requests_given: u64,
-    /// Requests of other nodes' clients that were given to this one.
+    /// Requests of other nodes' clients that were given to this node.
     pub requests_taken: u64,
     /// Connections whose records the kernel has begun to encrypt.
     pub kernel: u64,
@@ -115,7 +115,7 @@ pub struct TlsStatus {
 pub struct HealthStatus {
     /// Name of the pool.
     pub pool: String,
-    /// The server.
+    /// Address of the server.
     pub address: Option<SocketAddr>,
     /// Kind of the check, and what it asks for.
     pub check: String,

@@ -1,8 +1,8 @@
-//! Telling the network where a VIP is, and hearing the questions for it.
+//! Announcing VIPs, and joining the multicast groups of their neighbour solicitations.
 //!
-//! The XDP program answers ARP and neighbour solicitations for the VIPs. What is left for user space: neighbours that
-//! remember another machine must be told (gratuitous ARP, RFC 5227; unsolicited neighbour advertisement, RFC 4861
-//! section 7.2.6), and the network card must let the solicitations' multicast frames in.
+//! The XDP program answers ARP and neighbour solicitations for the VIPs. User space does the rest: neighbours whose
+//! caches have another machine's address are told (gratuitous ARP, RFC 5227; unsolicited neighbour advertisement, RFC
+//! 4861 section 7.2.6), and the network card must accept the multicast frames of solicitations.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +12,7 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use switchback_wire::packet::{fold, sum};
 
-/// A packet socket on one interface. The multicast memberships end with it.
+/// A packet socket on one interface; it holds the multicast memberships.
 pub struct Announcer {
     socket: OwnedFd,
     ifindex: i32,
@@ -26,7 +26,7 @@ impl Announcer {
         Ok(Announcer { socket, ifindex: ifindex as i32, mac })
     }
 
-    /// Lets solicitations for the VIP in and tells the neighbours that it is here.
+    /// Joins the VIP's solicited-node group and announces the VIP to the neighbours.
     pub fn announce(&self, vip: IpAddr) -> io::Result<()> {
         match vip {
             IpAddr::V4(v4) => self.send(&arp(self.mac, v4.octets())),
@@ -37,7 +37,7 @@ impl Announcer {
         }
     }
 
-    /// The solicited-node multicast group of an address, RFC 4291 section 2.7.1 and RFC 2464 section 7.
+    /// Joins the solicited-node multicast group of an address, RFC 4291 section 2.7.1 and RFC 2464 section 7.
     fn join(&self, vip: Ipv6Addr) -> io::Result<()> {
         let [.., a, b, c] = vip.octets();
         let mut request = libc::packet_mreq {

@@ -1,16 +1,15 @@
-//! Routes compiled to an automaton that the XDP program runs, so that plain requests need no user space.
+//! Compiles routes to an automaton that the XDP program runs, so that plain requests need no user space.
 //!
-//! Most requests look alike to a parser: GET or HEAD, a path, `Host`, fields that say nothing about framing. Their
-//! heads are a regular language, and so is what a route asks of method, path and host. The automaton accepts heads
-//! of that kind and says which routes match. Whatever it does not accept, the program gives to the L7 thread, where
-//! the strict parser decides; so the automaton may know too little, but must never accept what the parser refuses or
-//! routes elsewhere. A property test holds the two against each other.
+//! Most requests look alike to a parser: GET or HEAD, a path, `Host`, fields without effect on framing. Their heads are
+//! a regular language, and so are a route's conditions on method, path and host. The automaton accepts such heads and
+//! determines the matching routes. Everything else goes to the L7 thread and its strict parser, so the automaton may
+//! accept too little, but must never accept what the parser refuses or routes elsewhere. A property test compares the
+//! two.
 //!
-//! Paths that are not [plain](switchback_http::path::is_plain), which have to be brought into normal form first, are such
-//! heads.
+//! Paths that are not [plain](switchback_http::path::is_plain) need normalization first and are left to the L7 thread.
 //!
-//! Two *classes* are collected on the way, at the end of the target and at the end of the host: which routes the
-//! method and path allow, and which the host allows. A table gives the pool for each pair.
+//! The automaton collects two *classes*: at the end of the target, the set of routes that method and path allow; at the
+//! end of the host, the set that the host allows. A table gives the pool for each pair.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,44 +20,44 @@ use switchback_wire::{
     SB_EXPRESS_NO_POOL, SB_EXPRESS_STATE,
 };
 
-/// Columns of the transition table: ASCII.
+/// Columns of the transition table: the ASCII characters.
 pub const COLUMNS: usize = SB_EXPRESS_COLUMNS as usize;
-/// The state that accepts nothing more.
+/// State that accepts nothing.
 pub const DEAD: u16 = 0;
-/// In a transition, beside the state: the target ends before this byte.
+/// Flag of a transition: the target ends before this byte.
 pub const END_OF_TARGET: u16 = SB_EXPRESS_END_OF_TARGET as u16;
-/// The host ends before this byte.
+/// Flag of a transition: the host ends before this byte.
 pub const END_OF_HOST: u16 = SB_EXPRESS_END_OF_HOST as u16;
-/// This byte ends the head; nothing may follow.
+/// Flag of a transition: this byte ends the head, and the packet must end, too.
 pub const ACCEPT: u16 = SB_EXPRESS_ACCEPT as u16;
-/// The state's bits in a transition.
+/// Mask of the state in a transition.
 pub const STATE: u16 = SB_EXPRESS_STATE as u16;
-/// In a verdict: ask the L7 thread.
+/// Verdict that leaves the request to the L7 thread.
 pub const NO_POOL: u16 = SB_EXPRESS_NO_POOL as u16;
 
-/// One service's automaton. States are numbered from 1 on; a program with several adds an offset.
+/// Automaton of a service. States are numbered from 1; a program with several automata adds an offset.
 #[derive(Clone, Debug)]
 pub struct Automaton {
-    /// By state and byte.
+    /// Next state and flags, by state and byte.
     pub transitions: Vec<[u16; COLUMNS]>,
-    /// By state: the class that ends there.
+    /// The class that ends in a state.
     pub classes: Vec<u16>,
-    /// Where the head begins.
+    /// State at the first byte of a head.
     pub start: u16,
-    /// Pools by path class and host class.
+    /// Pools, by path class and host class.
     pub verdicts: Vec<u16>,
-    /// Number of host classes: columns of `verdicts`.
+    /// Number of host classes: the columns of `verdicts`.
     pub hosts: u16,
 }
 
-/// What the program learns from the automaton about a packet's data.
+/// Result of running the automaton over a packet's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
-    /// It is a plain head and nothing else, for this pool.
+    /// The data is one plain head for this pool.
     Pool(u16),
-    /// It is such a head, but the L7 thread decides on what its route asks for.
+    /// The data is one plain head, but its route needs the L7 thread.
     Route,
-    /// It is no such head: the byte at the index is the first that shows it, or is missing.
+    /// The data is not a plain head; the byte at this index shows it, or is missing.
     Stopped(usize),
 }
 
@@ -73,21 +72,21 @@ struct Builder<'a> {
     host_classes: Vec<Routes>,
 }
 
-/// What is known of the host so far, in lower case.
+/// State of the host parser, in lower case.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct HostState {
-    /// All of it, while it is the beginning of a host that a route names.
+    /// The whole host so far, while it is a prefix of a host in a route.
     exact: Option<String>,
-    /// Its longest end that is the beginning of a suffix that a route names.
+    /// The longest suffix of the host so far that is a prefix of a suffix in a route.
     tail: String,
     after_dot: bool,
 }
 
-/// Fields whose meaning matters to framing: the parser's business. `Connection: keep-alive` alone is known.
+/// Fields that affect framing and are left to the parser. Of `Connection`, the automaton accepts `keep-alive` only.
 const FRAMING: [&str; 5] = ["content-length", "transfer-encoding", "expect", "upgrade", "trailer"];
 
 impl Automaton {
-    /// None when the routes need more than `capacity` states.
+    /// None if the routes need more than `capacity` states.
     pub fn compile(routes: &[Route], capacity: usize) -> Option<Automaton> {
         let mut builder = Builder {
             routes,
@@ -112,7 +111,7 @@ impl Automaton {
         Some(Automaton { transitions: builder.transitions, classes: builder.classes, start, verdicts, hosts })
     }
 
-    /// Reads a packet's data as `express_step()` in `bpf/express.h` does.
+    /// Runs the automaton as `express_step()` in `bpf/express.h` does.
     pub fn walk(&self, data: &[u8]) -> Walked {
         let (mut next, mut path, mut host) = (self.start, 0, 0);
         for (at, &byte) in data.iter().enumerate() {
@@ -142,7 +141,7 @@ impl Builder<'_> {
     fn state(&mut self) -> u16 {
         self.transitions.push([DEAD; COLUMNS]);
         self.classes.push(0);
-        // Beyond the capacity nothing is used; the numbers must only not collide with the flags.
+        // Beyond the capacity the automaton is discarded; the number only must not collide with the flags.
         (self.transitions.len() - 1).min(usize::from(STATE)) as u16
     }
 
@@ -150,13 +149,13 @@ impl Builder<'_> {
         self.transitions[usize::from(from)][usize::from(byte)] = to;
     }
 
-    /// Letters in either case.
+    /// A transition for a letter in either case.
     fn go_letter(&mut self, from: u16, byte: u8, to: u16) {
         self.go(from, byte.to_ascii_lowercase(), to);
         self.go(from, byte.to_ascii_uppercase(), to);
     }
 
-    /// A state from which exactly `text` leads to `to`.
+    /// Adds states that accept exactly `text` and lead to `to`; returns the first.
     fn literal(&mut self, text: &str, to: u16) -> u16 {
         text.bytes().rev().fold(to, |to, byte| {
             let from = self.state();
@@ -173,11 +172,11 @@ impl Builder<'_> {
         }) as u16
     }
 
-    /// The target of a request with this method, up to the space behind it, which leads to `version`.
+    /// The target of a request with this method, including the space after it; leads to `version`.
     fn path(&mut self, method: &str, version: u16) -> u16 {
         let takes_method =
             |route: &Route| route.methods.is_empty() || route.methods.iter().any(|m| m == method);
-        // The prefixes as a trie: text so far, and its state.
+        // The path prefixes as a trie: text so far and its state.
         let mut trie: BTreeMap<String, u16> = BTreeMap::new();
         trie.insert("/".to_string(), 0);
         for prefix in self.routes.iter().filter(|route| takes_method(route)).filter_map(|r| r.path.as_ref()) {
@@ -187,7 +186,7 @@ impl Builder<'_> {
         for state in trie.values_mut() {
             *state = self.state();
         }
-        // Off the trie, and in the query, only the class counts, and that no slash comes before another or a dot.
+        // Outside the trie and in the query only the class matters, and that no slash precedes a slash or a dot.
         let mut off: HashMap<u16, [u16; 3]> = HashMap::new();
         for (text, state) in &trie {
             let allowed: Routes = self
@@ -233,7 +232,7 @@ impl Builder<'_> {
         first
     }
 
-    /// All fields; `Host` exactly once. Leads from the first line's end to the head's end.
+    /// All fields with exactly one `Host`, from the end of the first line to the end of the head.
     fn fields(&mut self) -> u16 {
         let after_host = self.state();
         let before_host = self.state();
@@ -246,7 +245,7 @@ impl Builder<'_> {
         before_host
     }
 
-    /// Fields from the start of a line on. `Host` leads to `host`, or nowhere.
+    /// Fields from the start of a line. `Host` leads to `host`, or is not accepted.
     fn names(&mut self, line: u16, host: Option<u16>) {
         let line_feed = self.literal("\n", line);
         let value = self.state();
@@ -259,7 +258,7 @@ impl Builder<'_> {
             self.go(first_of_value, byte, value);
         }
         let keep_alive = self.keep_alive(line_feed);
-        // Names of two characters and more, so that the length of a head bounds the number of its fields.
+        // Names have two characters at least, so that the length of a head bounds the number of its fields.
         let name = self.state();
         for byte in name_bytes() {
             self.go(name, byte, name);
@@ -387,7 +386,7 @@ impl Builder<'_> {
         let allowed = self.routes.iter().map(|route| match &route.host {
             None => true,
             Some(HostMatch::Exact(name)) => at.exact.as_ref() == Some(name),
-            // A longer tail hides a shorter suffix that it ends in.
+            // A longer tail contains every shorter suffix.
             Some(HostMatch::Suffix(end)) => at.tail.ends_with(end.as_str()),
         });
         let allowed = allowed.collect();
@@ -413,7 +412,8 @@ impl Builder<'_> {
         start
     }
 
-    /// The first route that both classes allow. One that asks for a header field, or redirects, is the L7 thread's.
+    /// The first route that both classes allow. A route with a condition on a field, or a redirect, is left to the L7
+    /// thread.
     fn verdicts(&self) -> Vec<u16> {
         let pairs =
             self.path_classes.iter().flat_map(|path| self.host_classes.iter().map(move |host| (path, host)));
@@ -431,7 +431,7 @@ impl Builder<'_> {
     }
 }
 
-/// Characters of a field's name, without the underscore, which some servers take for a hyphen.
+/// Characters of a field name, except the underscore, which some servers treat as a hyphen.
 fn name_bytes() -> impl Iterator<Item = u8> {
     (0..128u8).filter(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^`|~".contains(byte))
 }

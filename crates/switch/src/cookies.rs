@@ -1,4 +1,4 @@
-//! The keys of the program: SYN cookies by epoch, handoff tags by the cluster key.
+//! Keys of the program: SYN cookie keys by epoch, and keys for handoff tags.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use switchback_config::ClusterKey;
 use switchback_wire::keys::{cookie_epoch, cookie_key, handoff_key};
 use switchback_wire::{SB_INSTANCES, sb_key, sb_switch_settings};
 
-/// Two processes of a switch that begin so long after each other have different instances, as long as a cookie is valid.
+/// Two switch processes started this far apart have different instance numbers for as long as a cookie is valid.
 const INSTANCE_STEP: Duration = Duration::from_millis(250);
 
 /// Keeps the program's keys current.
 ///
-/// A new cluster key makes cookies from the next epoch on, so that the cookies of this one stay valid.
+/// A new cluster key takes effect for cookies with the next epoch, so that cookies of the present one stay valid.
 pub struct Keys {
     sign: ClusterKey,
-    /// What signs handoff packets, and what else may have signed those of nodes.
+    /// Key that signs handoff packets, and the other key accepted from nodes.
     handoff: (sb_key, Option<sb_key>),
-    /// Of the process, as its cookies name it.
+    /// Instance number of this process in its cookies.
     instance: u32,
-    /// In which it began: until then other processes may have made cookies.
+    /// Epoch in which the process started; other processes may have made cookies in it.
     first_epoch: u64,
     epoch: u64,
     slots: [sb_key; 2],
@@ -43,7 +43,7 @@ impl Keys {
         self.handoff = handoff_keys(keys);
     }
 
-    /// True when the epoch has changed, and with it the settings.
+    /// Advances to the epoch of `now`; true if the settings have changed.
     pub fn turn(&mut self, now: Duration) -> bool {
         let epoch = cookie_epoch(now);
         if epoch == self.epoch {
@@ -57,18 +57,18 @@ impl Keys {
         true
     }
 
-    /// What signs handoff packets.
+    /// Key that signs handoff packets.
     pub fn sign(&self) -> sb_key {
         self.handoff.0
     }
 
-    /// What may have signed those of nodes.
+    /// Keys accepted in handoff packets of nodes.
     pub fn accepted(&self) -> [sb_key; 2] {
         let (sign, accept) = self.handoff;
         [sign, accept.unwrap_or(sign)]
     }
 
-    /// For the program.
+    /// Settings for the program.
     pub fn settings(&self) -> sb_switch_settings {
         sb_switch_settings {
             cookie_keys: self.slots,
@@ -81,7 +81,7 @@ impl Keys {
         }
     }
 
-    /// The slots of this epoch and the last one, as far as they did not begin in this process's time.
+    /// Bitmap of the slots in which another process may have made cookies.
     fn shared_slots(&self) -> u32 {
         let epochs = [self.epoch, self.epoch.wrapping_sub(1)];
         epochs
@@ -95,7 +95,7 @@ impl Keys {
     }
 }
 
-/// Of the first cluster key, and of the second one, if there is one.
+/// Handoff keys of the first cluster key and, if present, of the second.
 fn handoff_keys(keys: &[ClusterKey]) -> (sb_key, Option<sb_key>) {
     let key = |key: &ClusterKey| handoff_key(key.as_bytes());
     (key(&keys[0]), keys.get(1).map(key))

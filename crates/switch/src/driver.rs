@@ -1,4 +1,4 @@
-//! Runs the dispatcher: feeds it records and the time, and does what it wants done.
+//! Runs the dispatcher: passes it records and the time, writes its output to maps and sockets.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -28,29 +28,29 @@ use crate::dispatch::seeking::probes_in;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::nexthop::{self, Route};
-use crate::observe::{Clock, Message, Names, Observer};
-use crate::plan::{NodeId, Plan, Whereabouts};
+use crate::observe::{Clock, Names, Observer, ObserverMessage};
+use crate::plan::{LocalMachine, NodeId, Plan};
 use crate::program::Program;
 use crate::sender::Sender;
 
-/// Places in the node map.
+/// Capacity of the map `nodes`.
 const NODES: usize = 1024;
-/// How often routes, neighbours and keys are looked at.
+/// Interval of looking up routes, neighbours and keys.
 const TICK: Duration = Duration::from_secs(1);
-/// How often while a next hop is not resolved.
+/// Interval of these lookups while a next hop is unresolved after the start.
 const IMPATIENT_TICK: Duration = Duration::from_millis(20);
-/// How often idle flows are looked for while a node is draining.
+/// Interval of looking for dead nodes, and for idle flows while a node drains.
 const SWEEP: Duration = Duration::from_millis(100);
-/// Packets after which the output is sent although more records wait.
+/// Records after which output is sent although more records wait.
 const FLUSH_AT: usize = 64;
-/// How often the program shares out what may be asked of nodes.
+/// Period of the program's budget for probes.
 pub const QUESTIONS_PERIOD: Duration = Duration::from_millis(100);
-/// The most that a CPU may ask about in it.
+/// Largest budget of a CPU per period, in probes.
 const QUESTIONS_MAX: u32 = 160;
-/// The longest client packet that a switch asks for, so that a record can carry it.
+/// Longest client packet that the switch requests, in bytes; a record can carry it.
 const LONGEST_PACKET: u32 = 1500;
 
-/// The dispatcher with all it needs of the machine.
+/// The dispatcher with its sockets, maps and timers.
 pub struct Driver<'a> {
     program: Option<&'a Program>,
     cluster: Cluster,
@@ -60,32 +60,32 @@ pub struct Driver<'a> {
     dispatcher: Dispatcher,
     sender: Sender,
     netlink: Socket,
-    nudge: HashMap<bool, UdpSocket>,
+    nudge_sockets: HashMap<bool, UdpSocket>,
     routes: HashMap<IpAddr, Route>,
     announcers: Vec<Announcer>,
     bank: usize,
     batch: usize,
     started: Instant,
-    /// What the machine's clock said then.
+    /// CLOCK_MONOTONIC at `started`.
     booted: Duration,
     ticked: Duration,
     tick: Duration,
     ending: Option<Instant>,
     zone: Option<String>,
-    /// The node that this machine is besides.
+    /// Name of the local node.
     here: Option<String>,
-    /// When to look again for flows of nodes that are draining.
+    /// Time of the next search for flows of draining nodes.
     sweep: Option<Duration>,
-    /// When it was last looked which nodes are dead.
+    /// Time of the last check for dead nodes.
     looked: Duration,
-    /// As the program knows them, by id.
-    known: HashMap<NodeId, sb_node>,
-    /// Who wants to know what becomes of requests.
+    /// Node entries as written to the program, by id.
+    written_nodes: HashMap<NodeId, sb_node>,
+    /// Access log and metrics; None if neither is configured.
     observer: Option<Observer>,
 }
 
 impl<'a> Driver<'a> {
-    /// Opens what needs opening. Nothing is attached yet. `zone` is where this machine is, `here` the node that it is.
+    /// Opens the sockets; nothing is attached yet. `zone` is this machine's zone, `here` the name of the local node.
     pub fn new(
         cluster: Cluster,
         zone: Option<&str>,
@@ -96,7 +96,7 @@ impl<'a> Driver<'a> {
         let places = known.iter().map(|(id, node)| (*id, address_from(node.address)));
         let ids = new_ids(&NodeIds::restore(places), &cluster)?;
         let keys = Keys::new(&cluster.keys, since_1970());
-        let place = Whereabouts { zone, node: here };
+        let place = LocalMachine { zone, node: here };
         let mut plan = Plan::new(&cluster, keys.sign(), ids.all().clone(), place, Duration::ZERO);
         let (started, booted) = (Instant::now(), Duration::from_nanos(monotonic_ns()));
         for node in known.values().filter(|node| node.clock != 0) {
@@ -104,10 +104,10 @@ impl<'a> Driver<'a> {
                 plan.restore_clock(node_at, NodeClock::from_ahead(node.clock).since(booted));
             }
         }
-        let mut nudge = HashMap::new();
+        let mut nudge_sockets = HashMap::new();
         for v6 in [false, true] {
             if cluster.nodes.iter().any(|node| node.address.is_ipv6() == v6) {
-                nudge.insert(v6, take_port(v6)?);
+                nudge_sockets.insert(v6, take_port(v6)?);
             }
         }
         Ok(Driver {
@@ -118,7 +118,7 @@ impl<'a> Driver<'a> {
             dispatcher: Dispatcher::new(plan, random()),
             sender: Sender::new(here.is_some()).doing(|| "open raw sockets")?,
             netlink: Socket::route().doing(|| "open a netlink socket")?,
-            nudge,
+            nudge_sockets,
             routes: HashMap::new(),
             announcers: Vec::new(),
             bank: 0,
@@ -132,18 +132,18 @@ impl<'a> Driver<'a> {
             here: here.map(str::to_owned),
             sweep: None,
             looked: Duration::ZERO,
-            known,
+            written_nodes: known,
             observer: None,
             cluster,
         })
     }
 
-    /// Fills the maps and tells the network where the VIPs are, and gives up all privileges, which only the start needs.
+    /// Fills the maps, announces the VIPs, and drops all capabilities, which only the start needs.
     pub fn start(mut self, program: &'a Program) -> Result<Driver<'a>> {
         self.program = Some(program);
         program.set_settings(&self.settings())?;
-        // Those that have left the configuration are heard, too.
-        self.known.iter().try_for_each(|(id, node)| program.set_node(*id, node))?;
+        // Nodes that have left the configuration still get their messages accepted.
+        self.written_nodes.iter().try_for_each(|(id, node)| program.set_node(*id, node))?;
         self.resolve(program)?;
         for attached in &program.attached {
             let mac = nexthop::mac_of(&mut self.netlink, attached.ifindex);
@@ -163,7 +163,7 @@ impl<'a> Driver<'a> {
         Ok(self)
     }
 
-    /// Has requests observed if the configuration wants that.
+    /// Starts or stops the observer as the configuration says.
     fn set_observer(&mut self, program: &Program) -> Result<()> {
         let log = self.cluster.access_log.clone();
         if log.is_none() && self.cluster.admin.is_none() {
@@ -175,8 +175,8 @@ impl<'a> Driver<'a> {
         let limits = self.dispatcher.plan().http_limits();
         let names = Arc::new(Names::new(&self.cluster, self.ids.all(), limits));
         if let Some(observer) = &self.observer {
-            observer.send(Message::Names(names));
-            observer.send(Message::Log(log));
+            observer.send(ObserverMessage::Names(names));
+            observer.send(ObserverMessage::Log(log));
             return Ok(());
         }
         let clock = Clock {
@@ -189,9 +189,9 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// The access log has been moved away.
+    /// Opens the access log again after it was renamed.
     pub fn reopen_log(&self) {
-        self.observer.iter().for_each(|observer| observer.send(Message::Reopen));
+        self.observer.iter().for_each(|observer| observer.send(ObserverMessage::Reopen));
     }
 
     fn settings(&self) -> sb_switch_settings {
@@ -213,7 +213,7 @@ impl<'a> Driver<'a> {
         self.started.elapsed()
     }
 
-    /// One record of a ring.
+    /// Handles one ring buffer record.
     pub fn on_record(&mut self, data: &[u8]) {
         let Some(record) = read_from::<sb_record>(data) else { return };
         let packet = &data[size_of::<sb_record>()..];
@@ -233,7 +233,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// What a node tells of responses.
+    /// Handles a FACTS packet from a node.
     fn on_facts(&mut self, record: &sb_record, packet: &[u8]) {
         let keys = self.keys.accepted();
         let Some(view) = TcpView::parse(packet).filter(|_| self.observer.is_some()) else { return };
@@ -243,7 +243,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// How long nothing needs to be done unless something comes.
+    /// Time until the next deadline.
     pub fn timeout(&self) -> Duration {
         let now = self.now();
         let tick = (self.ticked + self.tick).saturating_sub(now);
@@ -261,13 +261,13 @@ impl<'a> Driver<'a> {
         if unresolved && self.now() < TICK * 2 { IMPATIENT_TICK } else { TICK }
     }
 
-    /// Whatever is due.
+    /// Does the work that is due.
     pub fn on_time(&mut self) {
         let now = self.now();
         let program = self.program();
         if now >= self.looked + SWEEP {
             self.looked = now;
-            self.bury(program);
+            self.write_dead(program);
         }
         self.dispatcher.on_time(Moment { now, map: &|flow| program.flow(flow) });
         if self.dispatcher.plan().standing_changed {
@@ -293,7 +293,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// True when no handoff is in progress any more, or `patience` is over.
+    /// Whether no handoff is in progress, or `patience` has passed since the first call.
     pub fn settle(&mut self, patience: Duration) -> bool {
         let ending = *self.ending.get_or_insert_with(Instant::now);
         self.dispatcher.pending() == 0 || ending.elapsed() > patience
@@ -316,12 +316,12 @@ impl<'a> Driver<'a> {
             eprintln!("switchback: {error}");
         }
         if let Some(observer) = self.observer.as_ref().filter(|_| !output.observed.is_empty()) {
-            observer.send(Message::Seen(std::mem::take(&mut output.observed)));
+            observer.send(ObserverMessage::Observations(std::mem::take(&mut output.observed)));
         }
         output.clear();
     }
 
-    /// Lets the program forward requests only where flows stay with their nodes.
+    /// Writes the nodes on whose flows the program may forward requests itself.
     fn write_members(&mut self, program: &Program) {
         let now = self.now();
         let plan = self.dispatcher.plan();
@@ -330,10 +330,10 @@ impl<'a> Driver<'a> {
         program.with_tables(|tables| tables.write_members(self.bank, pools, |pool| plan.keepers(pool, now)));
     }
 
-    /// Tells the program which nodes have died, and which have come back.
-    fn bury(&mut self, program: &Program) {
+    /// Writes to the program which nodes have died or come back.
+    fn write_dead(&mut self, program: &Program) {
         for (id, dead) in self.dispatcher.plan().new_dead(self.looked) {
-            let Some(node) = self.known.get_mut(&id) else { continue };
+            let Some(node) = self.written_nodes.get_mut(&id) else { continue };
             node.dead = dead.into();
             if let Err(error) = program.set_node(id, node) {
                 eprintln!("switchback: {error}");
@@ -341,17 +341,17 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// A node's clock as the program knows it.
+    /// A node's clock in the representation of the program.
     fn clock_of(&self, id: NodeId) -> u64 {
         let clock = self.dispatcher.seen().node(id).and_then(|node| node.clock);
         clock.map_or(0, |clock| clock.beside(self.booted).ahead())
     }
 
-    /// Tells the program what clocks say.
+    /// Writes changed clocks to the program.
     fn set_clocks(&mut self, program: &Program) {
         for id in self.dispatcher.plan().new_clocks() {
             let clock = self.clock_of(id);
-            let Some(node) = self.known.get_mut(&id) else { continue };
+            let Some(node) = self.written_nodes.get_mut(&id) else { continue };
             node.clock = clock;
             if let Err(error) = program.set_node(id, node) {
                 eprintln!("switchback: {error}");
@@ -359,11 +359,11 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Takes idle flows from nodes that are to become idle and still have some.
+    /// Releases idle flows of draining nodes.
     fn take_back(&mut self, program: &Program) {
         let plan = self.dispatcher.plan();
         let (any, draining) = (plan.is_any_draining(), plan.draining_with_flows());
-        // What a node has said of its flows may be older than its latest flow.
+        // The report that says "no flows" may be older than the node's latest flow.
         self.sweep = any.then(|| self.now() + SWEEP);
         if draining.is_empty() {
             return;
@@ -376,7 +376,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Drains a node, or ends that, with the next [`Self::on_time`]. The line says what is so then.
+    /// Drains a node or ends the drain, effective at the next [`Self::on_time`]; the result is the line for the
+    /// operator.
     pub fn drain(&mut self, name: &str, on: bool) -> Result<Vec<String>> {
         let from_file = self.cluster.nodes.iter().any(|node| node.name == name && node.drain);
         if !on && from_file {
@@ -392,7 +393,7 @@ impl<'a> Driver<'a> {
         Ok(vec![format!("node {name} {what}")])
     }
 
-    /// Asks the kernel for the way to every node and tells program and dispatcher.
+    /// Looks up the route to every node and updates program and dispatcher.
     fn resolve(&mut self, program: &Program) -> Result<()> {
         let current: Vec<(IpAddr, u32)> =
             self.ids.all().iter().map(|(address, id)| (*address, *id)).collect();
@@ -404,8 +405,8 @@ impl<'a> Driver<'a> {
             }
             let route = nexthop::route(&mut self.netlink, address);
             let route = route.doing(|| format!("ask for the route to {address}"))?;
-            // Keeps the kernel's neighbour entry fresh: our own packets do not pass by it.
-            if let Some(socket) = self.nudge.get(&address.is_ipv6()) {
+            // Keeps the kernel's neighbour entry fresh, because packets forwarded by XDP do not use it.
+            if let Some(socket) = self.nudge_sockets.get(&address.is_ipv6()) {
                 let _ = socket.send_to(&[], (address, SB_GENEVE_PORT as u16));
             }
             if route == self.routes.get(&address).copied() && self.ticked != Duration::ZERO {
@@ -422,10 +423,10 @@ impl<'a> Driver<'a> {
             } else {
                 self.routes.remove(&address);
             }
-            node.dead = self.known.get(&id).map_or(0, |known| known.dead);
+            node.dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
             node.clock = self.clock_of(id);
             program.set_node(id, &node)?;
-            self.known.insert(id, node);
+            self.written_nodes.insert(id, node);
             if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
                 planned.source = route.map(|route| route.source);
             }
@@ -434,22 +435,22 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// The address of the node that this machine is.
+    /// Address of the local node.
     fn here_at(&self) -> Option<IpAddr> {
         let is_here = |name: &str| self.here.as_deref() == Some(name);
         self.cluster.nodes.iter().find(|node| is_here(&node.name)).map(|node| node.address)
     }
 
-    /// What is for the node that this machine is needs no route.
+    /// The entry of the local node, which needs no route.
     fn set_here(&mut self, program: &Program, id: NodeId, address: IpAddr) -> Result<()> {
         let bytes = address_bytes(address);
         let ifindex = program.attached.first().map_or(0, |attached| attached.ifindex);
-        let dead = self.known.get(&id).map_or(0, |known| known.dead);
+        let dead = self.written_nodes.get(&id).map_or(0, |known| known.dead);
         let clock = self.clock_of(id);
         let node =
             sb_node { address: bytes, source: bytes, ifindex, here: 1, dead, clock, ..Default::default() };
         program.set_node(id, &node)?;
-        self.known.insert(id, node);
+        self.written_nodes.insert(id, node);
         if let Some(Some(planned)) = self.dispatcher.plan().nodes.get_mut(id as usize) {
             planned.source = Some(address);
         }
@@ -486,14 +487,14 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Applies a changed configuration, all or nothing; the lines say what changed.
+    /// Applies a changed configuration completely or not at all; the lines say what changed.
     pub fn reload(&mut self, cluster: Cluster) -> Result<Vec<String>> {
         let ids = new_ids(&self.ids, &cluster)?;
         let lines = self.cluster.diff(&cluster);
         let program = self.program();
         self.keys.replace(&cluster.keys);
         let now = self.now();
-        let place = Whereabouts { zone: self.zone.as_deref(), node: self.here.as_deref() };
+        let place = LocalMachine { zone: self.zone.as_deref(), node: self.here.as_deref() };
         let plan = Plan::new(&cluster, self.keys.sign(), ids.all().clone(), place, now);
         self.dispatcher.replace_plan(plan);
         self.ids = ids;
@@ -508,7 +509,8 @@ impl<'a> Driver<'a> {
         Ok(if lines.is_empty() { vec!["nothing changed".to_string()] } else { lines })
     }
 
-    /// For `switchback status` and all who show the same: what is left to do belongs in another thread.
+    /// Status for the control socket and the admin page. The returned closure counts flows and should run in another
+    /// thread.
     pub fn status(&self) -> Result<impl FnOnce() -> Result<SwitchStatus> + Send + 'static> {
         let flows = self.program().flow_counter()?;
         let status = self.status_without_flows();
@@ -592,7 +594,7 @@ fn new_ids(old: &NodeIds, cluster: &Cluster) -> Result<NodeIds> {
         .ok_or_else(|| Error::new(format!("there is no place for more than {NODES} nodes")))
 }
 
-/// Takes the handoff packets' port for one family, so that nobody else's traffic is mixed up with them.
+/// Binds the port of handoff packets for one address family, so that no other program's traffic uses it.
 fn take_port(v6: bool) -> Result<UdpSocket> {
     let (family, any) = if v6 {
         (AddressFamily::Inet6, IpAddr::from(Ipv6Addr::UNSPECIFIED))
@@ -618,8 +620,8 @@ fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A stream of random numbers for policies: the standard library's per-map keys, which the kernel's generator seeds,
-/// under a counter.
+/// Random numbers for the policies: SipHash of a counter under the standard library's per-map keys, which come from the
+/// kernel.
 fn random() -> Box<dyn FnMut() -> u64 + Send> {
     use std::hash::BuildHasher;
     let state = std::hash::RandomState::new();

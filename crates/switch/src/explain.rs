@@ -1,9 +1,9 @@
-//! What the switch would do with requests, and why, for those who ask `switchback explain`.
+//! What the switch would do with requests, and why, for `switchback explain`.
 //!
-//! Nothing is decided here. A connection has its flow entry and its held packets as in the L7 thread, and is
-//! judged by the code that serves requests: `Dispatcher::judge`, `mark`, the pool's policy, the
-//! automaton. What is added are the reasons, for which that code has no use. They are found by asking it
-//! again: a refused head, for example, is wrong at the end of its shortest beginning that is refused.
+//! Nothing is decided here. A connection has a flow entry and held packets as in the L7 thread, and the code that
+//! serves requests judges it: `Dispatcher::judge`, `mark`, the pool's policy, the automaton. This module adds the
+//! reasons, which that code does not need, by calling it repeatedly: a refused head, for example, is wrong at the end
+//! of its shortest refused prefix.
 
 mod explanation;
 mod tls;
@@ -25,8 +25,8 @@ use crate::dispatch::held::{Held, before};
 use crate::dispatch::request::{InProgress, Request};
 use crate::dispatch::{Dispatcher, Moment, Next, Verdict, is_held, mark};
 use crate::express::automata;
-use crate::group::Place as Goes;
-use crate::plan::{NodeId, Plan, Whereabouts};
+use crate::group::Placement;
+use crate::plan::{LocalMachine, NodeId, Plan};
 use explanation::first_line;
 pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
@@ -34,9 +34,9 @@ pub use explanation::{
 use switchback_routes::{Condition, failed};
 pub use tls::{Decrypted, Greeting, Hello, HelloRoute, OverTls};
 
-/// More than this behind a gap is not kept: the gap will not be filled.
+/// Data kept behind a gap, in bytes; with more, the gap is taken to be final.
 const GAP_MAX: usize = 4 << 20;
-/// Data without packets is read in pieces of this length, an MSS as the switch has it.
+/// Length of the pieces in which data without packets is read, in bytes: an MSS of the switch.
 const PIECE: usize = 1392;
 
 /// A switch that has just read its configuration.
@@ -46,23 +46,22 @@ pub struct Explainer {
     automata: Vec<Option<Automaton>>,
 }
 
-/// A switch that has just started, and knows no flows but the one that is explained.
+/// Start of a switch that knows no flow but the one explained.
 const AT_FIRST: Moment<'static> = Moment { now: Duration::ZERO, map: &|_| None };
 
 impl Explainer {
-    /// Policies have nothing remembered yet. Without a key in the configuration, no cookie can be read, and what depends
-    /// on a hash of the request is not what it is in the cluster.
+    /// Policies start without state. Without a cluster key no cookie can be read, and hashes differ from the cluster's.
     pub fn new(cluster: Cluster) -> Self {
         let ids: HashMap<IpAddr, NodeId> =
             cluster.nodes.iter().enumerate().map(|(index, node)| (node.address, index as NodeId)).collect();
         let key = cluster.keys.first().map_or_else(sb_key::default, |key| handoff_key(key.as_bytes()));
-        let plan = Plan::new(&cluster, key, ids, Whereabouts::default(), Duration::ZERO);
+        let plan = Plan::new(&cluster, key, ids, LocalMachine::default(), Duration::ZERO);
         let automata = automata(&cluster);
         let dispatcher = Dispatcher::new(plan, Box::new(always_the_same()));
         Explainer { cluster, dispatcher, automata }
     }
 
-    /// What the indices in explanations are about.
+    /// The cluster to which indices in explanations refer.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -71,7 +70,7 @@ impl Explainer {
         self.dispatcher.plan().http_limits()
     }
 
-    /// The node for a request on a flow with this entry; None if the configuration lets no node of the pool have it.
+    /// The node for a request on a flow with this entry; None if no node of the pool may have it.
     fn pick(&mut self, request: &Request, entry: &sb_flow_entry) -> Option<(NodeId, Flow)> {
         let has_node = !is_held(entry);
         let mut waiting = InProgress::without_packets(*request, *entry);
@@ -84,8 +83,8 @@ impl Explainer {
             }
         }
         let node = match self.dispatcher.place(AT_FIRST, &mut waiting, false) {
-            Goes::Session(node) | Goes::Full(node) | Goes::Any(Some(node)) => node,
-            Goes::Any(None) | Goes::Nowhere => return None,
+            Placement::Session(node) | Placement::Full(node) | Placement::Any(Some(node)) => node,
+            Placement::Any(None) | Placement::Nowhere => return None,
         };
         let flow = match has_node {
             true if node == entry.node => Flow::Anew,
@@ -95,7 +94,7 @@ impl Explainer {
         Some((node, flow))
     }
 
-    /// What the request says of its session, if the pool has sessions that stay with their nodes.
+    /// The request's session, if the pool has sessions that stay with their nodes.
     fn session(&mut self, request: &Request) -> Option<SessionRead> {
         let plan = self.dispatcher.plan();
         let by_client = plan.sessions(request.group)?.is_by_client();
@@ -111,7 +110,7 @@ impl Explainer {
         })
     }
 
-    /// What the automaton makes of a head at `offset`.
+    /// Result of the automaton for a head at `offset`.
     fn express(&self, service: usize, head: &[u8], offset: u64) -> Result<(), Slow> {
         let automaton = self.automata[service].as_ref().ok_or(Slow::NoAutomaton)?;
         if head.len() > SB_EXPRESS_HEAD_MAX as usize {
@@ -124,7 +123,7 @@ impl Explainer {
         }
     }
 
-    /// Why routes take a request or not, up to the first that does.
+    /// For each route up to the first match, why it does not match the request, or None.
     fn routes(&self, service: usize, head: &Head<'_>) -> Vec<Option<String>> {
         let routes = &self.cluster.services[service].routes;
         let path = path::normal(head.path());
@@ -137,14 +136,14 @@ impl Explainer {
     }
 }
 
-/// How servers read the path of a request, if that is not as it is written.
+/// How servers read the request's path, if not as written.
 fn read_as(head: &Head<'_>) -> Vec<String> {
     let readings = path::readings(head.path());
     let is_as_written = readings.len() == 1 && readings[0] == head.path();
     if is_as_written { Vec::new() } else { readings.into_iter().map(Into::into).collect() }
 }
 
-/// So that the same question has the same answer.
+/// Random numbers that are the same in each run.
 fn always_the_same() -> impl FnMut() -> u64 + Send {
     // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
     let mut state = 0u64;
@@ -173,33 +172,33 @@ fn why_not(route: &Route, head: &Head<'_>, condition: Condition) -> String {
     }
 }
 
-/// What a client sends on a connection, as far as it has been seen.
+/// A client's data on a connection, as far as it has been seen.
 pub struct Connection {
     flow: sb_flow,
     entry: sb_flow_entry,
-    /// Where the mark is in the client's data.
+    /// Position of the mark in the client's data.
     offset: u64,
     held: Held,
-    /// First sequence numbers of the packets that reach beyond the mark, and those after their data; empty
-    /// where the data comes without packets.
+    /// Start and end sequence numbers of the packets that reach beyond the mark; empty if the data came without
+    /// packets.
     packets: Vec<(u32, u32)>,
-    /// Sequence number after all data that has been seen.
+    /// Sequence number after all data seen.
     seen: u32,
     fin: Option<u32>,
     /// Nothing that follows is read.
     over: bool,
-    /// It may have begun before what has been seen.
+    /// The connection may have begun earlier.
     is_middle: bool,
-    /// What becomes of its requests, in order.
+    /// Explanations of the requests, in order.
     pub requests: Vec<Explanation>,
-    /// What becomes of its ClientHello, where TLS is spoken.
+    /// Explanation of the ClientHello, for a TLS service.
     pub hello: Option<Hello>,
-    /// And of a request behind that.
+    /// Explanation of a request over TLS.
     pub over_tls: Option<OverTls>,
 }
 
 impl Connection {
-    /// Begins at sequence number `seq`, with a request.
+    /// A connection whose first request begins at sequence number `seq`.
     pub fn new(flow: sb_flow, seq: u32) -> Self {
         Connection {
             flow,
@@ -217,22 +216,22 @@ impl Connection {
         }
     }
 
-    /// Likewise, if it may have begun before.
+    /// A connection seen from `seq` on, which may have begun earlier.
     pub fn in_the_middle(flow: sb_flow, seq: u32) -> Self {
         Connection { is_middle: true, ..Connection::new(flow, seq) }
     }
 
-    /// Its client and its VIP.
+    /// Flow of the connection.
     pub fn flow(&self) -> &sb_flow {
         &self.flow
     }
 
-    /// Sequence number of its first byte.
+    /// Sequence number of the first byte.
     pub fn origin(&self) -> u32 {
         self.entry.origin
     }
 
-    /// A packet of the client, in any order and as often as it comes.
+    /// Processes a client's packet; packets may repeat and come in any order.
     pub fn packet(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
         let end = packet.end();
         if before(self.entry.next, end) {
@@ -241,7 +240,7 @@ impl Connection {
         self.read(explainer, packet);
     }
 
-    /// More of the client's data, in order.
+    /// Processes the client's next data.
     pub fn data(&mut self, explainer: &mut Explainer, data: &[u8]) {
         for piece in data.chunks(PIECE) {
             let packet = segment(&self.flow, true, (self.seen, 0), flags::ACK, None, piece);
@@ -250,8 +249,7 @@ impl Connection {
         }
     }
 
-    /// What is at `seq` begins a request, whether or not all that comes before has been seen: a handoff says
-    /// so.
+    /// Starts a request at `seq`, as a handoff packet says, even if earlier data is missing.
     pub fn begins_request(&mut self, seq: u32) {
         if !self.over && before(self.seen, seq) {
             self.offset += u64::from(seq.wrapping_sub(self.entry.next));
@@ -261,8 +259,7 @@ impl Connection {
         }
     }
 
-    /// No more will come. The result is where something is missing in what the client has sent, if anything
-    /// is.
+    /// Ends the client's data. The result is the offset of the first gap, if there is one.
     pub fn finish(&mut self, explainer: &Explainer) -> Option<u64> {
         let data = self.held.stream(self.entry.next);
         let end = self.entry.next.wrapping_add(data.len() as u32);
@@ -299,7 +296,7 @@ impl Connection {
         self.over |= self.held.bytes() > GAP_MAX;
     }
 
-    /// Moves the mark as the L7 thread would; false if it needs more data.
+    /// Moves the mark as the L7 thread would; false if more data is needed.
     fn advance(&mut self, explainer: &mut Explainer) -> bool {
         let data = self.held.stream(self.entry.next);
         let start = self.entry;
@@ -414,7 +411,7 @@ impl Connection {
         let routes = explainer.routes(service, &head);
         self.explain(explainer, data, routes, (session, outcome));
         self.entry = sb_flow_entry { node, ..after };
-        // Whether the next bytes are a request the server decides.
+        // After an upgrade the server decides whether requests follow.
         self.over = after.mode != sb_mode::SB_MODE_REQUESTS as u8;
     }
 

@@ -1,7 +1,7 @@
-//! The tables of the automaton in the program's memory.
+//! Writes the automaton's tables to the program's memory.
 //!
-//! A configuration is written to the bank that is not in use; the VIPs, which are replaced after it, say which bank
-//! holds theirs.
+//! There are two banks. A new configuration goes to the unused one; the VIP entries, replaced afterwards, name the
+//! bank.
 
 use switchback_config::{Cluster, Service};
 use switchback_wire::{SB_EXPRESS_NODES, SB_EXPRESS_POOLS, SB_EXPRESS_STATES, SB_EXPRESS_VERDICTS, sb_vip};
@@ -14,12 +14,12 @@ const BANK_VERDICTS: usize = SB_EXPRESS_VERDICTS as usize / 2;
 const BANK_POOLS: usize = SB_EXPRESS_POOLS as usize / 2;
 const NODE_WORDS: usize = SB_EXPRESS_NODES as usize / 64;
 
-/// The automaton of each service, as far as all of them fit into a bank; none where there are too many pools.
+/// The automaton of each service that fits into a bank; None for the others, and for all if there are too many pools.
 pub fn automata(cluster: &Cluster) -> Vec<Option<Automaton>> {
-    // The first state of either bank is not used.
+    // State 0 of each bank is reserved.
     let (mut states, mut verdicts) = (BANK_STATES - 1, BANK_VERDICTS);
     let fit = |service: &Service| {
-        // What is encrypted cannot be read.
+        // Encrypted requests cannot be read.
         if service.tls.is_some() {
             return None;
         }
@@ -32,21 +32,21 @@ pub fn automata(cluster: &Cluster) -> Vec<Option<Automaton>> {
     cluster.services.iter().map(fit).collect()
 }
 
-/// The program's memory.
+/// The program's tables.
 pub struct Tables<'a> {
-    /// Next state and flags by state and byte.
+    /// Next state and flags, by state and byte.
     pub transitions: &'a mut [u16],
-    /// Classes by state.
+    /// Classes, by state.
     pub classes: &'a mut [u16],
-    /// Pools by service and classes.
+    /// Pools, by service and classes.
     pub verdicts: &'a mut [u16],
-    /// A bit for each node by pool.
+    /// Node bitmaps, by pool.
     pub members: &'a mut [u64],
 }
 
 impl Tables<'_> {
-    /// Writes a configuration to a bank. The result has, for each service, what its VIPs must say; a service that has
-    /// no automaton is left to the L7 thread.
+    /// Writes a configuration to a bank. The result has the VIP entry of each service; a service without an automaton
+    /// is left to the L7 thread.
     pub fn write(
         &mut self,
         bank: usize,
@@ -54,7 +54,7 @@ impl Tables<'_> {
         members: impl Fn(usize) -> Vec<NodeId>,
     ) -> Vec<sb_vip> {
         self.write_members(bank, cluster.pools.len(), members);
-        // State 0 is shared: it is dead in both banks.
+        // State 0 is the dead state of both banks.
         let (mut next_state, mut next_verdict) = (bank * BANK_STATES + 1, bank * BANK_VERDICTS);
         let mut vips = Vec::new();
         for (index, automaton) in automata(cluster).into_iter().enumerate() {
@@ -78,7 +78,7 @@ impl Tables<'_> {
         vips
     }
 
-    /// Writes the states from place `base` on, except the dead one; the place of the first one's start.
+    /// Writes all states but the dead one at `base`; the result is the index of the start state.
     fn write_states(&mut self, automaton: &Automaton, base: usize) -> u16 {
         let place = |state: u16| if state == DEAD { DEAD } else { (base + usize::from(state) - 1) as u16 };
         for (state, row) in automaton.transitions.iter().enumerate().skip(1) {
@@ -91,11 +91,11 @@ impl Tables<'_> {
         place(automaton.start)
     }
 
-    /// Writes on the flows of which nodes a request for a pool may be forwarded without asking. The bank may be the one
-    /// in use: each word changes at once.
+    /// Writes the nodes on whose flows the program may forward requests for each pool. The bank may be in use, because
+    /// each word changes atomically.
     pub fn write_members(&mut self, bank: usize, pools: usize, members: impl Fn(usize) -> Vec<NodeId>) {
         let words = &mut self.members[bank * BANK_POOLS * NODE_WORDS..][..BANK_POOLS * NODE_WORDS];
-        // With more pools there is no automaton that could name them.
+        // With more pools there is no automaton.
         for (pool, words) in words.chunks_exact_mut(NODE_WORDS).take(pools).enumerate() {
             let mut bits = [0u64; NODE_WORDS];
             members(pool).into_iter().for_each(|node| bits[node as usize / 64] |= 1 << (node % 64));

@@ -1,13 +1,13 @@
-//! The nodes of a pool at one of the VIPs through which requests reach it, with what is known of each.
+//! The nodes of a pool at one of its VIPs, with the state of each.
 //!
-//! A server listens at each VIP and port by itself: its accept queue, and whether there is a server at all, are facts
-//! of the listener. So a pool that is reached through two VIPs is two groups, which share the nodes and nothing else.
+//! A server listens at each VIP and port separately, so the accept queue, and whether there is a listener at all, are
+//! properties of the listener. A pool reached through two VIPs is therefore two groups, which share only the nodes.
 //!
-//! What is known comes from three sides. Reports say everything, each 50 ms. An adoption and its refusal say how long
-//! the accept queue is at that moment. And what the switch itself has sent since is counted on top, because bursts are
-//! shorter than the time between two reports.
+//! A node's state has three sources: its reports, by default every 50 ms; the answers to adoptions, which contain the
+//! length of the accept queue; and the switch's own count of adoptions since then, because bursts are shorter than the
+//! interval between two reports.
 //!
-//! Where the pool's sessions stay with their nodes, the policy decides about the requests that have none.
+//! In a pool with sessions, the policy decides only about requests without one.
 
 use std::time::Duration;
 
@@ -19,36 +19,36 @@ use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_session};
 
 use crate::key::{hash_of, key_of};
-use crate::plan::{NodeId, Whereabouts};
-use crate::sessions::{Said, Session, Sessions};
+use crate::plan::{LocalMachine, NodeId};
+use crate::sessions::{RequestSession, Session, Sessions};
 
-/// A full accept queue is believed for so long. Servers accept within microseconds, so one adoption is then tried, and
-/// its answer says how long the queue is now.
+/// How long a full accept queue is believed. Servers accept within microseconds, so after this time one adoption is
+/// tried, and its answer has the current length.
 const FULL_FOR: Duration = Duration::from_millis(5);
 
-/// A time to first byte says nothing after so long without another.
+/// How long a time to first byte is valid without a newer one.
 const LATENCY_FOR: Duration = Duration::from_secs(10);
 
-/// What is known of a node here.
+/// State of a node in the group.
 #[derive(Clone, Debug)]
-struct Known {
+struct GroupMember {
     node: NodeId,
-    /// Without its availability and queue, which depend on the moment.
+    /// Load without `standing` and `queue`, which depend on the moment.
     load: Load,
-    /// As of `queue_at`, without the adoptions that are on their way.
+    /// Accept queue at `queue_at`, without the adoptions in transit.
     queue: Queue,
     queue_at: Duration,
     /// When `load.latency` was last measured.
     latency_at: Duration,
-    /// Why it is to have no requests; `SB_REASON_NONE` if it may.
+    /// Why the node takes no requests; None if it takes them.
     reason: Option<Reason>,
-    /// Of the last report.
+    /// Sequence number of the last report.
     number: Option<u16>,
 }
 
-impl Known {
+impl GroupMember {
     fn new(node: NodeId) -> Self {
-        Known {
+        GroupMember {
             node,
             load: Load {
                 availability: Availability::Up,
@@ -67,16 +67,15 @@ impl Known {
     }
 
     fn set_queue(&mut self, (len, limit): (u16, u16), now: Duration) {
-        // An answer about an adoption that never reached a listener says nothing.
+        // An answer about an adoption that never reached a listener has limit 0.
         if limit != 0 {
-            // The kernel holds one more than the limit: sk_acceptq_is_full(), include/net/sock.h.
+            // The kernel admits one more than the limit: sk_acceptq_is_full(), include/net/sock.h.
             self.queue = Queue { len: len.into(), limit: u32::from(limit) + 1 };
             self.queue_at = now;
         }
     }
 
-    /// The accept queue as far as it can be known now, up to the share that the pool may fill. `adopting` adoptions are
-    /// on their way to it.
+    /// Estimate of the accept queue, up to the share that the pool may fill, with `adopting` adoptions in transit.
     fn queue_now(&self, share: u8, adopting: u32, now: Duration) -> Queue {
         let Queue { len, limit } = self.queue;
         let limit = if share == 0 || limit == 0 { limit } else { (limit * u32::from(share) / 100).max(1) };
@@ -88,50 +87,50 @@ impl Known {
     }
 }
 
-/// Nodes of a pool at a listener.
+/// The nodes of a pool at a listener.
 pub struct Group {
-    /// Index in the configuration.
+    /// Pool index in the configuration.
     pub pool: usize,
-    /// What reports call the pool.
+    /// Pool id in reports.
     id: u32,
     balance: Balance,
-    /// With the policy that goes by it.
+    /// Input of the policy `hash`.
     hash: Option<HashKey>,
     share: u8,
     second_candidate: bool,
-    known: Vec<Known>,
-    /// In the same order.
+    members: Vec<GroupMember>,
+    /// Weights by the index of `members`.
     weights: Vec<u32>,
     balancer: Balancer,
     sessions: Option<Sessions>,
-    /// The place in `known` of the node that this machine is, and what it leaves to the others.
+    /// Index in `members` of the local node, and its delegation rule.
     delegate: Option<(usize, Delegate)>,
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// To the node that has its session.
+pub enum Placement {
+    /// The node that has the session.
     Session(NodeId),
-    /// Likewise, as soon as that has room.
+    /// The node that has the session, once its accept queue has room.
     Full(NodeId),
-    /// To this node; None while none can take it.
+    /// The node chosen by hash or policy; None while no node can take the request.
     Any(Option<NodeId>),
-    /// Nowhere: the node that has its session cannot serve, and no other is wanted.
+    /// No node: the session's node cannot serve, and the pool is strict.
     Nowhere,
 }
 
-/// Who is to answer a request, where this machine is one of the nodes.
+/// Whether the local node or another one should answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// This machine.
+    /// The local node.
     Here,
-    /// One of the other nodes.
+    /// Another node.
     Others,
 }
 
 impl Side {
-    /// `bytes` is how long the response is, if that is known. What is not known may be long.
+    /// `bytes` is the expected length of the response; an unknown length counts as long.
     pub fn of(delegate: Delegate, bytes: Option<u32>, random: &mut dyn FnMut() -> u64) -> Option<Side> {
         let delegated = match delegate {
             Delegate::All => true,
@@ -143,25 +142,25 @@ impl Side {
     }
 }
 
-/// What holds for a node wherever it is a member.
+/// State of a node that is the same in all of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeState {
-    /// It is to become idle.
+    /// The node drains.
     pub drained: bool,
-    /// Nothing has been heard of it for too long.
+    /// The node's last report is too old.
     pub silent: bool,
-    /// Or for so long that it is taken for dead.
+    /// The node counts as dead.
     pub dead: bool,
-    /// Adoptions for the group that it has not answered.
+    /// Unanswered adoptions for this group.
     pub adopting: u32,
 }
 
 impl Group {
-    /// At one of the VIPs.
+    /// Group of a pool at one VIP, with no reports yet.
     pub fn new(
         cluster: &Cluster,
         pool: usize,
-        Whereabouts { zone, node: here }: Whereabouts<'_>,
+        LocalMachine { zone, node: here }: LocalMachine<'_>,
         id: impl Fn(usize) -> NodeId,
     ) -> Self {
         let settings = &cluster.pools[pool];
@@ -181,54 +180,54 @@ impl Group {
             hash: (settings.policy == PolicyKind::Hash).then(|| settings.hash.clone()),
             share: settings.queue_limit,
             second_candidate: settings.second_candidate,
-            known: settings.nodes.iter().map(|&index| Known::new(id(index))).collect(),
+            members: settings.nodes.iter().map(|&index| GroupMember::new(id(index))).collect(),
             weights: settings.nodes.iter().map(|&index| cluster.nodes[index].weight).collect(),
             balancer: Balancer::new(settings.policy, members.collect(), settings.slow_start),
             sessions,
         }
     }
 
-    /// Takes over what the same group of the configuration before knew.
+    /// Takes over the state of the same group in the previous configuration.
     pub fn inherit(&mut self, old: Group) {
-        for known in &mut self.known {
-            if let Some(before) = old.known.iter().find(|before| before.node == known.node) {
-                known.clone_from(before);
+        for member in &mut self.members {
+            if let Some(before) = old.members.iter().find(|before| before.node == member.node) {
+                member.clone_from(before);
             }
         }
         self.balancer.inherit(old.balancer);
     }
 
-    /// What reports call the pool.
+    /// Pool id in reports.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// How many of the accept queue's places, in percent, the pool may fill; 0: the queue is not looked at.
+    /// Share of the accept queue that the pool may fill, in percent; 0 ignores the queue.
     pub fn share(&self) -> u8 {
         self.share
     }
 
-    /// The nodes.
+    /// Ids of the group's nodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.known.iter().map(|known| known.node)
+        self.members.iter().map(|member| member.node)
     }
 
-    /// Whether a flow that the node has stays there at its next request; None if that is to be decided anew each time.
-    /// A silent node answers for itself when it is asked to give a flow up, so flows leave it only when it seems dead, and
-    /// another one is there. On the side that is not wanted a flow stays if nobody on the other one can serve, which a
-    /// choice will tell.
+    /// Whether a flow on the node stays there for its next request; None if that is decided for each request. A flow
+    /// leaves a silent node only when the node counts as dead and another one can serve, because the node itself
+    /// answers RELEASE. A flow on the unwanted side stays if no node of the wanted side can serve, which the choice
+    /// finds out.
     pub fn keeps(
         &self,
         side: Option<Side>,
         node: NodeId,
         state: impl Fn(NodeId) -> NodeState,
     ) -> Option<bool> {
-        let known = self.known.iter().position(|known| known.node == node);
+        let member = self.members.iter().position(|member| member.node == node);
         let own = state(node);
-        let is_left = own.dead && !is_usable(&self.known, &self.weights, node, &state);
-        match known {
-            Some(index) if can_serve(&self.known[index], own.drained) && !is_left => {
-                // Of a share, connections count.
+        let is_left = own.dead && !is_usable(&self.members, &self.weights, node, &state);
+        match member {
+            Some(index) if can_serve(&self.members[index], own.drained) && !is_left => {
+                // A share is a share of connections.
                 let is_shared = matches!(self.delegates(), Some(Delegate::Share(_)));
                 let is_wanted = is_shared || side.is_none_or(|side| self.side_of(index) == Some(side));
                 (self.balance == Balance::Connection && is_wanted).then_some(true)
@@ -237,7 +236,7 @@ impl Group {
         }
     }
 
-    /// Whether it stays whatever the request is.
+    /// Whether a flow on the node stays there for every request, so that the request need not be read.
     pub fn keeps_unread(&self, node: NodeId, state: impl Fn(NodeId) -> NodeState) -> bool {
         let side = match self.delegates() {
             None | Some(Delegate::Share(_)) => None,
@@ -248,7 +247,7 @@ impl Group {
         self.keeps(side, node, state) == Some(true)
     }
 
-    /// What this machine's own node leaves to the others, if it is one of them.
+    /// Delegation rule of the local node, if it is in the group.
     pub fn delegates(&self) -> Option<Delegate> {
         self.delegate.map(|(_, delegate)| delegate)
     }
@@ -257,18 +256,18 @@ impl Group {
         self.delegate.map(|(own, _)| if own == index { Side::Here } else { Side::Others })
     }
 
-    /// What the pool's policy goes by, where it goes by something of the request.
+    /// Hash key of the request, if the policy hashes.
     pub fn key(&self, secret: &sb_key, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
         self.hash.as_ref().map(|by| key_of(secret, by, flow, head))
     }
 
-    /// Likewise, of a connection whose requests cannot be read: the configuration allows only what goes by the client.
+    /// Hash key of a connection whose requests cannot be read; the configuration allows only hashing by client here.
     pub fn client_key(&self, secret: &sb_key, flow: &sb_flow) -> Option<u64> {
         self.hash.as_ref().map(|_| hash_of(secret, &[&flow.client]))
     }
 
-    /// The policy's choice among the nodes that are not in `tried`, and on the wanted side as long as one there can take
-    /// the request. A request that has `waited` asks no node again whose accept queue is known to be full.
+    /// The policy's choice among the nodes not in `tried`, and on the wanted side as long as a node there can take the
+    /// request. A request that has `waited` skips nodes whose accept queue is known to be full.
     pub fn pick(
         &mut self,
         ask: &Ask,
@@ -278,81 +277,80 @@ impl Group {
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
         let wanted = side.map(|side| {
-            (0..self.known.len()).filter(|&index| self.side_of(index) != Some(side)).collect::<Vec<_>>()
+            (0..self.members.len()).filter(|&index| self.side_of(index) != Some(side)).collect::<Vec<_>>()
         });
-        let Group { known, balancer, share, .. } = self;
+        let Group { members, balancer, share, .. } = self;
         let has_room = |index: usize| {
-            let load = load(&known[index], *share, (tried, waited), &state, ask.now);
+            let load = load(&members[index], *share, (tried, waited), &state, ask.now);
             load.availability == Availability::Up && (*share == 0 || !load.queue.is_full())
         };
-        // The others are asked only if nobody who is wanted has room: a policy may choose one that has none.
+        // The other side is asked only if the wanted side has no room, because a policy may choose a node without room.
         let excluded = wanted
-            .filter(|excluded| (0..known.len()).any(|index| !excluded.contains(&index) && has_room(index)));
-        let load = |index: usize| load(&known[index], *share, (tried, waited), &state, ask.now);
+            .filter(|excluded| (0..members.len()).any(|index| !excluded.contains(&index) && has_room(index)));
+        let load = |index: usize| load(&members[index], *share, (tried, waited), &state, ask.now);
         let choice = balancer.pick(ask, load, &excluded.unwrap_or_default(), random);
-        choice.map(|index| known[index].node)
+        choice.map(|index| members[index].node)
     }
 
-    /// How the pool's sessions are found, if they stay with their nodes.
+    /// Session lookup of the pool, if its sessions stay with their nodes.
     pub fn sessions(&self) -> Option<&Sessions> {
         self.sessions.as_ref()
     }
 
-    /// What a request says of its session.
+    /// The session named by a request.
     pub fn read_session(
         &mut self,
         secret: &sb_key,
         flow: &sb_flow,
         head: &Head<'_>,
         state: impl Fn(NodeId) -> NodeState,
-    ) -> Said {
-        let Group { known, weights, sessions, .. } = self;
-        let Some(sessions) = sessions else { return Said::default() };
-        sessions.read(secret, flow, head, |node| is_usable(known, weights, node, &state))
+    ) -> RequestSession {
+        let Group { members, weights, sessions, .. } = self;
+        let Some(sessions) = sessions else { return RequestSession::default() };
+        sessions.read(secret, flow, head, |node| is_usable(members, weights, node, &state))
     }
 
-    /// Whether a flow whose node was told this of sessions can take requests of the pool: a node knows one pool for each
-    /// flow.
+    /// Whether a flow that was adopted with this session information can take requests of the pool: a node associates
+    /// each flow with one pool.
     pub fn is_told(&self, told: &sb_session) -> bool {
         self.sessions
             .as_ref()
             .map_or(told.pool == sb_session::default().pool, |sessions| sessions.is_told(told))
     }
 
-    /// Where a request of this session goes, other than to a node in `tried`. Any switch sends it to the same node, also
-    /// while that of the session cannot serve. A node that has been given weight 0 keeps its sessions: it is to get no
-    /// new ones.
+    /// Destination of a request with a session, among the nodes not in `tried`. All switches choose the same node, also
+    /// while the session's own node cannot serve. A node with weight 0 keeps its sessions and gets no new ones.
     pub fn place(
         &mut self,
         session: &Session,
         (tried, waited): (&[NodeId], bool),
         state: impl Fn(NodeId) -> NodeState,
         now: Duration,
-    ) -> Place {
-        let Group { known, weights, share, sessions, .. } = self;
-        let Some(sessions) = sessions else { return Place::Any(None) };
+    ) -> Placement {
+        let Group { members, weights, share, sessions, .. } = self;
+        let Some(sessions) = sessions else { return Placement::Any(None) };
         let owner =
-            session.node.filter(|node| !tried.contains(node) && is_usable(known, weights, *node, &state));
+            session.node.filter(|node| !tried.contains(node) && is_usable(members, weights, *node, &state));
         match owner {
             Some(node) if sessions.waits_for_room() => {
-                let has_room = known.iter().find(|known| known.node == node).is_some_and(|known| {
-                    *share == 0 || !known.queue_now(*share, state(node).adopting, now).is_full()
+                let has_room = members.iter().find(|member| member.node == node).is_some_and(|member| {
+                    *share == 0 || !member.queue_now(*share, state(node).adopting, now).is_full()
                 });
-                if has_room { Place::Session(node) } else { Place::Full(node) }
+                if has_room { Placement::Session(node) } else { Placement::Full(node) }
             }
-            None if sessions.is_strict() => Place::Nowhere,
+            None if sessions.is_strict() => Placement::Nowhere,
             _ => {
-                let load = |index: usize| load(&known[index], *share, (tried, waited), &state, now);
+                let load = |index: usize| load(&members[index], *share, (tried, waited), &state, now);
                 match sessions.choose(session.key, load) {
-                    Some(node) if owner == Some(node) => Place::Session(node),
-                    other => Place::Any(other),
+                    Some(node) if owner == Some(node) => Placement::Session(node),
+                    other => Placement::Any(other),
                 }
             }
         }
     }
 
-    /// The node to which `first` may pass a request on: of those that can serve the one with the least to do for its
-    /// weight. The policy is not asked, because the first node is its choice already.
+    /// The node to which `first` may pass a request on: the usable node with the least load for its weight. The policy
+    /// is not asked, because its choice was the first node.
     pub fn second(
         &self,
         first: NodeId,
@@ -362,47 +360,48 @@ impl Group {
         if !self.second_candidate {
             return None;
         }
-        let nodes = std::iter::zip(&self.known, &self.weights).filter(|(known, weight)| {
-            let state = state(known.node);
-            let has_room = !known.queue_now(self.share, state.adopting, now).is_full();
+        let nodes = std::iter::zip(&self.members, &self.weights).filter(|(member, weight)| {
+            let state = state(member.node);
+            let has_room = !member.queue_now(self.share, state.adopting, now).is_full();
             **weight > 0
-                && known.node != first
-                && can_serve(known, state.drained)
+                && member.node != first
+                && can_serve(member, state.drained)
                 && !state.silent
                 && has_room
         });
-        let burden =
-            |(known, weight): &(&Known, &u32)| u64::from(known.load.in_flight) * 1000 / u64::from(**weight);
-        nodes.min_by_key(burden).map(|(known, _)| known.node)
+        let burden = |(member, weight): &(&GroupMember, &u32)| {
+            u64::from(member.load.in_flight) * 1000 / u64::from(**weight)
+        };
+        nodes.min_by_key(burden).map(|(member, _)| member.node)
     }
 
-    fn member(&mut self, node: NodeId) -> Option<&mut Known> {
-        self.known.iter_mut().find(|known| known.node == node)
+    fn member(&mut self, node: NodeId) -> Option<&mut GroupMember> {
+        self.members.iter_mut().find(|member| member.node == node)
     }
 
-    /// A request goes to a node that has its flow.
+    /// Counts a request on a flow that the node has.
     pub fn given(&mut self, node: NodeId) {
-        if let Some(known) = self.member(node) {
-            known.load.in_flight += 1;
+        if let Some(member) = self.member(node) {
+            member.load.in_flight += 1;
         }
     }
 
-    /// A request goes to a node with its flow.
+    /// Counts a request that is handed over with its flow.
     pub fn adopting(&mut self, node: NodeId) {
-        if let Some(known) = self.member(node) {
-            known.load.in_flight += 1;
-            known.load.flows += 1;
+        if let Some(member) = self.member(node) {
+            member.load.in_flight += 1;
+            member.load.flows += 1;
         }
     }
 
-    /// The node has adopted, and its accept queue was so long then: length and limit.
+    /// Records the accept queue, length and limit, from a successful adoption.
     pub fn adopted(&mut self, node: NodeId, queue: (u16, u16), now: Duration) {
-        if let Some(known) = self.member(node) {
-            known.set_queue(queue, now);
+        if let Some(member) = self.member(node) {
+            member.set_queue(queue, now);
         }
     }
 
-    /// The node has not adopted; true if it can serve nothing here any more. No reason if it has not answered.
+    /// Records a failed adoption, without a reason if the node did not answer; true if the node no longer serves here.
     pub fn refused(
         &mut self,
         node: NodeId,
@@ -410,85 +409,89 @@ impl Group {
         queue: (u16, u16),
         now: Duration,
     ) -> bool {
-        let Some(known) = self.member(node) else { return false };
-        known.load.in_flight = known.load.in_flight.saturating_sub(1);
-        known.load.flows = known.load.flows.saturating_sub(1);
-        known.set_queue(queue, now);
+        let Some(member) = self.member(node) else { return false };
+        member.load.in_flight = member.load.in_flight.saturating_sub(1);
+        member.load.flows = member.load.flows.saturating_sub(1);
+        member.set_queue(queue, now);
         let is_gone = matches!(reason, Some(Reason::NoListener | Reason::Draining));
-        let changes = is_gone && known.reason != reason;
+        let changes = is_gone && member.reason != reason;
         if changes {
-            known.reason = reason;
+            member.reason = reason;
         }
         changes
     }
 
-    /// What the node says of itself; true if that changes whether it can serve. `back` if nothing had been heard of it
-    /// for too long.
+    /// Applies a report; true if the node's readiness changes. `back` says that the node was silent before.
     pub fn report(&mut self, node: NodeId, report: &Report, back: bool, now: Duration) -> bool {
-        let Some(known) = self.member(node) else { return false };
+        let Some(member) = self.member(node) else { return false };
         let is_older = |before: u16| report.number.wrapping_sub(before).cast_signed() <= 0;
-        if !back && known.number.is_some_and(is_older) {
+        if !back && member.number.is_some_and(is_older) {
             return false;
         }
-        let was_ready = known.reason.is_none();
-        if report.is_ready() && (!was_ready || back) && known.number.is_some() {
-            known.load.up_since = now;
+        let was_ready = member.reason.is_none();
+        if report.is_ready() && (!was_ready || back) && member.number.is_some() {
+            member.load.up_since = now;
         }
-        known.number = Some(report.number);
-        known.reason = report.reason;
-        known.load.in_flight = report.in_flight;
-        known.load.flows = report.flows;
-        known.load.latency = match (known.load.latency, report.first_byte) {
-            // RFC 6298 section 2 smooths round trips in the same way.
+        member.number = Some(report.number);
+        member.reason = report.reason;
+        member.load.in_flight = report.in_flight;
+        member.load.flows = report.flows;
+        member.load.latency = match (member.load.latency, report.first_byte) {
+            // The smoothing of RFC 6298 section 2.
             (Some(before), Some(latest)) => Some(before * 7 / 8 + latest / 8),
-            (before, None) => before.filter(|_| now < known.latency_at + LATENCY_FOR),
+            (before, None) => before.filter(|_| now < member.latency_at + LATENCY_FOR),
             (None, latest) => latest,
         };
         if report.first_byte.is_some() {
-            known.latency_at = now;
+            member.latency_at = now;
         }
-        known.set_queue(report.queue, now);
+        member.set_queue(report.queue, now);
         was_ready != report.is_ready()
     }
 
-    /// Why the node is to have no requests here, and its accept queue.
+    /// Why the node takes no requests here, and its accept queue.
     pub fn condition(&self, node: NodeId, now: Duration) -> Option<(Option<Reason>, Queue)> {
-        let known = self.known.iter().find(|known| known.node == node)?;
-        Some((known.reason, known.queue_now(self.share, 0, now)))
+        let member = self.members.iter().find(|member| member.node == node)?;
+        Some((member.reason, member.queue_now(self.share, 0, now)))
     }
 }
 
-/// What a choice is to know of a node. One that has been `tried`, or whose accept queue is known to be full while the
-/// request has waited, counts as one that cannot serve.
+/// Load of a node as the policy sees it. A node in `tried`, or with a full accept queue when the request has waited,
+/// counts as down.
 fn load(
-    known: &Known,
+    member: &GroupMember,
     share: u8,
     (tried, waited): (&[NodeId], bool),
     state: impl Fn(NodeId) -> NodeState,
     now: Duration,
 ) -> Load {
-    let state = state(known.node);
-    let queue = known.queue_now(share, state.adopting, now);
-    let cannot = tried.contains(&known.node) || waited && share != 0 && queue.is_full();
+    let state = state(member.node);
+    let queue = member.queue_now(share, state.adopting, now);
+    let cannot = tried.contains(&member.node) || waited && share != 0 && queue.is_full();
     let availability = match () {
-        () if cannot || !can_serve(known, state.drained) => Availability::Down,
+        () if cannot || !can_serve(member, state.drained) => Availability::Down,
         () if state.silent => Availability::Suspect,
         () => Availability::Up,
     };
-    Load { availability, queue, ..known.load }
+    Load { availability, queue, ..member.load }
 }
 
-/// Whether a policy would be offered the node: it can serve, and is not silent while another one speaks.
-fn is_usable(known: &[Known], weights: &[u32], node: NodeId, state: &impl Fn(NodeId) -> NodeState) -> bool {
+/// Whether the policy would consider the node: it can serve, and is not silent while another usable node is not.
+fn is_usable(
+    members: &[GroupMember],
+    weights: &[u32],
+    node: NodeId,
+    state: &impl Fn(NodeId) -> NodeState,
+) -> bool {
     let own = state(node);
-    let serves = known.iter().any(|known| known.node == node && can_serve(known, own.drained));
-    let speaks = |(known, weight): (&Known, &u32)| {
-        let state = state(known.node);
-        *weight > 0 && !state.silent && can_serve(known, state.drained)
+    let serves = members.iter().any(|member| member.node == node && can_serve(member, own.drained));
+    let speaks = |(member, weight): (&GroupMember, &u32)| {
+        let state = state(member.node);
+        *weight > 0 && !state.silent && can_serve(member, state.drained)
     };
-    serves && (!own.silent || !std::iter::zip(known, weights).any(speaks))
+    serves && (!own.silent || !std::iter::zip(members, weights).any(speaks))
 }
 
-fn can_serve(known: &Known, drained: bool) -> bool {
-    known.reason.is_none() && !drained
+fn can_serve(member: &GroupMember, drained: bool) -> bool {
+    member.reason.is_none() && !drained
 }

@@ -1,27 +1,27 @@
-//! Which node has which place in the BPF map `nodes`.
+//! Assignment of node addresses to indices in the BPF map `nodes`.
 //!
-//! Flow entries name a node by its place, and they outlive reloads and restarts. So a node keeps its place as long as
-//! its address is known, also after it has left the configuration: its flows end there in peace.
+//! Flow entries contain the index of their node and outlive reloads and restarts. A node therefore keeps its index also
+//! after it has left the configuration, until its flows have ended or the index is needed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::plan::NodeId;
 
-/// Places by address.
+/// Node indices by address.
 #[derive(Clone, Debug, Default)]
 pub struct NodeIds {
     ids: HashMap<IpAddr, NodeId>,
 }
 
 impl NodeIds {
-    /// From what the map says.
+    /// Assignment found in the map.
     pub fn restore(entries: impl IntoIterator<Item = (NodeId, IpAddr)>) -> Self {
         NodeIds { ids: entries.into_iter().map(|(id, address)| (address, id)).collect() }
     }
 
-    /// The ids with every address of `current` among them. New ones get free places; when there are none below
-    /// `capacity`, the places of nodes that are not current. None if even these do not suffice.
+    /// The assignment extended by `current`. New addresses get free indices below `capacity`, then those of nodes not
+    /// in `current`; None if these do not suffice.
     pub fn with(&self, current: &[IpAddr], capacity: usize) -> Option<NodeIds> {
         let mut ids = self.ids.clone();
         let mut taken = vec![false; capacity];
@@ -45,7 +45,7 @@ impl NodeIds {
         Some(NodeIds { ids })
     }
 
-    /// All places.
+    /// The whole assignment.
     pub fn all(&self) -> &HashMap<IpAddr, NodeId> {
         &self.ids
     }

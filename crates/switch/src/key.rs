@@ -1,5 +1,5 @@
-//! What the policy `hash` goes by: a number made of a part of the request. Every switch of a cluster makes the same of
-//! the same request, and nobody else can: clients could aim at one node otherwise.
+//! Keys of the policy `hash`: a number derived from a part of the request with SipHash. All switches of a cluster share
+//! the secret and get the same number; clients, without the secret, cannot aim at a node.
 
 use std::hash::Hasher;
 
@@ -8,12 +8,12 @@ use switchback_config::HashKey;
 use switchback_http::Head;
 use switchback_wire::{sb_flow, sb_key};
 
-/// A request that has no such part goes by its client.
+/// Hash key of a request; the client's address stands in for a part that the request does not have.
 pub fn key_of(secret: &sb_key, by: &HashKey, flow: &sb_flow, head: &Head<'_>) -> u64 {
     hash_of(secret, &[part_of(by, flow, head).unwrap_or(&flow.client)])
 }
 
-/// The part of the request; None if it has no such part.
+/// The part of the request to hash; None if the request does not have it.
 pub fn part_of<'a>(by: &HashKey, flow: &'a sb_flow, head: &Head<'a>) -> Option<&'a [u8]> {
     match by {
         HashKey::Client => Some(&flow.client),
@@ -23,19 +23,19 @@ pub fn part_of<'a>(by: &HashKey, flow: &'a sb_flow, head: &Head<'a>) -> Option<&
     }
 }
 
-/// A number made of these parts, one after the other.
+/// Keyed hash of the concatenated parts.
 pub fn hash_of(secret: &sb_key, parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(secret.k0, secret.k1);
     parts.iter().for_each(|part| hasher.write(part));
     hasher.finish()
 }
 
-/// The value of the first cookie of this name (RFC 6265 section 4.2.1).
+/// Value of the first cookie with a name (RFC 6265 section 4.2.1).
 fn cookie<'a>(head: &Head<'a>, name: &str) -> Option<&'a [u8]> {
     cookie_pairs(head).find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// All cookies, from their names on.
+/// All `name=value` pairs of the `Cookie` fields.
 pub fn cookie_pairs<'a>(head: &Head<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let fields = head.headers().filter(|(field, _)| field.eq_ignore_ascii_case("cookie"));
     fields.flat_map(|(_, value)| value.split(|&byte| byte == b';')).map(<[u8]>::trim_ascii)

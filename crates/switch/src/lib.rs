@@ -1,8 +1,8 @@
-//! The switch: reads requests, chooses nodes, hands connections over, and forwards what clients send. Responses never
-//! come here.
+//! The switch: reads requests, chooses nodes, hands connections over, and forwards the clients' packets. Responses go
+//! from the nodes to the clients directly.
 //!
-//! The XDP program (`bpf/`) does what needs no reading of requests. What may begin a request comes through a ring
-//! buffer for each CPU to the [`dispatch`] code, which [`driver`] runs in one thread.
+//! The XDP program (`bpf/`) forwards every packet that needs no parsing in user space. Packets that may begin a request
+//! reach the [`dispatch`] code through one ring buffer per CPU; [`driver`] runs it in a single thread, the L7 thread.
 
 pub mod dispatch;
 pub mod explain;
@@ -42,33 +42,33 @@ use program::Program;
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "switch";
 
-/// What `switchback switch` is told.
+/// Options of `switchback switch`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The cluster's configuration.
+    /// Path of the cluster's configuration.
     pub config: PathBuf,
-    /// Where clients come in, and where the nodes are.
+    /// Interfaces towards clients and nodes.
     pub interfaces: Vec<String>,
-    /// Where this machine is: nodes of the same zone are preferred.
+    /// Zone of this machine; the policies prefer nodes in it.
     pub zone: Option<String>,
-    /// Which `[[switch]]` of the configuration this machine is, if it has any.
+    /// The `[[switch]]` entry of this machine, if it has one.
     pub name: Option<String>,
 }
 
-/// The node that this machine is besides.
+/// The node that runs in the same process.
 pub struct Here {
-    /// Its name in the configuration.
+    /// Node name in the configuration.
     pub name: String,
-    /// What its programs say: records as in the switch's own rings.
+    /// Ring buffer of the node's programs; its records have the same layout as those of the switch's rings.
     pub ring: MapHandle,
-    /// Taken before either of them began, so that none is missed.
+    /// Signals, taken over before switch and node started, so that none is missed.
     pub signals: Signals,
 }
 
 const RINGS: u64 = 0;
 const SIGNALS: u64 = 1;
 const CONTROL: u64 = 2;
-/// How long handoffs in progress may take when the switch ends.
+/// Time that handoffs in progress get to finish at shutdown.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Runs the switch until SIGTERM or SIGINT.
@@ -77,13 +77,13 @@ pub fn run(options: Options) -> Result<()> {
     start(&options, signals, None)
 }
 
-/// Likewise on a machine that is a node, too, whose agent runs already.
+/// Runs the switch on a machine whose node agent already runs, until SIGTERM or SIGINT.
 pub fn run_beside_node(options: Options, here: Here) -> Result<()> {
     let Here { name, ring, signals } = here;
     start(&options, signals, Some((&name, &ring)))
 }
 
-/// `here` is the node that this machine is besides, and the ring in which its programs say something.
+/// `here` is the name of the local node and its ring buffer.
 fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle)>) -> Result<()> {
     let cluster = load(options)?;
     let Some(first) = options.interfaces.first() else {
@@ -166,7 +166,7 @@ fn start_and_serve(
     }
 }
 
-/// Deals with everything in the rings, sleeps until there is more, and says what else has happened.
+/// Handles all records in the rings, sleeps until the next event or deadline, and returns the other event sources.
 fn sleep(
     epoll: &Epoll,
     rings: &RingBuffer<'_>,
@@ -174,7 +174,7 @@ fn sleep(
     driver: &Rc<RefCell<Driver<'_>>>,
 ) -> Result<Vec<u64>> {
     let read = || rings.consume().doing(|| "read the rings");
-    // What wakes us may come before we sleep, and be read here with the rest: then the program takes us for awake.
+    // A record may arrive before we sleep and be read here; the program then still considers this thread awake.
     loop {
         program.set_awake(false);
         read()?;
@@ -183,7 +183,7 @@ fn sleep(
             break;
         }
     }
-    // Rounded up, so that a deadline is not met with a spin before it.
+    // Rounded up: a shorter timeout would spin until the deadline.
     let ms = u16::try_from(driver.borrow().timeout().as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
     let mut events = [EpollEvent::empty(); 4];
     let count = match epoll.wait(&mut events, EpollTimeout::from(ms)) {
@@ -197,7 +197,7 @@ fn sleep(
     Ok(events[..count].iter().map(EpollEvent::data).collect())
 }
 
-/// Takes in no more requests, but sees those through that are on their way to a node.
+/// Serves the rings until the handoffs in progress have finished.
 fn settle(
     driver: &Rc<RefCell<Driver<'_>>>,
     rings: &RingBuffer<'_>,

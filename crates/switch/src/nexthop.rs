@@ -1,7 +1,7 @@
-//! Where the frames of handoff packets go: the kernel's routes and neighbours, asked from user space.
+//! Next hops of handoff packets: routes and neighbours of the kernel, over netlink.
 //!
-//! The XDP program could ask with `bpf_fib_lookup()`, but that wants IP forwarding enabled on the interface and costs
-//! time at every packet; see `docs/decisions/0001`.
+//! The alternative in XDP, `bpf_fib_lookup()`, needs IP forwarding enabled on the interface and costs time for every
+//! packet; see `docs/decisions/0001`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,24 +20,24 @@ const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
 const RTA_VIA: u16 = 18;
-/// Of `struct rtmsg` and `struct ndmsg`.
+/// Size of `struct rtmsg` and of `struct ndmsg`.
 const FIXED_LEN: usize = 12;
 const LINK_FIXED_LEN: usize = 16;
-/// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the hardware address can be used.
+/// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: states with a usable hardware address.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
-/// The way to an address.
+/// Route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Our address towards it.
+    /// Source address.
     pub source: IpAddr,
-    /// The interface it leaves by.
+    /// Outgoing interface.
     pub ifindex: u32,
-    /// The neighbour's and our hardware address; None while the neighbour is not resolved or has none.
+    /// Hardware addresses of next hop and interface; None while the next hop is not resolved or has none.
     pub macs: Option<([u8; 6], [u8; 6])>,
 }
 
-/// The kernel's route to an address; None when there is none.
+/// The kernel's route to an address; None if there is none.
 pub fn route(socket: &mut Socket, to: IpAddr) -> io::Result<Option<Route>> {
     let (family, dst) = encode(to);
     let mut message = [0; FIXED_LEN];
@@ -65,7 +65,7 @@ pub fn route(socket: &mut Socket, to: IpAddr) -> io::Result<Option<Route>> {
     Ok(Some(Route { source, ifindex, macs }))
 }
 
-/// The hardware address of an interface, if it has one of Ethernet's kind.
+/// Hardware address of an interface, if it is an Ethernet address.
 pub fn mac_of(socket: &mut Socket, ifindex: u32) -> io::Result<Option<[u8; 6]>> {
     let mut message = [0; LINK_FIXED_LEN];
     message[4..8].copy_from_slice(&ifindex.to_ne_bytes());

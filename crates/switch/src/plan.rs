@@ -1,4 +1,4 @@
-//! What the dispatcher decides by: the configuration with nodes named by their place in the BPF map.
+//! The configuration as the dispatcher uses it: nodes are named by their index in the BPF map `nodes`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,61 +14,62 @@ use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
-use crate::group::{Group, NodeState, Place, Side};
-use crate::sessions::{Said, Session, Sessions};
+use crate::group::{Group, NodeState, Placement, Side};
+use crate::sessions::{RequestSession, Session, Sessions};
 use switchback_routes::Routes;
 
-/// A node's index in the BPF map `nodes`. It stays with the node's address across reloads and restarts, because flow
-/// entries refer to it.
+/// Index of a node in the BPF map `nodes`. It belongs to the node's address across reloads and restarts, because flow
+/// entries contain it.
 pub type NodeId = u32;
 
-/// A node as the switch sees it.
+/// A node, its configuration and what its reports say.
 #[derive(Clone, Debug)]
 pub struct PlanNode {
-    /// As in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// Where handoff packets go.
+    /// Destination of handoff packets.
     pub address: IpAddr,
-    /// Ours towards it; None while there is no route.
+    /// Our source address towards the node; None without a route.
     pub source: Option<IpAddr>,
-    /// Its clock beside ours; None until it has told it.
+    /// The node's clock relative to ours; None until the node has sent it.
     pub clock: Option<NodeClock>,
-    /// The number in the question what its clock says, which has no answer yet.
+    /// Challenge of the outstanding clock query.
     challenge: Option<u64>,
-    /// The configuration drains it.
+    /// `drain = true` in the configuration.
     pub drain: bool,
-    /// Somebody has said so by command.
+    /// `switchback drain` has been given for the node.
     pub drain_by_command: bool,
-    /// Since when it has been in the configuration.
+    /// When the node entered the configuration.
     pub since: Duration,
-    /// When its last report came, and what it said.
+    /// The last report and its time of arrival.
     pub report: Option<(Duration, Report)>,
 }
 
 impl PlanNode {
-    /// It is to become idle.
+    /// Whether the configuration or a command drains the node.
     pub fn is_drained(&self) -> bool {
         self.drain || self.drain_by_command
     }
 
-    /// When something was last heard of it. One that has not been asked for reports has some time.
+    /// Time of the last report. A node without one gets [`FIRST_REPORT`] to send it.
     fn heard(&self) -> Duration {
         self.report.map_or(self.since + FIRST_REPORT, |(heard, _)| heard)
     }
 }
 
-/// What each choice asks about each node. It stands apart from the rest of what is known, so that a hundred nodes are
-/// read quickly.
+/// The part of a node's state that every choice reads, kept apart from [`PlanNode`] so that a choice among a hundred
+/// nodes touches little memory.
 #[derive(Clone, Copy, Debug)]
-struct Brief {
+struct NodeSummary {
     drained: bool,
     silent_after: Duration,
     dead_after: Duration,
 }
 
-impl Brief {
-    /// Of a node that there is not.
-    const NONE: Brief = Brief { drained: true, silent_after: Duration::ZERO, dead_after: Duration::ZERO };
+impl NodeSummary {
+    /// For an id without a node.
+    const NONE: NodeSummary =
+        NodeSummary { drained: true, silent_after: Duration::ZERO, dead_after: Duration::ZERO };
 
     fn is_silent(self, now: Duration) -> bool {
         now > self.silent_after
@@ -79,92 +80,97 @@ impl Brief {
     }
 }
 
-/// Tells of nodes by id; `adopting` has the adoptions that each has not answered.
+/// State of nodes by id; `adopting` counts the adoptions each node has not answered.
 fn state_of<'a>(
-    briefs: &'a [Brief],
+    summaries: &'a [NodeSummary],
     adopting: &'a [u32],
     now: Duration,
 ) -> impl Fn(NodeId) -> NodeState + use<'a> {
     move |id| {
-        let brief = briefs.get(id as usize).copied().unwrap_or(Brief::NONE);
+        let summary = summaries.get(id as usize).copied().unwrap_or(NodeSummary::NONE);
         let adopting = adopting.get(id as usize).copied().unwrap_or(0);
-        NodeState { drained: brief.drained, silent: brief.is_silent(now), dead: brief.is_dead(now), adopting }
+        NodeState {
+            drained: summary.drained,
+            silent: summary.is_silent(now),
+            dead: summary.is_dead(now),
+            adopting,
+        }
     }
 }
 
 /// A service's routes.
 #[derive(Debug)]
 pub struct PlanService {
-    /// As in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// Its clients speak TLS.
+    /// Whether clients speak TLS.
     pub tls: bool,
-    /// Those that have a session go to the node that has it too.
+    /// Clients that resume a TLS session go to the node that issued it.
     by_tls_session: bool,
     routes: Routes,
 }
 
-/// What a route does with the requests that it takes.
+/// Action of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice<'a> {
-    /// A node of this pool gets them.
+    /// Forward to a node of the pool with this index.
     Pool(usize),
-    /// The client is sent elsewhere.
+    /// Answer with a redirect.
     Redirect(&'a Redirect),
 }
 
-/// What this machine is besides a switch.
+/// Location and local node of this machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Whereabouts<'a> {
-    /// Where it is: nodes of the same zone are preferred.
+pub struct LocalMachine<'a> {
+    /// Zone of this machine; the policies prefer nodes in it.
     pub zone: Option<&'a str>,
-    /// The node that it is.
+    /// Name of the node on this machine.
     pub node: Option<&'a str>,
 }
 
-/// How long a node may take to hear that reports are wanted, and to send the first.
+/// Time for a node to learn that reports are wanted and to send the first one.
 const FIRST_REPORT: Duration = Duration::from_secs(2);
 
-/// Everything a dispatch decision depends on.
+/// All state that a dispatch decision depends on.
 pub struct Plan {
-    /// How much clients may ask for.
+    /// Limits on requests.
     pub limits: Limits,
-    /// Signs handoff packets.
+    /// Key that signs handoff packets.
     pub key: sb_key,
-    /// By id; an id whose node left the configuration is None.
+    /// Nodes by id; None for a node that has left the configuration.
     pub nodes: Vec<Option<PlanNode>>,
-    /// Of the nodes.
-    briefs: Vec<Brief>,
-    /// In the configuration's order.
+    /// Summaries of `nodes`, by the same index.
+    summaries: Vec<NodeSummary>,
+    /// Services in the configuration's order.
     pub services: Vec<PlanService>,
-    /// Set when [`Self::keepers`] has come to say something else.
+    /// Set when the result of [`Self::keepers`] may have changed.
     pub standing_changed: bool,
     groups: Vec<Group>,
-    /// By pool and VIP.
+    /// Groups by pool and VIP.
     group_at: HashMap<(usize, SocketAddr), usize>,
     vips: HashMap<SocketAddr, usize>,
-    /// Which node has a TLS session, by its place in `node_ids`.
+    /// Maps TLS session tickets to indices in `node_ids`.
     tickets: Tickets,
-    /// In the configuration's order.
+    /// Ids of the nodes in the configuration's order.
     node_ids: Vec<NodeId>,
     ids: HashMap<IpAddr, NodeId>,
-    /// After so long without a report a node is suspect.
+    /// Time without a report after which a node is suspect.
     patience: Duration,
-    /// And after so long it is taken for dead.
+    /// Time without a report after which a node counts as dead.
     longest_patience: Duration,
-    /// The nodes that were dead when [`Self::new_dead`] was last asked.
+    /// Nodes that were dead at the last call of [`Self::new_dead`].
     dead: Vec<bool>,
-    /// See [`Self::new_clocks`].
+    /// Nodes for the next call of [`Self::new_clocks`].
     new_clocks: Vec<NodeId>,
 }
 
 impl Plan {
-    /// `ids` gives each of the cluster's nodes its place, by address.
+    /// `ids` maps node addresses to ids.
     pub fn new(
         cluster: &Cluster,
         key: sb_key,
         ids: HashMap<IpAddr, NodeId>,
-        place: Whereabouts<'_>,
+        place: LocalMachine<'_>,
         now: Duration,
     ) -> Self {
         let len = ids.values().max().map_or(0, |max| *max as usize + 1);
@@ -208,7 +214,7 @@ impl Plan {
         let mut plan = Plan {
             limits: cluster.limits.clone(),
             key,
-            briefs: vec![Brief::NONE; nodes.len()],
+            summaries: vec![NodeSummary::NONE; nodes.len()],
             nodes,
             services: services.collect(),
             standing_changed: true,
@@ -227,19 +233,19 @@ impl Plan {
         plan
     }
 
-    /// What is known of a node has changed.
+    /// Updates the summary of a node.
     fn note(&mut self, index: usize) {
-        self.briefs.resize(self.nodes.len(), Brief::NONE);
-        self.briefs[index] = self.nodes[index].as_ref().map_or(Brief::NONE, |node| Brief {
+        self.summaries.resize(self.nodes.len(), NodeSummary::NONE);
+        self.summaries[index] = self.nodes[index].as_ref().map_or(NodeSummary::NONE, |node| NodeSummary {
             drained: node.is_drained(),
             silent_after: node.heard() + self.patience,
             dead_after: node.heard() + self.longest_patience,
         });
     }
 
-    /// Takes over what the plan before this one knew. Nodes that are in it no more stay known: their flows go on, and
-    /// can be released. Groups are the same if their pool's name and their VIP are; the result has the new place of each
-    /// old group that there still is.
+    /// Takes over the state of the previous plan. Nodes that have left the configuration stay known, because their
+    /// flows go on and can be released. Groups match by pool name and VIP; the result maps old group indices to new
+    /// ones.
     pub fn inherit(&mut self, old: Plan) -> HashMap<usize, usize> {
         for (index, before) in old.nodes.iter().enumerate() {
             if self.nodes.len() <= index {
@@ -272,41 +278,41 @@ impl Plan {
         places
     }
 
-    /// The service at a VIP.
+    /// Index of the service at a VIP.
     pub fn service(&self, vip: SocketAddr) -> Option<usize> {
         self.vips.get(&vip).copied()
     }
 
-    /// The node with this address.
+    /// The node with an address.
     pub fn node_at(&self, address: IpAddr) -> Option<NodeId> {
         self.ids.get(&address).copied()
     }
 
-    /// The node whose name has this FNV-1a.
+    /// The node whose name has this FNV-1a hash.
     pub fn node_called(&self, id: u32) -> Option<NodeId> {
         let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| pool_id(&node.name) == id);
         self.nodes.iter().position(is_it).map(|index| index as NodeId)
     }
 
-    /// A group at a VIP that has the node.
+    /// The first group at a VIP that contains the node.
     pub fn group_of(&self, vip: SocketAddr, node: NodeId) -> Option<usize> {
         let at_vip = self.group_at.iter().filter(|((_, at), _)| *at == vip);
         at_vip.map(|(_, group)| *group).filter(|group| self.groups[*group].nodes().any(|id| id == node)).min()
     }
 
-    /// The nodes of all groups at a VIP.
+    /// Nodes of all groups at a VIP.
     pub fn nodes_of(&self, vip: SocketAddr) -> Vec<NodeId> {
         let at_vip = self.group_at.iter().filter(|((_, at), _)| *at == vip);
         let nodes: BTreeSet<NodeId> = at_vip.flat_map(|(_, group)| self.groups[*group].nodes()).collect();
         nodes.into_iter().collect()
     }
 
-    /// The node with this id.
+    /// The node with an id.
     pub fn node(&self, id: NodeId) -> Option<&PlanNode> {
         self.nodes.get(id as usize)?.as_ref()
     }
 
-    /// What becomes of the request: what the first route does that takes it, however its path is read.
+    /// Action of the first route that matches the request under every reading of its path.
     pub fn choose(&self, service: usize, head: &Head<'_>) -> Result<Option<Choice<'_>>, Reject> {
         let Some(service) = self.services.get(service) else { return Ok(None) };
         Ok(service.routes.find(head)?.map(|route| match &route.action {
@@ -315,32 +321,32 @@ impl Plan {
         }))
     }
 
-    /// Whether the route that takes the request allows HTTP/2 without TLS.
+    /// Whether the request's route allows HTTP/2 without TLS.
     pub fn speaks_h2c(&self, service: usize, head: &Head<'_>) -> bool {
         matches!(self.services[service].routes.find(head), Ok(Some(route)) if route.h2c)
     }
 
-    /// The pool of the first route that takes a client which says this, before it has made a request. Routes with
-    /// conditions about requests do not; the node will go by them.
+    /// The pool for a ClientHello: that of the first route that takes all of the client's requests, or else of the first
+    /// that may take some. The node applies the conditions on requests.
     pub fn choose_hello(&self, service: usize, hello: &ClientHello) -> Option<usize> {
         let routes = &self.services.get(service)?.routes;
         let found = routes.find_hello(hello.server_name.as_deref(), &hello.protocols);
         found.map(|(_, pool)| pool)
     }
 
-    /// Whether clients speak TLS there.
+    /// Whether clients of the VIP speak TLS.
     pub fn is_tls(&self, vip: SocketAddr) -> bool {
         self.service(vip).is_some_and(|service| self.services[service].tls)
     }
 
-    /// The node of the group that has the client's session, if it is one that may get connections.
+    /// The node of the group that issued the client's TLS session, if the node may get connections.
     pub fn node_of_tls_session(&self, group: usize, hello: &ClientHello, now: Duration) -> Option<NodeId> {
         let mut ids = self.named_by_tickets(group, hello)?.into_iter().flatten();
         ids.find(|id| self.keeps(group, None, *id, now) != Some(false) && !self.is_silent(*id, now))
     }
 
-    /// The nodes that have the client's sessions, in its order, with None for those that have left; None if the service does
-    /// not go by sessions.
+    /// The nodes that issued the client's tickets, in the client's order, None for nodes that have left the group; None
+    /// if the service does not route by TLS session.
     pub fn named_by_tickets(&self, group: usize, hello: &ClientHello) -> Option<Vec<Option<NodeId>>> {
         let service = self.service(self.vip_of(group)?)?;
         let tickets = self.services[service].by_tls_session.then_some(&hello.tickets)?;
@@ -348,12 +354,12 @@ impl Plan {
         Some(named.map(|ticket| Some(self.node_ids[ticket.node?])).collect())
     }
 
-    /// The VIP of a group.
+    /// VIP of a group.
     fn vip_of(&self, group: usize) -> Option<SocketAddr> {
         self.group_at.iter().find(|(_, at)| **at == group).map(|((_, vip), _)| *vip)
     }
 
-    /// What the head parser is to allow.
+    /// Limits for the head parser.
     pub fn http_limits(&self) -> switchback_http::Limits {
         switchback_http::Limits {
             head_len: self.limits.head,
@@ -362,45 +368,45 @@ impl Plan {
         }
     }
 
-    /// The pool's nodes at a VIP that a route to the pool belongs to.
+    /// The group of a pool at a VIP.
     pub fn group(&self, pool: usize, vip: SocketAddr) -> Option<usize> {
         self.group_at.get(&(pool, vip)).copied()
     }
 
-    /// The index of a group's pool in the configuration.
+    /// Pool index of a group.
     pub fn pool_of(&self, group: usize) -> usize {
         self.groups[group].pool
     }
 
-    /// What the group's policy goes by, where it goes by something of the request.
+    /// Hash key of the request under the group's policy, if the policy hashes.
     pub fn key(&self, group: usize, flow: &sb_flow, head: &Head<'_>) -> Option<u64> {
         self.groups[group].key(&self.key, flow, head)
     }
 
-    /// Likewise, of a connection whose requests cannot be read.
+    /// Hash key of a connection whose requests cannot be read.
     pub fn client_key(&self, group: usize, flow: &sb_flow) -> Option<u64> {
         self.groups[group].client_key(&self.key, flow)
     }
 
-    /// How much of a node's accept queue the group may fill; see `SB_QUEUE_WHOLE`.
+    /// Share of a node's accept queue that the group may fill; see `SB_QUEUE_WHOLE`.
     pub fn share(&self, group: usize) -> u8 {
         self.groups.get(group).map_or(SB_QUEUE_WHOLE as u8, Group::share)
     }
 
-    /// Whether a flow that the node has stays there for a request of the group; None if the policy is to decide.
+    /// Whether a flow stays on its node for a request of the group; None if the policy decides.
     pub fn keeps(&self, group: usize, side: Option<Side>, node: NodeId, now: Duration) -> Option<bool> {
-        let state = state_of(&self.briefs, &[], now);
+        let state = state_of(&self.summaries, &[], now);
         self.groups.get(group).map_or(Some(false), |group| group.keeps(side, node, state))
     }
 
-    /// What this machine's own node leaves to the others of the group, if it is one of them.
+    /// The delegation rule of the local node, if it is in the group.
     pub fn delegates(&self, group: usize) -> Option<Delegate> {
         self.groups.get(group)?.delegates()
     }
 
-    /// The nodes on whose flows the program may forward a request for the pool without asking. It reads no cookies: where
-    /// sessions depend on them, each request is to be read here. Where they depend on the client, a connection is with the
-    /// right node, unless another pool has brought it there.
+    /// The nodes on whose flows the program may forward a request for the pool itself. The program reads no cookies, so
+    /// pools with cookie sessions have none. Where the session depends on the client only, the connection is on the
+    /// right node unless another pool has moved it.
     pub fn keepers(&self, pool: usize, now: Duration) -> Vec<NodeId> {
         let groups: Vec<usize> =
             (0..self.groups.len()).filter(|&group| self.groups[group].pool == pool).collect();
@@ -411,14 +417,14 @@ impl Plan {
             sessions.is_none_or(|sessions| sessions.is_by_client() && !others.contains(node))
                 && groups
                     .iter()
-                    .all(|&group| self.groups[group].keeps_unread(*node, state_of(&self.briefs, &[], now)))
+                    .all(|&group| self.groups[group].keeps_unread(*node, state_of(&self.summaries, &[], now)))
         };
         let nodes = groups.first().into_iter().flat_map(|&group| self.groups[group].nodes());
         nodes.filter(may_keep).collect()
     }
 
-    /// The policy's choice among the group's nodes that are not in `tried`, on the wanted side if there is one. `adopting` has, by id, the adoptions for the
-    /// group that each node has not answered.
+    /// The policy's choice among the group's nodes that are not in `tried`, on the wanted side if there is one.
+    /// `adopting` counts by node id the group's unanswered adoptions.
     pub fn pick(
         &mut self,
         (group, side): (usize, Option<Side>),
@@ -427,19 +433,25 @@ impl Plan {
         adopting: &[u32],
         random: &mut dyn FnMut() -> u64,
     ) -> Option<NodeId> {
-        let state = state_of(&self.briefs, adopting, ask.now);
+        let state = state_of(&self.summaries, adopting, ask.now);
         self.groups.get_mut(group)?.pick(ask, side, (tried, waited), state, random)
     }
 
-    /// What a request of the group says of its session.
-    pub fn read_session(&mut self, group: usize, flow: &sb_flow, head: &Head<'_>, now: Duration) -> Said {
-        let state = state_of(&self.briefs, &[], now);
+    /// The session named by a request of the group.
+    pub fn read_session(
+        &mut self,
+        group: usize,
+        flow: &sb_flow,
+        head: &Head<'_>,
+        now: Duration,
+    ) -> RequestSession {
+        let state = state_of(&self.summaries, &[], now);
         self.groups
             .get_mut(group)
-            .map_or_else(Said::default, |group| group.read_session(&self.key, flow, head, state))
+            .map_or_else(RequestSession::default, |group| group.read_session(&self.key, flow, head, state))
     }
 
-    /// Where a request of the group that has a session goes; the arguments are those of [`Self::pick`].
+    /// Placement of a request with a session; the arguments are those of [`Self::pick`].
     pub fn place(
         &mut self,
         group: usize,
@@ -447,33 +459,35 @@ impl Plan {
         tried: (&[NodeId], bool),
         adopting: &[u32],
         now: Duration,
-    ) -> Place {
-        let state = state_of(&self.briefs, adopting, now);
-        self.groups.get_mut(group).map_or(Place::Any(None), |group| group.place(session, tried, state, now))
+    ) -> Placement {
+        let state = state_of(&self.summaries, adopting, now);
+        self.groups
+            .get_mut(group)
+            .map_or(Placement::Any(None), |group| group.place(session, tried, state, now))
     }
 
-    /// Whether a flow whose node was told this of sessions can take requests of the group.
+    /// Whether a flow that was adopted with this session information can take requests of the group.
     pub fn is_told(&self, group: usize, told: &sb_session) -> bool {
         self.groups.get(group).is_none_or(|group| group.is_told(told))
     }
 
-    /// How the group's sessions are found, if they stay with their nodes.
+    /// Session lookup of the group, if its sessions stay with their nodes.
     pub fn sessions(&self, group: usize) -> Option<&Sessions> {
         self.groups.get(group)?.sessions()
     }
 
-    /// The node of the group to which `first` may pass a request on that it has no room for.
+    /// The node to which `first` may pass a request on if its accept queue is full.
     pub fn second(&self, group: usize, first: NodeId, adopting: &[u32], now: Duration) -> Option<NodeId> {
-        let state = state_of(&self.briefs, adopting, now);
+        let state = state_of(&self.summaries, adopting, now);
         self.groups.get(group)?.second(first, state, now)
     }
 
-    /// What is known of the group's nodes, to be told what happens to them.
+    /// A group, to record what happens to its nodes.
     pub fn group_mut(&mut self, group: usize) -> Option<&mut Group> {
         self.groups.get_mut(group)
     }
 
-    /// A node could not adopt; no reason if it has not answered.
+    /// Records that a node refused an adoption, or without a reason that it did not answer.
     pub fn refused(
         &mut self,
         group: usize,
@@ -487,7 +501,7 @@ impl Plan {
         }
     }
 
-    /// What a node says of one of its listeners. The groups that it is about.
+    /// Applies a node's report about one of its listeners; the result is the groups it concerns.
     pub fn report(&mut self, id: NodeId, report: &Report, now: Duration) -> Vec<usize> {
         let back = self.is_silent(id, now);
         let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return Vec::new() };
@@ -503,26 +517,26 @@ impl Plan {
         groups
     }
 
-    /// Whom a packet to a node is from and for, and when; None if there is no route.
+    /// Addresses and epoch for a packet to the node; None without a route.
     pub fn peers(&self, id: NodeId, epoch: u64) -> Option<Peers> {
         let node = self.node(id)?;
         Some(Peers { node: node.address, switch: node.source?, epoch })
     }
 
-    /// The number by which the node's clock is asked for, until it has answered or the next one is due.
+    /// Challenge for the node's clock; the same one until it is answered or forgotten.
     pub fn challenge(&mut self, id: NodeId, random: &mut dyn FnMut() -> u64) -> Option<u64> {
         let node = self.nodes.get_mut(id as usize)?.as_mut()?;
         Some(*node.challenge.get_or_insert_with(random))
     }
 
-    /// An answer to it comes too late from here on.
+    /// Invalidates the outstanding clock challenge.
     pub fn forget_challenge(&mut self, id: NodeId) {
         if let Some(Some(node)) = self.nodes.get_mut(id as usize) {
             node.challenge = None;
         }
     }
 
-    /// Takes the clock if it is the answer to that number. True if it is another one than before.
+    /// Sets the clock if `number` is the outstanding challenge; true if the clock differs from the previous one.
     pub fn set_clock(&mut self, id: NodeId, number: u64, clock: NodeClock) -> bool {
         let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return false };
         if node.challenge.take_if(|challenge| *challenge == number).is_none()
@@ -535,19 +549,19 @@ impl Plan {
         true
     }
 
-    /// The clock that a process before this one was told.
+    /// Sets the clock that a previous process recorded.
     pub fn restore_clock(&mut self, id: NodeId, clock: NodeClock) {
         if let Some(Some(node)) = self.nodes.get_mut(id as usize) {
             node.clock = Some(clock);
         }
     }
 
-    /// The nodes whose clocks have changed since the last call.
+    /// Nodes whose clocks have changed since the last call.
     pub fn new_clocks(&mut self) -> Vec<NodeId> {
         std::mem::take(&mut self.new_clocks)
     }
 
-    /// Drains a node by command, or ends that; None if there is no such node.
+    /// Drains a node by command, or ends the drain; None if there is no such node.
     pub fn drain(&mut self, name: &str, on: bool) -> Option<NodeId> {
         let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| node.name == name);
         let index = self.nodes.iter().position(is_it)?;
@@ -558,7 +572,7 @@ impl Plan {
         Some(index as NodeId)
     }
 
-    /// Whether a node is to become idle: because we drain it, or because it says so.
+    /// Whether the node drains, by our decision or by its own report.
     pub fn is_draining(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| {
             node.is_drained()
@@ -566,12 +580,12 @@ impl Plan {
         })
     }
 
-    /// Whether any node is to become idle.
+    /// Whether any node drains.
     pub fn is_any_draining(&self) -> bool {
         (0..self.nodes.len() as NodeId).any(|id| self.is_draining(id))
     }
 
-    /// Nodes that are to become idle and are not, as far as they have said.
+    /// Draining nodes that still had flows at their last report.
     pub fn draining_with_flows(&self) -> Vec<NodeId> {
         let has_flows = |id: &NodeId| {
             let report = self.node(*id).and_then(|node| node.report);
@@ -581,7 +595,7 @@ impl Plan {
         ids.filter(|id| self.is_draining(*id)).filter(has_flows).collect()
     }
 
-    /// The node's groups in the configuration's order: pool, VIP, why it is to have no requests there, accept queue.
+    /// The node's groups in the configuration's order: pool, VIP, reason for no requests, accept queue.
     pub fn conditions(&self, id: NodeId, now: Duration) -> Vec<(usize, SocketAddr, Option<Reason>, Queue)> {
         let mut found: Vec<_> = self
             .group_at
@@ -595,16 +609,16 @@ impl Plan {
         found
     }
 
-    /// Whether nothing has been heard of the node for so long that its flows may go elsewhere without its word. Where
-    /// nothing is heard of any node, it is the switch that is cut off.
+    /// Whether the node has been silent for so long that its flows may move without its release. If all nodes are
+    /// silent, the switch is taken to be cut off, and none is dead.
     pub fn is_dead(&self, id: NodeId, now: Duration) -> bool {
-        let dead = self.briefs.get(id as usize).is_none_or(|brief| brief.is_dead(now));
-        dead && self.briefs.iter().any(|brief| !brief.is_silent(now))
+        let dead = self.summaries.get(id as usize).is_none_or(|summary| summary.is_dead(now));
+        dead && self.summaries.iter().any(|summary| !summary.is_silent(now))
     }
 
-    /// Nodes that have died or come back since the last time, with what they are now.
+    /// Nodes that have died or come back since the last call, with their present state.
     pub fn new_dead(&mut self, now: Duration) -> Vec<(NodeId, bool)> {
-        self.dead.resize(self.briefs.len(), false);
+        self.dead.resize(self.summaries.len(), false);
         let mut changes = Vec::new();
         for id in 0..self.dead.len() {
             let dead = self.is_dead(id as NodeId, now);
@@ -617,8 +631,8 @@ impl Plan {
         changes
     }
 
-    /// Whether nothing has been heard of the node for too long.
+    /// Whether the node's last report is too old.
     pub fn is_silent(&self, id: NodeId, now: Duration) -> bool {
-        self.briefs.get(id as usize).is_none_or(|brief| brief.is_silent(now))
+        self.summaries.get(id as usize).is_none_or(|summary| summary.is_silent(now))
     }
 }

@@ -1,8 +1,8 @@
-//! The XDP program and its maps: loading, attaching, taking over from a previous process, leaving.
+//! The XDP program and its maps: loading, attaching, taking over from a previous process, detaching.
 //!
-//! Link, flow map and node map are pinned. A switch that is killed leaves the program at work: running responses go
-//! on, and SYNs are answered; requests wait for the next process, which takes over without a gap. A switch that ends
-//! in order leaves nothing behind; the next one learns of running flows from the nodes that own them (PROBE).
+//! Link, flow map, node map and counters are pinned. If a switch is killed, the program keeps forwarding running
+//! requests and answering SYNs; new requests wait for the next process, which takes over without a gap. A switch that
+//! ends in order leaves nothing behind; the next one finds the owners of running flows with PROBE packets.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,25 +26,25 @@ mod skeleton {
 use skeleton::types::change_kind;
 use skeleton::{SwitchSkel, SwitchSkelBuilder};
 
-/// Bytes of one CPU's ring; a power of two.
+/// Size of a CPU's ring, in bytes; a power of two.
 const RING_LEN: u32 = 4 << 20;
-/// Likewise, of those for the observer.
+/// Size of a CPU's observer ring, in bytes; a power of two.
 const OBSERVED_LEN: u32 = 4 << 20;
-/// Entries of the flow map that one system call reads.
+/// Flow map entries per system call when all are read.
 const FLOWS_BATCH: u32 = 4096;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
 
-/// How a program sits on an interface.
+/// XDP attachment mode of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver.
     Native,
-    /// In the kernel's generic code, for drivers that have no XDP.
+    /// In the kernel's generic code, for drivers without XDP.
     Generic,
 }
 
 impl Mode {
-    /// As `ip link` calls it, nearly.
+    /// Name of the mode, close to that of `ip link`.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Native => "native",
@@ -56,11 +56,11 @@ impl Mode {
 /// An interface that the program is attached to.
 #[derive(Debug)]
 pub struct Attached {
-    /// As given.
+    /// Interface name from the options.
     pub name: String,
-    /// Its index.
+    /// Interface index.
     pub ifindex: u32,
-    /// How.
+    /// Attachment mode.
     pub mode: Mode,
 }
 
@@ -68,25 +68,25 @@ pub struct Attached {
 pub struct Program {
     skel: SwitchSkel<'static>,
     pins: Option<PinDir>,
-    /// Rings by CPU.
+    /// Ring buffers by CPU.
     pub rings: Vec<MapHandle>,
-    /// Likewise, for the observer.
+    /// Observer ring buffers by CPU.
     observed: Vec<MapHandle>,
     links: Vec<Link>,
     memory: RefCell<&'static mut skeleton::types::bss>,
-    /// Where it is attached.
+    /// Interfaces with the program attached.
     pub attached: Vec<Attached>,
 }
 
 impl Program {
-    /// Loads the program, with the maps of the previous process where they fit.
+    /// Loads the program, reusing the maps of the previous process where the layouts match.
     pub fn load(pins: PinDir) -> Result<Self> {
         Self::load_with(Some(pins))
     }
 
-    /// Without pins nothing outlives the process.
+    /// Without pins, nothing outlives the process.
     fn load_with(pins: Option<PinDir>) -> Result<Self> {
-        // The skeleton borrows the object for as long as the process runs.
+        // The skeleton borrows the object for the lifetime of the process.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = SwitchSkelBuilder::default().open(object).doing(|| "open the XDP program")?;
         let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
@@ -109,7 +109,7 @@ impl Program {
             .doing(|| "load the XDP program `switchback`")
             .map_err(|error| error.remedy("`switchback doctor` tells what this machine lacks"))?;
         let rings = new_rings(&skel.maps.rings, cpus as u32, RING_LEN)?;
-        // Nobody may make them later, when a reload begins an access log.
+        // Made now, because the process has no capabilities later, when a reload may add an access log.
         let observed = new_rings(&skel.maps.observed_rings, cpus as u32, OBSERVED_LEN)?;
         let memory = skel.maps.bss_data.take().expect("the program has tables in its .bss");
         Ok(Program {
@@ -123,7 +123,7 @@ impl Program {
         })
     }
 
-    /// Attaches to an interface, or takes the previous process's attachment over.
+    /// Attaches the program to an interface, or takes over the previous process's attachment.
     pub fn attach(&mut self, name: &str) -> Result<()> {
         let ifindex = interface::index(name)?;
         let pins = self.pins.as_ref().expect("pins are removed by detach() only, which is the end");
@@ -155,16 +155,16 @@ impl Program {
         Ok(())
     }
 
-    /// Detaches from all interfaces and removes the pins; the maps stay while the process does.
+    /// Detaches from all interfaces and removes the pins; the maps live until the process ends.
     pub fn detach(&mut self) -> Result<()> {
         for link in self.links.drain(..) {
-            // At once; the kernel takes its time when the pin was the last to hold it.
+            // Explicitly, because the kernel defers it if the pin held the last reference.
             let _ = link.detach();
         }
         self.pins.take().map_or(Ok(()), PinDir::remove_all)
     }
 
-    /// Counts the flows in whatever thread: where there are many, that takes tens of milliseconds.
+    /// A closure that counts the flows, in any thread: with many flows this takes tens of milliseconds.
     pub fn flow_counter(&self) -> Result<impl FnOnce() -> Result<u64> + Send + 'static> {
         let maps = [&self.skel.maps.flows, &self.skel.maps.waiting].map(MapHandle::try_from);
         let [flows, waiting] = maps.map(|map| map.doing(|| "use the flow map"));
@@ -179,12 +179,12 @@ impl Program {
     /// All flows that have had a node, with their entries.
     pub fn all_flows(&self) -> impl Iterator<Item = (sb_flow, sb_flow_entry)> + '_ {
         let entries = self.skel.maps.flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
-        // Entries that come and go meanwhile may be missing; a failure ends the walk.
+        // Entries that change during the walk may be missing; an error ends it.
         let entries = entries.into_iter().flatten();
         entries.filter_map(|(flow, entry)| Some((read_from(&flow)?, read_from(&entry)?)))
     }
 
-    /// Changes the flow map, in order, as far as it still has the connections that the changes are about.
+    /// Applies changes to the flow map in order, each only if the entry is still that of its connection.
     pub fn change_flows(&self, changes: &[(sb_flow, Change)]) -> Result<()> {
         let memory = &mut **self.memory.borrow_mut();
         for batch in changes.chunks(memory.changes.len()) {
@@ -202,7 +202,7 @@ impl Program {
                         (change_kind::CHANGE_AHEAD, sb_flow_entry { origin, ..Default::default() })
                     }
                 };
-                // SAFETY: both sides are made from the same C structures.
+                // SAFETY: both types are generated from the same C structures.
                 unsafe {
                     (&raw mut place.flow).cast::<sb_flow>().write(*flow);
                     (&raw mut place.entry).cast::<sb_flow_entry>().write(entry);
@@ -219,7 +219,7 @@ impl Program {
         Ok(())
     }
 
-    /// Places in the node map, and what is there.
+    /// All entries of the node map.
     pub fn nodes(&self) -> Vec<(u32, sb_node)> {
         let map = &self.skel.maps.nodes;
         let entries = map.keys().filter_map(|key| {
@@ -230,7 +230,7 @@ impl Program {
         entries.collect()
     }
 
-    /// Sets a node. If its place was another one's, what that one says is not heard any more.
+    /// Sets a node entry. If the index belonged to another address, messages from that address are refused from now on.
     pub fn set_node(&self, id: u32, node: &sb_node) -> Result<()> {
         let (nodes, ids) = (&self.skel.maps.nodes, &self.skel.maps.node_ids);
         let key = id.to_ne_bytes();
@@ -238,7 +238,7 @@ impl Program {
         if let Some(sb_node { address, .. }) =
             before.filter(|before: &sb_node| before.address != node.address)
         {
-            // Mostly there was none.
+            // Usually there was no entry.
             let _ = ids.delete(&address);
         }
         let set = nodes.update(&key, bytes_of(node), MapFlags::ANY);
@@ -246,19 +246,19 @@ impl Program {
         set.doing(|| format!("set node {id}"))
     }
 
-    /// Sets keys.
+    /// Sets keys and other settings.
     pub fn set_settings(&self, settings: &sb_switch_settings) -> Result<()> {
         let map = &self.skel.maps.settings;
         map.update(&0u32.to_ne_bytes(), bytes_of(settings), MapFlags::ANY).doing(|| "set the program's keys")
     }
 
-    /// Sets our hardware address on an interface.
+    /// Sets the hardware address of an interface.
     pub fn set_interface(&self, ifindex: u32, mac: [u8; 6]) -> Result<()> {
         let map = &self.skel.maps.interfaces;
         map.update(&ifindex.to_ne_bytes(), &mac, MapFlags::ANY).doing(|| "set the program's interfaces")
     }
 
-    /// Sets the VIPs: those that are new are added first, those that are gone are removed last.
+    /// Replaces the VIPs: adds new ones first, removes old ones last.
     pub fn set_vips(&self, vips: &HashMap<Vec<u8>, sb_vip>) -> Result<()> {
         let ports: HashMap<Vec<u8>, Vec<u8>> =
             vips.iter().map(|(key, vip)| (key.clone(), bytes_of(vip).to_vec())).collect();
@@ -278,8 +278,8 @@ impl Program {
         })
     }
 
-    /// Tells the program whether the L7 thread looks at the rings by itself. Whoever is about to sleep says so first
-    /// and then looks once more.
+    /// Tells the program whether the L7 thread polls the rings. Before it sleeps, the thread must set false and poll
+    /// once more.
     pub fn set_awake(&self, awake: bool) {
         let memory = &mut **self.memory.borrow_mut();
         // SAFETY: the reference is valid, and the program reads the word at any time.
@@ -287,14 +287,14 @@ impl Program {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Whether the program has woken the L7 thread since it said that it would sleep.
+    /// Whether the program has woken the L7 thread since `set_awake(false)`.
     pub fn is_awake(&self) -> bool {
         let memory = &**self.memory.borrow();
         // SAFETY: the reference is valid, and the program writes the word at any time.
         unsafe { std::ptr::read_volatile(&raw const memory.l7_awake) != 0 }
     }
 
-    /// Has the program tell of the requests that it forwards by itself: in these rings, which nobody is woken for.
+    /// Starts recording the requests that the program forwards itself; the returned rings wake up nobody.
     pub fn observe(&self) -> Result<Vec<MapHandle>> {
         let clone = |ring| MapHandle::try_from(ring).doing(|| "open a ring once more");
         let rings = self.observed.iter().map(clone).collect::<Result<_>>()?;
@@ -302,7 +302,7 @@ impl Program {
         Ok(rings)
     }
 
-    /// Ends that.
+    /// Stops recording forwarded requests.
     pub fn stop_observing(&self) {
         self.set_observe(SB_OBSERVE_NOTHING);
     }
@@ -318,24 +318,24 @@ impl Program {
         sum(&self.skel.maps.counters, counter as u32)
     }
 
-    /// Requests that the program dispatched to a node itself.
+    /// Requests that the program itself forwarded to a node.
     pub fn express_by_node(&self, node: u32) -> u64 {
         sum(&self.skel.maps.express_by_node, node)
     }
 
-    /// Likewise, of a service.
+    /// Requests that the program itself forwarded for a service.
     pub fn express_by_service(&self, service: u32) -> u64 {
         sum(&self.skel.maps.express_by_service, service)
     }
 
-    /// A flow's entry.
+    /// Entry of a flow.
     pub fn flow(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
         let maps = [&self.skel.maps.flows, &self.skel.maps.waiting];
         maps.iter().find_map(|map| read_from(&map.lookup(bytes_of(flow), MapFlags::ANY).ok()??))
     }
 }
 
-/// A value of a per-CPU array of numbers, summed.
+/// Value of a per-CPU array of numbers, summed over the CPUs.
 fn sum(map: &impl MapCore, key: u32) -> u64 {
     let values = map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
     values.iter().filter_map(|value| Some(u64::from_ne_bytes(value.as_slice().try_into().ok()?))).sum()
@@ -349,7 +349,7 @@ fn replace(map: &impl MapCore, wanted: &HashMap<Vec<u8>, Vec<u8>>) -> libbpf_rs:
     gone.iter().try_for_each(|key| map.delete(key))
 }
 
-/// A pinned map of another layout is of another version of the program; its flows cannot be carried over.
+/// Removes a pinned map of another layout, which belongs to another version of the program; its flows are lost.
 fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) -> Result<()> {
     let Ok(pinned) = MapHandle::from_pinned_path(path) else { return Ok(()) };
     let same = pinned.map_type() == map.map_type()
@@ -362,12 +362,12 @@ fn forget_if_different(path: &std::path::Path, map: &libbpf_rs::OpenMapMut<'_>) 
     std::fs::remove_file(path).doing(|| format!("remove the outdated {}", path.display()))
 }
 
-/// A ring for each CPU.
+/// One ring buffer per CPU.
 fn new_rings(map: &impl MapCore, cpus: u32, len: u32) -> Result<Vec<MapHandle>> {
     (0..cpus).map(|cpu| new_ring(map, cpu, len)).collect()
 }
 
-/// A ring of so many bytes for a CPU, in its place in `map`.
+/// Makes a ring buffer of `len` bytes and stores it in `map` under the CPU's number.
 fn new_ring(map: &impl MapCore, cpu: u32, len: u32) -> Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -390,7 +390,7 @@ fn is_attached_to(link: &Link, ifindex: u32) -> bool {
 
 fn attach_error(name: &str, error: &libbpf_rs::Error) -> Error {
     let doing = format!("attach XDP to {name}");
-    // libbpf-rs has no kind for EBUSY; errno is that of the system call, which came last.
+    // libbpf-rs does not map EBUSY; errno is still that of the last system call.
     match nix::Error::last() {
         nix::Error::EBUSY | nix::Error::EEXIST => {
             Error::cannot(doing, "another XDP program is there")

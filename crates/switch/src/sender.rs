@@ -1,4 +1,4 @@
-//! Sends whole IP packets, many in one system call.
+//! Sends whole IP packets in batches.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,21 +11,21 @@ use nix::sys::socket::{
 };
 use switchback_wire::SB_SKB_MARK_SWITCH;
 
-/// Packets in one call of sendmmsg(2).
+/// Packets per call of sendmmsg(2).
 const BATCH: usize = 64;
 const SEND_BUFFER: usize = 4 << 20;
 
-/// Raw sockets (raw(7)) that take the IP header from us.
+/// Raw sockets (raw(7)) that take complete IP packets.
 pub struct Sender {
     v4: OwnedFd,
     v6: OwnedFd,
-    /// Packets that the kernel would not take: no route, full queue.
+    /// Packets that the kernel did not accept, for example without a route or with a full queue.
     pub failed: u64,
 }
 
 impl Sender {
-    /// Needs CAP_NET_RAW. With a `mark`, which needs CAP_NET_ADMIN, the programs of a node on the same machine tell what
-    /// is sent from what servers send.
+    /// Needs CAP_NET_RAW. A `mark`, which needs CAP_NET_ADMIN, lets the programs of a node on the same machine
+    /// distinguish these packets from those of servers.
     pub fn new(mark: bool) -> io::Result<Self> {
         let (v4, v6) = (raw(AddressFamily::Inet)?, raw(AddressFamily::Inet6)?);
         if mark {
@@ -35,8 +35,7 @@ impl Sender {
         Ok(Sender { v4, v6, failed: 0 })
     }
 
-    /// Sends what can be sent at once. A packet that cannot is lost and counted: whoever waits for its effect sends
-    /// again.
+    /// Sends the packets without blocking. A packet that cannot be sent is counted and dropped; its sender retransmits.
     pub fn send<'a>(&mut self, packets: impl Iterator<Item = (&'a [u8], IpAddr)>) {
         let mut v4 = Vec::with_capacity(BATCH);
         let mut v6 = Vec::with_capacity(BATCH);
@@ -58,7 +57,7 @@ fn raw(family: AddressFamily) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sends the batch; how many packets were not taken.
+/// Sends the batch and returns the number of packets that were not accepted.
 fn flush(socket: &OwnedFd, batch: &mut Vec<(&[u8], SockaddrStorage)>) -> u64 {
     let mut vectors: Vec<libc::iovec> = batch
         .iter()
@@ -80,7 +79,7 @@ fn flush(socket: &OwnedFd, batch: &mut Vec<(&[u8], SockaddrStorage)>) -> u64 {
     while !rest.is_empty() {
         // SAFETY: every header points to a vector and an address that live until the call returns.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0) };
-        // An error is the first packet's; the others are still to be tried.
+        // An error concerns the first packet; the rest is tried again.
         let done = if sent <= 0 { 1 } else { sent as usize };
         failed += u64::from(sent <= 0);
         rest = &mut rest[done..];

@@ -1,11 +1,10 @@
-//! Which node has a request's session, where a pool wants its sessions to stay: what the request's cookies
-//! say.
+//! Finds the node that has a request's session, in pools whose sessions stay with their nodes, from the request's
+//! cookies.
 //!
-//! A cookie that says something wrong is as good as none. It may be forged, or of a configuration of long
-//! ago, or another program's; an error would help nobody. So it is counted, and the request is any other
-//! request of the pool.
+//! An invalid cookie is ignored and counted, and the request is treated like one without a session. The cookie may be
+//! forged, or belong to an old configuration or to another program; an error would help in none of these cases.
 //!
-//! Tables are made for each key of the cluster: while keys are replaced, clients have cookies of both.
+//! There is a table for each cluster key, because clients have cookies of both keys while keys are replaced.
 
 use std::time::Duration;
 
@@ -18,33 +17,33 @@ use switchback_wire::{keys, sb_flow, sb_key, sb_session};
 use crate::key::{cookie_pairs, hash_of, part_of};
 use crate::plan::NodeId;
 
-/// A session that a request belongs to.
+/// The session of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Who has it; None if that node has left the pool.
+    /// The node that has the session; None if it has left the pool.
     pub node: Option<NodeId>,
-    /// The same for all of its requests. It tells who has it while that node cannot serve.
+    /// Hash that is equal for all requests of the session; it chooses the node while `node` cannot serve.
     pub key: u64,
 }
 
-/// What a request says of sessions.
+/// Result of reading a request's cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
-    /// The session that it belongs to, if it names one.
+pub struct RequestSession {
+    /// The session that the request names.
     pub session: Option<Session>,
-    /// What its node has to know.
+    /// Session information for the node.
     pub told: sb_session,
-    /// Cookies that look like the pool's own and are not.
+    /// Number of cookies that look like the pool's own and are invalid.
     pub ignored: u16,
 }
 
-/// The codes of a pool under one key.
+/// Codes of a pool under one key.
 struct Codes {
     key: sb_key,
     pool: Code,
-    /// How every rewritten name begins.
+    /// Common prefix of all rewritten names.
     begin: [u8; 5],
-    /// In order, to be searched: a node's code, and what an inserted cookie that names it has for a value.
+    /// Node codes with the values of inserted cookies, sorted by code.
     nodes: Vec<(Code, [u8; INSERTED_LEN], NodeId)>,
 }
 
@@ -57,27 +56,26 @@ impl Codes {
 }
 
 enum Mode {
-    /// With what follows the codes in a rewritten name, and `=`.
+    /// The rest of a rewritten name after the codes, with `=`.
     Rewrite(Box<[u8]>),
-    /// With the names of cookie and pool.
+    /// Names of cookie and pool.
     Insert(Box<[u8]>, String),
     Hash(HashKey),
 }
 
-/// How the sessions of a pool are found.
+/// Session lookup of a pool.
 pub struct Sessions {
     mode: Mode,
     strict: bool,
-    /// By key, the one in use first; empty where nodes have no part in it.
+    /// Codes by key, the current key first; empty if nodes take no part in the sessions.
     codes: Vec<Codes>,
-    /// By the pool's order.
+    /// Nodes in the pool's order.
     nodes: Vec<NodeId>,
-    /// Chooses by a session's key. It knows neither zones nor slow start: all switches are to choose the same
-    /// node, now and later.
+    /// Chooses a node by the session's key, without zones and slow start, so that all switches agree at any time.
     balancer: Balancer,
 }
 
-/// A node of which nothing is known.
+/// Load of an idle node.
 const IDLE: Load = Load {
     availability: Availability::Up,
     up_since: Duration::ZERO,
@@ -88,7 +86,7 @@ const IDLE: Load = Load {
 };
 
 impl Sessions {
-    /// None if requests of the pool have no sessions that the switch knows of.
+    /// None if the pool has no sessions that the switch knows.
     pub fn new(cluster: &Cluster, pool: usize, id: impl Fn(usize) -> NodeId) -> Option<Self> {
         let settings = &cluster.pools[pool];
         let persistence = settings.persistence.as_ref()?;
@@ -116,28 +114,28 @@ impl Sessions {
         })
     }
 
-    /// Whether requests of a session are answered 503 rather than go elsewhere.
+    /// Whether a request is answered 503 if its session's node cannot serve.
     pub fn is_strict(&self) -> bool {
         self.strict
     }
 
-    /// Whether requests of a session wait for its node to have room. A hash names a node, but nobody has
-    /// promised that the node knows anything of the session.
+    /// Whether a request waits until its session's node has room. Not so for a hash, where the node need not have any
+    /// state of the session.
     pub fn waits_for_room(&self) -> bool {
         self.strict || !self.codes.is_empty()
     }
 
-    /// Whether all requests of a connection have the same session, whatever they say.
+    /// Whether all requests of a connection have the same session.
     pub fn is_by_client(&self) -> bool {
         matches!(self.mode, Mode::Hash(HashKey::Client))
     }
 
-    /// What nodes are told with a request that has no session.
+    /// Session information for a request without a session.
     fn nothing_said(&self) -> sb_session {
         self.codes.first().map_or_else(sb_session::default, |codes| sb_session::new(codes.pool, None))
     }
 
-    /// Whether a flow that was adopted for these sessions is one of this pool.
+    /// Whether a flow that was adopted with this session information belongs to this pool.
     pub fn is_told(&self, told: &sb_session) -> bool {
         match &self.codes[..] {
             [] => told.pool == Code::default(),
@@ -145,16 +143,16 @@ impl Sessions {
         }
     }
 
-    /// What the request says. Of the nodes that it names the last one counts that `is_usable`: browsers send
-    /// what they have got first first (RFC 6265 section 5.4).
+    /// Reads a request's session. If several cookies name nodes, the last one that `is_usable` counts: browsers send
+    /// older cookies first (RFC 6265 section 5.4).
     pub fn read(
         &mut self,
         secret: &sb_key,
         flow: &sb_flow,
         head: &Head<'_>,
         is_usable: impl Fn(NodeId) -> bool,
-    ) -> Said {
-        let mut said = Said { told: self.nothing_said(), ..Said::default() };
+    ) -> RequestSession {
+        let mut said = RequestSession { told: self.nothing_said(), ..RequestSession::default() };
         match &self.mode {
             Mode::Rewrite(rest) => self.read_names(rest, secret, head, is_usable, &mut said),
             Mode::Insert(name, pool) => self.read_values((name, pool), secret, flow, head, &mut said),
@@ -172,7 +170,7 @@ impl Sessions {
         secret: &sb_key,
         head: &Head<'_>,
         is_usable: impl Fn(NodeId) -> bool,
-        said: &mut Said,
+        said: &mut RequestSession,
     ) {
         let mut found: Option<(NodeId, &[u8])> = None;
         for pair in cookie_pairs(head) {
@@ -201,7 +199,7 @@ impl Sessions {
         secret: &sb_key,
         flow: &sb_flow,
         head: &Head<'_>,
-        said: &mut Said,
+        said: &mut RequestSession,
     ) {
         for pair in cookie_pairs(head) {
             let value = pair.strip_prefix(name).and_then(|value| value.strip_prefix(b"="));
@@ -213,11 +211,10 @@ impl Sessions {
             if node.is_none() && said.session.is_some() {
                 continue;
             }
-            // All sessions of a node have the same value; with the client's address they do not all go to one
-            // other node.
+            // All sessions of a node have the same value; the client's address spreads them over the other nodes.
             let key = hash_of(secret, &[value, &flow.client]);
             said.session = Some(Session { node, key });
-            // One that is made with the key that goes is to be renewed, as if there were none.
+            // A cookie under the old key is renewed, as if there were none.
             let is_current = number == 0;
             let code = value.first_chunk::<3>().filter(|_| is_current);
             said.told = sb_session::new(self.codes[0].pool, code.copied());
@@ -227,7 +224,7 @@ impl Sessions {
         }
     }
 
-    /// Under which key a value has been made by a node of ours, and which one, if it is still in the pool.
+    /// Index of the key under which one of our nodes made the value, and the node, if it is still in the pool.
     fn read_value(&self, value: &[u8], pool: &str) -> Option<(usize, Option<NodeId>)> {
         let value: &[u8; INSERTED_LEN] = value.try_into().ok()?;
         let code = [value[0], value[1], value[2]];
@@ -237,13 +234,13 @@ impl Sessions {
         })
     }
 
-    /// The node that a session's key belongs to.
+    /// The node for a session's key.
     pub fn choose(&mut self, key: u64, load: impl Fn(usize) -> Load) -> Option<NodeId> {
         let ask = Ask { key: Some(key), now: Duration::ZERO };
         self.balancer.pick(&ask, load, &[], &mut || 0).map(|index| self.nodes[index])
     }
 
-    /// The name, and `=`, that the node will give back in a request that says so.
+    /// The cookie name, with `=`, that the node restores in the request.
     pub fn restored(&self, told: &sb_session) -> Option<Vec<u8>> {
         match &self.mode {
             Mode::Rewrite(rest) if told.node != Code::default() => {
@@ -254,14 +251,14 @@ impl Sessions {
     }
 }
 
-/// The codes of the pool and its nodes under each key; none if its sessions have no cookies.
+/// Codes of the pool and its nodes under each key; empty if the pool has no session cookies.
 fn codes(cluster: &Cluster, pool: usize, nodes: &[NodeId]) -> Vec<Codes> {
     let settings = &cluster.pools[pool];
     let pools: Vec<&str> = cluster.cookie_pools().map(|pool| pool.name.as_str()).collect();
     let Some(place) = pools.iter().position(|name| *name == settings.name) else { return Vec::new() };
     let names: Vec<&str> = settings.nodes.iter().map(|&node| cluster.nodes[node].name.as_str()).collect();
     let keys = cluster.keys.iter().map(|key| keys::session_key(key.as_bytes()));
-    // Without its key the configuration can be explained, but no cookie be read.
+    // `switchback explain` works without a key; cookies are then unreadable.
     let keys = keys.chain(cluster.keys.is_empty().then(sb_key::default));
     let under = |key: sb_key| {
         let pool = session::pool_codes(&key, &pools)[place];

@@ -1,72 +1,72 @@
-//! How long responses are, by path, as far as nodes have said: what a switch that is a node, too, goes by when it gives
-//! long ones to others (`delegate = { above = ... }`).
+//! Lengths of responses by path, for a switch that is also a node and delegates long responses
+//! (`delegate = { above = ... }`).
 //!
-//! The switch sees no response, so it asks: a request names its path to the node by 16 bits, and the node says how long
-//! the response was. A table of so many places has one path each, the last that was asked for; so memory is bounded, and
-//! with more paths than places some are asked for again and again. Where two paths of one place are asked for at the same
-//! time, an answer may be taken for the other's, until that is asked for once more.
+//! The switch sees no responses, so it asks: a request carries a 16-bit number for its path, and the node reports the
+//! length of the response under that number. A table with one slot per number holds the last path that was asked for,
+//! so memory is bounded; with more paths than slots some are asked for repeatedly. If two paths of one slot are asked
+//! for at the same time, the answer for one may be stored for the other, until that is asked for again.
 
 use std::hash::{BuildHasher, RandomState};
 
 use switchback_http::Head;
 
-const PLACES: usize = 1 << 16;
-/// A known length is asked for again after so many requests, in case that it has changed.
+const SLOTS: usize = 1 << 16;
+/// Requests after which a known length is asked for again, in case it has changed.
 const ASK_AGAIN: u8 = 64;
 
-/// Requests with these fields may be answered 304 or 206.
+/// Request fields that may lead to a 304 or 206 response.
 const PARTIAL: [&str; 3] = ["If-None-Match", "If-Modified-Since", "Range"];
 
 #[derive(Clone, Copy, Default)]
-struct Place {
-    /// Which of the paths that belong here has it; 0: none.
+struct Slot {
+    /// Hash of the path in this slot; 0: empty.
     path: u32,
     bytes: Option<u32>,
     /// Requests until the length is asked for again.
     left: u8,
 }
 
-/// What is known of a path.
+/// Expected length of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// The bytes of the last response, if there has been one. Those with 4 GiB and more count modulo that.
+    /// Length of the last response, in bytes modulo 2^32; None if unknown.
     pub bytes: Option<u32>,
-    /// What names the path to the node; 0: nothing is to be asked.
+    /// Number under which the node reports the length; 0: no report wanted.
     pub ask: u16,
 }
 
-/// The table.
+/// Table of response lengths.
 #[derive(Default)]
 pub struct Sizes {
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     hasher: RandomState,
 }
 
 impl Sizes {
-    /// What is known of the path of a request for this pool; its query counts for nothing. About a response that may be
-    /// shorter than others to the same path nothing is asked.
+    /// Expected length for the path, without its query, of a request for this pool. Requests whose response may be
+    /// partial do not ask for a length.
     pub fn of(&mut self, pool: usize, head: &Head<'_>) -> Size {
         if head.method == "HEAD" {
             return Size { bytes: Some(0), ask: 0 };
         }
         let hash = self.hasher.hash_one((pool, head.host, head.path()));
-        // Nothing has the number 0.
+        // 0 is reserved in both.
         let (number, path) = ((hash as u16).max(1), ((hash >> 32) as u32).max(1));
-        self.places.resize(PLACES, Place::default());
-        let place = &mut self.places[usize::from(number)];
-        if place.path != path {
-            *place = Place { path, bytes: None, left: 0 };
+        self.slots.resize(SLOTS, Slot::default());
+        let slot = &mut self.slots[usize::from(number)];
+        if slot.path != path {
+            *slot = Slot { path, bytes: None, left: 0 };
         }
-        let asks = place.left == 0 && !PARTIAL.iter().any(|name| head.header(name).is_some());
-        place.left = place.left.saturating_sub(1);
-        Size { bytes: place.bytes, ask: if asks { number } else { 0 } }
+        let asks = slot.left == 0 && !PARTIAL.iter().any(|name| head.header(name).is_some());
+        slot.left = slot.left.saturating_sub(1);
+        Size { bytes: slot.bytes, ask: if asks { number } else { 0 } }
     }
 
-    /// A node says how long the response was that it was asked about.
+    /// Stores a length reported by a node.
     pub fn learn(&mut self, number: u16, bytes: u32) {
-        if let Some(place) = self.places.get_mut(usize::from(number)).filter(|place| place.path != 0) {
-            place.bytes = Some(bytes);
-            place.left = ASK_AGAIN;
+        if let Some(slot) = self.slots.get_mut(usize::from(number)).filter(|slot| slot.path != 0) {
+            slot.bytes = Some(bytes);
+            slot.left = ASK_AGAIN;
         }
     }
 }
@@ -123,7 +123,7 @@ mod tests {
             sizes.learn(size.ask, number);
             assert_eq!(of(&mut sizes, &path).bytes, Some(number));
         }
-        assert_eq!(sizes.places.len(), PLACES);
+        assert_eq!(sizes.slots.len(), SLOTS);
     }
 
     #[test]
@@ -132,6 +132,6 @@ mod tests {
         sizes.learn(7, 1);
         of(&mut sizes, "/a");
         sizes.learn(0, 1);
-        assert!(sizes.places.iter().all(|place| place.bytes.is_none()));
+        assert!(sizes.slots.iter().all(|slot| slot.bytes.is_none()));
     }
 }

@@ -1,10 +1,10 @@
-//! Packets through the real programs by `BPF_PROG_TEST_RUN`. They need the rights to load a program and to make a
-//! network namespace.
+//! Packets through the real programs by `BPF_PROG_TEST_RUN`. The tests need the capabilities to load a program and to
+//! create a network namespace.
 
 mod bench;
 mod counters;
 mod flows;
 mod fuzz;
+mod messages;
 mod nat;
-mod said;
 mod thin;

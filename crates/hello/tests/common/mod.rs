@@ -1,6 +1,6 @@
-//! Makes ClientHellos.
+//! Builds ClientHellos.
 
-/// A vector with its length in so many bytes before it.
+/// A vector with a length prefix of `len` bytes.
 pub fn vector(len: usize, data: &[u8]) -> Vec<u8> {
     [&(data.len() as u64).to_be_bytes()[8 - len..], data].concat()
 }

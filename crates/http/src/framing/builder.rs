@@ -1,5 +1,4 @@
-//! Makes tables: numbers for states, cells for their bytes, and the parts of the grammar that requests and
-//! responses have in common.
+//! Builds tables: state numbers, cells, and the parts of the grammar that requests and responses share.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +8,29 @@ use super::{CHUNK, CHUNK_BEGINS, DECIMAL, GO, HEAD_ENDS, HEX, LENGTH, NONE, OTHE
 use crate::table::{self, TOKEN};
 use crate::{Reject, fields};
 
-/// A table of which some rows are filled. In the others every byte is rejected.
+/// A partly filled table; the other cells reject.
 pub(super) struct Builder {
     cells: Vec<u16>,
-    /// The next state that is not in use.
+    /// The next unused state.
     next: u16,
 }
 
-/// The cell that does `action` and goes to the state `next`.
+/// A cell with `action` and the next state.
 pub(super) fn cell(action: u16, next: u16) -> u16 {
     action << 8 | next
 }
 
-/// The cell that rejects.
+/// A cell that rejects.
 pub(super) fn reject(reason: Reject) -> u16 {
     cell(REJECT, reason.index() as u16)
 }
 
-/// A row in which all bytes but `byte` are rejected.
+/// A row that accepts only `byte`.
 pub(super) fn only(byte: u8, cell: u16, otherwise: Reject) -> impl Fn(u8) -> u16 {
     move |c| if c == byte { cell } else { reject(otherwise) }
 }
 
-/// The row of a state in a line of any text, which goes on in `more`, up to its end in `before_lf`.
+/// The row of a state in any text up to the end of its line: `more` for text, `before_lf` after the carriage return.
 pub(super) fn rest_of_line(more: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
     move |c| match c {
         b'\r' => cell(GO, before_lf),
@@ -41,7 +40,7 @@ pub(super) fn rest_of_line(more: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
     }
 }
 
-/// The row of a state in which nothing but `blanks`, the state of blanks, comes up to the line's end.
+/// The row of a state that allows only blanks, with the state `blanks`, up to the end of the line.
 pub(super) fn value_ends(blanks: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
     move |c| match c {
         b' ' | b'\t' => cell(GO, blanks),
@@ -56,7 +55,7 @@ impl Builder {
         Builder { cells, next: OTHER + 1 }
     }
 
-    /// New states.
+    /// Allocates states.
     pub(super) fn states<const N: usize>(&mut self) -> [u16; N] {
         std::array::from_fn(|_| {
             self.next += 1;
@@ -79,7 +78,7 @@ impl Builder {
         Table { cells: self.cells }
     }
 
-    /// From `start` on, one byte of each of `sets` with `action`. Returns the state after them.
+    /// Adds one state per set, each of which accepts a byte of its set with `action`. Returns the state after them.
     pub(super) fn sequence(&mut self, start: u16, action: u16, sets: &[&[u8]], otherwise: Reject) -> u16 {
         let mut state = start;
         for set in sets {
@@ -90,9 +89,9 @@ impl Builder {
         state
     }
 
-    /// Chunks: a size of 1 to 16 digits, the end of the line, data, the end of a line. `size_lf` becomes the
-    /// state before the first of the line feeds; `other` gives the cells of bytes after a digit that are
-    /// neither digit nor carriage return, and of digits after the 16th.
+    /// Chunks: a size of 1 to 16 digits, a line end, data, a line end. `size_lf` becomes the state before the first
+    /// line feed; `other` gives the cells after a digit for bytes that are neither digit nor carriage return, and for
+    /// digits after the 16th.
     pub(super) fn chunks(&mut self, size_lf: u16, other: impl Fn(u8) -> u16) {
         let after_digits: [u16; 16] = self.states();
         let [data_cr, data_lf] = self.states();
@@ -112,10 +111,10 @@ impl Builder {
         self.fill(data_lf, only(b'\n', cell(GO, CHUNK), Reject::InvalidChunkEnd));
     }
 
-    /// The fields of a head, up to its end. `line_lf` becomes the state before the line feed of any line,
-    /// also of the first, which is made elsewhere and ends there or in `TEXT`. `known` are names of interest
-    /// besides Content-Length, with the cells of their colons. Other lines go on in `TEXT` from the first
-    /// character that shows them to be others, so what is wrong in the rest of such a name is not seen.
+    /// The fields of a head up to its end. `line_lf` becomes the state before the line feed of any line, including the
+    /// first line, which is built elsewhere and ends there or in `TEXT`. `known` has names besides Content-Length with
+    /// the cells of their colons. Other lines continue in `TEXT` from the first character that differs, so errors in
+    /// the rest of their names go unnoticed.
     pub(super) fn head(&mut self, line_lf: u16, known: &[(&'static [u8], u16)]) {
         let [fields, head_lf, length, digits, blanks] = self.states();
         let content_length = [(&b"content-length"[..], cell(LENGTH, length))];
@@ -145,10 +144,9 @@ impl Builder {
         self.fill(blanks, ends);
     }
 
-    /// Names of fields, each a token and a colon, that begin in `start`. Their characters have `action`.
-    /// `colon` is the cell of the colon after one of `known`, with whose characters others are compared after
-    /// `fold`, or after an empty name that stands for any other. A character that makes it another name leads
-    /// to `unknown`, whose row is not filled.
+    /// Field names, each a token and a colon, from the state `start`. Their characters have `action` and are compared
+    /// after `fold`. `known` gives the cell of the colon after a name; an empty name stands for all others. A character
+    /// that differs from all known names leads to `unknown`, whose row is not filled.
     pub(super) fn names(
         &mut self,
         start: u16,

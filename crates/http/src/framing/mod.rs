@@ -1,32 +1,30 @@
-//! Where messages end, told byte by byte (RFC 9112 sections 6.3 and 7.1), and where a cookie's name is.
+//! The ends of messages, found byte by byte (RFC 9112 sections 6.3 and 7.1), and the positions of cookie names.
 //!
-//! The switch follows the chunked bodies of requests. A node follows the responses of its servers and, where
-//! it changes the names of cookies, the requests too. Both do so in BPF programs, a packet at a time: nothing
-//! of a message is kept but how far it has been followed ([`sb_framing`]). A parser with a branch for each
-//! case of the grammar would be more than the verifier can look through, and there would be one in C and one
-//! in Rust to disagree. So the grammar is a table, made here by [`requests()`] and [`responses()`], and what
-//! walks it has few rules. They are written twice, in [`Table::follow_names`] and in
+//! The switch follows the chunked bodies of requests. A node follows the responses of its servers and, where it changes
+//! cookie names, the requests as well. Both do so in BPF programs, one packet at a time, and keep of a message only how
+//! far it has been followed ([`sb_framing`]). A parser with a branch for each case of the grammar would be too complex
+//! for the verifier, and would exist twice, in C and in Rust. So the grammar is a table, built here by [`requests()`]
+//! and [`responses()`], and only the few rules that interpret it are written twice, in [`Table::follow_names`] and in
 //! `crates/wire/bpf/framing_walk.h`.
 //!
 //! A table has a row for each of `SB_FRAMING_STATES` states and a cell in it for each byte. A cell has an
-//! action (`sb_framing_action`) in its high byte and the next state in its low byte. To go on:
+//! action (`sb_framing_action`) in its high byte and the next state in its low byte. The rules:
 //!
-//! 1. In `SB_FRAMING_NONE` the message is over, in `SB_FRAMING_LOST` nothing more can be said about it: stop.
+//! 1. In `SB_FRAMING_NONE` the message is over, in `SB_FRAMING_LOST` its end is unknown: stop.
 //! 2. If the state has `SB_FRAMING_SKIP`, pass over `left` bytes, or as many as there are, and subtract them
 //!    from `left`. When it is 0, clear the bit; a state of `SB_FRAMING_BODY` then ends the message.
-//! 3. In `SB_FRAMING_NAME`, where the name of a cookie is expected, the table is not asked. Whoever walks it
-//!    wants to find one name, of which the first `matched` bytes have been seen; the next byte is `c`, and
-//!    the first of these that applies is done:
+//! 3. In `SB_FRAMING_NAME`, where a cookie name is expected, the table is not used. One name is searched for; its
+//!    first `matched` bytes have been seen, and the next byte is `c`. The first rule that applies:
 //!    - `matched` is 0 and `c` is a blank (space or tab): pass over it.
-//!    - The whole name has matched, is not empty, and `c` is `=`: the name is *found*, and whoever walks is
-//!      told where the `=` is. `matched` becomes 0, the state `OTHER`, and `c` is still to be read.
+//!    - The whole name has matched, is not empty, and `c` is `=`: the name is *found*, and the position of the
+//!      `=` is reported. `matched` becomes 0, the state `OTHER`, and `c` is still to be read.
 //!    - `c` is the next byte of the name: pass over it and add 1 to `matched`.
 //!    - Otherwise it is another name: `matched` becomes 0, the state `OTHER`, and `c` is still to be read.
 //! 4. Otherwise take a byte and its cell, go to the cell's state, and do the cell's action:
 //!    - `GO`: nothing else.
 //!    - `REJECT` rejects. The low byte is not a state but the reason's [`Reject::index`].
 //!    - `HEX` rejects if `left` is 2^59 or more; else `left` becomes 16 `left` plus the digit.
-//!    - `DECIMAL` rejects likewise; else `left` becomes 10 `left` plus the digit.
+//!    - `DECIMAL` rejects if `left` is 2^59 or more; else `left` becomes 10 `left` plus the digit.
 //!    - `STATUS`: `status` becomes 10 `status` plus the digit.
 //!    - `LENGTH` rejects if `flags` has `HAS_LENGTH`; else sets it, and `left` becomes 0.
 //!    - `CHUNKED` rejects if `flags` has `HAS_CHUNKED`; else sets it.
@@ -41,10 +39,10 @@
 //! In `TEXT` and `OTHER` every byte from space up leaves the state as it is, but `;` in `OTHER`, so C passes
 //! over such bytes without the table.
 //!
-//! A message that ends leaves `state`, `left`, `status`, `flags` and `matched` at 0. `allowed` stays what it
-//! is: whoever begins a message sets it, to `u64::MAX` for any length. After a rejection the state is `LOST`.
+//! A message that ends leaves `state`, `left`, `status`, `flags` and `matched` at 0. `allowed` is not reset: the caller
+//! sets it at the start of a message, to `u64::MAX` for any length. After a rejection the state is `LOST`.
 //!
-//! `HEAD_ENDS` comes after a head, and the first of these that applies decides (RFC 9112 section 6.3):
+//! `HEAD_ENDS` follows a head; the first of these rules that applies decides (RFC 9112 section 6.3):
 //!
 //! 0. The status is 0, so it is a request: with both of `HAS_LENGTH` and `HAS_CHUNKED` the state becomes
 //!    `LOST`, with `HAS_CHUNKED` `CHUNK`, and with a `left` above 0 `BODY` with `SKIP`; else the message
@@ -102,23 +100,22 @@ const ENDS: u16 = SB_FRAMING_ENDS as u16;
 const CLOSE: u16 = SB_FRAMING_CLOSE as u16;
 const EXTEND: u16 = SB_FRAMING_EXTEND as u16;
 
-/// The automaton for requests. A whole one begins in `SB_FRAMING_HEAD`, a chunked body in `SB_FRAMING_CHUNK`.
+/// The automaton for requests. A whole request begins in `SB_FRAMING_HEAD`, a chunked body in `SB_FRAMING_CHUNK`.
 ///
-/// Chunked bodies are read as strictly as [`parse_head`](crate::parse_head) reads heads. The trailer
-/// section can have `SB_FRAMING_TRAILER_MAX` bytes before the line feed at its end, the extensions of all
-/// chunks together `SB_FRAMING_EXTENSION_MAX`. The switch has read a
-/// head before, so this reads of it only where it ends, where the body ends, and the names of cookies in
-/// `Cookie`.
+/// Chunked bodies are read as strictly as [`parse_head`](crate::parse_head) reads heads. The trailer section can have
+/// `SB_FRAMING_TRAILER_MAX` bytes before its last line feed, the extensions of all chunks together
+/// `SB_FRAMING_EXTENSION_MAX`. The switch has checked the head before, so the automaton reads only its end, the length
+/// of the body, and the cookie names in `Cookie`.
 pub fn requests() -> &'static Table {
     static TABLE: LazyLock<Table> = LazyLock::new(requests::table);
     &TABLE
 }
 
-/// The automaton for responses with their bodies; each begins in `SB_FRAMING_HEAD`. The names of cookies are
-/// those in `Set-Cookie`.
+/// The automaton for responses with their bodies; each begins in `SB_FRAMING_HEAD`. Cookie names are those in
+/// `Set-Cookie`.
 ///
-/// A client may well read what this rejects, so a rejected response is one whose end cannot be told; the
-/// reason has no further meaning.
+/// A client may accept a response that this automaton rejects; a rejection only means that the end of the response is
+/// unknown.
 pub fn responses() -> &'static Table {
     static TABLE: LazyLock<Table> = LazyLock::new(responses::table);
     &TABLE
@@ -130,34 +127,34 @@ pub struct Table {
     cells: Vec<u16>,
 }
 
-/// What has become of a message.
+/// Result of following a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Followed {
-    /// All bytes belong to the message, and it goes on.
+    /// All bytes belong to the message, which continues.
     More,
-    /// The message ends after so many of the bytes.
+    /// The message ends after this number of bytes.
     Ends(usize),
-    /// The bytes are no such message; the one at the index is the first that shows it.
+    /// The message is invalid; the byte at the index is the first to show it.
     Rejected(Reject, usize),
-    /// It is a response whose end cannot be told, or was lost before, or `framing` has no state of a message.
+    /// The end of the response is unknown, or `framing` has no valid state.
     Lost,
 }
 
 impl Table {
-    /// The cells, `SB_FRAMING_STATES` rows of 256: that of a byte in a state is at `state << 8 | byte`.
+    /// The cells, `SB_FRAMING_STATES` rows of 256: the cell of a byte in a state is at `state << 8 | byte`.
     pub fn cells(&self) -> &[u16] {
         &self.cells
     }
 
-    /// Goes on in `bytes`, which follow those that `framing` has come past. `head` says that the message is a
+    /// Follows the message through `bytes`, which come after those already followed. `head` says that the message is a
     /// response to HEAD.
     pub fn follow(&self, framing: &mut sb_framing, bytes: &[u8], head: bool) -> Followed {
         self.follow_names(framing, bytes, head, b"", &mut |_| {})
     }
 
-    /// As [`follow`](Table::follow), and tells `found` where cookies called `wanted` are: the index in
-    /// `bytes` of the `=` after the name, which may have begun in earlier bytes. `wanted` is the same for the
-    /// whole message, and no longer than 255 bytes; an empty one is never found.
+    /// Like [`follow`](Table::follow), and reports cookies named `wanted` to `found`: the index in `bytes` of the `=`
+    /// after the name, which may begin in earlier bytes. `wanted` must not change within a message, and has at most 255
+    /// bytes; an empty name is never found.
     pub fn follow_names(
         &self,
         framing: &mut sb_framing,
@@ -186,7 +183,7 @@ impl Table {
                 }
                 continue;
             }
-            // A map that another version has written may say anything.
+            // A map written by another version may contain any state.
             let Some(&cell) = self.cells.get(usize::from(framing.state) << 8 | usize::from(byte)) else {
                 framing.state = LOST;
                 return Followed::Lost;
@@ -201,7 +198,7 @@ impl Table {
 }
 
 impl Body {
-    /// Stands at the start of such a body, for [`requests()`] to follow it to its end.
+    /// State at the start of this body, for [`requests()`].
     pub fn framing(self, limits: &Limits) -> sb_framing {
         let (state, left) = match self {
             Body::None | Body::Length(0) => (NONE, 0),
@@ -212,7 +209,7 @@ impl Body {
     }
 }
 
-/// Passes over data, of which `available` bytes are there, and returns over how many.
+/// Passes over data, up to `available` bytes, and returns how many.
 fn skip(framing: &mut sb_framing, available: usize) -> usize {
     let taken = usize::try_from(framing.left).map_or(available, |left| left.min(available));
     framing.left -= taken as u64;
@@ -225,13 +222,13 @@ fn skip(framing: &mut sb_framing, available: usize) -> usize {
     taken
 }
 
-/// What a byte says of the name of a cookie.
+/// Result of comparing a byte with the wanted cookie name.
 enum Compared {
-    /// It may be the wanted one; on with the next byte.
+    /// The name may be the wanted one; take the next byte.
     Same,
-    /// It was the wanted one, and the byte is the `=` after it.
+    /// The wanted name is complete, and the byte is the `=` after it.
     Found,
-    /// It is another one.
+    /// The name is another one.
     Other,
 }
 
@@ -251,7 +248,7 @@ fn compare(framing: &mut sb_framing, byte: u8, wanted: &[u8]) -> Compared {
     if is_found { Compared::Found } else { Compared::Other }
 }
 
-/// Does what a cell says of `byte`.
+/// Performs a cell's action.
 fn act(framing: &mut sb_framing, cell: u16, byte: u8, head: bool) -> Result<(), Reject> {
     framing.state = cell & 0xff;
     match cell >> 8 {
@@ -295,7 +292,7 @@ fn act(framing: &mut sb_framing, cell: u16, byte: u8, head: bool) -> Result<(), 
     Ok(())
 }
 
-/// `number` with one more digit; `None` if it might not be below 2^63 then.
+/// `number` with one more digit; `None` if the result might be 2^63 or more.
 fn with_digit(number: u64, base: u64, digit: u8) -> Option<u64> {
     (number >> 59 == 0).then(|| number * base + u64::from(digit))
 }
@@ -308,7 +305,7 @@ fn set_once(framing: &mut sb_framing, flag: u8, otherwise: Reject) -> Result<(),
     Ok(())
 }
 
-/// RFC 9112 section 6.3: how the end of the message is found.
+/// Determines the end of the message (RFC 9112 section 6.3).
 fn head_ends(framing: &mut sb_framing, head: bool) {
     match (framing.status, framing.flags & !HAS_CLOSE) {
         (0, 0) => begin(framing, NONE),
@@ -321,7 +318,7 @@ fn head_ends(framing: &mut sb_framing, head: bool) {
     }
 }
 
-/// The message has a body, if its fields say of which length.
+/// Starts the body, if there is one.
 fn body_begins(framing: &mut sb_framing) {
     match framing.flags & !HAS_CLOSE {
         HAS_CHUNKED => framing.state = CHUNK,

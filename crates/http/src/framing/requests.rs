@@ -1,12 +1,12 @@
-//! Requests. Their chunked bodies are only what every parser reads the same way. A head comes to this when it
-//! has been read as strictly, so this looks only for its end, for where the body ends, and for cookies.
+//! The automaton for requests. It accepts only chunked bodies that every parser reads the same way. Heads have been
+//! checked before, so it reads only their ends, the length of the body, and cookies.
 
 use super::builder::{Builder, cell, only, reject, rest_of_line};
 use super::{CHUNKED, COUNT, ENDS, EXTEND, GO, HEAD, NAME, NONE, OTHER, TEXT, TRAILER, Table};
 use crate::table::{self, TOKEN, VALUE};
 use crate::{Reject, fields};
 
-/// The names that matter to framing.
+/// Field names that matter to framing.
 const KNOWN: &[&[u8]] = &[b"host", b"content-length", b"transfer-encoding"];
 
 pub(super) fn table() -> Table {
@@ -43,8 +43,8 @@ pub(super) fn table() -> Table {
     builder.table()
 }
 
-/// Extensions, from behind the first semicolon on: names and perhaps values, which are tokens or quoted strings (RFC 9112
-/// section 7.1.1). Blanks around them are refused, though it says how to read them: not everybody does.
+/// Chunk extensions, from the first semicolon on: names with optional values, which are tokens or quoted strings (RFC
+/// 9112 section 7.1.1). Blanks around them are refused, because not all parsers accept them as the RFC asks.
 fn extensions(builder: &mut Builder, start: u16, size_lf: u16) {
     let [name, equals, value, quoted, escaped, unquoted] = builder.states();
     let ends = |c: u8| match c {
@@ -78,10 +78,10 @@ fn head(builder: &mut Builder) {
         c => rest_of_line(TEXT, line_lf)(c),
     });
     builder.fill(empty_lf, only(b'\n', cell(GO, HEAD), Reject::LeadingEmptyLine));
-    // With any other last coding than `chunked` it would be no request (RFC 9112 section 6.3), so that there
-    // is one is enough to know.
+    // With any last coding other than `chunked` the request is invalid (RFC 9112 section 6.3), so the presence of the
+    // field is enough.
     builder.head(line_lf, &[(b"transfer-encoding", cell(CHUNKED, TEXT)), (b"cookie", cell(GO, NAME))]);
-    // RFC 6265 section 4.2: pairs with a semicolon and a space between them.
+    // RFC 6265 section 4.2: pairs separated by a semicolon and a space.
     builder.fill(OTHER, |c| match c {
         b';' => cell(GO, NAME),
         c => rest_of_line(OTHER, line_lf)(c),

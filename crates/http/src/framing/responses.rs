@@ -1,5 +1,5 @@
-//! Responses. Servers are trusted to mean well, so this takes more than is taken of requests: any reason
-//! phrase, values, chunk extensions and trailers. What says where a response ends is read as strictly.
+//! The automaton for responses. Servers are not attackers, so it accepts more than for requests: any reason phrase,
+//! values, chunk extensions and trailers. It is as strict about everything that determines the end of a response.
 
 use super::builder::{Builder, cell, only, reject, rest_of_line, value_ends};
 use super::{CHUNKED, CLOSE, ENDS, GO, HEAD, NAME, NONE, OTHER, STATUS, TEXT, TRAILER, Table};
@@ -16,8 +16,8 @@ pub(super) fn table() -> Table {
 
     let minor = builder.sequence(HEAD, GO, VERSION, Reject::InvalidVersion);
     let [version_end] = builder.states();
-    // Without a word the connection ends after a response of HTTP/1.0 (RFC 9112 section 9.3); with one it
-    // may, too.
+    // An HTTP/1.0 response closes the connection by default (RFC 9112 section 9.3), and may close it even with
+    // keep-alive.
     builder.fill(minor, |c| match c {
         b'0' => cell(CLOSE, version_end),
         b'1' => cell(GO, version_end),
@@ -37,7 +37,7 @@ pub(super) fn table() -> Table {
         (b"set-cookie", cell(GO, NAME)),
     ];
     builder.head(line_lf, known);
-    // One cookie in each field; what comes after it may look like more, but is not (RFC 6265 section 4.1).
+    // One cookie per field; what follows may look like more cookies, but is none (RFC 6265 section 4.1).
     builder.fill(OTHER, rest_of_line(OTHER, line_lf));
 
     let encoding_end = builder.sequence(encoding, GO, ENCODING, Reject::UnsupportedEncoding);
@@ -45,7 +45,7 @@ pub(super) fn table() -> Table {
     builder.set(encoding, b'\t', cell(GO, encoding));
     builder.fill(encoding_end, value_ends(encoding_end, line_lf));
 
-    // RFC 9110 section 7.6.1: a list, in which `close` may be anywhere.
+    // RFC 9110 section 7.6.1: a list with `close` at any position.
     let [other_option, closes_end] = builder.states();
     let goes_on = |c| match c {
         b',' => cell(GO, option),

@@ -1,15 +1,15 @@
-//! Following a message that arrives in pieces.
+//! Follows a message that arrives in pieces.
 
 use switchback_http::framing::{Followed, Table};
 use switchback_wire::{SB_FRAMING_HEAD, sb_framing};
 
-/// Where a request or a response begins.
+/// State at the start of a request or a response.
 pub fn begin() -> sb_framing {
     sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
 }
 
-/// What becomes of the message that begins with `framing` and arrives in `pieces`, what is known then, and
-/// where cookies called `wanted` were found. Positions count from the start of the first piece.
+/// Follows the message that begins with `framing` and arrives in `pieces`. Returns the result, the last state, and the
+/// positions of cookies named `wanted`, counted from the start of the first piece.
 pub fn follow_pieces(
     table: &Table,
     mut framing: sb_framing,

@@ -1,4 +1,4 @@
-//! Checks against servers of one thread each, on this machine's loopback addresses.
+//! Checks of single-threaded servers on loopback addresses.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -32,7 +32,7 @@ fn serve_one(listener: &TcpListener, answer: &[u8]) -> String {
     String::from_utf8(request).unwrap()
 }
 
-/// What one check says of a server that answers so, and what the server was asked.
+/// Result of one check of a server with this answer, and the request that the server got.
 fn ask(address: &str, check: &Check, answer: &[u8]) -> (std::result::Result<(), String>, String) {
     let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
@@ -49,7 +49,7 @@ fn the_status_decides() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Ok(())),
         ("HTTP/1.1 204 No Content\r\n\r\n", Ok(())),
         ("HTTP/1.0 404 Not Found\r\n\r\n", Ok(())),
-        // Not followed: the server that is asked is the one that matters.
+        // Redirects are not followed, because only this server matters.
         (
             "HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n",
             Err("the answer has status 302"),
@@ -97,7 +97,7 @@ fn silence_and_refusal_are_failures() {
 fn it_takes_several_to_change_what_the_first_has_said() {
     let (good, bad) = (Ok(()), Err("bad".to_owned()));
     let rows = [
-        // What comes, and what is known after it.
+        // Results, and the health after them.
         (vec![&good], Health::Up),
         (vec![&bad], Health::Down),
         (vec![&good, &bad, &bad], Health::Up),
@@ -129,7 +129,7 @@ fn changes_are_told_and_known_servers_stay_known() {
     let at = |pool| PoolListener { pool, address: listener.local_addr().unwrap() };
     let wanted = |pool, settings| {
         let listener = at(pool);
-        vec![Wanted { server: listener.address, listener, settings }]
+        vec![CheckSpec { server: listener.address, listener, settings }]
     };
     let mut checks = Checks::new().unwrap();
     let wait = |checks: &Checks| {
@@ -143,7 +143,7 @@ fn changes_are_told_and_known_servers_stay_known() {
     wait(&checks);
     assert_eq!((checks.of(&at(0)), checks.of(&at(1))), (Some(Health::Up), None));
 
-    // The pools have moved, and the check has changed: it goes on from what is known.
+    // The pools have moved and the check has changed; the state is kept.
     let slow = Settings { interval: Duration::from_secs(600), ..settings(Check::Tcp) };
     checks.set(wanted(1, slow)).unwrap();
     assert_eq!((checks.of(&at(0)), checks.of(&at(1))), (None, Some(Health::Up)));

@@ -1,4 +1,4 @@
-//! The maps about clients that know nodes.
+//! Maps for clients with a shim.
 
 use libbpf_rs::{MapCore, MapFlags};
 use switchback_runtime::{Doing, Result};
@@ -9,7 +9,7 @@ use crate::clients::Clients;
 use crate::skeleton::NodeMaps;
 
 impl Programs<'_> {
-    /// Makes the maps say which clients the node introduces itself to, and nothing else.
+    /// Writes the clients to which the node introduces itself to the maps.
     pub(crate) fn set_clients(&self, clients: &Clients) -> Result<()> {
         set(&self.skeleton.maps, clients)
     }

@@ -1,4 +1,4 @@
-//! The automaton against the strict parser and the plan's routes.
+//! The automaton compared with the strict parser and the plan's routes.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -66,7 +66,7 @@ fn routes() -> Vec<Route> {
     cluster.services[0].routes.clone()
 }
 
-/// What the XDP program does: the pool, if the bytes are a head and nothing else.
+/// Verdict of the XDP program: the pool, if the bytes are one plain head.
 fn run(automaton: &Automaton, bytes: &[u8]) -> Option<u16> {
     match automaton.walk(bytes) {
         Walked::Pool(pool) => Some(pool),
@@ -74,7 +74,7 @@ fn run(automaton: &Automaton, bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// What the L7 thread does.
+/// Verdict of the L7 thread.
 fn judge(routes: &[Route], bytes: &[u8]) -> Option<u16> {
     let Ok(Progress::Complete(head)) = parse_head(bytes, &Limits::default()) else { return None };
     if head.len != bytes.len() || head.body != Body::None || head.tunnel || head.expect_continue {

@@ -8,7 +8,7 @@ use super::pending::Pending;
 use super::request::{InProgress, Request};
 use super::state::State;
 use super::{Dispatcher, Moment, Next};
-use crate::group::Place;
+use crate::group::Placement;
 use crate::plan::NodeId;
 use crate::sessions::Session;
 
@@ -70,9 +70,9 @@ impl Dispatcher {
         }
         let adopting = self.pending.adopting(group);
         match self.plan.place(group, session, (&[], false), adopting, at.now) {
-            Place::Nowhere => Next::Nowhere,
-            Place::Any(Some(other)) if other == node => Next::Stays,
-            Place::Any(None) if may_stay => Next::Stays,
+            Placement::Nowhere => Next::Nowhere,
+            Placement::Any(Some(other)) if other == node => Next::Stays,
+            Placement::Any(None) if may_stay => Next::Stays,
             _ => Next::Leaves(None),
         }
     }
@@ -84,7 +84,7 @@ impl Dispatcher {
         at: Moment<'_>,
         request: &mut InProgress,
         has_waited_longest: bool,
-    ) -> Place {
+    ) -> Placement {
         let Request { group, side, key, session, .. } = request.request;
         let is_next = |node| has_waited_longest || !self.pending.is_crowded((group, node));
         let adopting = self.pending.adopting(group);
@@ -92,21 +92,21 @@ impl Dispatcher {
         // A reload may have ended the pool's sessions meanwhile.
         let Some(session) = session.filter(|_| self.plan.sessions(group).is_some()) else {
             if !is_next(None) {
-                return Place::Any(None);
+                return Placement::Any(None);
             }
             let ask = Ask { key, now: at.now };
             let pick = || self.plan.pick((group, side), &ask, tried, adopting, &mut self.random);
-            return Place::Any(request.choice.take().or_else(pick));
+            return Placement::Any(request.choice.take().or_else(pick));
         };
         match self.plan.place(group, &session, tried, adopting, at.now) {
-            Place::Session(node) if self.is_awaited(request, node) => {
+            Placement::Session(node) if self.is_awaited(request, node) => {
                 if is_next(Some(node)) {
-                    Place::Session(node)
+                    Placement::Session(node)
                 } else {
-                    Place::Full(node)
+                    Placement::Full(node)
                 }
             }
-            Place::Session(_) | Place::Any(Some(_)) if !is_next(None) => Place::Any(None),
+            Placement::Session(_) | Placement::Any(Some(_)) if !is_next(None) => Placement::Any(None),
             place => place,
         }
     }

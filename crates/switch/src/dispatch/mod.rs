@@ -38,7 +38,7 @@ use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
 
 use crate::group::Side;
-use crate::observe::{Chosen, Heard};
+use crate::observe::{Chosen, FactsReceived};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
 use crate::sizes::Sizes;
 use answer::Reply;
@@ -142,7 +142,7 @@ pub struct Dispatcher {
     random: Box<dyn FnMut() -> u64 + Send>,
     /// There is an observer of requests.
     observes: bool,
-    heard: Heard,
+    heard: FactsReceived,
     /// Changes and packets for the driver, which clears them.
     pub output: Output,
     /// The time of the latest event.
@@ -164,7 +164,7 @@ impl Dispatcher {
             sizes: Sizes::default(),
             random,
             observes: false,
-            heard: Heard::default(),
+            heard: FactsReceived::default(),
             output: Output::default(),
             now: Duration::ZERO,
             stats: Stats::default(),

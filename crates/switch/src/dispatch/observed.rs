@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::held::Held;
 use super::request::InProgress;
 use super::{Dispatcher, Moment};
-use crate::observe::{Asked, Chosen, Given, Observation, Place};
+use crate::observe::{Chosen, FactsOrder, Observation, RequestForwarded, RequestSeen};
 use crate::plan::NodeId;
 
 /// When a request came, and how long it has been held.
@@ -52,8 +52,8 @@ impl Dispatcher {
         let &sb_flow_entry { node, origin, begins, requests: number, .. } = after;
         let Arrival { at, queued } = arrival;
         self.observe(|| {
-            let asked = Asked { flow: *flow, origin, begins, head: head(), at, queued };
-            Observation::Given(Given { asked, node, number, chosen, tries })
+            let asked = RequestSeen { flow: *flow, origin, begins, head: head(), at, queued };
+            Observation::Forwarded(RequestForwarded { asked, node, number, chosen, tries })
         });
     }
 
@@ -75,11 +75,11 @@ impl Dispatcher {
     }
 
     /// The request that is at the mark, as far as it has come.
-    fn asked(&self, at: Moment<'_>, flow: &sb_flow, connection: &Connection, packets: &Held) -> Asked {
+    fn asked(&self, at: Moment<'_>, flow: &sb_flow, connection: &Connection, packets: &Held) -> RequestSeen {
         let begins = connection.entry.next;
         let Arrival { at, queued } = Arrival::of(connection, at.now);
         let head = first(packets.stream(begins), self.plan.limits.head);
-        Asked { flow: *flow, origin: connection.entry.origin, begins, head, at, queued }
+        RequestSeen { flow: *flow, origin: connection.entry.origin, begins, head, at, queued }
     }
 
     /// The switch is about to answer it. What it was is not held any more when the answer is made.
@@ -88,11 +88,11 @@ impl Dispatcher {
         at: Moment<'_>,
         flow: &sb_flow,
         connection: &Connection,
-    ) -> Option<Asked> {
+    ) -> Option<RequestSeen> {
         self.observes.then(|| self.asked(at, flow, connection, &connection.held))
     }
 
-    pub(super) fn observe_answer(&mut self, asked: Option<Asked>, status: u16, answer: &Answer) {
+    pub(super) fn observe_answer(&mut self, asked: Option<RequestSeen>, status: u16, answer: &Answer) {
         let bytes = answer.sizes();
         self.output.observed.extend(asked.map(|asked| Observation::Answered { asked, status, bytes }));
     }
@@ -113,7 +113,7 @@ impl Dispatcher {
 
     /// A node tells what became of responses.
     pub fn on_facts(&mut self, node: NodeId, numbered: Numbered, facts: &[sb_fact]) {
-        if let Place::Next { lost } = self.heard.take(node, numbered) {
+        if let FactsOrder::Next { lost } = self.heard.take(node, numbered) {
             let facts = facts.iter().map(Fact::from_wire);
             self.output.observed.extend(facts.map(|fact| Observation::Fact { node, fact }));
             self.output.observed.extend((lost > 0).then_some(Observation::Lost(lost)));

@@ -1,76 +1,76 @@
-//! What there is to say about a request.
+//! The types of an explanation.
 
 use switchback_http::framing::{self, Followed};
 use switchback_http::{Body, Head, Limits, Reject, parse_head};
 use switchback_wire::sb_framing;
 
-/// How much of a line is shown on either side of a byte.
+/// Characters of a line shown on either side of a byte.
 const AROUND: usize = 40;
 
-/// What becomes of one request.
+/// Explanation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Where it begins in what the client sends on the connection.
+    /// Offset of the request in the client's data.
     pub offset: u64,
-    /// Its first line, without what ends it.
+    /// First line, without its end.
     pub line: Vec<u8>,
     /// Index in `Cluster::services`.
     pub service: usize,
-    /// What servers make of its path, if that is not what is written there; the first is what routes are shown for.
+    /// How servers read the path, if not as written; routes are shown for the first reading.
     pub read_as: Vec<String>,
-    /// The service's routes in order, up to the one that takes the request: why it does not, or None.
+    /// For each route up to the first match, why it does not match, or None.
     pub routes: Vec<Option<String>>,
-    /// What it says of its session, if its pool has sessions that stay with their nodes.
+    /// The request's session, if the pool has sessions that stay with their nodes.
     pub session: Option<SessionRead>,
-    /// What the routes lead to.
+    /// What the switch does with the request.
     pub outcome: Outcome,
 }
 
-/// What a request says of its session.
+/// The session of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionRead {
     /// Index in `Cluster::pools`.
     pub pool: usize,
-    /// Which node has it.
+    /// The node that the request names.
     pub names: Names,
-    /// How many of its cookies look as if they named a node and are forged or damaged.
+    /// Number of cookies that look like session cookies and are forged or damaged.
     pub ignored: u16,
-    /// The client's address is all that it depends on.
+    /// The session depends on the client's address only.
     pub by_client: bool,
-    /// The cluster's key is known. Without it, no cookie says anything.
+    /// The cluster key is known; cookies are unreadable without it.
     pub readable: bool,
 }
 
-/// What a request says of the node that has its session.
+/// The node that has a request's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// It belongs to no session.
+    /// The request has no session.
     Nothing,
-    /// It is this one, an index in `Cluster::nodes`.
+    /// Index in `Cluster::nodes`.
     Node(usize),
-    /// It is none of the pool's any more.
+    /// The node has left the pool.
     Gone,
 }
 
 /// What the switch does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A node gets it.
+    /// A node gets the request.
     Forwarded(Forwarded),
-    /// The switch answers it and ends the connection.
+    /// The switch answers and closes the connection.
     Answered {
         /// The status code.
         status: u16,
-        /// Where the client is sent, if it is.
+        /// Target of a redirect.
         location: Option<String>,
     },
-    /// The switch refuses it and ends the connection.
+    /// The switch refuses the request and closes the connection.
     Refused(Refusal),
-    /// The switch waits for the rest of its head.
+    /// The switch waits for the rest of the head.
     Incomplete {
-        /// How many bytes of it are there.
+        /// Bytes received.
         received: usize,
-        /// No more will come: the client has closed.
+        /// The client has closed, so no more data follows.
         closed: bool,
     },
 }
@@ -82,85 +82,85 @@ pub struct Forwarded {
     pub pool: usize,
     /// Index in `Cluster::nodes`.
     pub node: usize,
-    /// How the flow came to the node.
+    /// How the flow got to the node.
     pub flow: Flow,
-    /// Whether the automaton in XDP takes such a request on a flow of a node of the pool.
+    /// Whether the automaton in XDP would forward the request on a flow of a node of the pool.
     pub express: Result<(), Slow>,
-    /// Whether its head is all that is in its packet; unknown where the data came without packets.
+    /// Whether the packet contains just the head; None if the data came without packets.
     pub alone: Option<bool>,
-    /// How the end of its body is found.
+    /// Framing of the body.
     pub body: Body,
-    /// Where the next request begins, once that is known.
+    /// Offset of the next request, once known.
     pub end: Option<u64>,
-    /// What is wrong with its body: the node gives the request up and the switch answers.
+    /// Error in the body: the node gives up the request and the switch answers.
     pub refusal: Option<Refusal>,
-    /// What comes next on the connection.
+    /// What may follow on the connection.
     pub then: Then,
 }
 
-/// Which node had the flow before a request.
+/// Owner of the flow before a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// None: it is the connection's first request.
+    /// None: the request is the connection's first.
     New,
-    /// The same.
+    /// The same node.
     Stays,
-    /// The same, but for another pool: it gives the flow up and adopts it again, because a node that has to do with
-    /// cookies knows one pool for each flow.
+    /// The same node with another pool: the node releases the flow and adopts it again, because it associates each flow
+    /// with one pool for its cookies.
     Anew,
-    /// This one, which is not to have the request.
+    /// This other node, which releases the flow.
     Moves(usize),
 }
 
-/// Why the L7 thread decides rather than the automaton.
+/// Why the L7 thread decides instead of the automaton.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slow {
     /// The service's routes have no automaton.
     NoAutomaton,
     /// The head is longer than `SB_EXPRESS_HEAD_MAX` bytes.
     TooLong,
-    /// The route asks for a header field.
+    /// The route has a condition on a header field.
     Route,
-    /// Which node gets it depends on what the automaton does not read.
+    /// The node depends on data that the automaton does not read.
     Session,
-    /// The automaton does not know what stands here.
+    /// The head is not plain at this byte.
     Unknown(Place),
 }
 
 /// What may follow a request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Another request, which is routed anew.
+    /// Another request, routed separately.
     Routed,
     /// Another protocol, which stays with the node.
     Upgrade,
     /// HTTP/2, which stays with the node.
     Http2,
-    /// Nothing: the client asks for the end of the connection.
+    /// Nothing: the client asks to close the connection.
     Closes,
 }
 
-/// Why a request is refused.
+/// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
     pub reject: Reject,
-    /// The byte that shows it.
+    /// The byte that causes it.
     pub place: Place,
 }
 
-/// A byte and what is around it.
+/// A byte with its context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where it is in what the client sends on the connection.
+    /// Offset in the client's data.
     pub offset: u64,
-    /// The line that it is in, or the middle of that.
+    /// The byte's line, or the middle of a long one.
     pub line: Vec<u8>,
-    /// Its index in `line`.
+    /// Index of the byte in `line`.
     pub column: usize,
 }
 
-/// The line with which a request begins, without what ends it; an empty one may come before it.
+/// First line of a request, without its end; an empty line may precede it.
 pub(super) fn first_line(data: &[u8]) -> &[u8] {
     let data = data.strip_prefix(b"\r\n").unwrap_or(data);
     let line = data.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -168,7 +168,7 @@ pub(super) fn first_line(data: &[u8]) -> &[u8] {
 }
 
 impl Place {
-    /// The byte `at` in `data`, which begins at `offset`.
+    /// Context of the byte `at` in `data`, which begins at `offset`.
     pub(super) fn new(data: &[u8], at: usize, offset: u64) -> Self {
         let at = at.min(data.len());
         let start = data[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
@@ -180,7 +180,7 @@ impl Place {
 }
 
 impl Refusal {
-    /// The head at the start of `data`, which is refused.
+    /// Refusal of the head at the start of `data`.
     pub(super) fn of_head(reject: Reject, data: &[u8], limits: &Limits, offset: u64) -> Self {
         let (mut fine, mut refused) = (0, data.len());
         while refused - fine > 1 {
@@ -194,7 +194,7 @@ impl Refusal {
         Refusal { reject, place: Place::new(data, fine, offset) }
     }
 
-    /// The head at the start of `data`, whose path is refused.
+    /// Refusal of the path of the head at the start of `data`.
     pub(super) fn of_path(reject: Reject, data: &[u8], head: &Head<'_>, offset: u64) -> Self {
         let path = head.path().as_bytes();
         let at = first_line(data).windows(path.len()).rposition(|text| text == path).unwrap_or(0);
@@ -202,7 +202,7 @@ impl Refusal {
         Refusal { reject, place: Place::new(data, at, offset) }
     }
 
-    /// The body that goes on in `data`, which is refused.
+    /// Refusal of the body that continues in `data`.
     pub(super) fn of_body(reject: Reject, mut framing: sb_framing, data: &[u8], offset: u64) -> Self {
         let at = match framing::requests().follow(&mut framing, data, false) {
             Followed::Rejected(_, at) => at,

@@ -1,4 +1,4 @@
-//! Explanations against the code that they explain, and against themselves.
+//! Explanations compared with the code they explain and with each other.
 
 use std::path::Path;
 
@@ -94,7 +94,7 @@ fn explain(explainer: &mut Explainer, text: &str) -> Vec<Explanation> {
     connection.requests
 }
 
-/// Without what depends on packets: which heads are alone in theirs, and how much of a refused line has come.
+/// Removes what depends on packet boundaries: which heads are alone, and how much of a refused line has come.
 fn without_packets(mut explanations: Vec<Explanation>) -> Vec<Explanation> {
     for Explanation { line, outcome, .. } in &mut explanations {
         match outcome {
@@ -176,7 +176,7 @@ proptest! {
         let packets: Vec<HeldPacket> = packets.collect();
         let mut other = explainer();
         let mut connection = Connection::new(flow(), start);
-        // Some in any order, then all of them, in order.
+        // Some packets in any order, then all in order.
         for packet in order.iter().map(|index| index.get(&packets)).chain(&packets) {
             connection.packet(&mut other, packet);
         }
@@ -293,7 +293,7 @@ fn a_session_is_explained_by_its_cookie() {
     }
 }
 
-/// A ClientHello of TLS 1.2 that would go on with a session.
+/// A ClientHello of TLS 1.2 that resumes a session.
 fn hello(ticket: &[u8]) -> Vec<u8> {
     let vector = |len: usize, data: &[u8]| [&(data.len() as u64).to_be_bytes()[8 - len..], data].concat();
     let extension = [&[0, 35][..], &vector(2, ticket)].concat();

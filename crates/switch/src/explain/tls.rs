@@ -1,4 +1,4 @@
-//! What becomes of clients that speak TLS: their ClientHello, which the switch reads, and a request behind it, which only the
+//! Explanations for TLS clients: of the ClientHello, which the switch reads, and of a request after it, which only the
 //! node can read.
 
 use switchback_config::{Action, Protocol, Route, Scheme, Service};
@@ -11,39 +11,39 @@ use crate::dispatch::Verdict;
 use crate::dispatch::answer::Reply;
 use crate::dispatch::request::Request;
 
-/// The type of records whose data is encrypted (RFC 8446 section 5.1).
+/// Type of encrypted records (RFC 8446 section 5.1).
 const APPLICATION_DATA: u8 = 23;
 
-/// What becomes of a ClientHello.
+/// Explanation of a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Index in `Cluster::services`.
     pub service: usize,
-    /// What the client says, as far as it can be read.
+    /// The ClientHello, as far as it can be read.
     pub said: ClientHello,
-    /// Which node has its session, if the service goes by that.
+    /// The node that has the client's session, if the service routes by TLS session.
     pub session: Option<Names>,
-    /// All the service's routes, if it can be read.
+    /// All routes of the service, if the ClientHello can be read.
     pub routes: Vec<HelloRoute>,
-    /// What that leads to.
+    /// What the switch does with the connection.
     pub outcome: Greeting,
 }
 
-/// What a route has to do with a client that has not made a request yet.
+/// How a route applies to a client that has not sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HelloRoute {
-    /// It takes none of its requests, and why.
+    /// The route takes none of the client's requests, for this reason.
     No(String),
-    /// It takes some, depending on what else they say, or redirects them, which is the node's to do.
+    /// The route takes some of them depending on their content, or redirects them; the node decides.
     Some,
-    /// It takes all that no route before it takes.
+    /// The route takes all requests that no earlier route takes.
     All,
 }
 
 /// What the switch does with a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Greeting {
-    /// A node gets it, and all that follows.
+    /// Hands the connection over to a node.
     To {
         /// Index in `Service::routes`.
         route: usize,
@@ -51,65 +51,65 @@ pub enum Greeting {
         pool: usize,
         /// Index in `Cluster::nodes`.
         node: usize,
-        /// What node and client agree on; None: nothing, which the node says with an alert.
+        /// The negotiated protocol; None if there is none, which the node answers with an alert.
         spoken: Option<Protocol>,
     },
-    /// The switch answers with an alert.
+    /// Answers with an alert.
     Alert(Reject),
-    /// It is HTTP in the clear, which the switch answers with 400.
+    /// Answers plain HTTP with 400.
     PlainHttp,
-    /// The switch waits for the rest of it.
+    /// Waits for the rest.
     Incomplete {
-        /// How many bytes of it are there.
+        /// Bytes received.
         received: usize,
-        /// No more will come: the client has closed.
+        /// The client has closed, so no more data follows.
         closed: bool,
     },
-    /// The connection is in its middle, and says nothing that can be read.
+    /// Reads nothing, because the connection was seen from its middle and is encrypted.
     Encrypted,
 }
 
-/// What becomes of a request over TLS.
+/// Explanation of a request over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverTls {
-    /// Its first line, as HTTP/1.1 has it.
+    /// First line, as in HTTP/1.1.
     pub line: Vec<u8>,
-    /// What is spoken.
+    /// Negotiated protocol.
     pub spoken: Protocol,
-    /// What servers make of its path, if that is not what is written there.
+    /// How servers read the path, if not as written.
     pub read_as: Vec<String>,
-    /// The service's routes in order, up to the one that takes the request: why it does not, or None.
+    /// For each route up to the first match, why it does not match, or None.
     pub routes: Vec<Option<String>>,
-    /// What that leads to.
+    /// What the node does with the request.
     pub outcome: Decrypted,
 }
 
-/// What the node does with a request.
+/// What the node does with a request over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decrypted {
-    /// Its own server answers it. The pool is an index in `Cluster::pools`.
+    /// Its own server answers. Index in `Cluster::pools`.
     Here(usize),
-    /// One of these nodes does, indices in `Cluster::nodes`, which have the pool; the node itself does not.
+    /// Another node of the pool answers.
     Elsewhere {
         /// Index in `Cluster::pools`.
         pool: usize,
-        /// In the order in which they are asked.
+        /// Indices in `Cluster::nodes`, in the order in which they are asked.
         nodes: Vec<usize>,
     },
-    /// The node answers it.
+    /// The node answers.
     Answered {
         /// The status code.
         status: u16,
-        /// Where the client is sent, if it is.
+        /// Target of a redirect.
         location: Option<String>,
     },
-    /// The node refuses it.
+    /// The node refuses the request.
     Refused(Refusal),
 }
 
 impl Connection {
-    /// A request behind the ClientHello, which has been read, whole and in the clear. Nothing becomes of it if client and
-    /// node do not get so far.
+    /// Explains a request after the ClientHello, given in the clear. Without a negotiated connection there is no
+    /// result.
     pub fn request_over_tls(&mut self, explainer: &mut Explainer, text: &[u8]) {
         let Some(Hello { service, outcome: Greeting::To { node, spoken: Some(spoken), .. }, .. }) =
             self.hello
@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// What the client says first. All that follows is encrypted, and cannot be explained.
+    /// Reads the client's first data. What follows is encrypted and cannot be explained.
     pub(super) fn greet(&mut self, explainer: &mut Explainer, data: &[u8]) {
         if self.is_middle && data[0] == APPLICATION_DATA {
             self.greeted(explainer, None, Greeting::Encrypted);
@@ -184,7 +184,7 @@ impl Connection {
         }
     }
 
-    /// No more comes of it than this.
+    /// Records the result; the connection is not read further.
     pub(super) fn greeted(&mut self, explainer: &Explainer, request: Option<&Request>, outcome: Greeting) {
         let data = self.held.stream(self.entry.next);
         let service = self.service(explainer);
@@ -201,7 +201,7 @@ impl Connection {
 }
 
 impl Explainer {
-    /// The client gets to this node.
+    /// The result for a client that is handed to this node.
     fn welcome(&self, hello: &Hello, node: usize) -> Greeting {
         let service = &self.cluster.services[hello.service];
         let said = &hello.said;
@@ -222,7 +222,7 @@ impl Explainer {
     }
 }
 
-/// The first protocol of the service that the client offers, too (RFC 7301 section 3.2). Who offers none speaks HTTP/1.1.
+/// The first protocol of the service that the client also offers (RFC 7301 section 3.2); HTTP/1.1 if it offers none.
 fn spoken(service: &Service, said: &ClientHello) -> Option<Protocol> {
     if said.protocols.is_empty() {
         return Some(Protocol::Http11);
@@ -252,7 +252,7 @@ fn hello_routes(service: &Service, said: &ClientHello) -> Vec<HelloRoute> {
     service.routes.iter().map(of).collect()
 }
 
-/// Why routes take a request or not, up to the first that does.
+/// For each route up to the first match, why it does not match, or None.
 fn tried(routes: &[Route], head: &Head<'_>, spoken: Protocol) -> Vec<Option<String>> {
     let path = path::normal(head.path());
     let failed = |route| failed_over(route, head, &path, spoken);

@@ -1,9 +1,8 @@
-//! Puts together what the switch knows of a request and what its node says of the response. The two come by
-//! different ways, and in either order.
+//! Joins what the switch knows of a request with the node's fact about its response. The two arrive separately and in
+//! either order.
 //!
-//! On one flow a node numbers the requests that it is given from its adoption on, so numbers come again when
-//! the flow comes back to it. What is said of equal numbers is said in order, by the switch as by the node;
-//! the first is matched with the first.
+//! A node numbers the requests of a flow from its adoption on, so numbers repeat when a flow returns to the node.
+//! Switch and node both report requests with equal numbers in order; the first is matched with the first.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,57 +12,55 @@ use switchback_access_log::Ended;
 use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 
-use super::{Asked, Finished, Given, Observation, ended};
+use super::{Finished, Observation, RequestForwarded, RequestSeen, ended};
 use crate::dispatch::held::before;
 use crate::plan::NodeId;
 
-/// Requests without a response that are remembered, and the bytes of their heads; then the oldest are given
-/// up.
+/// Limits of the requests without a response: their number, and the bytes of their heads. Beyond them the oldest are
+/// given up.
 const OPEN_MAX: usize = 1 << 18;
 const HEADS_MAX: usize = 64 << 20;
-/// What nobody has told within this time, nobody will: of a request whose response is known, of a response
-/// whose connection is over.
+/// How long a fact waits for its request, and a request on a closed connection for its fact.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longer than any response.
+/// Longer than any response takes.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// Requests that wait for their responses, and the other way round.
+/// Requests that wait for facts, and facts that wait for requests.
 #[derive(Debug, Default)]
 pub(super) struct Join {
-    /// Those that had the same ports one after the other. What is empty goes when it has not been used
-    /// between two sweeps.
+    /// Connections by flow, oldest first. An empty one is removed if it was not used between two sweeps.
     flows: HashMap<sb_flow, Vec<Connection>>,
-    /// Requests in all of them, and the bytes of their heads.
+    /// Number of requests in `flows`, and the bytes of their heads.
     open: usize,
     heads: usize,
-    /// All of them in the order in which they were told, with some that have been finished since.
+    /// Requests in the order of arrival, including some that have finished.
     ages: VecDeque<(Id, u32)>,
-    /// Requests that were given up because there was too much.
+    /// Number of requests that were given up to keep the limits.
     pub(super) given_up: u64,
-    /// Connections of which there is something to be given up after [`PATIENCE`], once for each thing.
+    /// Connections with an entry that expires after [`PATIENCE`], once per entry.
     waiting: VecDeque<(Duration, Id)>,
 }
 
-/// A connection: its ports, and the sequence number of its first byte.
+/// A connection: its flow, and the sequence number of its first byte.
 type Id = (sb_flow, u32);
 
 #[derive(Debug)]
 struct Connection {
     origin: u32,
-    /// In the order of their sequence numbers.
-    given: VecDeque<Given>,
+    /// Requests in the order of their sequence numbers.
+    given: VecDeque<RequestForwarded>,
     early: VecDeque<(NodeId, Fact)>,
-    /// Since the last sweep.
+    /// Used since the last sweep.
     used: bool,
-    /// It has ended like this, but nodes may still have to tell something.
+    /// How the connection ended; facts may still arrive.
     over: Option<Ended>,
 }
 
 impl Join {
-    /// Takes in what has been observed at this time; what is finished with it goes to `out`.
+    /// Processes an observation and appends finished requests to `out`.
     pub(super) fn take(&mut self, now: Duration, observation: Observation, out: &mut Vec<Finished>) {
         match observation {
-            Observation::Given(given) => self.given(now, given, out),
+            Observation::Forwarded(given) => self.given(now, given, out),
             Observation::Fact { node, fact } => self.fact(now, node, fact, out),
             Observation::Answered { asked, status, bytes } => {
                 self.forget(&asked);
@@ -90,7 +87,7 @@ impl Join {
         }
     }
 
-    /// Gives up what has waited too long.
+    /// Gives up entries that have expired.
     pub(super) fn sweep(&mut self, now: Duration, out: &mut Vec<Finished>) {
         while let Some(&(since, id)) = self.waiting.front()
             && now.saturating_sub(since) > PATIENCE
@@ -121,7 +118,7 @@ impl Join {
         });
     }
 
-    /// Gives up the oldest requests while there is too much.
+    /// Gives up the oldest requests while a limit is exceeded.
     fn make_room(&mut self, now: Duration, out: &mut Vec<Finished>) {
         while (self.open > OPEN_MAX || self.heads > HEADS_MAX)
             && let Some((id, begins)) = self.ages.pop_front()
@@ -132,20 +129,20 @@ impl Join {
             self.given_up += 1;
             out.push(open_end(now, given, Ended::Unknown));
         }
-        // Otherwise one request that lasts would keep what came after it from being forgotten.
+        // Without this, one long request would keep all later entries of `ages`.
         if self.ages.len() > 2 * self.open + 1024 {
             let flows = &mut self.flows;
             self.ages.retain(|(id, begins)| find(flows, id).is_some_and(|one| one.at(*begins).is_some()));
         }
     }
 
-    /// The request is not remembered any more.
-    fn closed(&mut self, given: &Given) {
+    /// Subtracts a removed request from the limits.
+    fn closed(&mut self, given: &RequestForwarded) {
         self.open -= 1;
         self.heads -= given.asked.head.len();
     }
 
-    /// Gives up everything.
+    /// Gives up all requests and facts.
     pub(super) fn end_all(&mut self, now: Duration, out: &mut Vec<Finished>) {
         let ids = |(flow, all): (&sb_flow, &Vec<Connection>)| {
             all.iter().map(|one| ((*flow, one.origin), one.over)).collect::<Vec<_>>()
@@ -154,12 +151,12 @@ impl Join {
         all.iter().for_each(|(id, over)| self.end(now, id, over.unwrap_or(Ended::Unknown), out));
     }
 
-    fn given(&mut self, now: Duration, given: Given, out: &mut Vec<Finished>) {
-        let Asked { flow, origin, begins, .. } = given.asked;
+    fn given(&mut self, now: Duration, given: RequestForwarded, out: &mut Vec<Finished>) {
+        let RequestSeen { flow, origin, begins, .. } = given.asked;
         let more = given.asked.head.len();
         let connection = self.connection(now, (flow, origin));
-        // Nearly always it comes after those that are there.
-        let earlier = |other: &Given| before(other.asked.begins, begins);
+        // Nearly always after the present ones.
+        let earlier = |other: &RequestForwarded| before(other.asked.begins, begins);
         let place = connection.given.iter().rposition(earlier).map_or(0, |last| last + 1);
         let same = connection.given.get_mut(place).filter(|other| other.asked.begins == begins);
         let is_new = same.is_none();
@@ -168,7 +165,7 @@ impl Join {
             Some(other) => {
                 less = other.asked.head.len();
                 let tries = other.tries + 1 + given.tries;
-                *other = Given { tries, ..given };
+                *other = RequestForwarded { tries, ..given };
             }
             None => connection.given.insert(place, given),
         }
@@ -200,7 +197,7 @@ impl Join {
         }
     }
 
-    /// What is known of the connection. Earlier ones with the same ports are over.
+    /// The connection's entry. Earlier connections of the same flow are over.
     fn connection(&mut self, now: Duration, id: Id) -> &mut Connection {
         let (flow, origin) = id;
         let all = self.flows.entry(flow).or_default();
@@ -216,8 +213,8 @@ impl Join {
         &mut all[place]
     }
 
-    /// The request has no node any more.
-    fn forget(&mut self, asked: &Asked) {
+    /// Removes a request that no node has any more.
+    fn forget(&mut self, asked: &RequestSeen) {
         let id = (asked.flow, asked.origin);
         let Some(connection) = find(&mut self.flows, &id) else { return };
         if let Some(given) = connection.remove(asked.begins) {
@@ -239,22 +236,22 @@ impl Connection {
         Connection { origin, given: VecDeque::new(), early: VecDeque::new(), used: false, over: None }
     }
 
-    /// Where the request with this first byte is.
+    /// Index of the request whose first byte has this sequence number.
     fn at(&self, begins: u32) -> Option<usize> {
         self.given.iter().position(|given| given.asked.begins == begins)
     }
 
-    fn remove(&mut self, begins: u32) -> Option<Given> {
+    fn remove(&mut self, begins: u32) -> Option<RequestForwarded> {
         self.given.remove(self.at(begins)?)
     }
 
-    /// The request that the fact is about.
-    fn take(&mut self, node: NodeId, fact: &Fact) -> Option<Given> {
+    /// Removes the request that the fact is about.
+    fn take(&mut self, node: NodeId, fact: &Fact) -> Option<RequestForwarded> {
         self.given.remove(self.place(node, fact)?)
     }
 
-    /// The first fact that has waited for what is known by now, and its request.
-    fn take_early(&mut self) -> Option<(NodeId, Fact, Given)> {
+    /// Removes the first waiting fact whose request is known by now, and the request.
+    fn take_early(&mut self) -> Option<(NodeId, Fact, RequestForwarded)> {
         let place = self.early.iter().position(|(node, fact)| self.place(*node, fact).is_some())?;
         let (node, fact) = self.early.remove(place)?;
         let given = self.take(node, &fact)?;
@@ -273,8 +270,8 @@ fn find<'a>(
     flows.get_mut(flow)?.iter_mut().find(|one| one.origin == *origin)
 }
 
-/// What is known of a request that no node has said anything of.
-fn unanswered(now: Duration, flow: sb_flow, asked: Option<Asked>) -> Finished {
+/// A finished request without a fact.
+fn unanswered(now: Duration, flow: sb_flow, asked: Option<RequestSeen>) -> Finished {
     Finished {
         client: flow.client(),
         vip: flow.vip(),
@@ -292,13 +289,13 @@ fn unanswered(now: Duration, flow: sb_flow, asked: Option<Asked>) -> Finished {
     }
 }
 
-fn open_end(now: Duration, given: Given, end: Ended) -> Finished {
-    let Given { asked, node, chosen, tries, .. } = given;
+fn open_end(now: Duration, given: RequestForwarded, end: Ended) -> Finished {
+    let RequestForwarded { asked, node, chosen, tries, .. } = given;
     let (node, chosen) = (Some(node), Some(chosen));
     Finished { node, chosen, tries, end, ..unanswered(now, asked.flow, Some(asked)) }
 }
 
-fn of_fact(now: Duration, node: NodeId, fact: &Fact, given: Option<Given>) -> Finished {
+fn of_fact(now: Duration, node: NodeId, fact: &Fact, given: Option<RequestForwarded>) -> Finished {
     let known = match given {
         Some(given) => open_end(now, given, Ended::Unknown),
         None => unanswered(now, fact.flow, None),
@@ -330,8 +327,8 @@ mod tests {
         sb_flow { client: address(1), vip: address(100), client_port: port.to_be(), vip_port: 80u16.to_be() }
     }
 
-    fn asked(port: u16, origin: u32, begins: u32) -> Asked {
-        Asked {
+    fn asked(port: u16, origin: u32, begins: u32) -> RequestSeen {
+        RequestSeen {
             flow: flow(port),
             origin,
             begins,
@@ -342,7 +339,7 @@ mod tests {
     }
 
     fn given(port: u16, begins: u32, node: NodeId, number: u16) -> Observation {
-        Observation::Given(Given {
+        Observation::Forwarded(RequestForwarded {
             asked: asked(port, 1, begins),
             node,
             number,
@@ -351,7 +348,7 @@ mod tests {
         })
     }
 
-    /// Of a response with so many bytes.
+    /// Fact of a response with `bytes` bytes.
     fn said(port: u16, node: NodeId, request: u16, bytes: u64) -> Observation {
         let fact = Fact {
             flow: flow(port),
@@ -374,7 +371,7 @@ mod tests {
     }
 
     impl Bench {
-        /// What has come of it: where each request began, its node, its response's bytes, its end, tries.
+        /// The finished requests: first byte, node, bytes of the response, end, tries.
         fn take(&mut self, observations: impl IntoIterator<Item = Observation>) -> Vec<Row> {
             for observation in observations {
                 self.join.take(Duration::ZERO, observation, &mut self.out);
@@ -387,7 +384,7 @@ mod tests {
             self.rows()
         }
 
-        /// Whether nothing is remembered, two sweeps later.
+        /// Whether nothing is left after two sweeps.
         fn is_empty(&mut self) -> bool {
             let nothing = self.sweep(Duration::ZERO).is_empty() && self.sweep(Duration::ZERO).is_empty();
             nothing && self.join.flows.is_empty() && (self.join.open, self.join.heads) == (0, 0)
@@ -462,13 +459,19 @@ mod tests {
         let reset = |origin| Observation::Reset { flow: flow(1), origin };
         let next = || {
             let asked = asked(1, 77, 2);
-            Observation::Given(Given { asked, node: 5, number: 1, chosen: Chosen::Connection, tries: 0 })
+            Observation::Forwarded(RequestForwarded {
+                asked,
+                node: 5,
+                number: 1,
+                chosen: Chosen::Connection,
+                tries: 0,
+            })
         };
-        // Nodes may tell something afterwards.
+        // Facts may still arrive afterwards.
         assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), reset(2), reset(1)]).is_empty());
         assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
         assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::BySwitch, 0)]);
-        // The ports have another connection.
+        // A new connection of the same flow.
         assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), next()]).is_empty());
         assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
         assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::Unknown, 0)]);
@@ -508,14 +511,20 @@ mod tests {
     fn heads_have_a_budget() {
         let mut bench = Bench::default();
         let long = |port: u16, head: usize| {
-            let asked = Asked { head: vec![b'x'; head].into(), ..asked(port, 1, 2) };
-            Observation::Given(Given { asked, node: 5, number: 1, chosen: Chosen::Policy, tries: 0 })
+            let asked = RequestSeen { head: vec![b'x'; head].into(), ..asked(port, 1, 2) };
+            Observation::Forwarded(RequestForwarded {
+                asked,
+                node: 5,
+                number: 1,
+                chosen: Chosen::Policy,
+                tries: 0,
+            })
         };
         let fit = HEADS_MAX / (16 << 10);
         for port in 1..=fit as u16 {
             assert!(bench.take([long(port, 16 << 10)]).is_empty());
         }
-        // What is told again counts once.
+        // A repeated request counts once.
         assert!(bench.take([long(7, 16 << 10)]).is_empty());
         assert_eq!(bench.join.heads, HEADS_MAX);
         // The second one has its response, so it is not there to be given up.
@@ -531,7 +540,6 @@ mod tests {
         assert!(bench.join.heads <= HEADS_MAX);
     }
 
-    /// Beside one that lasts.
     #[test]
     fn what_is_finished_is_forgotten() {
         let mut bench = Bench::default();

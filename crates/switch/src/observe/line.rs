@@ -1,4 +1,4 @@
-//! What the access log and the sums say of a request.
+//! Content of an access log line for a finished request.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use switchback_access_log::{Ended, Line, Tls};
 use switchback_hello::ClientHello;
 use switchback_http::{Head, Progress, parse_head};
 
-use super::names::Way;
+use super::names::RouteTaken;
 use super::{Chosen, Finished, Names};
 
-/// What a finished request is called, and where it went.
-pub(super) struct Described<'a> {
+/// A finished request with its route.
+pub(super) struct LogEntry<'a> {
     pub(super) finished: &'a Finished,
     head: Option<Head<'a>>,
-    /// Of a connection over TLS, instead: of its requests nothing is known here.
+    /// ClientHello of a connection over TLS, whose requests the switch cannot read.
     hello: Option<ClientHello>,
     pub(super) service: Option<usize>,
-    pub(super) way: Option<Way>,
+    pub(super) taken: Option<RouteTaken>,
 }
 
-impl<'a> Described<'a> {
+impl<'a> LogEntry<'a> {
     pub(super) fn new(finished: &'a Finished, names: &Names) -> Self {
         let service = names.service_at(finished.vip);
         if let Some(service) = service.filter(|service| names.is_tls(*service)) {
@@ -29,26 +29,26 @@ impl<'a> Described<'a> {
                 Ok(switchback_hello::Progress::Complete(hello)) => hello,
                 _ => ClientHello::default(),
             };
-            let way = names.way_of_hello(service, &hello);
-            return Described { finished, head: None, hello: Some(hello), service: Some(service), way };
+            let taken = names.route_of_hello(service, &hello);
+            return LogEntry { finished, head: None, hello: Some(hello), service: Some(service), taken };
         }
         let head = finished.asked.as_ref().and_then(|asked| match parse_head(&asked.head, names.limits()) {
             Ok(Progress::Complete(head)) => Some(head),
             _ => None,
         });
-        let way = service.zip(head.as_ref()).and_then(|(service, head)| names.way(service, head));
-        Described { finished, head, hello: None, service, way }
+        let taken = service.zip(head.as_ref()).and_then(|(service, head)| names.route_of(service, head));
+        LogEntry { finished, head, hello: None, service, taken }
     }
 
-    /// Whether the node has lines of its own of what it was given: the requests of a connection over TLS. If
-    /// the switch has reset that, the node may be lost, and its lines with it.
-    pub(super) fn is_told_by_node(&self) -> bool {
+    /// Whether the node writes the log lines, as it does for the requests of a connection over TLS. If the switch has
+    /// reset the connection, the node may be lost with its lines.
+    pub(super) fn is_logged_by_node(&self) -> bool {
         self.hello.is_some() && self.finished.node.is_some() && self.finished.end != Ended::BySwitch
     }
 
-    /// The line; `time` is when the request came.
+    /// The log line; `time` is when the request arrived.
     pub(super) fn line(&'a self, names: &'a Names, time: Timestamp) -> Line<'a> {
-        let Described { finished, head, hello, service, way } = self;
+        let LogEntry { finished, head, hello, service, taken } = self;
         let tls = |hello: &'a ClientHello| Tls { version: None, server_name: hello.server_name.as_deref() };
         Line {
             time,
@@ -58,8 +58,8 @@ impl<'a> Described<'a> {
             head: head.as_ref(),
             first_line: self.first_line(),
             tls: hello.as_ref().map(tls),
-            route: way.map(|way| way.route),
-            pool: way.and_then(|way| way.pool).map(|pool| names.pool(pool)),
+            route: taken.map(|taken| taken.route),
+            pool: taken.and_then(|taken| taken.pool).map(|pool| names.pool(pool)),
             node: finished.node.map(|node| names.node(node)),
             chosen_by: finished.chosen.map(Chosen::word),
             tries: finished.tries,
@@ -74,7 +74,7 @@ impl<'a> Described<'a> {
         }
     }
 
-    /// A node may have said something of a request that the switch does not know.
+    /// First line of the request, if the switch knows the request.
     fn first_line(&self) -> Option<Cow<'a, str>> {
         if self.hello.is_some() {
             return None;

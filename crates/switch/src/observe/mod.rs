@@ -1,14 +1,12 @@
-//! What an operator sees of requests, although no response passes the switch: the access log, and the sums
-//! behind the metrics.
+//! Access log and request metrics, although no response passes the switch.
 //!
-//! The switch knows the request and why it went where it went; the node knows what became of it. The L7
-//! thread tells its part as [`Observation`]s, the XDP program tells of the requests that it forwards by
-//! itself in rings of their own, and nodes tell theirs in FACTS packets. All of it meets in one thread
-//! ([`Observer`]), where [`join::Join`] puts the two parts together: by the flow, the node, and the number
-//! that the request has among those which the node was given on the flow. The thread that forwards packets
-//! never waits for this one: what it cannot take is left out and counted.
+//! The switch knows the request and the reason for its destination; the node knows the response. The L7 thread sends
+//! [`Observation`]s, the XDP program writes the requests that it forwards itself to ring buffers of their own, and
+//! nodes send FACTS packets. One thread ([`Observer`]) collects them, where [`join::Join`] matches the two halves by
+//! flow, node and the request's number on the flow. The L7 thread never waits for the observer: observations beyond the
+//! observer's budget are dropped and counted.
 
-mod heard;
+mod facts_received;
 mod join;
 mod line;
 mod names;
@@ -24,50 +22,49 @@ use switchback_wire::sb_flow;
 
 use crate::plan::NodeId;
 
-pub use heard::{Heard, Place};
+pub use facts_received::{FactsOrder, FactsReceived};
 pub use names::Names;
-pub use observer::{Clock, Message, Observer};
+pub use observer::{Clock, Observer, ObserverMessage};
 
-/// What happens to a request, as the L7 thread or the XDP program sees it. Times are since the start of the
-/// switch.
+/// An event of a request, seen by the L7 thread or the XDP program. Times count from the start of the switch.
 #[derive(Clone, Debug)]
 pub enum Observation {
-    /// A node has got it; the last one that has got it counts.
-    Given(Given),
-    /// The switch answers it.
+    /// The request was forwarded to a node; a later one replaces an earlier one.
+    Forwarded(RequestForwarded),
+    /// The switch answered the request.
     Answered {
         /// The request.
-        asked: Asked,
-        /// Of the answer.
+        asked: RequestSeen,
+        /// Status code of the answer.
         status: u16,
-        /// Bytes of the answer, and how many of them come before the body.
+        /// Bytes of the answer, and how many of them precede the body.
         bytes: (usize, usize),
     },
-    /// Its client was gone before a node had it.
-    Abandoned(Asked),
-    /// The switch ends the connection, whatever its requests wait for.
+    /// The client was gone before a node had the request.
+    Abandoned(RequestSeen),
+    /// The switch reset the connection with its open requests.
     Reset {
         /// The connection.
         flow: sb_flow,
-        /// Its first sequence number.
+        /// Sequence number of the connection's first byte.
         origin: u32,
     },
-    /// What a node says of a response.
+    /// A node reported a response.
     Fact {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// What it says.
+        /// The report.
         fact: Fact,
     },
-    /// Facts that a node has had no room for, since the last time.
+    /// Number of facts that a node dropped since its last report.
     Lost(u32),
 }
 
 impl Observation {
-    /// The head that it has, as far as it could be read.
+    /// The request's head, or as much of it as was read.
     fn head(&self) -> &[u8] {
         match self {
-            Observation::Given(Given { asked, .. })
+            Observation::Forwarded(RequestForwarded { asked, .. })
             | Observation::Answered { asked, .. }
             | Observation::Abandoned(asked) => &asked.head,
             Observation::Reset { .. } | Observation::Fact { .. } | Observation::Lost(_) => &[],
@@ -75,53 +72,53 @@ impl Observation {
     }
 }
 
-/// A request.
+/// A request as it reached the switch.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    /// Its connection.
+pub struct RequestSeen {
+    /// Flow of the connection.
     pub flow: sb_flow,
-    /// The connection's first sequence number.
+    /// Sequence number of the connection's first byte.
     pub origin: u32,
-    /// The sequence number of its own first byte.
+    /// Sequence number of the request's first byte.
     pub begins: u32,
-    /// Its head, as far as it could be read, and perhaps more.
+    /// The request's head, or as much of it as was read; more may follow.
     pub head: Box<[u8]>,
-    /// When it came.
+    /// Time of arrival.
     pub at: Duration,
-    /// How long it was here.
+    /// Time in the switch.
     pub queued: Duration,
 }
 
-/// A request that has been given to a node.
+/// A request that was forwarded to a node.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct RequestForwarded {
     /// The request.
-    pub asked: Asked,
+    pub asked: RequestSeen,
     /// The node.
     pub node: NodeId,
-    /// Its number among those that the node was given on the flow.
+    /// Number of the request on the flow since its adoption by the node.
     pub number: u16,
-    /// Why this node.
+    /// Why the node was chosen.
     pub chosen: Chosen,
-    /// How often another node had it, or refused it, before.
+    /// How many nodes had or refused the request before.
     pub tries: u32,
 }
 
-/// Why a node has a request.
+/// Why a node was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chosen {
-    /// It has the connection, and its pool.
+    /// The node has the connection.
     Connection,
-    /// The pool's policy has chosen it.
+    /// The pool's policy chose the node.
     Policy,
-    /// It has the session.
+    /// The node has the session.
     Session,
-    /// The node that the policy chose had no room, and has passed it on.
+    /// The node first chosen had no room and passed the request on.
     Second,
 }
 
 impl Chosen {
-    /// In the access log.
+    /// Word in the access log.
     fn word(self) -> &'static str {
         match self {
             Chosen::Connection => "connection",
@@ -132,18 +129,18 @@ impl Chosen {
     }
 }
 
-/// All that is known of a request whose response has ended.
+/// A request whose response has ended.
 #[derive(Clone, Debug)]
 struct Finished {
     client: SocketAddr,
     vip: SocketAddr,
-    /// None if the switch does not know of the request, because it was restarted since, or has forgotten.
-    asked: Option<Asked>,
-    /// None if the switch has answered it, or nobody.
+    /// None if the switch does not know the request, for example after a restart.
+    asked: Option<RequestSeen>,
+    /// None if the switch answered the request, or nobody did.
     node: Option<NodeId>,
     chosen: Option<Chosen>,
     tries: u32,
-    /// When this became known.
+    /// When the switch learned of the end.
     at: Duration,
     status: Option<u16>,
     end: Ended,
@@ -153,7 +150,7 @@ struct Finished {
     duration: Option<Duration>,
 }
 
-/// As nodes say it.
+/// The end of a response as nodes report it, as the access log has it.
 fn ended(end: End) -> Ended {
     match end {
         End::Complete => Ended::Complete,

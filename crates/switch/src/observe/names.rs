@@ -1,4 +1,4 @@
-//! What requests, pools and nodes are called in the configuration that is in force.
+//! Names of services, pools and nodes in the current configuration.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,12 +10,12 @@ use switchback_http::Head;
 use crate::plan::NodeId;
 use switchback_routes::Routes;
 
-/// By which the log and the metrics name things.
+/// Names for the access log and the metrics.
 #[derive(Debug)]
 pub struct Names {
     services: Vec<Service>,
     by_vip: foldhash::HashMap<SocketAddr, usize>,
-    /// Name and policy.
+    /// Name and policy of each pool.
     pools: Vec<(String, &'static str)>,
     nodes: foldhash::HashMap<NodeId, String>,
     limits: switchback_http::Limits,
@@ -26,21 +26,21 @@ struct Service {
     name: String,
     tls: bool,
     routes: Routes,
-    /// The pool of each route; None if it redirects.
+    /// Pool of each route; None for a redirect.
     pools: Vec<Option<usize>>,
 }
 
-/// The route that a request takes.
+/// The route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
-    /// Counted from 1, as in the file.
+pub(super) struct RouteTaken {
+    /// Number of the route, from 1 in the order of the file.
     pub(super) route: usize,
-    /// None if it redirects.
+    /// None for a redirect.
     pub(super) pool: Option<usize>,
 }
 
 impl Names {
-    /// `ids` gives each node its place.
+    /// `ids` maps node addresses to ids.
     pub fn new(cluster: &Cluster, ids: &HashMap<IpAddr, NodeId>, limits: switchback_http::Limits) -> Self {
         let service = |service: &switchback_config::Service| Service {
             name: service.name.clone(),
@@ -69,47 +69,47 @@ impl Names {
         }
     }
 
-    /// What the parser allows.
+    /// Limits of the head parser.
     pub(super) fn limits(&self) -> &switchback_http::Limits {
         &self.limits
     }
 
-    /// The service at a VIP, unless there is none any more.
+    /// Index of the service at a VIP.
     pub(super) fn service_at(&self, vip: SocketAddr) -> Option<usize> {
         self.by_vip.get(&vip).copied()
     }
 
-    /// Its name.
+    /// Name of a service.
     pub(super) fn service(&self, service: usize) -> &str {
         &self.services[service].name
     }
 
-    /// Where the service sends the request.
-    pub(super) fn way(&self, service: usize, head: &Head<'_>) -> Option<Way> {
+    /// The route of a request to the service.
+    pub(super) fn route_of(&self, service: usize, head: &Head<'_>) -> Option<RouteTaken> {
         let service = &self.services[service];
         let route = service.routes.place(head).ok()??;
-        Some(Way { route: route + 1, pool: service.pools[route] })
+        Some(RouteTaken { route: route + 1, pool: service.pools[route] })
     }
 
-    /// Whether its clients speak TLS.
+    /// Whether clients of the service speak TLS.
     pub(super) fn is_tls(&self, service: usize) -> bool {
         self.services[service].tls
     }
 
-    /// Where a connection to the service begins.
-    pub(super) fn way_of_hello(&self, service: usize, hello: &ClientHello) -> Option<Way> {
+    /// The route of a ClientHello to the service.
+    pub(super) fn route_of_hello(&self, service: usize, hello: &ClientHello) -> Option<RouteTaken> {
         let routes = &self.services[service].routes;
         let (route, pool) = routes.find_hello(hello.server_name.as_deref(), &hello.protocols)?;
-        Some(Way { route: route + 1, pool: Some(pool) })
+        Some(RouteTaken { route: route + 1, pool: Some(pool) })
     }
 
-    /// A pool's name and policy.
+    /// Name and policy of a pool.
     pub(super) fn pool(&self, pool: usize) -> (&str, &'static str) {
         let (name, policy) = &self.pools[pool];
         (name, policy)
     }
 
-    /// A node's name; empty if it is not in the configuration any more.
+    /// Name of a node; empty if it has left the configuration.
     pub(super) fn node(&self, node: NodeId) -> &str {
         self.nodes.get(&node).map_or("", String::as_str)
     }

@@ -1,4 +1,4 @@
-//! The thread in which all that is said of requests meets.
+//! The thread that collects observations and facts, and writes access log and sums.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -15,31 +15,31 @@ use switchback_status::totals::Totals;
 use switchback_wire::{read_from, sb_express_request};
 
 use super::join::Join;
-use super::line::Described;
+use super::line::LogEntry;
 use super::totals::Sums;
-use super::{Asked, Chosen, Finished, Given, Names, Observation};
+use super::{Chosen, Finished, Names, Observation, RequestForwarded, RequestSeen};
 
-/// Period at which the thread takes messages and records of the XDP program, and writes the log.
+/// Interval at which the thread reads messages and rings.
 const TURN: Duration = Duration::from_millis(20);
-/// How often it gives up what has waited too long.
+/// Interval at which expired entries are given up.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Memory of messages that the thread has not taken, in bytes: some 100,000 requests.
+/// Budget for messages that the thread has not received, in bytes: some 100,000 requests.
 const WAITING: usize = 32 << 20;
 
-/// A message of the L7 thread to the observer.
+/// A message to the observer thread.
 #[derive(Debug)]
-pub enum Message {
-    /// Observations of requests and responses.
-    Seen(Vec<Observation>),
-    /// The names of another configuration.
+pub enum ObserverMessage {
+    /// Events in the L7 thread.
+    Observations(Vec<Observation>),
+    /// New names after a reload.
     Names(Arc<Names>),
-    /// Another access log, or none.
+    /// New access log settings after a reload.
     Log(Option<AccessLog>),
-    /// The file of the log has been renamed.
+    /// The log file was renamed.
     Reopen,
 }
 
-/// The start of the switch, by three clocks.
+/// Start of the switch by several clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// By the clock of the L7 thread.
@@ -50,30 +50,30 @@ pub struct Clock {
     pub wall: Timestamp,
 }
 
-/// Handle of the observer's thread.
+/// Handle of the observer thread.
 #[derive(Debug)]
 pub struct Observer {
     started: Instant,
-    sender: Option<Sender<Message>>,
+    sender: Option<Sender<ObserverMessage>>,
     totals: Arc<Mutex<Totals>>,
     backlog: Arc<Backlog>,
     pace: Arc<Pace>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How far the thread is behind.
+/// Messages in transit to the thread.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// Bytes of messages that have not been taken.
+    /// Bytes of the messages sent and not received yet.
     waiting: AtomicUsize,
-    /// Observations that were dropped because of [`WAITING`].
+    /// Observations dropped because `waiting` was over the budget.
     dropped: AtomicU64,
 }
 
 impl Backlog {
-    /// Whether there is room for it. What is not an observation always has some.
-    fn takes(&self, message: &Message) -> bool {
-        if let Message::Seen(observations) = message
+    /// Whether the budget has room for the message. Messages other than observations always pass.
+    fn admit(&self, message: &ObserverMessage) -> bool {
+        if let ObserverMessage::Observations(observations) = message
             && self.waiting.load(Ordering::Relaxed) >= WAITING
         {
             self.dropped.fetch_add(observations.len() as u64, Ordering::Relaxed);
@@ -83,19 +83,19 @@ impl Backlog {
         true
     }
 
-    fn taken(&self, message: &Message) {
+    fn received(&self, message: &ObserverMessage) {
         self.waiting.fetch_sub(size(message), Ordering::Relaxed);
     }
 }
 
-/// Memory that it takes, in bytes.
-fn size(message: &Message) -> usize {
-    let Message::Seen(observations) = message else { return 0 };
+/// Memory of a message, in bytes.
+fn size(message: &ObserverMessage) -> usize {
+    let ObserverMessage::Observations(observations) = message else { return 0 };
     observations.iter().map(|one| size_of::<Observation>() + one.head().len()).sum()
 }
 
 impl Observer {
-    /// Opens the log and begins. `rings` are those of the XDP program.
+    /// Opens the log and starts the thread. `rings` are the observer rings of the XDP program.
     pub fn start(
         clock: Clock,
         names: Arc<Names>,
@@ -107,7 +107,7 @@ impl Observer {
         let (sender, receiver) = channel();
         let totals = Arc::new(Mutex::new(Totals::default()));
         let (backlog, pace) = (Arc::new(Backlog::default()), Arc::new(Pace::default()));
-        let desk = Desk {
+        let worker = Worker {
             clock,
             names,
             log,
@@ -121,42 +121,42 @@ impl Observer {
         };
         let thread = std::thread::Builder::new().name("observer".to_owned());
         let thread = thread
-            .spawn(move || desk.run(&receiver, &rings))
+            .spawn(move || worker.run(&receiver, &rings))
             .doing(|| "start a thread for the access log")?;
         let started = clock.started;
         Ok(Observer { started, sender: Some(sender), totals, backlog, pace, thread: Some(thread) })
     }
 
-    /// Does not wait: observations that the thread has no room for are lost, and counted.
-    pub fn send(&self, message: Message) {
+    /// Sends a message without blocking. Observations beyond the budget are dropped and counted.
+    pub fn send(&self, message: ObserverMessage) {
         let Some(sender) = &self.sender else { return };
         self.pace.hurry_if_late(self.started.elapsed());
-        if !self.backlog.takes(&message) {
+        if !self.backlog.admit(&message) {
             return;
         }
-        // Without a thread nobody wants to know.
+        // Sending fails only if the thread has ended.
         let _ = sender.send(message);
     }
 
-    /// The sums of all that has finished.
+    /// Sums over all finished requests.
     pub fn totals(&self) -> Totals {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Writes what is left.
+/// Waits until the thread has written everything.
 impl Drop for Observer {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // It has said what was wrong.
+            // A panic has printed its message already.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
-struct Desk {
+/// State of the observer thread.
+struct Worker {
     clock: Clock,
     names: Arc<Names>,
     log: Option<Log>,
@@ -166,12 +166,12 @@ struct Desk {
     shared: Arc<Mutex<Totals>>,
     backlog: Arc<Backlog>,
     pace: Arc<Pace>,
-    /// As it was last seen.
+    /// `backlog.dropped` at the last look.
     dropped: u64,
 }
 
-impl Desk {
-    fn run(mut self, receiver: &Receiver<Message>, rings: &[MapHandle]) {
+impl Worker {
+    fn run(mut self, receiver: &Receiver<ObserverMessage>, rings: &[MapHandle]) {
         let express = std::cell::RefCell::new(Vec::new());
         let mut builder = RingBufferBuilder::new();
         let (monotonic_ns, collect) = (self.clock.monotonic_ns, |given| express.borrow_mut().push(given));
@@ -190,18 +190,18 @@ impl Desk {
         self.pace.turn(self.clock.started.elapsed());
         self.pace.begin();
         while !over {
-            // Woken for every message it would take the CPU from those who serve, hundreds of times as often.
+            // Waking up for every message would preempt the servers hundreds of times as often.
             std::thread::sleep(TURN);
             let now = self.clock.started.elapsed();
             self.pace.turn(now);
-            // First, because facts about these requests may have been told already.
+            // The rings come first, because facts about their requests may be in the channel.
             if let Ok(reader) = &reader
                 && let Err(error) = reader.consume()
             {
                 eprintln!("switchback: cannot read the rings of plain requests: {error}");
             }
             for given in express.borrow_mut().drain(..) {
-                self.see(now, Observation::Given(given));
+                self.observe(now, Observation::Forwarded(given));
             }
             over = loop {
                 match receiver.try_recv() {
@@ -221,22 +221,22 @@ impl Desk {
         }
     }
 
-    fn handle(&mut self, now: Duration, message: Message) {
-        self.backlog.taken(&message);
+    fn handle(&mut self, now: Duration, message: ObserverMessage) {
+        self.backlog.received(&message);
         match message {
-            Message::Seen(observations) => {
+            ObserverMessage::Observations(observations) => {
                 for observation in observations {
                     if let Observation::Lost(lost) = observation {
                         self.sums.totals.facts_lost += u64::from(lost);
                     }
-                    self.see(now, observation);
+                    self.observe(now, observation);
                 }
             }
-            Message::Names(names) => {
+            ObserverMessage::Names(names) => {
                 self.names = names;
                 self.sums.forget_indices();
             }
-            Message::Log(config) => {
+            ObserverMessage::Log(config) => {
                 if self.log.as_ref().map(Log::config) == config.as_ref() {
                     return;
                 }
@@ -246,22 +246,22 @@ impl Desk {
                     Err(error) => eprintln!("switchback: the access log stays what it was: {error}"),
                 }
             }
-            Message::Reopen => self.log.iter_mut().for_each(Log::reopen),
+            ObserverMessage::Reopen => self.log.iter_mut().for_each(Log::reopen),
         }
     }
 
-    /// What comes of it is logged at once, while the CPU still has it at hand.
-    fn see(&mut self, now: Duration, observation: Observation) {
+    /// Logged at once, while the data is in the CPU's cache.
+    fn observe(&mut self, now: Duration, observation: Observation) {
         self.join.take(now, observation, &mut self.finished);
         self.finish(now);
     }
 
-    /// Logs and counts what has finished.
+    /// Logs and counts finished requests.
     fn finish(&mut self, now: Duration) {
         for finished in self.finished.drain(..) {
-            let described = Described::new(&finished, &self.names);
-            let (service, node) = (described.service, finished.node);
-            let pool = described.way.and_then(|way| way.pool);
+            let entry = LogEntry::new(&finished, &self.names);
+            let (service, node) = (entry.service, finished.node);
+            let pool = entry.taken.and_then(|taken| taken.pool);
             let names = [
                 service.map_or("", |service| self.names.service(service)),
                 pool.map_or("", |pool| self.names.pool(pool).0),
@@ -269,15 +269,15 @@ impl Desk {
             ];
             self.sums.add(&finished, (service, pool, node), names);
             if let Some(log) = &mut self.log
-                && !described.is_told_by_node()
+                && !entry.is_logged_by_node()
             {
                 let at = finished.asked.as_ref().map_or(finished.at, |asked| asked.at);
-                log.write(now, &described.line(&self.names, self.clock.wall + at));
+                log.write(now, &entry.line(&self.names, self.clock.wall + at));
             }
         }
     }
 
-    /// Writes what has gathered, and shows the sums.
+    /// Flushes the log and updates the shared sums.
     fn publish(&mut self) {
         let dropped = self.backlog.dropped.load(Ordering::Relaxed);
         let lost = dropped - std::mem::replace(&mut self.dropped, dropped);
@@ -293,13 +293,13 @@ impl Desk {
     }
 }
 
-/// A request that the XDP program has forwarded, from its record. It was here for no time, and only its
-/// connection has chosen the node.
-fn express_request(data: &[u8], started_ns: u64) -> Option<Given> {
+/// A request that the XDP program forwarded, from its record. It spent no time in the switch, and its connection
+/// determined the node.
+fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
     let request: sb_express_request = read_from(data)?;
     let head = data[size_of::<sb_express_request>()..].get(..request.len.into())?;
-    Some(Given {
-        asked: Asked {
+    Some(RequestForwarded {
+        asked: RequestSeen {
             flow: request.flow,
             origin: request.origin,
             begins: request.begins,
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_waits_has_a_budget_in_bytes() {
-        let asked = Asked {
+        let asked = RequestSeen {
             flow: Default::default(),
             origin: 1,
             begins: 1,
@@ -328,15 +328,15 @@ mod tests {
             at: Duration::ZERO,
             queued: Duration::ZERO,
         };
-        let message = || Message::Seen(vec![Observation::Abandoned(asked.clone()); 4]);
+        let message = || ObserverMessage::Observations(vec![Observation::Abandoned(asked.clone()); 4]);
         let backlog = Backlog::default();
-        let taken = (0..10_000).take_while(|_| backlog.takes(&message())).count();
+        let taken = (0..10_000).take_while(|_| backlog.admit(&message())).count();
         assert!((WAITING / (80 << 10)..=WAITING / (64 << 10)).contains(&taken), "{taken}");
         assert_eq!(backlog.dropped.load(Ordering::Relaxed), 4);
-        assert!(backlog.takes(&Message::Reopen));
-        backlog.taken(&message());
-        assert!(backlog.takes(&message()) && !backlog.takes(&message()));
-        (0..taken).for_each(|_| backlog.taken(&message()));
+        assert!(backlog.admit(&ObserverMessage::Reopen));
+        backlog.received(&message());
+        assert!(backlog.admit(&message()) && !backlog.admit(&message()));
+        (0..taken).for_each(|_| backlog.received(&message()));
         assert_eq!(backlog.waiting.load(Ordering::Relaxed), 0);
     }
 }

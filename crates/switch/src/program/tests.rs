@@ -1,6 +1,6 @@
-//! Packets through the real program, as rows: what it is, the packet, the verdict, and all that must come of it. A row
-//! says exactly which counters move, what is sent, what the L7 thread gets and what the flow's entry is afterwards.
-//! The rows need the rights to load a program, and no network.
+//! Packets through the real program, as rows: description, packet, verdict and all effects. A row names exactly the
+//! counters that move, the frame that is sent, the record for the L7 thread and the flow entry afterwards. The rows
+//! need the capabilities to load a program, but no network.
 
 mod bench;
 mod bodies;
@@ -27,27 +27,27 @@ use switchback_wire::*;
 use bench::{Bench, Verdict};
 use frames::flows;
 
-/// One packet and what must come of it.
+/// One packet and its expected effects.
 struct Row {
     what: String,
     frame: Vec<u8>,
     verdict: Verdict,
-    /// Each of these by one, no others.
+    /// Counters that move by one; no others may move.
     moves: Vec<SwitchCounter>,
     flow: sb_flow,
     before: Option<sb_flow_entry>,
     after: Option<sb_flow_entry>,
-    /// The frame afterwards; without it, it is left alone.
+    /// The frame afterwards; None if the program leaves it unchanged.
     sent: Option<Vec<u8>>,
     record: Option<sb_record_kind>,
-    /// The record's packet; without it, the IP packet of the frame.
+    /// The packet in the record; None if it is the frame's IP packet.
     inner: Option<Vec<u8>>,
-    /// From which node a record is, and what it says.
-    said: Option<(u32, sb_option)>,
+    /// Node and option of the record.
+    from_node: Option<(u32, sb_option)>,
 }
 
 impl Row {
-    /// A packet of a flow that has no entry, neither before nor after.
+    /// A packet of a flow without an entry before and after.
     fn new(
         what: &str,
         flow: &sb_flow,
@@ -66,11 +66,11 @@ impl Row {
             sent: None,
             record: None,
             inner: None,
-            said: None,
+            from_node: None,
         }
     }
 
-    /// The flow has this entry, and keeps it.
+    /// Gives the flow an entry, which must not change.
     fn with(mut self, entry: &sb_flow_entry) -> Self {
         self.before = Some(*entry);
         self.leaves(Some(*entry))
@@ -113,7 +113,7 @@ impl Row {
             assert_eq!(record.head.flow, self.flow, "{what}: flow of the record");
             let inner = self.inner.as_ref().map_or(&self.frame[14..], |inner| inner);
             assert_eq!(hex(&record.packet), hex(inner), "{what}: packet of the record");
-            match self.said {
+            match self.from_node {
                 Some((node, option)) => {
                     let said = (address_from(record.head.node), record.head.option);
                     assert_eq!(said, (bench.node_address(node), option), "{what}: who says what");
@@ -127,7 +127,7 @@ impl Row {
     }
 }
 
-/// For messages: bytes in groups of four.
+/// Bytes in groups of four, for messages.
 fn hex(bytes: &[u8]) -> String {
     let words: Vec<String> =
         bytes.chunks(4).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
@@ -141,7 +141,7 @@ fn run_all(bench: &Bench, rows: Vec<Row>) {
     }
 }
 
-/// All rows that need no more than an entry beforehand, by what they are about.
+/// All rows that need only an entry beforehand, by topic.
 fn all_rows(bench: &Bench) -> [Vec<Row>; 11] {
     [
         handshake::rows(bench),

@@ -33,7 +33,7 @@ fn key(byte: u8) -> sb_key {
     keys::session_key(&[byte; 32])
 }
 
-/// With both pools that nodes take part in.
+/// Code of a pool among both pools with cookie sessions.
 fn pool(byte: u8) -> Code {
     session::pool_codes(&key(byte), &["other", "web"])[1]
 }
@@ -42,7 +42,7 @@ fn node(byte: u8, index: usize) -> Code {
     session::node_codes(&key(byte), "web", &NODES)[index]
 }
 
-/// The name of a session cookie at a node.
+/// Name of a rewritten session cookie.
 fn name(byte: u8, index: usize) -> String {
     let codes = session::rewritten(pool(byte), node(byte, index));
     format!("{}D", String::from_utf8(codes.to_vec()).unwrap())
@@ -52,7 +52,7 @@ fn value(byte: u8, index: usize) -> String {
     String::from_utf8(session::inserted_value(&key(byte), "web", node(byte, index)).to_vec()).unwrap()
 }
 
-fn read_from(sessions: &mut Sessions, client: &str, fields: &[&str], down: &[NodeId]) -> Said {
+fn read_from(sessions: &mut Sessions, client: &str, fields: &[&str], down: &[NodeId]) -> RequestSession {
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
     let text = format!("GET /a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let Ok(Progress::Complete(head)) = parse_head(text.as_bytes(), &Limits::default()) else {
@@ -63,11 +63,11 @@ fn read_from(sessions: &mut Sessions, client: &str, fields: &[&str], down: &[Nod
     sessions.read(&sb_key::default(), &flow, &head, |node| !down.contains(&node))
 }
 
-fn read(sessions: &mut Sessions, fields: &[&str], down: &[NodeId]) -> Said {
+fn read(sessions: &mut Sessions, fields: &[&str], down: &[NodeId]) -> RequestSession {
     read_from(sessions, "198.51.100.1", fields, down)
 }
 
-fn owner(said: &Said) -> Option<NodeId> {
+fn owner(said: &RequestSession) -> Option<NodeId> {
     said.session.and_then(|session| session.node)
 }
 
@@ -91,7 +91,7 @@ fn a_rewritten_name_tells_the_node_wherever_it_stands() {
 
 #[test]
 fn what_is_no_such_name_says_nothing() {
-    let nothing = Said { told: sb_session::new(pool(7), None), ..Said::default() };
+    let nothing = RequestSession { told: sb_session::new(pool(7), None), ..RequestSession::default() };
     let mut sessions = sessions(REWRITE, &[7]);
     let of = name(7, 0);
     let other = session::pool_codes(&key(7), &["other", "web"])[0];
@@ -105,7 +105,7 @@ fn what_is_no_such_name_says_nothing() {
     ] {
         assert_eq!(read(&mut sessions, &[&field], &[]), nothing, "{field}");
     }
-    // These look as if they were of the pool.
+    // These look like the pool's cookies.
     let begin = &of[..5];
     for (field, ignored) in [
         (format!("Cookie: {begin}"), 1),
@@ -114,7 +114,7 @@ fn what_is_no_such_name_says_nothing() {
         (format!("Cookie: {of} =1"), 1),
         (format!("Cookie: {}d=1", &of[..8]), 1),
     ] {
-        assert_eq!(read(&mut sessions, &[&field], &[]), Said { ignored, ..nothing }, "{field}");
+        assert_eq!(read(&mut sessions, &[&field], &[]), RequestSession { ignored, ..nothing }, "{field}");
     }
 }
 
@@ -196,7 +196,7 @@ fn a_node_that_has_left_is_told_from_a_forged_one() {
     let field = format!("Cookie: lb={value}");
     let said = read(&mut sessions, &[&field], &[]);
     assert!(said.session.is_some_and(|session| session.node.is_none()) && said.ignored == 0, "{said:?}");
-    // One that is still there is better.
+    // A node that is still in the pool takes precedence.
     let said = read(&mut sessions, &[&format!("{field}; lb={}", self::value(7, 2))], &[]);
     assert_eq!(owner(&said), Some(2));
     let of_other_pool = session::inserted_value(&key(7), "other", left);
@@ -234,7 +234,7 @@ fn a_hash_has_a_node_for_each_key_and_none_without() {
     let said = read(&mut sessions, &["X-User: a"], &[]);
     assert_eq!((said.told, sessions.is_told(&sb_session::default())), (sb_session::default(), true));
     assert_eq!(said, read(&mut sessions, &["Cookie: a=b", "x-user:  a "], &[0, 1, 2]));
-    assert_eq!(read(&mut sessions, &["X-Name: a"], &[]), Said::default());
+    assert_eq!(read(&mut sessions, &["X-Name: a"], &[]), RequestSession::default());
     let owners = (0..50).map(|user| owner(&read(&mut sessions, &[&format!("X-User: {user}")], &[])));
     let mut owners: Vec<_> = owners.collect();
     owners.sort_unstable();

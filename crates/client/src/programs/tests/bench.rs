@@ -1,4 +1,4 @@
-//! The programs in their own maps, and packets between this client, a service, and its nodes.
+//! The programs with their own maps, and packets between this client, a service, and its nodes.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -19,9 +19,9 @@ use crate::programs::{Programs, open};
 use crate::skeleton::types::__sk_buff;
 
 pub const ETHERNET: usize = 14;
-/// By version; so are those that follow.
+/// Client addresses, IPv4 and IPv6; the constants below have the same order.
 pub const CLIENT: [&str; 2] = ["198.51.100.7", "2001:db8:1::7"];
-/// What a NAT makes of this client.
+/// The client's address behind a NAT.
 pub const OUTSIDE: &str = "203.0.113.9";
 pub const VIP: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 pub const NODE: [&str; 2] = ["192.0.2.21", "2001:db8::21"];
@@ -32,12 +32,12 @@ pub fn address(text: &str) -> IpAddr {
     text.parse().expect("an address of these tests")
 }
 
-/// The key of one of our addresses; `which` of two, while they rotate.
+/// Key of one of our addresses; `which` selects the cluster key.
 pub fn key(of: [u8; 16], which: usize) -> sb_key {
     keys::client_key(&keys::client_master_key(&CLUSTER[which]), of)
 }
 
-/// Does the work on a thread in a network namespace of its own.
+/// Runs `work` on a thread in a new network namespace.
 pub fn alone(work: impl FnOnce(&Bench) + Send) {
     let enter = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
@@ -49,7 +49,7 @@ pub fn alone(work: impl FnOnce(&Bench) + Send) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As without a program.
+    /// The packet goes on unchanged.
     Next,
     Drop,
     Redirect,
@@ -69,7 +69,7 @@ impl Bench {
         bench
     }
 
-    /// With these lines of client.toml.
+    /// Applies these lines of client.toml.
     pub fn configure(&self, lines: &str) {
         let of = |address: &str| {
             let keys = CLUSTER.map(|key| ClientKey::of(&ClusterKey::from_bytes(key), self::address(address)));
@@ -90,7 +90,7 @@ impl Bench {
         run(&self.programs.skeleton.progs.switchback_client_egress, packet, 0)
     }
 
-    /// A packet that is yet to be cut, in a way that the kernel does not know.
+    /// Runs egress on a GSO packet of a type that the kernel does not know.
     pub fn egress_uncut(&self, packet: &[u8]) -> Verdict {
         run(&self.programs.skeleton.progs.switchback_client_egress, packet, 1).0
     }
@@ -122,7 +122,7 @@ impl Bench {
     }
 }
 
-/// One run on a packet behind an Ethernet header: the verdict, and the packet afterwards.
+/// Runs a program once on a packet behind an Ethernet header; the result is the verdict and the packet afterwards.
 fn run(program: &ProgramMut<'_>, packet: &[u8], gso_size: u32) -> (Verdict, Vec<u8>) {
     let kind: [u8; 2] = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
     let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &kind[..], packet].concat();
@@ -147,34 +147,34 @@ fn run(program: &ProgramMut<'_>, packet: &[u8], gso_size: u32) -> (Verdict, Vec<
     (verdict, out[ETHERNET..len].to_vec())
 }
 
-/// A connection of this client, and where it stands.
+/// A connection of this client with its sequence numbers.
 #[derive(Clone, Copy)]
-pub struct Known {
+pub struct ClientFlow {
     pub v6: usize,
     pub flow: sb_flow,
-    /// As the cluster sees it.
+    /// The flow as the cluster sees it.
     pub outside: sb_flow,
-    /// Of the request's first byte.
+    /// Sequence number of the request's first byte.
     pub seq: u32,
     pub ack: u32,
-    /// Where the request ends.
+    /// Sequence number after the request.
     pub next: u32,
 }
 
-impl Known {
-    pub fn new(v6: usize, port: u16) -> Known {
+impl ClientFlow {
+    pub fn new(v6: usize, port: u16) -> ClientFlow {
         let flow = sb_flow {
             client: address_bytes(address(CLIENT[v6])),
             vip: address_bytes(address(VIP[v6])),
             client_port: port.to_be(),
             vip_port: 80u16.to_be(),
         };
-        Known { v6, flow, outside: flow, seq: 1000, ack: 5000, next: 1100 }
+        ClientFlow { v6, flow, outside: flow, seq: 1000, ack: 5000, next: 1100 }
     }
 
-    /// One whose node has introduced itself.
-    pub fn introduced(bench: &Bench, v6: usize, port: u16) -> Known {
-        let known = Known::new(v6, port);
+    /// A connection whose node has introduced itself.
+    pub fn introduced(bench: &Bench, v6: usize, port: u16) -> ClientFlow {
+        let known = ClientFlow::new(v6, port);
         assert_eq!(bench.ingress(&known.introduction(NODE[v6])).0, Verdict::Drop);
         assert_eq!(bench.flow(&known.flow).expect("an entry").node, address_bytes(address(NODE[v6])));
         known
@@ -187,7 +187,7 @@ impl Known {
     pub fn introduction_under(&self, key: &sb_key, node: &str) -> Vec<u8> {
         let (numbers, scales) = ((self.ack, self.seq), (SB_WINDOW as u16, 7));
         let mut packet = client::introduction(key, address(node), &self.outside, numbers, self.next, scales);
-        // As a NAT hands it on.
+        // As a NAT translates it.
         if self.v6 == 0 {
             packet[16..20].copy_from_slice(&self.flow.client[12..]);
             packet[22..24].copy_from_slice(&self.flow.client_port.to_ne_bytes());
@@ -195,23 +195,23 @@ impl Known {
         packet
     }
 
-    /// What the client sends `at` bytes behind the request's first, acknowledging so much of the response.
+    /// A packet of the client at offset `at` in the request, which acknowledges `acked` bytes of the response.
     pub fn out(&self, at: u32, acked: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
         let numbers = (self.seq + at, self.ack.wrapping_add(acked));
         segment(&self.flow, true, numbers, tcp_flags, None, data)
     }
 
-    /// An acknowledgment of so much of the response.
+    /// A bare acknowledgment of `acked` bytes of the response.
     pub fn acknowledges(&self, acked: u32) -> Vec<u8> {
         self.out(self.next - self.seq, acked, flags::ACK, b"")
     }
 
-    /// Data of the response.
+    /// A packet with data of the response.
     pub fn response(&self, at: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
         segment(&self.flow, false, (self.ack.wrapping_add(at), self.next), tcp_flags, None, data)
     }
 
-    /// What becomes of a packet that goes to the node.
+    /// The tunneled form of a packet to the node.
     pub fn direct(&self, inner: &[u8], more: u32) -> Vec<u8> {
         let (own, node) = (address(CLIENT[self.v6]), address(NODE[self.v6]));
         let mut option =
@@ -226,8 +226,8 @@ impl Known {
         out
     }
 
-    /// What a node says, with this packet inside.
-    pub fn said(&self, op: sb_op, node: &str, key: &sb_key, inner: &[u8]) -> Vec<u8> {
+    /// A message from a node with this inner packet.
+    pub fn message(&self, op: sb_op, node: &str, key: &sb_key, inner: &[u8]) -> Vec<u8> {
         let mut option = handoff::option(op, &Default::default());
         if self.v6 == 0 {
             option.origin = u32::from_ne_bytes(self.flow.client[12..].try_into().unwrap());
@@ -239,10 +239,10 @@ impl Known {
         out
     }
 
-    /// HEARD or GONE, to the port from which the question came.
+    /// HEARD or GONE, addressed to the port that the question came from.
     pub fn answer(&self, op: sb_op, node: &str) -> Vec<u8> {
         let question = segment(&self.outside, true, (self.next, self.ack), flags::ACK, None, b"");
-        let mut packet = self.said(op, node, &key(self.outside.client, 0), &question);
+        let mut packet = self.message(op, node, &key(self.outside.client, 0), &question);
         let udp = if self.v6 == 0 { 20 } else { 40 };
         let ports: [u8; 4] = packet[udp..udp + 4].try_into().unwrap();
         packet[udp..udp + 2].copy_from_slice(&ports[2..]);
@@ -251,7 +251,7 @@ impl Known {
     }
 }
 
-/// Whether the checksum of a TCP packet's header and data is right.
+/// Whether the TCP checksum of a packet is right.
 pub fn is_tcp_sealed(packet: &[u8]) -> bool {
     let Some(view) = TcpView::parse(packet) else { return false };
     let addresses = if view.tcp == 20 { 12..20 } else { 8..40 };

@@ -1,4 +1,4 @@
-//! Each counter counts what it says, once.
+//! Every counter counts its event, once.
 
 use ClientCounter::*;
 use switchback_wire::packet::flags;
@@ -8,16 +8,16 @@ use super::bench::*;
 
 fn count(bench: &Bench, counter: ClientCounter, port: u16) {
     let v6 = usize::from(port % 2);
-    let known = Known::introduced(bench, v6, port);
+    let known = ClientFlow::introduced(bench, v6, port);
     let own = key(known.flow.client, 0);
-    let tunneled = |of: &Known, key: &sb_key| {
-        of.said(sb_op::SB_OP_TUNNELED, NODE[v6], key, &of.response(0, flags::ACK, b"x"))
+    let tunneled = |of: &ClientFlow, key: &sb_key| {
+        of.message(sb_op::SB_OP_TUNNELED, NODE[v6], key, &of.response(0, flags::ACK, b"x"))
     };
     let asked =
         |asks: u8| sb_direct_flow { asks, asked_ns: 1, last_ns: 1, ..bench.flow(&known.flow).unwrap() };
     let packet = match counter {
         Introduced => known.introduction(NODE[v6]),
-        IntroducedLate => Known { next: 1000, ..known }.introduction(NODE[v6]),
+        IntroducedLate => ClientFlow { next: 1000, ..known }.introduction(NODE[v6]),
         Avoided => {
             bench.put(&known.flow, &asked(2));
             bench.egress(&known.acknowledges(1));
@@ -47,7 +47,7 @@ fn count(bench: &Bench, counter: ClientCounter, port: u16) {
         DropMalformed => known.introduction(NODE[1 - v6]),
         DropForeign => {
             let flow = sb_flow { vip_port: 81u16.to_be(), ..known.flow };
-            tunneled(&Known { flow, outside: flow, ..known }, &own)
+            tunneled(&ClientFlow { flow, outside: flow, ..known }, &own)
         }
         DropRoom => {
             assert_eq!(bench.egress_uncut(&known.acknowledges(1)), Verdict::Drop);

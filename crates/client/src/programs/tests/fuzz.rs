@@ -1,4 +1,4 @@
-//! Whatever comes: without a right tag no flow goes to a node, and nothing that comes in is sent on.
+//! Fuzzing: without a valid tag no flow goes to a node, and no received packet is sent on.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,7 +8,7 @@ use switchback_wire::*;
 use super::bench::*;
 
 const SECONDS: u64 = 2;
-/// No key of this client.
+/// A key that is not this client's.
 const FOREIGN: sb_key = sb_key { k0: 1, k1: 2 };
 
 /// A number from the environment.
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Changes bytes, cuts, extends. What is shorter is not run.
+/// Changes bytes, truncates and extends a packet; too short ones are not run.
 fn mutate(random: &mut Random, packet: &mut Vec<u8>) {
     for _ in 0..random.below(4) {
         let at = random.below(packet.len());
@@ -49,7 +49,7 @@ fn mutate(random: &mut Random, packet: &mut Vec<u8>) {
     packet.resize(packet.len().max(60), 0);
 }
 
-fn forged(random: &mut Random, known: &Known) -> Vec<u8> {
+fn forged(random: &mut Random, known: &ClientFlow) -> Vec<u8> {
     let node = if random.below(8) == 0 { NODE[1 - known.v6] } else { NODE[known.v6] };
     let ops = [sb_op::SB_OP_TUNNELED, sb_op::SB_OP_HEARD, sb_op::SB_OP_GONE];
     let inner = match random.below(3) {
@@ -59,7 +59,7 @@ fn forged(random: &mut Random, known: &Known) -> Vec<u8> {
     };
     match random.below(3) {
         0 => known.introduction_under(&FOREIGN, node),
-        1 => known.said(ops[random.below(3)], NODE[known.v6], &FOREIGN, &inner),
+        1 => known.message(ops[random.below(3)], NODE[known.v6], &FOREIGN, &inner),
         _ => inner,
     }
 }
@@ -70,8 +70,8 @@ fn nothing_that_is_forged_changes_where_packets_go() {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
         let seed = setting("SWITCHBACK_FUZZ_SEED").unwrap_or(now.as_nanos() as u64);
         let random = &mut Random(seed);
-        let known = [0, 1].map(|v6| Known::introduced(bench, v6, 40_000));
-        let others = [0, 1].map(|v6| Known::new(v6, 40_001));
+        let known = [0, 1].map(|v6| ClientFlow::introduced(bench, v6, 40_000));
+        let others = [0, 1].map(|v6| ClientFlow::new(v6, 40_001));
         let before = known.map(|known| bench.flow(&known.flow));
         let time = Duration::from_secs(setting("SWITCHBACK_FUZZ_SECONDS").unwrap_or(SECONDS));
         let (start, mut number) = (Instant::now(), 0);

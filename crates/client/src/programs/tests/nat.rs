@@ -1,4 +1,4 @@
-//! A client whose address is another one to the cluster, or that has a firewall on its way.
+//! A client behind a NAT or a firewall.
 
 use ClientCounter::*;
 use switchback_wire::packet::{TcpView, flags};
@@ -6,28 +6,28 @@ use switchback_wire::*;
 
 use super::bench::*;
 
-/// What a client's TCP sets; scaled by 7 as its introduction says.
+/// Window of the client's packets, scaled by 7 as in the introduction.
 const WINDOW: u16 = 500;
 
-fn behind_nat(bench: &Bench) -> Known {
-    let flow = Known::new(0, 40_000).flow;
+fn behind_nat(bench: &Bench) -> ClientFlow {
+    let flow = ClientFlow::new(0, 40_000).flow;
     let client = address_bytes(address(OUTSIDE));
-    let known = Known {
+    let known = ClientFlow {
         outside: sb_flow { client, client_port: 50_000u16.to_be(), ..flow },
-        ..Known::new(0, 40_000)
+        ..ClientFlow::new(0, 40_000)
     };
     assert_eq!(bench.ingress(&known.introduction(NODE[0])).0, Verdict::Drop);
     assert_eq!(bench.counter(Introduced), 1);
     known
 }
 
-/// An acknowledgment with a window as a client's TCP sets it, and a right checksum.
-fn acknowledgment(known: &Known, acked: u32) -> Vec<u8> {
+/// An acknowledgment with a window and a right checksum.
+fn acknowledgment(known: &ClientFlow, acked: u32) -> Vec<u8> {
     let mut packet = known.acknowledges(acked);
     let before = u16::from_be_bytes(packet[34..36].try_into().unwrap());
     let check = u16::from_be_bytes(packet[36..38].try_into().unwrap());
     packet[34..36].copy_from_slice(&WINDOW.to_be_bytes());
-    // RFC 1624: the checksum changes by what the packet does.
+    // RFC 1624: incremental update of the checksum.
     let sum = u64::from(!check) + u64::from(!before) + u64::from(WINDOW);
     packet[36..38].copy_from_slice(&packet::fold(sum).to_be_bytes());
     assert!(is_tcp_sealed(&packet));
@@ -47,7 +47,7 @@ fn what_goes_to_the_node_has_the_address_that_it_knows() {
         assert_eq!(inner[12..16], known.outside.client[12..]);
         assert_eq!(inner[20..22], known.outside.client_port.to_ne_bytes());
         assert!(is_tcp_sealed(inner) && packet::fold(packet::sum(&inner[..20])) == 0);
-        // The tag is that of the flow as the cluster sees it, and the answer finds its way back.
+        // The tag covers the flow as the cluster sees it, and the answer finds its way back.
         let shim: sb_shim = read_from(&sent[20..]).unwrap();
         let view = TcpView { seq: 0, ack: 0, ..TcpView::parse(inner).unwrap() };
         let peers = handoff::Peers::of_client(address(NODE[0]));
@@ -58,7 +58,7 @@ fn what_goes_to_the_node_has_the_address_that_it_knows() {
     });
 }
 
-/// What the server may send is never more than what the NAT has seen allowed.
+/// The server never sends more than the window that the NAT has seen.
 #[test]
 fn a_nat_sees_data_the_end_and_every_half_window() {
     alone(|bench| {
@@ -91,7 +91,7 @@ fn a_nat_sees_data_the_end_and_every_half_window() {
 fn so_does_a_firewall() {
     alone(|bench| {
         bench.configure("firewall = true");
-        let known = Known::introduced(bench, 1, 40_000);
+        let known = ClientFlow::introduced(bench, 1, 40_000);
         assert_eq!(bench.egress(&known.acknowledges(0)).0, Verdict::Next);
         assert_eq!(bench.egress(&known.acknowledges(1)).0, Verdict::Redirect);
         assert_eq!(bench.egress(&known.out(100, 1, flags::ACK | flags::FIN, b"")).0, Verdict::Next);

@@ -1,4 +1,4 @@
-//! Which acknowledgments are left out.
+//! Suppression of acknowledgments.
 
 use ClientCounter::*;
 use switchback_wire::packet::{acknowledgment, flags};
@@ -8,23 +8,23 @@ use super::bench::*;
 
 const SEGMENT: u32 = 1000;
 
-/// A flow with `thin_acks = 2`, and so many segments of its response that are let in.
-fn with_segments(bench: &Bench, count: u32) -> Known {
+/// A flow with `thin_acks = 2` and `count` received segments of its response.
+fn with_segments(bench: &Bench, count: u32) -> ClientFlow {
     bench.configure("thin_acks = 2");
-    let known = Known::introduced(bench, 0, 40_000);
+    let known = ClientFlow::introduced(bench, 0, 40_000);
     let_in(bench, &known, 0..count);
     known
 }
 
-fn let_in(bench: &Bench, known: &Known, segments: std::ops::Range<u32>) {
+fn let_in(bench: &Bench, known: &ClientFlow, segments: std::ops::Range<u32>) {
     for segment in segments {
         let packet = known.response(segment * SEGMENT, flags::ACK, &[b'x'; SEGMENT as usize]);
         assert_eq!(bench.ingress(&packet), (Verdict::Next, packet.clone()));
     }
 }
 
-/// Whether an acknowledgment of so many segments is left out. Others go to the node.
-fn is_left_out(bench: &Bench, known: &Known, segments: u32) -> bool {
+/// Whether an acknowledgment of `segments` segments is suppressed; otherwise it must go to the node.
+fn is_left_out(bench: &Bench, known: &ClientFlow, segments: u32) -> bool {
     let before = bench.counter(Thinned);
     let packet = known.acknowledges(segments * SEGMENT);
     let (verdict, sent) = bench.egress(&packet);
@@ -92,7 +92,7 @@ fn none_that_says_more() {
     alone(|bench| {
         let known = with_segments(bench, 8);
         let (numbers, blocks) = ((known.next, known.ack + SEGMENT), [(known.ack + 5000, known.ack + 6000)]);
-        // It is made as the VIP's, so the flow is turned around.
+        // The segment comes from the VIP, so the flow is reversed.
         let turned = sb_flow {
             client: known.flow.vip,
             vip: known.flow.client,
@@ -114,7 +114,7 @@ fn none_that_says_more() {
     });
 }
 
-/// As before the first acknowledgment.
-fn fresh(bench: &Bench, known: &Known) -> sb_direct_flow {
+/// The flow's state before the first acknowledgment.
+fn fresh(bench: &Bench, known: &ClientFlow) -> sb_direct_flow {
     sb_direct_flow { acked: known.ack, left_out: known.ack, thinned: 0, ..bench.flow(&known.flow).unwrap() }
 }

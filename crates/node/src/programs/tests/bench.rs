@@ -1,9 +1,9 @@
-//! The programs in their own maps and in a network namespace of their own. Packets go in by `BPF_PROG_TEST_RUN`,
-//! which gives them the loopback interface's index. What the ingress program clones really is queued there, so it is
-//! attached to that interface too, and there is a server that listens at the VIPs.
+//! The programs with their own maps in a new network namespace. `BPF_PROG_TEST_RUN` injects packets with the index of
+//! the loopback interface. Clones made by the ingress program are really queued there, so the program is attached to
+//! that interface as well, and a server listens at the VIPs.
 //!
-//! In a test run the kernel does not say that a packet comes in, and `bpf_sk_assign_tcp_reqsk()` refuses it. So a flow
-//! with a socket begins with an ADOPT that is sent, by [`Bench::adopt`].
+//! In a test run, `bpf_sk_assign_tcp_reqsk()` refuses the packet, because the kernel does not mark it as ingress. So a
+//! flow with a socket begins with an ADOPT that is really sent, by [`Bench::adopt`].
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -38,25 +38,25 @@ use crate::programs::{open, set_flows};
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
 
-/// The node's addresses, of which the first one is in the tags.
+/// Addresses of the node; the first one is covered by the tags.
 pub const NODE: [&str; 2] = ["192.0.2.21", "2001:db8::21"];
-/// Other nodes.
+/// Addresses of other nodes.
 pub const SECOND: [&str; 2] = ["192.0.2.22", "2001:db8::22"];
 pub const VIPS: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 pub const PORT: u16 = 80;
 pub const SIGN: sb_key = sb_key { k0: 1, k1: 2 };
-/// The server's own cookie where names are rewritten.
+/// The server's own cookie in the pool that rewrites names.
 pub const NAME: &[u8] = b"LONGNAMESID";
-/// What is inserted.
+/// The inserted header line.
 pub const LINE: &[u8] = b"Set-Cookie: SB-web=ownTTTTTTTTTTT; Path=/\r\n";
-/// Only accepted.
+/// A key that is accepted, but does not sign.
 pub const ACCEPT: sb_key = sb_key { k0: 3, k1: 4 };
 pub const LOOPBACK: u32 = 1;
-/// The epoch of the node's clock, as long as the test lasts.
+/// Epoch of the node's clock during a test.
 pub const EPOCH: u64 = 0x2_3456_789a_bcde;
-/// Less than half of an epoch's time.
+/// How long the clock stays in that epoch: less than half of its length.
 const CLOCK_HOLDS: Duration = Duration::from_secs(1);
-/// From which the keys of clients are made.
+/// Master keys of the clients' keys.
 pub const MASTER: [sb_key; 2] = [sb_key { k0: 5, k1: 6 }, sb_key { k0: 7, k1: 8 }];
 
 pub fn address(text: &str) -> IpAddr {
@@ -69,7 +69,7 @@ pub fn setting(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
 }
 
-/// Another one in each run, unless the environment says which.
+/// The seed from the environment, or a new one for each run.
 pub fn seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
     setting("SWITCHBACK_FUZZ_SEED").unwrap_or(now.as_nanos() as u64)
@@ -80,7 +80,7 @@ pub fn ip(line: &str) {
     assert!(status.success(), "ip {line}");
 }
 
-/// Does the work on a thread in a network namespace of its own.
+/// Runs `work` on a thread in a new network namespace.
 pub fn alone(work: impl FnOnce() + Send) {
     let enter = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
@@ -101,12 +101,12 @@ pub fn alone(work: impl FnOnce() + Send) {
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// As the programs measure time.
+/// The time as the programs measure it.
 pub fn now_us() -> u32 {
     (monotonic_ns() / 1000) as u32
 }
 
-/// Clones come in a moment later, and what they do can be waited for.
+/// Waits for an effect; clones are processed a moment later.
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(2);
     while !is_so() {
@@ -131,7 +131,7 @@ impl Random {
         (self.next() % n as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True with probability 1/n.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -143,7 +143,7 @@ impl Random {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The next program, which is none: as without a program.
+    /// The next program, of which there is none: the packet goes on.
     Next,
     Pass,
     Drop,
@@ -171,12 +171,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// To be called in [`alone`].
+    /// Must be called in [`alone`].
     pub fn new() -> Self {
         Bench::with_flows(1 << 10)
     }
 
-    /// With room for so many flows.
+    /// With a map of `flows` flows.
     pub fn with_flows(flows: u32) -> Self {
         // The programs live as long as the test.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -207,13 +207,13 @@ impl Bench {
         bench
     }
 
-    /// No pool has sessions any more.
+    /// Removes all pools with sessions.
     pub fn forget_sessions(&self) {
         let map = &self.skel.maps.persistence;
         map.keys().collect::<Vec<_>>().iter().for_each(|key| map.delete(key).unwrap());
     }
 
-    /// The pools with sessions.
+    /// Sets up the pools with sessions.
     pub fn keep_sessions(&self) {
         let mut entry = sb_persistence {
             mode: sb_session_mode::SB_SESSION_REWRITE as u8,
@@ -234,7 +234,7 @@ impl Bench {
         put(INSERTED, &sb_persistence { code: rewritten(INSERTED, OWN), ..entry });
     }
 
-    /// Makes the flows' clients such as may know the node, or others only.
+    /// Sets whether the flows' clients, or only others, are in the networks of clients with a shim.
     pub fn know_clients(&self, these: bool, tunnel: bool) {
         let network = |prefix_len, text| sb_network { prefix_len, address: address_bytes(address(text)) };
         let networks = if these {
@@ -247,17 +247,17 @@ impl Bench {
         crate::programs::clients::set(&self.skel.maps, &Clients { master, networks }).unwrap();
     }
 
-    /// Makes this the node's address.
+    /// Sets the node's address.
     pub fn be(&self, node: &str) {
         self.set(node, false);
     }
 
-    /// Likewise, and whether it drains.
+    /// Sets the node's address and whether it drains.
     pub fn set(&self, node: &str, draining: bool) {
         self.write_settings(&self.settings(node, draining));
     }
 
-    /// Likewise, of a machine that is a switch, too.
+    /// Sets the node's address on a machine that is also a switch.
     pub fn be_beside_switch(&self, node: &str) {
         self.write_settings(&sb_node_settings { is_switch: 1, ..self.settings(node, false) });
     }
@@ -278,12 +278,12 @@ impl Bench {
         }
     }
 
-    /// Nobody but switches is to see the node.
+    /// Sets whether the node is hidden.
     pub fn hide(&self, hidden: bool) {
         self.write_settings(&sb_node_settings { hidden: hidden.into(), ..self.settings(NODE[0], false) });
     }
 
-    /// The node's clock is in the middle of the epoch, or `later` than that.
+    /// Writes settings with the node's clock `later` after the middle of the epoch.
     pub fn write_settings_at(&self, later: i64, settings: &sb_node_settings) {
         let middle = (EPOCH << SB_EPOCH_SHIFT) + (1 << (SB_EPOCH_SHIFT - 1));
         let time = middle.wrapping_add_signed(later << SB_EPOCH_SHIFT);
@@ -297,12 +297,12 @@ impl Bench {
         self.write_settings_at(0, settings);
     }
 
-    /// Sets the clock so many epochs later than all packets of the tests, until something else is set.
+    /// Sets the clock this number of epochs after the packets of the tests, until something else is set.
     pub fn be_later(&self, epochs: i64) {
         self.write_settings_at(epochs, &self.settings(NODE[0], false));
     }
 
-    /// Before packets come in.
+    /// Renews the clock if necessary, before packets come in.
     fn keep_time(&self) {
         if self.clock_set.get().elapsed() > CLOCK_HOLDS {
             let settings = self.skel.maps.settings.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap();
@@ -310,7 +310,7 @@ impl Bench {
         }
     }
 
-    /// What the programs have put into one of their rings, as it is there.
+    /// Takes the records of a ring.
     fn read_ring(map: &impl MapCore) -> Vec<Vec<u8>> {
         let read = std::cell::RefCell::new(Vec::new());
         let mut builder = RingBufferBuilder::new();
@@ -324,8 +324,8 @@ impl Bench {
         read.into_inner()
     }
 
-    /// What has been said to the switch of this machine: each record with its packet.
-    pub fn told_here(&self) -> Vec<(sb_record, Vec<u8>)> {
+    /// Messages to the switch on this machine: records with their packets.
+    pub fn messages_here(&self) -> Vec<(sb_record, Vec<u8>)> {
         let read = |record: Vec<u8>| {
             let head: sb_record = read_from(&record).expect("a whole record");
             let start = size_of::<sb_record>();
@@ -334,43 +334,43 @@ impl Bench {
         Self::read_ring(&self.skel.maps.to_switch).into_iter().map(read).collect()
     }
 
-    /// The lengths of responses that have been told.
+    /// Reported response lengths.
     pub fn sized(&self) -> Vec<sb_sized> {
         let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
         Self::read_ring(&self.skel.maps.sized).into_iter().map(read).collect()
     }
 
-    /// The first of [`SWITCHES`] says whether it wants to know what becomes of responses.
+    /// Sets whether the first of [`SWITCHES`] wants facts.
     pub fn want_facts(&self, wanted: bool) {
         let key = address_bytes(address(SWITCHES[0]));
         let switch = sb_listening_switch { facts: wanted.into(), ..Default::default() };
         self.skel.maps.switches.update(&key, bytes_of(&switch), MapFlags::ANY).unwrap();
     }
 
-    /// What has been told of responses.
+    /// Reported facts.
     pub fn facts(&self) -> Vec<sb_seen> {
         let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
         Self::read_ring(&self.skel.maps.facts).into_iter().map(read).collect()
     }
 
-    /// The flows that have ended.
+    /// Flows that have ended.
     pub fn closed(&self) -> Vec<sb_closed> {
         let read = |record: Vec<u8>| read_from(&record).expect("a whole record");
         Self::read_ring(&self.skel.maps.closed).into_iter().map(read).collect()
     }
 
-    /// A packet that the machine sends to itself.
+    /// Runs the loopback program on a packet.
     pub fn loopback(&self, frame: &[u8]) -> (Verdict, Vec<u8>) {
         run(&self.skel.progs.switchback_loopback, frame, 0)
     }
 
-    /// What a VIP is from here on: `SB_VIP_*`.
+    /// Sets the kind of a VIP: `SB_VIP_*`.
     pub fn set_vip(&self, vip: &str, kind: u32) {
         let key = address_bytes(address(vip));
         self.skel.maps.vip_addresses.update(&key, &kind.to_ne_bytes(), MapFlags::ANY).unwrap();
     }
 
-    /// From here on what servers send through the interface passes the egress program, too.
+    /// Attaches the egress program to an interface, for packets that servers really send.
     pub fn attach_egress(&self, interface: u32) -> Link {
         attach_tcx(&self.skel.progs.switchback_egress, interface).unwrap()
     }
@@ -384,18 +384,18 @@ impl Bench {
         self.skel.maps.owned.update(bytes_of(flow), bytes_of(owned), MapFlags::ANY).unwrap();
     }
 
-    /// What the programs have counted for reports.
+    /// The programs' sums for reports.
     pub fn load(&self) -> sb_load {
         crate::programs::read_load(&self.skel.maps.load).unwrap()
     }
 
-    /// The switches that want reports.
+    /// Switches that want reports.
     pub fn switches(&self) -> Vec<IpAddr> {
         let addresses = self.skel.maps.switches.keys().map(|key| key.try_into().expect("16 bytes"));
         addresses.map(switchback_wire::address_from).collect()
     }
 
-    /// Places that are reserved in accept queues.
+    /// Number of reserved places in accept queues.
     pub fn reserved(&self) -> i64 {
         let slots = (0..SB_ADOPTING_SLOTS).map(|slot| {
             let value = self.skel.maps.adopting.lookup(&slot.to_ne_bytes(), MapFlags::ANY).unwrap();
@@ -404,7 +404,7 @@ impl Bench {
         slots.sum()
     }
 
-    /// Makes every listener seem to have so many places reserved, for so long.
+    /// Reserves places at every listener, as of `since` ago.
     pub fn reserve(&self, count: i64, since: Duration) {
         let places = sb_adopting { last_ns: monotonic_ns() - since.as_nanos() as u64, count };
         for slot in 0..SB_ADOPTING_SLOTS {
@@ -412,13 +412,13 @@ impl Bench {
         }
     }
 
-    /// How many sockets pass what they write through the program that inserts a cookie.
+    /// Number of sockets in the map of the program that inserts cookies.
     pub fn hooked(&self) -> usize {
         self.skel.maps.sockets.keys().count()
     }
 
     pub fn forget(&self, flow: &sb_flow) {
-        // Missing is as good.
+        // The entry may be missing.
         let _ = self.skel.maps.owned.delete(bytes_of(flow));
     }
 
@@ -429,12 +429,12 @@ impl Bench {
         sendto(self.raw.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
     }
 
-    /// Where the flow's connection is accepted.
+    /// The listener for the flow.
     pub fn listener(&self, flow: &sb_flow) -> &TcpListener {
         &self.listeners[usize::from(flow.vip().is_ipv6())]
     }
 
-    /// Sends an ADOPT and accepts the connection that it makes.
+    /// Sends an ADOPT and accepts the connection.
     pub fn adopt(&self, packet: &[u8], flow: &sb_flow) -> TcpStream {
         self.send(packet);
         let listener = self.listener(flow);
@@ -467,7 +467,7 @@ impl Bench {
     }
 }
 
-/// One run on the frame: the verdict, and the frame afterwards.
+/// Runs a program once on a frame; the result is the verdict and the frame afterwards.
 fn run(program: &ProgramMut<'_>, frame: &[u8], mark: u32) -> (Verdict, Vec<u8>) {
     let mut context = [0; size_of::<__sk_buff>()];
     context[8..12].copy_from_slice(&mark.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Clients that know the node: how it introduces itself, what they send directly, and what goes to them in a tunnel.
+//! Clients with a shim: introduction by the node, direct packets to it, and tunneled packets from it.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use super::frames::*;
 use super::fuzz::{SECONDS, mutate};
 use super::wire::Wire;
 
-/// A copy of a packet that is to become the introduction.
+/// Mark of a clone that becomes the introduction.
 const INTRODUCE: u32 = 0x5b00_0005;
 const ETHERNET: usize = 14;
-/// What goes in front of a packet in a tunnel.
+/// Overhead of the tunnel.
 const OVERHEAD: [usize; 2] = [handoff::OVERHEAD_V4, handoff::OVERHEAD_V6];
 
-/// The flow of a client at this port, whose first request has its response, as the node knows it.
-pub fn open(bench: &Bench, v6: bool, port: u16) -> Known {
+/// A flow from this port whose first request is answered.
+pub fn open(bench: &Bench, v6: bool, port: u16) -> KnownFlow {
     bench.be(NODE[usize::from(v6)]);
-    let mut known = Known { flow: flow(v6, port, PORT), seq: 1000, ack: 5000, socket: None };
+    let mut known = KnownFlow { flow: flow(v6, port, PORT), seq: 1000, ack: 5000, socket: None };
     bench.be(NODE[0]);
     known.adopt(bench);
     known.answer();
@@ -31,12 +31,12 @@ pub fn open(bench: &Bench, v6: bool, port: u16) -> Known {
     known
 }
 
-pub fn key_of(known: &Known) -> sb_key {
+pub fn key_of(known: &KnownFlow) -> sb_key {
     keys::client_key(&MASTER[0], known.flow.client)
 }
 
-/// As its client sends a packet to the node.
-pub fn direct(known: &Known, key: &sb_key, more: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
+/// A direct packet from the client to the node.
+pub fn direct(known: &KnownFlow, key: &sb_key, more: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), tcp_flags, None, data);
     let (client, node) = (known.flow.client().ip(), address(NODE[usize::from(v6)]));
@@ -46,7 +46,7 @@ pub fn direct(known: &Known, key: &sb_key, more: u32, tcp_flags: u8, data: &[u8]
     out
 }
 
-fn introduced(known: &Known, next: u32) -> Vec<u8> {
+fn introduced(known: &KnownFlow, next: u32) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
     let node = address(NODE[usize::from(v6)]);
     let numbers = (known.ack, known.seq);
@@ -54,7 +54,7 @@ fn introduced(known: &Known, next: u32) -> Vec<u8> {
 }
 
 /// The handoff packet with the flow's next request.
-fn request(known: &Known, session: sb_session) -> Vec<u8> {
+fn request(known: &KnownFlow, session: sb_session) -> Vec<u8> {
     let option = sb_option { session, ..known.option(SB_OP_FORWARD) };
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), flags::ACK, None, REQUEST);
@@ -131,20 +131,20 @@ fn a_flow_that_has_gone_meanwhile_is_not_introduced() {
     });
 }
 
-/// At its adoption and at each later request, if it is in one of the networks.
+/// A node introduces itself at adoption and at each later request to clients in its networks.
 #[test]
 fn who_is_introduced_to_whom() {
     alone(|| {
         let wire = Wire::new();
         let bench = &wire.bench;
-        let introductions = |of: &Known, frames: Vec<Vec<u8>>| {
+        let introductions = |of: &KnownFlow, frames: Vec<Vec<u8>>| {
             let expected = introduced(of, of.seq + REQUEST.len() as u32);
             frames.iter().filter(|frame| frame[ETHERNET..] == expected).count()
         };
         for (known_network, port) in [(true, 40_000), (false, 40_001)] {
             bench.know_clients(known_network, false);
-            let mut known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
-            let first = Known { flow: known.flow, seq: known.seq, ack: known.ack, socket: None };
+            let mut known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let first = KnownFlow { flow: known.flow, seq: known.seq, ack: known.ack, socket: None };
             known.adopt(bench);
             known.answer();
             let counted = u64::from(known_network);
@@ -164,14 +164,14 @@ fn who_is_introduced_to_whom() {
     });
 }
 
-/// A tunnel would have to be of the other version.
+/// The tunnel would need the other IP version.
 #[test]
 fn a_client_of_the_other_ip_version_is_not_met() {
     alone(|| {
         let wire = Wire::new();
         let bench = &wire.bench;
         bench.know_clients(true, true);
-        let mut known = Known { flow: flow(true, 40_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let mut known = KnownFlow { flow: flow(true, 40_000, PORT), seq: 1000, ack: 5000, socket: None };
         known.adopt(bench);
         known.answer();
         bench.put(&known.flow, &known.owned());
@@ -227,7 +227,7 @@ fn what_a_client_must_not_send_is_dropped() {
         forged[20 + 16 + 32] ^= 1;
         dropped(&forged, NodeCounter::DropTag);
 
-        // Another client of the same networks, with a right tag of its own.
+        // Another client of the same networks, with a valid tag of its own.
         let of_other = |source: &str| {
             let (source, node) = (address(source), address(NODE[0]));
             let key = keys::client_key(&MASTER[0], address_bytes(source));
@@ -244,7 +244,7 @@ fn what_a_client_must_not_send_is_dropped() {
     });
 }
 
-/// Damaged, forged, of another client: the kernel gets nothing of it, and nobody an answer.
+/// Damaged, forged and foreign packets do not reach the kernel and are not answered.
 #[test]
 fn nothing_gets_in_without_the_clients_key() {
     alone(|| {
@@ -279,8 +279,8 @@ fn nothing_gets_in_without_the_clients_key() {
     });
 }
 
-/// The answer that leaves: its operation, whether it goes to the port that asked, and its tag.
-fn assert_answer(frame: &[u8], question: &[u8], known: &Known, op: sb_op) {
+/// Checks an answer that leaves: its operation, its destination port, and its tag.
+fn assert_answer(frame: &[u8], question: &[u8], known: &KnownFlow, op: sb_op) {
     let (packet, shim) = (&frame[ETHERNET..], read_from::<sb_shim>(&frame[ETHERNET + 20..]).expect("a shim"));
     assert_eq!((&packet[12..16], &packet[16..20]), (&question[16..20], &question[12..16]), "turned around");
     assert_eq!(shim.option.op, op as u8);
@@ -368,7 +368,7 @@ fn adoption_leaves_room_for_the_tunnel() {
         let bench = Bench::new();
         let mss = |port, tunnel| {
             bench.know_clients(true, tunnel);
-            let mut known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let mut known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             known.adopt(&bench);
             let socket = known.socket.as_ref().expect("an adopted flow");
             getsockopt(socket, sockopt::TcpMaxSeg).expect("a TCP socket")

@@ -1,5 +1,5 @@
-//! Cookies of sessions: names rewritten on the way to the client and restored on the way to the server, and cookies of
-//! our own inserted into what servers write.
+//! Session cookies: names rewritten on the way to the client and restored on the way to the server, and cookies
+//! inserted into the server's data.
 
 mod inserted;
 mod requests;
@@ -12,12 +12,12 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 
-/// What the client knows the server's cookie as, when a node has changed it.
+/// The rewritten name of the server's cookie.
 fn as_sent(node: Code) -> Vec<u8> {
     [&rewritten(REWRITTEN, node)[..], &NAME[SB_CODE_LEN as usize..]].concat()
 }
 
-/// A stream, and where the names in it are that are to be changed.
+/// A byte stream with the positions of the names to change.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
@@ -29,13 +29,13 @@ impl Stream {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// A cookie's name that is to be changed.
+    /// Appends a name to change.
     fn name(&mut self, name: &[u8]) {
         self.names.push(self.bytes.len());
         self.bytes.extend_from_slice(name);
     }
 
-    /// With the first so many names begun as `code` does.
+    /// The bytes with the first `most` names changed to `code`.
     fn changed(&self, code: &[u8], most: usize) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         for at in self.names.iter().take(most) {
@@ -45,7 +45,7 @@ impl Stream {
     }
 }
 
-/// A response with cookies, in its head and where there are none.
+/// A response with cookies in its head, and look-alikes elsewhere.
 fn add_response(random: &mut Random, stream: &mut Stream, name: &[u8]) {
     if random.one_in(6) {
         stream.say("HTTP/1.1 103 Early Hints\r\nSet-Cookie: LONGNAMESI=1\r\n\r\n");

@@ -1,4 +1,4 @@
-//! Each counter counts what it says, once.
+//! Every counter counts its event, once.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -17,21 +17,26 @@ use super::frames::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Flows that follow each other, so that none has a trace of the one before.
+/// Consecutive flows, none with traces of an earlier one.
 struct Flows<'a> {
     bench: &'a Bench,
     port: u16,
 }
 
 impl Flows<'_> {
-    /// One that the node does not know.
-    fn next(&mut self) -> Known {
+    /// A flow unknown to the node.
+    fn next(&mut self) -> KnownFlow {
         self.port += 1;
-        Known { flow: flow(self.port.is_multiple_of(2), self.port, PORT), seq: 1000, ack: 5000, socket: None }
+        KnownFlow {
+            flow: flow(self.port.is_multiple_of(2), self.port, PORT),
+            seq: 1000,
+            ack: 5000,
+            socket: None,
+        }
     }
 
-    /// One whose first request has its response.
-    fn answered(&mut self) -> Known {
+    /// A flow whose first request is answered.
+    fn answered(&mut self) -> KnownFlow {
         let mut known = self.next();
         known.adopt(self.bench);
         known.answer();
@@ -39,15 +44,15 @@ impl Flows<'_> {
         known
     }
 
-    /// What the switch says of the flow, with this data, comes in.
-    fn say(&self, known: &Known, op: sb_op, more: u32, data: &[u8]) {
+    /// Injects a message of the switch about the flow, with this data.
+    fn say(&self, known: &KnownFlow, op: sb_op, more: u32, data: &[u8]) {
         let mut option = known.option(op);
         option.flags |= more as u8;
         self.bench.ingress(&to_us(&known.hand_over(option, data)), 0);
     }
 
-    /// One that was adopted for a pool with sessions, and its first request has its response.
-    fn in_session(&mut self, pool: Code) -> Known {
+    /// A flow adopted for a pool with sessions, whose first request is answered.
+    fn in_session(&mut self, pool: Code) -> KnownFlow {
         let mut known = self.next();
         known.adopt_in_session(self.bench, pool);
         known.answer();
@@ -56,21 +61,21 @@ impl Flows<'_> {
         known
     }
 
-    fn say_in_session(&self, known: &Known, pool: Code, more: u32, data: &[u8]) {
+    fn say_in_session(&self, known: &KnownFlow, pool: Code, more: u32, data: &[u8]) {
         let mut option = known.option(SB_OP_FORWARD);
         option.flags |= more as u8;
         option.session = sb_session::new(pool, Some(*b"n01"));
         self.bench.ingress(&to_us(&known.hand_over(option, data)), 0);
     }
 
-    /// The server's response to a second request.
-    fn leave_in_session(&self, known: &Known, data: &[u8]) {
+    /// Sends the response to a second request.
+    fn leave_in_session(&self, known: &KnownFlow, data: &[u8]) {
         let owned = self.bench.flow(&known.flow).expect("an adopted flow");
         let owned = sb_owned { responses: 0, framing: idle(), ..owned };
         self.leave(known, &owned, data);
     }
 
-    /// The switch of the same machine asks for a flow that is not here.
+    /// Injects a question of the local switch about a flow that is not here.
     fn say_here(&mut self) {
         let known = self.next();
         self.bench.be_beside_switch(NODE[0]);
@@ -79,13 +84,13 @@ impl Flows<'_> {
         self.bench.be(NODE[0]);
     }
 
-    /// One by IPv4, as the node's address is.
-    fn of_ipv4(&mut self) -> Known {
+    /// An IPv4 flow, as the node's address is.
+    fn of_ipv4(&mut self) -> KnownFlow {
         let known = self.next();
-        Known { flow: flow(false, self.port, PORT), ..known }
+        KnownFlow { flow: flow(false, self.port, PORT), ..known }
     }
 
-    /// What the client of a flow sends to the node, if clients of its network may know that.
+    /// Injects a direct packet of a client, whose network may have a shim.
     fn say_directly(&mut self, may: bool, more: u32, data: &[u8]) {
         let known = clients::open(self.bench, false, self.port + 1);
         self.port += 1;
@@ -104,16 +109,16 @@ impl Flows<'_> {
         self.say(&known, op, more, data);
     }
 
-    /// What the server sends when it is where `owned` says.
-    fn leave(&self, known: &Known, owned: &sb_owned, data: &[u8]) {
+    /// Sends data of the server in the state `owned`.
+    fn leave(&self, known: &KnownFlow, owned: &sb_owned, data: &[u8]) {
         self.bench.put(&known.flow, owned);
         let frame = response(&known.flow, (known.ack, known.seq), flags::ACK, false, data);
         self.bench.egress(&frame);
     }
 
-    /// The response to a request of a switch.
+    /// Sends the response to a request for a switch that wants facts.
     fn leave_for_switch(&mut self) {
-        let known = Known { seq: 1000, ack: 5000, flow: flow(false, 1, PORT), socket: None };
+        let known = KnownFlow { seq: 1000, ack: 5000, flow: flow(false, 1, PORT), socket: None };
         let switch_address = address_bytes(address(SWITCHES[0]));
         self.leave(&known, &sb_owned { responses: 0, switch_address, ..known.owned() }, RESPONSE);
     }
@@ -124,7 +129,7 @@ impl Flows<'_> {
             Adopted => self.next().adopt(bench),
             Repeated => {
                 let mut known = self.next();
-                let again = Known { socket: None, ..known };
+                let again = KnownFlow { socket: None, ..known };
                 known.adopt(bench);
                 drop(known.socket.take());
                 self.say(&again, SB_OP_ADOPT, 0, REQUEST);
@@ -206,12 +211,17 @@ impl Flows<'_> {
                 let adopted = bench.counter(Adopted);
                 bench.send(&first.hand_over(first.option(SB_OP_ADOPT), REQUEST));
                 self.wait_for(Adopted, adopted);
-                self.say(&Known { flow, ..second }, SB_OP_ADOPT, 0, REQUEST);
+                self.say(&KnownFlow { flow, ..second }, SB_OP_ADOPT, 0, REQUEST);
                 set(100);
             }
             RefusedNoListener => {
                 let known = self.next();
-                self.say(&Known { flow: flow(false, self.port, PORT + 1), ..known }, SB_OP_ADOPT, 0, REQUEST);
+                self.say(
+                    &KnownFlow { flow: flow(false, self.port, PORT + 1), ..known },
+                    SB_OP_ADOPT,
+                    0,
+                    REQUEST,
+                );
             }
             RefusedDraining => {
                 bench.set(NODE[0], true);
@@ -220,7 +230,7 @@ impl Flows<'_> {
             }
             PassedOn => {
                 let known = self.next();
-                let known = Known { flow: flow(false, self.port, PORT + 1), ..known };
+                let known = KnownFlow { flow: flow(false, self.port, PORT + 1), ..known };
                 let packet = known.hand_over_with(known.option(SB_OP_ADOPT), REQUEST, SECOND[0]);
                 bench.ingress(&to_us(&packet), 0);
             }
@@ -236,7 +246,7 @@ impl Flows<'_> {
                 bench.be(NODE[0]);
             }
             RefusedNoSocket => self.say_of_next(SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST),
-            // Less than an MSS can be: the kernel does not take it.
+            // Below the least MSS, so the kernel refuses it.
             RefusedFailed => {
                 let known = self.next();
                 let option = sb_option { mss: 0, ..known.option(SB_OP_ADOPT) };
@@ -373,7 +383,7 @@ impl Flows<'_> {
         }
     }
 
-    /// Clones may come a moment later.
+    /// Waits for a counter, because clones are processed a moment later.
     fn wait_for(&self, counter: NodeCounter, before: u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.bench.counter(counter) == before && Instant::now() < deadline {

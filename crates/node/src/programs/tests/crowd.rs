@@ -1,4 +1,4 @@
-//! More flows than the node has room to know.
+//! More flows than the node's map holds.
 
 use NodeCounter::*;
 use sb_op::*;
@@ -11,25 +11,25 @@ use super::invariants::Handoff;
 
 const ROOM: u32 = 64;
 
-/// A node that has forgotten a flow because of others, whose server has answered its first request.
-fn forgotten(v6: bool) -> (Bench, Known) {
+/// A node that has lost the entry of a flow with one answered request to other flows.
+fn forgotten(v6: bool) -> (Bench, KnownFlow) {
     let bench = Bench::with_flows(ROOM);
-    let mut known = Known { flow: flow(v6, 54_000, PORT), seq: 1000, ack: 5000, socket: None };
+    let mut known = KnownFlow { flow: flow(v6, 54_000, PORT), seq: 1000, ack: 5000, socket: None };
     known.adopt(&bench);
     known.answer();
     for port in 0..2000 {
         if bench.flow(&known.flow).is_none() {
             return (bench, known);
         }
-        // Others are there, and something is heard of them.
-        let other = Known { flow: flow(false, port, PORT), socket: None, ..known };
+        // Other flows with traffic.
+        let other = KnownFlow { flow: flow(false, port, PORT), socket: None, ..known };
         bench.put(&other.flow, &other.owned());
         bench.ingress(&to_us(&other.hand_over(other.option(SB_OP_PROBE), b"")), 0);
     }
     panic!("there is room for all");
 }
 
-fn answer(bench: &Bench, known: &Known, op: sb_op) -> Handoff {
+fn answer(bench: &Bench, known: &KnownFlow, op: sb_op) -> Handoff {
     let origin = (known.seq - REQUEST.len() as u32).to_be();
     let option = sb_option { origin, ..known.option(op) };
     let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
@@ -37,7 +37,7 @@ fn answer(bench: &Bench, known: &Known, op: sb_op) -> Handoff {
     Handoff::parse(&out).expect("an answer")
 }
 
-/// Whether the response is complete nobody knows, so nobody else may go on: the switch ends the connection.
+/// Whether the response is complete is unknown, so no other node may continue: the switch ends the connection.
 #[test]
 fn a_flow_that_was_forgotten_goes_to_no_other_node() {
     for v6 in [false, true] {
@@ -58,7 +58,7 @@ fn a_flow_that_was_forgotten_goes_to_no_other_node() {
     }
 }
 
-/// The node has its socket, and goes on with it.
+/// The node still has the socket and continues.
 #[test]
 fn a_request_makes_a_flow_known_again() {
     alone(|| {

@@ -1,4 +1,4 @@
-//! The walker in C against the one in Rust: random responses, whole and broken, in random packets through egress.
+//! The framing automaton in C compared with the one in Rust, over random responses in random packets through egress.
 
 use std::io::Write;
 
@@ -25,11 +25,11 @@ fn lose_track(flow: &mut sb_owned) {
     flow.framing = sb_framing { state: SB_FRAMING_LOST as u16, allowed, status, ..Default::default() };
 }
 
-/// Of a whole response: its request's number, status, bytes, and bytes of its head.
-type Told = (u16, u16, usize, usize);
+/// A whole response: number of the request, status, bytes, bytes of the head.
+type ResponseFact = (u16, u16, usize, usize);
 
-/// What is to be told of a response, as its text says it.
-fn told(number: u16, text: &[u8]) -> Told {
+/// The expected fact about a response, from its text.
+fn expected_fact(number: u16, text: &[u8]) -> ResponseFact {
     let mut head = 0;
     loop {
         let status =
@@ -42,14 +42,20 @@ fn told(number: u16, text: &[u8]) -> Told {
     }
 }
 
-/// What `bpf/follow.h` promises of a packet with data; `text` is what has been sent of the response under way.
-fn follow(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>) -> Vec<Told> {
+/// Model of `bpf/follow.h` for a packet with data; `text` is the sent part of the current response.
+fn follow(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>) -> Vec<ResponseFact> {
     let mut facts = Vec::new();
     follow_into(flow, seq, data, text, &mut facts);
     facts
 }
 
-fn follow_into(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>, facts: &mut Vec<Told>) {
+fn follow_into(
+    flow: &mut sb_owned,
+    seq: u32,
+    data: &[u8],
+    text: &mut Vec<u8>,
+    facts: &mut Vec<ResponseFact>,
+) {
     let seen = flow.followed.wrapping_sub(seq) as i32;
     if seen >= data.len() as i32 {
         return;
@@ -77,7 +83,7 @@ fn follow_into(flow: &mut sb_owned, seq: u32, data: &[u8], text: &mut Vec<u8>, f
             Followed::Ends(len) => {
                 flow.responses = number;
                 text.extend_from_slice(&rest[..len]);
-                facts.push(told(number, text));
+                facts.push(expected_fact(number, text));
                 text.clear();
                 rest = &rest[len..];
             }
@@ -102,7 +108,7 @@ fn chunked(random: &mut Random, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One response, which mostly is as it should be.
+/// A response, usually a valid one.
 fn one_response(random: &mut Random, to_head: bool) -> Vec<u8> {
     let most = random.pick(&[1, 30, 300, 3000]);
     let data: Vec<u8> = (0..random.below(most)).map(|_| random.pick(b"\r\n0a5;H\0\xff")).collect();
@@ -134,7 +140,7 @@ fn one_response(random: &mut Random, to_head: bool) -> Vec<u8> {
     out
 }
 
-/// What the server of the flow sends: a response to each request, and perhaps one more, perhaps with a mistake.
+/// The server's stream: a response to each request, perhaps one more, perhaps with an error.
 fn stream(random: &mut Random, flow: &sb_owned) -> Vec<u8> {
     let requests = flow.requests.wrapping_sub(flow.responses) + u16::from(random.one_in(8));
     let mut out = Vec::new();
@@ -153,13 +159,13 @@ fn stream(random: &mut Random, flow: &sb_owned) -> Vec<u8> {
     out
 }
 
-/// What the model says nothing of.
+/// Clears what the model does not predict.
 fn without_times(owned: sb_owned) -> sb_owned {
     sb_owned { began: 0, sent: 0, turn_us: 0, first_byte_us: 0, head_bytes: 0, ..owned }
 }
 
-/// The part of the stream that leaves in the next packet, after what has left so far: usually what follows, sometimes
-/// with a part that is sent again, seldom with a gap.
+/// The range of the stream in the next packet after `sent` bytes: usually the next one, sometimes with a
+/// retransmission, seldom after a gap.
 fn next_packet(random: &mut Random, stream: &[u8], sent: usize) -> std::ops::Range<usize> {
     let start = match random.below(256) {
         0 => (sent + 1 + random.below(9)).min(stream.len() - 1),
@@ -228,7 +234,7 @@ fn the_program_follows_responses_as_the_table_does() {
     });
 }
 
-/// A flow whose server has sent half of a response, which the client has, and what the node knew before.
+/// A flow whose server has sent half of a response, which the client has; and the node's entry before that.
 fn half_answered(wire: &Wire) -> (Client<'_>, sb_owned) {
     let mut client = Client::new(wire, flow(false, 50_000, PORT), 1000);
     client.adopt(sb_session::default(), REQUEST);
@@ -246,7 +252,7 @@ fn what_overtakes_is_sent_again_in_its_turn() {
         let (mut client, before) = half_answered(&wire);
         let flow = client.known.flow;
         let after = wire.bench.flow(&flow).expect("it stays");
-        // The first half is still on its way to the program.
+        // The program has not seen the first half yet.
         wire.bench.put(&flow, &before);
         client.server().write_all(&RESPONSE[10..]).expect("there is room");
         assert_eq!((client.look(|| false), wire.bench.counter(NodeCounter::DropOvertaking)), (0, 1));

@@ -1,4 +1,4 @@
-//! Flows, and the frames about them as the node sees them.
+//! Flows, and frames about them as the node gets them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,19 +18,19 @@ pub const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub const SWITCHES: [&str; 2] = ["192.0.2.11", "2001:db8::11"];
 pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 pub const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-/// Pools with sessions: by the server's cookie LONGNAMESID, and by one of ours.
+/// Pools with sessions: with the rewritten cookie LONGNAMESID, and with an inserted one.
 pub const REWRITTEN: Code = *b"rew";
 pub const INSERTED: Code = *b"ins";
-/// This node in both.
+/// Code of this node in both pools.
 pub const OWN: Code = *b"own";
 const CLIENTS: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
 
-/// A switch and a node, in the time of these tests.
+/// Addresses of a switch and a node, with the epoch of the tests.
 pub fn peers(switch: &str, node: &str) -> Peers {
     Peers { node: address(node), switch: address(switch), epoch: EPOCH }
 }
 
-/// A client's connection, by IPv6 or IPv4.
+/// A client's connection, over IPv6 or IPv4.
 pub fn flow(v6: bool, client_port: u16, vip_port: u16) -> sb_flow {
     let version = usize::from(v6);
     sb_flow {
@@ -46,7 +46,7 @@ pub fn ethernet(dest: [u8; 6], source: [u8; 6], packet: &[u8]) -> Vec<u8> {
     [&dest[..], &source, &kind, packet].concat()
 }
 
-/// A frame as it comes in.
+/// An incoming frame.
 pub fn to_us(packet: &[u8]) -> Vec<u8> {
     ethernet(OURS, ROUTER, packet)
 }
@@ -54,19 +54,19 @@ pub fn to_us(packet: &[u8]) -> Vec<u8> {
 pub const VIP4: [u8; 4] = [192, 0, 2, 100];
 pub const OTHER: [u8; 4] = [192, 0, 2, 1];
 
-/// To everybody: a request (1) or another operation.
+/// A broadcast ARP packet: request (1) or another operation.
 pub fn arp(op: u8, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     let fixed = [0, 1, 8, 0, 6, 4, 0, op];
     [&[0xff; 6][..], &ROUTER, &[8, 6], &fixed, &ROUTER, &sender, &[0; 6], &target].concat()
 }
 
-/// A frame with what the flow's server sends.
+/// A frame with data of the flow's server.
 pub fn response(flow: &sb_flow, numbers: (u32, u32), tcp_flags: u8, stamped: bool, data: &[u8]) -> Vec<u8> {
     let timestamps = stamped.then_some((1000, 2000));
     ethernet(ROUTER, OURS, &segment(flow, false, numbers, tcp_flags, timestamps, data))
 }
 
-/// Makes the lengths and the IPv4 checksum right.
+/// Sets the lengths and the IPv4 checksum.
 pub fn repair(packet: &mut [u8]) {
     let len = packet.len();
     if packet[0] >> 4 == 6 && len >= 40 {
@@ -79,15 +79,15 @@ pub fn repair(packet: &mut [u8]) {
     }
 }
 
-/// Whether the checksum of a TCP packet's header and data is right.
+/// Whether the TCP checksum of a packet is right.
 pub fn is_tcp_sealed(packet: &[u8]) -> bool {
     let Some(view) = TcpView::parse(packet) else { return false };
     let addresses = if view.tcp == 20 { 12..20 } else { 8..40 };
     fold(sum(&packet[addresses]) + 6 + (view.end - view.tcp) as u64 + sum(&packet[view.tcp..view.end])) == 0
 }
 
-/// A router's message that a packet of the flow's server is too long, with so much of that packet behind its IP header.
-/// The checksum of the message is wrong.
+/// A router's "packet too big" about a packet of the flow's server, with `len` bytes of that packet after its IP
+/// header. The checksum of the message is wrong.
 pub fn too_long(flow: &sb_flow, seq: u32, len: usize) -> Vec<u8> {
     let about = segment(flow, false, (seq, 0), flags::ACK, None, &[b'x'; 100]);
     let mut packet = segment(flow, true, (0, 0), 0, None, &[]);
@@ -101,7 +101,7 @@ pub fn too_long(flow: &sb_flow, seq: u32, len: usize) -> Vec<u8> {
     packet
 }
 
-/// A second option without a type, a node or a tag.
+/// A second option without type, node and tag.
 pub fn second_option() -> sb_second {
     sb_second {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
@@ -110,10 +110,10 @@ pub fn second_option() -> sb_second {
     }
 }
 
-/// Puts a second option into a handoff packet that has none.
+/// Adds a second option to a handoff packet without one.
 pub fn add_second(packet: &mut Vec<u8>, second: &sb_second) {
     let header = if packet[0] >> 4 == 4 { 20 } else { 40 };
-    // The second one has the same clock.
+    // The second option has the same clock.
     packet[header + 8 + 5] = packet[header + 8 + 6];
     packet[header + 8] = ((size_of::<sb_option>() + size_of::<sb_second>()) / 4) as u8;
     let at = header + size_of::<sb_shim>();
@@ -123,40 +123,40 @@ pub fn add_second(packet: &mut Vec<u8>, second: &sb_second) {
     repair(packet);
 }
 
-/// How long the head is that the data begins with.
+/// Length of the head at the start of the data.
 pub fn head_len(data: &[u8]) -> usize {
     data.windows(4).position(|end| end == b"\r\n\r\n").map_or(data.len(), |at| at + 4)
 }
 
-/// Between two messages.
+/// Framing state between two messages.
 pub fn idle() -> sb_framing {
     sb_framing { allowed: u64::MAX, ..Default::default() }
 }
 
-/// A flow, with what is to come next of it, and the server's end of its connection.
-pub struct Known {
+/// A flow with its next sequence numbers, and the server's socket.
+pub struct KnownFlow {
     pub flow: sb_flow,
     pub seq: u32,
     pub ack: u32,
     pub socket: Option<TcpStream>,
 }
 
-impl Known {
-    /// The node adopts the flow with its first request, which the server does not read yet.
+impl KnownFlow {
+    /// Adopts the flow with its first request, which stays unread.
     pub fn adopt(&mut self, bench: &Bench) {
         let option = self.option(sb_op::SB_OP_ADOPT);
         self.socket = Some(bench.adopt(&self.hand_over(option, REQUEST), &self.flow));
         self.seq = self.seq.wrapping_add(REQUEST.len() as u32);
     }
 
-    /// Likewise, for a pool of [`Bench::new`] with sessions; the request has no cookie.
+    /// Adopts the flow for a pool with sessions of [`Bench::new`]; the request has no cookie.
     pub fn adopt_in_session(&mut self, bench: &Bench, pool: Code) {
         let option = sb_option { session: sb_session::new(pool, None), ..self.option(sb_op::SB_OP_ADOPT) };
         self.socket = Some(bench.adopt(&self.hand_over(option, REQUEST), &self.flow));
         self.seq = self.seq.wrapping_add(REQUEST.len() as u32);
     }
 
-    /// The server reads the request and answers it.
+    /// Lets the server read the request and answer it.
     pub fn answer(&mut self) {
         let socket = self.socket.as_mut().expect("an adopted flow");
         socket.read_exact(&mut [0; REQUEST.len()]).expect("the request");
@@ -164,7 +164,7 @@ impl Known {
         self.ack = self.ack.wrapping_add(RESPONSE.len() as u32);
     }
 
-    /// As the switch makes it for the first request, all of which it has read. A release comes at the mark.
+    /// The switch's option for the first request, which it has read completely. A release comes at the mark.
     pub fn option(&self, op: sb_op) -> sb_option {
         let len = if op == sb_op::SB_OP_RELEASE { 0 } else { REQUEST.len() };
         let entry = sb_flow_entry {
@@ -178,7 +178,7 @@ impl Known {
         sb_option { reason, head: (len as u16).to_be(), ..handoff::option(op, &entry) }
     }
 
-    /// The handoff packet with the client's next data, by IPv4.
+    /// The handoff packet with the client's next data, over IPv4.
     pub fn hand_over(&self, option: sb_option, data: &[u8]) -> Vec<u8> {
         let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, data);
         self.hand_over_packet(option, &TcpView::parse(&inner).expect("a TCP packet"), &inner)
@@ -188,7 +188,7 @@ impl Known {
         self.hand_over_at(peers(SWITCHES[0], NODE[0]), option, view, inner)
     }
 
-    /// Without data, between others or at another time.
+    /// A handoff packet without data, between other addresses or in another epoch.
     pub fn hand_over_with_peers(&self, peers: Peers, option: sb_option) -> Vec<u8> {
         let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, b"");
         self.hand_over_at(peers, option, &TcpView::parse(&inner).expect("a TCP packet"), &inner)
@@ -200,14 +200,14 @@ impl Known {
         out
     }
 
-    /// Likewise, from the switch that the node's machine is.
+    /// The handoff packet from the local switch.
     pub fn hand_over_here(&self, option: sb_option, data: &[u8]) -> Vec<u8> {
         let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, Some((66, 77)), data);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         self.hand_over_at(peers(NODE[0], NODE[0]), option, &view, &inner)
     }
 
-    /// Likewise with another node to pass it on to.
+    /// The handoff packet with a second candidate.
     pub fn hand_over_with(&self, option: sb_option, data: &[u8], second: &str) -> Vec<u8> {
         let mut packet = self.hand_over(option, data);
         let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, data);
@@ -218,7 +218,7 @@ impl Known {
         packet
     }
 
-    /// What the node knows of the flow when the last request has its response.
+    /// The node's entry of the flow after the response to the last request.
     pub fn owned(&self) -> sb_owned {
         sb_owned {
             origin: self.seq,

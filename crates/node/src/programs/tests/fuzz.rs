@@ -1,8 +1,7 @@
-//! Anything through the programs: handoff packets with right and wrong tags, packets that no switch has sent, packets
-//! of servers, all changed at random, for flows whose entries say anything. Whatever comes, some things never happen,
-//! which [`super::invariants`] lists.
+//! Fuzzing: handoff packets with right and wrong tags, packets that no switch has sent, packets of servers, all changed
+//! at random, for flows with random entries. The programs must keep the invariants in [`super::invariants`].
 //!
-//! `SWITCHBACK_FUZZ_SECONDS` says for how long, `SWITCHBACK_FUZZ_SEED` repeats a run.
+//! `SWITCHBACK_FUZZ_SECONDS` sets the duration, `SWITCHBACK_FUZZ_SEED` repeats a run.
 
 use std::time::{Duration, Instant};
 
@@ -17,26 +16,26 @@ use super::frames::*;
 use super::invariants::*;
 
 pub const SECONDS: u64 = 5;
-/// Sockets do not last: after so many packets there are new ones.
+/// Number of packets after which new sockets are made, because sockets do not last.
 const ROUND: u64 = 2000;
-/// How many of the counters chance may leave out, and for how much longer it is waited for the others.
+/// Number of counters that may stay unmoved by chance, and additional time for the others.
 const UNREACHED: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Nobody listens there.
+/// A port without a listener.
 const CLOSED_PORT: u16 = 81;
 
 const WITH_COOKIE: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: SBrewxyzSID=1; a=SB\r\n\r\n";
 const SETS_COOKIE: &[u8] = b"HTTP/1.1 200 OK\r\nSet-Cookie: LONGNAMESID=1\r\nContent-Length: 2\r\n\r\nok";
 
-/// A packet and the entry of its flow. Tells itself when a check fails.
+/// A packet and the entry of its flow. Prints itself when a check fails.
 pub struct Case {
     seed: u64,
     number: u64,
     pub frame: Vec<u8>,
-    /// Of a clone of the ingress program's.
+    /// Mark of a clone made by the ingress program.
     mark: u32,
     leaves: bool,
-    /// The node's address, and whether it drains.
+    /// The node's address; `draining` is whether the node drains.
     pub node: &'static str,
     draining: bool,
     pub flow: sb_flow,
@@ -54,8 +53,8 @@ impl Drop for Case {
     }
 }
 
-/// Flows with sockets in several states, and without.
-fn known_flows(bench: &Bench, random: &mut Random) -> Vec<Known> {
+/// Flows with sockets in several states, and flows without.
+fn known_flows(bench: &Bench, random: &mut Random) -> Vec<KnownFlow> {
     let mut known = Vec::new();
     for v6 in [false, true] {
         for (port, kind) in
@@ -64,7 +63,7 @@ fn known_flows(bench: &Bench, random: &mut Random) -> Vec<Known> {
             let vip_port = if kind == "refused" { CLOSED_PORT } else { PORT };
             let flow = flow(v6, port, vip_port);
             let (seq, ack) = (random.next() as u32, random.next() as u32);
-            let mut live = Known { flow, seq, ack, socket: None };
+            let mut live = KnownFlow { flow, seq, ack, socket: None };
             match kind {
                 "none" | "refused" => {}
                 "rewritten" => live.adopt_in_session(bench, REWRITTEN),
@@ -95,7 +94,7 @@ fn random_session(random: &mut Random) -> sb_session {
     sb_session::new(pool, random.pick(&[None, Some(OWN), Some(*b"xyz"), Some(*b"xyz")]))
 }
 
-/// May say anything.
+/// A random record of changed names.
 fn random_changed(random: &mut Random, next: u32) -> sb_changed {
     let any = random.next();
     sb_changed {
@@ -107,7 +106,7 @@ fn random_changed(random: &mut Random, next: u32) -> sb_changed {
     }
 }
 
-fn random_cookies(random: &mut Random, of: &Known) -> sb_cookies {
+fn random_cookies(random: &mut Random, of: &KnownFlow) -> sb_cookies {
     let any = random.next();
     let request = sb_framing {
         left: random.pick(&[0, 0, 1, 100, u64::MAX, any]),
@@ -127,8 +126,8 @@ fn random_cookies(random: &mut Random, of: &Known) -> sb_cookies {
     }
 }
 
-/// An entry that may say anything that is in range, mostly not far from the truth.
-fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
+/// A random entry in the valid range, mostly close to the flow's state.
+fn random_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
     let any = random.next();
     let requests = random.next() as u16;
     let responses = requests.wrapping_sub(random.pick(&[0, 0, 1, 1, 2, 255, 256, 257, any as u16]));
@@ -175,7 +174,7 @@ fn random_entry(random: &mut Random, of: &Known) -> sb_owned {
 }
 
 /// A client's packet, or a router's message about one of the server's.
-fn inner_packet(random: &mut Random, known: &Known, icmp: bool) -> Vec<u8> {
+fn inner_packet(random: &mut Random, known: &KnownFlow, icmp: bool) -> Vec<u8> {
     let flow = &known.flow;
     let numbers = (near(random, known.seq), near(random, known.ack));
     let stamped = random.one_in(3).then(|| (random.next() as u32, random.next() as u32));
@@ -193,7 +192,7 @@ fn inner_packet(random: &mut Random, known: &Known, icmp: bool) -> Vec<u8> {
     too_long(flow, numbers.1, len)
 }
 
-/// Changes bytes, cuts, extends.
+/// Changes bytes, truncates, extends.
 pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>, least: usize) {
     for _ in 0..1 + random.below(3) {
         let len = if random.one_in(2) { bytes.len().min(120) } else { bytes.len() };
@@ -213,7 +212,7 @@ pub fn mutate(random: &mut Random, bytes: &mut Vec<u8>, least: usize) {
     }
 }
 
-fn handoff_frame(random: &mut Random, known: &Known, node: &'static str) -> Vec<u8> {
+fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> Vec<u8> {
     let any = random.next();
     let ops = [
         SB_OP_ADOPT,
@@ -290,7 +289,7 @@ fn random_arp(random: &mut Random) -> Vec<u8> {
     arp(random.pick(&[1, 1, 2, 3]), random.pick(&hosts), random.pick(&hosts))
 }
 
-/// Nothing but bytes, behind a beginning that some part of the programs looks at.
+/// Random bytes after a prefix that some part of the programs parses.
 fn noise(random: &mut Random) -> Vec<u8> {
     let most = random.pick(&[60, 150, 1400]);
     let len = 14 + random.below(most);
@@ -300,13 +299,13 @@ fn noise(random: &mut Random) -> Vec<u8> {
     frame
 }
 
-/// Straight from a client.
-fn plain_frame(random: &mut Random, known: &Known) -> Vec<u8> {
+/// A frame directly from a client.
+fn plain_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     let icmp = random.one_in(8);
     to_us(&inner_packet(random, known, icmp))
 }
 
-fn response_frame(random: &mut Random, known: &Known) -> Vec<u8> {
+fn response_frame(random: &mut Random, known: &KnownFlow) -> Vec<u8> {
     let most = random.pick(&[1, 40, 1300]);
     let len = random.below(most);
     let response_bytes = random.pick(&[RESPONSE, SETS_COOKIE]);
@@ -318,7 +317,7 @@ fn response_frame(random: &mut Random, known: &Known) -> Vec<u8> {
     response(&known.flow, numbers, tcp_flags, random.one_in(2), &data)
 }
 
-fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, number: u64) -> Case {
+fn next_case(bench: &Bench, random: &mut Random, known: &[KnownFlow], seed: u64, number: u64) -> Case {
     let known = &known[random.below(known.len())];
     let node = random.pick(&NODE);
     let leaves = random.one_in(4);
@@ -332,7 +331,7 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, num
     if random.one_in(8) && Handoff::read(&frame).is_none() {
         mutate(random, &mut frame, 14);
     }
-    // Shorter ones are not run.
+    // Shorter frames are not run.
     let least = match frame[12..14] {
         [0x08, 0x00] => 34,
         [0x86, 0xdd] => 54,
@@ -341,7 +340,7 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, num
     frame.resize(frame.len().max(least), 0);
     let marks = [0, 0, 0, 0x5b00_0001, 0x5b00_0002, 0x5b00_0003];
     let mark = if leaves { 0 } else { random.pick(&marks) };
-    // The flow that the frame names, if that is not the one it was made for.
+    // The flow that the frame names, if it differs from the one it was made for.
     let named = if leaves {
         leaving(&frame).map(|tcp| tcp.0)
     } else {
@@ -358,11 +357,11 @@ fn next_case(bench: &Bench, random: &mut Random, known: &[Known], seed: u64, num
     Case { seed, number, frame, mark, leaves, node, draining, flow, before }
 }
 
-/// What should have happened by chance, and has not.
+/// Counters that should have moved by chance, and have not.
 fn unreached(bench: &Bench) -> Vec<NodeCounter> {
-    // The cases of clients that know the node are listed in clients.rs; here there are none.
+    // Clients with a shim are tested in clients.rs; here there are none.
     let of_clients = [Introduced, Direct, Heard, Gone, Tunneled, DropClient, DropBeyond];
-    // A node that is hidden, or a switch, has tests of its own, and so have copies of what is over.
+    // Hidden nodes, nodes that are switches, and late copies have tests of their own.
     let other = [NodeCounter::Hidden, ToldHere, DropRingFull, Repeated];
     let has_tests = |counter: &NodeCounter| other.contains(counter) || of_clients.contains(counter);
     let all = NodeCounter::ALL.into_iter();

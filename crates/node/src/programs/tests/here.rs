@@ -1,4 +1,4 @@
-//! A machine that is a switch, too: what the node says to it, and how it gets its packets.
+//! A machine that is also a switch: messages from node to switch, and packets from switch to node.
 
 use sb_op::*;
 use switchback_wire::packet::{TcpView, flags, timestamps};
@@ -9,13 +9,13 @@ use super::frames::*;
 
 const FIRST: u32 = 1000;
 
-fn asked(port: u16) -> Known {
-    Known { flow: flow(port.is_multiple_of(2), port, PORT), seq: FIRST, ack: 5000, socket: None }
+fn asked(port: u16) -> KnownFlow {
+    KnownFlow { flow: flow(port.is_multiple_of(2), port, PORT), seq: FIRST, ack: 5000, socket: None }
 }
 
-/// What has been said last: the operation and its packet.
-fn said(bench: &Bench) -> (sb_record, Vec<u8>) {
-    let mut told = bench.told_here();
+/// The last message: record and packet.
+fn last_message(bench: &Bench) -> (sb_record, Vec<u8>) {
+    let mut told = bench.messages_here();
     assert_eq!(told.len(), 1);
     told.remove(0)
 }
@@ -29,23 +29,23 @@ fn answers_go_into_the_ring() {
             let mut known = asked(port);
             let adopt = known.hand_over_here(known.option(SB_OP_ADOPT), REQUEST);
             known.socket = Some(bench.adopt(&adopt, &known.flow));
-            let (record, packet) = said(&bench);
+            let (record, packet) = last_message(&bench);
             assert_eq!(record.kind, sb_record_kind::SB_RECORD_HANDOFF as u32);
             assert_eq!((record.option.op, record.flow), (SB_OP_ADOPTED as u8, known.flow));
             assert_eq!(record.node, address_bytes(address(NODE[0])));
             let view = TcpView::parse(&packet).expect("a header, with the length that it has");
             assert_eq!((view.seq, view.ack, view.len(), view.end), (known.seq, known.ack, 0, packet.len()));
 
-            // The whole packet, where it is needed again.
+            // The whole packet, where the switch needs it again.
             known.seq += REQUEST.len() as u32;
-            let elsewhere = Known { flow: flow(port.is_multiple_of(2), port, PORT + 1), ..asked(port) };
+            let elsewhere = KnownFlow { flow: flow(port.is_multiple_of(2), port, PORT + 1), ..asked(port) };
             let refused = elsewhere.hand_over_here(elsewhere.option(SB_OP_ADOPT), REQUEST);
             assert_eq!(bench.ingress(&to_us(&refused), 0).0, Verdict::Drop);
-            let (record, packet) = said(&bench);
+            let (record, packet) = last_message(&bench);
             assert_eq!(record.option.op, SB_OP_REFUSED as u8);
             assert!(packet.ends_with(REQUEST));
 
-            // From where another node goes on.
+            // The state from which another node continues.
             known.answer();
             let owned = sb_owned { origin: FIRST, ..known.owned() };
             bench.put(&known.flow, &owned);
@@ -53,7 +53,7 @@ fn answers_go_into_the_ring() {
             let release = to_us(&known.hand_over_here(option, b""));
             bench.ingress(&release, 0);
             assert_eq!(bench.ingress(&release, 0).0, Verdict::Drop, "what has been released already");
-            let (record, packet) = bench.told_here().pop().expect("an answer");
+            let (record, packet) = bench.messages_here().pop().expect("an answer");
             assert_eq!(record.option.op, SB_OP_RELEASED as u8);
             let view = TcpView::parse(&packet).unwrap();
             let released = bench.flow(&known.flow).expect("a released flow");
@@ -72,14 +72,20 @@ fn the_agents_words_are_passed_on() {
         let closed = to_us(&known.hand_over_here(known.option(SB_OP_CLOSED), b""));
         let malformed = bench.counter(NodeCounter::DropMalformed);
         assert_eq!(bench.ingress(&closed, 0).0, Verdict::Drop);
-        assert_eq!((bench.counter(NodeCounter::DropMalformed), bench.told_here().len()), (malformed + 1, 0));
+        assert_eq!(
+            (bench.counter(NodeCounter::DropMalformed), bench.messages_here().len()),
+            (malformed + 1, 0)
+        );
         bench.be_beside_switch(NODE[0]);
         assert_eq!(bench.ingress(&closed, 0).0, Verdict::Drop);
-        assert_eq!(said(&bench).0.option.op, SB_OP_CLOSED as u8);
-        // Of another machine that is a node it is no word for this one.
+        assert_eq!(last_message(&bench).0.option.op, SB_OP_CLOSED as u8);
+        // A message for another machine's node is not for this one.
         let other = to_us(&known.hand_over(known.option(SB_OP_CLOSED), b""));
         assert_eq!(bench.ingress(&other, 0).0, Verdict::Drop);
-        assert_eq!((bench.counter(NodeCounter::DropMalformed), bench.told_here().len()), (malformed + 2, 0));
+        assert_eq!(
+            (bench.counter(NodeCounter::DropMalformed), bench.messages_here().len()),
+            (malformed + 2, 0)
+        );
     });
 }
 
@@ -121,7 +127,7 @@ fn a_switch_may_say_whose_a_vip_is() {
         assert_eq!(bench.egress(&announcement).0, Verdict::Drop);
         bench.set_vip(VIPS[0], SB_VIP_SWITCHED);
         assert_eq!(bench.egress(&announcement), (Verdict::Next, announcement.clone()));
-        // The kernel's own question, which would draw the service to this machine, goes out under another name.
+        // The kernel's own ARP request, which would attract the VIP's traffic, leaves with another sender address.
         let (verdict, out) = bench.egress(&arp(1, VIP4, OTHER));
         assert_eq!(verdict, Verdict::Next);
         assert_ne!(out[28..32], VIP4);

@@ -1,4 +1,4 @@
-//! A hidden node: what its interface lets in, and what gets no answer.
+//! A hidden node: what its interface lets in, and what is not answered.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
@@ -9,7 +9,7 @@ use switchback_wire::*;
 use super::bench::*;
 use super::frames::*;
 
-/// From somebody to an address of this machine.
+/// A packet's addresses and ports, from another machine to this one.
 fn between(from: SocketAddr, to: SocketAddr) -> sb_flow {
     sb_flow {
         client: address_bytes(from.ip()),
@@ -19,7 +19,7 @@ fn between(from: SocketAddr, to: SocketAddr) -> sb_flow {
     }
 }
 
-/// With another protocol's number, and this first byte behind the IP header.
+/// A packet with another protocol number, and this first byte after the IP header.
 fn packet(flow: &sb_flow, protocol: u8, first: u8) -> Vec<u8> {
     let mut packet = segment(flow, true, (1, 1), flags::ACK, None, b"");
     let header = if packet[0] >> 4 == 4 { 20 } else { 40 };
@@ -104,7 +104,7 @@ fn what_the_machine_itself_has_begun_goes_on() {
         }
         let_in("ARP for the node", &arp(1, OTHER, [192, 0, 2, 21]));
         bench.hide(true);
-        let known = Known { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let known = KnownFlow { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
         let refused = bench.counter(NodeCounter::RefusedNoSocket);
         let asked = sb_option { flags: SB_FLAG_REQUEST as u8, ..known.option(SB_OP_FORWARD) };
         bench.ingress(&to_us(&known.hand_over(asked, REQUEST)), 0);

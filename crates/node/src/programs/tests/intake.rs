@@ -1,4 +1,4 @@
-//! Which data a socket gets: what the switch has read, in order, and what need not be read.
+//! Which data a socket gets: data that the switch has read, in order, and data that need not be read.
 
 use std::io::Read;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::invariants::Handoff;
 
 /// The client's first sequence number.
 const FIRST: u32 = 1000;
-/// For what would have been read at once.
+/// Time in which data would have been read, if at all.
 const A_MOMENT: Duration = Duration::from_millis(20);
 const LEN: u32 = REQUEST.len() as u32;
-/// As long as a request, but another one.
+/// Another request of the same length.
 const COPY: &[u8] = b"PUT / HTTP/1.1\r\nHost: b\r\n\r\n";
 /// The head of a request with a body.
 const POST: &[u8] = b"POST / HTTP/1.1\r\nContent-Length: 3000\r\n\r\n";
 const HEAD: u32 = POST.len() as u32;
 const BODY: u32 = 3000;
 
-/// What the switch says of a packet. Places are counted from the client's first byte.
+/// The switch's reading of a packet. Positions are relative to the client's first byte.
 #[derive(Clone, Copy, Default)]
-struct Said {
+struct SwitchRead {
     flags: u32,
     head: u32,
     requests: u16,
@@ -36,7 +36,7 @@ struct Said {
     left: u32,
 }
 
-/// Where the mark is, what comes there, and how many requests come before it.
+/// Position of the mark, framing state there, and number of requests before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     next: u32,
@@ -56,49 +56,49 @@ impl Mark {
     }
 }
 
-/// A request is next.
+/// A mark at the start of a request.
 fn at(next: u32, requests: u16) -> Mark {
     Mark { next, framing: SB_FRAMING_NONE, left: 0, requests }
 }
 
-/// A whole request of the switch's, which is number `requests` and ends at `next`.
-fn request(next: u32, requests: u16) -> Said {
-    Said { flags: SB_FLAG_REQUEST, head: LEN, requests, next, ..Said::default() }
+/// A whole request that the switch has read, with number `requests`, up to `next`.
+fn request(next: u32, requests: u16) -> SwitchRead {
+    SwitchRead { flags: SB_FLAG_REQUEST, head: LEN, requests, next, ..SwitchRead::default() }
 }
 
-/// Not read.
-fn unread(next: u32, requests: u16) -> Said {
-    Said { requests, next, ..Said::default() }
+/// Data that the switch has not read.
+fn unread(next: u32, requests: u16) -> SwitchRead {
+    SwitchRead { requests, next, ..SwitchRead::default() }
 }
 
 /// A flow with a socket.
 struct Flow<'a> {
     bench: &'a Bench,
-    known: Known,
+    known: KnownFlow,
 }
 
 impl<'a> Flow<'a> {
-    /// Adopted with the beginning of its first request.
-    fn new(bench: &'a Bench, data: &[u8], said: Said) -> Self {
+    /// A flow adopted with the beginning of its first request.
+    fn new(bench: &'a Bench, data: &[u8], said: SwitchRead) -> Self {
         let port = 50_000 + bench.counter(Adopted) as u16;
-        let known = Known { flow: flow(false, port, PORT), seq: FIRST, ack: 5000, socket: None };
+        let known = KnownFlow { flow: flow(false, port, PORT), seq: FIRST, ack: 5000, socket: None };
         let mut flow = Flow { bench, known };
-        let packet = flow.packet(SB_OP_ADOPT, 0, data, Said { flags: 0, requests: 1, ..said });
+        let packet = flow.packet(SB_OP_ADOPT, 0, data, SwitchRead { flags: 0, requests: 1, ..said });
         flow.known.socket = Some(bench.adopt(&packet, &flow.known.flow));
         flow.reads(data);
         flow
     }
 
-    /// Likewise with the whole of it.
+    /// A flow adopted with its whole first request.
     fn asked(bench: &'a Bench) -> Self {
         Flow::new(bench, REQUEST, request(LEN, 1))
     }
 
-    fn from(&self, at: u32) -> Known {
-        Known { seq: FIRST.wrapping_add(at), socket: None, ..self.known }
+    fn from(&self, at: u32) -> KnownFlow {
+        KnownFlow { seq: FIRST.wrapping_add(at), socket: None, ..self.known }
     }
 
-    fn packet(&self, op: sb_op, at: u32, data: &[u8], said: Said) -> Vec<u8> {
+    fn packet(&self, op: sb_op, at: u32, data: &[u8], said: SwitchRead) -> Vec<u8> {
         let option = sb_option {
             flags: said.flags as u8,
             head: (said.head as u16).to_be(),
@@ -111,7 +111,7 @@ impl<'a> Flow<'a> {
         self.from(at).hand_over(option, data)
     }
 
-    fn forward(&self, at: u32, data: &[u8], said: Said) -> Vec<u8> {
+    fn forward(&self, at: u32, data: &[u8], said: SwitchRead) -> Vec<u8> {
         self.packet(SB_OP_FORWARD, at, data, said)
     }
 
@@ -122,7 +122,7 @@ impl<'a> Flow<'a> {
     }
 
     fn mark(&self) -> Mark {
-        Mark::of(&self.answer(&self.packet(SB_OP_PROBE, 0, b"", Said::default())))
+        Mark::of(&self.answer(&self.packet(SB_OP_PROBE, 0, b"", SwitchRead::default())))
     }
 
     fn comes(&self, counter: NodeCounter, packet: &[u8]) {
@@ -132,12 +132,12 @@ impl<'a> Flow<'a> {
         assert_eq!(self.bench.counter(counter), before + 1);
     }
 
-    fn takes(&self, at: u32, data: &[u8], said: Said) {
+    fn takes(&self, at: u32, data: &[u8], said: SwitchRead) {
         self.comes(Forwarded, &self.forward(at, data, said));
     }
 
-    /// Nothing of it reaches the server, and the switch is told where to read on.
-    fn refuses(&mut self, at: u32, data: &[u8], said: Said, mark: Mark) {
+    /// Checks that the server gets nothing of the packet, and that the switch is told where to read on.
+    fn refuses(&mut self, at: u32, data: &[u8], said: SwitchRead, mark: Mark) {
         let packet = self.forward(at, data, said);
         let option = self.answer(&packet);
         assert_eq!((option.op, Mark::of(&option)), (SB_OP_UNREAD as u8, mark));
@@ -152,7 +152,7 @@ impl<'a> Flow<'a> {
         assert_eq!(self.bench.counter(counter), before + 1);
     }
 
-    /// The server reads that, and nothing behind it.
+    /// Checks that the server reads exactly this.
     fn reads(&mut self, expected: &[u8]) {
         let server = self.known.socket.as_mut().expect("an adopted flow");
         let mut read = vec![0; expected.len()];
@@ -164,7 +164,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// A part of a body.
+/// Part of a body.
 fn body(part: std::ops::Range<u32>) -> Vec<u8> {
     part.map(|at| b'a' + (at % 23) as u8).collect()
 }
@@ -174,7 +174,7 @@ fn a_copy_that_was_not_read_is_refused() {
     alone(|| {
         let bench = Bench::new();
         let mut flow = Flow::asked(&bench);
-        // What was read has been lost.
+        // The packet that was read has been lost.
         flow.refuses(LEN, COPY, unread(2 * LEN, 2), at(LEN, 1));
         flow.takes(LEN, REQUEST, request(2 * LEN, 2));
         flow.reads(REQUEST);
@@ -222,7 +222,7 @@ fn a_body_comes_in_any_order_behind_its_head() {
         let end = LEN + HEAD + BODY;
         let said = unread(end, 2);
         flow.refuses(LEN + HEAD, &body(0..1000), said, at(LEN, 1));
-        flow.takes(LEN, POST, Said { head: HEAD, ..request(end, 2) });
+        flow.takes(LEN, POST, SwitchRead { head: HEAD, ..request(end, 2) });
         flow.reads(POST);
         flow.takes(LEN + HEAD + 2000, &body(2000..3000), said);
         flow.refuses(LEN + HEAD + 2000, &body(2000..3001), said, at(end, 2));
@@ -239,7 +239,7 @@ fn a_request_waits_for_the_body_before_it() {
     alone(|| {
         let bench = Bench::new();
         let end = HEAD + BODY;
-        let mut flow = Flow::new(&bench, POST, Said { head: HEAD, ..request(end, 1) });
+        let mut flow = Flow::new(&bench, POST, SwitchRead { head: HEAD, ..request(end, 1) });
         flow.takes(HEAD + 1000, &body(1000..3000), unread(end, 1));
         flow.refuses(end, REQUEST, request(end + LEN, 2), at(end, 1));
         flow.takes(HEAD, &body(0..1000), unread(end, 1));
@@ -255,7 +255,7 @@ fn the_rest_of_a_head_is_read() {
         let bench = Bench::new();
         let mut flow = Flow::asked(&bench);
         let (first, second) = (LEN + 8, LEN + 16);
-        let read = Said { flags: SB_FLAG_READ, head: 0, ..request(2 * LEN, 2) };
+        let read = SwitchRead { flags: SB_FLAG_READ, head: 0, ..request(2 * LEN, 2) };
         flow.takes(LEN, &REQUEST[..8], request(2 * LEN, 2));
         flow.reads(&REQUEST[..8]);
         flow.drops(DropRepeated, &flow.forward(first, &COPY[8..16], unread(2 * LEN, 2)));
@@ -267,18 +267,18 @@ fn the_rest_of_a_head_is_read() {
     });
 }
 
-/// A body in chunks: of each packet, a part comes before the mark.
+/// A chunked body: part of each packet is before the mark.
 #[test]
 fn reading_goes_on_at_the_mark() {
     alone(|| {
         let bench = Bench::new();
         let chunk = SB_FRAMING_CHUNK;
-        let said = |next, framing| Said { requests: 1, next, framing, ..Said::default() };
-        let read = |head, next, framing| Said { flags: SB_FLAG_READ, head, ..said(next, framing) };
+        let said = |next, framing| SwitchRead { requests: 1, next, framing, ..SwitchRead::default() };
+        let read = |head, next, framing| SwitchRead { flags: SB_FLAG_READ, head, ..said(next, framing) };
         let mark = |next, framing| Mark { framing, ..at(next, 1) };
         let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n";
         let here = head.len() as u32;
-        let mut flow = Flow::new(&bench, head, Said { head: here, ..said(here + 4, chunk) });
+        let mut flow = Flow::new(&bench, head, SwitchRead { head: here, ..said(here + 4, chunk) });
         flow.refuses(here, b"body\r\n0\r\n\r\n", said(here + 11, chunk), mark(here + 4, chunk));
         flow.refuses(here, b"body\r\n0\r\n\r\n", read(3, here + 11, SB_FRAMING_NONE), mark(here + 4, chunk));
         flow.refuses(here, b"body\r\n0\r\n\r\n", read(5, here + 11, SB_FRAMING_NONE), mark(here + 4, chunk));
@@ -292,14 +292,14 @@ fn reading_goes_on_at_the_mark() {
 fn a_tunnel_passes_all() {
     alone(|| {
         let bench = Bench::new();
-        let upgrading = Said { framing: SB_FRAMING_UPGRADING, ..request(LEN, 1) };
+        let upgrading = SwitchRead { framing: SB_FRAMING_UPGRADING, ..request(LEN, 1) };
         let mut flow = Flow::new(&bench, REQUEST, upgrading);
         let undecided = Mark { framing: SB_FRAMING_UPGRADING, ..at(LEN, 1) };
-        flow.refuses(LEN, b"first", Said { flags: 0, ..upgrading }, undecided);
-        let tunnel = Said { framing: SB_FRAMING_TUNNEL, ..request(LEN, 1) };
+        flow.refuses(LEN, b"first", SwitchRead { flags: 0, ..upgrading }, undecided);
+        let tunnel = SwitchRead { framing: SB_FRAMING_TUNNEL, ..request(LEN, 1) };
         let mut flow = Flow::new(&bench, REQUEST, tunnel);
-        flow.takes(LEN + 5, b"second", Said { flags: 0, ..tunnel });
-        flow.takes(LEN, b"first", Said { flags: 0, ..tunnel });
+        flow.takes(LEN + 5, b"second", SwitchRead { flags: 0, ..tunnel });
+        flow.takes(LEN, b"first", SwitchRead { flags: 0, ..tunnel });
         flow.reads(b"firstsecond");
     });
 }
@@ -321,7 +321,7 @@ fn what_a_client_sends_directly_replaces_no_request() {
         };
         dropped(&mut flow, LEN, COPY);
         let end = LEN + HEAD + BODY;
-        let said = Said { head: HEAD, ..request(end, 2) };
+        let said = SwitchRead { head: HEAD, ..request(end, 2) };
         let first = flow.forward(LEN, POST, said);
         // In a test run it does not arrive.
         assert_eq!(bench.ingress(&to_us(&first), 0).0, Verdict::Pass);
@@ -343,9 +343,9 @@ fn a_mark_in_a_body_goes_on_unread_as_far_as_the_body() {
     alone(|| {
         let bench = Bench::new();
         let skip = SB_FRAMING_BODY | SB_FRAMING_SKIP;
-        let in_body = |next: u32| Said { framing: skip, left: BODY - next, ..unread(HEAD + next, 1) };
+        let in_body = |next: u32| SwitchRead { framing: skip, left: BODY - next, ..unread(HEAD + next, 1) };
         let mark = |next: u32| Mark { next: HEAD + next, framing: skip, left: BODY - next, requests: 1 };
-        let adopt = Said { head: HEAD, ..in_body(1000) };
+        let adopt = SwitchRead { head: HEAD, ..in_body(1000) };
         let mut flow = Flow::new(&bench, POST, adopt);
         assert_eq!(flow.mark(), mark(1000));
         // Data may be ahead of the mark.
@@ -355,7 +355,7 @@ fn a_mark_in_a_body_goes_on_unread_as_far_as_the_body() {
         assert_eq!(flow.mark(), mark(2000));
         flow.takes(HEAD + 1600, &body(1600..1700), in_body(1000));
         assert_eq!(flow.mark(), mark(2000), "not back");
-        flow.takes(HEAD + 1700, &body(1700..1800), Said { requests: 2, ..in_body(2500) });
+        flow.takes(HEAD + 1700, &body(1700..1800), SwitchRead { requests: 2, ..in_body(2500) });
         assert_eq!(flow.mark(), mark(2000), "not over a request");
         flow.takes(HEAD + 1800, &body(1800..1900), unread(HEAD + BODY + 1, 1));
         assert_eq!(flow.mark(), mark(2000), "not beyond the body");
@@ -401,24 +401,25 @@ fn what_the_switch_has_acknowledged_is_taken_or_comes_back() {
         flow.reads(REQUEST);
         assert_eq!(flow.answer(&confirm).op, SB_OP_CONFIRMED as u8);
         let elsewhere = sb_flow { client_port: 1, ..flow.known.flow };
-        // Where its beginning can be given to another node, and only there.
-        let nowhere = Flow { bench: &bench, known: Known { flow: elsewhere, ..flow.from(0) } };
+        // Only where its beginning can be given to another node.
+        let nowhere = Flow { bench: &bench, known: KnownFlow { flow: elsewhere, ..flow.from(0) } };
         let refused = nowhere.answer(&nowhere.packet(SB_OP_CONFIRM, LEN, REQUEST, said));
         let reason = sb_reason::SB_REASON_NO_SOCKET as u8;
         assert_eq!((refused.op, refused.reason), (SB_OP_REFUSED as u8, reason));
-        for rest in [Said { flags: SB_FLAG_READ, ..said }, unread(2 * LEN, 2)] {
+        for rest in [SwitchRead { flags: SB_FLAG_READ, ..said }, unread(2 * LEN, 2)] {
             nowhere.comes(DropNoSocket, &nowhere.packet(SB_OP_CONFIRM, LEN, REQUEST, rest));
         }
     });
 }
 
-/// Of a long body no more is read, while sequence numbers go once around.
+/// The switch reads no further in a long body, while the sequence numbers wrap around once.
 #[test]
 fn what_was_read_long_ago_stays_behind() {
     alone(|| {
         let bench = Bench::new();
-        let said = Said { framing: SB_FRAMING_BODY | SB_FRAMING_SKIP, left: u32::MAX, ..unread(HEAD, 1) };
-        let mut flow = Flow::new(&bench, POST, Said { head: HEAD, ..said });
+        let said =
+            SwitchRead { framing: SB_FRAMING_BODY | SB_FRAMING_SKIP, left: u32::MAX, ..unread(HEAD, 1) };
+        let mut flow = Flow::new(&bench, POST, SwitchRead { head: HEAD, ..said });
         let owned = bench.flow(&flow.known.flow).expect("an adopted flow");
         let read = owned.read.wrapping_sub(i32::MAX as u32);
         bench.put(&flow.known.flow, &sb_owned { read, ..owned });

@@ -1,4 +1,4 @@
-//! What must hold whatever packet the programs get, and whatever the entry of its flow says.
+//! Invariants of the programs for any packet and any flow entry.
 
 use std::net::IpAddr;
 
@@ -18,22 +18,22 @@ use super::fuzz::Case;
 
 const ETHERNET: usize = 14;
 const SHIM: usize = size_of::<sb_shim>();
-/// Of bpf/intake.h.
+/// From bpf/intake.h.
 const NOT_TAKEN_US: u32 = 2_000_000;
-/// Between the IP header of an ICMP message and the packet that it is about.
+/// Bytes between the IP header of an ICMP message and the packet that it is about.
 const ICMP: usize = 8;
 
-/// A handoff packet, taken apart. Offsets are in the frame.
+/// A parsed handoff packet. Offsets are in the frame.
 pub struct Handoff {
     pub option: sb_option,
     pub second: Option<sb_second>,
     pub flow: sb_flow,
-    /// Where the shim begins.
+    /// Offset of the shim.
     pub shim: usize,
-    /// Where the inner packet begins, and where it says that it ends.
+    /// Offset of the inner packet; `end` is where it ends according to its header.
     pub inner: usize,
     pub end: usize,
-    /// Of the inner TCP header, or of the one that an ICMP message is about. What is not there is empty.
+    /// The inner TCP header, or the one in an ICMP message. Missing parts are empty.
     pub view: TcpView,
     pub icmp: bool,
     /// Addresses of the outer header.
@@ -49,7 +49,7 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Length of the IP header of a frame that has one without options, as its EtherType says.
+/// Length of the IP header without options that the EtherType implies.
 fn ip_header(frame: &[u8]) -> Option<usize> {
     match be16(frame, 12)? {
         0x0800 => Some(20),
@@ -82,7 +82,7 @@ fn is_of_version(packet: &[u8], header: usize) -> bool {
     packet.first().is_some_and(|first| first >> 4 == if header == 20 { 4 } else { 6 })
 }
 
-/// The flow of a TCP packet from the client, or of one to it.
+/// The flow of a TCP packet from or to the client.
 fn flow_of(packet: &[u8], header: usize, from_client: bool) -> Option<sb_flow> {
     let (source, dest) = addresses(packet, header)?;
     let port = |at: usize| Some(be16(packet, header + at)?.to_be());
@@ -102,13 +102,13 @@ fn read_second(bytes: &[u8]) -> Option<sb_second> {
 }
 
 impl Handoff {
-    /// The frame as a handoff packet that comes in, whatever its tag.
+    /// Parses the frame as an incoming handoff packet, with any tag.
     pub fn read(frame: &[u8]) -> Option<Handoff> {
         let (_, dest) = addresses(frame.get(ETHERNET..)?, ip_header(frame)?)?;
         if is_vip(&dest) { None } else { Self::parse(frame) }
     }
 
-    /// Likewise, or as an answer.
+    /// Parses the frame as an incoming or outgoing handoff packet.
     pub fn parse(frame: &[u8]) -> Option<Handoff> {
         let outer = ip_header(frame)?;
         let shim = ETHERNET + outer;
@@ -184,7 +184,7 @@ impl Handoff {
         matches!(self.op(), Some(sb_op::SB_OP_SYNC | sb_op::SB_OP_SYNCED))
     }
 
-    /// How many epochs after the present one it was made, by what the VNI says.
+    /// Epoch of the packet relative to the present one, according to the VNI.
     fn later(&self) -> i8 {
         (self.vni as u8).wrapping_sub(EPOCH as u8) as i8
     }
@@ -222,7 +222,7 @@ fn is_released(owned: Option<&sb_owned>) -> bool {
     owned.is_some_and(|owned| owned.state == sb_ownership::SB_OWN_RELEASED as u8)
 }
 
-/// What must hold after a packet has come in.
+/// Invariants of ingress.
 pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let Case { frame, flow, node, .. } = case;
     let after = bench.flow(flow);
@@ -262,12 +262,12 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     }
 }
 
-/// Whether names on the flow may be changed.
+/// Whether cookie names on the flow may be changed.
 fn may_change(owned: Option<&sb_owned>) -> bool {
     owned.is_some_and(|owned| owned.cookies.session.pool == REWRITTEN)
 }
 
-/// Of a TCP packet only data has changed, and the checksum is still right.
+/// Checks that only data of a TCP packet has changed, and that the checksum is right.
 fn check_changed(before: &[u8], after: &[u8]) {
     assert_eq!(before.len(), after.len(), "the length");
     let Some(view) = TcpView::parse(before).filter(|view| view.end == before.len()) else { return };
@@ -277,11 +277,11 @@ fn check_changed(before: &[u8], after: &[u8]) {
     assert!(is_tcp_sealed(after) || !is_tcp_sealed(before), "the checksum behind a changed name");
 }
 
-/// The kernel gets the inner packet as it is, or a RST that the node makes up.
+/// The kernel gets the inner packet unchanged, or a RST made by the node.
 fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owned>) {
     use sb_op::*;
     let Case { frame, before, .. } = case;
-    // The socket is there, and its first data comes behind it.
+    // The socket exists, and its first data follows.
     let wanted = |owned: &sb_owned| owned.hooked == sb_hook::SB_HOOK_WANTED as u8;
     let has_socket = |owned: &sb_owned| owned.state != sb_ownership::SB_OWN_ADOPTING as u8;
     let is_first = before.as_ref().is_some_and(wanted) && after.is_some_and(|o| !wanted(o) && has_socket(o));
@@ -311,7 +311,7 @@ fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb
     let outer = ip_header(frame).expect("the outer header");
     let class = if outer == 20 { frame[15] } else { frame[15] >> 4 };
     if class & 3 == 3 {
-        // RFC 6040: congestion shows in the inner header, if that is capable of it.
+        // RFC 6040: congestion is copied to the inner header if that allows it.
         let mut same = inner.to_vec();
         same[..handoff.view.tcp].copy_from_slice(&packet[..handoff.view.tcp]);
         check_same(&same, packet, after);
@@ -321,7 +321,7 @@ fn check_delivered(handoff: &Handoff, case: &Case, out: &[u8], after: Option<&sb
     }
 }
 
-/// The socket has not taken what had been read: instead of more data it gets a RST.
+/// Whether the packet was replaced by a RST, because the socket has not taken data that was read.
 fn is_given_up(handoff: &Handoff, case: &Case, packet: &[u8]) -> bool {
     let has_data = handoff.view.data < handoff.view.end && handoff.view.flags & flags::RST == 0;
     let is_forwarded = matches!(handoff.op(), Some(sb_op::SB_OP_FORWARD | sb_op::SB_OP_CONFIRM));
@@ -330,8 +330,8 @@ fn is_given_up(handoff: &Handoff, case: &Case, packet: &[u8]) -> bool {
     is_reset && has_data && is_forwarded && case.before.as_ref().is_some_and(is_old)
 }
 
-/// The packet with a TSecr of zero where the switch is ahead; and with the ACK number and TSval that came `out`, if it has data and
-/// these are later. Its checksum is right if it was before.
+/// The packet with a TSecr of zero where the switch is ahead; and, if it has data and those in `out` are later, with
+/// the ACK number and TSval of `out`. Its checksum is right if it was before.
 fn in_time(packet: &[u8], handoff: &Handoff, out: &[u8]) -> Vec<u8> {
     let (mut same, view) = (packet.to_vec(), &handoff.view);
     let (ack, tsval, tsecr) = (view.tcp + 8, view.tcp + 24, view.tcp + 28);
@@ -363,7 +363,7 @@ fn in_time(packet: &[u8], handoff: &Handoff, out: &[u8]) -> Vec<u8> {
     same
 }
 
-/// The client's packet, or the server's.
+/// Checks that a packet is unchanged, except for cookie names.
 fn check_same(before: &[u8], after: &[u8], owned: Option<&sb_owned>) {
     if may_change(owned) {
         check_changed(before, after);
@@ -372,7 +372,7 @@ fn check_same(before: &[u8], after: &[u8], owned: Option<&sb_owned>) {
     }
 }
 
-/// An adoption goes to its second candidate, once, and as it is.
+/// Checks that an adoption goes to its second candidate, once and unchanged.
 fn check_passed_on(asked: &Handoff, frame: &[u8], out: &[u8]) {
     let second = asked.second.expect("nobody to pass it on to");
     assert_eq!((asked.op(), u32::from(second.type_)), (Some(sb_op::SB_OP_ADOPT), SB_SECOND_TYPE));
@@ -394,7 +394,7 @@ fn check_passed_on(asked: &Handoff, frame: &[u8], out: &[u8]) {
     );
 }
 
-/// An answer goes back where the packet came from, is signed, and has right lengths.
+/// Checks that an answer goes back to the sender, is signed, and has right lengths.
 fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owned>) {
     use sb_op::*;
     let Case { frame, node, .. } = case;
@@ -443,7 +443,7 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     assert!(goes_on || answer.view.ack == asked.view.ack, "the acknowledgment");
 }
 
-/// A switch can make its entry of the flow from it.
+/// Checks that a switch can make its flow entry from the answer.
 fn check_mark(said: &sb_option, owned: &sb_owned) {
     assert!(!is_released(Some(owned)), "the flow is here");
     assert_eq!((said.flags, said.wscale, said.session), (owned.options, owned.wscale, owned.cookies.session));
@@ -458,7 +458,7 @@ fn check_mark(said: &sb_option, owned: &sb_owned) {
     assert_eq!(framing(said.framing), framing(owned.mark_framing), "what comes at the mark");
 }
 
-/// A plain TCP packet that leaves, and where its data begins.
+/// The flow, sequence number and data offset of an outgoing TCP packet.
 pub fn leaving(frame: &[u8]) -> Option<(sb_flow, u32, usize)> {
     let header = ip_header(frame)?;
     let packet = &frame[ETHERNET..];
@@ -469,7 +469,7 @@ pub fn leaving(frame: &[u8]) -> Option<(sb_flow, u32, usize)> {
     Some((flow_of(packet, header, false)?, be32(tcp, 4)?, start))
 }
 
-/// What must hold after a packet was to leave.
+/// Invariants of egress.
 pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let Case { frame, flow, before, .. } = case;
     let after = bench.flow(flow);
@@ -535,7 +535,7 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     assert!(!within || more <= asked, "more responses than requests");
 }
 
-/// A packet without data of a flow whose server, if it is gone, can be replaced.
+/// Checks a packet that was kept back: without data, and of a flow whose server can be replaced.
 fn check_kept_back(frame: &[u8], before: &sb_owned, after: &sb_owned) {
     let (_, seq, start) = leaving(frame).expect("a TCP packet");
     assert_eq!(frame.len(), start, "data is kept back");

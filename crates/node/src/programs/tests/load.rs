@@ -1,4 +1,4 @@
-//! What reports are made of: requests, responses, flows and the time between a request and its response.
+//! The sums for reports: requests, responses, flows and times to first byte.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::frames::*;
 
 const HEAD_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
 
-/// A flow that has been adopted with its first request, and what the switch and the server do with it.
+/// A flow adopted with its first request.
 struct Adopted<'a> {
     bench: &'a Bench,
-    known: Known,
+    known: KnownFlow,
     requests: u16,
 }
 
@@ -26,14 +26,14 @@ impl<'a> Adopted<'a> {
 
     fn with_heads(bench: &'a Bench, port: u16, heads: u32) -> Self {
         let mut known =
-            Known { flow: flow(port.is_multiple_of(2), port, PORT), seq: 1000, ack: 5000, socket: None };
+            KnownFlow { flow: flow(port.is_multiple_of(2), port, PORT), seq: 1000, ack: 5000, socket: None };
         let option = sb_option { detail: heads.to_be(), ..known.option(SB_OP_ADOPT) };
         known.socket = Some(bench.adopt(&known.hand_over(option, REQUEST), &known.flow));
         known.seq += REQUEST.len() as u32;
         Adopted { bench, known, requests: 1 }
     }
 
-    /// The switch says that there are so many requests more.
+    /// Announces `more` further requests by the switch.
     fn ask(mut self, more: u16) -> Self {
         for _ in 0..more {
             self.requests += 1;
@@ -50,7 +50,7 @@ impl<'a> Adopted<'a> {
         self
     }
 
-    /// A packet from before the flow was adopted, with what the switch knew then.
+    /// Injects a packet from before the adoption, with the switch's state at that time.
     fn hear_late(self, requests: u16) -> Self {
         let option = sb_option {
             requests: requests.to_be(),
@@ -58,13 +58,13 @@ impl<'a> Adopted<'a> {
             next: 1000u32.to_be(),
             ..self.known.option(SB_OP_FORWARD)
         };
-        let late = Known { flow: self.known.flow, seq: 990, ack: self.known.ack, socket: None };
+        let late = KnownFlow { flow: self.known.flow, seq: 990, ack: self.known.ack, socket: None };
         self.bench.ingress(&to_us(&late.hand_over(option, b"late")), 0);
         self
     }
 
-    /// The client sends its first request again, and all others behind it in the same packet, one of which is new. The
-    /// switch takes it apart at the mark. In a test run nothing reaches the socket, so what is old is about to.
+    /// Injects the first request again with all later ones in the same packet, one of them new; the switch splits it at
+    /// the mark. In a test run nothing reaches the socket, so old data counts as about to arrive.
     fn hear_again(self) -> Self {
         let data = REQUEST.repeat(self.requests.into());
         let option = sb_option {
@@ -73,12 +73,12 @@ impl<'a> Adopted<'a> {
             next: self.known.seq.to_be(),
             ..self.known.option(SB_OP_FORWARD)
         };
-        let again = Known { flow: self.known.flow, seq: 1000, ack: self.known.ack, socket: None };
+        let again = KnownFlow { flow: self.known.flow, seq: 1000, ack: self.known.ack, socket: None };
         assert_eq!(self.bench.ingress(&to_us(&again.hand_over(option, &data)), 0).0, Verdict::Drop);
         self.ask(1)
     }
 
-    /// The server's data passes egress.
+    /// Sends data of the server through egress.
     fn say(mut self, data: &[u8]) -> Self {
         let numbers = (self.known.ack, self.known.seq);
         self.bench.egress(&response(&self.known.flow, numbers, flags::ACK, false, data));
@@ -86,7 +86,7 @@ impl<'a> Adopted<'a> {
         self
     }
 
-    /// The server closes without having read the request, which kills the socket.
+    /// Closes the server's socket without reading the request, which resets the connection.
     fn close(mut self) -> Self {
         self.known.socket = None;
         let is_open = |owned: sb_owned| owned.state == sb_ownership::SB_OWN_OPEN as u8;
@@ -107,7 +107,7 @@ impl<'a> Adopted<'a> {
     }
 }
 
-/// A name, what happens to a flow, and by how much that moves requests, responses, abandoned, flows, ended and first bytes.
+/// Description, events of a flow, and the changes of requests, responses, abandoned, flows, ended and first bytes.
 type Row = (&'static str, for<'a> fn(&'a Bench, u16) -> Adopted<'a>, [u64; 6]);
 
 const ROWS: [Row; 13] = [
@@ -143,7 +143,7 @@ const ROWS: [Row; 13] = [
         "a release",
         |bench, port| {
             let mut flow = Adopted::new(bench, port).say(RESPONSE);
-            // The server itself has yet to send what has been followed.
+            // The server itself has yet to send the data that was followed.
             flow.known.ack = 5000;
             flow.known.answer();
             flow.release(0)
@@ -163,7 +163,7 @@ const ROWS: [Row; 13] = [
     (
         "an adoption that the kernel refuses",
         |bench, port| {
-            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let failed = bench.counter(NodeCounter::RefusedFailed);
             bench.send(&known.hand_over(sb_option { mss: 0, ..known.option(SB_OP_ADOPT) }, REQUEST));
             wait_until("the refusal", || bench.counter(NodeCounter::RefusedFailed) > failed);
@@ -172,7 +172,7 @@ const ROWS: [Row; 13] = [
         [1, 0, 1, 0, 0, 0],
     ),
     (
-        // The entry is made twice: before the old socket is removed and after that.
+        // The entry is made twice: before and after the old socket is removed.
         "a later connection from the same port",
         |bench, port| {
             let mut old = Adopted::new(bench, port);
@@ -225,7 +225,7 @@ fn the_time_to_the_first_byte_is_measured() {
 fn a_switch_that_says_hello_is_remembered() {
     alone(|| {
         let bench = Bench::new();
-        let known = Known { flow: flow(true, 1, 1), seq: 0, ack: 0, socket: None };
+        let known = KnownFlow { flow: flow(true, 1, 1), seq: 0, ack: 0, socket: None };
         let frame = to_us(&known.hand_over(known.option(SB_OP_HELLO), b""));
         let mut forged = frame.clone();
         forged[14 + 20 + size_of::<sb_shim>() - 1] ^= 1;
@@ -245,7 +245,7 @@ fn the_end_of_a_flow_says_who_has_ended_it() {
         let ends = [(sb_end::SB_END_CLIENT, flags::RST), (sb_end::SB_END_SERVER, flags::ACK)];
         for (port, (end, from_client)) in (1..).zip(ends.into_iter().cycle().take(4)) {
             let mut known =
-                Known { flow: flow(port % 4 < 2, port, PORT), seq: 1000, ack: 5000, socket: None };
+                KnownFlow { flow: flow(port % 4 < 2, port, PORT), seq: 1000, ack: 5000, socket: None };
             known.adopt(&bench);
             let before = monotonic_ns() / 1000;
             let inner = segment(&known.flow, true, (known.seq, known.ack), from_client, None, b"");
@@ -255,7 +255,7 @@ fn the_end_of_a_flow_says_who_has_ended_it() {
                 wait_until("the packet has come", || {
                     bench.counter(NodeCounter::Forwarded) == u64::from(port)
                 });
-                // It has not read the request, so its kernel says RST.
+                // The request is unread, so the kernel sends a RST.
                 drop(known.socket.take());
             }
             wait_until("the flow has ended", || bench.flow(&known.flow).is_none());

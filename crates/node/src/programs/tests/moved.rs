@@ -1,11 +1,11 @@
-//! Late copies of an adoption, when the agent gives the flow to another node in the middle.
+//! Late copies of an ADOPT while the agent moves the flow to another node.
 
 use switchback_wire::*;
 
 use super::bench::*;
 use super::frames::*;
 
-/// What the flow's entry may say, and whether an ADOPT with the flow's own numbers is an old one.
+/// State of the flow's entry, and whether an ADOPT with the flow's own numbers counts as a late copy.
 #[test]
 fn a_flow_that_is_about_to_move_is_not_adopted_by_a_late_copy() {
     let (frozen, none) = (sb_reason::SB_REASON_FROZEN, sb_reason::SB_REASON_NONE);
@@ -21,7 +21,7 @@ fn a_flow_that_is_about_to_move_is_not_adopted_by_a_late_copy() {
         let mut port = 50_000;
         for (what, reason, read, said, is_old) in rows {
             port += 1;
-            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let entry = sb_owned {
                 state: sb_ownership::SB_OWN_RELEASED as u8,
                 reason: reason as u8,
@@ -34,7 +34,7 @@ fn a_flow_that_is_about_to_move_is_not_adopted_by_a_late_copy() {
             let option = sb_option { reason: 0, ..known.option(sb_op::SB_OP_ADOPT) };
             bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
             assert_eq!(bench.counter(NodeCounter::DropStale) - dropped, u64::from(is_old), "{what}");
-            // In a test run the kernel takes no flow, so nothing comes of an adoption.
+            // In a test run the kernel refuses the flow, so an adoption leaves nothing.
             match is_old {
                 true => assert_eq!(bench.flow(&known.flow), Some(entry), "{what}"),
                 false => wait_until("the end of the adoption", || bench.flow(&known.flow).is_none()),

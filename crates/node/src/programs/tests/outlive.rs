@@ -1,7 +1,7 @@
-//! What of a server's end is kept from its client, and what becomes of the flow then.
+//! Connections that outlive their server: which of its packets are kept from the client, and what happens to the flow.
 //!
-//! A packet of a test run has no TCP socket, which is what tells a server's FIN from the answer to the client's. So where
-//! it is about FIN, the server's kernel sends it ([`super::wire`]).
+//! A packet in a test run has no TCP socket, which distinguishes a server's FIN from the answer to the client's. So
+//! tests of FIN use packets that the server's kernel sends ([`super::wire`]).
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,18 +22,18 @@ const LEN: u32 = REQUEST.len() as u32;
 /// Sequence numbers of the client's and the server's first byte.
 const FIRST: u32 = 1000;
 const ANSWER: u32 = 5000;
-/// What ends a server's side.
+/// Flags that end the server's side.
 const END: u8 = flags::FIN | flags::RST;
-/// For what would have left at once.
+/// Time in which data would have been sent, if at all.
 const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// A flow whose client has sent its first request.
-fn asked(port: u16) -> Known {
-    Known { flow: flow(port.is_multiple_of(2), port, PORT), seq: FIRST + LEN, ack: ANSWER, socket: None }
+fn asked(port: u16) -> KnownFlow {
+    KnownFlow { flow: flow(port.is_multiple_of(2), port, PORT), seq: FIRST + LEN, ack: ANSWER, socket: None }
 }
 
-/// What the node knows of it: a request that can be made again has just come.
-fn waiting(known: &Known) -> sb_owned {
+/// The node's entry after a repeatable request has arrived.
+fn waiting(known: &KnownFlow) -> sb_owned {
     sb_owned {
         origin: FIRST,
         responses: 0,
@@ -45,7 +45,7 @@ fn waiting(known: &Known) -> sb_owned {
     }
 }
 
-/// The request has its response, and there is no other.
+/// Sets the state after the only response.
 fn become_idle(owned: &mut sb_owned) {
     owned.responses = 1;
 }
@@ -54,14 +54,14 @@ fn in_response(owned: &mut sb_owned) {
     owned.framing.state = SB_FRAMING_HEAD as u16;
 }
 
-/// As the switch makes it for the flow's first request.
-fn option(known: &Known, op: sb_op, more: u32) -> sb_option {
+/// The switch's option for the flow's first request.
+fn option(known: &KnownFlow, op: sb_op, more: u32) -> sb_option {
     let option = sb_option { origin: FIRST.to_be(), next: (FIRST + LEN).to_be(), ..known.option(op) };
     sb_option { flags: option.flags | more as u8, ..option }
 }
 
-/// Who acknowledges what: a name, what differs from a flow that waits, how much of the request the packet acknowledges,
-/// its data, what becomes of it, and whether the client still has to have the request.
+/// Acknowledgment: description, difference from a waiting flow, acknowledged part of the request, data, verdict, and
+/// whether the client must still keep the request.
 type Acknowledgment = (&'static str, fn(&mut sb_owned), u32, &'static [u8], Verdict, bool);
 
 const ACKNOWLEDGMENTS: [Acknowledgment; 11] = [
@@ -105,8 +105,8 @@ fn acknowledgments_wait_for_the_response() {
     });
 }
 
-/// Likewise for a RST: a name, what differs, its sequence number behind what has been sent, its data, and whether it is
-/// kept back.
+/// Reset: description, difference from a waiting flow, sequence number relative to the sent data, data, and whether the
+/// packet is kept back.
 type Reset = (&'static str, fn(&mut sb_owned), u32, &'static [u8], bool);
 
 const RESETS: [Reset; 10] = [
@@ -137,7 +137,7 @@ const RESETS: [Reset; 10] = [
     ),
 ];
 
-/// The listener has closed while an adoption was on its way to it, and the kernel answers for it.
+/// The listener was closed while an adoption was on its way, and the kernel answers for it.
 #[test]
 fn the_reset_of_an_adoption_that_failed_is_not_for_the_client() {
     alone(|| {
@@ -189,7 +189,7 @@ fn a_reset_is_kept_back_where_another_node_can_go_on() {
     });
 }
 
-/// A response, and whether the connection goes on behind it.
+/// A response, and whether the connection continues after it.
 const RESPONSES: [(&str, u8); 6] = [
     ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 1),
     ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", 1),
@@ -219,7 +219,7 @@ fn a_server_may_say_that_the_connection_ends() {
     });
 }
 
-/// What a FORWARD says is taken from the first packet of a request alone.
+/// The fields of a FORWARD are taken only from the first packet of a request.
 #[test]
 fn what_the_switch_says_of_a_request_is_remembered() {
     alone(|| {
@@ -263,8 +263,8 @@ fn what_the_switch_says_of_a_request_is_remembered() {
     });
 }
 
-/// An orphan's packet: a name, whether a request waits, the operation, more flags of it, the packet's place behind the
-/// first byte, its TCP flags and data, and the answer, if there is one.
+/// Packet for an orphaned flow: description, whether a request waits, operation, additional flags, offset, TCP flags,
+/// data, and the answer.
 type OfOrphan = (&'static str, bool, sb_op, u32, u32, u8, &'static [u8], Option<(sb_op, sb_reason)>);
 
 const REFUSED: Option<(sb_op, sb_reason)> = Some((SB_OP_REFUSED, SB_REASON_NO_SOCKET));
@@ -344,7 +344,7 @@ fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
             }
             assert_eq!(bench.flow(&known.flow), orphan, "{name}: it stays");
 
-            // Another connection from the same port has nothing to do with it.
+            // Another connection from the same port is unrelated.
             let stranger = sb_option { origin: 1u32.to_be(), ..option(&known, op, more) };
             if more == 0 && op == SB_OP_FORWARD {
                 let frame = to_us(&known.hand_over_packet(stranger, &view, &inner));
@@ -354,14 +354,14 @@ fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
     });
 }
 
-/// A flow at a server of [`Wire`], over IPv4.
+/// A flow with a server in [`Wire`], over IPv4.
 struct Served<'a> {
     wire: &'a Wire,
-    known: Known,
+    known: KnownFlow,
 }
 
 impl Wire {
-    /// The request is with the server, which has read it.
+    /// Adopts a flow; the server has read the request.
     fn adopt(&self, port: u16, more: u32) -> Served<'_> {
         let served = self.adopt_unread(port, more);
         served.server().read_exact(&mut [0; REQUEST.len()]).expect("the request");
@@ -369,7 +369,7 @@ impl Wire {
     }
 
     fn adopt_unread(&self, port: u16, more: u32) -> Served<'_> {
-        let mut known = Known { flow: flow(false, port, PORT), seq: FIRST, ack: ANSWER, socket: None };
+        let mut known = KnownFlow { flow: flow(false, port, PORT), seq: FIRST, ack: ANSWER, socket: None };
         let packet = known.hand_over(option(&known, SB_OP_ADOPT, more), REQUEST);
         known.socket = Some(self.bench.adopt(&packet, &known.flow));
         known.seq += LEN;
@@ -382,7 +382,7 @@ impl Served<'_> {
         self.known.socket.as_ref().expect("an adopted flow")
     }
 
-    /// The server's data leaves.
+    /// Sends data of the server.
     fn say(mut self, data: &[u8]) -> Self {
         self.server().write_all(data).expect("there is room for it");
         self.known.ack += data.len() as u32;
@@ -391,9 +391,9 @@ impl Served<'_> {
         self
     }
 
-    /// A packet of the client without data comes.
+    /// Injects a packet without data from the client.
     fn hear(self, tcp_flags: u8) -> Self {
-        let Known { flow, seq, ack, .. } = &self.known;
+        let KnownFlow { flow, seq, ack, .. } = &self.known;
         let inner = bare(flow, true, *seq, *ack, tcp_flags);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         let option = option(&self.known, SB_OP_FORWARD, 0);
@@ -422,13 +422,13 @@ impl Served<'_> {
         })
     }
 
-    /// Waits for the server's end to leave.
+    /// Waits until the end of the server's side has been sent.
     fn ends(&self, name: &str) {
         wait_until(name, || self.wire.left(&self.known.flow).iter().any(|left| left.flags & END != 0));
         assert!(!self.is_orphan(), "{name}");
     }
 
-    /// Waits for the flow to have no server any more, of which its client has heard nothing.
+    /// Waits until the flow has no server, which the client must not notice.
     fn outlives(&self, name: &str) {
         wait_until(name, || self.is_orphan());
         std::thread::sleep(A_MOMENT);
@@ -440,7 +440,7 @@ const HALF: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nok";
 const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 const OLD: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A name, and what happens to a flow.
+/// Description, and events of a flow.
 type End = (&'static str, for<'a> fn(&'a Wire, u16) -> Served<'a>);
 
 const KEPT_BACK: [End; 4] = [
@@ -482,12 +482,12 @@ fn a_servers_end_is_told_where_nobody_can_go_on() {
     });
 }
 
-/// Only the server that has sent a response can send it again.
+/// Only the server that has sent a response can retransmit it.
 #[test]
 fn a_response_is_sent_until_it_is_acknowledged() {
     alone(|| {
         let wire = Wire::new();
-        // A part is acknowledged, so that the server's kernel has an idea of the round trip.
+        // A part is acknowledged, so that the kernel has measured the round trip.
         let (first, second) = RESPONSE.split_at(1);
         let served = wire.adopt(50_000, SB_FLAG_AGAIN).say(first).acknowledge().say(second).close();
         std::thread::sleep(A_MOMENT);
@@ -531,7 +531,7 @@ fn a_request_may_meet_a_server_that_has_closed() {
     });
 }
 
-/// The node's server is there again, and the switch knows no better node.
+/// The node's server is back, and the switch has no better node.
 #[test]
 fn an_orphan_can_come_back() {
     alone(|| {
@@ -549,13 +549,13 @@ fn an_orphan_can_come_back() {
     });
 }
 
-/// While a client has been told more than its node knows, its TSecr stays what it was.
+/// While the client has been told more than its node knows, the TSecr keeps its old value.
 #[test]
 fn an_echo_of_the_past_is_not_for_the_kernel() {
     alone(|| {
         let bench = Bench::new();
         for port in [50_000, 50_001] {
-            let mut known = Known { seq: FIRST, ..asked(port) };
+            let mut known = KnownFlow { seq: FIRST, ..asked(port) };
             known.adopt(&bench);
             for (more, echo) in [(0, 77), (SB_FLAG_AHEAD, 0), (SB_FLAG_REQUEST | SB_FLAG_AHEAD, 77)] {
                 let inner =

@@ -1,4 +1,4 @@
-//! A connection that has come to its end is not begun again.
+//! A finished connection is not begun again.
 
 use NodeCounter::*;
 use sb_op::*;
@@ -13,7 +13,7 @@ fn a_late_copy_of_an_adoption_begins_nothing() {
     alone(|| {
         let bench = Bench::new();
         for v6 in [false, true] {
-            let mut known = Known { flow: flow(v6, 53_000, PORT), seq: 1000, ack: 5000, socket: None };
+            let mut known = KnownFlow { flow: flow(v6, 53_000, PORT), seq: 1000, ack: 5000, socket: None };
             let option = known.option(SB_OP_ADOPT);
             let packet = known.hand_over(option, REQUEST);
             known.adopt(&bench);
@@ -27,27 +27,27 @@ fn a_late_copy_of_an_adoption_begins_nothing() {
             assert_eq!((answer.op, answer.origin, answer.detail), (SB_OP_ADOPTED as u8, option.origin, 0));
             assert_eq!((bench.counter(Adopted), bench.counter(Repeated)), (before.0, before.1 + 1));
 
-            // What its client asks for next, and its next connection, are none of that.
+            // The client's next request and its next connection are unaffected.
             let next = (known.seq + REQUEST.len() as u32).to_be();
             let later = bench.adopt(&known.hand_over(sb_option { next, ..option }, REQUEST), &known.flow);
             drop(later);
-            let mut successor = Known { flow: known.flow, seq: 500, ack: 9000, socket: None };
+            let mut successor = KnownFlow { flow: known.flow, seq: 500, ack: 9000, socket: None };
             successor.adopt(&bench);
             assert_eq!(bench.counter(Repeated), before.1 + 1);
         }
     });
 }
 
-/// What the switch asks before a first request begins, of which it does not know whether it has begun before.
+/// The switch's question before a first request begins that may have begun before.
 #[test]
 fn a_probe_hears_whether_its_request_was_answered() {
     alone(|| {
         let bench = Bench::new();
         for v6 in [false, true] {
-            let known = Known { flow: flow(v6, 53_001, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(v6, 53_001, PORT), seq: 1000, ack: 5000, socket: None };
             let first = known.seq;
             let said = |origin: u32, seq: u32| {
-                let asks = Known { flow: known.flow, seq, ack: 5000, socket: None };
+                let asks = KnownFlow { flow: known.flow, seq, ack: 5000, socket: None };
                 let about = sb_flow_entry { origin, ..Default::default() };
                 let probe = asks.hand_over(handoff::option(SB_OP_PROBE, &about), b"");
                 let (_, out) = bench.ingress(&to_us(&probe), 0);

@@ -1,4 +1,4 @@
-//! What a node tells a switch that asks whose a flow is.
+//! Answers to a switch that asks for the owner of a flow.
 
 use sb_op::*;
 use switchback_wire::packet::flags;
@@ -12,7 +12,7 @@ const TUNNEL: u32 = SB_FRAMING_TUNNEL;
 const UPGRADING: u32 = SB_FRAMING_UPGRADING;
 const CHUNK: u32 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
 
-fn asked(bench: &Bench, known: &Known) -> sb_option {
+fn asked(bench: &Bench, known: &KnownFlow) -> sb_option {
     let probe = known.hand_over(handoff::option(SB_OP_PROBE, &sb_flow_entry::default()), b"");
     let (verdict, out) = bench.ingress(&to_us(&probe), 0);
     assert_eq!(verdict, Verdict::Redirect);
@@ -23,7 +23,7 @@ fn asked(bench: &Bench, known: &Known) -> sb_option {
 fn the_mark_goes_on_with_what_has_been_read() {
     alone(|| {
         let bench = Bench::new();
-        let mut known = Known { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let mut known = KnownFlow { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };
         let adopt = known.option(SB_OP_ADOPT);
         let (framing, left) = (((CHUNK | UPGRADING) as u16).to_be(), 77u32.to_be());
         let packet = known.hand_over(sb_option { framing, left, ..adopt }, REQUEST);
@@ -35,12 +35,12 @@ fn the_mark_goes_on_with_what_has_been_read() {
         );
 
         let first = known.seq + REQUEST.len() as u32;
-        let mark = |bench: &Bench, known: &Known| {
+        let mark = |bench: &Bench, known: &KnownFlow| {
             let said = asked(bench, known);
             let framing = u32::from(u16::from_be(said.framing));
             (u32::from_be(said.next), framing, u32::from_be(said.left), u16::from_be(said.requests))
         };
-        // What the packet says, where its data is, and the mark behind it.
+        // Flags, data and next mark of the packet, and the expected mark.
         let later = first + 100;
         for (what, flags, at, says, expected) in [
             ("read", SB_FLAG_READ, first, (later, CHUNK, 5), (later, CHUNK, 5)),
@@ -73,13 +73,13 @@ fn the_mark_goes_on_with_what_has_been_read() {
             assert_eq!(mark(&bench, &known), (expected.0, expected.1, expected.2, 1), "{what}");
         }
 
-        // The packet of a request has been lost: what the node hears of it next asks for the flow behind it.
+        // A request's packet was lost: the node's answer to the next packet names the mark before it.
         let here = mark(&bench, &known);
         let requests = (u16::from_be(adopt.requests) + 1).to_be();
         let answered = |next: u32, requests| {
             let release =
                 sb_option { op: SB_OP_RELEASE as u8, reason: 0, next: next.to_be(), requests, ..adopt };
-            let there = Known { seq: next, socket: None, ..known };
+            let there = KnownFlow { seq: next, socket: None, ..known };
             let (verdict, out) = bench.ingress(&to_us(&there.hand_over(release, b"")), 0);
             assert_eq!(verdict, Verdict::Redirect);
             Handoff::parse(&out).expect("an answer").option
@@ -97,9 +97,9 @@ fn the_mark_goes_on_with_what_has_been_read() {
 fn the_server_decides_whether_a_flow_goes_on_in_another_protocol() {
     alone(|| {
         let bench = Bench::new();
-        let known = Known { flow: flow(false, 52_001, PORT), seq: 1000, ack: 5000, socket: None };
+        let known = KnownFlow { flow: flow(false, 52_001, PORT), seq: 1000, ack: 5000, socket: None };
         let lost = |status| sb_framing { state: SB_FRAMING_LOST as u16, status, ..idle() };
-        // What the switch has said, how far the responses are, of how many requests; what comes at the mark.
+        // Mode named by the switch, state of the responses, number of responses; expected mode at the mark.
         for (said, framing, responses, expected) in [
             (UPGRADING, idle(), 1, UPGRADING),
             (UPGRADING, sb_framing { state: SB_FRAMING_HEAD as u16, ..idle() }, 1, UPGRADING),
@@ -136,7 +136,7 @@ fn a_response_with_101_is_remembered() {
             (52_004, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", SB_FRAMING_NONE),
             (52_005, b"HTTP/1.1 200 OK\r\n\r\n", SB_FRAMING_NONE),
         ] {
-            let known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let mark_framing = (UPGRADING as u16).to_be();
             bench
                 .put(&known.flow, &sb_owned { mark_framing, framing: idle(), responses: 0, ..known.owned() });

@@ -1,4 +1,4 @@
-//! Which adoptions an accept queue has room for.
+//! Adoptions and the room in accept queues.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
 
-/// Flows that nobody accepts, at one listener.
+/// Unaccepted flows at a listener.
 struct Queue<'a> {
     bench: &'a Bench,
     port: u16,
@@ -23,12 +23,12 @@ impl Queue<'_> {
         Queue { bench, port: 50_000 }
     }
 
-    fn next(&mut self) -> Known {
+    fn next(&mut self) -> KnownFlow {
         self.port += 1;
-        Known { flow: flow(false, self.port, PORT), seq: 1000, ack: 5000, socket: None }
+        KnownFlow { flow: flow(false, self.port, PORT), seq: 1000, ack: 5000, socket: None }
     }
 
-    /// One more connection in the queue.
+    /// Adds a connection to the queue.
     fn fill(&mut self) {
         let known = self.next();
         let adopted = self.bench.counter(NodeCounter::Adopted);
@@ -37,12 +37,12 @@ impl Queue<'_> {
         wait_until("an adoption", || self.bench.counter(NodeCounter::Adopted) > adopted);
     }
 
-    /// The queue that a refusal tells of, if this share of it has no room.
+    /// The queue reported by a refusal, if this share of it has no room.
     fn refuses(&mut self, share: u8) -> Option<(u16, u16)> {
         let known = self.next();
         let option = sb_option { reason: share, ..known.option(SB_OP_ADOPT) };
         let (verdict, out) = self.bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0);
-        // In a test run the kernel takes no flow, so it is dropped at last.
+        // In a test run the kernel refuses the flow, so its entry is dropped at last.
         wait_until("the end of the adoption", || self.bench.flow(&known.flow).is_none());
         if verdict == Verdict::Drop {
             return None;
@@ -57,7 +57,7 @@ impl Queue<'_> {
 fn a_share_of_the_queue_is_used() {
     alone(|| {
         let bench = Bench::new();
-        // The kernel lets one more in than the limit. A share, and from which length on it is used up.
+        // The kernel admits one more than the limit. Rows: share, and the length at which it is used up.
         let mut queue = Queue::new(&bench, 3);
         let rows = [
             (0, None),
@@ -99,7 +99,7 @@ fn reserved_places_count_until_they_are_lost() {
     });
 }
 
-/// A flow whose old socket stands in the way gets its place when that has gone.
+/// A flow replaced by its client gets a place once its old socket has gone.
 #[test]
 fn a_cured_flow_takes_one_place() {
     alone(|| {
@@ -118,7 +118,7 @@ fn a_cured_flow_takes_one_place() {
     });
 }
 
-/// A flow that is here goes on, whatever becomes of the node.
+/// A flow on the node stays there when the node drains.
 #[test]
 fn a_draining_node_keeps_what_it_has() {
     alone(|| {
@@ -141,7 +141,7 @@ fn a_draining_node_keeps_what_it_has() {
         let refused = (SB_OP_REFUSED as u8, sb_reason::SB_REASON_DRAINING as u8);
         let adopt = to_us(&other.hand_over(other.option(SB_OP_ADOPT), REQUEST));
         assert_eq!(answers(&adopt), refused);
-        // One that was here, but has been released.
+        // A flow that was here, but has been released.
         let state = sb_ownership::SB_OWN_RELEASED as u8;
         bench.put(&other.flow, &sb_owned { state, ..other.owned() });
         assert_eq!(answers(&adopt), refused);

@@ -1,4 +1,4 @@
-//! An adoption is passed on to its second candidate where there is no room for it, once.
+//! An adoption without room is passed on to its second candidate, once.
 
 use sb_op::*;
 use switchback_wire::handoff::Way;
@@ -9,10 +9,10 @@ use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
 
-/// An ADOPT for a port at which nobody listens. `second` has neither class nor length.
+/// An ADOPT for a port without a listener. `second` has neither class nor length.
 fn adopt(outer_v6: bool, inner_v6: bool, second: sb_second) -> Vec<u8> {
     let flow = flow(inner_v6, 50_000, PORT + 1);
-    let known = Known { flow, seq: 1000, ack: 5000, socket: None };
+    let known = KnownFlow { flow, seq: 1000, ack: 5000, socket: None };
     let inner = segment(&flow, true, (1000, 5000), flags::ACK, Some((1, 2)), REQUEST);
     let view = TcpView::parse(&inner).expect("a TCP packet");
     let version = usize::from(outer_v6);
@@ -40,7 +40,7 @@ fn the_packet_goes_on_as_the_second_nodes() {
             let frame = adopt(outer_v6, inner_v6, candidate(outer_v6));
             let (verdict, out) = bench.ingress(&frame, 0);
             assert_eq!(verdict, Verdict::Redirect);
-            // By hand: destination, checksum, tag, type.
+            // Patched by hand: destination, checksum, tag, type.
             let (dest, shim) = if outer_v6 { (14 + 24, 14 + 40) } else { (14 + 16, 14 + 20) };
             let second = shim + size_of::<sb_shim>();
             let node = address_bytes(address(SECOND[usize::from(outer_v6)]));
@@ -125,12 +125,12 @@ fn what_cannot_be_passed_on_is_refused() {
     });
 }
 
-/// An adoption that the first node takes is answered without the second option.
+/// The answer to an adoption that the first node takes has no second option.
 #[test]
 fn who_adopts_needs_no_second() {
     alone(|| {
         let bench = Bench::new();
-        let mut known = Known { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
+        let mut known = KnownFlow { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
         let packet = known.hand_over_with(known.option(SB_OP_ADOPT), REQUEST, SECOND[0]);
         known.socket = Some(bench.adopt(&packet, &known.flow));
         let (verdict, out) = bench.ingress(&to_us(&packet), 0);

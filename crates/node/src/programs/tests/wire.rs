@@ -1,5 +1,5 @@
-//! What really leaves: servers' packets pass the egress program at the loopback interface, and a packet socket behind
-//! that sees what is left of them. IPv6 has no route to others through that interface, so it has another one.
+//! Packets that are really sent: servers' packets pass the egress program on the loopback interface, and a packet
+//! socket behind it captures them. IPv6 has no route to other machines through that interface, so it has another one.
 
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::frames::*;
 const ETHERNET: usize = 14;
 /// Index of the interface for IPv6.
 const OUT: u32 = 7;
-/// PACKET_OUTGOING, linux/if_packet.h. At this interface all comes in again.
+/// PACKET_OUTGOING of linux/if_packet.h; on this interface every packet is also received.
 const OUTGOING: u8 = 4;
 
 pub struct Wire {
@@ -42,7 +42,7 @@ impl Wire {
         Wire { bench, socket, _egress: egress }
     }
 
-    /// Frames that have left since the last time that somebody looked.
+    /// Frames sent since the last call.
     pub fn frames(&self) -> Vec<Vec<u8>> {
         let mut frame = vec![0; 1 << 17];
         let mut left = Vec::new();
@@ -54,7 +54,7 @@ impl Wire {
         left
     }
 
-    /// Those of them that are TCP packets for the flow's client.
+    /// TCP packets to the flow's client among them.
     pub fn left(&self, flow: &sb_flow) -> Vec<TcpView> {
         self.frames().iter().filter_map(|frame| to_client(frame, flow)).collect()
     }
@@ -68,24 +68,24 @@ fn to_client(frame: &[u8], flow: &sb_flow) -> Option<TcpView> {
     (packet[view.tcp..view.tcp + 4] == ports).then_some(view)
 }
 
-/// A client whose flow has been adopted, and the switch in between.
+/// A client with an adopted flow, and the switch in between.
 pub struct Client<'a> {
     pub wire: &'a Wire,
-    /// `seq` is of what it sends next, `ack` of the server's first byte.
-    pub known: Known,
+    /// `seq` is the client's next sequence number, `ack` that of the server's first byte.
+    pub known: KnownFlow,
     pub origin: u32,
     requests: u16,
-    /// The switch has read all before, and knows that the next request begins there.
+    /// End of the data that the switch has read, where the next request begins.
     read: u32,
     mark: u32,
     got: Vec<Option<u8>>,
-    /// Handoff packets of the node, by operation.
+    /// Operations of the node's handoff packets.
     pub answers: Vec<u8>,
 }
 
 impl<'a> Client<'a> {
     pub fn new(wire: &'a Wire, flow: sb_flow, seq: u32) -> Self {
-        let known = Known { flow, seq, ack: 5000, socket: None };
+        let known = KnownFlow { flow, seq, ack: 5000, socket: None };
         Client {
             wire,
             known,
@@ -103,7 +103,7 @@ impl<'a> Client<'a> {
         self.begin(op, session, data, data.len())
     }
 
-    /// Likewise with so much of it. The switch has read its head.
+    /// The handoff packet with the first `len` bytes of the next request, whose head the switch has read.
     pub fn begin(&mut self, op: sb_op, session: sb_session, request: &[u8], len: usize) -> Vec<u8> {
         self.requests += 1;
         let head = head_len(request);
@@ -115,7 +115,7 @@ impl<'a> Client<'a> {
         packet
     }
 
-    /// Likewise with what comes behind that.
+    /// The handoff packet with further data.
     pub fn more(&mut self, session: sb_session, data: &[u8]) -> Vec<u8> {
         let is_read = (self.known.seq.wrapping_sub(self.read) as i32) < 0;
         let flags = if is_read { SB_FLAG_READ as u8 } else { 0 };
@@ -125,9 +125,9 @@ impl<'a> Client<'a> {
         packet
     }
 
-    /// With what it has of the server's stream acknowledged.
-    fn here(&self) -> Known {
-        Known { ack: self.known.ack.wrapping_add(self.has() as u32), socket: None, ..self.known }
+    /// The flow with all received data acknowledged.
+    fn here(&self) -> KnownFlow {
+        KnownFlow { ack: self.known.ack.wrapping_add(self.has() as u32), socket: None, ..self.known }
     }
 
     fn option(&self, op: sb_op, session: sb_session) -> sb_option {
@@ -156,7 +156,7 @@ impl<'a> Client<'a> {
         self.known.socket.as_ref().expect("an adopted flow")
     }
 
-    /// How much of the server's stream there is without a gap.
+    /// Number of bytes received without a gap.
     pub fn has(&self) -> usize {
         self.got.iter().position(Option::is_none).unwrap_or(self.got.len())
     }
@@ -165,7 +165,7 @@ impl<'a> Client<'a> {
         self.got.iter().map_while(|byte| *byte).collect()
     }
 
-    /// Takes what has left. Of what is `lost` the client gets nothing. Whatever is sent again must be the same.
+    /// Receives what was sent, except what is `lost`. Retransmitted data must be the same.
     pub fn look(&mut self, mut lost: impl FnMut() -> bool) -> usize {
         let mut new = 0;
         for frame in self.wire.frames() {
@@ -199,7 +199,7 @@ impl<'a> Client<'a> {
         self.wire.bench.send(&here.hand_over_packet(option, &view, &inner));
     }
 
-    /// Takes and acknowledges what leaves until there is so much of it.
+    /// Receives and acknowledges data until there are `len` bytes.
     pub fn wait_for(&mut self, len: usize) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while self.has() < len {

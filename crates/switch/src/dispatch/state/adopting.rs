@@ -9,7 +9,7 @@ use crate::dispatch::connection::Connection;
 use crate::dispatch::held::before;
 use crate::dispatch::request::InProgress;
 use crate::dispatch::world::{Silence, Unanswered, World};
-use crate::group::Place;
+use crate::group::Placement;
 use crate::observe::Chosen;
 use crate::plan::NodeId;
 
@@ -44,16 +44,16 @@ impl Adopting {
         world: &mut World<'_>,
     ) -> State {
         match world.dispatcher.place(world.at, &mut request, has_waited_longest) {
-            Place::Session(node) | Place::Any(Some(node)) => {
+            Placement::Session(node) | Placement::Any(Some(node)) => {
                 let second = world.dispatcher.second(world.at, &request, node);
                 if let Some(group) = world.dispatcher.plan.group_mut(request.request.group) {
                     group.adopting(node);
                 }
                 Adopting::ask((node, second), By::Switch, request, connection, world)
             }
-            Place::Full(node) => Crowded::wait(request, Some(node), connection, world),
-            Place::Any(None) => Crowded::wait(request, None, connection, world),
-            Place::Nowhere => {
+            Placement::Full(node) => Crowded::wait(request, Some(node), connection, world),
+            Placement::Any(None) => Crowded::wait(request, None, connection, world),
+            Placement::Nowhere => {
                 world.dispatcher.stats.sessions_refused += 1;
                 world.answer_request(Reply::Status(503), request, connection)
             }

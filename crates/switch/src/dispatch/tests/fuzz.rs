@@ -26,7 +26,7 @@ use super::model::{CONFIG, SERVER, apply};
 use crate::dispatch::held::Held;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
-use crate::plan::{Plan, Whereabouts};
+use crate::plan::{LocalMachine, Plan};
 
 /// So little that a few packets reach every limit.
 const LIMITS: &str = r#"
@@ -239,7 +239,7 @@ fn dispatcher() -> Dispatcher {
         &cluster,
         keys::handoff_key(&KEY),
         ids.all().clone(),
-        Whereabouts::default(),
+        LocalMachine::default(),
         Duration::ZERO,
     );
     for node in plan.nodes.iter_mut().flatten() {

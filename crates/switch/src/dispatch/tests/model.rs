@@ -17,7 +17,7 @@ use switchback_wire::*;
 use crate::dispatch::{Change, Dispatcher, Moment, is_held, mark};
 use crate::ids::NodeIds;
 use crate::observe::Observation;
-use crate::plan::{Choice, Plan, Whereabouts};
+use crate::plan::{Choice, LocalMachine, Plan};
 
 pub const CONFIG: &str = r#"
 [cluster]
@@ -132,13 +132,13 @@ impl World {
     }
 
     /// Likewise, of a machine that is something besides a switch.
-    pub fn at(config: &str, place: Whereabouts<'_>) -> Self {
+    pub fn at(config: &str, place: LocalMachine<'_>) -> Self {
         World::new_with(plan(config, &[7], place, Duration::ZERO))
     }
 
     /// Likewise, with keys of these bytes.
     pub fn with_keys(config: &str, cluster_keys: &[u8]) -> Self {
-        World::new_with(plan(config, cluster_keys, Whereabouts::default(), Duration::ZERO))
+        World::new_with(plan(config, cluster_keys, LocalMachine::default(), Duration::ZERO))
     }
 
     fn new_with(plan: Plan) -> Self {
@@ -167,7 +167,7 @@ impl World {
 
     /// The L7 thread begins anew. In an order the flow map goes with it.
     pub fn restart(&mut self, config: &str, in_order: bool) {
-        let new = World::new_with(plan(config, &[7], Whereabouts::default(), self.now));
+        let new = World::new_with(plan(config, &[7], LocalMachine::default(), self.now));
         self.dispatcher = new.dispatcher;
         self.ring.clear();
         self.over.clear();
@@ -178,7 +178,7 @@ impl World {
 
     /// Another configuration is loaded, or other keys.
     pub fn reload(&mut self, config: &str, cluster_keys: &[u8]) {
-        self.dispatcher.replace_plan(plan(config, cluster_keys, Whereabouts::default(), self.now));
+        self.dispatcher.replace_plan(plan(config, cluster_keys, LocalMachine::default(), self.now));
     }
 
     /// Does what the dispatcher wants done; the handoff packets it sends.
@@ -425,7 +425,7 @@ impl World {
 }
 
 /// Of a dispatcher that begins or reads its configuration now.
-fn plan(config: &str, cluster_keys: &[u8], place: Whereabouts<'_>, now: Duration) -> Plan {
+fn plan(config: &str, cluster_keys: &[u8], place: LocalMachine<'_>, now: Duration) -> Plan {
     let made: Vec<ClusterKey> = cluster_keys.iter().map(|byte| ClusterKey::from_bytes([*byte; 32])).collect();
     let sign = keys::handoff_key(made[0].as_bytes());
     let cluster = switchback_config::parse(config, Path::new("cluster.toml"), |_: &Path| Ok(made)).unwrap();

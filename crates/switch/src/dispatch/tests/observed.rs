@@ -7,7 +7,7 @@ use switchback_wire::packet::{flags, segment};
 use switchback_wire::*;
 
 use super::model::*;
-use crate::observe::{Given, Observation};
+use crate::observe::{Observation, RequestForwarded};
 use sb_op::*;
 use sb_reason::*;
 
@@ -20,7 +20,7 @@ fn observed() -> World {
 /// In a few words: what happened to which text, and to which node or with which status.
 fn said(world: &mut World) -> Vec<String> {
     let words = |observation| match observation {
-        Observation::Given(Given { asked, node, number, chosen, tries }) => {
+        Observation::Forwarded(RequestForwarded { asked, node, number, chosen, tries }) => {
             let text = String::from_utf8_lossy(&asked.head).into_owned();
             let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
             let queued = asked.queued.as_millis();

@@ -7,14 +7,14 @@ use switchback_wire::*;
 
 use super::model::*;
 use crate::group::Side;
-use crate::plan::{NodeId, Plan, Whereabouts};
+use crate::plan::{LocalMachine, NodeId, Plan};
 use sb_reason::*;
 
 /// The usual nodes, of which this machine is the first one; `pool` has more lines of the pool `web`.
 fn world(pool: &str) -> World {
     let config =
         CONFIG.replacen("policy = \"round-robin\"\n", &format!("policy = \"round-robin\"\n{pool}\n"), 1);
-    World::at(&(config + "\n[[switch]]\nname = \"n1\"\n"), Whereabouts { zone: None, node: Some("n1") })
+    World::at(&(config + "\n[[switch]]\nname = \"n1\"\n"), LocalMachine { zone: None, node: Some("n1") })
 }
 
 /// What the policy says eight times.

@@ -1,5 +1,5 @@
-//! The program in its own maps, without an interface: packets go in by `BPF_PROG_TEST_RUN`, which gives them the
-//! loopback interface's index.
+//! The program with its own maps and without an interface. `BPF_PROG_TEST_RUN` injects packets with the index of the
+//! loopback interface.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,14 +23,14 @@ use crate::dispatch::is_held;
 use crate::driver::QUESTIONS_PERIOD;
 use crate::program::Program;
 
-/// Where packets come in.
+/// Ingress interface.
 const LOOPBACK: u32 = 1;
 const ELSEWHERE: u32 = 4000;
 const MTU: u32 = 1500;
 const FIRST_EPOCH: u32 = 10;
-/// Of all nodes' clocks, as long as the test lasts.
+/// Epoch of all nodes' clocks during a test.
 pub const NODE_EPOCH: u64 = 0x2_3456_789a_bcde;
-/// Less than half of an epoch's time.
+/// How long the clocks stay in that epoch: less than half of its length.
 const CLOCK_HOLDS: Duration = Duration::from_secs(1);
 
 const CONFIG: &str = r#"
@@ -78,19 +78,19 @@ pool = "img"
 pool = "web"
 "#;
 
-/// Places of the nodes, as in the configuration.
+/// Indices of the nodes in the configuration.
 pub const V4: u32 = 0;
 pub const V6: u32 = 1;
 pub const UNRESOLVED: u32 = 2;
 pub const ON_ANOTHER_INTERFACE: u32 = 3;
 pub const ENDS_IN_ZEROS: u32 = 4;
 pub const DEAD: u32 = 5;
-/// This machine.
+/// Indices of the local node.
 pub const HERE: [u32; 2] = [6, 7];
-/// Not in the node map.
+/// Index of no node.
 pub const UNKNOWN: u32 = 9;
 
-/// The second one is only accepted.
+/// The second key is accepted, but does not sign.
 pub const CLUSTER_KEYS: [u8; 2] = [7, 8];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,30 +113,30 @@ impl Verdict {
     }
 }
 
-/// What the L7 thread would read.
+/// A record for the L7 thread.
 #[derive(Clone)]
 pub struct Record {
     pub head: sb_record,
     pub packet: Vec<u8>,
 }
 
-/// What one packet did.
+/// Effects of one packet.
 pub struct Outcome {
     pub verdict: Verdict,
     /// The frame afterwards.
     pub frame: Vec<u8>,
     pub records: Vec<Record>,
-    /// Counters that changed, and by how much.
+    /// Counters that changed, with the differences.
     pub moved: Vec<(SwitchCounter, u64)>,
 }
 
-/// The settings with these keys; nodes may be asked about everything.
+/// Settings with these keys and an unlimited probe budget.
 fn all_allowed(keys: &Keys) -> sb_switch_settings {
     let period = QUESTIONS_PERIOD.as_nanos() as u64;
     sb_switch_settings { questions: 1 << 30, period, ..keys.settings() }
 }
 
-/// Allowances are counted by each CPU.
+/// Pins the thread to its CPU, because budgets are per CPU.
 pub fn stay_on_this_cpu() {
     let this = nix::sched::sched_getcpu().unwrap();
     let mut only = nix::sched::CpuSet::new();
@@ -163,7 +163,7 @@ impl Bench {
         let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
         let mut keys =
             Keys::new(&cluster_keys, COOKIE_EPOCH * (FIRST_EPOCH - 2) + Duration::from_millis(500));
-        // All cookies are this process's.
+        // All cookies are of this process.
         assert!(keys.turn(COOKIE_EPOCH * (FIRST_EPOCH - 1)) && keys.turn(COOKIE_EPOCH * FIRST_EPOCH));
         program.set_settings(&all_allowed(&keys)).unwrap();
         program.set_interface(LOOPBACK, OURS).unwrap();
@@ -199,7 +199,7 @@ impl Bench {
         bench
     }
 
-    /// Their clocks are in the middle of the epoch then.
+    /// Writes the nodes with their clocks in the middle of the epoch.
     fn set_nodes(&self) {
         self.clocks_set.set(Instant::now());
         for (id, node) in self.cluster.nodes.iter().enumerate() {
@@ -207,7 +207,7 @@ impl Bench {
         }
     }
 
-    /// Writes the routes to one of the banks and lets the VIPs use it.
+    /// Writes the routes to a bank and points the VIPs to it.
     pub fn configure(&self, bank: usize) {
         let members = |pool: usize| self.cluster.pools[pool].nodes.iter().map(|node| *node as u32).collect();
         let services = self.program.with_tables(|tables| tables.write(bank, &self.cluster, members));
@@ -219,7 +219,7 @@ impl Bench {
         self.program.set_vips(&vips).unwrap();
     }
 
-    /// What SYN-ACKs advertise.
+    /// MSS in SYN-ACKs.
     pub fn our_mss(v6: bool) -> u16 {
         (MTU - OVERHEAD_V6 as u32 - if v6 { 60 } else { 40 }) as u16
     }
@@ -245,18 +245,18 @@ impl Bench {
         }
     }
 
-    /// Makes this machine a node, too.
+    /// Sets whether this machine is also a node.
     pub fn be_node(&self, is_node: bool) {
         let settings = sb_switch_settings { is_node: is_node.into(), ..all_allowed(&self.keys.borrow()) };
         self.program.set_settings(&settings).unwrap();
     }
 
-    /// Our address towards a node.
+    /// Our source address towards a node.
     fn source(node: IpAddr) -> IpAddr {
         address(if node.is_ipv4() { "192.0.2.10" } else { "2001:db8::10" })
     }
 
-    /// This switch and a node, in the time of these tests.
+    /// Addresses of this switch and a node, with the epoch of the tests.
     pub fn peers(node: IpAddr) -> Peers {
         Peers { node, switch: Self::source(node), epoch: NODE_EPOCH }
     }
@@ -269,20 +269,20 @@ impl Bench {
         self.cluster.nodes[id as usize].address
     }
 
-    /// The key under the tags of this switch.
+    /// The key that signs handoff packets.
     pub fn sign() -> sb_key {
         handoff_key(&[CLUSTER_KEYS[0]; 32])
     }
 
-    /// The frame in which the program must forward a client's packet, as user space would make it. With REQUEST all of it is a
-    /// head.
+    /// The frame in which the program must forward a client's packet, encoded by user space. With REQUEST, the whole
+    /// packet is a head.
     pub fn forwarded(&self, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], flags: u32) -> Vec<u8> {
         let view = TcpView::parse(packet).expect("a TCP packet");
         let head = if flags & SB_FLAG_REQUEST == 0 { 0 } else { view.len() as u16 };
         self.forwarded_with(entry, flow, packet, flags, head)
     }
 
-    /// Likewise, where the mark has been moved over the packet's data from `before` on.
+    /// The frame of a packet over which the mark has moved from `before` on.
     pub fn forwarded_read(
         &self,
         before: &sb_flow_entry,
@@ -311,8 +311,8 @@ impl Bench {
         self.handed(entry.node, flow, option, &view, packet)
     }
 
-    /// Likewise a packet about a flow, whatever it is, with the position in the flow that `view` says. The outer
-    /// header has the inner one's traffic class (RFC 6040 section 4.1), which user space leaves out.
+    /// The frame of any packet about a flow, with the position in the flow given by `view`. The outer header has the
+    /// inner one's traffic class (RFC 6040 section 4.1), which user space leaves out.
     pub fn handed(
         &self,
         id: u32,
@@ -333,17 +333,24 @@ impl Bench {
             out[0] |= class >> 4;
             out[1] |= class << 4;
         }
-        // What stays here keeps the addresses with which it came.
+        // Frames for the local node keep their addresses.
         if HERE.contains(&id) { to_us(&out) } else { ethernet(Self::next_hop(id), OURS, &out) }
     }
 
-    /// A frame with what a node says: `option` about the flow of the inner packet, signed with `key`.
-    pub fn said(&self, node: u32, key: &sb_key, flow: &sb_flow, option: sb_option, inner: &[u8]) -> Vec<u8> {
-        self.said_at(Self::peers(self.node_address(node)), key, flow, option, inner)
+    /// A frame from a node: `option` about the flow of the inner packet, signed with `key`.
+    pub fn node_frame(
+        &self,
+        node: u32,
+        key: &sb_key,
+        flow: &sb_flow,
+        option: sb_option,
+        inner: &[u8],
+    ) -> Vec<u8> {
+        self.node_frame_at(Self::peers(self.node_address(node)), key, flow, option, inner)
     }
 
-    /// Likewise, by another one or at another time.
-    pub fn said_at(
+    /// A frame with `option` for any pair of addresses and any epoch.
+    pub fn node_frame_at(
         &self,
         peers: Peers,
         key: &sb_key,
@@ -357,12 +364,12 @@ impl Bench {
         to_us(&out)
     }
 
-    /// The keys that the program has.
+    /// The program's settings.
     pub fn settings(&self) -> sb_switch_settings {
         all_allowed(&self.keys.borrow())
     }
 
-    /// As time goes by: later epochs have other cookie keys.
+    /// Advances to the next epoch of cookie keys.
     pub fn turn(&self) {
         self.epoch.set(self.epoch.get() + 1);
         let mut keys = self.keys.borrow_mut();
@@ -370,7 +377,7 @@ impl Bench {
         self.program.set_settings(&all_allowed(&keys)).unwrap();
     }
 
-    /// Another process takes over, with the same keys.
+    /// Takes over as another process with the same keys.
     pub fn restart(&self) {
         let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
         self.restarts.set(self.restarts.get() + 1);
@@ -379,7 +386,7 @@ impl Bench {
         self.program.set_settings(&self.settings()).unwrap();
     }
 
-    /// A flow without a node has had none.
+    /// Sets a flow's entry, in the map of flows without a node if it has none.
     pub fn put(&self, flow: &sb_flow, entry: &sb_flow_entry) {
         let maps = &self.program.skel.maps;
         let nowhere = is_held(entry) || entry.mode == sb_mode::SB_MODE_ANSWERED as u8;
@@ -387,25 +394,25 @@ impl Bench {
         map.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
     }
 
-    /// A flow that has had a node, whether it has one now or not.
+    /// Sets the entry of a flow that has had a node, whether it has one now or not.
     pub fn put_established(&self, flow: &sb_flow, entry: &sb_flow_entry) {
         self.program.skel.maps.flows.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
     }
 
-    /// The entry is lost.
+    /// Removes a flow's entry.
     pub fn lose(&self, flow: &sb_flow) {
-        // Missing is as good.
+        // The entry may be in either map.
         let _ = self.program.skel.maps.flows.delete(bytes_of(flow));
         let _ = self.program.skel.maps.waiting.delete(bytes_of(flow));
     }
 
-    /// Nothing is known of the flow, nor of its earlier connections.
+    /// Removes a flow's entry and the memory of its earlier connections.
     pub fn forget(&self, flow: &sb_flow) {
         self.lose(flow);
         let _ = self.program.skel.maps.over.delete(bytes_of(flow));
     }
 
-    /// Number of entries of flows that have had no node.
+    /// Number of entries of flows that have not had a node.
     pub fn waiting(&self) -> usize {
         self.program.skel.maps.waiting.keys().count()
     }
@@ -415,14 +422,14 @@ impl Bench {
         self.program.skel.maps.flows.keys().count() + self.waiting()
     }
 
-    /// Each CPU may ask nodes about so many unknown flows in a period, which does not end by itself.
+    /// Sets each CPU's probe budget for a period that does not end by itself.
     pub fn allow(&self, questions: u32) {
         let settings = sb_switch_settings { questions, period: u64::MAX, ..self.settings() };
         self.program.set_settings(&settings).unwrap();
         self.end_period();
     }
 
-    /// What has been used was used in the period before this one.
+    /// Ends the period of the probe budget.
     pub fn end_period(&self) {
         let maps = &self.program.skel.maps;
         for (map, keys) in [(&maps.allowances, 1), (&maps.network_allowances, 1024u32)] {
@@ -437,7 +444,7 @@ impl Bench {
         }
     }
 
-    /// Runs the program so many times on the same frame: verdict and frame of the last time.
+    /// Runs the program `times` times on a frame; the result is that of the last run.
     pub fn run(&self, frame: &[u8], times: u32) -> (Verdict, Vec<u8>) {
         if self.clocks_set.get().elapsed() > CLOCK_HOLDS {
             self.set_nodes();
@@ -456,13 +463,13 @@ impl Bench {
         (verdict.unwrap_or_else(|| panic!("no verdict for {frame:02x?}")), out)
     }
 
-    /// What came into the rings since the last call.
+    /// Records since the last call.
     pub fn records(&self) -> Vec<Record> {
         self.rings.consume().unwrap();
         self.records.take()
     }
 
-    /// Which counters changed since the last call.
+    /// Counters that changed since the last call.
     pub fn moved(&self) -> Vec<(SwitchCounter, u64)> {
         let mut counters = self.counters.borrow_mut();
         let mut moved = Vec::new();
@@ -476,14 +483,14 @@ impl Bench {
         moved
     }
 
-    /// One packet, and all that it did.
+    /// Sends one packet and returns its effects.
     pub fn send(&self, frame: &[u8]) -> Outcome {
         let _ = (self.records(), self.moved());
         let (verdict, frame) = self.run(frame, 1);
         Outcome { verdict, frame, records: self.records(), moved: self.moved() }
     }
 
-    /// Answers a SYN: cookie, and TSval if there is one.
+    /// Sends a SYN; the result is the cookie and the TSval of the answer, 0 if it has none.
     pub fn cookie(&self, syn: &Tcp) -> (u32, u32) {
         let (verdict, frame) = self.run(&syn.frame(), 1);
         assert_eq!(verdict, Verdict::Tx);

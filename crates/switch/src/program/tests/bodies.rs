@@ -1,4 +1,4 @@
-//! Bodies of requests: how the mark moves over them, and which packets of them the L7 thread must see.
+//! Request bodies: how the mark moves over them, and which of their packets go to the L7 thread.
 
 use SwitchCounter::*;
 use sb_record_kind::*;
@@ -10,27 +10,27 @@ use super::forward::{ACK, PLAIN, after_head};
 use super::frames::*;
 use super::{Row, run_all};
 
-/// Where the bodies begin: their numbers wrap on the way.
+/// Sequence number of the bodies' first byte; the numbers wrap around in the body.
 const START: u32 = 0xffff_fff8;
 const SKIP: u16 = SB_FRAMING_SKIP as u16;
 
-/// A flow whose mark is at the start of something that `framing` says.
+/// A flow entry with the mark in this framing state.
 fn entry(framing: sb_framing) -> sb_flow_entry {
     sb_flow_entry { next: START, framing, ..super::forward::entry(V4) }
 }
 
-/// In front of the first chunk of a body that may still have so many bytes of data.
+/// Entry before the first chunk of a body with at most `allowed` more bytes of data.
 pub fn chunked(allowed: u64) -> sb_flow_entry {
     entry(sb_framing { state: SB_FRAMING_CHUNK as u16, allowed, ..Default::default() })
 }
 
-/// In front of a body of known length that nobody has moved the mark into.
+/// Entry before a body of known length.
 fn of_length(left: u64) -> sb_flow_entry {
     let state = SB_FRAMING_BODY as u16 | SKIP;
     entry(sb_framing { state, left, allowed: u64::MAX, ..Default::default() })
 }
 
-/// Moves the mark into data that need not be read, by 2^29 bytes at most.
+/// Moves the mark into data that need not be parsed, by 2^29 bytes at most.
 pub fn settle(entry: &mut sb_flow_entry) {
     let framing = &mut entry.framing;
     if framing.state & SKIP != 0 {
@@ -46,7 +46,7 @@ pub fn settle(entry: &mut sb_flow_entry) {
     }
 }
 
-/// Moves the mark over `data`, which begins there, if all of it is body.
+/// Moves the mark over `data` if all of it belongs to the body.
 pub fn follow(entry: &mut sb_flow_entry, data: &[u8]) -> bool {
     let mut framing = entry.framing;
     let followed = framing::requests().follow(&mut framing, data, false);
@@ -59,14 +59,14 @@ pub fn follow(entry: &mut sb_flow_entry, data: &[u8]) -> bool {
     whole
 }
 
-/// The entry when the packets up to here have been followed.
+/// The entry after these packets.
 fn through(text: &str) -> sb_flow_entry {
     let mut entry = chunked(u64::MAX);
     assert!(follow(&mut entry, text.as_bytes()), "{text:?}");
     entry
 }
 
-/// The packet after `read`.
+/// The packet that follows `read`.
 fn packet(flow: &sb_flow, read: &str, data: &str) -> Tcp {
     Tcp::data(flow, START.wrapping_add(read.len() as u32), ACK, data.as_bytes())
 }
@@ -81,18 +81,18 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// A body's end with one trailer, and so many bytes of trailers before the last line feed.
+/// The end of a body, with a trailer section of `len` bytes up to the last line feed.
 fn with_trailers(len: u32) -> String {
     format!("0\r\nx: {}\r\n\r\n", "x".repeat(len as usize - "x: \r\n\r".len()))
 }
 
-/// Packets that are body up to their end: forwarded, and the mark moves.
+/// Packets that belong to the body completely: they are forwarded and the mark moves.
 fn followed_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let dozens = "1\r\nx\r\n".repeat(200);
     let long = format!("578\r\n{}", "x".repeat(1400));
     let trailers = format!("0\r\n{}", "x-a: b\r\n".repeat(150));
     let longest = with_trailers(SB_FRAMING_TRAILER_MAX);
-    // What has been read before, what of it comes once more, and what is new.
+    // Data read before, its repeated part, and the new data.
     let followed = [
         ("a chunk", "", "", "5\r\nhello\r\n"),
         ("a size alone", "", "", "5\r\n"),
@@ -135,7 +135,7 @@ fn followed_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     rows.collect()
 }
 
-/// Packets that are no body up to their end, or of which that cannot be said: the L7 thread has them.
+/// Packets that do not belong to the body completely, or may not: they go to the L7 thread.
 fn asked_rows(flow: &sb_flow) -> Vec<Row> {
     let whole = "5\r\nhello\r\n0\r\n\r\n";
     let too_many = with_trailers(SB_FRAMING_TRAILER_MAX + 1);
@@ -176,7 +176,7 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
         &locked,
         &packet(flow, "5\r\nhello\r\n", "5\r\n"),
     ));
-    // States that no automaton has lead nowhere.
+    // States that the automaton does not have lead nowhere.
     for state in [SB_FRAMING_LOST as u16, 127, 255, 0x0300, 0x7fff] {
         let odd = sb_flow_entry { framing: sb_framing { state, left: 1, ..begun.framing }, ..begun };
         let what = format!("state {state:#x}");
@@ -193,8 +193,8 @@ fn asked_row(what: &str, flow: &sb_flow, before: &sb_flow_entry, tcp: &Tcp) -> R
         .records(SB_RECORD_REQUEST)
 }
 
-/// Bodies that are longer than the mark can be ahead: when the client has nearly come to it, or says so, the L7 thread
-/// sees to it that it goes on.
+/// Bodies longer than the mark's maximal distance: when the client comes close to the mark, or announces a longer body,
+/// the L7 thread moves it on.
 fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let forwarded = |what: &str, before: &sb_flow_entry, after: &sb_flow_entry, tcp: Tcp| {
         let packet = tcp.packet();
@@ -213,7 +213,7 @@ fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     for (what, body) in [("of known length", of_length(5_000_000_000)), ("a chunk", through("140000000\r\n"))]
     {
         let before = settled(&body);
-        // So many bytes before the mark.
+        // Distance from the mark, in bytes.
         let data = |distance: i32, len: usize| {
             let end = before.next.wrapping_sub(distance as u32);
             Tcp::data(flow, end.wrapping_sub(len as u32), ACK, &vec![b'x'; len])
@@ -243,7 +243,7 @@ fn bodies_are_followed_as_far_as_they_go() {
     run_all(&bench, rows(&bench));
 }
 
-/// Sends `len` bytes of which few are looked at. Where the L7 thread is asked, the mark goes on. Returns the entry at
+/// Sends `len` bytes, of which few are looked at; where the L7 thread is asked, the mark moves on. Returns the entry at
 /// their end.
 fn send_long(bench: &Bench, flow: &sb_flow, mut at: u32, mut len: u64) -> sb_flow_entry {
     const STRIDE: u64 = 1 << 27;

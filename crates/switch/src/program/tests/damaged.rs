@@ -1,5 +1,5 @@
-//! Checksums: where a request is read, only packets that the node's kernel will take as well are read. And urgent
-//! data, which becomes ordinary data without damage to a checksum.
+//! Checksums: the program parses only packets that the node's kernel accepts. Also urgent data, which becomes ordinary
+//! data under a correct checksum.
 
 use SwitchCounter::*;
 use sb_mode::*;
@@ -28,7 +28,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Frames with one bit changed: of the data, of the TCP header, of its checksum, of the IPv4 header's.
+/// Frames with one bit changed: in the data, the TCP header, its checksum, the IPv4 header's checksum.
 fn damage(frame: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let tcp = if frame[14] >> 4 == 4 { 34 } else { 54 };
     let mut places = vec![
@@ -83,7 +83,7 @@ fn damaged_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
             });
         }
     }
-    // What is not read goes on as it is; whoever has it finds out.
+    // Packets that are not parsed are forwarded unchanged; the receiver verifies them.
     let tunnel = sb_flow_entry { mode: SB_MODE_TUNNEL as u8, ..entry(V4) };
     for (what, tcp, entry) in [
         ("data below the mark", data(0, PLAIN), entry(V4)),
@@ -100,7 +100,8 @@ fn damaged_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
-/// Lengths that are odd, that fill no word, and around the blocks in which the sum is made: right ones and wrong ones.
+/// Odd lengths, lengths that fill no word, and lengths around the blocks of the checksum loop; with right and wrong
+/// sums.
 fn length_rows(flow: &sb_flow) -> Vec<Row> {
     let header = if flow.client().is_ipv4() { 40 } else { 60 };
     let blocks = [512, 1024, 1536].map(|block| block - 20);
@@ -110,7 +111,7 @@ fn length_rows(flow: &sb_flow) -> Vec<Row> {
     lengths.extend([longest - 1, longest]);
     let mut rows = Vec::new();
     for len in lengths {
-        // Sums of which every byte has a part.
+        // Every byte contributes to the sum.
         let text: Vec<u8> = (0..len).map(|at| (at * 7 + at / 256) as u8 | 0x80).collect();
         let tcp = Tcp::data(flow, MARK, ACK, &text);
         let what = format!("{len} bytes of data");
@@ -127,7 +128,7 @@ fn length_rows(flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
-/// The packet with urgent data, and the same without urgency.
+/// The packet with urgent data, and the same packet without the urgent flag.
 fn urgent(tcp: &Tcp, pointer: u16) -> [Vec<u8>; 2] {
     let urgent = Tcp { flags: tcp.flags | URG, urgent: pointer, ..tcp.clone() };
     [urgent.packet(), tcp.packet()]
@@ -165,7 +166,7 @@ fn urgent_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         row.inner = Some(calm);
         rows.push(row);
 
-        // Calmed, it is damaged as before.
+        // A damaged packet stays damaged.
         let damaged = |mut packet: Vec<u8>| {
             *packet.last_mut().expect("it has data") ^= 1;
             to_us(&packet)
@@ -176,7 +177,7 @@ fn urgent_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
             Row::new(&what, flow, packet, Verdict::Drop, [Urgent, DropChecksum]).with(&before).sends(calm),
         );
     }
-    // A pointer means nothing without the flag.
+    // The pointer has no meaning without the flag.
     let pointed = Tcp { urgent: 3, ..Tcp::data(flow, MARK - 3, ACK, b"odd") }.packet();
     let sent = bench.forwarded(&before, flow, &pointed, 0);
     let what = "an urgent pointer without the flag";
@@ -190,7 +191,7 @@ fn damaged_packets_are_not_read() {
     run_all(&bench, rows(&bench));
 }
 
-/// RFC 1624's sums have two zeros: none of the results may be the wrong one.
+/// One's complement has two zeros (RFC 1624); none of the results may be the wrong one.
 #[test]
 fn what_was_urgent_has_a_right_checksum() {
     let bench = Bench::new();

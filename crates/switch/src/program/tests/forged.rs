@@ -1,4 +1,4 @@
-//! Packets that claim to end a handshake that never was.
+//! Forged packets that claim to complete a handshake.
 
 use switchback_wire::packet::flags;
 use switchback_wire::*;
@@ -10,7 +10,7 @@ use super::handshake::{ISN, REQUEST};
 const FORGERIES: usize = 200_000;
 const SEED: u64 = 0x5b;
 
-/// Keys, packets and therefore the outcome are the same in every run, but for the clock, which no forgery contains.
+/// Deterministic except for the clock, which no forged packet contains.
 #[test]
 fn no_random_packet_passes_for_the_end_of_a_handshake() {
     let bench = Bench::new();
@@ -35,7 +35,7 @@ fn no_random_packet_passes_for_the_end_of_a_handshake() {
     assert!(bench.records().iter().all(|record| record.head.kind == unknown));
 }
 
-/// Every bit of what a cookie stands for matters. The clock is in the TSval, so its bits do, too.
+/// Every bit that the cookie covers matters, including the clock's bits in the TSval.
 #[test]
 fn no_changed_bit_of_a_handshake_is_accepted() {
     let bench = Bench::new();
@@ -85,8 +85,8 @@ fn no_changed_bit_of_a_handshake_is_accepted() {
 
 const QUESTIONS: u32 = 160;
 
-/// How many of so many packets of unknown flows from a network reach the L7 thread.
-fn heard(bench: &Bench, network: u8, times: u32) -> u32 {
+/// Number of packets, of `times` from unknown flows of a network, that reach the L7 thread.
+fn count_records(bench: &Bench, network: u8, times: u32) -> u32 {
     let [mut flow, _] = flows();
     flow.client[14] = network;
     let _ = (bench.records(), bench.moved());
@@ -102,8 +102,8 @@ fn few_packets_of_unknown_flows_reach_the_l7_thread() {
     let bench = Bench::new();
     bench.allow(QUESTIONS);
     for _ in 0..3 {
-        assert_eq!(heard(&bench, 0, 20_000), QUESTIONS / 2, "half is for those that come new");
-        assert_eq!(heard(&bench, 0, 20_000), 0);
+        assert_eq!(count_records(&bench, 0, 20_000), QUESTIONS / 2, "half is for those that come new");
+        assert_eq!(count_records(&bench, 0, 20_000), 0);
         bench.end_period();
     }
 }
@@ -114,16 +114,17 @@ fn networks_that_flood_leave_the_others_their_share() {
     stay_on_this_cpu();
     let bench = Bench::new();
     bench.allow(QUESTIONS);
-    let flood = |bench: &Bench| FLOODING.map(|network| heard(bench, network, 1000)).collect::<Vec<_>>();
+    let flood =
+        |bench: &Bench| FLOODING.map(|network| count_records(bench, network, 1000)).collect::<Vec<_>>();
     assert_eq!(flood(&bench).iter().sum::<u32>(), QUESTIONS, "never more than is allowed");
     for number in 0..10 {
         bench.end_period();
         let known = FLOODING.len() as u32 + u32::from(number > 0);
         let share = QUESTIONS / 2 / known;
         assert_eq!(flood(&bench), vec![share; FLOODING.len()]);
-        assert_eq!(heard(&bench, 200, share), share, "a polite one is heard whenever it comes");
+        assert_eq!(count_records(&bench, 200, share), share, "a polite one is heard whenever it comes");
     }
     bench.end_period();
     bench.end_period();
-    assert_eq!(heard(&bench, 200, 1000), QUESTIONS / 2, "the flood is over");
+    assert_eq!(count_records(&bench, 200, 1000), QUESTIONS / 2, "the flood is over");
 }

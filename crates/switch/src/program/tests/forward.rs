@@ -1,4 +1,4 @@
-//! Flows that have an entry: what goes to the node at once, and what to the L7 thread.
+//! Flows with an entry: packets forwarded to the node at once, and packets for the L7 thread.
 
 use SwitchCounter::*;
 use sb_mode::*;
@@ -12,12 +12,12 @@ use super::{Row, run_all};
 use crate::dispatch::Change;
 
 pub const ORIGIN: u32 = 0xffff_ff00;
-/// Where the next request begins: behind a wrap of the sequence numbers.
+/// Sequence number of the next request, after a wraparound.
 pub const MARK: u32 = 0x40;
 pub const ACK: u32 = 0x5566_7788;
 pub const PLAIN: &str = "GET /a?b HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n";
 
-/// A flow with a node, between two requests.
+/// Entry of a flow with a node, between two requests.
 pub fn entry(node: u32) -> sb_flow_entry {
     sb_flow_entry {
         node,
@@ -34,7 +34,7 @@ pub fn entry(node: u32) -> sb_flow_entry {
     }
 }
 
-/// The mark is in front of a chunk.
+/// Entry with the mark before a chunk.
 fn in_body(node: u32) -> sb_flow_entry {
     let framing = sb_framing { state: SB_FRAMING_CHUNK as u16, allowed: u64::MAX, ..Default::default() };
     sb_flow_entry { framing, ..entry(node) }
@@ -68,7 +68,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Packets that no kernel takes (RFC 9293 section 3.10.7.4, fifth): what would be read in them might never come.
+/// Packets that no kernel accepts (RFC 9293 section 3.10.7.4, fifth), so that their data must not be parsed.
 fn unacceptable_rows(flow: &sb_flow) -> Vec<Row> {
     let entries =
         [SB_MODE_HELD, SB_MODE_SOUGHT, SB_MODE_REQUESTS, SB_MODE_TUNNEL, SB_MODE_ANSWERED].map(mode);
@@ -85,7 +85,7 @@ fn unacceptable_rows(flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
-/// Packets that belong to the node, by the flow map alone.
+/// Packets that go to the node by the flow map alone.
 fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict: Verdict) -> Vec<Row> {
     let body = |seq: u32, len: usize| Tcp::data(flow, seq, ACK, &vec![b'x'; len]);
     let bare = |more| Tcp::new(flow, MARK, ACK, flags::ACK | more);
@@ -106,7 +106,7 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict:
         ("FIN", bare(flags::FIN)),
         ("RST", bare(flags::RST)),
         ("RST without ACK", Tcp { flags: flags::RST, ..bare(0) }),
-        // A kernel takes no data from it, so nothing is read in it.
+        // A kernel takes no data from it, so none is parsed.
         ("RST with data at the mark", Tcp { flags: flags::ACK | flags::RST, ..body(MARK, 10) }),
         ("an ACK beyond the mark", Tcp { seq: MARK + 999, ..bare(0) }),
     ];
@@ -166,7 +166,7 @@ fn held_rows(flow: &sb_flow, held: sb_mode) -> Vec<Row> {
     rows
 }
 
-/// A flow on which the switch speaks itself.
+/// A flow on which the switch itself answers.
 fn answered_rows(flow: &sb_flow) -> Vec<Row> {
     let bare = |more| Tcp::new(flow, MARK, ACK, flags::ACK | more);
     let given = [
@@ -189,7 +189,7 @@ fn answered_rows(flow: &sb_flow) -> Vec<Row> {
     rows.into_iter().flatten().collect()
 }
 
-/// Nodes that cannot be reached from the program.
+/// Nodes that the program cannot reach.
 fn nowhere_rows(flow: &sb_flow) -> Vec<Row> {
     let ack = Tcp::new(flow, MARK, ACK, flags::ACK).frame();
     let mut rows = vec![
@@ -204,7 +204,7 @@ fn nowhere_rows(flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
-/// A node of which nothing is heard: what its clients send again is read, all else may still be of use to it.
+/// A dead node: retransmissions of its clients go to the L7 thread, everything else still goes to the node.
 fn dead_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let data = |seq: u32| Tcp::data(flow, seq, ACK, &[b'x'; 16]);
     let read = [("data below the mark", data(0)), ("data of long ago", data(ORIGIN))];
@@ -264,7 +264,7 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
                 rows.push(express_row(bench, flow, &entry(node), head));
             }
         }
-        // The 65,536th request, and HEADs of which the first is 32 requests ago.
+        // The 65,536th request, with a HEAD 32 requests ago.
         let many = sb_flow_entry { requests: u16::MAX, heads: 1 << 31 | 1, ..entry(V4) };
         for head in plain {
             rows.push(express_row(bench, flow, &many, head));
@@ -288,7 +288,7 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// The head goes to the node at once, marked as a request, and the mark moves behind it.
+/// The head is forwarded to the node at once, marked as a request, and the mark moves behind it.
 fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str) -> Row {
     let packet = Tcp::data(flow, MARK, ACK, head.as_bytes()).packet();
     let after = after_head(before, head);
@@ -300,7 +300,7 @@ fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str
         .sends(sent)
 }
 
-/// The mark is behind the head, and the request is counted.
+/// The entry with the mark behind the head and the request counted.
 pub fn after_head(before: &sb_flow_entry, head: &str) -> sb_flow_entry {
     sb_flow_entry {
         begins: before.next,
@@ -311,7 +311,7 @@ pub fn after_head(before: &sb_flow_entry, head: &str) -> sb_flow_entry {
     }
 }
 
-/// The packet goes to the L7 thread, which alone moves the mark from then on.
+/// The packet goes to the L7 thread, and only the L7 thread moves the mark from then on.
 fn judged_row(what: &str, flow: &sb_flow, entry: &sb_flow_entry, tcp: Tcp) -> Row {
     let what = format!("no plain request: {what}");
     Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request])
@@ -344,7 +344,7 @@ fn plain_requests_go_to_the_node_at_once() {
 fn requests_one_after_another_move_the_mark() {
     let bench = Bench::new();
     for flow in &flows() {
-        // The numbers wrap on the way.
+        // The sequence numbers wrap around.
         let mut after = sb_flow_entry { next: 0xffff_8000, ..entry(V4) };
         bench.put(flow, &after);
         for _ in 0..1000 {
@@ -353,7 +353,7 @@ fn requests_one_after_another_move_the_mark() {
             let (verdict, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(verdict, Verdict::Tx);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN));
-            // Sent again, it is below the mark, and no request any more.
+            // A retransmission is below the mark and no longer a request.
             let (_, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));
         }
@@ -361,7 +361,7 @@ fn requests_one_after_another_move_the_mark() {
     }
 }
 
-/// The L7 thread changes entries of the connections that it has seen, and no others.
+/// A change applies only to the connection for which the L7 thread made it.
 #[test]
 fn changes_are_about_one_connection() {
     let bench = Bench::new();
@@ -388,7 +388,7 @@ fn changes_are_about_one_connection() {
         bench.program.change_flows(&[(*flow, change)]).unwrap();
         assert_eq!(bench.program.flow(flow), after, "{before:?}, {change:?}");
     }
-    // More than fit into the program's memory, in order.
+    // More than one batch, in order.
     bench.forget(flow);
     let create = std::iter::once((*flow, Change::Create(entry(1, 0))));
     let moves = (1..1000).map(|next| (*flow, Change::Replace(entry(1, next))));

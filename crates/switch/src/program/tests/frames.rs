@@ -1,19 +1,19 @@
-//! Frames: making those of clients, of nodes, and those that the program is expected to send.
+//! Frames of clients and nodes, and frames that the program is expected to send.
 
 use std::net::{IpAddr, SocketAddr};
 
 use switchback_wire::packet::{flags, fold, sum};
 use switchback_wire::*;
 
-/// Of the router that clients are behind.
+/// Hardware address of the clients' router.
 pub const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// Of the switch's interface.
+/// Hardware address of the switch.
 pub const OURS: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub const URG: u8 = 0x20;
 pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 
-/// Hop limit and IPv4 identification of what clients send: neither is what the program writes itself.
+/// Hop limit and IPv4 identification of clients' packets; both differ from the program's own.
 const CLIENTS_TTL: u8 = 57;
 const CLIENTS_ID: u16 = 0x1234;
 
@@ -31,7 +31,7 @@ pub fn flow(client: &str, vip: &str) -> sb_flow {
     }
 }
 
-/// A client's connection by IPv4, and one by IPv6.
+/// One IPv4 and one IPv6 flow.
 pub fn flows() -> [sb_flow; 2] {
     [flow("198.51.100.1:40000", "192.0.2.100:80"), flow("[2001:db8:1::1]:40000", "[2001:db8::100]:80")]
 }
@@ -41,17 +41,17 @@ pub fn ethernet(dest: [u8; 6], source: [u8; 6], packet: &[u8]) -> Vec<u8> {
     [&dest[..], &source, &kind, packet].concat()
 }
 
-/// A frame as it reaches the switch.
+/// A frame to the switch.
 pub fn to_us(packet: &[u8]) -> Vec<u8> {
     ethernet(OURS, ROUTER, packet)
 }
 
-/// A frame back the same way.
+/// A frame from the switch back to the router.
 pub fn from_us(packet: &[u8]) -> Vec<u8> {
     ethernet(ROUTER, OURS, packet)
 }
 
-/// What of an IP header the tests vary.
+/// The fields of an IP header that the tests vary.
 #[derive(Clone, Copy)]
 pub struct Ip {
     pub source: IpAddr,
@@ -69,13 +69,13 @@ impl Ip {
         Ip { source, dest, ttl: CLIENTS_TTL, id: CLIENTS_ID, class: 0, label: 0 }
     }
 
-    /// As the program answers.
+    /// The header of the program's answers.
     pub fn answer(source: IpAddr, dest: IpAddr) -> Self {
         Ip { source, dest, ttl: SB_TTL as u8, id: 0, class: 0, label: 0 }
     }
 
-    /// The packet with a payload. The payload's checksum, at this offset, is set; its protocol says whether the
-    /// pseudo-header counts.
+    /// A packet with this payload. `checksum` is the offset of the payload's checksum, which is set; `protocol`
+    /// determines whether it covers the pseudo-header.
     pub fn carry(&self, protocol: u8, payload: &[u8], checksum: Option<usize>) -> Vec<u8> {
         let mut out = match (self.source, self.dest) {
             (IpAddr::V4(source), IpAddr::V4(dest)) => {
@@ -104,14 +104,14 @@ impl Ip {
     }
 }
 
-/// Sets the checksum of the header that the packet begins with.
+/// Sets the IPv4 header checksum.
 pub fn seal_ipv4(packet: &mut [u8]) {
     packet[10..12].fill(0);
     let check = fold(sum(&packet[..20]));
     packet[10..12].copy_from_slice(&check.to_be_bytes());
 }
 
-/// What the checksum field of the payload must add: zero once it is set.
+/// Value to add to the payload's checksum; zero once it is set.
 pub fn transport_checksum(packet: &[u8]) -> u16 {
     let (start, addresses, protocol) =
         if packet[0] >> 4 == 4 { (20, 12..20, packet[9]) } else { (40, 8..40, packet[6]) };
@@ -130,7 +130,7 @@ pub struct Tcp {
     pub ack: u32,
     pub flags: u8,
     pub window: u16,
-    /// Pointer to the end of urgent data.
+    /// Urgent pointer.
     pub urgent: u16,
     /// A multiple of four bytes.
     pub options: Vec<u8>,
@@ -138,7 +138,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// From the client.
+    /// A packet from the client.
     pub fn new(flow: &sb_flow, seq: u32, ack: u32, flags: u8) -> Self {
         let (client, vip) = (flow.client(), flow.vip());
         Tcp {
@@ -154,7 +154,7 @@ impl Tcp {
         }
     }
 
-    /// From the VIP, as the program makes it.
+    /// A packet from the VIP, as the program sends it.
     pub fn answer(flow: &sb_flow, seq: u32, ack: u32, flags: u8) -> Self {
         let mut tcp = Tcp::new(flow, seq, ack, flags);
         tcp.ip = Ip::answer(tcp.ip.dest, tcp.ip.source);
@@ -162,14 +162,14 @@ impl Tcp {
         tcp
     }
 
-    /// A client's packet with data and perhaps timestamps.
+    /// A packet with data from the client.
     pub fn data(flow: &sb_flow, seq: u32, ack: u32, data: &[u8]) -> Self {
         let mut tcp = Tcp::new(flow, seq, ack, flags::ACK | flags::PSH);
         tcp.data = data.to_vec();
         tcp
     }
 
-    /// With timestamps, laid out as common stacks do.
+    /// Adds timestamps in the layout of common stacks.
     pub fn stamped(mut self, value: u32, echo: u32) -> Self {
         self.options = [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat();
         self
@@ -198,13 +198,13 @@ impl Tcp {
         self.ip.carry(6, &tcp.concat(), Some(16))
     }
 
-    /// In a frame to the switch.
+    /// The packet in a frame to the switch.
     pub fn frame(&self) -> Vec<u8> {
         to_us(&self.packet())
     }
 }
 
-/// What a SYN offers.
+/// Options of a SYN.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer {
     pub mss: Option<u16>,
@@ -216,7 +216,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// As most clients do.
+    /// Options of most clients.
     pub const USUAL: Offer =
         Offer { mss: Some(1460), wscale: Some(7), sack: true, stamp: Some(0xa1b2_c3d4), ecn: false };
 
@@ -244,7 +244,7 @@ impl Offer {
         tcp
     }
 
-    /// The answer to `syn`, which advertises our MSS; its cookie and TSval are as given.
+    /// The SYN-ACK to `syn` with our MSS and the given cookie and TSval.
     pub fn synack(&self, flow: &sb_flow, syn: &Tcp, our_mss: u16, cookie: u32, stamp: u32) -> Tcp {
         let ecn = if self.ecn { ECE } else { 0 };
         let mut tcp = Tcp::answer(flow, cookie, syn.seq.wrapping_add(1), flags::SYN | flags::ACK | ecn);
@@ -270,7 +270,7 @@ impl Offer {
         tcp
     }
 
-    /// What an entry says of the handshake.
+    /// The handshake's fields of a flow entry.
     pub fn settled(&self) -> sb_flow_entry {
         let (_, accepted) = self.accepted();
         let mut options = 0;
@@ -290,7 +290,8 @@ impl Offer {
         }
     }
 
-    /// What is accepted of it: with timestamps all; without, one of eight combinations, of which this is the number.
+    /// The options that are accepted: with timestamps all; without, one of eight combinations, whose number is
+    /// returned.
     pub fn accepted(&self) -> (u32, Offer) {
         let offered = Offer { mss: Some(self.mss.unwrap_or(536).max(536)), ..*self };
         if self.stamp.is_some() {
@@ -330,7 +331,7 @@ impl Random {
         (self.next() % n as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True with probability 1/n.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -1,7 +1,7 @@
-//! Anything through the program: packets of every kind that the rows know, changed at random, for flows whose entries
-//! say anything. Whatever comes, some things never happen, which [`super::invariants`] lists.
+//! Fuzzing: packets of every kind in the rows, changed at random, for flows with random entries. The program must keep
+//! the invariants in [`super::invariants`].
 //!
-//! `SWITCHBACK_FUZZ_SECONDS` says for how long, `SWITCHBACK_FUZZ_SEED` repeats a run.
+//! `SWITCHBACK_FUZZ_SECONDS` sets the duration, `SWITCHBACK_FUZZ_SEED` repeats a run.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,13 +21,13 @@ fn setting(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
 }
 
-/// Another one in each run, unless the environment says which.
+/// The seed from the environment, or a new one for each run.
 pub fn seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
     setting("SWITCHBACK_FUZZ_SEED").unwrap_or(now.as_nanos() as u64)
 }
 
-/// A packet and the entry of its flow. Tells itself when a check fails.
+/// A packet and the entry of its flow. Prints itself when a check fails.
 pub struct Case {
     seed: u64,
     number: u64,
@@ -46,7 +46,7 @@ impl Drop for Case {
     }
 }
 
-/// An entry that may say anything, but whose mark is often near the packet.
+/// A random entry, often with its mark near the packet.
 fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
     let (seq, len) = view.map_or((0, 0), |view| (view.seq, view.len() as u32));
     let extreme = |random: &mut Random| {
@@ -115,7 +115,7 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
     }
 }
 
-/// Changes bytes, cuts, extends; often with lengths and checksums right afterwards, to get past the first look.
+/// Changes, truncates and extends a frame, and often repairs lengths and checksums to get past the first checks.
 fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     for _ in 0..random.below(4) {
         let len = if random.one_in(2) { frame.len().min(80) } else { frame.len() };
@@ -138,7 +138,7 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     }
 }
 
-/// Makes the lengths and checksums of IP, TCP and ICMP right, where there is room for them.
+/// Repairs lengths and checksums of IP, TCP and ICMP where there is room for them.
 fn repair(frame: &mut [u8]) {
     let packet = &mut frame[14..];
     let len = packet.len();
@@ -163,7 +163,7 @@ fn repair(frame: &mut [u8]) {
     }
 }
 
-/// Nothing but bytes, behind a beginning that some part of the program looks at.
+/// Random bytes after a prefix that some part of the program parses.
 fn noise(random: &mut Random) -> Vec<u8> {
     let most = random.pick(&[60, 150, 1500]);
     let len = 14 + random.below(most);
@@ -173,7 +173,7 @@ fn noise(random: &mut Random) -> Vec<u8> {
     frame
 }
 
-/// A packet of some row, with the flow that it is about and the entry that the row has for it.
+/// The packet of a row, with its flow and entry.
 struct Example {
     frame: Vec<u8>,
     flow: sb_flow,

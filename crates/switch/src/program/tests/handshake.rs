@@ -1,4 +1,4 @@
-//! SYN cookies: what SYNs are answered with, and which first packets are taken for the end of a handshake.
+//! SYN cookies: answers to SYNs, and which first packets complete a handshake.
 
 use SwitchCounter::*;
 use sb_record_kind::*;
@@ -12,7 +12,7 @@ use super::{Row, hex, run_all};
 pub const ISN: u32 = 0x0a0b_0c0d;
 pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Offers that differ in what the answer and the cookie have to say.
+/// Options that lead to different answers and cookies.
 fn offers() -> Vec<(String, Offer)> {
     let short = Offer { stamp: None, ..Offer::USUAL };
     let nothing = Offer::default();
@@ -40,8 +40,8 @@ fn offers() -> Vec<(String, Offer)> {
     offers
 }
 
-/// The frame that must be answered to a SYN, but for the cookie and our TSval, which only the program knows: those are
-/// the ones of `frame`, and must say what was offered.
+/// The expected answer to a SYN. Cookie and TSval, which only the program knows, are taken from `frame` and must encode
+/// the offer.
 fn answer(bench: &Bench, what: &str, flow: &sb_flow, offer: &Offer, syn: &Tcp, frame: &[u8]) -> Vec<u8> {
     let view = TcpView::parse(&frame[14..]).expect("a SYN-ACK");
     let stamp = timestamps(&frame[14..], &view).map_or(0, |(value, _)| value);
@@ -63,7 +63,7 @@ fn answer(bench: &Bench, what: &str, flow: &sb_flow, offer: &Offer, syn: &Tcp, f
     from_us(&accepted.synack(flow, syn, our_mss, view.seq, stamp).packet())
 }
 
-/// A client's packet that ends the handshake, and what it begins.
+/// The client's packet that completes the handshake.
 pub fn last(flow: &sb_flow, offer: &Offer, (cookie, stamp): (u32, u32), tcp_flags: u8, data: &[u8]) -> Tcp {
     let mut tcp = Tcp::new(flow, ISN.wrapping_add(1), cookie.wrapping_add(1), tcp_flags);
     tcp.data = data.to_vec();
@@ -73,7 +73,7 @@ pub fn last(flow: &sb_flow, offer: &Offer, (cookie, stamp): (u32, u32), tcp_flag
 pub fn held(flow: &sb_flow, offer: &Offer, isn: u32) -> sb_flow_entry {
     let origin = isn.wrapping_add(1);
     let settled = offer.settled();
-    // Every IPv6 host can take so much, and its node's kernel adopts no less.
+    // Every IPv6 host accepts this size, and the node's kernel adopts no smaller one.
     let mss = if flow.client().is_ipv6() { settled.mss.max(1220) } else { settled.mss };
     sb_flow_entry { origin, next: origin, begins: origin, mode: sb_mode::SB_MODE_HELD as u8, mss, ..settled }
 }
@@ -91,7 +91,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// SYNs whose options are not all that matters.
+/// SYNs with more than their options to check.
 fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
     let plain = offer.syn(flow, ISN);
     let sent = |syn: &Tcp| answer(bench, "SYN", flow, offer, syn, &bench.run(&syn.frame(), 1).1);
@@ -105,7 +105,7 @@ fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
     };
     let wrapping = offer.syn(flow, u32::MAX);
     let with_data = Tcp { data: b"early".to_vec(), ..plain.clone() };
-    // Lists that stop making sense: length zero, length one, beyond the end; what came before counts.
+    // Malformed option lists: length zero, length one, beyond the end; the options before count.
     let [zero, one, beyond] = [0, 1, 40].map(|len| {
         let mut syn = plain.clone();
         syn.options = [&[2, 4, 5, 180, 4, 2, 3, 3, 7, 1, 1, 1][..], &[99, len, 3, 3, 9, 1, 1, 1]].concat();
@@ -139,7 +139,7 @@ fn syn_rows(bench: &Bench, flow: &sb_flow, offer: &Offer) -> Vec<Row> {
     ]
 }
 
-/// The client's packets that follow a SYN-ACK.
+/// The client's packets after a SYN-ACK.
 fn end_rows(bench: &Bench, flow: &sb_flow, offer: &Offer, what: &str) -> Vec<Row> {
     let cookie = bench.cookie(&offer.syn(flow, ISN));
     let packet = |tcp_flags, data| last(flow, offer, cookie, flags::ACK | tcp_flags, data);
@@ -164,7 +164,7 @@ fn end_rows(bench: &Bench, flow: &sb_flow, offer: &Offer, what: &str) -> Vec<Row
 
 type Change = fn(&mut Tcp);
 
-/// Packets that end no handshake.
+/// Packets that complete no handshake.
 fn refused_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let mut rows = Vec::new();
     for (with, stamp) in [("with", Offer::USUAL.stamp), ("without", None)] {

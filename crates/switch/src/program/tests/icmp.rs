@@ -1,4 +1,4 @@
-//! ICMP errors for a VIP: routers say that the packets of a flow's node are too long.
+//! ICMP errors to a VIP, in which routers report that packets of a flow's node are too long.
 
 use SwitchCounter::*;
 use sb_mode::*;
@@ -12,10 +12,10 @@ use super::forward::{ACK, entry};
 use super::frames::*;
 use super::{Row, run_all};
 
-/// Of the server's packet that is too long.
+/// Sequence number of the server's packet that is too long.
 const SEQ: u32 = ACK + 1460;
 
-/// A router's message about a packet: type, code, and what the packet began with.
+/// A router's message about a packet: type, code, and the packet's start.
 fn message(flow: &sb_flow, (kind, code): (u8, u8), about: &[u8]) -> Vec<u8> {
     let (protocol, router) = if about[0] >> 4 == 4 { (1, "203.0.113.9") } else { (58, "2001:db8:9::9") };
     let mtu = [0, 0, 5, 0];
@@ -23,18 +23,18 @@ fn message(flow: &sb_flow, (kind, code): (u8, u8), about: &[u8]) -> Vec<u8> {
     Ip { class: 0xc0, ..Ip::new(address(router), flow.vip().ip()) }.carry(protocol, &message, Some(2))
 }
 
-/// Type and code that say a packet was too long.
+/// Type and code of "packet too big".
 fn too_long(flow: &sb_flow) -> (u8, u8) {
     if flow.client().is_ipv4() { (3, 4) } else { (2, 0) }
 }
 
-/// What a node sent to the client.
+/// A packet from the node to the client.
 fn response(flow: &sb_flow) -> Vec<u8> {
     let tcp = Tcp { data: vec![b'x'; 1400], ..Tcp::answer(flow, SEQ, 5, flags::ACK) };
     tcp.packet()
 }
 
-/// The handoff packet in which a message goes to the node: the position in the flow is that of the node's packet.
+/// The handoff packet with a message to the node; its position in the flow is that of the node's packet.
 pub fn handed(bench: &Bench, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], seq: u32) -> Vec<u8> {
     let tcp = if packet[0] >> 4 == 4 { 20 } else { 40 };
     let view = TcpView { tcp, data: tcp, end: packet.len(), seq, ack: 0, flags: 0 };
@@ -82,7 +82,7 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
-/// Messages that no node can use.
+/// Messages of no use to a node.
 fn useless_rows(flow: &sb_flow) -> Vec<Row> {
     let v4 = flow.client().is_ipv4();
     let response = response(flow);
@@ -134,7 +134,7 @@ fn useless_rows(flow: &sb_flow) -> Vec<Row> {
         changed("another VIP", if v4 { 15 } else { 23 }, 0xee),
         changed("another port", header + 1, 0xee),
         changed("another port of the client", header + 3, 0xee),
-        // Of the client's packets, of which nobody has said that they are too long.
+        // About the client's packets, which the message does not concern.
         row("about the client's own packet", about(&Tcp::new(flow, 1, 2, flags::ACK).packet()), known),
     ]);
     rows

@@ -1,4 +1,4 @@
-//! What must hold whatever packet the program gets, and whatever the entry of its flow says.
+//! Invariants of the program for any packet and any flow entry.
 
 use sb_mode::*;
 use sb_record_kind::*;
@@ -11,29 +11,29 @@ use super::frames::*;
 use super::fuzz::Case;
 use super::{hex, icmp};
 
-/// Length of an IP header without options; of IPv6's if there is none at all.
+/// Length of an IP header without options; that of IPv6 for an empty packet.
 pub fn l3_len(packet: &[u8]) -> usize {
     if packet.first().is_some_and(|byte| byte >> 4 == 4) { 20 } else { 40 }
 }
 
-/// Length of an IP packet as its header says.
+/// Length of an IP packet according to its header.
 fn ip_len(packet: &[u8]) -> usize {
     let (at, rest) = if l3_len(packet) == 20 { (2, 0) } else { (4, 40) };
     rest + usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]))
 }
 
-/// Whether its checksums are right.
+/// Whether the packet's checksums are right.
 fn is_intact(packet: &[u8]) -> bool {
     let header = l3_len(packet) == 40 || fold(sum(&packet[..20])) == 0;
     header && transport_checksum(&packet[..ip_len(packet)]) == 0
 }
 
-/// What is in an IP packet whose header is whole.
+/// Protocol of an IP packet with a whole header.
 pub fn protocol(packet: &[u8]) -> u8 {
     packet[if l3_len(packet) == 20 { 9 } else { 6 }]
 }
 
-/// The flow of a TCP packet from a client, which has an IP header of so many bytes.
+/// The flow of a client's TCP packet whose IP header has `header` bytes.
 pub fn flow_of(packet: &[u8], header: usize) -> sb_flow {
     let mapped = |bytes: &[u8]| match <[u8; 4]>::try_from(bytes) {
         Ok(v4) => address_bytes(v4.into()),
@@ -50,14 +50,14 @@ fn turned(flow: &sb_flow) -> sb_flow {
     sb_flow { client: vip, vip: client, client_port: vip_port, vip_port: client_port }
 }
 
-/// The flow that an ICMP message is about, if it is long enough.
+/// The flow in an ICMP message, if the message is long enough.
 pub fn flow_inside(packet: &[u8]) -> Option<sb_flow> {
     let header = l3_len(packet);
     let inside = packet.get(header + 8..).filter(|inside| inside.len() >= header + 4)?;
     matches!(protocol(packet), 1 | 58).then(|| turned(&flow_of(inside, header)))
 }
 
-/// A TCP packet that the program must take for one.
+/// The TCP packet in a frame, if the program must accept it as one.
 pub fn client_packet(frame: &[u8]) -> Option<TcpView> {
     let packet = &frame[14..];
     let kind = [frame[12], frame[13]];
@@ -69,7 +69,7 @@ pub fn client_packet(frame: &[u8]) -> Option<TcpView> {
     if plain { TcpView::parse(packet) } else { None }
 }
 
-/// The frame without urgency, with its checksum brought up to date as RFC 1624 says.
+/// The frame without the urgent flag, with its checksum updated by RFC 1624.
 fn calm(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let urgent = client_packet(&frame).filter(|view| view.flags & URG != 0 && view.flags & flags::SYN == 0);
@@ -84,7 +84,7 @@ fn calm(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Whether `cookie` is one of ours for this connection: by no timestamp, or by any four bytes of the options.
+/// Whether `cookie` is ours for this connection: without timestamps, or with any four bytes of the options as TSecr.
 fn is_cookie(settings: &sb_switch_settings, flow: &sb_flow, isn: u32, cookie: u32, options: &[u8]) -> bool {
     let key = &settings.cookie_keys[(cookie >> 31) as usize];
     let mac = |settled: u32, stamped: bool| {
@@ -96,7 +96,7 @@ fn is_cookie(settings: &sb_switch_settings, flow: &sb_flow, isn: u32, cookie: u3
         || options.windows(4).any(|bytes| mac(stamp(bytes), true) & 0x7fff_ffff == cookie & 0x7fff_ffff)
 }
 
-/// Whether the packet shows that the client has answered the SYN-ACK of another connection than that of its entry.
+/// Whether the packet shows that the client has answered the SYN-ACK of a newer connection than the entry's.
 fn succeeds(bench: &Bench, case: &Case, before: &sb_flow_entry) -> bool {
     let frame = &case.frame;
     client_packet(frame).is_some_and(|view| {
@@ -109,7 +109,7 @@ fn succeeds(bench: &Bench, case: &Case, before: &sb_flow_entry) -> bool {
     })
 }
 
-/// What must hold whatever the packet.
+/// Checks all invariants.
 pub fn check(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let Case { frame, flow, .. } = case;
     let after = bench.program.flow(flow);
@@ -150,7 +150,7 @@ pub fn check(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     }
 }
 
-/// A packet to a node is just the client's, in a handoff packet with a valid tag, and none of it is unread.
+/// A packet to a node contains the client's packet unchanged, has a valid tag, and contains no unparsed data.
 fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after: Option<&sb_flow_entry>) {
     let (before, after) = (case.before.expect("a flow with a node"), after.expect("and it stays"));
     let expected = match before.node {
@@ -185,7 +185,7 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
             (icmp::handed(bench, after, &case.flow, &packet[..end], seq), end)
         }
     };
-    // What stays here keeps the addresses with which it came, whatever they are.
+    // Frames for the local node keep their addresses.
     let addresses = if HERE.contains(&before.node) { &frame[..12] } else { &sent[..12] };
     let expected = [addresses, &sent[12..], &packet[end..]].concat();
     assert_eq!(hex(out), hex(&expected), "a handoff packet");
@@ -193,7 +193,7 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
     assert!(with_node.contains(&before.mode), "a flow that has no node");
 }
 
-/// What a client is told acknowledges no data.
+/// An answer to a client acknowledges no data.
 fn check_answer(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], asked: TcpView) {
     let (frame, packet) = (&case.frame, &out[14..]);
     let view = TcpView::parse(packet).expect("a whole answer");
@@ -225,7 +225,7 @@ fn check_answer(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], asked:
     }
 }
 
-/// Echo replies have a right checksum if the request had; advertisements have one.
+/// Echo replies have a right checksum if the request had one; advertisements always do.
 fn check_echo(frame: &[u8], verdict: Verdict, out: &[u8]) {
     assert_eq!((verdict, out.len()), (Verdict::Tx, frame.len()), "an answer to ICMP");
     assert_eq!(&out[6..12], &OURS, "an answer to ICMP");
@@ -234,7 +234,7 @@ fn check_echo(frame: &[u8], verdict: Verdict, out: &[u8]) {
     assert_eq!(whole(out), advertises || whole(frame), "an answer's checksum");
 }
 
-/// The entry changes as it may: what the handshake settled never, the mark forwards, its state within the automaton.
+/// Allowed changes of an entry: the handshake's fields stay, the mark moves forward, the framing state is valid.
 fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<&sb_flow_entry>) {
     let frame = &case.frame;
     match (&case.before, after) {
@@ -286,7 +286,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
                 assert_eq!(after, before, "the L7 thread has the mark");
                 return;
             }
-            // Two steps at the most: one because the mark is near, one because a chunk begins.
+            // Two steps at most: one because the mark is near, one because a chunk begins.
             let ahead = after.next.wrapping_sub(before.next);
             assert!(ahead <= 2 * SB_STEP_MAX + SB_RECORD_LARGE, "the mark moves by {ahead}");
             let state = |entry: &sb_flow_entry| u32::from(entry.framing.state) & !SB_FRAMING_SKIP;

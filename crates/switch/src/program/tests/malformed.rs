@@ -1,4 +1,4 @@
-//! Packets that lie about themselves, or are too much.
+//! Malformed packets, and packets beyond a limit.
 
 use SwitchCounter::*;
 use sb_record_kind::*;
@@ -11,7 +11,7 @@ use super::frames::*;
 use super::handshake::ISN;
 use super::{Row, run_all};
 
-/// More than the test's frame can carry is refused by the kernel.
+/// The kernel refuses longer test frames.
 const LONGEST_FRAME: usize = 3000;
 
 fn held() -> sb_flow_entry {
@@ -28,7 +28,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Truncated frames, and lengths that do not agree.
+/// Truncated frames, and inconsistent lengths.
 fn length_rows(flow: &sb_flow) -> Vec<Row> {
     let syn = Offer::USUAL.syn(flow, ISN).frame();
     let ip = if flow.client().is_ipv4() { 20 } else { 40 };
@@ -37,7 +37,7 @@ fn length_rows(flow: &sb_flow) -> Vec<Row> {
     for len in 14..syn.len() {
         let what = format!("{len} bytes of a SYN");
         let frame = syn[..len].to_vec();
-        // The VIP is not known before the IP header is whole.
+        // The VIP is unknown until the IP header is whole.
         rows.push(if len < 14 + ip {
             Row::new(&what, flow, frame, Verdict::Pass, [])
         } else {
@@ -53,7 +53,7 @@ fn length_rows(flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
-/// With a right checksum, so that a router would have let it through.
+/// The changed frame with a right IPv4 header checksum, so that a router would forward it.
 fn resealed(mut frame: Vec<u8>, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     change(&mut frame[14..]);
     seal_ipv4(&mut frame[14..]);
@@ -84,7 +84,7 @@ fn ipv4_rows(flow: &sb_flow) -> Vec<Row> {
         frame[14] = version << 4 | 5;
         rows.push(Row::new(&format!("version {version}"), flow, frame, Verdict::Pass, []));
     }
-    // Nobody's business here: RFC 791's two other flags.
+    // Ignored: the other two flags of RFC 791.
     let mut allowed = Tcp::new(flow, ISN, 0, flags::RST).frame();
     allowed = resealed(allowed, |ip| ip[6] = 0x80);
     rows.push(Row::new("the reserved flag, without DF", flow, allowed, Verdict::Drop, [DropFlags]));
@@ -98,7 +98,7 @@ fn ipv6_rows(flow: &sb_flow) -> Vec<Row> {
         Row::new(what, flow, frame, verdict, moves.to_vec())
     };
     let mut rows = Vec::new();
-    // With 65,496 and more, header and payload together are beyond 16 bits.
+    // With 65,496 and more, header and payload together exceed 16 bits.
     for len in [0u16, 19, 20, 39, 41, 1500, 65495, 65496, 65515, 65516, 65535] {
         let mut frame = frame.clone();
         frame[18..20].copy_from_slice(&len.to_be_bytes());
@@ -126,7 +126,7 @@ fn ipv6_rows(flow: &sb_flow) -> Vec<Row> {
     rows
 }
 
-/// Around the two lengths of records.
+/// Packets around the two record lengths.
 fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let header = if flow.client().is_ipv4() { 40 } else { 60 };
     let (small, large) = (SB_RECORD_SMALL as usize, SB_RECORD_LARGE as usize);
@@ -147,16 +147,16 @@ fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         rows.push(Row::new(&what, flow, frame, Verdict::Drop, moves).with(&held()));
         let inner = of_length(len).packet();
         let said = option(sb_op::SB_OP_REFUSED, &held());
-        let frame = bench.said(V4, &Bench::sign(), flow, said, &inner);
+        let frame = bench.node_frame(V4, &Bench::sign(), flow, said, &inner);
         let what = format!("a node's packet of {len} bytes is too long");
         rows.push(Row::new(&what, flow, frame, Verdict::Drop, [HandoffReceived, DropTooLong]));
     }
     rows
 }
 
-/// Requests that nobody reads fill the ring; after they are read, there is room again.
+/// Fills the ring with requests that nobody reads; after a read there is room again.
 pub fn fill_the_ring(bench: &Bench, flow: &sb_flow) {
-    // Between two runs the kernel may take us to another CPU, which has a ring of its own.
+    // The kernel may move the thread between two runs to another CPU with its own ring.
     let times = 3000 * bench.program.rings.len() as u32;
     bench.put(flow, &held());
     let _ = (bench.records(), bench.moved());

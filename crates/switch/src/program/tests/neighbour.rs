@@ -1,5 +1,5 @@
-//! What the program answers in place of the kernel, which has none of the VIPs: ARP, neighbour discovery, ping; and
-//! what it leaves to the kernel.
+//! Answers in place of the kernel, which has none of the VIPs: ARP, neighbour discovery, ping; and packets left to the
+//! kernel.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::{Row, run_all};
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Who asks whom.
+/// An ARP packet.
 #[derive(Clone, Copy)]
 struct Arp {
     op: u8,
@@ -84,7 +84,7 @@ fn neighbour_rows(flow: &sb_flow) -> Vec<Row> {
     let unspecified = Ip { source: address("::"), ..ip };
     vec![
         answered("solicitation for a VIP", ask(ip, vip, &theirs)),
-        // How a neighbour finds out whether we are still there (RFC 4861 section 7.3.3).
+        // Neighbour unreachability detection (RFC 4861 section 7.3.3).
         answered("solicitation to the VIP alone", ask(Ip { dest: vip, ..ip }, vip, &theirs)),
         unanswered("solicitation for another address", ask(ip, address("2001:db8::101"), &theirs)),
         unanswered("solicitation from beyond a router", ask(Ip { ttl: 254, ..ip }, vip, &theirs)),
@@ -121,7 +121,7 @@ fn ping_rows(flow: &sb_flow) -> Vec<Row> {
     }
     let cut = Ip::new(client, vip).carry(protocol, &echo(request, 0, b"")[..6], None);
     rows.push(Row::new("half an echo request", flow, to_us(&cut), Verdict::Drop, [DropIcmp]));
-    // The rest of it is padding, so it is no part of the packet.
+    // The rest of the frame is padding and not part of the packet.
     for len in [0, 1, 7] {
         let short = Ip::new(client, vip).carry(protocol, &echo(request, 0, b"")[..len], None);
         let frame = [to_us(&short), echo(request, 0, b"data")[len..].to_vec()].concat();

@@ -1,4 +1,4 @@
-//! What nodes say.
+//! Handoff packets from nodes.
 
 use SwitchCounter::*;
 use sb_op::*;
@@ -27,8 +27,8 @@ fn entry() -> sb_flow_entry {
     }
 }
 
-/// A frame of a node, and where its Geneve header begins.
-struct Said {
+/// A frame from a node, with the offset of its Geneve header.
+struct NodeFrame {
     frame: Vec<u8>,
     option: sb_option,
     shim: usize,
@@ -39,21 +39,21 @@ fn shim_of(bench: &Bench, node: u32) -> usize {
     14 + overhead - size_of::<sb_shim>()
 }
 
-fn said(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> Said {
+fn node_frame(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> NodeFrame {
     let mut said = option(op, &entry());
     said.detail = (3u32 << 16 | 511).to_be();
     said.reason = sb_reason::SB_REASON_DRAINING as u8;
-    let frame = bench.said(node, key, flow, said, inner);
+    let frame = bench.node_frame(node, key, flow, said, inner);
     let shim = shim_of(bench, node);
     let sent: sb_shim = read_from(&frame[shim..]).expect("a whole shim");
-    Said { frame, option: sent.option, shim }
+    NodeFrame { frame, option: sent.option, shim }
 }
 
 pub fn rows(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for flow in &flows() {
         for node in [V4, V6] {
-            rows.extend(said_rows(bench, flow, node));
+            rows.extend(message_rows(bench, flow, node));
             rows.extend(closed_rows(bench, flow, node));
             rows.extend(tag_rows(bench, flow, node));
             rows.extend(foreign_rows(bench, flow, node));
@@ -67,7 +67,7 @@ fn inner(flow: &sb_flow) -> Vec<u8> {
     Tcp::data(flow, 1500, 77, b"GET / HTTP/1.1\r\n").stamped(1, 2).packet()
 }
 
-fn said_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+fn message_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     let long = Tcp::data(flow, 1500, 77, &[b'x'; 1400]).packet();
     let bare = Tcp::new(flow, 1500, 77, flags::ACK).packet();
     let mut rows = Vec::new();
@@ -75,14 +75,14 @@ fn said_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
         for inner in [&inner(flow), &long, &bare] {
             // The second key is accepted while keys rotate.
             for key in CLUSTER_KEYS {
-                let Said { mut frame, option, .. } =
-                    said(bench, node, &handoff_key(&[key; 32]), op, flow, inner);
+                let NodeFrame { mut frame, option, .. } =
+                    node_frame(bench, node, &handoff_key(&[key; 32]), op, flow, inner);
                 frame.extend_from_slice(&[0xee; 3]);
                 let what = format!("{op:?} from node {node}, {} bytes, key {key}", inner.len());
                 let mut row = Row::new(&what, flow, frame, Verdict::Drop, [HandoffReceived])
                     .with(&entry())
                     .records(SB_RECORD_HANDOFF);
-                (row.inner, row.said) = (Some(inner.clone()), Some((node, option)));
+                (row.inner, row.from_node) = (Some(inner.clone()), Some((node, option)));
                 rows.push(row);
             }
         }
@@ -91,7 +91,7 @@ fn said_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 }
 
 fn closed_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
-    let frame = said(bench, node, &Bench::sign(), SB_OP_CLOSED, flow, &inner(flow)).frame;
+    let frame = node_frame(bench, node, &Bench::sign(), SB_OP_CLOSED, flow, &inner(flow)).frame;
     let row = |what: &str, moves: &[SwitchCounter]| {
         Row::new(what, flow, frame.clone(), Verdict::Drop, moves.to_vec())
     };
@@ -103,10 +103,10 @@ fn closed_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     ]
 }
 
-/// One bit of whatever is under the tag, and the tag.
+/// One flipped bit in the tag or anywhere under it.
 fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     let key = Bench::sign();
-    let Said { frame, shim, .. } = said(bench, node, &key, SB_OP_ADOPTED, flow, &inner(flow));
+    let NodeFrame { frame, shim, .. } = node_frame(bench, node, &key, SB_OP_ADOPTED, flow, &inner(flow));
     let row = |what: &str, flow: &sb_flow, frame| Row::new(what, flow, frame, Verdict::Drop, [DropTag]);
     let option = shim + 16;
     let inside = shim + size_of::<sb_shim>();
@@ -147,23 +147,23 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     nobody[node_address] ^= 1;
     rows.push(Row::new("from no node", flow, nobody, Verdict::Drop, [DropEpoch]));
     rows.extend(epoch_rows(bench, flow, node));
-    let stranger = said(bench, node, &handoff_key(&[9; 32]), SB_OP_ADOPTED, flow, &inner(flow)).frame;
+    let stranger = node_frame(bench, node, &handoff_key(&[9; 32]), SB_OP_ADOPTED, flow, &inner(flow)).frame;
     rows.push(row("tag: an unknown key", flow, stranger));
-    let none = said(bench, node, &sb_key::default(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
+    let none = node_frame(bench, node, &sb_key::default(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
     rows.push(row("tag: a key of zeros", flow, none));
     rows
 }
 
-/// What was said at another time. The whole epoch is under the tag, and its end in the VNI.
+/// Packets of other epochs. The tag covers the whole epoch, and the VNI contains its low bits.
 fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     let row = |what: &str, epoch: u64, op: sb_op, moves: SwitchCounter| {
         let peers = Peers { epoch, ..Bench::peers(bench.node_address(node)) };
-        let frame = bench.said_at(peers, &Bench::sign(), flow, option(op, &entry()), &inner(flow));
+        let frame = bench.node_frame_at(peers, &Bench::sign(), flow, option(op, &entry()), &inner(flow));
         let sent: sb_shim = read_from(&frame[shim_of(bench, node)..]).expect("a whole shim");
         let mut row = Row::new(what, flow, frame, Verdict::Drop, [moves]);
         if moves == HandoffReceived {
             row = row.records(SB_RECORD_HANDOFF);
-            (row.inner, row.said) = (Some(inner(flow)), Some((node, sent.option)));
+            (row.inner, row.from_node) = (Some(inner(flow)), Some((node, sent.option)));
         }
         row
     };
@@ -183,9 +183,10 @@ fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     rows
 }
 
-/// Geneve that is not ours, and UDP that is no Geneve.
+/// Geneve of other programs, and UDP without Geneve.
 fn foreign_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
-    let Said { frame, shim, .. } = said(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
+    let NodeFrame { frame, shim, .. } =
+        node_frame(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
     let row = |what: &str, frame: Vec<u8>| Row::new(what, flow, frame, Verdict::Pass, []);
     let places = [
         ("port", shim + 2),
@@ -202,7 +203,7 @@ fn foreign_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
             row(&format!("another {what}"), frame)
         })
         .collect();
-    // Shorter than our headers; the outer lengths are right.
+    // Shorter than our headers, with right outer lengths.
     for len in [0, 8, 16, 47] {
         let ip = Ip::new(bench.node_address(node), flow.vip().ip());
         let ip = if ip.source.is_ipv4() == ip.dest.is_ipv4() { ip } else { Ip { dest: ip.source, ..ip } };
@@ -212,9 +213,10 @@ fn foreign_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     rows
 }
 
-/// Ours by the option, but the packet inside is none, or cut.
+/// Geneve with our option and an inner packet that is missing or truncated.
 fn garbage_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
-    let Said { frame, shim, .. } = said(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
+    let NodeFrame { frame, shim, .. } =
+        node_frame(bench, node, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow));
     let row = |what: &str, frame| Row::new(what, flow, frame, Verdict::Drop, [DropMalformed]);
     let inside = shim + size_of::<sb_shim>();
     let (protocol, tcp) = if flow.client().is_ipv4() { (9, 20) } else { (6, 40) };
@@ -236,7 +238,7 @@ fn garbage_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     } else {
         rows.push(change("a fragment header", inside + 6, 44));
     }
-    // The outer lengths shrink with it, so that only the inner ones are wrong.
+    // The outer lengths shrink as well, so that only the inner ones are wrong.
     for cut in [1, 16, 28, 48, 49, 64] {
         let mut frame = frame[..frame.len() - cut].to_vec();
         let at = if shim == 34 { 16 } else { 18 };
@@ -253,7 +255,7 @@ fn what_nodes_say() {
     run_all(&bench, rows(&bench));
 }
 
-/// A second key of zeros is none: it must not be a key that anyone can sign with.
+/// An all-zero second key means none; it must not verify a tag.
 #[test]
 fn without_a_second_key_only_the_first_counts() {
     let bench = Bench::new();
@@ -262,13 +264,13 @@ fn without_a_second_key_only_the_first_counts() {
         settings.accept = accept;
         bench.program.set_settings(&settings).unwrap();
         for flow in &flows() {
-            let frame = said(&bench, V4, &accept, SB_OP_ADOPTED, flow, &inner(flow)).frame;
+            let frame = node_frame(&bench, V4, &accept, SB_OP_ADOPTED, flow, &inner(flow)).frame;
             assert_eq!(bench.send(&frame).moved, [(moved, 1)]);
         }
     }
 }
 
-/// Where this machine is a node, what switches say is for the node's program, which looks at the tag.
+/// Where this machine is a node, packets from switches go to the node's program, which verifies the tag.
 #[test]
 fn what_switches_say_is_for_the_node_that_this_machine_is() {
     let bench = Bench::new();
@@ -277,10 +279,10 @@ fn what_switches_say_is_for_the_node_that_this_machine_is() {
         for op in
             [SB_OP_ADOPT, SB_OP_FORWARD, SB_OP_RELEASE, SB_OP_PROBE, SB_OP_ICMP, SB_OP_CONFIRM, SB_OP_HELLO]
         {
-            let frame = said(&bench, V4, &sb_key::default(), op, flow, &inner(flow)).frame;
+            let frame = node_frame(&bench, V4, &sb_key::default(), op, flow, &inner(flow)).frame;
             Row::new(&format!("{op:?}"), flow, frame, Verdict::Pass, []).run(&bench);
         }
-        let answer = said(&bench, V4, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
+        let answer = node_frame(&bench, V4, &Bench::sign(), SB_OP_ADOPTED, flow, &inner(flow)).frame;
         let outcome = bench.send(&answer);
         assert_eq!((outcome.verdict, outcome.records.len()), (Verdict::Drop, 1));
     }

@@ -1,4 +1,4 @@
-//! What the program tells of the requests that it forwards by itself.
+//! Records of the requests that the program forwards itself.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use super::bench::{Bench, V4, Verdict};
 use super::forward::{ACK, MARK, PLAIN, entry};
 use super::frames::{Tcp, flows};
 
-/// What has come into these rings, with the heads.
+/// Records in these rings, with the heads.
 fn told(rings: &[MapHandle]) -> Vec<(sb_express_request, Vec<u8>)> {
     let told = RefCell::new(Vec::new());
     let mut builder = RingBufferBuilder::new();
@@ -60,7 +60,7 @@ fn requests_are_told_while_somebody_wants_to_know() {
     }
 }
 
-/// So many requests that nobody reads of that some cannot be told; they are forwarded all the same.
+/// Fills the observer rings; requests without a record are forwarded all the same.
 pub fn fill_the_ring(bench: &Bench) {
     let _rings = bench.program.observe().unwrap();
     let flow = flows()[0];

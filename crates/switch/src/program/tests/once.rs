@@ -1,5 +1,5 @@
-//! First requests begin once: those whose connection is over do not begin again, and those that another process may have
-//! given to a node are sought there first.
+//! A first request begins only once: a late copy from a finished connection begins nothing, and a request that another
+//! process may have handed over is first looked for at the nodes.
 
 use SwitchCounter::*;
 use sb_mode::*;
@@ -13,21 +13,21 @@ use super::frames::*;
 use super::handshake::{ISN, REQUEST, held, last};
 use crate::dispatch::Change;
 
-/// What is another process's, and may not be asked about.
+/// Possible requests of another process, beyond the probe budget.
 pub fn ask_too_much(bench: &Bench) {
     for flow in &flows() {
         let offer = Offer::USUAL;
         let request = last(flow, &offer, bench.cookie(&offer.syn(flow, ISN)), flags::ACK, REQUEST).frame();
         bench.restart();
         bench.allow(0);
-        // Each network may ask once.
+        // Each network has a budget of one.
         bench.run(&request, 1);
         Row::new("beyond the allowance", flow, request, Verdict::Drop, [DropUnasked]).run(bench);
         bench.end_period();
     }
 }
 
-/// The first request of a connection whose handshake may have been another process's.
+/// The first request of a connection whose handshake another process may have completed.
 #[test]
 fn what_may_be_another_processs_is_sought() {
     stay_on_this_cpu();
@@ -63,7 +63,7 @@ fn what_may_be_another_processs_is_sought() {
     }
 }
 
-/// Clients without timestamps must not wait for nodes that have been asked too much.
+/// Clients without timestamps must not wait for a used-up probe budget.
 #[test]
 fn beyond_the_allowance_only_what_may_be_its_own_begins() {
     stay_on_this_cpu();
@@ -80,7 +80,7 @@ fn beyond_the_allowance_only_what_may_be_its_own_begins() {
         .run(&bench);
 }
 
-/// However an entry ends, a copy of the connection's first packet that comes late begins nothing.
+/// However an entry ended, a late copy of the connection's first packet begins nothing.
 #[test]
 fn what_is_over_does_not_begin_once_more() {
     let bench = Bench::new();
@@ -96,11 +96,11 @@ fn what_is_over_does_not_begin_once_more() {
             let change = |change| bench.program.change_flows(&[(*flow, change)]).unwrap();
             let closed = sb_flow_entry { node: V4, mode: SB_MODE_REQUESTS as u8, ..entry };
             let inner = Tcp::new(flow, ISN, 1, flags::ACK).packet();
-            let said = switchback_wire::handoff::option(sb_op::SB_OP_CLOSED, &closed);
+            let option = switchback_wire::handoff::option(sb_op::SB_OP_CLOSED, &closed);
             let ends: [(&str, &dyn Fn()); 4] = [
                 ("its node said so", &|| {
                     bench.put(flow, &closed);
-                    bench.send(&bench.said(V4, &Bench::sign(), flow, said, &inner));
+                    bench.send(&bench.node_frame(V4, &Bench::sign(), flow, option, &inner));
                 }),
                 ("the L7 thread has ended it", &|| {
                     bench.put(flow, &closed);
@@ -127,7 +127,7 @@ fn what_is_over_does_not_begin_once_more() {
                 assert_eq!(bench.program.flow(flow), None, "{what}");
                 // The client's next connection begins.
                 assert_eq!(bench.send(&first(ISN + 99)).moved, [(Request, 1)], "{what}");
-                // And nothing of the last one takes its place.
+                // No packet of the previous connection replaces it.
                 let next = sb_flow_entry { contested: 1, ..bench.program.flow(flow).unwrap() };
                 bench.put(flow, &next);
                 bench.send(&first(ISN));
@@ -141,7 +141,7 @@ fn what_is_over_does_not_begin_once_more() {
     }
 }
 
-/// Nodes were asked, and one of them has it.
+/// Nodes were probed, and one of them has the flow.
 #[test]
 fn what_was_sought_is_its_nodes() {
     let bench = Bench::new();

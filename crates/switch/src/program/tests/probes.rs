@@ -1,5 +1,5 @@
-//! Keep-alive probes on connections without a request (RFC 9293 section 3.8.4), which have no entry: the cookie that
-//! a probe acknowledges tells that there is such a connection.
+//! Keep-alive probes on connections without a request (RFC 9293 section 3.8.4), which have no entry: the acknowledged
+//! cookie shows that the connection exists.
 
 use SwitchCounter::*;
 use sb_record_kind::*;
@@ -29,7 +29,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// The last number of the SYN-ACK's stream is acknowledged; the client's is the one before what we expect.
+/// Acknowledges the last number of the SYN-ACK; its own number is one below the expected one.
 fn probe(flow: &sb_flow, offer: &Offer, isn: u32, (cookie, stamp): (u32, u32), data: &[u8]) -> Tcp {
     let tcp = Tcp { data: data.to_vec(), ..Tcp::new(flow, isn, cookie.wrapping_add(1), flags::ACK) };
     if offer.stamp.is_some() { tcp.stamped(NOW, stamp) } else { tcp }

@@ -1,4 +1,4 @@
-//! The kernel gives the element of an entry that is removed to another flow at once, even while the program holds it.
+//! The kernel reuses the element of a deleted entry for another flow at once, even while the program holds a pointer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

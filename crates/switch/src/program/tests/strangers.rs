@@ -1,5 +1,5 @@
-//! What strangers can do to the entries of others: SYNs with the addresses and ports of a connection, and connections
-//! that begin and go no further.
+//! Attacks on the entries of other clients: SYNs with the addresses and ports of a connection, and connections that
+//! begin and go no further.
 
 use SwitchCounter::*;
 use sb_mode::*;
@@ -12,7 +12,7 @@ use super::frames::*;
 use super::handshake::{ISN, REQUEST, held, last};
 use super::{Row, run_all};
 
-/// Where the victim's connection began, and where its mark is.
+/// Start of the victim's connection, and its mark.
 const ORIGIN: u32 = 0x7000_0000;
 const MARK: u32 = ORIGIN + 1000;
 const SERVER: u32 = 0x0100_0000;
@@ -39,8 +39,8 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Another connection of the same addresses and ports takes the place of one that its client has given up, once its
-/// client has answered the SYN-ACK.
+/// A new connection with the same addresses and ports replaces one that the client has given up, once the client has
+/// answered the SYN-ACK.
 fn successor_rows(bench: &Bench, flow: &sb_flow, offer: &Offer, old: &sb_flow_entry) -> Vec<Row> {
     let cookie = bench.cookie(&offer.syn(flow, ISN));
     let packet = |tcp_flags, data| last(flow, offer, cookie, flags::ACK | tcp_flags, data);
@@ -60,7 +60,7 @@ fn successor_rows(bench: &Bench, flow: &sb_flow, offer: &Offer, old: &sb_flow_en
     ]
 }
 
-/// What is the victim's goes to its node, whatever SYN has come, and so does what only looks like a successor's.
+/// The victim's packets go to its node, whatever SYN has come; so do packets that only resemble those of a successor.
 fn victim_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
     let offer = Offer { stamp: None, ..Offer::USUAL };
     let cookie = bench.cookie(&offer.syn(flow, ISN));
@@ -119,7 +119,7 @@ fn forged_syns_cost_a_flow_nothing() {
     }
 }
 
-/// A client whose idle connection has been taken from its node, and which so has none, is no stranger.
+/// A client whose idle connection has been released by its node is no stranger.
 #[test]
 fn an_established_flow_without_a_node_stays() {
     let bench = Bench::new();
@@ -144,13 +144,12 @@ fn a_flow_without_a_node_is_abandoned_or_gets_one() {
     bench.put(&flow, &contested(entry(SB_MODE_HELD)));
     change(Change::Replace(entry(SB_MODE_REQUESTS)));
     assert_eq!((bench.program.flow(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_REQUESTS))), 0));
-    // Its node gives it up: it has had one.
+    // Its node releases it, so it counts as established.
     change(Change::Replace(entry(SB_MODE_HELD)));
     assert_eq!((bench.program.flow(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_HELD))), 0));
 }
 
-/// First bytes from everywhere: what the L7 thread has no room for leaves no entry, and none is in the way of flows that
-/// have a node.
+/// Without room in the L7 thread's ring, first bytes leave no entry and displace no flow with a node.
 #[test]
 fn first_bytes_push_out_no_established_flow() {
     const IDLE: u16 = 1000;

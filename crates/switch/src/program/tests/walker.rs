@@ -1,4 +1,4 @@
-//! The walker in C against the one in Rust: random bodies, whole and broken, in random packets through the program.
+//! The framing automaton in C compared with the one in Rust, over random bodies in random packets.
 
 use sb_mode::{SB_MODE_REQUESTS, SB_MODE_UPGRADING};
 use switchback_wire::*;
@@ -11,7 +11,7 @@ use super::fuzz::seed;
 
 const BODIES: usize = 1500;
 
-/// Where a packet with data goes, and what becomes of its flow's entry.
+/// Expected verdict and entry for a packet with data.
 fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_entry) {
     let mut entry = *before;
     let end = seq.wrapping_add(data.len() as u32);
@@ -38,7 +38,7 @@ fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_
     if forwarded { (Verdict::Tx, entry) } else { (Verdict::Drop, sb_flow_entry { locked: 1, ..entry }) }
 }
 
-/// A chunked body with chunks of all sizes, in all spellings, perhaps with a mistake or two, and perhaps a request.
+/// A chunked body with chunks of all sizes and spellings, perhaps with mistakes, perhaps followed by a request.
 fn body(random: &mut Random) -> Vec<u8> {
     let mut body = Vec::new();
     for _ in 0..random.below(20) {
@@ -75,8 +75,8 @@ fn body(random: &mut Random) -> Vec<u8> {
     body
 }
 
-/// The part of the stream that comes in the next packet, after what has come so far: usually what follows, sometimes
-/// with a part that came already, seldom with a gap.
+/// The range of the stream in the next packet after `come` bytes: usually the next one, sometimes with a repeated part,
+/// seldom after a gap.
 fn next_packet(random: &mut Random, stream: &[u8], come: usize) -> std::ops::Range<usize> {
     let start = match random.below(64) {
         0 => (come + 1 + random.below(9)).min(stream.len() - 1),
@@ -114,7 +114,7 @@ fn the_program_follows_bodies_as_the_parser_does() {
             assert_eq!((got, bench.program.flow(&flow)), (verdict, Some(after)), "{what}");
             (come, entry) = (come.max(part.end), after);
         }
-        // To the L7 thread each packet that is to go there, and no other.
+        // Exactly the expected packets go to the L7 thread.
         assert_eq!(
             bench.records().len(),
             usize::from(entry.locked),

@@ -1,4 +1,4 @@
-//! What servers write with a cookie of ours in it, as it leaves.
+//! Inserted cookies in the data that servers write.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Seek, Write};
@@ -16,13 +16,13 @@ use super::super::bench::*;
 use super::super::frames::*;
 use super::super::wire::{Client, Wire};
 
-/// For what would have left, or been read, at once.
+/// Time in which data would have been sent or read, if at all.
 const A_MOMENT: Duration = Duration::from_millis(20);
 const FIRST: u32 = 1000;
-/// Nothing leaves before more is written: linux/socket.h.
+/// Holds back data until more is written; from linux/socket.h.
 const MSG_MORE: i32 = 0x8000;
 
-/// The request has a cookie that names the node, or none.
+/// Session information of a request with a cookie for `node`, or without one.
 fn session(node: Option<Code>) -> sb_session {
     sb_session::new(INSERTED, node)
 }
@@ -31,13 +31,13 @@ fn head(body: usize) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {body}\r\n\r\n").into_bytes()
 }
 
-/// With the cookie.
+/// The response with the cookie.
 fn inserted(response: &[u8]) -> Vec<u8> {
     let at = response.windows(2).position(|end| end == b"\r\n").expect("a first line") + 2;
     [&response[..at], LINE, &response[at..]].concat()
 }
 
-/// The whole request, and nothing behind it.
+/// Reads exactly the request.
 fn read(mut server: &TcpStream, request: &[u8]) {
     let mut read = vec![0; request.len()];
     server.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket can have one");
@@ -47,7 +47,7 @@ fn read(mut server: &TcpStream, request: &[u8]) {
     assert!(server.read(&mut [0]).is_err(), "more than the request");
 }
 
-/// How a server writes a response's head and body.
+/// How a server writes the head and body of a response.
 type Way = (&'static str, fn(&TcpStream, &[u8], &[u8]));
 
 const WAYS: [Way; 5] = [
@@ -76,12 +76,12 @@ const WAYS: [Way; 5] = [
         file.write_all(body).and_then(|()| file.rewind()).expect("a file");
         std::fs::remove_file(path).expect("it is there");
         server.write_all(head).expect("room");
-        // By sendfile().
+        // With sendfile().
         std::io::copy(&mut file, &mut server).expect("room");
     }),
 ];
 
-/// The server writes while the client acknowledges.
+/// Lets the server write while the client acknowledges.
 fn answer(
     client: &mut Client<'_>,
     way: fn(&TcpStream, &[u8], &[u8]),
@@ -122,7 +122,7 @@ fn a_response_gets_the_cookie_however_it_is_written() {
                 read(client.server(), REQUEST);
                 answer(&mut client, way, &body, true);
                 assert_eq!(wire.bench.hooked(), 0, "the rest goes its usual way");
-                // Only where a request has no cookie does its response get one.
+                // Only a response to a request without a cookie gets one.
                 for node in [Some(OWN), None, Some(OWN)] {
                     client.ask(session(node), REQUEST);
                     read(client.server(), REQUEST);
@@ -139,8 +139,8 @@ fn a_response_gets_the_cookie_however_it_is_written() {
     });
 }
 
-/// A name, the codes in requests that come before there is a response, what the server writes then, what of that gets the
-/// cookie, by where it begins, and how often none is inserted that should have been.
+/// Description, codes in requests before the first response, the server's writes, offsets of those that get the cookie,
+/// and the number of missed insertions.
 type Written = (&'static str, &'static [Option<Code>], &'static [&'static str], &'static [usize], u64);
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -202,7 +202,7 @@ fn only_final_responses_to_requests_without_a_cookie_get_one() {
     });
 }
 
-/// A socket comes first, and its data behind it; the switch may ask again at any time.
+/// The socket comes before its data, and the switch may send the request again at any time.
 #[test]
 fn the_server_reads_the_whole_request_once() {
     alone(|| {
@@ -233,7 +233,7 @@ fn the_server_reads_the_whole_request_once() {
     });
 }
 
-/// Of the clones that adopt a flow, any may be lost.
+/// Any of the clones that adopt a flow may be lost.
 #[test]
 fn the_first_data_comes_with_the_next_copy_at_the_latest() {
     alone(|| {
@@ -252,7 +252,7 @@ fn the_first_data_comes_with_the_next_copy_at_the_latest() {
     });
 }
 
-/// A request that comes once more after its response is none.
+/// A late copy of a request after its response is no new request.
 #[test]
 fn a_delayed_copy_asks_for_no_cookie() {
     alone(|| {
@@ -270,7 +270,7 @@ fn a_delayed_copy_asks_for_no_cookie() {
     });
 }
 
-/// Only what has been sent has been followed.
+/// Only data that was sent has been followed.
 #[test]
 fn what_is_written_in_a_response_is_not_taken_for_one() {
     alone(|| {
@@ -289,7 +289,7 @@ fn what_is_written_in_a_response_is_not_taken_for_one() {
     });
 }
 
-/// Where responses cannot be followed, none can be told from what comes before it.
+/// If responses cannot be followed, their starts are unknown.
 #[test]
 fn a_flow_that_is_no_http_any_more_is_not_hooked() {
     alone(|| {
@@ -322,7 +322,7 @@ fn a_closed_socket_is_not_hooked() {
     });
 }
 
-/// A flow over IPv4 at a listener for both is one of IPv6 to the socket.
+/// To a socket that listens for both versions, an IPv4 flow is an IPv6 one.
 #[test]
 fn a_listener_for_both_versions_inserts() {
     alone(|| {

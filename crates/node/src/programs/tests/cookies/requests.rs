@@ -1,4 +1,4 @@
-//! Requests in random packets to a server with a socket. It must read what the client has sent, with the session's names
+//! Requests in random packets to a server with a socket, which must read the client's data with the session names
 //! restored in heads and nowhere else.
 
 use std::io::{ErrorKind, Read};
@@ -18,14 +18,14 @@ const STREAMS: usize = 60;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// CUT_TRIES of bpf/session_cookie.h.
 const TRIES: u8 = 4;
-/// How far a client goes beyond what the server has read.
+/// Bytes that a client sends beyond what the server has read.
 const WINDOW: usize = 6000;
-/// The node in the session's cookie. It need not be the one that has the flow.
+/// Node code in the session cookie, which may be another node's than the flow's.
 const NODE_CODE: &[u8; 3] = b"xyz";
-/// What becomes of a forwarded packet: each is counted in one of these.
+/// Counters of which every forwarded packet moves one.
 const FATES: [NodeCounter; 4] = [Forwarded, DropBehindGap, CookieWaited, Unread];
 
-/// Where requests begin, and up to where the switch reads each of them.
+/// Starts of requests, and how far the switch reads each.
 #[derive(Default)]
 struct Requests {
     stream: Stream,
@@ -34,7 +34,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// One with cookies and without a body.
+    /// Appends a request with cookies and without a body.
     fn get(&mut self) {
         self.starts.push(self.stream.bytes.len());
         self.stream.say(WITH_COOKIE);
@@ -104,10 +104,10 @@ fn add_request(random: &mut Random, requests: &mut Requests) {
     requests.read.push(stream.bytes.len() - unread);
 }
 
-/// A client's stream on its way to a server, which reads it.
+/// A client that sends a stream to a server.
 struct Sender<'a> {
     bench: &'a Bench,
-    known: Known,
+    known: KnownFlow,
     origin: u32,
     session: sb_session,
     requests: &'a Requests,
@@ -117,19 +117,19 @@ struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     fn new(bench: &'a Bench, flow: sb_flow, origin: u32, requests: &'a Requests) -> Self {
-        let known = Known { flow, seq: origin, ack: 5000, socket: None };
+        let known = KnownFlow { flow, seq: origin, ack: 5000, socket: None };
         let session = sb_session::new(REWRITTEN, Some(*NODE_CODE));
         Sender { bench, known, origin, session, requests, last: false, read: Vec::new() }
     }
 
-    /// The number of the request that the byte is of, and where the next one begins.
+    /// Number of the request that contains the byte, and the start of the next one.
     fn request_at(&self, at: usize) -> (usize, usize) {
         let starts = &self.requests.starts;
         let number = starts.iter().filter(|start| **start <= at).count();
         (number, starts.get(number).copied().unwrap_or(self.requests.stream.bytes.len()))
     }
 
-    /// With a part of one request, and what the switch has read of it.
+    /// A handoff packet with part of a request.
     fn packet(&self, op: sb_op, part: Range<usize>) -> Vec<u8> {
         let Requests { starts, read, .. } = self.requests;
         let (number, next) = self.request_at(part.start);
@@ -139,7 +139,8 @@ impl<'a> Sender<'a> {
             at if at < read => (SB_FLAG_READ, 0),
             _ => (0, 0),
         };
-        let known = Known { seq: self.origin.wrapping_add(part.start as u32), socket: None, ..self.known };
+        let known =
+            KnownFlow { seq: self.origin.wrapping_add(part.start as u32), socket: None, ..self.known };
         let ends = if number == starts.len() && self.last { SB_FLAG_LAST } else { 0 };
         let flags = if part.start == start { ends | more } else { more };
         let option = sb_option {
@@ -161,8 +162,8 @@ impl<'a> Sender<'a> {
         self.known.socket = Some(socket);
     }
 
-    /// The switch takes the packet apart where requests begin, and forwards nothing of a request before the server has
-    /// what was read of the one before it. All has come to its end when this returns.
+    /// Forwards a part as the switch does, split where requests begin, each not before the server has read the part of
+    /// the previous one that the switch has read. Waits until all packets have been processed.
     fn forward(&mut self, mut part: Range<usize>) {
         let fates = |bench: &Bench| FATES.map(|counter| bench.counter(counter)).iter().sum::<u64>();
         while !part.is_empty() {
@@ -188,14 +189,14 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// No more names may be under way than can be remembered.
+    /// End of the data whose changed names the node can remember.
     fn names_end(&self) -> usize {
         let code = SB_CODE_LEN as usize;
         let mut unread = self.requests.stream.names.iter().filter(|name| **name + code > self.read.len());
         unread.nth(SB_CHANGED_MAX as usize).copied().unwrap_or(self.requests.stream.bytes.len())
     }
 
-    /// Where an adoption may end: the switch cuts no name.
+    /// Length of the first part in an adoption, which the switch does not end within a name.
     fn first_part(&self, random: &mut Random, most: usize) -> usize {
         loop {
             let len = 1 + random.below(most.min(self.names_end()));
@@ -206,12 +207,12 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Which part the client sends next.
+    /// The part that the client sends next.
     fn next_part(&self, random: &mut Random, most: usize) -> Range<usize> {
         let owned = self.bench.flow(&self.known.flow).expect("an adopted flow");
         let heard = owned.cookies.heard.wrapping_sub(self.origin) as usize;
         let end = self.names_end();
-        // Once more and the name would be given up.
+        // One more retransmission, and the name would be given up.
         if owned.cookies.restored.tries + 1 >= TRIES {
             return heard..(heard + 1 + random.below(most)).min(end);
         }
@@ -222,7 +223,7 @@ impl<'a> Sender<'a> {
             2 => self.requests.starts[random.below(self.requests.starts.len())],
             _ => self.read.len().saturating_sub(20) + random.below(end - self.read.len() + 20),
         };
-        // Where there is nothing new to send, something is sent again.
+        // Without new data, old data is sent again.
         let start =
             if (self.read.len().saturating_sub(20)..end).contains(&start) { start } else { self.read.len() };
         start..(start + 1 + random.below(most)).min(end)
@@ -248,7 +249,7 @@ fn names_are_restored_however_packets_come() {
             let restored = bench.counter(CookieRestored);
             let most = random.pick(&[2, 10, 60, 400, 1400]);
             sender.adopt(sender.first_part(random, most));
-            // Another name may have been cut.
+            // The cut name may be another one.
             let missed = bench.counter(CookieMissed);
             let deadline = Instant::now() + PATIENCE;
             while sender.read.len() < requests.stream.bytes.len() {
@@ -279,12 +280,12 @@ fn names_are_restored_however_packets_come() {
 const FIRST: u32 = 1000;
 const WITH_COOKIE: &str = "GET / HTTP/1.1\r\nHost: a\r\nCookie: SBrewxyzSID=1\r\n\r\n";
 
-/// What the switch says of the sessions of a flow's requests, and which of them come with the name that the server knows.
-type Told = (&'static str, &'static [(Code, Option<Code>)], &'static [bool]);
+/// Description, session information of a flow's requests, and which of them arrive with the server's own name.
+type SessionCase = (&'static str, &'static [(Code, Option<Code>)], &'static [bool]);
 
 const XYZ: Option<Code> = Some(*NODE_CODE);
 const NONE: (Code, Option<Code>) = ([0; 3], None);
-const TOLD: [Told; 9] = [
+const TOLD: [SessionCase; 9] = [
     ("told", &[(REWRITTEN, XYZ), (REWRITTEN, XYZ)], &[true, true]),
     ("not told", &[(REWRITTEN, None), (REWRITTEN, XYZ), (REWRITTEN, None)], &[false, true, false]),
     ("another node's", &[(REWRITTEN, Some(*b"abc")), (REWRITTEN, XYZ)], &[false, true]),
@@ -302,7 +303,7 @@ fn the_switch_says_which_names_are_restored() {
         let bench = Bench::new();
         for (port, (name, sessions, restored)) in (50_000..).zip(TOLD) {
             let flow = flow(port % 2 == 0, port, PORT);
-            let mut known = Known { flow, seq: FIRST, ack: 5000, socket: None };
+            let mut known = KnownFlow { flow, seq: FIRST, ack: 5000, socket: None };
             let len = WITH_COOKIE.len() as u32;
             for (number, ((pool, node), restored)) in (1u16..).zip(sessions.iter().zip(restored)) {
                 let (op, begins) =
@@ -334,7 +335,7 @@ fn the_switch_says_which_names_are_restored() {
     });
 }
 
-/// The switch may have a configuration with the pool's sessions before the node has.
+/// The switch may have the pool's session configuration before the node.
 #[test]
 fn a_pool_may_become_known_later() {
     alone(|| {
@@ -359,7 +360,7 @@ fn a_pool_may_become_known_later() {
     });
 }
 
-/// A client may not be able to send more before the packet has arrived.
+/// The client may be unable to send more before the packet has arrived.
 #[test]
 fn a_cut_name_is_given_up_at_last() {
     alone(|| {

@@ -1,5 +1,5 @@
-//! Random packets of responses through the egress program. In a test run a packet has no socket, so nobody knows what
-//! has been acknowledged: after SB_CHANGED_MAX names all others stay as they are.
+//! Random packets of responses through the egress program. In a test run a packet has no socket, so acknowledgments are
+//! unknown: after SB_CHANGED_MAX names all others stay unchanged.
 
 use NodeCounter::*;
 use switchback_wire::packet::{TcpView, flags};
@@ -16,7 +16,7 @@ const MOST: usize = SB_CHANGED_MAX as usize;
 const TRIES: u8 = 4;
 const COUNTERS: [NodeCounter; 3] = [CookieRewritten, CookieMissed, CookieWaited];
 
-/// A flow in a pool whose server's cookie is rewritten, with so many requests that have no response.
+/// A flow in the pool that rewrites names, with `requests` unanswered requests.
 fn asked(start: u32, requests: u16) -> sb_owned {
     let session = sb_session::new(REWRITTEN, Some(OWN));
     sb_owned {
@@ -29,7 +29,7 @@ fn asked(start: u32, requests: u16) -> sb_owned {
     }
 }
 
-/// What the client has got of a stream.
+/// The client's received part of a stream.
 struct Client {
     got: Vec<Option<u8>>,
 }
@@ -51,7 +51,7 @@ impl Client {
     }
 }
 
-/// What differs between a packet before and after the program is data and its checksum, which stays right.
+/// Checks that only data and checksum have changed, and that the checksum is right.
 fn check_packet(frame: &[u8], out: &[u8]) -> TcpView {
     let view = TcpView::parse(&frame[14..]).expect("a TCP packet");
     let headers = |frame: &[u8]| {
@@ -64,7 +64,7 @@ fn check_packet(frame: &[u8], out: &[u8]) -> TcpView {
     view
 }
 
-/// Which part of the stream leaves next, when what is before `followed` has been seen.
+/// The part of the stream that leaves next, when everything before `followed` has been seen.
 fn next_part(
     random: &mut Random,
     client: &Client,
@@ -73,7 +73,7 @@ fn next_part(
 ) -> std::ops::Range<usize> {
     let len = client.got.len();
     let size = 1 + random.below(most);
-    // One more and the name would be given up.
+    // One more retransmission, and the name would be given up.
     let must_go_on = owned.cookies.rewritten.tries + 1 >= TRIES;
     let start = match client.missing() {
         _ if must_go_on => followed,
@@ -140,7 +140,7 @@ fn names_are_rewritten_however_packets_are_cut_and_sent_again() {
 const BEGINNING: &[u8] = b"HTTP/1.1 200 OK\r\nSet-Cookie: LONGNAM";
 const REST: &[u8] = b"ESID=1\r\nContent-Length: 0\r\n\r\n";
 
-/// Client and server may not be able to go on before the packet has arrived.
+/// Client and server may be unable to go on before the packet has arrived.
 #[test]
 fn a_cut_name_is_given_up_at_last() {
     alone(|| {
@@ -160,7 +160,7 @@ fn a_cut_name_is_given_up_at_last() {
     });
 }
 
-/// Nothing comes behind a server's end.
+/// No data follows a server's FIN.
 #[test]
 fn a_server_may_end_in_the_middle_of_a_name() {
     alone(|| {

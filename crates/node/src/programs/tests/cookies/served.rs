@@ -1,4 +1,4 @@
-//! Responses of a server with a socket, whose kernel knows what it has written and what has been acknowledged.
+//! Responses of a server with a socket, whose kernel knows what was written and acknowledged.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use super::super::frames::*;
 use super::super::wire::{Client, Wire};
 use super::{Stream, add_response};
 
-/// For what would have left at once.
+/// Time in which data would have been sent, if at all.
 const A_MOMENT: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(20);
 const RESPONSES: usize = 6;
-/// As [`Known::option`] says.
+/// MSS in [`KnownFlow::option`].
 const MSS: usize = 1400;
 const BEGINNING: &[u8] = b"HTTP/1.1 200 OK\r\nSet-Cookie: LONG";
 const REST: &[u8] = b"NAMESID=1\r\nContent-Length: 0\r\n\r\n";
@@ -25,7 +25,7 @@ fn session() -> sb_session {
     sb_session::new(REWRITTEN, Some(OWN))
 }
 
-/// The packet counts as not sent, and leaves with what comes behind it.
+/// The cut packet counts as unsent, and its data leaves with the data that follows.
 #[test]
 fn a_server_may_write_half_a_name() {
     alone(|| {
@@ -68,7 +68,7 @@ fn no_content() -> Stream {
     stream
 }
 
-/// A response with names, behind an interim one that is so long that the end of a packet cuts the first name.
+/// A response with names after an interim one that is long enough for the packet's end to cut the first name.
 fn cut_response(random: &mut Random) -> Stream {
     let mut response = Stream::default();
     while response.names.is_empty() {
@@ -86,8 +86,7 @@ fn cut_response(random: &mut Random) -> Stream {
     stream
 }
 
-/// Names that have been acknowledged make room for others. Here packets are as long as the path allows, so that names
-/// are cut by their ends.
+/// Acknowledged names make room for others. Packets are as long as the path allows, so that their ends cut names.
 #[test]
 fn names_are_rewritten_whatever_is_lost() {
     alone(|| {
@@ -104,7 +103,7 @@ fn names_are_rewritten_whatever_is_lost() {
             } else {
                 client.ask(session(), REQUEST);
             }
-            // The kernel learns the round trip only from what it has sent once.
+            // The kernel measures the round trip only with data that was sent once.
             let is_cut = number % 2 == 1;
             let stream = if is_cut { cut_response(random) } else { no_content() };
             names += stream.names.len() as u64;

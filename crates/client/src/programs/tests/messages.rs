@@ -1,4 +1,4 @@
-//! What nodes say in packets of their own: answers, and what comes through a tunnel.
+//! Packets from nodes: answers, and tunneled packets.
 
 use ClientCounter::*;
 use switchback_wire::handoff::OVERHEAD_V4 as INNER;
@@ -11,12 +11,12 @@ use super::bench::*;
 fn a_tunneled_packet_comes_out_as_it_went_in() {
     alone(|bench| {
         for v6 in [0, 1] {
-            let known = Known::new(v6, 40_000);
+            let known = ClientFlow::new(v6, 40_000);
             let inner = known.response(0, flags::ACK, b"HTTP/1.1 200 OK");
-            let packet = known.said(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
+            let packet = known.message(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
             assert_eq!(bench.ingress(&packet), (Verdict::Next, inner));
             assert!(bench.tunneled().contains(&known.flow));
-            // Those of a connection that is over do not count.
+            // Closed connections are not listed.
             bench.egress(&known.out(0, 0, flags::SYN, b""));
             assert_eq!(bench.tunneled(), []);
         }
@@ -24,18 +24,19 @@ fn a_tunneled_packet_comes_out_as_it_went_in() {
     });
 }
 
-/// A router's mark on the tunnel is one for the connection, if that can have one (RFC 6040).
+/// A congestion mark of a router on the outer header is copied to the inner one if that allows it (RFC 6040).
 #[test]
 fn a_congestion_mark_is_carried_inside() {
     alone(|bench| {
         for (v6, inner_ect) in [(0, true), (0, false), (1, true)] {
-            let known = Known::new(v6, 40_000);
+            let known = ClientFlow::new(v6, 40_000);
             let mut inner = known.response(0, flags::ACK, b"x");
             let ect = |packet: &mut [u8], ecn: u8| packet[1] |= if v6 == 0 { ecn } else { ecn << 4 };
             if inner_ect {
                 ect(&mut inner, 2);
             }
-            let mut packet = known.said(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
+            let mut packet =
+                known.message(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
             ect(&mut packet, 3);
             let (_, out) = bench.ingress(&packet);
             let ecn = if v6 == 0 { out[1] & 3 } else { out[1] >> 4 & 3 };
@@ -48,9 +49,9 @@ fn a_congestion_mark_is_carried_inside() {
 fn an_introduction_may_come_through_the_tunnel() {
     alone(|bench| {
         for v6 in [0, 1] {
-            let known = Known::new(v6, 40_000);
+            let known = ClientFlow::new(v6, 40_000);
             let inner = known.introduction(NODE[v6]);
-            let packet = known.said(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
+            let packet = known.message(sb_op::SB_OP_TUNNELED, NODE[v6], &key(known.flow.client, 0), &inner);
             assert_eq!(bench.ingress(&packet).0, Verdict::Drop);
             assert_eq!(bench.egress(&known.acknowledges(1)).0, Verdict::Redirect);
         }
@@ -60,8 +61,8 @@ fn an_introduction_may_come_through_the_tunnel() {
 #[test]
 fn a_tunnel_is_no_way_around_a_firewall() {
     alone(|bench| {
-        let known = Known::new(0, 40_000);
-        let right = known.said(
+        let known = ClientFlow::new(0, 40_000);
+        let right = known.message(
             sb_op::SB_OP_TUNNELED,
             NODE[0],
             &key(known.flow.client, 0),
@@ -72,17 +73,17 @@ fn a_tunnel_is_no_way_around_a_firewall() {
             assert_eq!(bench.ingress(packet).0, Verdict::Drop, "{counter:?}");
             assert_eq!(bench.counter(counter), before + 1, "{counter:?}");
         };
-        // The sender, the option, its tag, the flow.
+        // Sender, option, tag, flow.
         for at in [15, 20 + 16 + 5, 20 + 48, INNER - 1, INNER + 15, INNER + 19, INNER + 21, INNER + 23] {
             let mut forged = right.clone();
             forged[at] ^= 1;
             dropped(&forged, DropTag);
         }
         let elsewhere = sb_flow { vip_port: 22u16.to_be(), ..known.flow };
-        let foreign = Known { flow: elsewhere, outside: elsewhere, ..known };
+        let foreign = ClientFlow { flow: elsewhere, outside: elsewhere, ..known };
         let inner = foreign.response(0, flags::ACK, b"x");
         dropped(
-            &foreign.said(sb_op::SB_OP_TUNNELED, NODE[0], &key(known.flow.client, 0), &inner),
+            &foreign.message(sb_op::SB_OP_TUNNELED, NODE[0], &key(known.flow.client, 0), &inner),
             DropForeign,
         );
         let mut short = right.clone();
@@ -92,19 +93,19 @@ fn a_tunnel_is_no_way_around_a_firewall() {
     });
 }
 
-/// Other tunnels on the same port go on, and so do handoff packets: this machine may be a switch or a node, too.
+/// Other tunnels on the same port, and handoff packets for a switch or node on this machine, are not touched.
 #[test]
 fn what_is_none_of_ours_is_left_alone() {
     alone(|bench| {
-        let known = Known::introduced(bench, 0, 40_000);
+        let known = ClientFlow::introduced(bench, 0, 40_000);
         let own = key(known.flow.client, 0);
         let inner = known.acknowledges(1);
-        let of_switch = known.said(sb_op::SB_OP_FORWARD, NODE[0], &own, &inner);
-        let mut class = known.said(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
+        let of_switch = known.message(sb_op::SB_OP_FORWARD, NODE[0], &own, &inner);
+        let mut class = known.message(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
         class[20 + 16] ^= 1;
-        let mut port = known.said(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
+        let mut port = known.message(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
         port[23] ^= 1;
-        let mut fragment = known.said(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
+        let mut fragment = known.message(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
         fragment[6] |= 0x20;
         for packet in [of_switch, class, port, fragment] {
             assert_eq!(bench.ingress(&packet), (Verdict::Next, packet.clone()));
