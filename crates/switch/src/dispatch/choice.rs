@@ -29,7 +29,7 @@ impl Dispatcher {
         };
         // A node knows one pool for each flow that it adopts.
         match next {
-            Next::Stays if !self.plan.is_told(request.group, &entry.session) => {
+            Next::Stays if !self.plan.matches_session(request.group, &entry.session) => {
                 Next::Leaves(Some(entry.node).filter(|_| request.session.is_none()))
             }
             next => next,
@@ -112,7 +112,7 @@ impl Dispatcher {
             Placement::Session(node) | Placement::Any(Some(node)) => {
                 pending.second = self.second(at, pending, node);
                 if let Some(group) = self.plan.group_mut(pending.request.group) {
-                    group.adopting(node);
+                    group.adoption_sent(node);
                 }
                 pending.enter_request_at(node);
                 self.set_entry(flow, &pending.entry);
@@ -199,7 +199,8 @@ impl Dispatcher {
             return;
         }
         let Request { group, after, .. } = &pending.request;
-        let Some(name) = self.plan.sessions(*group).and_then(|sessions| sessions.restored(&after.session))
+        let Some(name) =
+            self.plan.sessions(*group).and_then(|sessions| sessions.restored_name(&after.session))
         else {
             return;
         };

@@ -359,7 +359,7 @@ impl Dispatcher {
         let first = pending.entry.node;
         self.plan.refused(pending.request.group, first, None, (0, 0), at.now);
         if let Some(group) = self.plan.group_mut(pending.request.group) {
-            group.adopting(second);
+            group.adoption_sent(second);
         }
         self.stats.passed_on += 1;
         pending.tried.push(first);
