@@ -197,7 +197,7 @@ impl<'obj> Programs<'obj> {
         read_load(&self.skeleton.maps.load)
     }
 
-    /// Counts flows and requests without a whole response by visiting each flow, which is slow but exact.
+    /// Counts flows and requests without a whole response by visiting each flow, which is slow but independent of the sums.
     pub(crate) fn walk(&self) -> Result<FlowCounts> {
         let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
         let entries = entries.doing(|| "read the map owned")?;

@@ -312,10 +312,10 @@ impl Group {
 
     /// Whether a flow that was adopted with this session information can take requests of the pool: a node associates
     /// each flow with one pool.
-    pub fn is_told(&self, told: &sb_session) -> bool {
+    pub fn matches_session(&self, told: &sb_session) -> bool {
         self.sessions
             .as_ref()
-            .map_or(told.pool == sb_session::default().pool, |sessions| sessions.is_told(told))
+            .map_or(told.pool == sb_session::default().pool, |sessions| sessions.matches_session(told))
     }
 
     /// Destination of a request with a session, among the nodes not in `tried`. All switches choose the same node, also
@@ -380,14 +380,14 @@ impl Group {
     }
 
     /// Counts a request on a flow that the node has.
-    pub fn given(&mut self, node: NodeId) {
+    pub fn request_sent(&mut self, node: NodeId) {
         if let Some(member) = self.member(node) {
             member.load.in_flight += 1;
         }
     }
 
     /// Counts a request that is handed over with its flow.
-    pub fn adopting(&mut self, node: NodeId) {
+    pub fn adoption_sent(&mut self, node: NodeId) {
         if let Some(member) = self.member(node) {
             member.load.in_flight += 1;
             member.load.flows += 1;

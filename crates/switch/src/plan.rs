@@ -52,7 +52,7 @@ impl PlanNode {
     }
 
     /// Time of the last report. A node without one gets [`FIRST_REPORT`] to send it.
-    fn heard(&self) -> Duration {
+    fn last_heard(&self) -> Duration {
         self.report.map_or(self.since + FIRST_REPORT, |(heard, _)| heard)
     }
 }
@@ -229,17 +229,17 @@ impl Plan {
             dead: Vec::new(),
             new_clocks: Vec::new(),
         };
-        (0..plan.nodes.len()).for_each(|index| plan.note(index));
+        (0..plan.nodes.len()).for_each(|index| plan.update_summary(index));
         plan
     }
 
     /// Updates the summary of a node.
-    fn note(&mut self, index: usize) {
+    fn update_summary(&mut self, index: usize) {
         self.summaries.resize(self.nodes.len(), NodeSummary::NONE);
         self.summaries[index] = self.nodes[index].as_ref().map_or(NodeSummary::NONE, |node| NodeSummary {
             drained: node.is_drained(),
-            silent_after: node.heard() + self.patience,
-            dead_after: node.heard() + self.longest_patience,
+            silent_after: node.last_heard() + self.patience,
+            dead_after: node.last_heard() + self.longest_patience,
         });
     }
 
@@ -263,7 +263,7 @@ impl Plan {
                 _ => {}
             }
         }
-        (0..self.nodes.len()).for_each(|index| self.note(index));
+        (0..self.nodes.len()).for_each(|index| self.update_summary(index));
         (self.dead, self.new_clocks) = (old.dead, old.new_clocks);
         let mut places = HashMap::new();
         let mut before: Vec<Option<Group>> = old.groups.into_iter().map(Some).collect();
@@ -289,7 +289,7 @@ impl Plan {
     }
 
     /// The node whose name has this FNV-1a hash.
-    pub fn node_called(&self, id: u32) -> Option<NodeId> {
+    pub fn node_by_name_hash(&self, id: u32) -> Option<NodeId> {
         let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| pool_id(&node.name) == id);
         self.nodes.iter().position(is_it).map(|index| index as NodeId)
     }
@@ -467,8 +467,8 @@ impl Plan {
     }
 
     /// Whether a flow that was adopted with this session information can take requests of the group.
-    pub fn is_told(&self, group: usize, told: &sb_session) -> bool {
-        self.groups.get(group).is_none_or(|group| group.is_told(told))
+    pub fn matches_session(&self, group: usize, told: &sb_session) -> bool {
+        self.groups.get(group).is_none_or(|group| group.matches_session(told))
     }
 
     /// Session lookup of the group, if its sessions stay with their nodes.
@@ -506,7 +506,7 @@ impl Plan {
         let back = self.is_silent(id, now);
         let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return Vec::new() };
         node.report = Some((now, *report));
-        self.note(id as usize);
+        self.update_summary(id as usize);
         let at_listener = self.group_at.iter().filter(|((_, vip), _)| *vip == report.listener);
         let at_listener = at_listener.map(|(_, group)| *group);
         let groups: Vec<usize> =
@@ -567,7 +567,7 @@ impl Plan {
         let index = self.nodes.iter().position(is_it)?;
         let node = self.nodes[index].as_mut()?;
         node.drain_by_command = on;
-        self.note(index);
+        self.update_summary(index);
         self.standing_changed = true;
         Some(index as NodeId)
     }

@@ -32,7 +32,7 @@ pub struct RequestSession {
     /// The session that the request names.
     pub session: Option<Session>,
     /// Session information for the node.
-    pub told: sb_session,
+    pub for_node: sb_session,
     /// Number of cookies that look like the pool's own and are invalid.
     pub ignored: u16,
 }
@@ -131,12 +131,12 @@ impl Sessions {
     }
 
     /// Session information for a request without a session.
-    fn nothing_said(&self) -> sb_session {
+    fn without_session(&self) -> sb_session {
         self.codes.first().map_or_else(sb_session::default, |codes| sb_session::new(codes.pool, None))
     }
 
     /// Whether a flow that was adopted with this session information belongs to this pool.
-    pub fn is_told(&self, told: &sb_session) -> bool {
+    pub fn matches_session(&self, told: &sb_session) -> bool {
         match &self.codes[..] {
             [] => told.pool == Code::default(),
             codes => codes.iter().any(|codes| codes.pool == told.pool),
@@ -152,7 +152,7 @@ impl Sessions {
         head: &Head<'_>,
         is_usable: impl Fn(NodeId) -> bool,
     ) -> RequestSession {
-        let mut said = RequestSession { told: self.nothing_said(), ..RequestSession::default() };
+        let mut said = RequestSession { for_node: self.without_session(), ..RequestSession::default() };
         match &self.mode {
             Mode::Rewrite(rest) => self.read_names(rest, secret, head, is_usable, &mut said),
             Mode::Insert(name, pool) => self.read_values((name, pool), secret, flow, head, &mut said),
@@ -185,7 +185,7 @@ impl Sessions {
                 (Some((_, node, _)), Some((before, _))) if is_usable(before) && !is_usable(node) => {}
                 (Some((code, node, value)), _) => {
                     found = Some((node, value));
-                    said.told = sb_session::new(codes.pool, Some(code));
+                    said.for_node = sb_session::new(codes.pool, Some(code));
                 }
             }
         }
@@ -217,7 +217,7 @@ impl Sessions {
             // A cookie under the old key is renewed, as if there were none.
             let is_current = number == 0;
             let code = value.first_chunk::<3>().filter(|_| is_current);
-            said.told = sb_session::new(self.codes[0].pool, code.copied());
+            said.for_node = sb_session::new(self.codes[0].pool, code.copied());
             if node.is_some() {
                 return;
             }
@@ -241,7 +241,7 @@ impl Sessions {
     }
 
     /// The cookie name, with `=`, that the node restores in the request.
-    pub fn restored(&self, told: &sb_session) -> Option<Vec<u8>> {
+    pub fn restored_name(&self, told: &sb_session) -> Option<Vec<u8>> {
         match &self.mode {
             Mode::Rewrite(rest) if told.node != Code::default() => {
                 Some([&session::rewritten(told.pool, told.node), &rest[..]].concat())

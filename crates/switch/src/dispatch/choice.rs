@@ -30,7 +30,7 @@ impl Dispatcher {
         };
         // A node knows one pool for each flow that it adopts.
         match next {
-            Next::Stays if !self.plan.is_told(request.group, &entry.session) => {
+            Next::Stays if !self.plan.matches_session(request.group, &entry.session) => {
                 Next::Leaves(Some(entry.node).filter(|_| request.session.is_none()))
             }
             next => next,
@@ -156,7 +156,8 @@ impl Dispatcher {
             return;
         }
         let Request { group, after, .. } = &request.request;
-        let Some(name) = self.plan.sessions(*group).and_then(|sessions| sessions.restored(&after.session))
+        let Some(name) =
+            self.plan.sessions(*group).and_then(|sessions| sessions.restored_name(&after.session))
         else {
             return;
         };

@@ -630,7 +630,7 @@ impl Dispatcher {
                 };
                 let key = self.plan.key(group, flow, &head);
                 let said = self.plan.read_session(group, flow, &head, now);
-                after.session = said.told;
+                after.session = said.for_node;
                 let side = self.side(group, pool, &head, &mut after);
                 let repeatable = head.is_repeatable();
                 let entered = mark::enter(&mut after, &head, data, &limits);

@@ -170,7 +170,7 @@ impl Dispatcher {
         };
         let Some(entry) = entry.filter(is_current) else { return };
         self.pending.take(flow);
-        let target = self.plan.node_called(target);
+        let target = self.plan.node_by_name_hash(target);
         let group = target.and_then(|target| self.plan.group_of(flow.vip(), target));
         let service = self.plan.service(flow.vip());
         let (Some(target), Some(group), Some(service)) = (target, group, service) else {

@@ -340,7 +340,7 @@ impl Dispatcher {
     pub(super) fn give(&mut self, request: &Request, node: NodeId) {
         self.stats.request(request, node);
         if let Some(group) = self.plan.group_mut(request.group) {
-            group.given(node);
+            group.request_sent(node);
         }
     }
 }

@@ -84,14 +84,14 @@ fn a_rewritten_name_tells_the_node_wherever_it_stands() {
         ] {
             let said = read(&mut sessions, &[&field], &[]);
             assert_eq!((owner(&said), said.ignored), (Some(index), 0), "{field}");
-            assert_eq!(said.told, sb_session::new(pool(7), Some(node(7, index as usize))), "{field}");
+            assert_eq!(said.for_node, sb_session::new(pool(7), Some(node(7, index as usize))), "{field}");
         }
     }
 }
 
 #[test]
 fn what_is_no_such_name_says_nothing() {
-    let nothing = RequestSession { told: sb_session::new(pool(7), None), ..RequestSession::default() };
+    let nothing = RequestSession { for_node: sb_session::new(pool(7), None), ..RequestSession::default() };
     let mut sessions = sessions(REWRITE, &[7]);
     let of = name(7, 0);
     let other = session::pool_codes(&key(7), &["other", "web"])[0];
@@ -137,7 +137,7 @@ fn of_several_names_the_last_counts_whose_node_can_serve() {
         let said = read(&mut sessions, &fields, down);
         assert_eq!(owner(&said), Some(expected), "{down:?}");
         let (key, index) = cookies[expected as usize];
-        assert_eq!(said.told, sb_session::new(pool(key), Some(node(key, index))), "{down:?}");
+        assert_eq!(said.for_node, sb_session::new(pool(key), Some(node(key, index))), "{down:?}");
         let alone = read(&mut sessions, &[&format!("Cookie: {}", text[index])], &[]);
         assert_eq!(said.session, alone.session, "its own value is the key");
     }
@@ -147,15 +147,21 @@ fn of_several_names_the_last_counts_whose_node_can_serve() {
 fn names_under_both_keys_are_of_one_pool() {
     let mut sessions = sessions(REWRITE, &[8, 7]);
     let said = read(&mut sessions, &[], &[]);
-    assert_eq!((said.session, said.told), (None, sb_session::new(pool(8), None)));
+    assert_eq!((said.session, said.for_node), (None, sb_session::new(pool(8), None)));
     for byte in [7, 8] {
         let said = read(&mut sessions, &[&format!("Cookie: {}=1", name(byte, 1))], &[]);
-        assert_eq!((owner(&said), said.told), (Some(1), sb_session::new(pool(byte), Some(node(byte, 1)))));
-        assert!(sessions.is_told(&said.told));
+        assert_eq!(
+            (owner(&said), said.for_node),
+            (Some(1), sb_session::new(pool(byte), Some(node(byte, 1))))
+        );
+        assert!(sessions.matches_session(&said.for_node));
     }
     let said = read(&mut sessions, &[&format!("Cookie: {}=1", name(9, 1))], &[]);
     assert_eq!(said.session, None);
-    assert!(!sessions.is_told(&sb_session::new(pool(9), None)) && !sessions.is_told(&sb_session::default()));
+    assert!(
+        !sessions.matches_session(&sb_session::new(pool(9), None))
+            && !sessions.matches_session(&sb_session::default())
+    );
 }
 
 #[test]
@@ -175,7 +181,7 @@ fn an_inserted_cookie_counts_if_its_value_is_ours() {
     ] {
         let said = read(&mut sessions, &[&fields], &[]);
         let told = expected.map_or(sb_session::new(pool(7), None), |index| current(index as usize));
-        assert_eq!((owner(&said), said.ignored, said.told), (expected, ignored, told), "{fields}");
+        assert_eq!((owner(&said), said.ignored, said.for_node), (expected, ignored, told), "{fields}");
     }
 }
 
@@ -183,9 +189,9 @@ fn an_inserted_cookie_counts_if_its_value_is_ours() {
 fn an_inserted_cookie_of_the_key_that_goes_is_honoured_and_to_be_renewed() {
     let mut sessions = sessions(INSERT, &[8, 7]);
     let said = read(&mut sessions, &[&format!("Cookie: lb={}", value(7, 1))], &[]);
-    assert_eq!((owner(&said), said.told), (Some(1), sb_session::new(pool(8), None)));
+    assert_eq!((owner(&said), said.for_node), (Some(1), sb_session::new(pool(8), None)));
     let said = read(&mut sessions, &[&format!("Cookie: lb={}", value(8, 1))], &[]);
-    assert_eq!((owner(&said), said.told), (Some(1), sb_session::new(pool(8), Some(node(8, 1)))));
+    assert_eq!((owner(&said), said.for_node), (Some(1), sb_session::new(pool(8), Some(node(8, 1)))));
 }
 
 #[test]
@@ -232,7 +238,10 @@ fn sessions_of_one_node_do_not_all_go_to_one_other_node() {
 fn a_hash_has_a_node_for_each_key_and_none_without() {
     let mut sessions = sessions("mode = \"hash\"\nhash = \"header x-user\"", &[7]);
     let said = read(&mut sessions, &["X-User: a"], &[]);
-    assert_eq!((said.told, sessions.is_told(&sb_session::default())), (sb_session::default(), true));
+    assert_eq!(
+        (said.for_node, sessions.matches_session(&sb_session::default())),
+        (sb_session::default(), true)
+    );
     assert_eq!(said, read(&mut sessions, &["Cookie: a=b", "x-user:  a "], &[0, 1, 2]));
     assert_eq!(read(&mut sessions, &["X-Name: a"], &[]), RequestSession::default());
     let owners = (0..50).map(|user| owner(&read(&mut sessions, &[&format!("X-User: {user}")], &[])));

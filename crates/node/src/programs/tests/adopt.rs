@@ -39,82 +39,82 @@ enum Outcome {
 struct Row {
     what: &'static str,
     mark: u32,
-    before: fn(&Bench, &mut Known),
-    packet: fn(&Known) -> Vec<u8>,
+    before: fn(&Bench, &mut KnownFlow),
+    packet: fn(&KnownFlow) -> Vec<u8>,
     outcome: Outcome,
     /// Those that have gone up by one when its clones have come in, too.
     counters: &'static [NodeCounter],
 }
 
 /// The first request.
-fn first(known: &Known) -> Vec<u8> {
+fn first(known: &KnownFlow) -> Vec<u8> {
     known.hand_over(known.option(SB_OP_ADOPT), REQUEST)
 }
 
 /// The request behind the one that [`served`] has been adopted with, which a client has sent before it had all of the
 /// response.
-fn second(known: &Known) -> Vec<u8> {
+fn second(known: &KnownFlow) -> Vec<u8> {
     let next = known.seq.wrapping_add(END).to_be();
     let origin = known.seq.wrapping_sub(END).to_be();
     known.hand_over(sb_option { next, origin, ..known.option(SB_OP_ADOPT) }, REQUEST)
 }
 
 /// The request that it has been adopted with.
-fn repeated(known: &Known) -> Vec<u8> {
-    first(&Known { seq: known.seq - END, flow: known.flow, ack: known.ack, socket: None })
+fn repeated(known: &KnownFlow) -> Vec<u8> {
+    first(&KnownFlow { seq: known.seq - END, flow: known.flow, ack: known.ack, socket: None })
 }
 
-fn with_second(known: &Known) -> Vec<u8> {
+fn with_second(known: &KnownFlow) -> Vec<u8> {
     known.hand_over_with(known.option(SB_OP_ADOPT), REQUEST, SECOND[0])
 }
 
-fn nothing(_: &Bench, _: &mut Known) {}
+fn nothing(_: &Bench, _: &mut KnownFlow) {}
 
 /// The entry of the packet's connection, which has asked for what [`first`] asks.
-fn entry(known: &Known, state: sb_ownership) -> sb_owned {
+fn entry(known: &KnownFlow, state: sb_ownership) -> sb_owned {
     sb_owned { state: state as u8, next: known.seq.wrapping_add(END), ..known.owned() }
 }
 
-fn adopting(bench: &Bench, known: &mut Known) {
+fn adopting(bench: &Bench, known: &mut KnownFlow) {
     bench.put(&known.flow, &entry(known, SB_OWN_ADOPTING));
 }
 
-fn open(bench: &Bench, known: &mut Known) {
+fn open(bench: &Bench, known: &mut KnownFlow) {
     bench.put(&known.flow, &entry(known, SB_OWN_OPEN));
 }
 
 /// Released with [`first`], at its end.
-fn released(bench: &Bench, known: &mut Known) {
+fn released(bench: &Bench, known: &mut KnownFlow) {
     bench.put(&known.flow, &entry(known, SB_OWN_RELEASED));
 }
 
 /// Another connection of the same addresses and ports.
-fn other(bench: &Bench, known: &mut Known, state: sb_ownership) {
+fn other(bench: &Bench, known: &mut KnownFlow, state: sb_ownership) {
     let origin = known.seq + 100_000;
     bench.put(&known.flow, &sb_owned { origin, ..entry(known, state) });
 }
 
-fn passed_on(bench: &Bench, known: &mut Known) {
+fn passed_on(bench: &Bench, known: &mut KnownFlow) {
     let reason = SB_REASON_PASSED_ON as u8;
     bench.put(&known.flow, &sb_owned { reason, ..entry(known, SB_OWN_RELEASED) });
 }
 
 /// Adopted with its first request, to which `seq` and `ack` do not belong any more.
-fn served(bench: &Bench, known: &mut Known) {
+fn served(bench: &Bench, known: &mut KnownFlow) {
     known.adopt(bench);
     wait_until("the entry of an open flow", || {
         bench.flow(&known.flow).is_some_and(|owned| owned.state == SB_OWN_OPEN as u8)
     });
 }
 
-fn over(bench: &Bench, known: &mut Known) {
+fn over(bench: &Bench, known: &mut KnownFlow) {
     served(bench, known);
     known.socket.take();
     assert_eq!(bench.flow(&known.flow), None, "the server has closed");
 }
 
 /// The socket has been made without data, which goes by the program that inserts a cookie.
-fn waits_for_data(bench: &Bench, known: &mut Known) {
+fn waits_for_data(bench: &Bench, known: &mut KnownFlow) {
     served(bench, known);
     let owned = bench.flow(&known.flow).expect("an open flow");
     bench.put(&known.flow, &sb_owned { hooked: sb_hook::SB_HOOK_WANTED as u8, ..owned });
@@ -488,7 +488,7 @@ fn each_row_of_the_table() {
     alone(|| {
         let bench = Bench::new();
         for (row, port) in ROWS.iter().zip(50_000..) {
-            let mut known = Known { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
+            let mut known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             (row.before)(&bench, &mut known);
             let before = NodeCounter::ALL.map(|counter| bench.counter(counter));
             // Answers of clones come in again by the loopback interface, as packets of another node.

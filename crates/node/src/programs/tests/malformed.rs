@@ -40,7 +40,7 @@ fn headers_of_handoff_packets() {
         let bench = Bench::new();
         let mut known = [4u16, 6].map(|version| {
             let flow = flow(version == 6, 50_000 + version, PORT);
-            Known { flow, seq: 1000, ack: 5000, socket: None }
+            KnownFlow { flow, seq: 1000, ack: 5000, socket: None }
         });
         for known in &mut known {
             known.adopt(&bench);
@@ -81,7 +81,7 @@ fn headers_of_packets_that_leave() {
     alone(|| {
         let bench = Bench::new();
         for (what, v6, change, verdict) in rows {
-            let known = Known { flow: flow(*v6, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
+            let known = KnownFlow { flow: flow(*v6, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
             let state = sb_ownership::SB_OWN_RELEASED as u8;
             bench.put(&known.flow, &sb_owned { state, ..known.owned() });
             let mut frame = response(&known.flow, (known.ack, known.seq), flags::ACK, false, b"late");

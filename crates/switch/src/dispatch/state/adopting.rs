@@ -47,7 +47,7 @@ impl Adopting {
             Placement::Session(node) | Placement::Any(Some(node)) => {
                 let second = world.dispatcher.second(world.at, &request, node);
                 if let Some(group) = world.dispatcher.plan.group_mut(request.request.group) {
-                    group.adopting(node);
+                    group.adoption_sent(node);
                 }
                 Adopting::ask((node, second), By::Switch, request, connection, world)
             }
@@ -119,7 +119,7 @@ impl Adopting {
         let (first, group) = (connection.entry.node, self.request.request.group);
         world.dispatcher.plan.refused(group, first, None, (0, 0), world.at.now);
         if let Some(group) = world.dispatcher.plan.group_mut(group) {
-            group.adopting(second);
+            group.adoption_sent(second);
         }
         world.dispatcher.stats.passed_on += 1;
         self.request.tried.push(first);
