@@ -63,10 +63,13 @@ fn headers_of_handoff_packets() {
     });
 }
 
+/// A packet: description, IPv6, the change of a sound one, and the verdict.
+type Egress = (&'static str, bool, fn(&mut [u8]), Verdict);
+
 /// What a server sends on a flow that has been released.
 #[test]
 fn headers_of_packets_that_leave() {
-    let rows: &[(&str, bool, fn(&mut [u8]), Verdict)] = &[
+    let rows: &[Egress] = &[
         ("as it is", false, |_| {}, Verdict::Drop),
         ("the first fragment", false, |packet| packet[6] = 0x20, Verdict::Drop),
         ("no length (BIG TCP)", false, |packet| packet[2..4].fill(0), Verdict::Drop),
