@@ -90,7 +90,7 @@ __noinline int tell_switch(struct __sk_buff *skb, const struct handoff *h, int w
 static __always_inline int on_loopback(struct __sk_buff *skb, const struct sb_node_settings *s)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-        __u8 source[16] __attribute__((aligned(8))), dest[16];
+        __u8 source[16] __attribute__((aligned(8))), dest[16] __attribute__((aligned(8)));
         struct ethhdr *eth = data;
         struct sb_cursor cursor = {.at = eth + 1, .end = end};
         struct sb_shim *shim;

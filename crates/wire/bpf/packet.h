@@ -77,6 +77,21 @@ static __always_inline void sb_copy_v6(void *to, const void *from)
         __builtin_memcpy(to, from, 16);
 }
 
+/*
+ * Copies an address out of a packet, which may be read unaligned, to memory that is aligned to 4. Stores of
+ * single bytes would stall the loads that follow.
+ */
+static __always_inline void sb_copy_words(void *to, const void *from)
+{
+        __u32 *a = to;
+        const __u32 *b = from;
+
+        a[0] = b[0];
+        a[1] = b[1];
+        a[2] = b[2];
+        a[3] = b[3];
+}
+
 /* In words: addresses in structures are not aligned to more. */
 static __always_inline int sb_same_v6(const __u8 one[16], const __u8 other[16])
 {
@@ -187,16 +202,16 @@ static __always_inline int sb_parse_ip(struct sb_cursor *cursor, __be16 ethertyp
 
                 if ((void *)(ip + 1) > cursor->end || ip->version != 6)
                         return SB_MALFORMED;
-                sb_copy_v6(source, &ip->saddr);
-                sb_copy_v6(dest, &ip->daddr);
+                sb_copy_words(source, &ip->saddr);
+                sb_copy_words(dest, &ip->daddr);
                 out->len = sizeof(*ip) + bpf_ntohs(ip->payload_len);
                 out->header_len = sizeof(*ip);
                 out->protocol = ip->nexthdr;
                 out->traffic_class = (__u8)(ip->priority << 4 | ip->flow_lbl[0] >> 4);
+                cursor->at = ip + 1;
                 if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_HOPOPTS ||
                     ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
                         return SB_OPTIONS;
-                cursor->at = ip + 1;
         } else {
                 return SB_MALFORMED;
         }
