@@ -19,18 +19,19 @@ use switchback_wire::packet::{flags, segment};
 use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow, sb_flow_entry, sb_key, sb_mode};
 
 use crate::automaton::{Automaton, Walked};
-use crate::dispatch::answer::Reply;
-pub use crate::dispatch::held::HeldPacket;
-use crate::dispatch::held::{Held, before};
-use crate::dispatch::request::{InProgress, Request};
-use crate::dispatch::{Dispatcher, Moment, Next, Verdict, is_held, mark};
+use crate::dispatch::{Dispatcher, Moment};
 use crate::express::automata;
-use crate::group::Placement;
 use crate::plan::{LocalMachine, NodeId, Plan};
 use explanation::first_line;
 pub use explanation::{
     Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
 };
+use switchback_flow::answer::Reply;
+pub use switchback_flow::held::HeldPacket;
+use switchback_flow::held::{Held, before};
+use switchback_flow::request::{InProgress, Request};
+use switchback_flow::verdict::{Next, Placement, Verdict};
+use switchback_flow::{is_held, mark};
 use switchback_routes::{Condition, failed};
 pub use tls::{Decrypted, Greeting, Hello, HelloRoute, OverTls};
 

@@ -20,7 +20,8 @@ use switchback_wire::{sb_flow, sb_key, sb_session};
 
 use crate::key::{hash_of, key_of};
 use crate::plan::{LocalMachine, NodeId};
-use crate::sessions::{RequestSession, Session, Sessions};
+use crate::sessions::{RequestSession, Sessions};
+use switchback_flow::verdict::{Placement, Session, Side};
 
 /// How long a full accept queue is believed. Servers accept within microseconds, so after this time one adoption is
 /// tried, and its answer has the current length.
@@ -105,41 +106,6 @@ pub struct Group {
     sessions: Option<Sessions>,
     /// Index in `members` of the local node, and its delegation rule.
     delegate: Option<(usize, Delegate)>,
-}
-
-/// Destination of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// The node that has the session.
-    Session(NodeId),
-    /// The node that has the session, once its accept queue has room.
-    Full(NodeId),
-    /// The node chosen by hash or policy; None while no node can take the request.
-    Any(Option<NodeId>),
-    /// No node: the session's node cannot serve, and the pool is strict.
-    Nowhere,
-}
-
-/// Whether the local node or another one should answer a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The local node.
-    Here,
-    /// Another node.
-    Others,
-}
-
-impl Side {
-    /// `bytes` is the expected length of the response; an unknown length counts as long.
-    pub fn of(delegate: Delegate, bytes: Option<u32>, random: &mut dyn FnMut() -> u64) -> Option<Side> {
-        let delegated = match delegate {
-            Delegate::All => true,
-            Delegate::None => false,
-            Delegate::Share(percent) => random() % 100 < percent.into(),
-            Delegate::Above(limit) => bytes.is_none_or(|bytes| u64::from(bytes) > limit),
-        };
-        Some(if delegated { Side::Others } else { Side::Here })
-    }
 }
 
 /// State of a node that is the same in all of its groups.

@@ -14,13 +14,12 @@ use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
-use crate::group::{Group, NodeState, Placement, Side};
-use crate::sessions::{RequestSession, Session, Sessions};
+use crate::group::{Group, NodeState};
+use crate::sessions::{RequestSession, Sessions};
+use switchback_flow::verdict::{Placement, Session, Side};
 use switchback_routes::Routes;
 
-/// Index of a node in the BPF map `nodes`. It belongs to the node's address across reloads and restarts, because flow
-/// entries contain it.
-pub type NodeId = u32;
+pub use switchback_flow::NodeId;
 
 /// A node, its configuration and what its reports say.
 #[derive(Clone, Debug)]

@@ -15,16 +15,9 @@ use switchback_wire::session::{self, Code, INSERTED_LEN, KEYWORD};
 use switchback_wire::{keys, sb_flow, sb_key, sb_session};
 
 use crate::key::{cookie_pairs, hash_of, part_of};
-use crate::plan::NodeId;
+use switchback_flow::verdict::Session;
 
-/// The session of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Session {
-    /// The node that has the session; None if it has left the pool.
-    pub node: Option<NodeId>,
-    /// Hash that is equal for all requests of the session; it chooses the node while `node` cannot serve.
-    pub key: u64,
-}
+use crate::plan::NodeId;
 
 /// Result of reading a request's cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

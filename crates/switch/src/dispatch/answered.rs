@@ -13,8 +13,8 @@ use std::time::Duration;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
-use super::answer::Answer;
 use super::{Change, Dispatcher, Moment};
+use switchback_flow::answer::Answer;
 
 /// Memory that all may take, in bytes: some 25,000 redirects that nobody has acknowledged.
 const MOST: usize = 16 << 20;

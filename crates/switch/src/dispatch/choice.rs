@@ -5,12 +5,11 @@ use switchback_policy::Ask;
 use switchback_wire::sb_flow_entry;
 
 use super::pending::Pending;
-use super::request::{InProgress, Request};
-use super::state::State;
-use super::{Dispatcher, Moment, Next};
-use crate::group::Placement;
+use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
-use crate::sessions::Session;
+use switchback_flow::request::{InProgress, Request};
+use switchback_flow::state::State;
+use switchback_flow::verdict::{Next, Placement, Session};
 
 /// The longest packet that is sent with a second candidate, in bytes: whatever the link, that fits.
 const SECOND_MAX: usize = 1000;

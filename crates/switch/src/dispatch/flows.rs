@@ -6,10 +6,10 @@ use std::time::Duration;
 use switchback_config::Limits;
 use switchback_wire::{SB_WINDOW, sb_flow};
 
-use super::held::HeldPacket;
 use super::pending::Pending;
-use super::state::State;
 use crate::plan::NodeId;
+use switchback_flow::held::HeldPacket;
+use switchback_flow::state::State;
 
 /// Which budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,10 +243,10 @@ impl PendingFlows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatch::connection::Connection;
-    use crate::dispatch::held::HeldPacket;
-    use crate::dispatch::seeking::Question;
-    use crate::dispatch::state::{Assembling, Seeking};
+    use switchback_flow::connection::Connection;
+    use switchback_flow::held::HeldPacket;
+    use switchback_flow::state::Question;
+    use switchback_flow::state::{Assembling, Seeking};
     use switchback_wire::packet::{flags, segment};
     use switchback_wire::{address_bytes, sb_flow_entry};
 
@@ -304,11 +304,11 @@ mod tests {
             let one = flow("192.0.2.1", port);
             let mut waiting = pending(&one, 1, 10);
             let due = Duration::from_secs(99 - since);
-            waiting.state = State::Assembling(Assembling::waiting(Duration::from_secs(since), due));
+            waiting.state = State::Assembling(Assembling::waiting(0, Duration::from_secs(since), due));
             flows.put(one, waiting);
         }
         let mut asks_nodes = pending(&flow("192.0.2.1", 4), 1, 10);
-        asks_nodes.state = Seeking::unknown(Question::new(0, 0, vec![1]), Duration::ZERO);
+        asks_nodes.state = Seeking::unknown(Question { seq: 0, origin: 0, nodes: vec![1] }, Duration::ZERO);
         flows.put(flow("192.0.2.1", 4), asks_nodes);
         let order =
             std::iter::from_fn(|| flows.take_slowest()).map(|(flow, _)| u16::from_be(flow.client_port));

@@ -3,25 +3,19 @@
 //!
 //! Nearly all requests need nothing remembered: a whole head in one packet, for a pool that the flow's node belongs
 //! to, is forwarded and forgotten. A flow is *pending* only while its request is incomplete, or its node has to say
-//! something first: that it released the flow, or that it adopted it. [`state`] has what a pending flow can wait for. Its
+//! something first: that it released the flow, or that it adopted it. Crate `flow` has what a pending flow can wait for. Its
 //! packets are held, unacknowledged, and sent again until the node answers; those of a client that is about to retransmit are
 //! acknowledged, and may be lost with this process (docs/decisions/0007).
 
-pub(crate) mod answer;
 mod answered;
 mod choice;
-mod connection;
 mod flows;
-pub(crate) mod held;
-pub(crate) mod mark;
 mod observed;
 mod output;
 pub(crate) mod pending;
 mod recent;
 mod replies;
-pub(crate) mod request;
 pub(crate) mod seeking;
-mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -30,6 +24,14 @@ mod world;
 use std::time::Duration;
 
 use switchback_config::Delegate;
+use switchback_flow::answer::Reply;
+pub use switchback_flow::change::Change;
+use switchback_flow::connection::Connection;
+use switchback_flow::held::{HeldPacket, before};
+use switchback_flow::request::Request;
+use switchback_flow::state::{Assembling, Releasing, Seeking, Then};
+use switchback_flow::verdict::{Chosen, Judged, Missing, Next, Side, Verdict};
+use switchback_flow::{World, is_held, mark};
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
@@ -37,21 +39,15 @@ use switchback_wire::message::{Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
 
-use crate::group::Side;
-use crate::observe::{Chosen, FactsReceived};
+use crate::observe::{FactsReceived, Observation};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
 use crate::sizes::Sizes;
-use answer::Reply;
 use answered::AnsweredFlows;
-use connection::Connection;
 use flows::PendingFlows;
-use held::{HeldPacket, before};
 use observed::Arrival;
-pub use output::{Change, Output};
+pub use output::Output;
 use pending::Pending;
 use recent::Recent;
-use request::Request;
-use state::{Assembling, Releasing, Seeking, Then};
 pub use stats::{NodeStats, Stats};
 
 /// How long a flow's entry is remembered beside the map: longer than a record can wait in a ring.
@@ -66,13 +62,6 @@ pub struct Moment<'a> {
     pub map: &'a dyn Fn(&sb_flow) -> Option<sb_flow_entry>,
 }
 
-/// What to do with the data at a mark.
-pub(crate) enum Verdict {
-    To(Request),
-    Answer { reply: Reply, head: bool },
-    Incomplete(Missing),
-}
-
 /// Whether the server may agree to go on with another version of HTTP. Nobody would read the requests in it.
 fn asks_for_http(head: &Head<'_>) -> bool {
     let names = |value: &[u8]| {
@@ -80,43 +69,6 @@ fn asks_for_http(head: &Head<'_>) -> bool {
         value.windows(2).any(|text| text == b"h2") || value.windows(4).any(|text| text == b"http")
     };
     head.tunnel && head.headers().any(|(name, value)| name.eq_ignore_ascii_case("upgrade") && names(value))
-}
-
-/// What of an incomplete request has to come before it is read again. Where a client sends byte by byte, it is not read
-/// from its beginning for each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Missing {
-    /// So many bytes.
-    len: usize,
-    /// Or an end of a line, behind so many bytes.
-    line: Option<usize>,
-}
-
-impl Missing {
-    pub(crate) fn has_come(&self, data: &[u8]) -> bool {
-        let line = self.line.and_then(|start| data.get(start..));
-        data.len() >= self.len || line.is_some_and(|rest| rest.contains(&b'\n'))
-    }
-}
-
-/// What has been read at a mark, and where it goes if that has been decided.
-pub(crate) struct Judged {
-    verdict: Verdict,
-    next: Option<Next>,
-}
-
-/// Where the request of a flow with a node goes.
-pub(crate) enum Next {
-    Stays,
-    /// It is adopted anew, by this node if the policy has been asked.
-    Leaves(Option<NodeId>),
-    /// Its session's node cannot serve, and it may not go to another one.
-    Nowhere,
-}
-
-/// Whether the flow has no node as far as is known.
-pub(crate) fn is_held(entry: &sb_flow_entry) -> bool {
-    [sb_mode::SB_MODE_HELD as u8, sb_mode::SB_MODE_SOUGHT as u8].contains(&entry.mode)
 }
 
 /// The connection of a record, compared with the flow's.
@@ -350,6 +302,29 @@ impl Dispatcher {
         self.recent.remove(flow);
     }
 
+    /// Ends a connection on which nothing can be said any more.
+    fn reset(&mut self, flow: &sb_flow, origin: u32, seq: u32) {
+        self.observe(|| Observation::Reset { flow: *flow, origin });
+        self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
+        self.forget(flow, origin);
+    }
+
+    /// Answers the client's FIN on a connection without a node or a request: `seq` and `ack` are what comes next of either
+    /// side. If the answer is lost, the FIN comes again and meets no flow.
+    fn say_goodbye(&mut self, flow: &sb_flow, origin: u32, seq: u32, ack: u32) {
+        self.output.to_client(flow, &bare(flow, false, seq, ack, flags::FIN | flags::ACK));
+        self.forget(flow, origin);
+    }
+
+    /// A request goes to a node that has its flow.
+    fn give(&mut self, request: &Request, node: NodeId) {
+        self.stats.request(request, node);
+        if let Some(group) = self.plan.group_mut(request.group) {
+            group.request_sent(node);
+        }
+    }
+
+    /// Forwards a packet to the flow's node.
     fn forward(
         &mut self,
         flow: &sb_flow,
@@ -458,7 +433,7 @@ impl Dispatcher {
         if before(entry.next, held.end()) {
             self.begin(at, flow, connection, &held, judged);
         } else {
-            self.abandon(flow, &connection);
+            (&mut self.world(at, flow) as &mut dyn World).abandon(&connection);
         }
     }
 
@@ -472,8 +447,8 @@ impl Dispatcher {
         judged: Option<Judged>,
     ) {
         let mut pending = Pending::new(connection, at.now);
-        if !self.has_room(flow, &mut pending, packet) {
-            self.abandon(flow, &pending.connection);
+        if !self.has_room(at, flow, &mut pending, packet) {
+            (&mut self.world(at, flow) as &mut dyn World).abandon(&pending.connection);
             return;
         }
         pending.hold(packet);

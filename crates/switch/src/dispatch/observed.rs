@@ -5,12 +5,14 @@ use std::time::Duration;
 use switchback_wire::facts::{Fact, Numbered};
 use switchback_wire::{sb_fact, sb_flow, sb_flow_entry};
 
-use super::answer::Answer;
-use super::connection::Connection;
-use super::held::Held;
-use super::request::InProgress;
 use super::{Dispatcher, Moment};
-use crate::observe::{Chosen, FactsOrder, Observation, RequestForwarded, RequestSeen};
+use switchback_flow::answer::Answer;
+use switchback_flow::connection::Connection;
+use switchback_flow::held::Held;
+use switchback_flow::request::InProgress;
+use switchback_flow::verdict::Chosen;
+
+use crate::observe::{FactsOrder, Observation, RequestForwarded, RequestSeen};
 use crate::plan::NodeId;
 
 /// When a request came, and how long it has been held.

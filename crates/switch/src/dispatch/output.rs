@@ -4,35 +4,11 @@ use std::net::IpAddr;
 
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_option};
+use switchback_wire::{handoff, sb_flow, sb_key, sb_option};
+
+use switchback_flow::change::Change;
 
 use crate::observe::Observation;
-
-/// A change of the flow map. Between a record and the change that follows from it the program may have removed the
-/// entry, because the node reported the connection's end or the client began another one. So nothing is changed but an entry
-/// of the same connection, which has the same origin.
-#[derive(Clone, Copy, Debug)]
-pub enum Change {
-    /// A new value of the entry.
-    Replace(sb_flow_entry),
-    /// An entry for a flow that has none.
-    Create(sb_flow_entry),
-    /// No entry any more.
-    Remove {
-        /// The origin of the connection that is over.
-        origin: u32,
-    },
-    /// No entry any more, unless a node has had the flow: its client would have lost its connection.
-    Abandon {
-        /// The origin of the connection.
-        origin: u32,
-    },
-    /// The client has been told that data has arrived which its node does not have yet.
-    Ahead {
-        /// The origin of the connection.
-        origin: u32,
-    },
-}
 
 /// The effects of a batch of records.
 #[derive(Debug, Default)]

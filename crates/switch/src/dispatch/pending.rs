@@ -6,11 +6,12 @@ use switchback_wire::message::Reading;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::{sb_flow, sb_flow_entry};
 
-use super::connection::Connection;
 use super::flows::Full;
-use super::held::{HeldPacket, before};
-use super::state::{Assembling, Event, State};
 use super::{Dispatcher, Moment, mark};
+use switchback_flow::World;
+use switchback_flow::connection::Connection;
+use switchback_flow::held::{HeldPacket, before};
+use switchback_flow::state::{Assembling, Event, State};
 
 /// Cost of a pending flow besides the bytes of the packets that it holds: up to twice its size in a table that has just
 /// grown, its places in two orders of time, its source's sum, and room for four packets. Measured by VmRSS with 10,000 to
@@ -115,7 +116,7 @@ impl Dispatcher {
             pending.connection.note_repetition(&held.view, first_waiting, at.now);
             // Whether or not there is room for the rest: it may be all that the client can send until it is acknowledged.
             self.forward_old_data(flow, &pending.connection, pending.in_delivery(), &held);
-            if self.has_room(flow, &mut pending, &held) {
+            if self.has_room(at, flow, &mut pending, &held) {
                 pending.hold(&held);
                 self.on_data(at, flow, pending, &view);
                 return;
@@ -156,7 +157,13 @@ impl Dispatcher {
 
     /// Whether the flow may hold the packet. Where the flow has too much itself, what lies beyond a gap gives way to what is
     /// missing; where the whole switch has, the clients that have been slow for longest have to send again.
-    pub(super) fn has_room(&mut self, flow: &sb_flow, pending: &mut Pending, packet: &HeldPacket) -> bool {
+    pub(super) fn has_room(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        pending: &mut Pending,
+        packet: &HeldPacket,
+    ) -> bool {
         loop {
             let room = self.pending.room(&self.plan.limits, flow, pending, packet);
             let Err(full) = room else { return true };
@@ -169,21 +176,20 @@ impl Dispatcher {
                 return false;
             };
             self.stats.evicted += 1;
-            let connection = slowest.connection;
-            if connection.acknowledged.is_some() {
-                self.reset(&other, connection.entry.origin, connection.last_ack);
-            } else {
-                self.set_entry(&other, &connection.entry);
-                self.abandon(&other, &connection);
-            }
+            let (connection, world) = (slowest.connection, &mut self.world(at, &other) as &mut dyn World);
+            match connection.acknowledged {
+                Some(_) => world.end(&connection),
+                None => world.give_up_waiting(&connection),
+            };
         }
     }
 
     /// Deals with all flows whose deadline has come.
     pub(super) fn on_deadlines(&mut self, at: Moment<'_>) {
         while let Some((flow, pending)) = self.pending.take_due(at.now) {
-            if pending.state.waits_for_node() && self.is_over(at, &flow, &pending.connection) {
-                self.end(&flow, &pending.connection);
+            let world: &mut dyn World = &mut self.world(at, &flow);
+            if pending.state.waits_for_node() && world.is_over(&pending.connection) {
+                world.end(&pending.connection);
             } else {
                 self.step(at, &flow, pending, Event::Deadline);
             }

@@ -2,42 +2,18 @@
 
 use switchback_wire::message::{FromNode, Owned, Reason};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{address_from, sb_flow, sb_flow_entry, sb_framing, sb_mode, sb_record};
+use switchback_wire::{address_from, sb_flow, sb_flow_entry, sb_mode, sb_record};
 
-use super::connection::Connection;
-use super::held::{Held, HeldPacket, before};
 use super::pending::Pending;
-use super::request::{InProgress, Request};
-use super::state::{Adopting, Event, State};
 use super::{Dispatcher, Moment, is_held, mark};
 use crate::plan::NodeId;
+use switchback_flow::connection::Connection;
+use switchback_flow::held::{Held, HeldPacket, before};
+use switchback_flow::request::{InProgress, Request};
+use switchback_flow::state::{Adopting, Event, State};
+use switchback_flow::world::entry_of_node;
 
 impl Dispatcher {
-    /// The entry of a flow that a node has; None if the node cannot say what comes at the mark. How much of a body's limit is
-    /// left is not known any more.
-    pub(super) fn entry_of_node(
-        &self,
-        owned: &Owned,
-        (node, origin): (NodeId, u32),
-    ) -> Option<sb_flow_entry> {
-        let (mode, framing) = owned.at_mark?;
-        Some(sb_flow_entry {
-            node,
-            origin,
-            next: owned.next,
-            framing: sb_framing { allowed: self.plan.http_limits().body_len, ..framing },
-            mss: owned.mss,
-            options: owned.options,
-            wscale: owned.wscale,
-            mode: mode as u8,
-            requests: owned.requests,
-            heads: owned.heads,
-            session: owned.session,
-            begins: owned.next,
-            ..Default::default()
-        })
-    }
-
     /// A handoff packet from a node.
     pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
         let (flow, origin) = (&record.flow, u32::from_be(record.option.origin));
@@ -156,7 +132,7 @@ impl Dispatcher {
                 None if self.knows(flow) => None,
                 None => {
                     // The switch that gave the flow to this node has gone meanwhile.
-                    let entry = self.entry_of_node(owned, (node, origin));
+                    let entry = entry_of_node(owned, (node, origin), &self.plan.limits);
                     self.recover(flow, origin, entry, &held.view)
                 }
             },
@@ -192,7 +168,7 @@ impl Dispatcher {
 
     /// The node has refused data, because it was not given what the switch read before that: from its mark on all is read again.
     fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, (node, origin): (NodeId, u32), owned: &Owned) {
-        let Some(mark) = self.entry_of_node(owned, (node, origin)) else { return };
+        let Some(mark) = entry_of_node(owned, (node, origin), &self.plan.limits) else { return };
         if let Some(pending) = self.pending.take(flow) {
             self.step(at, flow, pending, Event::Unread(&mark));
             return;

@@ -11,12 +11,14 @@ use switchback_wire::message::{Owned, Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::{sb_flow, sb_flow_entry};
 
-use super::connection::Connection;
-use super::held::HeldPacket;
 use super::pending::Pending;
-use super::state::{Event, Seeking, State};
 use super::{Change, Dispatcher, Moment};
 use crate::plan::NodeId;
+use switchback_flow::World;
+use switchback_flow::connection::Connection;
+use switchback_flow::held::HeldPacket;
+use switchback_flow::state::{Event, Question, Seeking, State};
+use switchback_flow::world::entry_of_node;
 
 /// PROBEs that a switch sends in a second.
 const PROBES_PER_SECOND: u32 = 100_000;
@@ -39,29 +41,6 @@ pub const fn probes_in(time: Duration) -> u32 {
 pub struct Probed {
     first: Duration,
     last: Duration,
-}
-
-/// Who has the flow?
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// Sequence number of the PROBEs.
-    seq: u32,
-    /// That of the connection's first byte; 0 if it is not known.
-    origin: u32,
-    /// Nodes that may have the flow.
-    pub nodes: Vec<NodeId>,
-}
-
-impl Question {
-    /// With the numbers of its PROBEs.
-    pub fn new(seq: u32, origin: u32, nodes: Vec<NodeId>) -> Self {
-        Question { seq, origin, nodes }
-    }
-
-    /// An answer with these numbers is one to it.
-    pub fn is_answered_by(&self, seq: u32, origin: u32) -> bool {
-        (self.seq, self.origin) == (seq, origin)
-    }
 }
 
 /// How many PROBEs may be sent now.
@@ -103,7 +82,7 @@ impl Dispatcher {
             let is_known = is_recent || self.mapped(at, flow).is_some();
             if !seeks && !is_known {
                 // Its entry was pushed out, or the connection has ended.
-                self.end(flow, &pending.connection);
+                (&mut self.world(at, flow) as &mut dyn World).end(&pending.connection);
                 return;
             }
             let held = HeldPacket::new(packet).filter(|held| seeks && !held.view.is_empty());
@@ -130,7 +109,7 @@ impl Dispatcher {
             Some(probed) if at.now.saturating_sub(probed.last) < ROUND => return,
             _ => {}
         }
-        let mut question = Question::new(view.seq, 0, self.plan.nodes_of(flow.vip()));
+        let mut question = Question { seq: view.seq, origin: 0, nodes: self.plan.nodes_of(flow.vip()) };
         if !self.ask(at, flow, packet, &view, &mut question) {
             return;
         }
@@ -204,7 +183,7 @@ impl Dispatcher {
             self.step(at, flow, pending, Event::Owned { node, origin, owned, view: &view });
             return;
         }
-        let entry = self.entry_of_node(owned, (node, origin));
+        let entry = entry_of_node(owned, (node, origin), &self.plan.limits);
         if !self.knows(flow)
             && let Some(entry) = self.recover(flow, origin, entry, &view)
         {

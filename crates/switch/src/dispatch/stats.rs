@@ -4,10 +4,11 @@ use std::ops::{Deref, DerefMut};
 
 use switchback_status::switch::DispatchCounts;
 
-use super::answer::Reply;
 use super::flows::Full;
-use super::request::Request;
 use crate::plan::NodeId;
+use switchback_flow::answer::Reply;
+use switchback_flow::request::Request;
+use switchback_flow::world::Count;
 
 /// Counts of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,15 +76,25 @@ impl Stats {
         self.node(node).adopted += 1;
     }
 
-    pub(super) fn refused(&mut self, node: NodeId) {
-        self.node(node).refused += 1;
+    pub(super) fn count(&mut self, what: Count<'_>) {
+        match what {
+            Count::Resent => self.resent += 1,
+            Count::Acknowledged => self.acknowledged += 1,
+            Count::Unread => self.unread += 1,
+            Count::Busy => self.busy += 1,
+            Count::TakenBack => self.taken_back += 1,
+            Count::Waited => self.waited += 1,
+            Count::TurnedAway => self.turned_away += 1,
+            Count::SessionRefused => self.sessions_refused += 1,
+            Count::PassedOn => self.passed_on += 1,
+            Count::CookiesIgnored(number) => self.cookies_ignored += u64::from(number),
+            Count::RequestRefused(reply) => self.refused_request(reply),
+            Count::Refused(node) => self.node(node).refused += 1,
+            Count::Released(node) => self.node(node).released += 1,
+        }
     }
 
-    pub(super) fn released(&mut self, node: NodeId) {
-        self.node(node).released += 1;
-    }
-
-    pub(super) fn refused_request(&mut self, reply: &Reply) {
+    fn refused_request(&mut self, reply: &Reply) {
         let name = match reply {
             Reply::Refused(reject) => reject.name(),
             Reply::Alert(reject) => reject.name(),

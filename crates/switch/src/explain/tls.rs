@@ -7,9 +7,9 @@ use switchback_http::{Head, Progress, parse_head, path};
 use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all};
 
 use super::{AT_FIRST, Connection, Explainer, Names, Refusal, first_line, read_as, why_not};
-use crate::dispatch::Verdict;
-use crate::dispatch::answer::Reply;
-use crate::dispatch::request::Request;
+use switchback_flow::answer::Reply;
+use switchback_flow::request::Request;
+use switchback_flow::verdict::Verdict;
 
 /// Type of encrypted records (RFC 8446 section 5.1).
 const APPLICATION_DATA: u8 = 23;

@@ -13,7 +13,8 @@ use switchback_wire::facts::Fact;
 use switchback_wire::sb_flow;
 
 use super::{Finished, Observation, RequestForwarded, RequestSeen, ended};
-use crate::dispatch::held::before;
+use switchback_flow::held::before;
+
 use crate::plan::NodeId;
 
 /// Limits of the requests without a response: their number, and the bytes of their heads. Beyond them the oldest are

@@ -8,7 +8,7 @@ use switchback_hello::ClientHello;
 use switchback_http::{Head, Progress, parse_head};
 
 use super::names::RouteTaken;
-use super::{Chosen, Finished, Names};
+use super::{Finished, Names, word};
 
 /// A finished request with its route.
 pub(super) struct LogEntry<'a> {
@@ -61,7 +61,7 @@ impl<'a> LogEntry<'a> {
             route: taken.map(|taken| taken.route),
             pool: taken.and_then(|taken| taken.pool).map(|pool| names.pool(pool)),
             node: finished.node.map(|node| names.node(node)),
-            chosen_by: finished.chosen.map(Chosen::word),
+            chosen_by: finished.chosen.map(word),
             tries: finished.tries,
             queued: finished.asked.as_ref().map(|asked| asked.queued),
             first_byte: finished.first_byte,

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use switchback_access_log::Ended;
+use switchback_flow::verdict::Chosen;
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::sb_flow;
 
@@ -104,28 +105,13 @@ pub struct RequestForwarded {
     pub tries: u32,
 }
 
-/// Why a node was chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chosen {
-    /// The node has the connection.
-    Connection,
-    /// The pool's policy chose the node.
-    Policy,
-    /// The node has the session.
-    Session,
-    /// The node first chosen had no room and passed the request on.
-    Second,
-}
-
-impl Chosen {
-    /// Word in the access log.
-    fn word(self) -> &'static str {
-        match self {
-            Chosen::Connection => "connection",
-            Chosen::Policy => "policy",
-            Chosen::Session => "session",
-            Chosen::Second => "second-candidate",
-        }
+/// Word for the reason in the access log.
+fn word(chosen: Chosen) -> &'static str {
+    match chosen {
+        Chosen::Connection => "connection",
+        Chosen::Policy => "policy",
+        Chosen::Session => "session",
+        Chosen::Second => "second-candidate",
     }
 }
 

@@ -17,7 +17,9 @@ use switchback_wire::{read_from, sb_express_request};
 use super::join::Join;
 use super::line::LogEntry;
 use super::totals::Sums;
-use super::{Chosen, Finished, Names, Observation, RequestForwarded, RequestSeen};
+use switchback_flow::verdict::Chosen;
+
+use super::{Finished, Names, Observation, RequestForwarded, RequestSeen};
 
 /// Interval at which the thread reads messages and rings.
 const TURN: Duration = Duration::from_millis(20);

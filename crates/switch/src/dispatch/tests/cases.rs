@@ -6,9 +6,9 @@ use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
 use super::model::*;
-use crate::dispatch::request::TRIES;
 use sb_op::*;
 use sb_reason::*;
+use switchback_flow::request::TRIES;
 
 const REQUEST: u8 = SB_FLAG_REQUEST as u8;
 const READ: u8 = SB_FLAG_READ as u8;

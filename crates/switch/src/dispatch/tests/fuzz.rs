@@ -23,10 +23,10 @@ use switchback_wire::packet::{TcpView, bring_up_to_date, flags, fold, segment, s
 use switchback_wire::*;
 
 use super::model::{CONFIG, SERVER, apply};
-use crate::dispatch::held::Held;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::plan::{LocalMachine, Plan};
+use switchback_flow::held::Held;
 
 /// So little that a few packets reach every limit.
 const LIMITS: &str = r#"

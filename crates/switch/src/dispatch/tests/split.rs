@@ -6,9 +6,9 @@ use switchback_policy::Ask;
 use switchback_wire::*;
 
 use super::model::*;
-use crate::group::Side;
 use crate::plan::{LocalMachine, NodeId, Plan};
 use sb_reason::*;
+use switchback_flow::verdict::Side;
 
 /// The usual nodes, of which this machine is the first one; `pool` has more lines of the pool `web`.
 fn world(pool: &str) -> World {

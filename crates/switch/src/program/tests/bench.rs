@@ -19,9 +19,9 @@ use switchback_wire::*;
 
 use super::frames::*;
 use crate::cookies::Keys;
-use crate::dispatch::is_held;
 use crate::driver::QUESTIONS_PERIOD;
 use crate::program::Program;
+use switchback_flow::is_held;
 
 /// Ingress interface.
 const LOOPBACK: u32 = 1;

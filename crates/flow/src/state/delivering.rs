@@ -6,11 +6,11 @@ use switchback_wire::packet::{TcpView, bare, flags};
 use super::adopting::try_another;
 use super::patience::Patience;
 use super::{Assembling, Event, State};
-use crate::dispatch::connection::Connection;
-use crate::dispatch::held::before;
-use crate::dispatch::mark;
-use crate::dispatch::request::InProgress;
-use crate::dispatch::world::{Silence, Unanswered, World};
+use crate::connection::Connection;
+use crate::held::before;
+use crate::mark;
+use crate::request::InProgress;
+use crate::world::{Count, Silence, Unanswered, World};
 
 /// Waits for CONFIRMED: the node has what the client thinks has arrived.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ pub struct Delivering {
 
 impl Delivering {
     /// Asks the node whether all that it was sent has arrived.
-    pub fn ask(request: Box<InProgress>, connection: &mut Connection, world: &mut World<'_>) -> State {
-        let state = Delivering { request, patience: Patience::new(world.at.now) };
+    pub fn ask(request: Box<InProgress>, connection: &mut Connection, world: &mut dyn World) -> State {
+        let state = Delivering { request, patience: Patience::new(world.now()) };
         let entry = state.request.after();
         let seq = state.question_seq(connection);
-        let question = bare(world.flow, true, seq, connection.last_ack, flags::ACK);
+        let question = bare(world.flow(), true, seq, connection.last_ack, flags::ACK);
         if let Some(view) = TcpView::parse(&question) {
             world.send(ToNode::Confirm(Reading::None), entry, (&view, &question));
         }
@@ -48,7 +48,7 @@ impl Delivering {
     }
 
     /// Sends the request again.
-    fn send(&self, connection: &Connection, world: &mut World<'_>) {
+    fn send(&self, connection: &Connection, world: &mut dyn World) {
         let packets = self.request.undelivered(connection);
         let last = packets.len().saturating_sub(1);
         for (index, packet) in packets.iter().enumerate() {
@@ -62,7 +62,7 @@ impl Delivering {
         mut self,
         event: Event<'_>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         match event {
             Event::Deadline => {
@@ -83,13 +83,13 @@ impl Delivering {
                 if self.request.deliver_until(connection).is_none_or(|end| !before(arrived, end)) =>
             {
                 world.bring_up_map(connection);
-                connection.finish_request(world.at.now);
-                Assembling::new(world.at.now).advance(connection, world)
+                connection.finish_request(world.now());
+                Assembling::new(world.now()).advance(connection, world)
             }
             // The request may have come before; then it has its response, and its server has closed since.
             Event::Reply(FromNode::Refused { .. }) if self.patience.was_resent() => world.give_up(connection),
             Event::Reply(FromNode::Refused { reason, queue, .. }) => {
-                world.dispatcher.stats.refused(connection.entry.node);
+                world.count(Count::Refused(connection.entry.node));
                 try_another(self.request, reason, queue, connection, world)
             }
             // What is being delivered stays here while what comes before it may still be on its way: where the node takes a

@@ -6,11 +6,10 @@ use switchback_wire::message::{Reading, Reason, Recovery};
 use switchback_wire::packet::bring_up_to_date;
 use switchback_wire::{sb_flow_entry, sb_mode};
 
-use super::connection::Connection;
-use super::held::{Held, HeldPacket, before};
-use crate::group::Side;
-use crate::plan::NodeId;
-use crate::sessions::Session;
+use crate::NodeId;
+use crate::connection::Connection;
+use crate::held::{Held, HeldPacket, before};
+use crate::verdict::{Session, Side};
 
 /// A request that has come back so often may be what makes servers fail: its client sees the next failure.
 pub const TRIES: u8 = 3;

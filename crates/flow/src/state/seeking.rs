@@ -4,14 +4,31 @@ use std::time::Duration;
 
 use super::patience::Patience;
 use super::{Assembling, Event, State};
-use crate::dispatch::connection::Connection;
-use crate::dispatch::seeking::Question;
-use crate::dispatch::world::World;
-use crate::plan::NodeId;
+use crate::NodeId;
+use crate::connection::Connection;
+use crate::world::{Count, World};
 use switchback_wire::sb_mode;
 
 /// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
 const ANSWER_WAIT: Duration = Duration::from_millis(40);
+
+/// Who has the flow?
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Sequence number of the PROBEs.
+    pub seq: u32,
+    /// That of the connection's first byte; 0 if it is not known.
+    pub origin: u32,
+    /// Nodes that may have the flow.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Question {
+    /// An answer with these numbers is one to it.
+    pub fn is_answered_by(&self, seq: u32, origin: u32) -> bool {
+        (self.seq, self.origin) == (seq, origin)
+    }
+}
 
 /// Waits for OWNED from one node, or UNOWNED from all.
 #[derive(Debug)]
@@ -38,14 +55,14 @@ impl Seeking {
     }
 
     /// Asks about a first request that another process may have given to a node.
-    pub fn ask(connection: &mut Connection, world: &mut World<'_>) -> State {
-        let Some((view, bytes)) = connection.question(world.flow, None) else { return State::Over };
-        let nodes = world.dispatcher.plan.nodes_of(world.flow.vip());
-        let mut question = Question::new(view.seq, connection.entry.origin, nodes);
-        if !world.dispatcher.ask(world.at, world.flow, &bytes, &view, &mut question) {
+    pub fn ask(connection: &mut Connection, world: &mut dyn World) -> State {
+        let Some((view, bytes)) = connection.question(world.flow(), None) else { return State::Over };
+        let nodes = world.nodes();
+        let mut question = Question { seq: view.seq, origin: connection.entry.origin, nodes };
+        if !world.seek(&mut question, (&view, &bytes)) {
             return world.abandon(connection);
         }
-        let kind = Kind::First(Patience::new(world.at.now));
+        let kind = Kind::First(Patience::new(world.now()));
         Seeking { question, kind }.begin_unowned(connection, world)
     }
 
@@ -56,7 +73,7 @@ impl Seeking {
         }
     }
 
-    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
             Event::Unowned { node, origin, seq, served, .. } if self.question.is_answered_by(seq, origin) => {
@@ -82,39 +99,39 @@ impl Seeking {
 
     /// Nodes have not answered in time. A first request's are asked as often as about anything else that waits for them.
     /// After that those of which nothing is heard are taken for dead; the others may have it.
-    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
-        let now = world.at.now;
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
+        let now = world.now();
         let Kind::First(patience) = &mut self.kind else { return State::Over };
         if !patience.try_again(now, false) {
-            self.question.nodes.retain(|node| !world.dispatcher.plan.is_silent(*node, now));
+            self.question.nodes.retain(|node| !world.is_silent(*node, now));
             if !self.question.nodes.is_empty() && !patience.try_on(now) {
                 return world.give_up(connection);
             }
         }
         if let Some((view, bytes)) =
-            connection.question(world.flow, None).filter(|_| !self.question.nodes.is_empty())
+            connection.question(world.flow(), None).filter(|_| !self.question.nodes.is_empty())
         {
-            world.dispatcher.stats.resent += 1;
-            world.dispatcher.ask(world.at, world.flow, &bytes, &view, &mut self.question);
+            world.count(Count::Resent);
+            world.seek(&mut self.question, (&view, &bytes));
         }
         self.begin_unowned(connection, world)
     }
 
     /// The node does not have the flow.
-    fn rule_out(mut self, node: NodeId, connection: &mut Connection, world: &mut World<'_>) -> State {
+    fn rule_out(mut self, node: NodeId, connection: &mut Connection, world: &mut dyn World) -> State {
         self.question.nodes.retain(|asked| *asked != node);
         self.begin_unowned(connection, world)
     }
 
     /// Begins a first request that no node has.
-    fn begin_unowned(self, connection: &mut Connection, world: &mut World<'_>) -> State {
+    fn begin_unowned(self, connection: &mut Connection, world: &mut dyn World) -> State {
         if !self.question.nodes.is_empty() {
             return State::Seeking(self);
         }
         match self.kind {
             Kind::First(_) => {
                 connection.entry.mode = sb_mode::SB_MODE_HELD as u8;
-                Assembling::new(world.at.now).advance(connection, world)
+                Assembling::new(world.now()).advance(connection, world)
             }
             Kind::Unknown { .. } => State::Over,
         }

@@ -6,13 +6,13 @@ use switchback_wire::message::{FromNode, Reading, ToNode};
 use switchback_wire::sb_flow_entry;
 
 use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, State, Then};
-use crate::dispatch::answer::Reply;
-use crate::dispatch::connection::{Connection, STALLED};
-use crate::dispatch::held::{HeldPacket, before};
-use crate::dispatch::request::InProgress;
-use crate::dispatch::world::World;
-use crate::dispatch::{Judged, Missing, Next, Verdict, mark};
-use crate::observe::Chosen;
+use crate::answer::Reply;
+use crate::connection::{Connection, STALLED};
+use crate::held::{HeldPacket, before};
+use crate::mark;
+use crate::request::InProgress;
+use crate::verdict::{Judged, Missing, Next, Verdict};
+use crate::world::{Count, World};
 
 /// When the node is first asked whether the mark is right, and after how long at least once more: the intervals double.
 const FIRST_DOUBT: Duration = Duration::from_millis(50);
@@ -45,10 +45,9 @@ impl Assembling {
         Assembling { due: now, missing: None, since: None }
     }
 
-    /// Something has been missing at the mark since then.
-    #[cfg(test)]
-    pub fn waiting(since: Duration, due: Duration) -> Self {
-        Assembling { due, missing: None, since: Some((0, since)) }
+    /// Something is missing at this mark since then.
+    pub fn waiting(mark: u32, since: Duration, due: Duration) -> Self {
+        Assembling { due, missing: None, since: Some((mark, since)) }
     }
 
     /// Since when something of the client's has been missing.
@@ -67,7 +66,7 @@ impl Assembling {
         mut self,
         event: Event<'_>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         match event {
             Event::Data => self.advance(connection, world),
@@ -104,8 +103,8 @@ impl Assembling {
         }
     }
 
-    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
-        let (now, timeout) = (world.at.now, world.dispatcher.plan.limits.head_timeout);
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
+        let (now, timeout) = (world.now(), world.limits().head_timeout);
         if self.since.is_some_and(|(_, since)| now < since + timeout) {
             // A mark that has moved on behind this thread's back looks like data that does not arrive.
             if connection.has_node() {
@@ -133,7 +132,7 @@ impl Assembling {
     }
 
     /// The node has the flow's data up to `arrived`.
-    fn on_confirmed(self, arrived: u32, connection: &mut Connection, world: &mut World<'_>) -> State {
+    fn on_confirmed(self, arrived: u32, connection: &mut Connection, world: &mut dyn World) -> State {
         if !mark::is_passing(&connection.entry) {
             let state = State::Assembling(self);
             state.speak(connection, world, arrived);
@@ -153,7 +152,7 @@ impl Assembling {
         mut self,
         entry: &sb_flow_entry,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         let turn = connection.entry.turn;
         self.catch_up(connection, &sb_flow_entry { turn, ..*entry });
@@ -162,7 +161,7 @@ impl Assembling {
     }
 
     /// Goes as far as the held data allows.
-    pub fn advance(self, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub fn advance(self, connection: &mut Connection, world: &mut dyn World) -> State {
         self.advance_from(None, connection, world)
     }
 
@@ -171,7 +170,7 @@ impl Assembling {
         mut self,
         mut judged: Option<Judged>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         loop {
             match self.read(judged.take(), connection, world) {
@@ -183,7 +182,7 @@ impl Assembling {
     }
 
     /// Goes on with the data at the mark.
-    fn read(&mut self, judged: Option<Judged>, connection: &mut Connection, world: &mut World<'_>) -> Step {
+    fn read(&mut self, judged: Option<Judged>, connection: &mut Connection, world: &mut dyn World) -> Step {
         if connection.held.is_empty() {
             return Step::Leave(world.finish(connection));
         }
@@ -213,7 +212,7 @@ impl Assembling {
         Judged { verdict, next }: Judged,
         data: &[u8],
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> Step {
         match verdict {
             Verdict::Incomplete(_) if connection.ends_behind(data) && !connection.has_beginning() => {
@@ -228,20 +227,20 @@ impl Assembling {
                 self.wait(connection, world)
             }
             Verdict::Answer { reply, head } => {
-                world.dispatcher.stats.refused_request(&reply);
+                world.count(Count::RequestRefused(&reply));
                 Step::Leave(refuse(Refusal { reply, head, abort: false }, connection, world))
             }
             Verdict::To(request) => {
-                let mut request = Box::new(InProgress::begin(request, connection, world.at.now));
-                world.dispatcher.stats.cookies_ignored += u64::from(request.request.cookies_ignored);
+                let mut request = Box::new(InProgress::begin(request, connection, world.now()));
+                world.count(Count::CookiesIgnored(request.request.cookies_ignored));
                 world.keep_name_whole(&mut request, data);
-                *self = Assembling::new(world.at.now);
+                *self = Assembling::new(world.now());
                 pass_on(request, next, connection, world)
             }
         }
     }
 
-    fn judge(&self, data: &[u8], connection: &Connection, world: &mut World<'_>) -> Judged {
+    fn judge(&self, data: &[u8], connection: &Connection, world: &mut dyn World) -> Judged {
         let is_known = |missing: &Missing| !missing.has_come(data) && !connection.ends_behind(data);
         let verdict = match self.missing.filter(is_known) {
             Some(missing) => Verdict::Incomplete(missing),
@@ -251,7 +250,7 @@ impl Assembling {
     }
 
     /// Waits for what is missing at the mark, unless the program has moved the mark meanwhile.
-    fn wait(&mut self, connection: &mut Connection, world: &mut World<'_>) -> Step {
+    fn wait(&mut self, connection: &mut Connection, world: &mut dyn World) -> Step {
         if connection.has_node() {
             let mark = connection.entry.next;
             if let Some(current) = world.current_entry(connection) {
@@ -262,9 +261,10 @@ impl Assembling {
             }
         }
         if self.since.is_none_or(|(mark, _)| mark != connection.entry.next) {
-            let (now, timeout) = (world.at.now, world.dispatcher.plan.limits.head_timeout);
-            self.since = Some((connection.entry.next, now));
-            self.due = now + timeout.min(if connection.has_node() { FIRST_DOUBT } else { STALLED });
+            let (now, timeout) = (world.now(), world.limits().head_timeout);
+            let due = now + timeout.min(if connection.has_node() { FIRST_DOUBT } else { STALLED });
+            let missing = self.missing;
+            *self = Assembling { missing, ..Assembling::waiting(connection.entry.next, now, due) };
             if connection.has_node() {
                 // The program must not go on with a later copy of what is missing while what follows is held here.
                 world.write_entry(sb_flow_entry { locked: 1, ..connection.entry });
@@ -279,7 +279,7 @@ fn pass_on(
     mut request: Box<InProgress>,
     next: Option<Next>,
     connection: &mut Connection,
-    world: &mut World<'_>,
+    world: &mut dyn World,
 ) -> Step {
     if !connection.has_node() {
         request.choice = request.request.wanted;
@@ -287,7 +287,7 @@ fn pass_on(
     }
     let next = next.unwrap_or_else(|| {
         let wanted = request.request.wanted;
-        world.dispatcher.next_node(world.at, &request.request, &connection.entry, wanted)
+        world.next_node(&request.request, &connection.entry, wanted)
     });
     match next {
         Next::Stays => {}
@@ -296,7 +296,7 @@ fn pass_on(
             return Step::Leave(Releasing::ask(Then::Adopt(request), connection, world));
         }
         Next::Nowhere => {
-            world.dispatcher.stats.sessions_refused += 1;
+            world.count(Count::SessionRefused);
             let head = request.after().heads & 1 == 1;
             request.put_back(connection);
             let refusal = Refusal { reply: Reply::Status(503), head, abort: false };
@@ -307,15 +307,14 @@ fn pass_on(
     if request.deliver_until(connection).is_some() {
         return Step::Leave(Delivering::ask(request, connection, world));
     }
-    connection.finish_request(world.at.now);
+    connection.finish_request(world.now());
     Step::Again
 }
 
 /// The request goes to the node that the flow has.
-fn forward_request(request: &InProgress, connection: &mut Connection, world: &mut World<'_>) {
+fn forward_request(request: &InProgress, connection: &mut Connection, world: &mut dyn World) {
     request.enter(connection);
-    world.dispatcher.give(&request.request, connection.entry.node);
-    world.observe_request(request, connection, Chosen::Connection);
+    world.request_sent(request, connection);
     match request.deliver_until(connection) {
         None => world.move_mark(&connection.entry),
         // Until the node has it, the program leaves all that the client sends from there on to this thread.
@@ -328,11 +327,11 @@ fn forward_request(request: &InProgress, connection: &mut Connection, world: &mu
 }
 
 /// Forwards a packet with more of a body, and what need not be read behind it.
-fn forward_body(connection: &mut Connection, world: &mut World<'_>) -> Step {
+fn forward_body(connection: &mut Connection, world: &mut dyn World) -> Step {
     let data = connection.held.first().map_or(&[][..], HeldPacket::data);
     if let Err(reject) = mark::follow(&mut connection.entry, data) {
         let reply = Reply::Refused(reject);
-        world.dispatcher.stats.refused_request(&reply);
+        world.count(Count::RequestRefused(&reply));
         return Step::Leave(refuse(Refusal { reply, head: false, abort: true }, connection, world));
     }
     let packets = connection.held.take_until(connection.entry.next);
@@ -346,7 +345,7 @@ fn forward_body(connection: &mut Connection, world: &mut World<'_>) -> Step {
 
 /// All that comes behind the last request is an empty line, or part of one. It belongs to that request (RFC 9112 section
 /// 2.2). What is held beyond it lies behind the client's FIN, so nobody gets it.
-fn pass_empty_line(len: usize, connection: &mut Connection, world: &mut World<'_>) {
+fn pass_empty_line(len: usize, connection: &mut Connection, world: &mut dyn World) {
     connection.entry.next = connection.entry.next.wrapping_add(len as u32);
     let line = connection.held.take_until(connection.entry.next);
     connection.held.take_all();
@@ -359,7 +358,7 @@ fn pass_empty_line(len: usize, connection: &mut Connection, world: &mut World<'_
 }
 
 /// The switch answers itself, once no node has the flow.
-fn refuse(refusal: Refusal, connection: &mut Connection, world: &mut World<'_>) -> State {
+fn refuse(refusal: Refusal, connection: &mut Connection, world: &mut dyn World) -> State {
     if connection.has_node() {
         Releasing::ask(Then::Answer(refusal), connection, world)
     } else {

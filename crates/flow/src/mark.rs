@@ -7,7 +7,7 @@ use switchback_http::framing::{self, Followed};
 use switchback_http::{Head, Limits, Reject, Version};
 use switchback_wire::*;
 
-use super::held::before;
+use crate::held::before;
 
 /// How much of a request one packet can say to have been read.
 const READ_MAX: usize = u16::MAX as usize;

@@ -5,12 +5,12 @@ use switchback_wire::sb_mode;
 
 use super::patience::Patience;
 use super::{Adopting, Asking, Assembling, Event, State};
-use crate::dispatch::answer::Reply;
-use crate::dispatch::connection::Connection;
-use crate::dispatch::held::{Held, before};
-use crate::dispatch::mark;
-use crate::dispatch::request::InProgress;
-use crate::dispatch::world::{Silence, Unanswered, World};
+use crate::answer::Reply;
+use crate::connection::Connection;
+use crate::held::{Held, before};
+use crate::mark;
+use crate::request::InProgress;
+use crate::world::{Count, Silence, Unanswered, World};
 
 /// The switch's own answer to a request.
 #[derive(Debug)]
@@ -53,13 +53,13 @@ pub struct Releasing {
 
 impl Releasing {
     /// Asks the flow's node to give it up.
-    pub fn ask(then: Then, connection: &mut Connection, world: &mut World<'_>) -> State {
-        let state = Releasing { then, patience: Patience::new(world.at.now), is_busy: false };
+    pub fn ask(then: Then, connection: &mut Connection, world: &mut dyn World) -> State {
+        let state = Releasing { then, patience: Patience::new(world.now()), is_busy: false };
         state.send(connection, world);
         State::Releasing(state)
     }
 
-    fn send(&self, connection: &Connection, world: &mut World<'_>) {
+    fn send(&self, connection: &Connection, world: &mut dyn World) {
         let abort = matches!(self.then, Then::Answer(Refusal { abort: true, .. }));
         world.ask_owner(ToNode::Release { abort }, connection, self.packets());
     }
@@ -71,7 +71,7 @@ impl Releasing {
         }
     }
 
-    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
             Event::Reply(FromNode::Released { reason, sent, clock }) => {
@@ -100,7 +100,7 @@ impl Releasing {
         }
     }
 
-    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
         let state = State::Releasing(self);
         if connection.acknowledged.is_none() {
             state.help(connection, world);
@@ -134,9 +134,9 @@ impl Releasing {
         reason: Option<Reason>,
         position: (u32, Option<u32>),
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
-        world.dispatcher.stats.released(connection.entry.node);
+        world.count(Count::Released(connection.entry.node));
         if reason == Some(Reason::Responding) {
             // The client has half a response already: another one cannot follow.
             world.reset(connection.entry.origin, position.0);
@@ -150,7 +150,7 @@ impl Releasing {
         self,
         (ack, echo): (u32, Option<u32>),
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         connection.bring_up_to_date(ack, echo);
         connection.entry.mode = sb_mode::SB_MODE_HELD as u8;
@@ -161,9 +161,9 @@ impl Releasing {
             }
             Then::Answer(refusal) => world.answer(&refusal.reply, refusal.head, connection),
             Then::Nothing => {
-                world.dispatcher.stats.taken_back += 1;
+                world.count(Count::TakenBack);
                 world.set_entry(&connection.entry);
-                Assembling::new(world.at.now).advance(connection, world)
+                Assembling::new(world.now()).advance(connection, world)
             }
         }
     }
@@ -172,7 +172,7 @@ impl Releasing {
         mut self,
         reason: Option<Reason>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         match reason {
             // The server ends the connection, and its kernel tells the client so, as on any connection. What the client
@@ -188,11 +188,11 @@ impl Releasing {
             }
             // Not as idle as it seemed, or not any more.
             _ if matches!(self.then, Then::Nothing) => {
-                Assembling::new(world.at.now).advance(connection, world)
+                Assembling::new(world.now()).advance(connection, world)
             }
             _ => {
-                world.dispatcher.stats.busy += 1;
-                self.patience = Patience::after_a_while(world.at.now, connection.born);
+                world.count(Count::Busy);
+                self.patience = Patience::after_a_while(world.now(), connection.born);
                 self.is_busy = true;
                 State::Releasing(self)
             }

@@ -6,30 +6,30 @@ mod asking;
 mod assembling;
 mod crowded;
 mod delivering;
-pub(crate) mod patience;
+mod patience;
 mod releasing;
 mod seeking;
 mod transitions;
 
 use std::time::Duration;
 
-use switchback_wire::message::{FromNode, Owned};
+use switchback_wire::message::{FromNode, Owned, Reading, ToNode};
 use switchback_wire::packet::TcpView;
 use switchback_wire::sb_flow_entry;
 
-use super::connection::Connection;
-use super::mark;
-use super::request::InProgress;
-use super::world::World;
-use crate::plan::NodeId;
-pub(crate) use adopting::Adopting;
-pub(crate) use asking::Asking;
-pub(crate) use assembling::Assembling;
-pub(crate) use crowded::Crowded;
-pub(crate) use delivering::Delivering;
-pub(crate) use patience::Patience;
-pub(crate) use releasing::{Refusal, Releasing, Then};
-pub(crate) use seeking::Seeking;
+use crate::NodeId;
+use crate::connection::Connection;
+use crate::mark;
+use crate::request::InProgress;
+use crate::world::World;
+pub use adopting::Adopting;
+pub use asking::Asking;
+pub use assembling::Assembling;
+pub use crowded::Crowded;
+pub use delivering::Delivering;
+pub use patience::Patience;
+pub use releasing::{Refusal, Releasing, Then};
+pub use seeking::{Question, Seeking};
 
 /// What happens to a pending flow.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub enum State {
 
 impl State {
     /// Handles an event; the next state.
-    pub fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         let (from, what) = (self.name(), event.name());
         let next = match self {
             State::Assembling(state) => state.on(event, connection, world),
@@ -182,27 +182,27 @@ impl State {
 
     /// Helps a client that does not get on. Whatever the switch says to it acknowledges all before the mark, so the flow's
     /// node must say first that it has got that, and how far it has come itself.
-    pub fn help(&self, connection: &mut Connection, world: &mut World<'_>) {
+    pub fn help(&self, connection: &mut Connection, world: &mut dyn World) {
         let gap = matches!(self, State::Assembling(_)) && connection.has_gap();
         if !gap && !self.is_stalled(connection, world) {
             return;
         }
         let packets = self.request().map(|request| &request.packets);
         if connection.has_node() {
-            world.ask_progress_of_owner(connection, packets);
+            world.ask_owner(ToNode::Confirm(Reading::None), connection, packets);
         } else {
             self.speak(connection, world, connection.entry.next);
         }
     }
 
-    fn is_stalled(&self, connection: &Connection, world: &World<'_>) -> bool {
+    fn is_stalled(&self, connection: &Connection, world: &dyn World) -> bool {
         let since = self.stalls_since(connection);
-        since.is_some_and(|since| connection.is_stalled(since, world.at.now))
+        since.is_some_and(|since| connection.is_stalled(since, world.now()))
     }
 
     /// Acknowledges what is held of a request (docs/decisions/0007), or reports a gap. All up to `arrived` has arrived at
     /// the flow's node.
-    fn speak(&self, connection: &mut Connection, world: &mut World<'_>, arrived: u32) {
+    fn speak(&self, connection: &mut Connection, world: &mut dyn World, arrived: u32) {
         let is_stalled = self.is_stalled(connection, world);
         let packets = self.request().map(|request| &request.packets);
         world.speak(connection, packets, is_stalled, arrived);

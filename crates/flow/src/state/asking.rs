@@ -5,10 +5,10 @@ use switchback_wire::sb_flow_entry;
 
 use super::patience::Patience;
 use super::{Assembling, Event, State};
-use crate::dispatch::connection::Connection;
-use crate::dispatch::held::before;
-use crate::dispatch::mark;
-use crate::dispatch::world::{Silence, Unanswered, World};
+use crate::connection::Connection;
+use crate::held::before;
+use crate::mark;
+use crate::world::{Silence, Unanswered, World};
 
 /// Waits for OWNED.
 #[derive(Debug)]
@@ -18,16 +18,16 @@ pub struct Asking {
 
 impl Asking {
     /// Asks the flow's node for its mark.
-    pub fn ask(connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub fn ask(connection: &mut Connection, world: &mut dyn World) -> State {
         world.ask_owner(ToNode::Probe, connection, None);
-        State::Asking(Asking { patience: Patience::new(world.at.now) })
+        State::Asking(Asking { patience: Patience::new(world.now()) })
     }
 
     pub(super) fn on(
         mut self,
         event: Event<'_>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         match event {
             Event::Deadline => {
@@ -59,7 +59,7 @@ impl Asking {
     }
 
     /// The node says what comes at the mark.
-    fn on_mark(mut self, entry: &sb_flow_entry, connection: &mut Connection, world: &mut World<'_>) -> State {
+    fn on_mark(mut self, entry: &sb_flow_entry, connection: &mut Connection, world: &mut dyn World) -> State {
         let knows_all = (entry.requests, entry.next) == (connection.entry.requests, connection.entry.next);
         if before(connection.entry.next, entry.next) {
             let turn = connection.entry.turn;
@@ -68,12 +68,12 @@ impl Asking {
             // From before that; or it has been given data that the switch has not read.
             return State::Asking(self);
         } else if !knows_all || entry.mode == connection.entry.mode {
-            self.patience = Patience::after_a_while(world.at.now, connection.born);
+            self.patience = Patience::after_a_while(world.now(), connection.born);
             return State::Asking(self);
         } else {
             connection.entry.mode = entry.mode;
         }
         world.set_entry(&connection.entry);
-        Assembling::new(world.at.now).advance(connection, world)
+        Assembling::new(world.now()).advance(connection, world)
     }
 }

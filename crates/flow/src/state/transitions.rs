@@ -83,7 +83,7 @@ pub(super) fn is_listed(from: &str, event: &str, to: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PAGE: &str = include_str!("../../../../../docs/dispatch.md");
+    const PAGE: &str = include_str!("../../../../docs/dispatch.md");
 
     #[test]
     fn the_page_has_the_table() {

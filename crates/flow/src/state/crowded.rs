@@ -6,11 +6,11 @@ use switchback_wire::message::Reason;
 
 use super::patience::a_while;
 use super::{Adopting, Event, State};
-use crate::dispatch::answer::Reply;
-use crate::dispatch::connection::Connection;
-use crate::dispatch::request::InProgress;
-use crate::dispatch::world::World;
-use crate::plan::NodeId;
+use crate::NodeId;
+use crate::answer::Reply;
+use crate::connection::Connection;
+use crate::request::InProgress;
+use crate::world::{Count, World};
 
 /// Waits for room at a node.
 #[derive(Debug)]
@@ -28,19 +28,19 @@ impl Crowded {
         mut request: Box<InProgress>,
         node: Option<NodeId>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
-        let now = world.at.now;
-        if now.saturating_sub(connection.born) > world.dispatcher.plan.limits.wait_timeout {
+        let now = world.now();
+        if now.saturating_sub(connection.born) > world.limits().wait_timeout {
             let status = if request.refusal == Some(Reason::Failed) { 502 } else { 503 };
-            return world.answer_request(Reply::Status(status), request, connection);
+            return world.answer_request(Reply::Status(status), *request, connection);
         }
         if !request.has_waited {
-            if world.dispatcher.crowded() >= world.dispatcher.plan.limits.waiting {
-                world.dispatcher.stats.turned_away += 1;
-                return world.answer_request(Reply::Status(503), request, connection);
+            if world.crowded() >= world.limits().waiting {
+                world.count(Count::TurnedAway);
+                return world.answer_request(Reply::Status(503), *request, connection);
             }
-            world.dispatcher.stats.waited += 1;
+            world.count(Count::Waited);
         }
         request.has_waited = true;
         request.tried.clear();
@@ -53,11 +53,11 @@ impl Crowded {
     }
 
     /// There may be room.
-    pub fn try_again(self, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub fn try_again(self, connection: &mut Connection, world: &mut dyn World) -> State {
         Adopting::choose(self.request, true, connection, world)
     }
 
-    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         let Event::Deadline = event else { return State::Crowded(self) };
         let state = State::Crowded(self);
         if connection.acknowledged.is_none() {

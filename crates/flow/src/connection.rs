@@ -5,10 +5,10 @@ use std::time::Duration;
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::{SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
 
-use super::answer::{Answer, Reply};
-use super::held::{Held, HeldPacket, before};
-use super::request::InProgress;
-use super::{is_held, mark};
+use crate::answer::{Answer, Reply};
+use crate::held::{Held, HeldPacket, before};
+use crate::request::InProgress;
+use crate::{is_held, mark};
 
 /// After this time a client is about to retransmit, and to send nothing else: Linux has no retransmission time-out below
 /// 200 ms. The time until its data is acknowledged becomes the time-out of its next loss.

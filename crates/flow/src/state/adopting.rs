@@ -4,14 +4,14 @@ use switchback_wire::message::{FromNode, Queue, Reason, ToNode};
 
 use super::patience::Patience;
 use super::{Assembling, Crowded, Delivering, Event, State};
-use crate::dispatch::answer::Reply;
-use crate::dispatch::connection::Connection;
-use crate::dispatch::held::before;
-use crate::dispatch::request::InProgress;
-use crate::dispatch::world::{Silence, Unanswered, World};
-use crate::group::Placement;
-use crate::observe::Chosen;
-use crate::plan::NodeId;
+use crate::NodeId;
+use crate::answer::Reply;
+use crate::connection::Connection;
+use crate::held::before;
+use crate::request::InProgress;
+use crate::verdict::Chosen;
+use crate::verdict::Placement;
+use crate::world::{Count, Silence, Unanswered, World};
 
 /// Who has chosen the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum By {
 /// Waits for ADOPTED.
 #[derive(Debug)]
 pub struct Adopting {
-    pub(crate) request: Box<InProgress>,
+    pub(super) request: Box<InProgress>,
     pub(super) patience: Patience,
     /// The node to which the one that is asked may pass the request on.
     second: Option<NodeId>,
@@ -41,21 +41,19 @@ impl Adopting {
         mut request: Box<InProgress>,
         has_waited_longest: bool,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
-        match world.dispatcher.place(world.at, &mut request, has_waited_longest) {
+        match world.place(&mut request, has_waited_longest) {
             Placement::Session(node) | Placement::Any(Some(node)) => {
-                let second = world.dispatcher.second(world.at, &request, node);
-                if let Some(group) = world.dispatcher.plan.group_mut(request.request.group) {
-                    group.adoption_sent(node);
-                }
+                let second = world.second(&request, node);
+                world.adoption_sent(request.request.group, node);
                 Adopting::ask((node, second), By::Switch, request, connection, world)
             }
             Placement::Full(node) => Crowded::wait(request, Some(node), connection, world),
             Placement::Any(None) => Crowded::wait(request, None, connection, world),
             Placement::Nowhere => {
-                world.dispatcher.stats.sessions_refused += 1;
-                world.answer_request(Reply::Status(503), request, connection)
+                world.count(Count::SessionRefused);
+                world.answer_request(Reply::Status(503), *request, connection)
             }
         }
     }
@@ -65,7 +63,7 @@ impl Adopting {
         target: NodeId,
         request: Box<InProgress>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         Adopting::ask((target, None), By::Owner, request, connection, world)
     }
@@ -75,20 +73,20 @@ impl Adopting {
         by: By,
         mut request: Box<InProgress>,
         connection: &mut Connection,
-        world: &mut World<'_>,
+        world: &mut dyn World,
     ) -> State {
         request.enter_at(node, connection);
         world.set_entry(&connection.entry);
-        let state = Adopting { request, patience: Patience::new(world.at.now), second, by };
+        let state = Adopting { request, patience: Patience::new(world.now()), second, by };
         state.send(connection, world);
         State::Adopting(state)
     }
 
     /// Sends the request. The mark in it is that of the first time, whatever has been forwarded since: a node tells copies
     /// by it.
-    fn send(&self, connection: &Connection, world: &mut World<'_>) {
+    fn send(&self, connection: &Connection, world: &mut dyn World) {
         let (request, entry) = (&self.request, self.request.after());
-        let queue_share = world.dispatcher.plan.share(request.request.group);
+        let queue_share = world.queue_share(request.request.group);
         let mut packets = request.packets.iter();
         let Some(first) = packets.next() else { return };
         let (head, recovery) = (request.request.read, request.recovery(connection));
@@ -115,13 +113,11 @@ impl Adopting {
     }
 
     /// The node that was asked has passed the request on, and its second candidate answers.
-    pub fn pass_on(&mut self, second: NodeId, connection: &mut Connection, world: &mut World<'_>) {
+    pub fn pass_on(&mut self, second: NodeId, connection: &mut Connection, world: &mut dyn World) {
         let (first, group) = (connection.entry.node, self.request.request.group);
-        world.dispatcher.plan.refused(group, first, None, (0, 0), world.at.now);
-        if let Some(group) = world.dispatcher.plan.group_mut(group) {
-            group.adoption_sent(second);
-        }
-        world.dispatcher.stats.passed_on += 1;
+        world.refused(group, first, None, (0, 0));
+        world.adoption_sent(group, second);
+        world.count(Count::PassedOn);
         self.request.tried.push(first);
         self.second = None;
         self.by = By::Node;
@@ -129,12 +125,12 @@ impl Adopting {
         world.set_entry(&connection.entry);
     }
 
-    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
             Event::Reply(FromNode::Adopted { queue }) => self.on_adopted(queue, connection, world),
             Event::Reply(FromNode::Refused { reason, queue, .. }) => {
-                world.dispatcher.stats.refused(connection.entry.node);
+                world.count(Count::Refused(connection.entry.node));
                 if self.is_chosen_by_owner() {
                     return world.refused_for_ever(&self.request, (reason, queue), connection);
                 }
@@ -144,7 +140,7 @@ impl Adopting {
         }
     }
 
-    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
         let first = self.request.packets.first();
         let answered = first.is_some_and(|packet| before(packet.view.ack, connection.last_ack));
         let start = self.request.start.next;
@@ -162,27 +158,23 @@ impl Adopting {
         }
     }
 
-    fn on_adopted(self, queue: Queue, connection: &mut Connection, world: &mut World<'_>) -> State {
-        let (node, request) = (connection.entry.node, &self.request);
-        world.dispatcher.stats.adopted(&request.request, node);
-        let has_session = request.request.session.is_some_and(|session| session.node == Some(node));
+    fn on_adopted(self, queue: Queue, connection: &mut Connection, world: &mut dyn World) -> State {
+        let request = &self.request;
+        let session = request.request.session;
         let chosen = match self.by {
             By::Node => Chosen::Second,
-            _ if has_session => Chosen::Session,
+            _ if session.is_some_and(|session| session.node == Some(connection.entry.node)) => {
+                Chosen::Session
+            }
             _ => Chosen::Policy,
         };
-        world.observe_request(request, connection, chosen);
-        let index = request.request.group;
-        if let Some(group) = world.dispatcher.plan.group_mut(index) {
-            group.adopted(node, queue, world.at.now);
-            world.dispatcher.admit(world.at, index, node);
-        }
+        world.adopted(request, connection, queue, chosen);
         // The first packet has arrived with the adoption.
         if request.undelivered(connection).len() > 1 {
             return Delivering::ask(self.request, connection, world);
         }
-        connection.finish_request(world.at.now);
-        Assembling::new(world.at.now).advance(connection, world)
+        connection.finish_request(world.now());
+        Assembling::new(world.now()).advance(connection, world)
     }
 }
 
@@ -192,10 +184,10 @@ pub(super) fn try_another(
     reason: Option<Reason>,
     queue: Queue,
     connection: &mut Connection,
-    world: &mut World<'_>,
+    world: &mut dyn World,
 ) -> State {
     let node = connection.entry.node;
-    world.dispatcher.plan.refused(request.request.group, node, reason, queue, world.at.now);
+    world.refused(request.request.group, node, reason, queue);
     if world.is_over(connection) {
         return world.end(connection);
     }
@@ -203,7 +195,7 @@ pub(super) fn try_another(
         request.refusal = reason;
     }
     request.leave(connection);
-    if reason == Some(Reason::QueueFull) && world.dispatcher.is_awaited(&request, node) {
+    if reason == Some(Reason::QueueFull) && world.is_awaited(&request, node) {
         return Crowded::wait(request, Some(node), connection, world);
     }
     request.tried.push(node);

@@ -1,0 +1,28 @@
+//! The way of a client's flow through a switch: from its first data to a node, and from one node to another.
+//!
+//! The crate is pure. Time, routes, nodes, the flow map and the network are a [`World`]; packets and answers of nodes come
+//! in as [events](state::Event). It is the only place where a pending flow's state changes: a [`State`](state::State)
+//! owns what only it needs, and handling an event consumes it and returns the next one. `docs/dispatch.md` has the table.
+
+pub mod answer;
+pub mod change;
+pub mod connection;
+pub mod held;
+pub mod mark;
+pub mod request;
+pub mod state;
+pub mod verdict;
+pub mod world;
+
+use switchback_wire::{sb_flow_entry, sb_mode};
+
+pub use world::World;
+
+/// Index of a node in the BPF map `nodes`. It belongs to the node's address across reloads and restarts, because flow
+/// entries contain it.
+pub type NodeId = u32;
+
+/// No node has had the flow.
+pub fn is_held(entry: &sb_flow_entry) -> bool {
+    [sb_mode::SB_MODE_HELD as u8, sb_mode::SB_MODE_SOUGHT as u8].contains(&entry.mode)
+}

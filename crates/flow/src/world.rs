@@ -1,0 +1,353 @@
+//! What a flow's state can ask for, and what it can do.
+
+use std::time::Duration;
+
+use switchback_config::Limits;
+use switchback_wire::message::{Owned, Queue, Reading, Reason, ToNode};
+use switchback_wire::packet::TcpView;
+use switchback_wire::{sb_flow, sb_flow_entry, sb_framing, sb_mode};
+
+use crate::NodeId;
+use crate::answer::Reply;
+use crate::change::Change;
+use crate::connection::Connection;
+use crate::held::{Held, HeldPacket, before};
+use crate::mark;
+use crate::request::{InProgress, Request};
+use crate::state::{Assembling, Patience, Question, State};
+use crate::verdict::{Chosen, Next, Placement, Verdict};
+
+/// Whether the node was silent at a time.
+pub type Silence<'a> = &'a dyn Fn(Duration) -> bool;
+
+/// A question that a node has not answered in time.
+pub enum Unanswered {
+    /// It is asked once more.
+    Again,
+    /// Another node can take the flow over.
+    TakenOver,
+    /// No other node can.
+    ForEver,
+}
+
+/// An event for the statistics.
+#[derive(Clone, Copy, Debug)]
+pub enum Count<'a> {
+    /// A question to a node was sent again.
+    Resent,
+    /// The switch has acknowledged data of a client.
+    Acknowledged,
+    /// A node has refused data that it was not given to read.
+    Unread,
+    /// A node has not released a flow, because of a response.
+    Busy,
+    /// An idle flow has been taken from a node that drains.
+    TakenBack,
+    /// A request waits for a node with room.
+    Waited,
+    /// Too many requests wait already.
+    TurnedAway,
+    /// The session's node cannot serve.
+    SessionRefused,
+    /// A node has passed a request on to its second candidate.
+    PassedOn,
+    /// So many cookies look like a session's and are not.
+    CookiesIgnored(u16),
+    /// A request is refused because of what it is.
+    RequestRefused(&'a Reply),
+    /// The node has refused an adoption.
+    Refused(NodeId),
+    /// The node has released a flow.
+    Released(NodeId),
+}
+
+/// Everything around one flow.
+pub trait World {
+    /// The time, since a fixed start.
+    fn now(&self) -> Duration;
+    /// The flow.
+    fn flow(&self) -> &sb_flow;
+    /// Limits of the configuration.
+    fn limits(&self) -> &Limits;
+    /// The flow's entry in the map, with all that has been decided since it was written there.
+    fn entry(&self) -> Option<sb_flow_entry>;
+
+    /// Reads the data at the mark of `entry`.
+    fn judge(&mut self, data: &[u8], entry: &sb_flow_entry) -> Verdict;
+    /// Where the request of a flow with a node goes; `choice` is the node that has been chosen already.
+    fn next_node(&mut self, request: &Request, entry: &sb_flow_entry, choice: Option<NodeId>) -> Next;
+    /// Where a request goes whose flow has no node. It overtakes none that waits for the same room, unless it
+    /// `has_waited_longest` itself.
+    fn place(&mut self, request: &mut InProgress, has_waited_longest: bool) -> Placement;
+    /// The node to which `first` may pass the request on.
+    fn second(&self, request: &InProgress, first: NodeId) -> Option<NodeId>;
+    /// The request waits for this node while it has no room, because the node has its session.
+    fn is_awaited(&self, request: &InProgress, node: NodeId) -> bool;
+    /// Joins packets so that a node finds each name that it is to give back in one packet. `data` is what the request
+    /// begins.
+    fn keep_name_whole(&self, request: &mut InProgress, data: &[u8]);
+    /// Share of the accept queue up to which nodes of the group adopt, in percent.
+    fn queue_share(&self, group: usize) -> u8;
+    /// Requests that wait for room.
+    fn crowded(&self) -> usize;
+    /// The node had sent no report for too long at that time.
+    fn is_silent(&self, node: NodeId, time: Duration) -> bool;
+    /// The node counts as dead.
+    fn is_dead(&self, node: NodeId) -> bool;
+    /// All nodes that serve the flow's VIP.
+    fn nodes(&self) -> Vec<NodeId>;
+
+    /// Sends a packet to the first node, which may pass it on to the second.
+    fn send_to(
+        &mut self,
+        nodes: (NodeId, Option<NodeId>),
+        message: ToNode,
+        entry: &sb_flow_entry,
+        packet: (&TcpView, &[u8]),
+    );
+    /// Asks the nodes that live who has the flow; false if too much has been asked already.
+    fn seek(&mut self, question: &mut Question, packet: (&TcpView, &[u8])) -> bool;
+    /// Sends the client a packet.
+    fn to_client(&mut self, packet: &[u8]);
+    /// Changes the flow map before the packets are sent.
+    fn change(&mut self, change: Change);
+    /// Writes the entry, locked or not.
+    fn write_entry(&mut self, entry: sb_flow_entry);
+    /// Writes the entry behind the packets that bring the mark there, so that what follows them meets them at the node.
+    fn move_mark(&mut self, entry: &sb_flow_entry);
+    /// Removes the entry of a connection that is over.
+    fn forget(&mut self, origin: u32);
+    /// Ends a connection on which nothing can be said any more.
+    fn reset(&mut self, origin: u32, seq: u32);
+    /// Answers the client's FIN: `seq` and `ack` are what comes next of either side.
+    fn say_goodbye(&mut self, origin: u32, seq: u32, ack: u32);
+    /// Answers what is held of the client's; the flow consists of the answer from here on. `head`: the request is HEAD.
+    fn send_answer(&mut self, connection: &mut Connection, reply: &Reply, head: bool);
+    /// Takes up a flow that a node has. None if the node cannot say enough: the connection ends.
+    fn recover(&mut self, origin: u32, entry: Option<sb_flow_entry>, view: &TcpView)
+    -> Option<sb_flow_entry>;
+    /// Deals with a packet of the recovered flow as if it came now.
+    fn receive(&mut self, entry: sb_flow_entry, packet: &HeldPacket);
+
+    /// The node gets the request with an adoption.
+    fn adoption_sent(&mut self, group: usize, node: NodeId);
+    /// The node, which has the flow, gets the request.
+    fn request_sent(&mut self, request: &InProgress, connection: &Connection);
+    /// The node has adopted the flow.
+    fn adopted(&mut self, request: &InProgress, connection: &Connection, queue: Queue, chosen: Chosen);
+    /// The node has not adopted the flow; no reason if it has not answered.
+    fn refused(&mut self, group: usize, node: NodeId, reason: Option<Reason>, queue: Queue);
+    /// For the statistics.
+    fn count(&mut self, what: Count<'_>);
+}
+
+impl dyn World + '_ {
+    /// What becomes of a question that `node` has not answered. A node that is heard of lives: it may have done what it was
+    /// asked for, and spoken on the flow, so nobody else may. `can_go_on`: nobody has spoken on the flow what the client
+    /// has not heard, and the client says so itself, by sending again what waits, when the node was silent already.
+    pub(crate) fn unanswered(
+        &mut self,
+        node: NodeId,
+        patience: &mut Patience,
+        can_go_on: impl FnOnce(Silence<'_>) -> bool,
+    ) -> Unanswered {
+        let now = self.now();
+        let early = patience.try_again(now, self.is_dead(node));
+        let is_silent = |time| self.is_silent(node, time);
+        if !early && is_silent(now) && can_go_on(&is_silent) {
+            return Unanswered::TakenOver;
+        }
+        if !early && !patience.try_on(now) {
+            return Unanswered::ForEver;
+        }
+        self.count(Count::Resent);
+        Unanswered::Again
+    }
+
+    /// The entry of a flow that a node has.
+    pub(crate) fn entry_of_node(&self, owned: &Owned, node: NodeId, origin: u32) -> Option<sb_flow_entry> {
+        entry_of_node(owned, (node, origin), self.limits())
+    }
+
+    /// The latest entry of the connection: the program may have forwarded packets since a record was written.
+    pub(crate) fn current_entry(&self, connection: &Connection) -> Option<sb_flow_entry> {
+        self.entry().filter(|current| current.origin == connection.entry.origin)
+    }
+
+    /// Whether the connection has ended, or its client begun another one, behind this thread's back: the program hears of
+    /// it first. Then nothing of it is sent once more, nor elsewhere, because a node may have done all that was asked for.
+    pub fn is_over(&self, connection: &Connection) -> bool {
+        self.current_entry(connection).is_none()
+    }
+
+    /// Sends the flow's node a packet.
+    pub(crate) fn send(&mut self, message: ToNode, entry: &sb_flow_entry, packet: (&TcpView, &[u8])) {
+        self.send_to((entry.node, None), message, entry, packet);
+    }
+
+    /// Forwards a packet to the flow's node.
+    pub(crate) fn forward(&mut self, entry: &sb_flow_entry, packet: &HeldPacket, reading: Reading) {
+        self.send(ToNode::Forward(reading), entry, (&packet.view, &packet.bytes));
+    }
+
+    /// Forwards packets of which nothing has been read.
+    pub(crate) fn forward_all(&mut self, entry: &sb_flow_entry, packets: &[HeldPacket]) {
+        packets.iter().for_each(|packet| self.forward(entry, packet, Reading::None));
+    }
+
+    /// Sends the flow's node a question that needs no data.
+    pub(crate) fn ask_owner(&mut self, question: ToNode, connection: &Connection, request: Option<&Held>) {
+        let Some((view, bytes)) = connection.question(self.flow(), request) else { return };
+        self.send(question, &connection.entry, (&view, &bytes));
+    }
+
+    /// Acknowledges what is held of a request, or reports a gap. All up to `arrived` has arrived at the flow's node.
+    pub(crate) fn speak(
+        &mut self,
+        connection: &mut Connection,
+        request: Option<&Held>,
+        is_stalled: bool,
+        arrived: u32,
+    ) {
+        let (now, flow, mark) = (self.now(), *self.flow(), connection.entry.next);
+        let complete = !before(arrived, mark);
+        let arrived = if complete { mark } else { arrived };
+        let stalled = complete && is_stalled;
+        let acknowledgment = if stalled { connection.acknowledge(&flow, request, now) } else { None };
+        if acknowledgment.is_some() {
+            self.count(Count::Acknowledged);
+            self.change(Change::Ahead { origin: connection.entry.origin });
+        }
+        if let Some(packet) = connection.report_gap(&flow, arrived, now).or(acknowledgment) {
+            self.to_client(&packet);
+        }
+    }
+
+    /// Writes the entry, and lets the program move the mark again.
+    pub(crate) fn set_entry(&mut self, entry: &sb_flow_entry) {
+        self.write_entry(sb_flow_entry { locked: 0, ..*entry });
+    }
+
+    /// Writes the entry, unless the program has moved the mark further meanwhile.
+    pub(crate) fn bring_up_map(&mut self, connection: &Connection) {
+        if self.entry().is_some_and(|current| mark::is_newer(&connection.entry, &current)) {
+            self.set_entry(&connection.entry);
+        }
+    }
+
+    /// Nothing is held of the flow any more. If it has had no node, its entry goes too, and comes back with its client's
+    /// first packet.
+    pub fn abandon(&mut self, connection: &Connection) -> State {
+        if !connection.has_node() {
+            self.change(Change::Abandon { origin: connection.entry.origin });
+        }
+        State::Over
+    }
+
+    /// All that was held has gone where it belongs.
+    pub(crate) fn finish(&mut self, connection: &Connection) -> State {
+        match connection.fin {
+            // The client has changed its mind.
+            Some(end) if !connection.has_node() && end == connection.entry.next => {
+                self.say_goodbye(connection.entry.origin, connection.last_ack, end.wrapping_add(1));
+                State::Over
+            }
+            _ => self.abandon(connection),
+        }
+    }
+
+    /// Forgets what is held, which the client sends again if it is still there.
+    pub fn give_up_waiting(&mut self, connection: &Connection) -> State {
+        self.set_entry(&connection.entry);
+        self.abandon(connection)
+    }
+
+    /// Nobody can go on with the flow.
+    pub(crate) fn give_up(&mut self, connection: &Connection) -> State {
+        self.reset(connection.entry.origin, connection.last_ack);
+        State::Over
+    }
+
+    /// Forgets what is held of a connection that is over. Data that has been acknowledged nobody sends again.
+    pub fn end(&mut self, connection: &Connection) -> State {
+        if connection.acknowledged.is_some() { self.give_up(connection) } else { State::Over }
+    }
+
+    /// The only node that could go on with the flow cannot.
+    pub(crate) fn refused_for_ever(
+        &mut self,
+        request: &InProgress,
+        (reason, queue): (Option<Reason>, Queue),
+        connection: &Connection,
+    ) -> State {
+        self.refused(request.request.group, connection.entry.node, reason, queue);
+        if self.is_over(connection) { self.end(connection) } else { self.give_up(connection) }
+    }
+
+    /// The mark has gone back: what is held is read from there on.
+    pub(crate) fn read_again(&mut self, connection: &mut Connection) -> State {
+        self.count(Count::Unread);
+        self.set_entry(&connection.entry);
+        Assembling::new(self.now()).advance(connection, self)
+    }
+
+    /// Answers a request that no node can take.
+    pub(crate) fn answer_request(
+        &mut self,
+        reply: Reply,
+        request: InProgress,
+        connection: &mut Connection,
+    ) -> State {
+        let head = request.after().heads & 1 == 1;
+        request.put_back(connection);
+        self.answer(&reply, head, connection)
+    }
+
+    /// The switch answers what is held itself.
+    pub(crate) fn answer(&mut self, reply: &Reply, head: bool, connection: &mut Connection) -> State {
+        self.send_answer(connection, reply, head);
+        State::Over
+    }
+
+    /// A node has the flow: takes it up again, and deals with what is held of it.
+    pub(crate) fn recover_with_data(
+        &mut self,
+        owned: &Owned,
+        (node, origin): (NodeId, u32),
+        view: &TcpView,
+        connection: &mut Connection,
+    ) -> State {
+        let entry = self.entry_of_node(owned, node, origin);
+        let Some(entry) = self.recover(origin, entry, view) else { return State::Over };
+        for packet in connection.held.take_all() {
+            let beyond = before(entry.next, packet.end());
+            if beyond && entry.mode != sb_mode::SB_MODE_TUNNEL as u8 {
+                self.receive(entry, &packet);
+            } else {
+                self.forward(&entry, &packet, Reading::None);
+            }
+        }
+        State::Over
+    }
+}
+
+/// The entry of a flow that a node has; None if the node cannot say what comes at the mark. How much of a body's limit is
+/// left is not known any more.
+pub fn entry_of_node(owned: &Owned, (node, origin): (NodeId, u32), limits: &Limits) -> Option<sb_flow_entry> {
+    let (mode, framing) = owned.at_mark?;
+    Some(sb_flow_entry {
+        node,
+        origin,
+        next: owned.next,
+        framing: sb_framing { allowed: limits.body.unwrap_or(u64::MAX), ..framing },
+        mss: owned.mss,
+        options: owned.options,
+        wscale: owned.wscale,
+        mode: mode as u8,
+        requests: owned.requests,
+        heads: owned.heads,
+        session: owned.session,
+        begins: owned.next,
+        ..Default::default()
+    })
+}
