@@ -17,7 +17,7 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
     (
         "CONTRIBUTING.md",
         "cargo run -p switchback-wire-generate",
-        ("crates/wire/generate/src/main.rs", "fn generated_rs_is_made_from_the_header()"),
+        ("crates/wire/generate/src/main.rs", "fn generated_rs_is_made_from_the_headers()"),
     ),
     (
         "CONTRIBUTING.md",
