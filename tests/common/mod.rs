@@ -42,7 +42,7 @@ pub const TLS_NAME: &str = "shop.example.com";
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_switchback");
 /// How long anything may take that has no load to do.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a state is looked at that nobody announces.
 const POLL: Duration = Duration::from_millis(10);
 

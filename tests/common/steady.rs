@@ -11,7 +11,7 @@ use switchback_lab::Host;
 use super::{Error, Result};
 
 /// A response that takes longer is lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The load.
 #[derive(Clone, Copy, Debug)]

@@ -306,10 +306,13 @@ impl Connection<'_> {
             }
             return;
         }
-        self.unacknowledged.retain(|(seq, tcp_flags, data)| {
-            let end = seq.wrapping_add(data.len() as u32 + u32::from(tcp_flags & flags::FIN));
-            segment.ack.wrapping_sub(end).cast_signed() < 0
-        });
+        // The answer to a SYN within the connection acknowledges that SYN and no data (RFC 5961 section 4).
+        if !segment.has(flags::SYN) {
+            self.unacknowledged.retain(|(seq, tcp_flags, data)| {
+                let end = seq.wrapping_add(data.len() as u32 + u32::from(tcp_flags & flags::FIN));
+                segment.ack.wrapping_sub(end).cast_signed() < 0
+            });
+        }
         if let (Some((value, _)), 0..) = (segment.timestamps(), self.behind(segment.seq)) {
             self.echo = value;
         }

@@ -6,21 +6,19 @@
  * switch, as it would without these programs.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
 
-/* Newer than some distributions' linux/bpf.h. */
-#define TCX_NEXT     (-1)
-#define TCX_DROP     2
-#define TCX_REDIRECT 7
-/* A packet for the node, before it is one. */
-#define DIRECTLY (-2)
-
-#include "direct.h"
+#include "client_maps.h"
+#include "counters.h"
+#include "handoff.h"
 #include "maps.h"
+#include "packet.h"
 #include "read.h"
-#include "thin.h"
-#include "send.h"
 #include "receive.h"
+#include "send.h"
+#include "tcx.h"
+#include "thin.h"
 
 /* A packet of a service, in a tunnel before or not. */
 static __always_inline int on_service(struct __sk_buff *skb, const struct packet *p)

@@ -2,6 +2,15 @@
 #ifndef CLIENT_MAPS_H
 #define CLIENT_MAPS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "client_maps.h"
+#include "counters.h"
+#include "flow.h"
+#include "packet.h"
+#include "tcx.h"
+
 /* The VIPs whose nodes are believed. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);

@@ -3,6 +3,23 @@
 #ifndef CLIENT_RECEIVE_H
 #define CLIENT_RECEIVE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "client_maps.h"
+#include "counters.h"
+#include "direct.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "read.h"
+#include "tcx.h"
+
 static __noinline int read_introduction(struct __sk_buff *skb, const struct packet *p,
                                         struct sb_introduction *option)
 {
@@ -148,40 +165,24 @@ static __always_inline int is_from_node(__u8 op)
 
 static __noinline enum read_result read_said(struct __sk_buff *skb, struct said *said)
 {
-        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-        struct ethhdr *eth = data;
+        __u8 dest[16] __attribute__((aligned(8)));
+        struct sb_cursor cursor;
         struct sb_shim *shim;
-        __u8 next_header;
+        struct sb_ip ip;
 
-        if (skb->protocol == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                if ((void *)(ip + 1) > end || ip->ihl != 5)
-                        return READ_OTHER;
-                sb_map_v4(said->sender, ip->saddr);
-                said->outer_len = sizeof(*ip);
-                said->congested = (ip->tos & 3) == 3;
-                next_header = ip->protocol;
-        } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                if ((void *)(ip + 1) > end)
-                        return READ_OTHER;
-                sb_copy_v6(said->sender, &ip->saddr);
-                said->outer_len = sizeof(*ip);
-                said->congested = (ip->flow_lbl[0] >> 4 & 3) == 3;
-                next_header = ip->nexthdr;
-        } else {
+        cursor = sb_cursor_at((void *)(long)skb->data, (void *)(long)skb->data_end, sizeof(struct ethhdr));
+        if (sb_parse_ip(&cursor, skb->protocol, said->sender, dest, &ip) != IPPROTO_UDP)
                 return READ_OTHER;
-        }
-        shim = sb_at(data, sizeof(*eth) + said->outer_len);
-        if (next_header != IPPROTO_UDP || (void *)(shim + 1) > end ||
+        shim = cursor.at;
+        if ((void *)(shim + 1) > cursor.end ||
             (shim->source != bpf_htons(SB_GENEVE_PORT) && shim->dest != bpf_htons(SB_GENEVE_PORT)) ||
             shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 || !sb_has_option(shim) ||
             !is_from_node(shim->option.op))
                 return READ_OTHER;
+        said->outer_len = ip.header_len;
+        said->congested = sb_is_congested(&ip);
         said->option = shim->option;
-        return read_packet(skb, &said->inner, sizeof(*eth) + said->outer_len + sizeof(*shim),
+        return read_packet(skb, &said->inner, sizeof(struct ethhdr) + said->outer_len + sizeof(*shim),
                            shim->geneve.protocol, said->option.op == SB_OP_TUNNELED ? IN : OUT)
                    ? READ_MALFORMED
                    : READ_SAID;

@@ -3,6 +3,23 @@
 #ifndef CLIENT_SEND_H
 #define CLIENT_SEND_H
 
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/ip.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "client_maps.h"
+#include "counters.h"
+#include "direct.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "read.h"
+#include "tcx.h"
+#include "thin.h"
+
 /* A node that has been asked twice and has not answered for so long is not reached. */
 #define PATIENCE_NS 200000000ULL
 #define ASKS        2
@@ -11,6 +28,9 @@
 #define ASK_AGAIN_NS 50000000ULL
 /* For so long a node that is not reached gets no flows. */
 #define AVOID_NS 5000000000ULL
+
+/* Besides the verdicts of linux/bpf.h: the packet goes to the node. */
+#define DIRECTLY (-2)
 
 /* From here on the flow's packets go to the switch, as without the programs. */
 static __always_inline int give_up(struct sb_direct_flow *flow, enum sb_client_counter counter)

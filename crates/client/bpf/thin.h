@@ -7,6 +7,15 @@
 #ifndef CLIENT_THIN_H
 #define CLIENT_THIN_H
 
+#include <linux/bpf.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_helpers.h>
+
+#include "client_maps.h"
+#include "maps.h"
+#include "packet.h"
+#include "read.h"
+
 static __always_inline __u32 thin_acks(void)
 {
         __u32 zero = 0;

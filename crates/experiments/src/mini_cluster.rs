@@ -26,7 +26,7 @@ const LINK_BITS_PER_S: u64 = 100_000_000;
 /// For each machine.
 const CONNECTIONS: u32 = 6;
 const WARM_UP_SECONDS: u32 = 1;
-const READY: Duration = Duration::from_secs(10);
+const READY: Duration = Duration::from_secs(30);
 
 /// How the machines work together.
 #[derive(Clone, Copy, Debug, PartialEq)]

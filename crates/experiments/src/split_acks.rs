@@ -20,7 +20,7 @@ use super::{Experiment, Options, Progress, in_turn};
 const DOCUMENT: &str = "1m";
 const CONNECTIONS: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
-const READY: Duration = Duration::from_secs(10);
+const READY: Duration = Duration::from_secs(30);
 /// How many acknowledgments in a row are left out at most.
 const THIN: [u32; 4] = [2, 4, 8, 16];
 /// The paper's gain in requests/s by fewer acknowledgments.

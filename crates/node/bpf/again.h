@@ -6,22 +6,25 @@
 #ifndef NODE_AGAIN_H
 #define NODE_AGAIN_H
 
-#define MARK_CURED     0x5b000001
-#define MARK_CONFIRMED 0x5b000002
-#define MARK_BEHIND    0x5b000003
-#define MARK_AFTER     0x5b000004
-#define MARK_INTRODUCE 0x5b000005 /* becomes the introduction to its client */
-#define MARK_HEARD     0x5b000006 /* becomes the answer to its client */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#define SKB_MARK_CURED     0x5b000001
+#define SKB_MARK_CONFIRMED 0x5b000002
+#define SKB_MARK_BEHIND    0x5b000003
+#define SKB_MARK_AFTER     0x5b000004
+#define SKB_MARK_INTRODUCE 0x5b000005 /* becomes the introduction to its client */
+#define SKB_MARK_HEARD     0x5b000006 /* becomes the answer to its client */
 
 /*
  * Queues a clone of the handoff packet behind it. Not inlined: the verifier allows no pointer arithmetic on the
  * context, which the compiler would share between uses of one field.
  */
-static __noinline int come_again(struct __sk_buff *skb, __u32 mark)
+static __noinline int come_again(struct __sk_buff *skb, __u32 skb_mark)
 {
         int err;
 
-        skb->mark = mark;
+        skb->mark = skb_mark;
         err = bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
         skb->mark = 0;
         return err;

@@ -3,10 +3,26 @@
 #ifndef NODE_ANSWER_H
 #define NODE_ANSWER_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "handoff.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "second.h"
+
 /* Timestamps as RFC 7323 appendix A aligns them, behind the fixed header. */
 struct tcp_with_timestamps {
         struct tcphdr tcp;
-        __be32 mark; /* SB_TCPOPT_TSTAMP_ALIGNED */
+        __be32 kinds; /* SB_TCPOPT_TSTAMP_ALIGNED */
         __be32 tsval;
         __be32 tsecr;
 };
@@ -24,7 +40,7 @@ static __always_inline int write_continuation(void *data, void *end, __u32 offse
         if ((void *)(&header->tcp + 1) > end)
                 return -1;
         header->tcp.ack_seq = bpf_htonl(h->ack);
-        if (h->tsecr && (void *)(header + 1) <= end && header->mark == SB_TCPOPT_TSTAMP_ALIGNED)
+        if (h->tsecr && (void *)(header + 1) <= end && header->kinds == SB_TCPOPT_TSTAMP_ALIGNED)
                 header->tsecr = bpf_htonl(h->tsecr);
         return 0;
 }

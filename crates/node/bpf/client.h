@@ -10,7 +10,30 @@
 #ifndef NODE_CLIENT_H
 #define NODE_CLIENT_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "again.h"
+#include "counters.h"
+#include "decap.h"
 #include "direct.h"
+#include "flow.h"
+#include "handoff.h"
+#include "intake.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "session_cookie.h"
+#include "socket.h"
+#include "tcx.h"
+#include "vips.h"
 
 struct {
         __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -76,7 +99,7 @@ static __noinline int meet(struct __sk_buff *skb, const struct handoff *h)
         s = bpf_map_lookup_elem(&settings, &zero);
         if (!s || !may_know_us(h->flow.client, s))
                 return 0;
-        return come_again(skb, MARK_INTRODUCE);
+        return come_again(skb, SKB_MARK_INTRODUCE);
 }
 
 struct introduction_packet {
@@ -223,7 +246,7 @@ static __noinline int is_from_client(const struct handoff *h, const struct sb_no
 /* A packet that its client has sent here and not to the switch. An answer is under the settings towards the client. */
 __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
 {
-        __u32 mark = *(volatile __u32 *)&skb->mark;
+        __u32 skb_mark = *(volatile __u32 *)&skb->mark;
         struct sb_node_settings *s;
         struct sb_owned *flow;
         struct socket_facts facts = {};
@@ -237,7 +260,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
                 return drop(SB_NODE_DROP_MALFORMED);
         if (!sb_same_v6(h->sender, h->flow.client) || !may_know_us(h->sender, s))
                 return drop(SB_NODE_DROP_CLIENT);
-        if (mark == MARK_HEARD)
+        if (skb_mark == SKB_MARK_HEARD)
                 return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         read_socket(skb, h, &facts);
@@ -250,7 +273,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
                 return tell_client(skb, h, SB_OP_GONE, SB_NODE_GONE);
         if (take_in(flow, h, &facts) != INTAKE_TAKE)
                 return drop(SB_NODE_DROP_BEYOND);
-        if (h->option.flags & SB_FLAG_ASK && come_again(skb, MARK_HEARD))
+        if (h->option.flags & SB_FLAG_ASK && come_again(skb, SKB_MARK_HEARD))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_DIRECT);
         return deliver(skb, h);

@@ -6,6 +6,18 @@
 #ifndef NODE_FACTS_H
 #define NODE_FACTS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "handoff.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+
 /* The first byte of the next response leaves. */
 static __always_inline void fact_begins(struct sb_owned *flow, __u32 seq)
 {

@@ -8,6 +8,24 @@
 #ifndef NODE_FOLLOW_H
 #define NODE_FOLLOW_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "facts.h"
+#include "flow.h"
+#include "framing.h"
+#include "kernel.h"
+#include "load.h"
+#include "maps.h"
+#include "messages.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "session_cookie.h"
+#include "tcx.h"
+
 /* Each step goes on by a byte at least, or ends data; the longest packet (BIG TCP) has some 500 KB. */
 #define FOLLOW_STEPS (1 << 20)
 

@@ -6,6 +6,21 @@
 #ifndef NODE_GUARD_H
 #define NODE_GUARD_H
 
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "arp.h"
+#include "counters.h"
+#include "maps.h"
+#include "packet.h"
+#include "tcx.h"
+#include "vips.h"
+
 /* linux/if_packet.h: for another host, as where containers share the interface. */
 #define PACKET_OTHERHOST 3
 

@@ -7,6 +7,24 @@
 #ifndef NODE_HERE_H
 #define NODE_HERE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "answer.h"
+#include "counters.h"
+#include "handoff.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "switch_maps.h"
+#include "tcx.h"
+
 /* linux/if_packet.h: for this host. */
 #define PACKET_HOST 0
 
@@ -72,29 +90,17 @@ __noinline int tell_switch(struct __sk_buff *skb, const struct handoff *h, int w
 static __always_inline int on_loopback(struct __sk_buff *skb, const struct sb_node_settings *s)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-        __u8 source[16] __attribute__((aligned(8)));
+        __u8 source[16] __attribute__((aligned(8))), dest[16];
         struct ethhdr *eth = data;
+        struct sb_cursor cursor = {.at = eth + 1, .end = end};
         struct sb_shim *shim;
+        struct sb_ip ip;
 
-        if ((void *)(eth + 1) > end)
+        if ((void *)(eth + 1) > end || sb_parse_ip(&cursor, eth->h_proto, source, dest, &ip) != IPPROTO_UDP)
                 return TCX_NEXT;
-        if (eth->h_proto == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                shim = (void *)(ip + 1);
-                if ((void *)(shim + 1) > end || ip->protocol != IPPROTO_UDP || ip->ihl != 5)
-                        return TCX_NEXT;
-                sb_map_v4(source, ip->saddr);
-        } else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                shim = (void *)(ip + 1);
-                if ((void *)(shim + 1) > end || ip->nexthdr != IPPROTO_UDP)
-                        return TCX_NEXT;
-                sb_copy_v6(source, &ip->saddr);
-        } else {
+        shim = cursor.at;
+        if ((void *)(shim + 1) > end)
                 return TCX_NEXT;
-        }
         if (shim->dest != bpf_htons(SB_GENEVE_PORT) || !sb_same_v6(source, s->address))
                 return TCX_NEXT;
         return bpf_redirect(s->ifindex, BPF_F_INGRESS);

@@ -7,6 +7,15 @@
 #ifndef NODE_HIDDEN_H
 #define NODE_HIDDEN_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "kernel.h"
+#include "packet.h"
+
 struct ports {
         __be16 source;
         __be16 dest;
@@ -52,43 +61,37 @@ static __always_inline int is_known_udp(struct __sk_buff *skb, struct bpf_sock_t
 
 static __noinline int is_let_in(struct __sk_buff *skb)
 {
-        void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+        struct sb_cursor cursor = {.at = (void *)(long)skb->data + sizeof(struct ethhdr),
+                                   .end = (void *)(long)skb->data_end};
+        __u8 source[16] __attribute__((aligned(8))), dest[16] __attribute__((aligned(8)));
         struct bpf_sock_tuple tuple = {};
-        struct ethhdr *eth = data;
         struct ports *ports;
-        __u8 protocol;
+        struct sb_ip ip;
+        int protocol;
         __u32 len;
 
+        if (skb->protocol == bpf_htons(ETH_P_ARP))
+                return 1;
+        protocol = sb_parse_ip(&cursor, skb->protocol, source, dest, &ip);
+        ports = cursor.at;
+        if (protocol < 0 || (void *)(ports + 1) > cursor.end)
+                return 0;
         if (skb->protocol == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                ports = (void *)(ip + 1);
-                if ((void *)(ports + 1) > end || ip->ihl != 5 || ip->frag_off & bpf_htons(~SB_IP_DF & 0xffff))
-                        return 0;
-                if (ip->protocol == IPPROTO_ICMP)
+                if (protocol == IPPROTO_ICMP)
                         return is_answer(*(__u8 *)ports);
-                protocol = ip->protocol;
-                tuple.ipv4.saddr = ip->saddr;
-                tuple.ipv4.daddr = ip->daddr;
+                tuple.ipv4.saddr = sb_v4_of(source);
+                tuple.ipv4.daddr = sb_v4_of(dest);
                 tuple.ipv4.sport = ports->source;
                 tuple.ipv4.dport = ports->dest;
                 len = sizeof(tuple.ipv4);
-        } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                ports = (void *)(ip + 1);
-                if ((void *)(ports + 1) > end)
-                        return 0;
-                if (ip->nexthdr == IPPROTO_ICMPV6)
+        } else {
+                if (protocol == IPPROTO_ICMPV6)
                         return is_answer6(*(__u8 *)ports);
-                protocol = ip->nexthdr;
-                sb_copy_v6(tuple.ipv6.saddr, &ip->saddr);
-                sb_copy_v6(tuple.ipv6.daddr, &ip->daddr);
+                sb_copy_v6(tuple.ipv6.saddr, source);
+                sb_copy_v6(tuple.ipv6.daddr, dest);
                 tuple.ipv6.sport = ports->source;
                 tuple.ipv6.dport = ports->dest;
                 len = sizeof(tuple.ipv6);
-        } else {
-                return skb->protocol == bpf_htons(ETH_P_ARP);
         }
         if (protocol == IPPROTO_TCP)
                 return is_known_tcp(skb, &tuple, len);

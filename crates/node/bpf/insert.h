@@ -12,6 +12,28 @@
 #ifndef NODE_INSERT_H
 #define NODE_INSERT_H
 
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "framing.h"
+#include "kernel.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+#include "session_cookie.h"
+#include "socket.h"
+
 /* Among the first bytes of a response its first line must end. */
 #define FIRST_LINE_MAX 128
 

@@ -7,6 +7,22 @@
 #ifndef NODE_INTAKE_H
 #define NODE_INTAKE_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "follow.h"
+#include "framing.h"
+#include "handoff.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "outlive.h"
+#include "packet.h"
+#include "received.h"
+#include "socket.h"
+
 /* The socket gets nothing for so long of what was handed to it: then it has dropped that. */
 #define NOT_TAKEN_US 2000000
 

@@ -3,6 +3,9 @@
 #ifndef NODE_KERNEL_H
 #define NODE_KERNEL_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct net {

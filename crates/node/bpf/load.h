@@ -6,6 +6,13 @@
 #ifndef NODE_LOAD_H
 #define NODE_LOAD_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "framing.h"
+#include "maps.h"
+#include "node_maps.h"
+
 static __always_inline struct sb_load *this_load(void)
 {
         __u32 zero = 0;

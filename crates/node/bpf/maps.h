@@ -2,6 +2,15 @@
 #ifndef NODE_MAPS_H
 #define NODE_MAPS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "tcx.h"
+
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, 65536);

@@ -14,43 +14,39 @@
  * in what servers write.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* Newer than some distributions' linux/bpf.h. */
-#define TCX_NEXT (-1)
-#define TCX_PASS 0
-#define TCX_DROP 2
-
-#include "packet.h"
-#include "kernel.h"
-#include "maps.h"
-#include "load.h"
-#include "facts.h"
-#include "queue.h"
-#include "decap.h"
-#include "second.h"
-#include "answer.h"
-
-#define FRAMING_CONTEXT                struct __sk_buff
-#define FRAMING_LOAD(ctx, at, to, len) bpf_skb_load_bytes(ctx, at, to, len)
-/* Of responses, and of requests. */
-#define FRAMING_TABLES 2
-#include "framing.h"
-#include "cookies.h"
-#include "follow.h"
-#include "restore.h"
-#include "outlive.h"
-#include "socket.h"
-#include "insert.h"
-#include "again.h"
-#include "intake.h"
-#include "client.h"
 #include "adopt.h"
-#include "release.h"
+#include "again.h"
+#include "answer.h"
+#include "client.h"
+#include "counters.h"
+#include "decap.h"
+#include "flow.h"
+#include "follow.h"
+#include "forward.h"
+#include "guard.h"
+#include "handoff.h"
 #include "here.h"
 #include "hidden.h"
-#include "guard.h"
+#include "insert.h"
+#include "kernel.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "outlive.h"
+#include "packet.h"
+#include "queue.h"
+#include "read.h"
+#include "received.h"
+#include "release.h"
+#include "tcx.h"
+#include "vips.h"
 
 /* A switch wants to be told how this node is doing. */
 static __noinline int on_hello(const struct handoff *h)
@@ -122,7 +118,7 @@ int switchback_ingress(struct __sk_buff *skb)
                 return TCX_NEXT;
         switch (read_handoff(skb, &h, s)) {
         case READ_HANDOFF:
-                if (*(volatile __u32 *)&skb->mark == MARK_INTRODUCE)
+                if (*(volatile __u32 *)&skb->mark == SKB_MARK_INTRODUCE)
                         return introduce(skb, &h);
                 /* By the loopback interface frames have come without an address. */
                 if (h.here)
@@ -175,52 +171,45 @@ int switchback_egress(struct __sk_buff *skb)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
         struct ethhdr *eth = data;
+        struct sb_cursor cursor = {.at = eth + 1, .end = end};
         struct sb_flow flow = {};
         struct sb_node_settings *s;
         struct sb_owned *owned_flow;
         struct tcp_numbers numbers;
         struct tcphdr *tcp;
+        struct sb_ip ip;
         __u32 zero = 0;
-        int verdict;
+        int next, len, verdict;
 
-        if ((void *)(eth + 1) > end || skb->mark == SB_MARK_SWITCH)
+        if ((void *)(eth + 1) > end || skb->mark == SB_SKB_MARK_SWITCH)
                 return TCX_NEXT;
-        if (eth->h_proto == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = (void *)(eth + 1);
-
-                if ((void *)(ip + 1) > end || ip->protocol != IPPROTO_TCP)
-                        return TCX_NEXT;
-                tcp = (void *)(ip + 1);
-                if (ip->ihl != 5 || (void *)(tcp + 1) > end)
-                        return TCX_NEXT;
-                sb_map_v4(flow.vip, ip->saddr);
-                sb_map_v4(flow.client, ip->daddr);
-        } else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
-                struct ipv6hdr *ip = (void *)(eth + 1);
-
-                tcp = (void *)(ip + 1);
-                if ((void *)(tcp + 1) > end || ip->nexthdr != IPPROTO_TCP)
-                        return TCX_NEXT;
-                sb_copy_v6(flow.vip, &ip->saddr);
-                sb_copy_v6(flow.client, &ip->daddr);
-        } else if (eth->h_proto == bpf_htons(ETH_P_ARP)) {
+        if (eth->h_proto == bpf_htons(ETH_P_ARP)) {
                 s = bpf_map_lookup_elem(&settings, &zero);
                 return s ? on_arp_out(skb, s) : TCX_NEXT;
-        } else {
-                return TCX_NEXT;
         }
+        next = sb_parse_ip(&cursor, eth->h_proto, flow.vip, flow.client, &ip);
+        /* Without the first fragment a client cannot put the packet together, so that one is as mute as its flow. */
+        if (next == SB_FRAGMENT)
+                next = ip.protocol;
+        if (next != IPPROTO_TCP)
+                return TCX_NEXT;
+        /* The header of a packet that is longer than it can say (BIG TCP) has no length. */
+        ip.len = skb->len - sizeof(*eth);
+        len = sb_parse_tcp(&cursor, &ip, &tcp);
+        if (len < 0)
+                return TCX_NEXT;
         flow.vip_port = tcp->source;
         flow.client_port = tcp->dest;
         numbers.seq = bpf_ntohl(tcp->seq);
         numbers.flags = sb_tcp_flags(tcp);
-        numbers.tcp = (void *)tcp - data;
+        numbers.tcp = sizeof(*eth) + ip.header_len;
         numbers.start = numbers.tcp + tcp->doff * 4;
         owned_flow = bpf_map_lookup_elem(&owned, &flow);
         if (!owned_flow)
                 return leave(skb, &flow);
         if (is_mute(owned_flow, numbers.flags))
                 return drop(SB_NODE_MUTED);
-        if (keep_back(skb, owned_flow, tcp, skb->len - numbers.start))
+        if (keep_back(skb, owned_flow, tcp, len))
                 return TCX_DROP;
         unhook(owned_flow, &flow);
         verdict = follow_responses(skb, owned_flow, &flow, &numbers);

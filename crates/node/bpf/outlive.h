@@ -11,6 +11,22 @@
 #ifndef NODE_OUTLIVE_H
 #define NODE_OUTLIVE_H
 
+#include <linux/bpf.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "follow.h"
+#include "framing.h"
+#include "handoff.h"
+#include "kernel.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "received.h"
+
 /* A client sends again after 200 ms at the earliest, then after 400 ms more; the answer to the third it gets. */
 #define WITHHOLD_US 500000
 

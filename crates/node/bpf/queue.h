@@ -7,6 +7,14 @@
 #ifndef NODE_QUEUE_H
 #define NODE_QUEUE_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "handoff.h"
+#include "kernel.h"
+#include "maps.h"
+#include "node_maps.h"
+
 /* Places that nobody has touched for so long were lost together with packets. */
 #define RESERVATION_NS 100000000LL
 

@@ -3,6 +3,27 @@
 #ifndef NODE_RELEASE_H
 #define NODE_RELEASE_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "again.h"
+#include "counters.h"
+#include "decap.h"
+#include "framing.h"
+#include "handoff.h"
+#include "intake.h"
+#include "kernel.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "outlive.h"
+#include "ownership.h"
+#include "packet.h"
+#include "received.h"
+#include "socket.h"
+#include "tcx.h"
+
 static __always_inline int answer_release(struct handoff *h, enum sb_op op, __u8 reason)
 {
         h->option.op = op;

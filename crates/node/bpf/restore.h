@@ -10,6 +10,20 @@
 #ifndef NODE_RESTORE_H
 #define NODE_RESTORE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "follow.h"
+#include "framing.h"
+#include "handoff.h"
+#include "maps.h"
+#include "messages.h"
+#include "node_maps.h"
+#include "received.h"
+#include "session_cookie.h"
+
 struct request_walk {
         struct framing_walk framing;
         struct sb_owned *flow;

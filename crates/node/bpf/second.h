@@ -7,6 +7,19 @@
 #ifndef NODE_SECOND_H
 #define NODE_SECOND_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "received.h"
+
 /* Sends the packet to its second candidate; less than zero, and nothing done, if that cannot be. */
 static __noinline int pass_on(struct __sk_buff *skb, const struct handoff *h)
 {

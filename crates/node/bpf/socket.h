@@ -3,6 +3,15 @@
 #ifndef NODE_SOCKET_H
 #define NODE_SOCKET_H
 
+#include <linux/bpf.h>
+#include <linux/ip.h>
+#include <bpf/bpf_helpers.h>
+
+#include "kernel.h"
+#include "packet.h"
+#include "queue.h"
+#include "received.h"
+
 static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const struct handoff *h)
 {
         struct bpf_sock_tuple tuple = {};

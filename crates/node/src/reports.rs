@@ -10,8 +10,9 @@ use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Result, monotonic_ns};
 use switchback_status::node::{ListenerStatus, NodeStatus, READY};
+use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
-use switchback_wire::{sb_listening_switch, sb_reason};
+use switchback_wire::sb_listening_switch;
 
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
@@ -39,14 +40,13 @@ enum State {
 }
 
 impl State {
-    fn reason(self) -> u8 {
-        let reason = match self {
-            State::Ready => sb_reason::SB_REASON_NONE,
-            State::Draining => sb_reason::SB_REASON_DRAINING,
-            State::NoListener | State::Mptcp => sb_reason::SB_REASON_NO_LISTENER,
-            State::Unhealthy => sb_reason::SB_REASON_UNHEALTHY,
-        };
-        reason as u8
+    fn reason(self) -> Option<Reason> {
+        match self {
+            State::Ready => None,
+            State::Draining => Some(Reason::Draining),
+            State::NoListener | State::Mptcp => Some(Reason::NoListener),
+            State::Unhealthy => Some(Reason::Unhealthy),
+        }
     }
 
     fn words(self) -> &'static str {

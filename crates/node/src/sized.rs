@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use switchback_wire::packet::{bare, flags};
 use switchback_wire::{
-    address_bytes, address_from, handoff, sb_flow, sb_flow_entry, sb_op, sb_session, sb_sized,
+    address_bytes, address_from, handoff, sb_flow, sb_op, sb_option, sb_session, sb_sized,
 };
 
 use crate::signer::Signer;
@@ -19,11 +19,10 @@ pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u
     let nobody = address_bytes(Ipv4Addr::UNSPECIFIED.into());
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
     let inner = bare(&flow, true, 0, 0, flags::ACK);
-    let entry = sb_flow_entry {
-        heads: sized.bytes,
+    let option = sb_option {
+        detail: sized.bytes.to_be(),
         session: sb_session { path: sized.path, ..Default::default() },
-        ..Default::default()
+        ..handoff::blank(sb_op::SB_OP_SIZED)
     };
-    let option = handoff::option(sb_op::SB_OP_SIZED, &entry);
     Some((switch, signer.packet(switch, &flow, option, &inner)?))
 }

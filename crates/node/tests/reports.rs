@@ -10,6 +10,7 @@ use common::{Result, call, status};
 use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
 use switchback_lab::Cluster;
 use switchback_runtime::control::{Request, Response};
+use switchback_wire::message::Reason;
 use switchback_wire::packet::TcpView;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_op, sb_reason};
@@ -56,8 +57,8 @@ fn report_that(world: &World, v6: bool, is_so: impl Fn(&Report) -> bool) -> Resu
     }
 }
 
-fn reason(wanted: sb_reason) -> impl Fn(&Report) -> bool {
-    move |report| report.reason == wanted as u8
+fn reason(wanted: Option<Reason>) -> impl Fn(&Report) -> bool {
+    move |report| report.reason == wanted
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn a_switch_that_says_hello_is_told_how_the_node_is_doing() -> Result<()> {
     hello(&world)?;
     let heard = Instant::now();
     let first = report_that(&world, false, |report| report.queue == (0, 77))?;
-    assert_eq!((first.pool, first.reason, first.in_flight, first.flows), (pool_id("web"), 0, 0, 0));
+    assert_eq!((first.pool, first.reason, first.in_flight, first.flows), (pool_id("web"), None, 0, 0));
     assert_eq!(first.first_byte, None);
     let v6 = report_that(&world, true, |report| report.queue == (0, 77))?;
     assert_eq!((v6.listener.port(), v6.pool), (80, first.pool), "a dual-stack listener");
@@ -112,13 +113,13 @@ fn a_switch_that_says_hello_is_told_how_the_node_is_doing() -> Result<()> {
 #[test]
 fn a_listener_that_goes_and_comes_is_reported() -> Result<()> {
     let world = World::up(false)?;
-    report_that(&world, true, reason(sb_reason::SB_REASON_NONE))?;
+    report_that(&world, true, reason(None))?;
     shutdown(world.listener.as_raw_fd(), Shutdown::Both)?;
-    let gone = report_that(&world, true, reason(sb_reason::SB_REASON_NO_LISTENER))?;
+    let gone = report_that(&world, true, reason(Some(Reason::NoListener)))?;
     assert_eq!(gone.queue, (0, 0));
     assert_eq!(status(world.node())?["listeners"][0]["state"], "nobody listens");
     listen(&world.listener, Backlog::new(5)?)?;
-    assert_eq!(report_that(&world, true, reason(sb_reason::SB_REASON_NONE))?.queue, (0, 5));
+    assert_eq!(report_that(&world, true, reason(None))?.queue, (0, 5));
     Ok(())
 }
 
@@ -131,7 +132,7 @@ fn a_command_and_the_file_drain_a_node() -> Result<()> {
         Response::Done { lines } => lines,
         other => panic!("{other:?}"),
     };
-    report_that(&world, false, reason(sb_reason::SB_REASON_NONE))?;
+    report_that(&world, false, reason(None))?;
     let other = drain("node1", true)?;
     assert!(
         matches!(&other, Response::Failed { message } if message.contains("this is node node0")),
@@ -139,14 +140,14 @@ fn a_command_and_the_file_drain_a_node() -> Result<()> {
     );
     assert_eq!(lines(drain("node0", true)?).len(), 1);
     assert_eq!(lines(drain("node0", true)?).len(), 0, "it drains already");
-    report_that(&world, false, reason(sb_reason::SB_REASON_DRAINING))?;
+    report_that(&world, false, reason(Some(Reason::Draining)))?;
     let refused = world.flow()?.ask(SB_OP_ADOPT, 0, GET)?;
     assert_eq!(refused, (SB_OP_REFUSED, sb_reason::SB_REASON_DRAINING as u8));
     // A command stays, whatever the file says.
     call(node, Request::Reload {})?;
     assert_eq!(status(node)?["draining"], true);
     assert_eq!(lines(drain("node0", false)?).len(), 1);
-    report_that(&world, false, reason(sb_reason::SB_REASON_NONE))?;
+    report_that(&world, false, reason(None))?;
     world.flow()?.request(GET)?;
 
     let text = std::fs::read_to_string(&world.config)?;
@@ -173,8 +174,8 @@ fn a_server_that_fails_its_check_is_reported() -> Result<()> {
     world.lab.write_config(&cluster)?;
     assert!(matches!(call(world.node(), Request::Reload {})?, Response::Done { .. }));
     // The kernel accepts, nobody answers.
-    report_that(&world, false, reason(sb_reason::SB_REASON_UNHEALTHY))?;
-    report_that(&world, true, reason(sb_reason::SB_REASON_UNHEALTHY))?;
+    report_that(&world, false, reason(Some(Reason::Unhealthy)))?;
+    report_that(&world, true, reason(Some(Reason::Unhealthy)))?;
     let shown = status(world.node())?;
     assert_eq!(
         (&shown["health"][0]["state"], &shown["listeners"][0]["state"]),
@@ -194,7 +195,7 @@ fn a_server_that_fails_its_check_is_reported() -> Result<()> {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
             }
         });
-        let ready = report_that(&world, false, reason(sb_reason::SB_REASON_NONE));
+        let ready = report_that(&world, false, reason(None));
         // Ends the server.
         drop(world.node().tcp_connect("127.0.0.1:80".parse()?, common::PATIENCE)?);
         server.join().expect("it does not panic")?;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use switchback_wire::{report, sb_reason};
+use switchback_wire::report;
 
 use crate::totals::Totals;
 
@@ -196,7 +196,7 @@ fn by_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16,
 
 impl ListenerView {
     fn is_up(&self) -> bool {
-        self.state == report::condition(sb_reason::SB_REASON_NONE as u8)
+        self.state == report::condition(None)
     }
 }
 

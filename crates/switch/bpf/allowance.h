@@ -7,6 +7,15 @@
 #ifndef SWITCH_ALLOWANCE_H
 #define SWITCH_ALLOWANCE_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+#include "packet.h"
+#include "siphash.h"
+#include "switch_maps.h"
+
 #define ALLOWANCE_NETWORKS 1024
 
 struct allowance {

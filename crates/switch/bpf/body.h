@@ -3,9 +3,16 @@
 #ifndef SWITCH_BODY_H
 #define SWITCH_BODY_H
 
-#define FRAMING_CONTEXT                struct xdp_md
-#define FRAMING_LOAD(ctx, at, to, len) bpf_xdp_load_bytes(ctx, at, to, len)
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "entry.h"
 #include "framing.h"
+#include "framing_walk.h"
+#include "maps.h"
+#include "parse.h"
+#include "switch_maps.h"
 
 /* Blocks and data in one packet: every step goes on by a byte at least, or ends data. */
 #define FRAMING_STEPS (2 * SB_RECORD_LARGE)
@@ -17,7 +24,7 @@
 static __always_inline void settle(struct sb_flow_entry *entry)
 {
         struct sb_framing *framing = &entry->framing;
-        __u64 step = framing->left < SB_MARK_STEP ? framing->left : SB_MARK_STEP;
+        __u64 step = framing->left < SB_STEP_MAX ? framing->left : SB_STEP_MAX;
 
         if (!(framing->state & SB_FRAMING_SKIP))
                 return;

@@ -7,6 +7,12 @@
 #ifndef SWITCH_ENTRY_H
 #define SWITCH_ENTRY_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+#include "switch_maps.h"
+
 /* An entry that is being replaced has another place at the next look. */
 #define ENTRY_LOOKS 3
 

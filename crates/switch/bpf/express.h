@@ -7,6 +7,14 @@
 #ifndef SWITCH_EXPRESS_H
 #define SWITCH_EXPRESS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "maps.h"
+#include "parse.h"
+#include "switch_maps.h"
+
 /* Written by user space through shared memory, read here. */
 __u16 transitions[SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS];
 __u16 classes[SB_EXPRESS_STATES];

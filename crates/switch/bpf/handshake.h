@@ -3,6 +3,23 @@
 #ifndef SWITCH_HANDSHAKE_H
 #define SWITCH_HANDSHAKE_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "parse.h"
+#include "switch_maps.h"
+#include "syn_cookie.h"
+
 /* MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. */
 #define SYNACK_OPTIONS_LONG  20
 #define SYNACK_OPTIONS_SHORT 12
@@ -87,7 +104,7 @@ static __always_inline void set_tcp_checksum(struct tcphdr *tcp, const struct pa
  * arithmetic between them in ways the verifier cannot follow.
  */
 static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *p,
-                                       const struct cookie *cookie, const struct sb_tcp_options *syn,
+                                       const struct syn_cookie *cookie, const struct sb_tcp_options *syn,
                                        __u16 our_mss, int ecn, const __u32 options_len)
 {
         const __u32 tcp_len = sizeof(struct tcphdr) + options_len;
@@ -154,7 +171,7 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
 {
         int ecn = (p->flags & (SB_TCP_ECE | SB_TCP_CWR)) == (SB_TCP_ECE | SB_TCP_CWR);
         struct sb_tcp_options syn;
-        struct cookie cookie;
+        struct syn_cookie cookie;
 
         contest(&flows, p);
         contest(&waiting, p);

@@ -6,58 +6,51 @@
 #ifndef SWITCH_ICMP_H
 #define SWITCH_ICMP_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "entry.h"
+#include "forward.h"
+#include "handoff.h"
+#include "maps.h"
+#include "neighbour.h"
+#include "packet.h"
+#include "parse.h"
+#include "switch_maps.h"
+
 #define ICMP_UNREACHABLE     3
 #define ICMP_TOO_LONG        4 /* its code */
 #define ICMP6_PACKET_TOO_BIG 2
 
-/* What such a message begins with, and the beginning of the packet that it is about. */
-struct too_long_v4 {
-        struct echo icmp;
-        struct iphdr ip;
-        __be16 source;
-        __be16 dest;
-        __be32 seq;
-} __attribute__((packed));
-
-struct too_long_v6 {
-        struct echo icmp;
-        struct ipv6hdr ip;
-        __be16 source;
-        __be16 dest;
-        __be32 seq;
-} __attribute__((packed));
-
-/* The flow that the message is about, into the packet. */
+/* The flow of the packet that the message quotes, into `p`. Less than zero if it is no such message, or not about TCP. */
 static __always_inline int parse_too_long(struct xdp_md *ctx, struct packet *p)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-        void *start = sb_at(data, p->start + p->l3_len);
+        struct sb_cursor cursor = sb_cursor_at(data, end, p->start + p->l3_len);
+        int v4 = p->l3_len == sizeof(struct iphdr);
+        struct echo *icmp = cursor.at;
+        struct sb_tcp_start *tcp;
+        struct sb_ip ip = {};
 
-        if (p->l3_len == sizeof(struct iphdr)) {
-                struct too_long_v4 *about = start;
-
-                if ((void *)(about + 1) > end || p->ip_len < p->l3_len + sizeof(*about) ||
-                    about->icmp.type != ICMP_UNREACHABLE || about->icmp.code != ICMP_TOO_LONG ||
-                    about->ip.version != 4 || about->ip.ihl != 5 || about->ip.protocol != IPPROTO_TCP)
-                        return -1;
-                sb_map_v4(p->flow.vip, about->ip.saddr);
-                sb_map_v4(p->flow.client, about->ip.daddr);
-                p->flow.vip_port = about->source;
-                p->flow.client_port = about->dest;
-                p->seq = bpf_ntohl(about->seq);
-        } else {
-                struct too_long_v6 *about = start;
-
-                if ((void *)(about + 1) > end || p->ip_len < p->l3_len + sizeof(*about) ||
-                    about->icmp.type != ICMP6_PACKET_TOO_BIG || about->ip.version != 6 ||
-                    about->ip.nexthdr != IPPROTO_TCP)
-                        return -1;
-                sb_copy_v6(p->flow.vip, &about->ip.saddr);
-                sb_copy_v6(p->flow.client, &about->ip.daddr);
-                p->flow.vip_port = about->source;
-                p->flow.client_port = about->dest;
-                p->seq = bpf_ntohl(about->seq);
-        }
+        if ((void *)(icmp + 1) > end || icmp->type != (v4 ? ICMP_UNREACHABLE : ICMP6_PACKET_TOO_BIG) ||
+            (v4 && icmp->code != ICMP_TOO_LONG))
+                return -1;
+        cursor.at = icmp + 1;
+        if (sb_parse_ip(&cursor, v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6), p->flow.vip,
+                        p->flow.client, &ip) != IPPROTO_TCP)
+                return -1;
+        tcp = cursor.at;
+        if ((void *)(tcp + 1) > end ||
+            p->ip_len < (__u32)p->l3_len + sizeof(*icmp) + ip.header_len + sizeof(*tcp))
+                return -1;
+        p->flow.vip_port = tcp->source;
+        p->flow.client_port = tcp->dest;
+        p->seq = bpf_ntohl(tcp->seq);
         return 0;
 }
 

@@ -2,6 +2,14 @@
 #ifndef SWITCH_MAPS_H
 #define SWITCH_MAPS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "packet.h"
+#include "switch_maps.h"
+
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, 262144);

@@ -6,9 +6,23 @@
 #ifndef SWITCH_NEIGHBOUR_H
 #define SWITCH_NEIGHBOUR_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/icmpv6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
 
-/* linux/icmp.h and linux/if_arp.h need the C library's headers of the target, which BPF does not have. */
+#include "arp.h"
+#include "counters.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "parse.h"
+
+/* linux/icmp.h needs the C library's headers of the target, which BPF does not have. */
 struct echo {
         __u8 type;
         __u8 code;
@@ -16,18 +30,6 @@ struct echo {
         __be16 id;
         __be16 sequence;
 };
-
-struct arp_ipv4 {
-        __be16 hardware;
-        __be16 protocol;
-        __u8 hardware_len;
-        __u8 protocol_len;
-        __be16 op;
-        __u8 sender_mac[ETH_ALEN];
-        __u8 sender_ip[4];
-        __u8 target_mac[ETH_ALEN];
-        __u8 target_ip[4];
-} __attribute__((packed));
 
 /* Neighbour solicitation or advertisement with one link-layer address option, RFC 4861 sections 4.3 and 4.4. */
 struct neighbour {
@@ -40,8 +42,6 @@ struct neighbour {
 
 #define ICMP_ECHO         8
 #define ICMP_ECHOREPLY    0
-#define ARP_REQUEST       1
-#define ARP_REPLY         2
 #define ND_SOLICIT        135
 #define ND_ADVERT         136
 #define ND_TARGET_LL      2

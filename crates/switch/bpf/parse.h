@@ -2,6 +2,20 @@
 #ifndef SWITCH_PARSE_H
 #define SWITCH_PARSE_H
 
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "switch_maps.h"
+
 /* A TCP packet to one of our VIPs, as far as the program needs it. */
 struct packet {
         struct sb_flow flow;
@@ -19,72 +33,41 @@ struct packet {
         __u16 handoff_head; /* sb_option.head, likewise */
 };
 
-enum parsed {
-        PARSED_TCP = 0,
-        PARSED_UDP,
-        PARSED_OTHER,
-        PARSED_MALFORMED,
-        PARSED_FRAGMENT, /* or with IP options or extension headers */
-};
-
-/* The IP header at `start`: addresses into the flow, lengths, and what follows. */
-static __always_inline enum parsed parse_ip(struct xdp_md *ctx, __u32 start, __be16 protocol,
-                                            struct packet *p, __u8 *next_header)
+/* The IP header on which the cursor stands: addresses into the flow, lengths. Returns as sb_parse_ip(). */
+static __always_inline int parse_ip(struct xdp_md *ctx, struct sb_cursor *cursor, __u32 start,
+                                    __be16 ethertype, struct packet *p)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        struct sb_ip ip;
+        int next;
 
+        next = sb_parse_ip(cursor, ethertype, p->flow.client, p->flow.vip, &ip);
+        if (next == SB_MALFORMED)
+                return next;
         p->start = start;
-        if (protocol == bpf_htons(ETH_P_IP)) {
-                struct iphdr *ip = sb_at(data, start);
-
-                if ((void *)(ip + 1) > end || ip->version != 4)
-                        return PARSED_MALFORMED;
-                sb_map_v4(p->flow.client, ip->saddr);
-                sb_map_v4(p->flow.vip, ip->daddr);
-                p->l3_len = sizeof(*ip);
-                p->ip_len = bpf_ntohs(ip->tot_len);
-                p->traffic_class = ip->tos;
-                *next_header = ip->protocol;
-                if (ip->ihl != 5 || ip->frag_off & bpf_htons(SB_IP_MF | SB_IP_OFFSET))
-                        return PARSED_FRAGMENT;
-        } else {
-                struct ipv6hdr *ip = sb_at(data, start);
-
-                if ((void *)(ip + 1) > end || ip->version != 6)
-                        return PARSED_MALFORMED;
-                sb_copy_v6(p->flow.client, &ip->saddr);
-                sb_copy_v6(p->flow.vip, &ip->daddr);
-                p->l3_len = sizeof(*ip);
-                p->ip_len = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-                p->traffic_class = (__u8)(ip->priority << 4 | ip->flow_lbl[0] >> 4);
-                *next_header = ip->nexthdr;
-                if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_HOPOPTS ||
-                    ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
-                        return PARSED_FRAGMENT;
-        }
-        if (start + p->ip_len > (__u64)(end - data))
-                return PARSED_MALFORMED;
-        if (*next_header == IPPROTO_TCP)
-                return PARSED_TCP;
-        return *next_header == IPPROTO_UDP ? PARSED_UDP : PARSED_OTHER;
+        p->l3_len = ip.header_len;
+        p->ip_len = ip.len;
+        p->traffic_class = ip.traffic_class;
+        return next >= 0 && start + ip.len > (__u64)(end - data) ? SB_MALFORMED : next;
 }
 
-static __always_inline int parse_tcp(struct xdp_md *ctx, struct packet *p)
+/* The TCP header behind it. */
+static __always_inline int parse_tcp(struct sb_cursor *cursor, struct packet *p)
 {
-        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-        struct tcphdr *tcp = sb_at(data, p->start + p->l3_len);
+        struct sb_ip ip = {.len = p->ip_len, .header_len = p->l3_len};
+        struct tcphdr *tcp;
+        int payload;
 
-        if ((void *)(tcp + 1) > end)
-                return -1;
+        payload = sb_parse_tcp(cursor, &ip, &tcp);
+        if (payload < 0)
+                return payload;
         p->flow.client_port = tcp->source;
         p->flow.vip_port = tcp->dest;
         p->seq = bpf_ntohl(tcp->seq);
         p->ack = bpf_ntohl(tcp->ack_seq);
         p->tcp_len = tcp->doff * 4;
         p->flags = sb_tcp_flags(tcp);
-        if (p->tcp_len < sizeof(*tcp) || p->l3_len + p->tcp_len > p->ip_len)
-                return -1;
-        p->payload = p->ip_len - p->l3_len - p->tcp_len;
+        p->payload = payload;
         return 0;
 }
 

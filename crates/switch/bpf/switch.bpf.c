@@ -5,20 +5,30 @@
  * It never acknowledges data: until a node has a byte, the client still holds it.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "packet.h"
-#include "maps.h"
-#include "entry.h"
-#include "parse.h"
-#include "cookie.h"
 #include "allowance.h"
-#include "handshake.h"
-#include "handoff.h"
-#include "neighbour.h"
-#include "express.h"
 #include "body.h"
+#include "counters.h"
+#include "entry.h"
+#include "express.h"
+#include "flow.h"
+#include "forward.h"
+#include "framing.h"
+#include "handoff.h"
+#include "handshake.h"
 #include "icmp.h"
+#include "l7.h"
+#include "maps.h"
+#include "neighbour.h"
+#include "packet.h"
+#include "parse.h"
+#include "receive.h"
+#include "switch_maps.h"
+#include "syn_cookie.h"
 
 static __always_inline int may_begin_request(struct xdp_md *ctx, const struct packet *p,
                                              const struct sb_flow_entry *entry)
@@ -134,7 +144,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         if (is_damaged(ctx, p))
                 return BEYOND_DAMAGED;
         /* A gap before the data, or L7 has what is in the gap. */
-        if (before < 0 || entry->asked || p->ip_len > SB_RECORD_LARGE || !is_resolved(entry->node))
+        if (before < 0 || entry->locked || p->ip_len > SB_RECORD_LARGE || !is_resolved(entry->node))
                 return BEYOND_ASK;
         if (entry->framing.state != SB_FRAMING_NONE) {
                 if (!follow_body(ctx, p, place, entry))
@@ -211,7 +221,7 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                  * The client has nearly come to a mark in the middle of a long body, or says so. The L7 thread asks the
                  * node before the mark goes on.
                  */
-                if (is_passing(entry) && (__s32)(entry->next - end) < SB_MARK_NEAR)
+                if (is_passing(entry) && (__s32)(entry->next - end) < SB_STEP_NEAR)
                         return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM)
                                                   : may_begin_request(ctx, p, entry);
                 if ((__s32)(end - entry->next) <= 0)
@@ -220,9 +230,9 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 case BEYOND_FORWARD:
                         break;
                 case BEYOND_ASK:
-                        if (!entry->asked && is_still_at(&flows, &p->flow, place))
-                                place->asked = 1;
-                        entry->asked = 1;
+                        if (!entry->locked && is_still_at(&flows, &p->flow, place))
+                                place->locked = 1;
+                        entry->locked = 1;
                         return may_begin_request(ctx, p, entry);
                 case BEYOND_DAMAGED:
                         return drop(SB_SWITCH_DROP_CHECKSUM);
@@ -241,13 +251,13 @@ int switchback(struct xdp_md *ctx)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
         struct ethhdr *eth = data;
+        struct sb_cursor cursor = {.at = eth + 1, .end = end};
         struct sb_endpoint endpoint = {};
         struct sb_switch_settings *s;
         struct packet p = {.handoff_op = SB_OP_FORWARD};
         struct sb_vip *vip;
-        __u8 next_header = 0;
-        enum parsed parsed;
         __u32 zero = 0;
+        int next;
 
         if ((void *)(eth + 1) > end)
                 return XDP_PASS;
@@ -255,26 +265,25 @@ int switchback(struct xdp_md *ctx)
                 return on_arp(ctx);
         if (eth->h_proto != bpf_htons(ETH_P_IP) && eth->h_proto != bpf_htons(ETH_P_IPV6))
                 return XDP_PASS;
-        parsed = parse_ip(ctx, sizeof(*eth), eth->h_proto, &p, &next_header);
+        next = parse_ip(ctx, &cursor, sizeof(*eth), eth->h_proto, &p);
         s = bpf_map_lookup_elem(&settings, &zero);
         if (!s)
                 return XDP_PASS;
-        if (parsed == PARSED_UDP)
+        if (next == IPPROTO_UDP)
                 return on_handoff(ctx, &p, s);
-        if (parsed == PARSED_OTHER && next_header == IPPROTO_ICMPV6 && on_icmp6(ctx, &p) == XDP_TX)
+        if (next == IPPROTO_ICMPV6 && on_icmp6(ctx, &p) == XDP_TX)
                 return XDP_TX;
         if (!is_vip(p.flow.vip))
                 return XDP_PASS;
-        if (parsed == PARSED_MALFORMED)
+        if (next == SB_MALFORMED)
                 return drop(SB_SWITCH_DROP_MALFORMED);
-        if (parsed == PARSED_FRAGMENT)
+        if (next < 0)
                 return drop(SB_SWITCH_DROP_FRAGMENT);
-        if (parsed == PARSED_OTHER) {
-                if (next_header != IPPROTO_ICMP && next_header != IPPROTO_ICMPV6)
-                        return XDP_PASS;
+        if (next == IPPROTO_ICMP || next == IPPROTO_ICMPV6)
                 return on_ping(ctx, &p) == XDP_TX ? XDP_TX : on_icmp(ctx, &p, s);
-        }
-        if (parse_tcp(ctx, &p))
+        if (next != IPPROTO_TCP)
+                return XDP_PASS;
+        if (parse_tcp(&cursor, &p))
                 return drop(SB_SWITCH_DROP_MALFORMED);
         sb_copy_v6(endpoint.address, p.flow.vip);
         endpoint.port = p.flow.vip_port;

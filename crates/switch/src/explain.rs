@@ -22,7 +22,7 @@ use crate::automaton::{Automaton, Walked};
 use crate::dispatch::answer::Reply;
 pub use crate::dispatch::held::HeldPacket;
 use crate::dispatch::held::{Held, before};
-use crate::dispatch::pending::{Pending, Request};
+use crate::dispatch::request::{InProgress, Request};
 use crate::dispatch::{Dispatcher, Moment, Next, Verdict, is_held, mark};
 use crate::express::automata;
 use crate::group::Place as Goes;
@@ -74,17 +74,16 @@ impl Explainer {
     /// The node for a request on a flow with this entry; None if the configuration lets no node of the pool have it.
     fn pick(&mut self, request: &Request, entry: &sb_flow_entry) -> Option<(NodeId, Flow)> {
         let has_node = !is_held(entry);
-        let mut pending = Pending::new(*entry, Duration::ZERO);
-        pending.request = *request;
-        pending.choice = request.wanted;
+        let mut waiting = InProgress::without_packets(*request, *entry);
+        waiting.choice = request.wanted;
         if has_node {
             match self.dispatcher.next_node(AT_FIRST, request, entry, None) {
                 Next::Stays => return Some((entry.node, Flow::Stays)),
-                Next::Leaves(choice) => pending.choice = choice,
+                Next::Leaves(choice) => waiting.choice = choice,
                 Next::Nowhere => return None,
             }
         }
-        let node = match self.dispatcher.place(AT_FIRST, &mut pending) {
+        let node = match self.dispatcher.place(AT_FIRST, &mut waiting, false) {
             Goes::Session(node) | Goes::Full(node) | Goes::Any(Some(node)) => node,
             Goes::Any(None) | Goes::Nowhere => return None,
         };

@@ -14,8 +14,9 @@ use std::time::Duration;
 use switchback_config::{Balance, Cluster, Delegate, HashKey, PolicyKind};
 use switchback_http::Head;
 use switchback_policy::{Ask, Availability, Balancer, Load, Member, Queue};
+use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
-use switchback_wire::{sb_flow, sb_key, sb_reason, sb_session};
+use switchback_wire::{sb_flow, sb_key, sb_session};
 
 use crate::key::{hash_of, key_of};
 use crate::plan::{NodeId, Whereabouts};
@@ -40,7 +41,7 @@ struct Known {
     /// When `load.latency` was last measured.
     latency_at: Duration,
     /// Why it is to have no requests; `SB_REASON_NONE` if it may.
-    reason: u8,
+    reason: Option<Reason>,
     /// Of the last report.
     number: Option<u16>,
 }
@@ -60,7 +61,7 @@ impl Known {
             queue: Queue::default(),
             queue_at: Duration::ZERO,
             latency_at: Duration::ZERO,
-            reason: sb_reason::SB_REASON_NONE as u8,
+            reason: None,
             number: None,
         }
     }
@@ -401,14 +402,20 @@ impl Group {
         }
     }
 
-    /// The node has not adopted; true if it can serve nothing here any more. `reason` is 0 if it said nothing.
-    pub fn refused(&mut self, node: NodeId, reason: u8, queue: (u16, u16), now: Duration) -> bool {
+    /// The node has not adopted; true if it can serve nothing here any more. No reason if it has not answered.
+    pub fn refused(
+        &mut self,
+        node: NodeId,
+        reason: Option<Reason>,
+        queue: (u16, u16),
+        now: Duration,
+    ) -> bool {
         let Some(known) = self.member(node) else { return false };
         known.load.in_flight = known.load.in_flight.saturating_sub(1);
         known.load.flows = known.load.flows.saturating_sub(1);
         known.set_queue(queue, now);
-        let gone = [sb_reason::SB_REASON_NO_LISTENER as u8, sb_reason::SB_REASON_DRAINING as u8];
-        let changes = gone.contains(&reason) && known.reason != reason;
+        let is_gone = matches!(reason, Some(Reason::NoListener | Reason::Draining));
+        let changes = is_gone && known.reason != reason;
         if changes {
             known.reason = reason;
         }
@@ -423,7 +430,7 @@ impl Group {
         if !back && known.number.is_some_and(is_older) {
             return false;
         }
-        let was_ready = known.reason == sb_reason::SB_REASON_NONE as u8;
+        let was_ready = known.reason.is_none();
         if report.is_ready() && (!was_ready || back) && known.number.is_some() {
             known.load.up_since = now;
         }
@@ -445,7 +452,7 @@ impl Group {
     }
 
     /// Why the node is to have no requests here, and its accept queue.
-    pub fn condition(&self, node: NodeId, now: Duration) -> Option<(u8, Queue)> {
+    pub fn condition(&self, node: NodeId, now: Duration) -> Option<(Option<Reason>, Queue)> {
         let known = self.known.iter().find(|known| known.node == node)?;
         Some((known.reason, known.queue_now(self.share, 0, now)))
     }
@@ -483,5 +490,5 @@ fn is_usable(known: &[Known], weights: &[u32], node: NodeId, state: &impl Fn(Nod
 }
 
 fn can_serve(known: &Known, drained: bool) -> bool {
-    known.reason == sb_reason::SB_REASON_NONE as u8 && !drained
+    known.reason.is_none() && !drained
 }

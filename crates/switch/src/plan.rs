@@ -10,8 +10,9 @@ use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
+use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
-use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_reason, sb_session};
+use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
 use crate::group::{Group, NodeState, Place, Side};
 use crate::sessions::{Said, Session, Sessions};
@@ -472,8 +473,15 @@ impl Plan {
         self.groups.get_mut(group)
     }
 
-    /// A node could not adopt; `reason` is 0 if it said nothing.
-    pub fn refused(&mut self, group: usize, node: NodeId, reason: u8, queue: (u16, u16), now: Duration) {
+    /// A node could not adopt; no reason if it has not answered.
+    pub fn refused(
+        &mut self,
+        group: usize,
+        node: NodeId,
+        reason: Option<Reason>,
+        queue: (u16, u16),
+        now: Duration,
+    ) {
         if let Some(group) = self.groups.get_mut(group) {
             self.standing_changed |= group.refused(node, reason, queue, now);
         }
@@ -552,9 +560,9 @@ impl Plan {
 
     /// Whether a node is to become idle: because we drain it, or because it says so.
     pub fn is_draining(&self, id: NodeId) -> bool {
-        let draining = sb_reason::SB_REASON_DRAINING as u8;
         self.node(id).is_some_and(|node| {
-            node.is_drained() || node.report.is_some_and(|(_, report)| report.reason == draining)
+            node.is_drained()
+                || node.report.is_some_and(|(_, report)| report.reason == Some(Reason::Draining))
         })
     }
 
@@ -574,7 +582,7 @@ impl Plan {
     }
 
     /// The node's groups in the configuration's order: pool, VIP, why it is to have no requests there, accept queue.
-    pub fn conditions(&self, id: NodeId, now: Duration) -> Vec<(usize, SocketAddr, u8, Queue)> {
+    pub fn conditions(&self, id: NodeId, now: Duration) -> Vec<(usize, SocketAddr, Option<Reason>, Queue)> {
         let mut found: Vec<_> = self
             .group_at
             .iter()

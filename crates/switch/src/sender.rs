@@ -9,7 +9,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrLike, SockaddrStorage, setsockopt, socket,
     sockopt,
 };
-use switchback_wire::SB_MARK_SWITCH;
+use switchback_wire::SB_SKB_MARK_SWITCH;
 
 /// Packets in one call of sendmmsg(2).
 const BATCH: usize = 64;
@@ -29,8 +29,8 @@ impl Sender {
     pub fn new(mark: bool) -> io::Result<Self> {
         let (v4, v6) = (raw(AddressFamily::Inet)?, raw(AddressFamily::Inet6)?);
         if mark {
-            setsockopt(&v4, sockopt::Mark, &SB_MARK_SWITCH)?;
-            setsockopt(&v6, sockopt::Mark, &SB_MARK_SWITCH)?;
+            setsockopt(&v4, sockopt::Mark, &SB_SKB_MARK_SWITCH)?;
+            setsockopt(&v6, sockopt::Mark, &SB_SKB_MARK_SWITCH)?;
         }
         Ok(Sender { v4, v6, failed: 0 })
     }

@@ -6,7 +6,16 @@
 #ifndef SWITCHBACK_DIRECT_H
 #define SWITCHBACK_DIRECT_H
 
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+#include "handoff.h"
 #include "packet.h"
+#include "siphash.h"
 
 /* What the kernel may have to cut: nothing of a segment is known but that the others have the same flow. */
 static __always_inline struct sb_tag_input *

@@ -1,346 +1,66 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Follows messages by an automaton of crates/http/src/framing, whose Table::follow_names() is the same in Rust. The
- * program that includes this says how bytes of its packets are read:
- *
- *     #define FRAMING_CONTEXT            struct __sk_buff or struct xdp_md
- *     #define FRAMING_LOAD(ctx, at, to, len)
- *
- * and how many automata it has, of which each walk uses its `table`:
- *
- *     #define FRAMING_TABLES             1
- *
- * Heads are mostly text of which no byte matters but the end of its line. So that is passed over in words, and packets
- * are read in blocks, not byte by byte.
+ * States and actions of the automata that find where HTTP messages end. crates/http/src/framing makes their tables,
+ * framing_walk.h and Table::follow_names() walk them.
  */
 #ifndef SWITCHBACK_FRAMING_H
 #define SWITCHBACK_FRAMING_H
 
-#ifndef FRAMING_TABLES
-#define FRAMING_TABLES 1
-#endif
-
-/* Filled in before the program is loaded, table after table. */
-const volatile __u16 framing_cells[FRAMING_TABLES * SB_FRAMING_STATES * 256];
+#include <linux/types.h>
 
 /*
- * Bytes of the packet, as many as are read at once. A walk uses them until a step leaves something else in `followed`
- * than FOLLOWED_MORE: the packet can change then, and no earlier.
+ * A table has a cell of 16 bits for each state and byte: the next state in the low byte, an action in the high byte. The
+ * switch follows chunked bodies of requests; a node follows responses and, where it changes names of cookies, requests.
+ * The walker itself knows these states:
  */
-#define FRAMING_BLOCK 256
-#define FRAMING_AHEAD 64 /* passed over at once in text; these may lie behind the block */
-#define FRAMING_TURNS 8  /* of a step: each is for a byte, and all text before it */
+#define SB_FRAMING_NONE    0      /* nothing to follow */
+#define SB_FRAMING_HEAD    1      /* a response begins */
+#define SB_FRAMING_CHUNK   2      /* the size of a chunk begins */
+#define SB_FRAMING_TRAILER 3      /* the line after the last chunk begins */
+#define SB_FRAMING_BODY    4      /* with SB_FRAMING_SKIP: a body of known length, and then the end */
+#define SB_FRAMING_LOST    5      /* where this message ends cannot be told */
+#define SB_FRAMING_TEXT    6      /* the rest of a line, of which no byte matters but its end */
+#define SB_FRAMING_NAME    7      /* the name of a cookie, which is compared with the wanted one */
+#define SB_FRAMING_OTHER   8      /* the rest of a cookie that is not, or whose name has been read */
+#define SB_FRAMING_SKIP    0x8000 /* with a state: `left` bytes of data come before it */
+/* In sb_option.framing only, beside the state: SB_MODE_TUNNEL and SB_MODE_UPGRADING. */
+#define SB_FRAMING_TUNNEL    0x4000
+#define SB_FRAMING_UPGRADING 0x2000
 
-struct framing_block {
-        __u8 bytes[FRAMING_BLOCK + FRAMING_AHEAD];
+#define SB_FRAMING_STATES        128
+#define SB_FRAMING_TRAILER_MAX   4096 /* bytes of a trailer section */
+#define SB_FRAMING_EXTENSION_MAX 4096 /* bytes of chunk extensions, of all chunks of a body together */
+#define SB_NAME_MAX              32   /* bytes of a cookie's name */
+
+enum sb_framing_action {
+        SB_FRAMING_GO = 0,           /* to the next state */
+        SB_FRAMING_REJECT = 1,       /* not to be followed; the low byte is the reason's number */
+        SB_FRAMING_HEX = 2,          /* a digit of a chunk's size, into `left`; below 2^63 */
+        SB_FRAMING_DECIMAL = 3,      /* a digit of Content-Length, likewise */
+        SB_FRAMING_STATUS = 4,       /* a digit of the status */
+        SB_FRAMING_LENGTH = 5,       /* there is a Content-Length; a second one is a reject */
+        SB_FRAMING_CHUNKED = 6,      /* there is Transfer-Encoding: chunked; likewise */
+        SB_FRAMING_CHUNK_BEGINS = 7, /* `left` bytes of data and the next state; none: SB_FRAMING_TRAILER */
+        SB_FRAMING_COUNT = 8,     /* a byte of a trailer section, of which there are SB_FRAMING_TRAILER_MAX */
+        SB_FRAMING_HEAD_ENDS = 9, /* RFC 9112 section 6.3 says what follows */
+        SB_FRAMING_ENDS = 10,     /* the message is complete */
+        SB_FRAMING_CLOSE = 11,    /* the connection ends with this message */
+        SB_FRAMING_EXTEND = 12,   /* a byte of a chunk extension; a body has SB_FRAMING_EXTENSION_MAX */
 };
 
-struct {
-        __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-        __uint(max_entries, 1);
-        __type(key, __u32);
-        __type(value, struct framing_block);
-} framing_blocks SEC(".maps");
+#define SB_FRAMING_HAS_LENGTH  0x01
+#define SB_FRAMING_HAS_CHUNKED 0x02
+#define SB_FRAMING_HAS_CLOSE   0x04
 
-enum followed {
-        FOLLOWED_MORE,
-        FOLLOWED_ENDS, /* at `at` */
-        FOLLOWED_NOT,  /* no message that can be followed */
-        FOLLOWED_NAME, /* `at` is the `=` after the wanted name; the walk goes on from there */
+/* How far a message has been followed. */
+struct sb_framing {
+        __u64 left;    /* bytes of data to skip, or the number that is being read */
+        __u64 allowed; /* bytes of data that a request's body may still have */
+        __u16 state;   /* SB_FRAMING_NONE: between messages */
+        __u16 status;  /* of the response; in the chunks of a request: bytes of their extensions */
+        __u8 flags;    /* SB_FRAMING_HAS_* */
+        __u8 matched;  /* in SB_FRAMING_NAME: so many bytes are those of the wanted name */
+        __u8 reserved[2];
 };
-
-struct framing_walk {
-        struct sb_framing framing;
-        __u32 at; /* in the packet: what is read next, and where its data ends */
-        __u32 end;
-        __u32 block; /* what of the packet is in framing_blocks; at first 0 to 0 */
-        __u32 block_end;
-        __u32 head_end; /* where the latest head has ended; 0: none has */
-        __u8 table;
-        __u8 head;     /* a response to HEAD */
-        __u8 followed; /* enum followed; the walk goes on when it is FOLLOWED_MORE again */
-        __u8 name_len;
-        __u8 name[SB_NAME_MAX]; /* of the wanted cookie */
-        FRAMING_CONTEXT *ctx;   /* the last: see framing_read() */
-};
-
-static __always_inline void framing_begin(struct sb_framing *framing, __u16 state)
-{
-        framing->left = 0;
-        framing->state = state;
-        framing->status = 0;
-        framing->flags = 0;
-        framing->matched = 0;
-}
-
-/* RFC 9112 section 6.3: how the end of the message is found. */
-static __always_inline int framing_head_ends(struct sb_framing *framing, int head)
-{
-        __u16 status = framing->status;
-        __u8 both = SB_FRAMING_HAS_LENGTH | SB_FRAMING_HAS_CHUNKED;
-
-        if (status == 0) {
-                if ((framing->flags & both) == 0)
-                        return FOLLOWED_ENDS;
-        } else {
-                if (status == 101)
-                        return FOLLOWED_NOT;
-                if (status < 200) {
-                        framing_begin(framing, SB_FRAMING_HEAD);
-                        return FOLLOWED_MORE;
-                }
-                if (head || status == 204 || status == 304)
-                        return FOLLOWED_ENDS;
-        }
-        if ((framing->flags & both) == 0 || (framing->flags & both) == both)
-                return FOLLOWED_NOT;
-        if (framing->flags & SB_FRAMING_HAS_CHUNKED) {
-                framing->left = 0;
-                framing->state = SB_FRAMING_CHUNK;
-                return FOLLOWED_MORE;
-        }
-        if (framing->left == 0)
-                return FOLLOWED_ENDS;
-        framing->state = SB_FRAMING_BODY | SB_FRAMING_SKIP;
-        return FOLLOWED_MORE;
-}
-
-static __always_inline int framing_act(struct framing_walk *w, __u16 cell, __u8 byte)
-{
-        struct sb_framing *framing = &w->framing;
-
-        framing->state = cell & 0xff;
-        switch (cell >> 8) {
-        case SB_FRAMING_GO:
-                return FOLLOWED_MORE;
-        case SB_FRAMING_HEX:
-                if (framing->left >> 59)
-                        return FOLLOWED_NOT;
-                framing->left = framing->left << 4 | (byte & 0x40 ? (byte & 7) + 9 : byte & 15);
-                return FOLLOWED_MORE;
-        case SB_FRAMING_DECIMAL:
-                if (framing->left >> 59)
-                        return FOLLOWED_NOT;
-                framing->left = framing->left * 10 + (byte & 15);
-                return FOLLOWED_MORE;
-        case SB_FRAMING_STATUS:
-                framing->status = framing->status * 10 + (byte & 15);
-                return FOLLOWED_MORE;
-        case SB_FRAMING_LENGTH:
-                if (framing->flags & SB_FRAMING_HAS_LENGTH)
-                        return FOLLOWED_NOT;
-                framing->flags |= SB_FRAMING_HAS_LENGTH;
-                framing->left = 0;
-                return FOLLOWED_MORE;
-        case SB_FRAMING_CHUNKED:
-                if (framing->flags & SB_FRAMING_HAS_CHUNKED)
-                        return FOLLOWED_NOT;
-                framing->flags |= SB_FRAMING_HAS_CHUNKED;
-                return FOLLOWED_MORE;
-        case SB_FRAMING_CHUNK_BEGINS:
-                if (framing->left == 0) {
-                        framing->state = SB_FRAMING_TRAILER;
-                        return FOLLOWED_MORE;
-                }
-                if (framing->left > framing->allowed)
-                        return FOLLOWED_NOT;
-                framing->allowed -= framing->left;
-                framing->state |= SB_FRAMING_SKIP;
-                return FOLLOWED_MORE;
-        case SB_FRAMING_COUNT:
-                return ++framing->left > SB_FRAMING_TRAILER_MAX ? FOLLOWED_NOT : FOLLOWED_MORE;
-        case SB_FRAMING_EXTEND:
-                return ++framing->status > SB_FRAMING_EXTENSION_MAX ? FOLLOWED_NOT : FOLLOWED_MORE;
-        case SB_FRAMING_CLOSE:
-                framing->flags |= SB_FRAMING_HAS_CLOSE;
-                return FOLLOWED_MORE;
-        case SB_FRAMING_HEAD_ENDS:
-                return framing_head_ends(framing, w->head);
-        case SB_FRAMING_ENDS:
-                return FOLLOWED_ENDS;
-        default:
-                return FOLLOWED_NOT;
-        }
-}
-
-#define FRAMING_EACH(byte) (0x0101010101010101ULL * (byte)) /* in each byte of 8 */
-
-/* The bit 0x80 of each of 8 bytes that is not below `least`, and any other bits. Nothing carries into another byte. */
-static __always_inline __u64 framing_not_below(__u64 bytes, __u8 least)
-{
-        return ((bytes & FRAMING_EACH(0x7f)) + FRAMING_EACH(0x80 - least)) | bytes;
-}
-
-/* The bit 0x80 of each byte that matters in SB_FRAMING_TEXT or SB_FRAMING_OTHER; others stay in that state. */
-static __always_inline __u64 framing_marks(__u64 bytes, int text)
-{
-        __u64 passed = framing_not_below(bytes, ' ');
-
-        if (!text)
-                passed &= framing_not_below(bytes ^ FRAMING_EACH(';'), 1);
-        return ~passed & FRAMING_EACH(0x80);
-}
-
-/* How many bytes come before the first one with a mark. */
-static __always_inline __u32 framing_before(__u64 marks)
-{
-        marks >>= 7;
-        return ((marks - 1) & ~marks & FRAMING_EACH(1)) * FRAMING_EACH(1) >> 56;
-}
-
-/* How many of the next FRAMING_AHEAD bytes do not matter. */
-static __always_inline __u32 framing_run(const __u8 *bytes, int text)
-{
-#pragma unroll
-        for (__u32 i = 0; i < FRAMING_AHEAD; i += 8) {
-                __u64 marks = framing_marks(*(const __u64 *)(bytes + i), text);
-
-                if (marks)
-                        return i + framing_before(marks);
-        }
-        return FRAMING_AHEAD;
-}
-
-enum compared {
-        COMPARED_SAME,  /* the byte is passed over */
-        COMPARED_FOUND, /* it is the `=` after the wanted name */
-        COMPARED_OTHER,
-};
-
-static __always_inline int framing_compare(struct framing_walk *w, __u8 byte)
-{
-        __u8 matched = w->framing.matched;
-
-        if (matched == 0 && (byte == ' ' || byte == '\t'))
-                return COMPARED_SAME;
-        if (matched < w->name_len && w->name[matched & (SB_NAME_MAX - 1)] == byte) {
-                w->framing.matched = matched + 1;
-                return COMPARED_SAME;
-        }
-        w->framing.matched = 0;
-        w->framing.state = SB_FRAMING_OTHER;
-        return matched && matched == w->name_len && byte == '=' ? COMPARED_FOUND : COMPARED_OTHER;
-}
-
-/* Passes over data. */
-static __always_inline void framing_skip(struct framing_walk *w)
-{
-        struct sb_framing *framing = &w->framing;
-        __u32 here = w->end - w->at;
-
-        if (framing->left > here) {
-                framing->left -= here;
-                w->at = w->end;
-                return;
-        }
-        w->at += (__u32)framing->left;
-        framing->left = 0;
-        framing->state &= ~SB_FRAMING_SKIP;
-        if (framing->state == SB_FRAMING_BODY)
-                w->followed = FOLLOWED_ENDS;
-}
-
-/* Sees to it that bytes from `at` on are in the block. */
-static __always_inline int framing_load(FRAMING_CONTEXT *ctx, struct framing_walk *w,
-                                        struct framing_block *block)
-{
-        __u32 at = w->at, len = w->end - at;
-
-        if (at >= w->block && at < w->block_end)
-                return 0;
-        len = len < FRAMING_BLOCK ? len : FRAMING_BLOCK;
-        asm volatile("%0 &= 511" : "+r"(len));
-        if (len == 0 || len > FRAMING_BLOCK || FRAMING_LOAD(ctx, at, block->bytes, len))
-                return -1;
-        w->block = at;
-        w->block_end = at + len;
-        return 0;
-}
-
-/* A walk without the pointer in it. */
-struct framing_walk_numbers {
-        __u8 bytes[__builtin_offsetof(struct framing_walk, ctx)];
-};
-
-/*
- * A global function, which the verifier looks through once and for any numbers. It would follow what it knows of those
- * of a caller, each on a path of its own, and give up. Pointers are not known in memory that such a function is given.
- */
-__noinline int framing_read(FRAMING_CONTEXT *ctx, struct framing_walk_numbers *numbers)
-{
-        struct framing_walk *w = (struct framing_walk *)numbers;
-        __u32 zero = 0, at, end, cell;
-        struct framing_block *block = bpf_map_lookup_elem(&framing_blocks, &zero);
-        struct sb_framing *framing;
-        __u8 byte = 0;
-
-        if (!w || !block || framing_load(ctx, w, block))
-                return FOLLOWED_NOT;
-        framing = &w->framing;
-        at = w->at - w->block;
-        end = w->block_end - w->block;
-        cell = framing->state;
-#pragma clang loop unroll(disable)
-        for (__u32 i = 0; i < FRAMING_TURNS; i++) {
-                __u32 row = FRAMING_TABLES > 1 ? w->table * SB_FRAMING_STATES : 0;
-
-                byte = block->bytes[at & (FRAMING_BLOCK - 1)];
-                if (cell == SB_FRAMING_NAME) {
-                        int compared = framing_compare(w, byte);
-
-                        if (compared == COMPARED_FOUND) {
-                                w->at = w->block + at;
-                                return FOLLOWED_NAME;
-                        }
-                        if (compared == COMPARED_SAME) {
-                                if (++at >= end)
-                                        break;
-                                continue;
-                        }
-                        cell = SB_FRAMING_OTHER;
-                }
-                if (cell == SB_FRAMING_TEXT || cell == SB_FRAMING_OTHER) {
-                        at += cell == SB_FRAMING_TEXT
-                                  ? framing_run(block->bytes + (at & (FRAMING_BLOCK - 1)), 1)
-                                  : framing_run(block->bytes + (at & (FRAMING_BLOCK - 1)), 0);
-                        if (at >= end) {
-                                at = end;
-                                break;
-                        }
-                        byte = block->bytes[at & (FRAMING_BLOCK - 1)];
-                }
-                cell = framing_cells[((row + cell) << 8 | byte) &
-                                     (FRAMING_TABLES * SB_FRAMING_STATES * 256 - 1)];
-                at++;
-                if (cell > 0xff) {
-                        int followed = framing_act(w, cell, byte);
-
-                        if (cell >> 8 == SB_FRAMING_HEAD_ENDS)
-                                w->head_end = w->block + at;
-                        cell = framing->state;
-                        if (followed != FOLLOWED_MORE || (cell & SB_FRAMING_SKIP)) {
-                                w->at = w->block + at;
-                                return followed;
-                        }
-                }
-                if (at >= end)
-                        break;
-        }
-        w->at = w->block + at;
-        framing->state = cell;
-        return FOLLOWED_MORE;
-}
-
-/* Goes on by some bytes of the packet, or over its data, or finds a name. What comes of it is in `followed`. */
-static __always_inline void framing_step(struct framing_walk *w)
-{
-        if (w->framing.state & SB_FRAMING_SKIP) {
-                framing_skip(w);
-                return;
-        }
-        w->followed = framing_read(w->ctx, (struct framing_walk_numbers *)w);
-        if (w->followed != FOLLOWED_MORE)
-                w->block_end = 0;
-}
 
 #endif

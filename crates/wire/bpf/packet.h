@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What both programs read in packets: addresses, TCP options, checksums, the tag of handoff packets.
- * Included after the kernel's UAPI headers and bpf_helpers.h.
+ * What all programs read and write in packets: addresses, TCP options, checksums, outer headers and tags of handoff
+ * packets.
  */
 #ifndef SWITCHBACK_PACKET_H
 #define SWITCHBACK_PACKET_H
 
-#include <stddef.h>
+#include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
-#include <linux/udp.h>
 #include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
 
+#include "flow.h"
+#include "handoff.h"
 #include "siphash.h"
 
 #define SB_IP_MF     0x2000
@@ -125,6 +127,112 @@ static __always_inline __u64 sb_pseudo_sum(const struct sb_flow *flow, __u8 prot
         else
                 sum = sb_sum(flow->client, 8) + sb_sum(flow->vip, 8);
         return sum + bpf_htons(protocol) + bpf_htons(len);
+}
+
+/*
+ * Parsing headers. A cursor stands on the next header. A parser checks that the header is in memory that the program can
+ * read, takes what it says, moves the cursor behind it, and returns what follows, or one of enum sb_parse_error. It counts
+ * nothing, and compares no length with that of the frame, which may be longer, or not all be in memory: both are up to
+ * the caller.
+ */
+struct sb_cursor {
+        void *at;
+        void *end; /* of the memory that can be read */
+};
+
+enum sb_parse_error {
+        SB_MALFORMED =
+            -1, /* truncated, of another version than the EtherType says, or of an impossible length */
+        SB_FRAGMENT =
+            -2, /* part of a packet. The first part has the next header, on which the cursor stands */
+        SB_OPTIONS = -3, /* IPv4 options or IPv6 extension headers: no program looks behind them */
+};
+
+struct sb_ip {
+        __u32 len;        /* of header and payload in bytes, as the header says */
+        __u16 header_len; /* 20 or 40 */
+        __u8 protocol;    /* of IPv4; the next header of IPv6 */
+        __u8 traffic_class;
+};
+
+static __always_inline struct sb_cursor sb_cursor_at(void *data, void *end, __u32 offset)
+{
+        struct sb_cursor cursor = {.at = sb_at(data, offset), .end = end};
+
+        return cursor;
+}
+
+/* IPv4 header or IPv6 header, as the EtherType says. Returns the protocol. With SB_MALFORMED the addresses are not set. */
+static __always_inline int sb_parse_ip(struct sb_cursor *cursor, __be16 ethertype, __u8 source[16],
+                                       __u8 dest[16], struct sb_ip *out)
+{
+        if (ethertype == bpf_htons(ETH_P_IP)) {
+                struct iphdr *ip = cursor->at;
+
+                if ((void *)(ip + 1) > cursor->end || ip->version != 4)
+                        return SB_MALFORMED;
+                sb_map_v4(source, ip->saddr);
+                sb_map_v4(dest, ip->daddr);
+                out->len = bpf_ntohs(ip->tot_len);
+                out->header_len = sizeof(*ip);
+                out->protocol = ip->protocol;
+                out->traffic_class = ip->tos;
+                if (ip->ihl != 5)
+                        return SB_OPTIONS;
+                cursor->at = ip + 1;
+                if (ip->frag_off & bpf_htons(SB_IP_MF | SB_IP_OFFSET))
+                        return SB_FRAGMENT;
+        } else if (ethertype == bpf_htons(ETH_P_IPV6)) {
+                struct ipv6hdr *ip = cursor->at;
+
+                if ((void *)(ip + 1) > cursor->end || ip->version != 6)
+                        return SB_MALFORMED;
+                sb_copy_v6(source, &ip->saddr);
+                sb_copy_v6(dest, &ip->daddr);
+                out->len = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+                out->header_len = sizeof(*ip);
+                out->protocol = ip->nexthdr;
+                out->traffic_class = (__u8)(ip->priority << 4 | ip->flow_lbl[0] >> 4);
+                if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_HOPOPTS ||
+                    ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
+                        return SB_OPTIONS;
+                cursor->at = ip + 1;
+        } else {
+                return SB_MALFORMED;
+        }
+        return out->protocol;
+}
+
+/*
+ * TCP header in a packet of `ip->len` bytes. Returns the length of the data. The cursor stands behind the fixed header, on
+ * options that need not be in memory.
+ */
+static __always_inline int sb_parse_tcp(struct sb_cursor *cursor, const struct sb_ip *ip, struct tcphdr **out)
+{
+        struct tcphdr *tcp = cursor->at;
+        __u32 headers;
+
+        if ((void *)(tcp + 1) > cursor->end)
+                return SB_MALFORMED;
+        headers = (__u32)ip->header_len + tcp->doff * 4;
+        if (tcp->doff < sizeof(*tcp) / 4 || headers > ip->len)
+                return SB_MALFORMED;
+        cursor->at = tcp + 1;
+        *out = tcp;
+        return ip->len - headers;
+}
+
+/* Beginning of a TCP header, as ICMP errors quote it (RFC 792). */
+struct sb_tcp_start {
+        __be16 source;
+        __be16 dest;
+        __be32 seq;
+};
+
+/* Congestion Experienced, RFC 3168 section 5. */
+static __always_inline int sb_is_congested(const struct sb_ip *ip)
+{
+        return (ip->traffic_class & 3) == 3;
 }
 
 /* What a client's SYN offers, and the timestamps of any packet. */

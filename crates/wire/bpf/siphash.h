@@ -3,7 +3,10 @@
 #ifndef SWITCHBACK_SIPHASH_H
 #define SWITCHBACK_SIPHASH_H
 
-#include "switchback.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
 
 #define SB_ROTL(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
 

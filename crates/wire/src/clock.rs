@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::generated::{SB_CLOCK_SHIFT, SB_EPOCH_SHIFT, sb_option};
+use crate::generated::{SB_CLOCK_SHIFT, SB_EPOCH_SHIFT};
 
 /// The clock of a node, as what it is ahead of another one: that of the machine that asks. All arithmetic wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,16 +55,6 @@ impl NodeClock {
 
 fn steps(time: Duration) -> u64 {
     (time.as_nanos() >> SB_CLOCK_SHIFT) as u64
-}
-
-/// The nonce of a SYNC, which its answer repeats.
-pub fn nonce(option: &sb_option) -> u64 {
-    u64::from(u32::from_be(option.origin)) << 32 | u64::from(u32::from_be(option.next))
-}
-
-/// What SYNCED says.
-pub fn told(option: &sb_option) -> u64 {
-    u64::from(u32::from_be(option.detail)) << 32 | u64::from(u32::from_be(option.left))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! FACTS packets: what became of responses, from a node's agent to the switch that gave it the requests. The layout is in
-//! `bpf/switchback.h`, at `struct sb_facts`.
+//! `bpf/handoff.h`, at `struct sb_facts`.
 
 use std::hash::Hasher;
 use std::net::Ipv4Addr;
@@ -10,8 +10,7 @@ use siphasher::sip::SipHasher24;
 use crate::handoff::{Peers, Way};
 use crate::packet::{TcpView, flags, segment};
 use crate::{
-    address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_flow_entry, sb_key,
-    sb_op,
+    address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_key, sb_op, sb_option,
 };
 
 /// How many fit into one packet on any link, whatever the headers.
@@ -142,8 +141,11 @@ pub fn encode(key: &sb_key, peers: Peers, numbered: Numbered, facts: &[sb_fact])
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
     let inner = segment(&flow, true, (0, 0), flags::ACK, None, &data);
     let view = TcpView::parse(&inner)?;
-    let entry = sb_flow_entry { origin: numbered.epoch, next: numbered.number, ..sb_flow_entry::default() };
-    let option = handoff::option(sb_op::SB_OP_FACTS, &entry);
+    let option = sb_option {
+        origin: numbered.epoch.to_be(),
+        next: numbered.number.to_be(),
+        ..handoff::blank(sb_op::SB_OP_FACTS)
+    };
     let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + inner.len());
     handoff::encode(&mut out, key, &Way::to_switch(peers), &flow, option, &view, &inner);
     Some(out)

@@ -1,4 +1,4 @@
-// Made from bpf/switchback.h by crates/wire/generate; edit the header.
+// Made from the headers in bpf/ by crates/wire/generate; edit those.
 pub const SB_GENEVE_PORT: u32 = 6081;
 pub const SB_OPTION_CLASS: u32 = 65371;
 pub const SB_OPTION_TYPE: u32 = 129;
@@ -27,7 +27,6 @@ pub const SB_SECOND_USED: u32 = 3;
 pub const SB_TAGGED_LEN: u32 = 36;
 pub const SB_TCPOPT_EXPERIMENT: u32 = 253;
 pub const SB_INTRODUCTION_ID: u32 = 23489;
-pub const SB_INSTANCES: u32 = 1024;
 pub const SB_FRAMING_NONE: u32 = 0;
 pub const SB_FRAMING_HEAD: u32 = 1;
 pub const SB_FRAMING_CHUNK: u32 = 2;
@@ -43,12 +42,14 @@ pub const SB_FRAMING_UPGRADING: u32 = 8192;
 pub const SB_FRAMING_STATES: u32 = 128;
 pub const SB_FRAMING_TRAILER_MAX: u32 = 4096;
 pub const SB_FRAMING_EXTENSION_MAX: u32 = 4096;
+pub const SB_NAME_MAX: u32 = 32;
 pub const SB_FRAMING_HAS_LENGTH: u32 = 1;
 pub const SB_FRAMING_HAS_CHUNKED: u32 = 2;
 pub const SB_FRAMING_HAS_CLOSE: u32 = 4;
-pub const SB_MARK_STEP: u32 = 536870912;
-pub const SB_MARK_NEAR: u32 = 268435456;
-pub const SB_MARK_LATE: u32 = 67108864;
+pub const SB_INSTANCES: u32 = 1024;
+pub const SB_STEP_MAX: u32 = 536870912;
+pub const SB_STEP_NEAR: u32 = 268435456;
+pub const SB_STEP_LATE: u32 = 67108864;
 pub const SB_EXPRESS_HEAD_MAX: u32 = 600;
 pub const SB_EXPRESS_STATES: u32 = 4096;
 pub const SB_EXPRESS_COLUMNS: u32 = 128;
@@ -67,11 +68,10 @@ pub const SB_RECORD_SMALL: u32 = 448;
 pub const SB_RECORD_LARGE: u32 = 1984;
 pub const SB_VIP_HELD: u32 = 1;
 pub const SB_VIP_SWITCHED: u32 = 2;
-pub const SB_MARK_SWITCH: u32 = 1526726672;
+pub const SB_SKB_MARK_SWITCH: u32 = 1526726672;
 pub const SB_ADOPTING_SLOTS: u32 = 256;
 pub const SB_KEYWORD: &[u8; 3] = b"SB\0";
 pub const SB_CODE_LEN: u32 = 8;
-pub const SB_NAME_MAX: u32 = 32;
 pub const SB_SET_COOKIE_MAX: u32 = 256;
 pub const SB_CHANGED_MAX: u32 = 4;
 pub const SB_HEADS: u32 = 256;
@@ -83,6 +83,35 @@ pub type __u64 = ::std::os::raw::c_ulonglong;
 pub type __be16 = __u16;
 pub type __be32 = __u32;
 pub type __be64 = __u64;
+#[repr(C)]
+#[repr(align(4))]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_flow {
+    pub client: [__u8; 16usize],
+    pub vip: [__u8; 16usize],
+    pub client_port: __be16,
+    pub vip_port: __be16,
+}
+#[repr(C)]
+#[repr(align(4))]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_endpoint {
+    pub address: [__u8; 16usize],
+    pub port: __be16,
+    pub reserved: __u16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_network {
+    pub prefix_len: __u32,
+    pub address: [__u8; 16usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_key {
+    pub k0: __u64,
+    pub k1: __u64,
+}
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum sb_op {
@@ -210,15 +239,6 @@ pub struct sb_fact {
     pub bytes: __be64,
 }
 #[repr(C)]
-#[repr(align(4))]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct sb_flow {
-    pub client: [__u8; 16usize],
-    pub vip: [__u8; 16usize],
-    pub client_port: __be16,
-    pub vip_port: __be16,
-}
-#[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_tag_input {
     pub node: [__u8; 16usize],
@@ -238,12 +258,6 @@ pub struct sb_shim {
     pub check: __be16,
     pub geneve: sb_geneve,
     pub option: sb_option,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct sb_key {
-    pub k0: __u64,
-    pub k1: __u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -276,14 +290,6 @@ pub struct sb_introduction_input {
     pub wscale: __u8,
     pub reserved: [__u8; 3usize],
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct sb_cookie_input {
-    pub flow: sb_flow,
-    pub client_isn: __be32,
-    pub settled: __u32,
-    pub with_timestamps: __u32,
-}
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum sb_framing_action {
@@ -313,12 +319,12 @@ pub struct sb_framing {
     pub reserved: [__u8; 2usize],
 }
 #[repr(C)]
-#[repr(align(4))]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct sb_endpoint {
-    pub address: [__u8; 16usize],
-    pub port: __be16,
-    pub reserved: __u16,
+pub struct sb_cookie_input {
+    pub flow: sb_flow,
+    pub client_isn: __be32,
+    pub settled: __u32,
+    pub with_timestamps: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -364,7 +370,7 @@ pub struct sb_flow_entry {
     pub options: __u8,
     pub wscale: __u8,
     pub mode: __u8,
-    pub asked: __u8,
+    pub locked: __u8,
     pub requests: __u16,
     pub heads: __u32,
     pub framing: sb_framing,
@@ -566,12 +572,6 @@ pub struct sb_node_clients {
     pub accept: sb_key,
     pub tunnel: __u32,
     pub reserved: __u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct sb_network {
-    pub prefix_len: __u32,
-    pub address: [__u8; 16usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

@@ -69,15 +69,21 @@ pub fn tag(key: &sb_key, peers: &Peers, flow: &sb_flow, view: &TcpView, option: 
     SipHasher24::new_with_keys(key.k0, key.k1).hash(bytes_of(&input)).to_le_bytes()
 }
 
-/// An option of the operation with what is known of the flow; the tag is empty.
-pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
+/// An option of the operation that says nothing yet.
+pub fn blank(op: sb_op) -> sb_option {
     sb_option {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
         type_: SB_OPTION_TYPE as u8,
         length: (size_of::<sb_option>() / 4 - 1) as u8,
         op: op as u8,
+        ..sb_option::default()
+    }
+}
+
+/// An option of the operation that describes the flow. It has no tag.
+pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
+    sb_option {
         flags: entry.options,
-        reason: 0,
         wscale: entry.wscale,
         origin: entry.origin.to_be(),
         mss: entry.mss.to_be(),
@@ -86,9 +92,8 @@ pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
         detail: entry.heads.to_be(),
         session: entry.session,
         framing: (entry.framing.state | beside_state(entry.mode)).to_be(),
-        head: 0,
         left: u32::try_from(entry.framing.left).unwrap_or(u32::MAX).to_be(),
-        tag: [0; 8],
+        ..blank(op)
     }
 }
 

@@ -1,5 +1,5 @@
 //! What crosses a boundary: handoff packets between switch and nodes, and the BPF maps between a program and its
-//! user-space half. The formats are defined once, in `bpf/switchback.h`; [`generated`] is made from it.
+//! user-space half. The formats are defined once, in C headers; [`generated`] is made from them.
 //!
 //! `docs/wire-format.md` draws the packets and gives the receiver's rules.
 
@@ -13,6 +13,7 @@ pub mod generated;
 mod golden;
 pub mod handoff;
 pub mod keys;
+pub mod message;
 pub mod packet;
 mod plain;
 pub mod report;

@@ -1,12 +1,13 @@
-//! REPORT packets: how a listener of a node is doing. The field by field layout is in `bpf/switchback.h`, at
+//! REPORT packets: how a listener of a node is doing. The field by field layout is in `bpf/handoff.h`, at
 //! `struct sb_option`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::handoff::{Peers, Way};
+use crate::message::Reason;
 use crate::packet::{TcpView, bare, flags};
-use crate::{address_bytes, handoff, sb_flow, sb_flow_entry, sb_key, sb_op, sb_option, sb_reason};
+use crate::{address_bytes, handoff, sb_flow, sb_key, sb_op, sb_option};
 
 /// What a node says of one of its listeners, for one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,8 @@ pub struct Report {
     pub pool: u32,
     /// Counts up, modulo 2^16.
     pub number: u16,
-    /// Why the pool is to have no requests here; `SB_REASON_NONE` if it may.
-    pub reason: u8,
+    /// Why the pool is to have no requests here; None if it may.
+    pub reason: Option<Reason>,
     /// Length and limit of the accept queue, each saturated at 65535; no limit without a listener.
     pub queue: (u16, u16),
     /// Requests that the node has and has not answered whole.
@@ -44,14 +45,14 @@ pub fn queue_of(option: &sb_option) -> (u16, u16) {
 }
 
 /// Why a node is to have no requests, in words; `up` if it may have some.
-pub fn condition(reason: u8) -> &'static str {
-    const WORDS: [(sb_reason, &str); 4] = [
-        (sb_reason::SB_REASON_NONE, "up"),
-        (sb_reason::SB_REASON_NO_LISTENER, "no listener"),
-        (sb_reason::SB_REASON_DRAINING, "draining"),
-        (sb_reason::SB_REASON_UNHEALTHY, "unhealthy"),
-    ];
-    WORDS.into_iter().find(|(known, _)| *known as u8 == reason).map_or("unknown", |(_, words)| words)
+pub fn condition(reason: Option<Reason>) -> &'static str {
+    match reason {
+        None => "up",
+        Some(Reason::NoListener) => "no listener",
+        Some(Reason::Draining) => "draining",
+        Some(Reason::Unhealthy) => "unhealthy",
+        Some(_) => "unknown",
+    }
 }
 
 impl Report {
@@ -73,15 +74,15 @@ impl Report {
             self.first_byte.map_or(0, |time| u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1));
         let inner = bare(&flow, true, waited, self.flows, flags::RST);
         let Some(view) = TcpView::parse(&inner) else { return };
-        let entry = sb_flow_entry {
-            origin: self.pool,
-            next: self.in_flight,
-            mss: self.cpu,
-            requests: self.number,
-            heads: u32::from(self.queue.0) << 16 | u32::from(self.queue.1),
-            ..sb_flow_entry::default()
+        let option = sb_option {
+            reason: self.reason.map_or(0, Reason::number),
+            origin: self.pool.to_be(),
+            next: self.in_flight.to_be(),
+            mss: self.cpu.to_be(),
+            requests: self.number.to_be(),
+            detail: (u32::from(self.queue.0) << 16 | u32::from(self.queue.1)).to_be(),
+            ..handoff::blank(sb_op::SB_OP_REPORT)
         };
-        let option = sb_option { reason: self.reason, ..handoff::option(sb_op::SB_OP_REPORT, &entry) };
         handoff::encode(out, key, &Way::to_switch(peers), &flow, option, &view, &inner);
     }
 
@@ -91,7 +92,7 @@ impl Report {
             listener: flow.vip(),
             pool: u32::from_be(option.origin),
             number: u16::from_be(option.requests),
-            reason: option.reason,
+            reason: Reason::from_number(option.reason),
             queue: queue_of(option),
             in_flight: u32::from_be(option.next),
             flows: view.ack,
@@ -102,7 +103,7 @@ impl Report {
 
     /// The pool may have requests here.
     pub fn is_ready(&self) -> bool {
-        self.reason == sb_reason::SB_REASON_NONE as u8
+        self.reason.is_none()
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
             listener: listener.parse().unwrap(),
             pool: pool_id("web"),
             number: 65_535,
-            reason: sb_reason::SB_REASON_UNHEALTHY as u8,
+            reason: Some(Reason::Unhealthy),
             queue: (3, 511),
             in_flight: 70_000,
             flows: 1_000_000,

@@ -12,7 +12,7 @@ use super::report::{self, Latency, Load, Request};
 
 const NODES: usize = 3;
 /// How long a daemon may take until it is ready.
-const READY: Duration = Duration::from_secs(10);
+const READY: Duration = Duration::from_secs(30);
 /// How long a load may take beyond what it is meant to.
 const SLACK: Duration = Duration::from_secs(30);
 /// Lines of each log that are shown when something fails.

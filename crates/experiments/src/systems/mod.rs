@@ -21,7 +21,7 @@ use super::cpu::{CpuMeter, CpuTimes};
 /// A path that all systems redirect to `/small`, none of them with the help of a node.
 pub(super) const MOVED: &str = "/moved";
 
-const READY: Duration = Duration::from_secs(10);
+const READY: Duration = Duration::from_secs(30);
 
 /// A way from the client to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //! case of the grammar would be more than the verifier can look through, and there would be one in C and one
 //! in Rust to disagree. So the grammar is a table, made here by [`requests()`] and [`responses()`], and what
 //! walks it has few rules. They are written twice, in [`Table::follow_names`] and in
-//! `crates/wire/bpf/framing.h`.
+//! `crates/wire/bpf/framing_walk.h`.
 //!
 //! A table has a row for each of `SB_FRAMING_STATES` states and a cell in it for each byte. A cell has an
 //! action (`sb_framing_action`) in its high byte and the next state in its low byte. To go on:

@@ -1,6 +1,7 @@
 //! Packets through the real programs by `BPF_PROG_TEST_RUN`. They need the rights to load a program and to make a
 //! network namespace.
 
+mod adopt;
 mod bench;
 mod clients;
 mod cookies;
@@ -14,6 +15,7 @@ mod hidden;
 mod intake;
 mod invariants;
 mod load;
+mod malformed;
 mod moved;
 mod outlive;
 mod over;

@@ -2,10 +2,11 @@
 //! waits while none can take it.
 
 use switchback_policy::Ask;
-use switchback_wire::{sb_flow, sb_flow_entry};
+use switchback_wire::sb_flow_entry;
 
-use super::answer::Reply;
-use super::pending::{Pending, Phase, Request};
+use super::pending::Pending;
+use super::request::{InProgress, Request};
+use super::state::State;
 use super::{Dispatcher, Moment, Next};
 use crate::group::Place;
 use crate::plan::NodeId;
@@ -76,25 +77,29 @@ impl Dispatcher {
         }
     }
 
-    /// Where the request in progress goes, which has no node. It overtakes none that waits for the same room.
-    pub(crate) fn place(&mut self, at: Moment<'_>, pending: &mut Pending) -> Place {
-        let group = pending.request.group;
-        let is_next = |node| pending.phase == Phase::Crowded || !self.pending.is_crowded((group, node));
+    /// Where a request goes whose flow has no node. It overtakes none that waits for the same room, unless it
+    /// `has_waited_longest` itself.
+    pub(crate) fn place(
+        &mut self,
+        at: Moment<'_>,
+        request: &mut InProgress,
+        has_waited_longest: bool,
+    ) -> Place {
+        let Request { group, side, key, session, .. } = request.request;
+        let is_next = |node| has_waited_longest || !self.pending.is_crowded((group, node));
         let adopting = self.pending.adopting(group);
-        let tried = (&pending.tried[..], pending.has_waited);
+        let tried = (&request.tried[..], request.has_waited);
         // A reload may have ended the pool's sessions meanwhile.
-        let session = pending.request.session.filter(|_| self.plan.sessions(group).is_some());
-        let Some(session) = &session else {
+        let Some(session) = session.filter(|_| self.plan.sessions(group).is_some()) else {
             if !is_next(None) {
                 return Place::Any(None);
             }
-            let ask = Ask { key: pending.request.key, now: at.now };
-            let group = (group, pending.request.side);
-            let pick = || self.plan.pick(group, &ask, tried, adopting, &mut self.random);
-            return Place::Any(pending.choice.take().or_else(pick));
+            let ask = Ask { key, now: at.now };
+            let pick = || self.plan.pick((group, side), &ask, tried, adopting, &mut self.random);
+            return Place::Any(request.choice.take().or_else(pick));
         };
-        match self.plan.place(group, session, tried, adopting, at.now) {
-            Place::Session(node) if self.is_awaited(pending, node) => {
+        match self.plan.place(group, &session, tried, adopting, at.now) {
+            Place::Session(node) if self.is_awaited(request, node) => {
                 if is_next(Some(node)) {
                     Place::Session(node)
                 } else {
@@ -106,64 +111,16 @@ impl Dispatcher {
         }
     }
 
-    /// Chooses a node and gives it the flow. A request for which there is none waits behind those that wait already.
-    pub(super) fn adopt(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        match self.place(at, pending) {
-            Place::Session(node) | Place::Any(Some(node)) => {
-                pending.second = self.second(at, pending, node);
-                if let Some(group) = self.plan.group_mut(pending.request.group) {
-                    group.adopting(node);
-                }
-                pending.enter_request_at(node);
-                self.set_entry(flow, &pending.entry);
-                pending.wait(at.now, Phase::Adopting);
-                self.send_adopt(flow, pending);
-            }
-            Place::Full(node) => self.wait_for_room(at, flow, pending, Some(node)),
-            Place::Any(None) => self.wait_for_room(at, flow, pending, None),
-            Place::Nowhere => {
-                self.stats.sessions_refused += 1;
-                self.answer(at, flow, pending, &Reply::Status(503));
-            }
-        }
-    }
-
-    /// The request waits until this node has room, or any.
-    pub(super) fn wait_for_room(
-        &mut self,
-        at: Moment<'_>,
-        flow: &sb_flow,
-        pending: &mut Pending,
-        node: Option<NodeId>,
-    ) {
-        if pending.is_too_old(at.now, self.plan.limits.wait_timeout) {
-            let status = if pending.failed { 502 } else { 503 };
-            self.answer(at, flow, pending, &Reply::Status(status));
-            return;
-        }
-        if !pending.has_waited && self.pending.all_crowded() >= self.plan.limits.waiting {
-            self.stats.turned_away += 1;
-            self.answer(at, flow, pending, &Reply::Status(503));
-            return;
-        }
-        if !pending.has_waited {
-            self.stats.waited += 1;
-        }
-        pending.has_waited = true;
-        pending.waits_for = node;
-        pending.tried.clear();
-        pending.wait_longer(at.now);
-        pending.phase = Phase::Crowded;
-    }
-
     /// There may be room at this node of the group: for those that wait, the oldest first. Those whose session it has
     /// come before the others, which can go elsewhere.
     pub(super) fn admit(&mut self, at: Moment<'_>, group: usize, node: NodeId) {
         for room in [(group, Some(node)), (group, None)] {
-            while let Some((flow, mut pending)) = self.pending.take_crowded(room) {
-                self.adopt(at, &flow, &mut pending);
-                let waits = pending.phase == Phase::Crowded;
-                self.keep(flow, pending);
+            while let Some((flow, pending)) = self.pending.take_crowded(room) {
+                let Pending { mut connection, state } = pending;
+                let State::Crowded(crowded) = state else { return };
+                let state = crowded.try_again(&mut connection, &mut self.world(at, &flow));
+                let waits = matches!(state, State::Crowded(_));
+                self.keep(&flow, connection, state);
                 if waits {
                     break;
                 }
@@ -171,42 +128,42 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the request in progress waits for this node while it has no room, because the node has its session.
-    pub(super) fn is_awaited(&self, pending: &Pending, node: NodeId) -> bool {
-        let Request { group, session, .. } = pending.request;
+    /// Whether the request waits for this node while it has no room, because the node has its session.
+    pub(super) fn is_awaited(&self, request: &InProgress, node: NodeId) -> bool {
+        let Request { group, session, .. } = request.request;
         session.is_some_and(|session| session.node == Some(node))
             && self.plan.sessions(group).is_some_and(|sessions| sessions.waits_for_room())
     }
 
     /// The node to which `first` may pass the request on: only the first time, so that a node that has passed it on knows
     /// what is a copy, and only where it is one packet with room for one more option. A session is not passed on.
-    pub(super) fn second(&self, at: Moment<'_>, pending: &Pending, first: NodeId) -> Option<NodeId> {
-        let fits = pending.sent.only().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
-        let is_tied = pending.has_waited || pending.request.session.is_some();
-        if !fits || is_tied || !pending.tried.is_empty() {
+    pub(super) fn second(&self, at: Moment<'_>, request: &InProgress, first: NodeId) -> Option<NodeId> {
+        let fits = request.packets.only().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
+        let is_tied = request.has_waited || request.request.session.is_some();
+        if !fits || is_tied || !request.tried.is_empty() {
             return None;
         }
         let family = |id| self.plan.node(id).map(|node| node.address.is_ipv4());
-        let group = pending.request.group;
+        let group = request.request.group;
         let second = self.plan.second(group, first, self.pending.adopting(group), at.now)?;
         (family(first) == family(second)).then_some(second)
     }
 
-    /// Sees to it that a node finds the names that it is to give back each in one packet. `data` is what the request
+    /// Joins packets so that a node finds each name that it is to give back in one packet. `data` is what the request
     /// begins.
-    pub(super) fn keep_name_whole(&self, pending: &mut Pending, data: &[u8]) {
-        if pending.sent.only().is_some() {
+    pub(super) fn keep_name_whole(&self, request: &mut InProgress, data: &[u8]) {
+        if request.packets.only().is_some() {
             return;
         }
-        let Request { group, after, .. } = &pending.request;
+        let Request { group, after, .. } = &request.request;
         let Some(name) = self.plan.sessions(*group).and_then(|sessions| sessions.restored(&after.session))
         else {
             return;
         };
         let head = &data[..data.len().min(self.plan.limits.head)];
         for at in head.windows(name.len()).enumerate().filter(|(_, text)| *text == name).map(|(at, _)| at) {
-            let start = pending.entry.next.wrapping_add(at as u32);
-            pending.sent.unite(start, start.wrapping_add(name.len() as u32));
+            let start = request.start.next.wrapping_add(at as u32);
+            request.packets.unite(start, start.wrapping_add(name.len() as u32));
         }
     }
 }

@@ -7,7 +7,8 @@ use switchback_config::Limits;
 use switchback_wire::{SB_WINDOW, sb_flow};
 
 use super::held::HeldPacket;
-use super::pending::{Pending, Phase};
+use super::pending::Pending;
+use super::state::State;
 use crate::plan::NodeId;
 
 /// Which budget is used up.
@@ -35,9 +36,28 @@ fn source(flow: &sb_flow) -> Source {
 /// In the place of a group that is there no more: no plan has so many.
 const GONE: usize = usize::MAX;
 
-/// What a crowded flow waits for.
-fn room(pending: &Pending) -> Room {
-    (pending.request.group, pending.waits_for)
+/// What a flow without room at a node waits for, and since when.
+fn awaited_room(pending: &Pending) -> Option<(Room, Duration)> {
+    match &pending.state {
+        State::Crowded(state) => Some((state.room(), pending.connection.born)),
+        _ => None,
+    }
+}
+
+/// The group and the node of an adoption that has not been answered.
+fn adoption(pending: &Pending) -> Option<(usize, NodeId)> {
+    match &pending.state {
+        State::Adopting(state) => Some((state.group(), pending.connection.entry.node)),
+        _ => None,
+    }
+}
+
+/// Since when a flow has been waiting for its client.
+fn waits_since(pending: &Pending) -> Option<Duration> {
+    match &pending.state {
+        State::Assembling(state) => state.waits_since(),
+        _ => None,
+    }
 }
 
 /// Pending flows. One that is being dealt with is taken out and put back.
@@ -101,7 +121,9 @@ impl PendingFlows {
         let flows: Vec<sb_flow> = self.flows.keys().copied().collect();
         for flow in flows {
             if let Some(mut pending) = self.take(&flow) {
-                pending.request.group = place(pending.request.group).unwrap_or(GONE);
+                if let Some(request) = pending.state.request_mut() {
+                    request.request.group = place(request.request.group).unwrap_or(GONE);
+                }
                 self.put(flow, pending);
             }
         }
@@ -120,21 +142,18 @@ impl PendingFlows {
     /// Adds a flow.
     pub fn put(&mut self, flow: sb_flow, pending: Pending) {
         self.last_timer += 1;
-        let timer = (pending.due, self.last_timer);
+        let timer = (pending.state.due(), self.last_timer);
         let cost = pending.cost();
         self.cost += cost;
         *self.cost_by_source.entry(source(&flow)).or_default() += cost;
         self.timers.insert(timer, flow);
-        if let Some(since) = pending.waits_since() {
+        if let Some(since) = waits_since(&pending) {
             self.waiting.insert((since, timer.1), flow);
         }
-        match pending.phase {
-            Phase::Crowded => {
-                self.crowded.insert((room(&pending), (pending.born(), timer.1)), flow);
-            }
-            Phase::Adopting => self.count_adopting(&pending, |count| *count += 1),
-            _ => {}
+        if let Some((room, since)) = awaited_room(&pending) {
+            self.crowded.insert((room, (since, timer.1)), flow);
         }
+        self.count_adopting(&pending, |count| *count += 1);
         self.flows.insert(flow, (pending, timer));
     }
 
@@ -147,16 +166,13 @@ impl PendingFlows {
     pub fn take(&mut self, flow: &sb_flow) -> Option<Pending> {
         let (pending, timer) = self.flows.remove(flow)?;
         self.timers.remove(&timer);
-        if let Some(since) = pending.waits_since() {
+        if let Some(since) = waits_since(&pending) {
             self.waiting.remove(&(since, timer.1));
         }
-        match pending.phase {
-            Phase::Crowded => {
-                self.crowded.remove(&(room(&pending), (pending.born(), timer.1)));
-            }
-            Phase::Adopting => self.count_adopting(&pending, |count| *count -= 1),
-            _ => {}
+        if let Some((room, since)) = awaited_room(&pending) {
+            self.crowded.remove(&(room, (since, timer.1)));
         }
+        self.count_adopting(&pending, |count| *count -= 1);
         let cost = pending.cost();
         self.cost -= cost;
         let source = source(flow);
@@ -179,12 +195,10 @@ impl PendingFlows {
         Some((flow, self.take(&flow)?))
     }
 
-    /// Counts an adoption, unless its pool is there no more.
+    /// Counts an adoption, unless its pool is not configured any more.
     fn count_adopting(&mut self, pending: &Pending, change: impl Fn(&mut u32)) {
-        let (group, node) = (pending.request.group, pending.entry.node as usize);
-        if group == GONE {
-            return;
-        }
+        let Some((group, node)) = adoption(pending).filter(|(group, _)| *group != GONE) else { return };
+        let node = node as usize;
         if self.adopting.len() <= group {
             self.adopting.resize(group + 1, Vec::new());
         }
@@ -207,10 +221,8 @@ impl PendingFlows {
         let cost = pending.cost() + more;
         let by_source = self.cost_by_source.get(&source(flow)).copied().unwrap_or(0);
         let window = limits.held_per_flow.max(SB_WINDOW as usize);
-        let distance = packet.view.seq.wrapping_sub(pending.entry.next) as i32;
-        if distance > window as i32
-            || pending.held.bytes() + pending.sent.bytes() + more > limits.held_per_flow
-        {
+        let distance = packet.view.seq.wrapping_sub(pending.connection.entry.next) as i32;
+        if distance > window as i32 || pending.held_bytes() + more > limits.held_per_flow {
             Err(Full::Flow)
         } else if by_source + cost > limits.held_per_source {
             Err(Full::Source)
@@ -231,8 +243,10 @@ impl PendingFlows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::connection::Connection;
     use crate::dispatch::held::HeldPacket;
-    use crate::dispatch::pending::Phase;
+    use crate::dispatch::seeking::Question;
+    use crate::dispatch::state::{Assembling, Seeking};
     use switchback_wire::packet::{flags, segment};
     use switchback_wire::{address_bytes, sb_flow_entry};
 
@@ -242,10 +256,10 @@ mod tests {
     }
 
     fn pending(flow: &sb_flow, due: u64, len: usize) -> Pending {
-        let mut pending = Pending::new(sb_flow_entry::default(), Duration::ZERO);
+        let connection = Connection::new(sb_flow_entry::default(), Duration::ZERO);
+        let mut pending = Pending::new(connection, Duration::from_secs(due));
         let packet = segment(flow, true, (0, 0), flags::ACK, None, &vec![b'x'; len]);
         pending.hold(&HeldPacket::new(&packet).unwrap());
-        pending.due = Duration::from_secs(due);
         pending
     }
 
@@ -288,13 +302,14 @@ mod tests {
         let mut flows = PendingFlows::default();
         for (port, since) in [(1, 30), (2, 10), (3, 20)] {
             let one = flow("192.0.2.1", port);
-            let mut waiting = pending(&one, 99 - since, 10);
-            waiting.wait_for_data(Duration::from_secs(since), Duration::from_secs(9));
+            let mut waiting = pending(&one, 1, 10);
+            let due = Duration::from_secs(99 - since);
+            waiting.state = State::Assembling(Assembling::waiting(Duration::from_secs(since), due));
             flows.put(one, waiting);
         }
-        let mut adopting = pending(&flow("192.0.2.1", 4), 1, 10);
-        adopting.wait(Duration::ZERO, Phase::Adopting);
-        flows.put(flow("192.0.2.1", 4), adopting);
+        let mut asks_nodes = pending(&flow("192.0.2.1", 4), 1, 10);
+        asks_nodes.state = Seeking::unknown(Question::new(0, 0, vec![1]), Duration::ZERO);
+        flows.put(flow("192.0.2.1", 4), asks_nodes);
         let order =
             std::iter::from_fn(|| flows.take_slowest()).map(|(flow, _)| u16::from_be(flow.client_port));
         assert_eq!(order.collect::<Vec<_>>(), [2, 3, 1]);

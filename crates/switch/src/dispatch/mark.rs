@@ -24,7 +24,7 @@ pub fn settle(entry: &mut sb_flow_entry) {
         return;
     }
     let framing = &mut entry.framing;
-    let step = framing.left.min(u64::from(SB_MARK_STEP));
+    let step = framing.left.min(u64::from(SB_STEP_MAX));
     entry.next = entry.next.wrapping_add(step as u32);
     framing.left -= step;
     if framing.left > 0 {
@@ -49,7 +49,7 @@ pub fn is_passing(entry: &sb_flow_entry) -> bool {
 /// Where the node must have come to before a mark in the middle of data goes on. A client's word is not enough: with
 /// packets that no server takes it could move the mark once around all sequence numbers.
 pub fn due(entry: &sb_flow_entry) -> u32 {
-    entry.next.wrapping_sub(SB_MARK_NEAR + SB_MARK_LATE)
+    entry.next.wrapping_sub(SB_STEP_NEAR + SB_STEP_LATE)
 }
 
 /// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark; how much of it
@@ -121,7 +121,7 @@ pub fn at(entry: &sb_flow_entry, mark: &sb_flow_entry) -> sb_flow_entry {
         framing: mark.framing,
         session: mark.session,
         mode: mark.mode,
-        asked: 0,
+        locked: 0,
         turn: entry.turn.wrapping_add(1),
         ..*entry
     }
@@ -135,7 +135,7 @@ pub fn back(entry: &sb_flow_entry) -> sb_flow_entry {
         heads: entry.heads >> 1,
         framing: sb_framing::default(),
         mode: sb_mode::SB_MODE_REQUESTS as u8,
-        asked: 0,
+        locked: 0,
         ..*entry
     }
 }

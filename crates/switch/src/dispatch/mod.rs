@@ -3,50 +3,55 @@
 //!
 //! Nearly all requests need nothing remembered: a whole head in one packet, for a pool that the flow's node belongs
 //! to, is forwarded and forgotten. A flow is *pending* only while its request is incomplete, or its node has to say
-//! something first: that it released the flow, or that it adopted it. The packets of a pending request are held,
-//! unacknowledged, and sent again until the node answers. The client keeps them too, so losing all this loses nothing.
+//! something first: that it released the flow, or that it adopted it. [`state`] has what a pending flow can wait for. Its
+//! packets are held, unacknowledged, and sent again until the node answers; those of a client that is about to retransmit are
+//! acknowledged, and may be lost with this process (docs/decisions/0007).
 
 pub(crate) mod answer;
 mod answered;
 mod choice;
+mod connection;
 mod flows;
 pub(crate) mod held;
 pub(crate) mod mark;
 mod observed;
 mod output;
 pub(crate) mod pending;
-mod progress;
 mod recent;
 mod replies;
+pub(crate) mod request;
 pub(crate) mod seeking;
+mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod world;
 
 use std::time::Duration;
 
 use switchback_config::Delegate;
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
-use switchback_wire::clock::{self, NodeClock};
+use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
+use switchback_wire::message::{Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{
-    SB_FLAG_FACTS, SB_FLAG_READ, SB_FLAG_REQUEST, sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option,
-    sb_record, sb_record_kind,
-};
+use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
 
 use crate::group::Side;
-use crate::observe::{Chosen, Heard, Observation};
+use crate::observe::{Chosen, Heard};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
 use crate::sizes::Sizes;
 use answer::Reply;
 use answered::AnsweredFlows;
+use connection::Connection;
 use flows::PendingFlows;
 use held::{HeldPacket, before};
-use observed::Came;
-pub use output::{Change, Message, Output};
-use pending::{Pending, Phase, Request};
+use observed::Arrival;
+pub use output::{Change, Output};
+use pending::Pending;
 use recent::Recent;
+use request::Request;
+use state::{Assembling, Releasing, Seeking, Then};
 pub use stats::{NodeStats, Stats};
 
 /// How long a flow's entry is remembered beside the map: longer than a record can wait in a ring.
@@ -94,11 +99,10 @@ impl Missing {
     }
 }
 
-/// Whether a packet has been dealt with.
-enum AtOnce {
-    Forwarded,
-    /// And the policy has chosen this node.
-    Not(Option<NodeId>),
+/// What has been read at a mark, and where it goes if that has been decided.
+pub(crate) struct Judged {
+    verdict: Verdict,
+    next: Option<Next>,
 }
 
 /// Where the request of a flow with a node goes.
@@ -115,14 +119,14 @@ pub(crate) fn is_held(entry: &sb_flow_entry) -> bool {
     [sb_mode::SB_MODE_HELD as u8, sb_mode::SB_MODE_SOUGHT as u8].contains(&entry.mode)
 }
 
-/// What a record's connection is to its flow.
-enum Standing {
-    /// The one that the flow has.
+/// The connection of a record, compared with the flow's.
+enum RecordOf {
+    /// The flow's connection.
     Current,
-    /// None any more.
+    /// A connection that is over.
     Over,
-    /// It had a node, but its entry was lost, and a late copy of its first request has made a new one. If the connection
-    /// is not over, its node knows the true one.
+    /// A connection that had a node, and whose entry was lost; a late copy of its first request has made a new one. If the
+    /// connection is not over, its node knows the true one.
     Lost,
 }
 
@@ -136,12 +140,12 @@ pub struct Dispatcher {
     budget: seeking::Budget,
     sizes: Sizes,
     random: Box<dyn FnMut() -> u64 + Send>,
-    /// Somebody wants to know what becomes of requests.
+    /// There is an observer of requests.
     observes: bool,
     heard: Heard,
-    /// What is to be done; the driver does it and clears it.
+    /// Changes and packets for the driver, which clears them.
     pub output: Output,
-    /// When something came, or was due, last.
+    /// The time of the latest event.
     now: Duration,
     /// Counts since the start.
     pub stats: Stats,
@@ -167,7 +171,7 @@ impl Dispatcher {
         }
     }
 
-    /// What decisions are made by.
+    /// Nodes, pools and routes.
     pub fn plan(&mut self) -> &mut Plan {
         &mut self.plan
     }
@@ -180,7 +184,7 @@ impl Dispatcher {
         self.pending.move_groups(|group| places.get(&group).copied());
     }
 
-    /// The same, to be read only.
+    /// Nodes, pools and routes, read only.
     pub fn seen(&self) -> &Plan {
         &self.plan
     }
@@ -217,7 +221,7 @@ impl Dispatcher {
             }
             kind if kind == sb_record_kind::SB_RECORD_FORWARD as u32 => {
                 let entry = self.entry_of(&record.flow, record.entry);
-                self.forward(&record.flow, &entry, &view, packet, 0);
+                self.forward(&record.flow, &entry, &view, packet, Reading::None);
             }
             kind if kind == sb_record_kind::SB_RECORD_UNKNOWN as u32 => {
                 self.on_unknown(at, &record.flow, packet, view);
@@ -240,76 +244,53 @@ impl Dispatcher {
         }
     }
 
-    /// A recorded answer repeats another number.
+    /// Asks the node for its clock. A recorded answer has another nonce.
     fn ask_for_clock(&mut self, id: NodeId) {
-        let Some(number) = self.plan.challenge(id, &mut *self.random) else { return };
-        let nobody = sb_flow::default();
-        let inner = bare(&nobody, true, 0, 0, flags::RST);
-        let Some((view, peers)) = TcpView::parse(&inner).zip(self.plan.peers(id, 0)) else { return };
-        let (origin, next) = ((number >> 32) as u32, number as u32);
-        let entry = sb_flow_entry { origin, next, ..sb_flow_entry::default() };
-        let message = Message::from(sb_op::SB_OP_SYNC);
-        self.output.handoff(&self.plan.key, peers, None, message, &nobody, &entry, &view, &inner);
+        let Some(nonce) = self.plan.challenge(id, &mut *self.random) else { return };
+        self.tell_agent(id, 0, ToAgent::Sync { nonce });
     }
 
-    /// What a node's clock says.
-    fn on_synced(&mut self, now: Duration, node: NodeId, option: &sb_option) {
-        let clock = NodeClock::told(clock::told(option), now);
-        if self.plan.set_clock(node, clock::nonce(option), clock) {
+    /// The node has answered with its clock.
+    fn on_synced(&mut self, now: Duration, node: NodeId, nonce: u64, clock: u64) {
+        if self.plan.set_clock(node, nonce, NodeClock::told(clock, now)) {
             self.say_hello(node);
         }
     }
 
-    /// Which also acknowledges what the node has told.
+    /// Asks the node for reports, and acknowledges facts that have come.
     fn say_hello(&mut self, id: NodeId) {
-        let nobody = sb_flow::default();
-        let hello = bare(&nobody, true, 0, 0, flags::RST);
-        let Some(view) = TcpView::parse(&hello) else { return };
-        let facts = if self.observes { SB_FLAG_FACTS as u8 } else { 0 };
-        let (epoch, number) = self.heard.last(id);
-        let entry = sb_flow_entry { origin: epoch, next: number, ..sb_flow_entry::default() };
-        self.send(Message { flags: facts, ..sb_op::SB_OP_HELLO.into() }, id, &nobody, &entry, &view, &hello);
+        let epoch = self.plan.node(id).and_then(|node| node.clock).map(|clock| clock.epoch(self.now));
+        let Some(epoch) = epoch else { return self.ask_for_clock(id) };
+        let hello = ToAgent::Hello { facts: self.observes, heard: self.heard.last(id) };
+        self.tell_agent(id, epoch, hello);
+    }
+
+    /// Sends the node a packet of no flow.
+    fn tell_agent(&mut self, id: NodeId, epoch: u64, message: ToAgent) {
+        let flow = sb_flow::default();
+        let inner = bare(&flow, true, 0, 0, flags::RST);
+        let Some((view, peers)) = TcpView::parse(&inner).zip(self.plan.peers(id, epoch)) else { return };
+        self.output.handoff(&self.plan.key, (peers, None), &flow, message.option(), (&view, &inner));
     }
 
     /// Takes an idle flow from its node, which is to become idle too. The flow has no node then until its next request.
     pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: sb_flow_entry) {
         let entry = self.entry_of(flow, entry);
         let idle =
-            entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.asked == 0 && !mark::in_body(&entry);
+            entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.locked == 0 && !mark::in_body(&entry);
         if !idle || self.pending.get(flow).is_some() {
             return;
         }
-        let mut pending = Pending::new(entry, at.now);
-        self.release(at, flow, &mut pending);
-        self.keep(*flow, pending);
+        let mut connection = Connection::new(entry, at.now);
+        let state = Releasing::ask(Then::Nothing, &mut connection, &mut self.world(at, flow));
+        self.keep(flow, connection, state);
     }
 
     /// Deals with all flows whose deadline has come.
     pub fn on_time(&mut self, at: Moment<'_>) {
         self.now = at.now;
-        while let Some((flow, mut pending)) = self.pending.take_due(at.now) {
-            if pending.waits_for_node() && self.is_over(at, &flow, &pending) {
-                self.end_pending(&flow, &mut pending);
-            } else {
-                self.on_deadline(at, &flow, &mut pending);
-            }
-            self.keep(flow, pending);
-        }
+        self.on_deadlines(at);
         self.send_answers_again(at.now);
-    }
-
-    /// Whether the connection has ended, or its client begun another one, behind this thread's back: the program hears of it
-    /// first. Then nothing of it is sent once more, nor elsewhere, because a node may have done all that was asked for.
-    fn is_over(&self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) -> bool {
-        self.mapped(at, flow).is_none_or(|entry| entry.origin != pending.entry.origin)
-    }
-
-    /// Forgets what is held of such a connection. Data that has been acknowledged nobody sends again.
-    fn end_pending(&mut self, flow: &sb_flow, pending: &mut Pending) {
-        if pending.acknowledged.is_some() {
-            self.reset(flow, pending.entry.origin, pending.last_ack);
-        }
-        pending.phase = Phase::Done;
     }
 
     /// The flow's entry in the map, unless the output that has not been written yet removes it.
@@ -317,24 +298,24 @@ impl Dispatcher {
         (at.map)(flow).filter(|entry| !self.output.removes(flow, entry.origin))
     }
 
-    /// What a record's connection is to the flow now. Rings are read one after the other, so a record of an earlier
+    /// Compares a record's connection with the flow's. Rings are read one after the other, so a record of an earlier
     /// connection with the same ports may come late.
-    fn standing(&self, at: Moment<'_>, flow: &sb_flow, recorded: &sb_flow_entry) -> Standing {
-        let pending = self.pending.get(flow).map(|pending| pending.entry);
+    fn record_of(&self, at: Moment<'_>, flow: &sb_flow, recorded: &sb_flow_entry) -> RecordOf {
+        let pending = self.pending.get(flow).map(|pending| pending.connection.entry);
         let pending = pending.or_else(|| self.answered.entry(flow));
         let Some(known) = pending.or_else(|| self.recent.get(flow).copied()) else {
-            return Standing::Current;
+            return RecordOf::Current;
         };
         if known.origin == recorded.origin && (!is_held(recorded) || is_held(&known)) {
-            return Standing::Current;
+            return RecordOf::Current;
         }
         match self.mapped(at, flow) {
-            Some(current) if current.origin != recorded.origin => Standing::Over,
+            Some(current) if current.origin != recorded.origin => RecordOf::Over,
             Some(current) if known.origin == recorded.origin && pending.is_none() && is_held(&current) => {
-                Standing::Lost
+                RecordOf::Lost
             }
-            Some(_) => Standing::Current,
-            None => Standing::Over,
+            Some(_) => RecordOf::Current,
+            None => RecordOf::Over,
         }
     }
 
@@ -347,30 +328,16 @@ impl Dispatcher {
         }
     }
 
-    fn keep(&mut self, flow: sb_flow, pending: Pending) {
-        if pending.phase != Phase::Done {
-            self.pending.put(flow, pending);
-        }
-    }
-
-    /// Writes the entry, and with it lets the program move the mark again.
+    /// Writes the entry, and lets the program move the mark again.
     fn set_entry(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
-        self.write_entry(flow, sb_flow_entry { asked: 0, ..*entry });
+        self.write_entry(flow, sb_flow_entry { locked: 0, ..*entry });
     }
 
-    /// Likewise, once the packets that bring the mark there have been sent. What follows them meets them at the node.
+    /// Writes the entry behind the packets that bring the mark there, so that what follows them meets them at the node.
     fn move_mark(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
-        let entry = sb_flow_entry { asked: 0, ..*entry };
+        let entry = sb_flow_entry { locked: 0, ..*entry };
         self.output.change_behind(flow, Change::Replace(entry));
         self.recent.insert(*flow, entry);
-    }
-
-    /// Writes the entry, unless the program has moved the mark further meanwhile.
-    fn bring_up_map(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) {
-        let current = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded));
-        if current.is_some_and(|current| mark::is_newer(&pending.entry, &current)) {
-            self.set_entry(flow, &pending.entry);
-        }
     }
 
     fn write_entry(&mut self, flow: &sb_flow, entry: sb_flow_entry) {
@@ -383,64 +350,49 @@ impl Dispatcher {
         self.recent.remove(flow);
     }
 
-    /// Nothing is held of the flow any more. If it has had no node, its entry goes too, and comes back with its client's
-    /// first packet.
-    fn abandon(&mut self, flow: &sb_flow, pending: &Pending) {
-        if !pending.has_node() {
-            self.output.change(flow, Change::Abandon { origin: pending.entry.origin });
-        }
+    fn forward(
+        &mut self,
+        flow: &sb_flow,
+        entry: &sb_flow_entry,
+        view: &TcpView,
+        packet: &[u8],
+        reading: Reading,
+    ) {
+        self.send(ToNode::Forward(reading), entry.node, flow, entry, view, packet);
     }
 
-    /// The client closes a connection that has no node and no request: `seq` and `ack` are what comes next of either
-    /// side. If the answer is lost, the client's FIN comes again and meets no flow.
-    fn say_goodbye(&mut self, flow: &sb_flow, origin: u32, seq: u32, ack: u32) {
-        self.output.to_client(flow, &bare(flow, false, seq, ack, flags::FIN | flags::ACK));
-        self.forget(flow, origin);
-    }
-
-    /// Ends a connection on which nothing can be said any more.
-    fn reset(&mut self, flow: &sb_flow, origin: u32, seq: u32) {
-        self.observe(|| Observation::Reset { flow: *flow, origin });
-        self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
-        self.forget(flow, origin);
-    }
-
-    fn forward(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView, packet: &[u8], extra: u8) {
-        let message = Message { flags: extra, ..sb_op::SB_OP_FORWARD.into() };
-        self.send(message, entry.node, flow, entry, view, packet);
-    }
-
-    /// Sends a packet whose data has been read, in a request that has begun before it.
-    fn forward_read(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &HeldPacket) {
-        self.forward(flow, entry, &packet.view, &packet.bytes, SB_FLAG_READ as u8);
-    }
-
-    fn forward_all(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packets: &[HeldPacket]) {
-        for packet in packets {
-            self.forward(flow, entry, &packet.view, &packet.bytes, 0);
-        }
-    }
-
-    /// Without a route to the node the packet is lost, as on any network; so it is while the node's clock is not known.
-    /// Whoever waits for an answer tries again.
+    /// Sends a node a packet of the flow. It is lost, as on any network, without a route to the node, or while the node's
+    /// clock is not known; senders that wait for an answer send again.
     fn send(
         &mut self,
-        message: impl Into<Message>,
+        message: ToNode,
         node: NodeId,
         flow: &sb_flow,
         entry: &sb_flow_entry,
         view: &TcpView,
         packet: &[u8],
     ) {
-        let message = message.into();
+        self.send_to((node, None), message, flow, entry, view, packet);
+    }
+
+    /// Sends a packet that the first node may pass on to a second candidate.
+    fn send_to(
+        &mut self,
+        (node, second): (NodeId, Option<NodeId>),
+        message: ToNode,
+        flow: &sb_flow,
+        entry: &sb_flow_entry,
+        view: &TcpView,
+        packet: &[u8],
+    ) {
         let epoch = |node: &PlanNode| node.clock.map(|clock| clock.epoch(self.now));
         let Some(present) = self.plan.node(node).and_then(epoch) else { return self.ask_for_clock(node) };
         let Some(peers) = self.plan.peers(node, present) else { return };
-        let second = message.second.and_then(|address| self.plan.node_at(address));
         let second = second
             .and_then(|id| self.plan.node(id))
             .and_then(|node| Some(Peers { node: node.address, epoch: epoch(node)?, ..peers }));
-        self.output.handoff(&self.plan.key, peers, second.as_ref(), message, flow, entry, view, packet);
+        let option = message.option(entry);
+        self.output.handoff(&self.plan.key, (peers, second.as_ref()), flow, option, (view, packet));
     }
 
     /// Data that reaches beyond the mark, or any packet of a flow that no node has.
@@ -452,10 +404,10 @@ impl Dispatcher {
         packet: &[u8],
         view: TcpView,
     ) {
-        match self.standing(at, flow, &recorded) {
-            Standing::Current => {}
-            Standing::Over => return,
-            Standing::Lost => {
+        match self.record_of(at, flow, &recorded) {
+            RecordOf::Current => {}
+            RecordOf::Over => return,
+            RecordOf::Lost => {
                 let answered = self.recent.get(flow).is_some_and(answered::is_answered);
                 self.forget(flow, recorded.origin);
                 if answered {
@@ -469,14 +421,14 @@ impl Dispatcher {
             return;
         }
         let entry = self.entry_of(flow, recorded);
-        let pending = self.pending.take(flow).filter(|pending| pending.entry.origin == entry.origin);
-        if let Some(mut pending) = pending {
-            if pending.has_node() && is_held(&recorded) {
+        let pending =
+            self.pending.take(flow).filter(|pending| pending.connection.entry.origin == entry.origin);
+        if let Some(pending) = pending {
+            if pending.connection.has_node() && is_held(&recorded) {
                 // A late copy of its first packet has made an entry once more.
                 self.output.change(flow, Change::Abandon { origin: entry.origin });
             }
-            self.on_pending(at, flow, &mut pending, &entry, packet, view);
-            self.keep(*flow, pending);
+            self.on_pending(at, flow, pending, &entry, packet, view);
             return;
         }
         if view.is_empty() {
@@ -485,43 +437,57 @@ impl Dispatcher {
         }
         if self.is_sent_again(at, &entry, &view) {
             let Some(held) = HeldPacket::new(packet) else { return };
-            let mut pending = Pending::new(mark::back(&entry), at.now);
-            pending.was_given = true;
-            self.begin(at, flow, pending, &held);
+            let mut connection = Connection::new(mark::back(&entry), at.now);
+            connection.given = Some(connection.entry.next);
+            self.begin(at, flow, connection, &held, None);
             return;
         }
-        let choice = match self.forward_at_once(at, flow, &entry, packet, view) {
-            AtOnce::Forwarded => return,
-            AtOnce::Not(choice) => choice,
+        let judged = match self.judge_whole(at, flow, &entry, packet, view) {
+            Some(Judged { verdict: Verdict::To(request), next: Some(Next::Stays) }) => {
+                self.forward_at_once(at, flow, &request, packet, view);
+                return;
+            }
+            judged => judged,
         };
         let Some(held) = HeldPacket::new(packet) else { return };
-        let mut pending = Pending::new(entry, at.now);
-        self.forward_old_data(flow, &pending, &held);
+        let connection = Connection::new(entry, at.now);
+        self.forward_old_data(flow, &connection, None, &held);
         if mark::is_passing(&entry) {
             self.ask_for_progress(flow, &entry, &view);
         }
-        pending.choice = choice;
         if before(entry.next, held.end()) {
-            self.begin(at, flow, pending, &held);
+            self.begin(at, flow, connection, &held, judged);
         } else {
-            self.abandon(flow, &pending);
+            self.abandon(flow, &connection);
         }
     }
 
-    /// A flow begins to wait, with its first packet.
-    fn begin(&mut self, at: Moment<'_>, flow: &sb_flow, mut pending: Pending, packet: &HeldPacket) {
-        if self.has_room(flow, &mut pending, packet) {
-            pending.hold(packet);
-            if pending.is_sought() {
-                self.seek(at, flow, &mut pending);
-            } else {
-                self.advance(at, flow, &mut pending);
-                self.help(at, flow, &mut pending);
-            }
-            self.keep(*flow, pending);
-        } else {
-            self.abandon(flow, &pending);
+    /// A flow begins to wait, with its first packet; `judged` is what has been read of it.
+    fn begin(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        connection: Connection,
+        packet: &HeldPacket,
+        judged: Option<Judged>,
+    ) {
+        let mut pending = Pending::new(connection, at.now);
+        if !self.has_room(flow, &mut pending, packet) {
+            self.abandon(flow, &pending.connection);
+            return;
         }
+        pending.hold(packet);
+        let Pending { mut connection, .. } = pending;
+        let mut world = self.world(at, flow);
+        let state = if connection.is_sought() {
+            Seeking::ask(&mut connection, &mut world)
+        } else {
+            let assembling = Assembling::new(at.now);
+            let state = assembling.advance_from(judged, &mut connection, &mut world);
+            state.help(&mut connection, &mut world);
+            state
+        };
+        self.keep(flow, connection, state);
     }
 
     /// The client sends the last request's beginning once more, and its node seems to be dead: it has not got it, or not
@@ -538,7 +504,7 @@ impl Dispatcher {
     /// there is no request either, because one would be pending.
     fn on_end(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &[u8], view: &TcpView) {
         if !is_held(entry) && !answered::is_answered(entry) {
-            self.forward(flow, entry, view, packet, 0);
+            self.forward(flow, entry, view, packet, Reading::None);
         } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.next {
             self.say_goodbye(flow, entry.origin, view.ack, view.seq.wrapping_add(1));
         } else if view.flags & flags::RST == 0 {
@@ -548,63 +514,65 @@ impl Dispatcher {
         }
     }
 
-    /// The common case: one packet with one whole head, for the node that the flow has.
-    fn forward_at_once(
+    /// Reads a packet that begins at the mark of a flow with a node. None unless a request may begin there.
+    fn judge_whole(
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
         entry: &sb_flow_entry,
         packet: &[u8],
         view: TcpView,
-    ) -> AtOnce {
+    ) -> Option<Judged> {
         if entry.mode != sb_mode::SB_MODE_REQUESTS as u8 || view.seq != entry.next || mark::in_body(entry) {
-            return AtOnce::Not(None);
+            return None;
         }
-        let end = view.end_seq();
-        let request = match self.judge(at.now, flow, &packet[view.data..view.end], entry) {
-            Verdict::To(request) => request,
-            _ => return AtOnce::Not(None),
-        };
-        let after = request.after;
-        if after.mode != sb_mode::SB_MODE_TUNNEL as u8 && before(after.next, end) {
-            return AtOnce::Not(None);
-        }
-        match self.next_node(at, &request, entry, None) {
-            Next::Stays => {
-                self.stats.cookies_ignored += u64::from(request.cookies_ignored);
-                self.give(&request, entry.node);
-                let head = &packet[view.data..view.end];
-                let came = Came { at: at.now, queued: Duration::ZERO };
-                self.observe_given(flow, &after, came, Chosen::Connection, 0, || head.into());
-                self.move_mark(flow, &after);
-                let flags = SB_FLAG_REQUEST as u8 | request.flags(true);
-                let message = Message { flags, head: request.read, ..sb_op::SB_OP_FORWARD.into() };
-                self.send(message, after.node, flow, &after, &view, packet);
-                AtOnce::Forwarded
+        let verdict = self.judge(at.now, flow, &packet[view.data..view.end], entry);
+        let next = match &verdict {
+            Verdict::To(request) if request.takes_all_to(view.end_seq()) => {
+                Some(self.next_node(at, request, entry, None))
             }
-            Next::Leaves(choice) => AtOnce::Not(choice),
-            Next::Nowhere => AtOnce::Not(None),
-        }
+            _ => None,
+        };
+        Some(Judged { verdict, next })
     }
 
-    /// A request goes to a node that has its flow.
-    fn give(&mut self, request: &Request, node: NodeId) {
-        self.stats.request(request, node);
-        if let Some(group) = self.plan.group_mut(request.group) {
-            group.given(node);
-        }
+    /// The common case: one packet with one whole head, for the node that the flow has.
+    fn forward_at_once(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        request: &Request,
+        packet: &[u8],
+        view: TcpView,
+    ) {
+        let after = request.after;
+        self.stats.cookies_ignored += u64::from(request.cookies_ignored);
+        self.give(request, after.node);
+        let head = &packet[view.data..view.end];
+        let arrival = Arrival { at: at.now, queued: Duration::ZERO };
+        self.observe_given(flow, &after, arrival, Chosen::Connection, 0, || head.into());
+        self.move_mark(flow, &after);
+        let reading = Reading::Request { head: request.read, recovery: request.recovery(true) };
+        self.forward(flow, &after, &view, packet, reading);
     }
 
-    /// Data before the mark belongs to what the node has: the client sends it again. What is being delivered it gets from here.
-    fn forward_old_data(&mut self, flow: &sb_flow, pending: &Pending, packet: &HeldPacket) {
-        let entry = &pending.entry;
-        if !pending.has_node() {
+    /// Data before the mark belongs to what the node has: the client sends it again. What is `in_delivery` the node gets
+    /// from here.
+    fn forward_old_data(
+        &mut self,
+        flow: &sb_flow,
+        connection: &Connection,
+        in_delivery: Option<(u32, u32)>,
+        packet: &HeldPacket,
+    ) {
+        let entry = &connection.entry;
+        if !connection.has_node() {
             return;
         }
-        let (start, end) = pending.in_delivery().unwrap_or((entry.next, entry.next));
+        let (start, end) = in_delivery.unwrap_or((entry.next, entry.next));
         let parts = [packet.part(packet.view.seq, start), packet.part(end, entry.next)];
         for part in parts.iter().flatten() {
-            self.forward(flow, entry, &part.view, &part.bytes, 0);
+            self.forward(flow, entry, &part.view, &part.bytes, Reading::None);
         }
     }
 
@@ -612,7 +580,7 @@ impl Dispatcher {
     fn ask_for_progress(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView) {
         let question = bare(flow, true, mark::due(entry), view.ack, flags::ACK);
         let Some(view) = TcpView::parse(&question) else { return };
-        self.send(sb_op::SB_OP_CONFIRM, entry.node, flow, entry, &view, &question);
+        self.send(ToNode::Confirm(Reading::None), entry.node, flow, entry, &view, &question);
     }
 
     /// What is to become of the request at the start of `data`, where the mark of `entry` is.
@@ -689,7 +657,7 @@ impl Dispatcher {
         }
     }
 
-    /// Likewise, where TLS is spoken: what the client says first is the request, and all that follows goes to its node.
+    /// Judges the beginning of a connection over TLS: the ClientHello is the request, and all that follows goes to its node.
     fn judge_hello(
         &mut self,
         now: Duration,

@@ -1,4 +1,4 @@
-//! What the dispatcher tells of requests, if anybody wants to know.
+//! What the dispatcher tells the observer of requests.
 
 use std::time::Duration;
 
@@ -6,22 +6,24 @@ use switchback_wire::facts::{Fact, Numbered};
 use switchback_wire::{sb_fact, sb_flow, sb_flow_entry};
 
 use super::answer::Answer;
-use super::pending::Pending;
+use super::connection::Connection;
+use super::held::Held;
+use super::request::InProgress;
 use super::{Dispatcher, Moment};
 use crate::observe::{Asked, Chosen, Given, Observation, Place};
 use crate::plan::NodeId;
 
-/// When a request came.
+/// When a request came, and how long it has been held.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Came {
+pub(super) struct Arrival {
     pub(super) at: Duration,
     /// How long it has been here.
     pub(super) queued: Duration,
 }
 
-impl Came {
-    fn of(pending: &Pending, now: Duration) -> Self {
-        Came { at: pending.came(), queued: now.saturating_sub(pending.came()) }
+impl Arrival {
+    fn of(connection: &Connection, now: Duration) -> Self {
+        Arrival { at: connection.came, queued: now.saturating_sub(connection.came) }
     }
 }
 
@@ -42,42 +44,42 @@ impl Dispatcher {
         &mut self,
         flow: &sb_flow,
         after: &sb_flow_entry,
-        came: Came,
+        arrival: Arrival,
         chosen: Chosen,
         tries: u32,
         head: impl FnOnce() -> Box<[u8]>,
     ) {
         let &sb_flow_entry { node, origin, begins, requests: number, .. } = after;
-        let Came { at, queued } = came;
+        let Arrival { at, queued } = arrival;
         self.observe(|| {
             let asked = Asked { flow: *flow, origin, begins, head: head(), at, queued };
             Observation::Given(Given { asked, node, number, chosen, tries })
         });
     }
 
-    /// Likewise, of the request in progress.
-    pub(super) fn observe_pending(
+    /// A node has been given a request that had to wait.
+    pub(super) fn observe_request(
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        pending: &Pending,
+        request: &InProgress,
+        connection: &Connection,
         chosen: Chosen,
     ) {
-        let after = pending.request.after;
+        let after = request.after();
         let limit = self.plan.limits.head;
-        let tries = pending.tried.len() as u32;
-        self.observe_given(flow, &after, Came::of(pending, at.now), chosen, tries, || {
-            first(pending.sent.stream(after.begins), limit)
+        let tries = request.tried.len() as u32;
+        self.observe_given(flow, after, Arrival::of(connection, at.now), chosen, tries, || {
+            first(request.packets.stream(after.begins), limit)
         });
     }
 
     /// The request that is at the mark, as far as it has come.
-    fn asked(&self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) -> Asked {
-        let begins = pending.entry.next;
-        let held = if pending.sent.is_empty() { &pending.held } else { &pending.sent };
-        let Came { at, queued } = Came::of(pending, at.now);
-        let head = first(held.stream(begins), self.plan.limits.head);
-        Asked { flow: *flow, origin: pending.entry.origin, begins, head, at, queued }
+    fn asked(&self, at: Moment<'_>, flow: &sb_flow, connection: &Connection, packets: &Held) -> Asked {
+        let begins = connection.entry.next;
+        let Arrival { at, queued } = Arrival::of(connection, at.now);
+        let head = first(packets.stream(begins), self.plan.limits.head);
+        Asked { flow: *flow, origin: connection.entry.origin, begins, head, at, queued }
     }
 
     /// The switch is about to answer it. What it was is not held any more when the answer is made.
@@ -85,9 +87,9 @@ impl Dispatcher {
         &self,
         at: Moment<'_>,
         flow: &sb_flow,
-        pending: &Pending,
+        connection: &Connection,
     ) -> Option<Asked> {
-        self.observes.then(|| self.asked(at, flow, pending))
+        self.observes.then(|| self.asked(at, flow, connection, &connection.held))
     }
 
     pub(super) fn observe_answer(&mut self, asked: Option<Asked>, status: u16, answer: &Answer) {
@@ -96,9 +98,15 @@ impl Dispatcher {
     }
 
     /// The client has gone; perhaps its request is whole and has waited for a node.
-    pub(super) fn observe_abandoned(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &Pending) {
-        if self.observes && !pending.sent.is_empty() {
-            let asked = self.asked(at, flow, pending);
+    pub(super) fn observe_abandoned(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        connection: &Connection,
+        request: Option<&InProgress>,
+    ) {
+        if let Some(request) = request.filter(|_| self.observes) {
+            let asked = self.asked(at, flow, connection, &request.packets);
             self.output.observed.push(Observation::Abandoned(asked));
         }
     }

@@ -4,30 +4,9 @@ use std::net::IpAddr;
 
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_op};
+use switchback_wire::{handoff, sb_flow, sb_flow_entry, sb_key, sb_option};
 
 use crate::observe::Observation;
-
-/// What a handoff packet says besides what is known of its flow.
-#[derive(Clone, Copy, Debug)]
-pub struct Message {
-    /// What the node is to do.
-    pub op: sb_op,
-    /// `SB_FLAG_*`.
-    pub flags: u8,
-    /// How much of the packet has been read: the option's field of this name.
-    pub head: u16,
-    /// The option's field of this name, which ADOPT uses for the share of the accept queue.
-    pub reason: u8,
-    /// ADOPT: the node that gets the packet if the first one has no room.
-    pub second: Option<IpAddr>,
-}
-
-impl From<sb_op> for Message {
-    fn from(op: sb_op) -> Self {
-        Message { op, flags: 0, head: 0, reason: 0, second: None }
-    }
-}
 
 /// A change of the flow map. Between a record and the change that follows from it the program may have removed the
 /// entry, because the node reported the connection's end or the client began another one. So nothing is changed but an entry
@@ -102,28 +81,20 @@ impl Output {
 
     /// Whether the last change of the flow ends its connection with this origin.
     pub fn removes(&self, flow: &sb_flow, origin: u32) -> bool {
-        let changes = self.changes.iter().chain(&self.moves);
-        let last = changes.filter(|(changed, _)| changed == flow).last();
+        let mut changes = self.changes.iter().chain(&self.moves);
+        let last = changes.rfind(|(changed, _)| changed == flow);
         matches!(last, Some((_, Change::Remove { origin: removed })) if *removed == origin)
     }
 
     /// A handoff packet to a node, and perhaps to a second candidate.
-    #[allow(clippy::too_many_arguments)]
     pub fn handoff(
         &mut self,
         key: &sb_key,
-        peers: Peers,
-        second: Option<&Peers>,
-        message: Message,
+        (peers, second): (Peers, Option<&Peers>),
         flow: &sb_flow,
-        entry: &sb_flow_entry,
-        view: &TcpView,
-        packet: &[u8],
+        option: sb_option,
+        (view, packet): (&TcpView, &[u8]),
     ) {
-        let mut option = handoff::option(message.op, entry);
-        option.flags |= message.flags;
-        option.reason = message.reason;
-        option.head = message.head.to_be();
         let start = self.packets.len();
         handoff::encode(&mut self.packets, key, &Way::to_node(peers), flow, option, view, packet);
         if let Some(second) = second {

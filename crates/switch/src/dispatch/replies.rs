@@ -1,153 +1,176 @@
 //! What nodes say.
 
-use switchback_wire::packet::{TcpView, timestamps};
-use switchback_wire::report::{Report, queue_of};
-use switchback_wire::{
-    SB_SYN_ALL, address_from, handoff, sb_flow, sb_flow_entry, sb_framing, sb_mode, sb_op, sb_option,
-    sb_reason, sb_record,
-};
+use switchback_wire::message::{FromNode, Owned, Reason};
+use switchback_wire::packet::TcpView;
+use switchback_wire::{address_from, sb_flow, sb_flow_entry, sb_framing, sb_mode, sb_record};
 
+use super::connection::Connection;
 use super::held::{Held, HeldPacket, before};
-use super::pending::{Pending, Phase, Request};
+use super::pending::Pending;
+use super::request::{InProgress, Request};
+use super::state::{Adopting, Event, State};
 use super::{Dispatcher, Moment, is_held, mark};
-use crate::observe::Chosen;
 use crate::plan::NodeId;
 
-/// A flow's entry from what its node says of it; None if that is too little, far from the end of a body of 4 GiB or more.
-/// How much of a body's limit is left is not known any more.
-pub(super) fn entry_from(option: &sb_option, node: NodeId, body_max: u64) -> Option<sb_flow_entry> {
-    let (mode, framing) = handoff::at_mark(option)?;
-    let next = u32::from_be(option.next);
-    Some(sb_flow_entry {
-        node,
-        origin: u32::from_be(option.origin),
-        next,
-        framing: sb_framing { allowed: body_max, ..framing },
-        mss: u16::from_be(option.mss),
-        options: option.flags & SB_SYN_ALL as u8,
-        wscale: option.wscale,
-        mode: mode as u8,
-        requests: u16::from_be(option.requests),
-        heads: u32::from_be(option.detail),
-        session: option.session,
-        begins: next,
-        ..Default::default()
-    })
-}
-
 impl Dispatcher {
+    /// The entry of a flow that a node has; None if the node cannot say what comes at the mark. How much of a body's limit is
+    /// left is not known any more.
+    pub(super) fn entry_of_node(
+        &self,
+        owned: &Owned,
+        (node, origin): (NodeId, u32),
+    ) -> Option<sb_flow_entry> {
+        let (mode, framing) = owned.at_mark?;
+        Some(sb_flow_entry {
+            node,
+            origin,
+            next: owned.next,
+            framing: sb_framing { allowed: self.plan.http_limits().body_len, ..framing },
+            mss: owned.mss,
+            options: owned.options,
+            wscale: owned.wscale,
+            mode: mode as u8,
+            requests: owned.requests,
+            heads: owned.heads,
+            session: owned.session,
+            begins: owned.next,
+            ..Default::default()
+        })
+    }
+
     /// A handoff packet from a node.
     pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
-        let option = &record.option;
+        let (flow, origin) = (&record.flow, u32::from_be(record.option.origin));
         let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
-        let Some(op) = sb_op::from_number(option.op) else { return };
-        let flow = &record.flow;
-        if op == sb_op::SB_OP_REPORT {
-            self.stats.reports += 1;
-            for group in self.plan.report(node, &Report::read(flow, option, &view), at.now) {
-                self.admit(at, group, node);
+        let Some(message) = FromNode::read(flow, &record.option, &view, packet) else { return };
+        match message {
+            FromNode::Report(report) => {
+                self.stats.reports += 1;
+                for group in self.plan.report(node, &report, at.now) {
+                    self.admit(at, group, node);
+                }
             }
-            return;
-        }
-        if op == sb_op::SB_OP_SYNCED {
-            self.on_synced(at.now, node, option);
-            return;
-        }
-        if op == sb_op::SB_OP_SIZED {
-            self.sizes.learn(u16::from_be(option.session.path), u32::from_be(option.detail));
-            return;
-        }
-        if op == sb_op::SB_OP_OWNED {
-            self.on_owned(at, record, node, packet, view);
-            return;
-        }
-        if op == sb_op::SB_OP_UNREAD {
-            self.on_unread(at, record, node);
-            return;
-        }
-        if op == sb_op::SB_OP_UNOWNED {
-            self.on_unowned(at, flow, node, option, &view);
-            return;
-        }
-        if op == sb_op::SB_OP_MOVE {
-            self.on_move(at, record, node, packet);
-            return;
-        }
-        let origin = u32::from_be(option.origin);
-        if op == sb_op::SB_OP_CLOSED {
+            FromNode::Synced { nonce, clock } => self.on_synced(at.now, node, nonce, clock),
+            FromNode::Sized { path, bytes } => self.sizes.learn(path, bytes),
+            FromNode::Owned(owned) => self.on_owned(at, flow, (node, origin), &owned, packet, view),
+            FromNode::Unread(owned) => self.on_unread(at, flow, (node, origin), &owned),
+            FromNode::Unowned { served, next } => {
+                self.on_unowned(at, flow, (node, origin), (served, next), &view);
+            }
+            FromNode::Move { target, owned } => {
+                self.on_move(at, flow, (node, origin), (target, &owned), packet);
+            }
             // The program deals with those that come by the network.
-            self.forget(flow, origin);
-            return;
+            FromNode::Closed => self.forget(flow, origin),
+            _ => self.on_reply(at, flow, (node, origin), message, packet, view),
         }
-        let taken = self.pending.take(flow);
-        let Some(mut pending) = taken.filter(|pending| pending.entry.origin == origin) else {
-            let Some(entry) = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none()) else {
-                return;
-            };
-            if op == sb_op::SB_OP_REFUSED && option.reason == sb_reason::SB_REASON_NO_SOCKET as u8 {
-                self.on_no_socket(at, record, node, entry, packet, view);
-            } else if op == sb_op::SB_OP_CONFIRMED {
-                self.on_progress(record, node, entry, view);
-            }
+    }
+
+    /// The answer to a question about a flow.
+    fn on_reply(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        (node, origin): (NodeId, u32),
+        reply: FromNode,
+        packet: &[u8],
+        view: TcpView,
+    ) {
+        let is_its = |pending: &Pending| pending.connection.entry.origin == origin;
+        let is_pending = self.pending.get(flow).is_some_and(is_its);
+        let Some(mut pending) = is_pending.then(|| self.pending.take(flow)).flatten() else {
+            self.on_late_reply(at, flow, (node, origin), reply, packet, view);
             return;
         };
-        let answers = [sb_op::SB_OP_ADOPTED, sb_op::SB_OP_REFUSED].contains(&op);
-        if pending.second == Some(node)
-            && pending.phase == Phase::Adopting
-            && answers
-            && view.seq == pending.asked_at()
+        let asked = pending.state.question_seq(&pending.connection);
+        if let State::Adopting(state) = &mut pending.state
+            && state.may_be_passed_on_to(node)
+            && matches!(reply, FromNode::Adopted { .. } | FromNode::Refused { .. })
+            && view.seq == asked
         {
-            self.passed_on(at, flow, &mut pending, node);
+            state.pass_on(node, &mut pending.connection, &mut self.world(at, flow));
         }
         // Of a request in several packets the first one is refused.
-        let refused = op == sb_op::SB_OP_REFUSED && pending.phase == Phase::Delivering;
-        let begins = refused && pending.is_beginning(view.seq);
-        // A late answer to an earlier question says nothing about this one.
-        if pending.entry.node == node && (view.seq == pending.asked_at() || begins) {
-            let clock = timestamps(packet, &view).map(|(_, echo)| echo);
-            match op {
-                sb_op::SB_OP_RELEASED => pending.go_on_from(view.ack, clock),
-                sb_op::SB_OP_CONFIRMED => pending.hear(view.ack, clock, at.now),
-                _ => {}
+        let is_refused = matches!(reply, FromNode::Refused { .. });
+        let begins = match &pending.state {
+            State::Delivering(state) => is_refused && state.begins_at(view.seq),
+            _ => false,
+        };
+        if pending.connection.entry.node == node && (view.seq == asked || begins) {
+            if let FromNode::Confirmed { sent, clock, .. } = reply {
+                pending.connection.note_position(sent, clock, at.now);
             }
-            self.on_answer_of_node(at, flow, &mut pending, op, option, view.ack);
+            self.step(at, flow, pending, Event::Reply(reply));
+        } else {
+            // A late answer to an earlier question says nothing about this one.
+            let Pending { connection, state } = pending;
+            self.keep(flow, connection, state);
         }
-        self.keep(*flow, pending);
+    }
+
+    /// An answer about a flow for which nothing is pending.
+    fn on_late_reply(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        (node, origin): (NodeId, u32),
+        reply: FromNode,
+        packet: &[u8],
+        view: TcpView,
+    ) {
+        let known = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none());
+        let Some(entry) = known.map(|recorded| self.entry_of(flow, recorded)) else { return };
+        if (entry.node, entry.origin) != (node, origin) {
+            return;
+        }
+        match reply {
+            FromNode::Refused { reason: Some(Reason::NoSocket), requests, .. } => {
+                self.on_no_socket(at, flow, entry, requests, packet, view);
+            }
+            FromNode::Confirmed { arrived, .. } => self.on_progress(flow, entry, arrived, view),
+            _ => {}
+        }
     }
 
     /// The flow's node has given it up for another one. Nobody but that one can go on with it: what is spoken on it is
     /// encrypted, and only it has been given the keys.
-    fn on_move(&mut self, at: Moment<'_>, record: &sb_record, node: NodeId, packet: &[u8]) {
-        let (flow, option) = (&record.flow, &record.option);
+    fn on_move(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        (node, origin): (NodeId, u32),
+        (target, owned): (u32, &Owned),
+        packet: &[u8],
+    ) {
         let Some(held) = HeldPacket::new(packet) else { return };
         let (seq, ack) = (held.view.seq, held.view.ack);
         let entry = match self.pending.get(flow) {
             // Its word that it has the flow has been lost, or has been overtaken by this one.
-            Some(pending) => {
-                let is_later = seq != pending.entry.next || before(pending.last_ack, ack);
-                let has_taken = pending.is_move && pending.phase == Phase::Adopting && is_later;
-                has_taken.then_some(pending.entry)
+            Some(Pending { connection, state: State::Adopting(state) }) if state.is_chosen_by_owner() => {
+                let is_later = seq != connection.entry.next || before(connection.last_ack, ack);
+                is_later.then_some(connection.entry)
             }
+            Some(_) => None,
             None => match self.mapped(at, flow) {
                 Some(recorded) => Some(self.entry_of(flow, recorded)),
                 None if self.knows(flow) => None,
                 None => {
                     // The switch that gave the flow to this node has gone meanwhile.
-                    let entry = entry_from(option, node, self.plan.http_limits().body_len);
-                    self.recover(flow, u32::from_be(option.origin), entry, &held.view)
+                    let entry = self.entry_of_node(owned, (node, origin));
+                    self.recover(flow, origin, entry, &held.view)
                 }
             },
         };
         // It says so until it hears that the other node has it. By then the flow may have come back, by a later adoption.
         let is_current = |entry: &sb_flow_entry| {
             entry.node == node
-                && entry.origin == u32::from_be(option.origin)
-                && entry.next == u32::from_be(option.next)
+                && entry.origin == origin
+                && entry.next == owned.next
                 && self.answered.entry(flow).is_none()
         };
         let Some(entry) = entry.filter(is_current) else { return };
         self.pending.take(flow);
-        let target = self.plan.node_called(u32::from_be(option.detail));
+        let target = self.plan.node_called(target);
         let group = target.and_then(|target| self.plan.group_of(flow.vip(), target));
         let service = self.plan.service(flow.vip());
         let (Some(target), Some(group), Some(service)) = (target, group, service) else {
@@ -157,139 +180,21 @@ impl Dispatcher {
         let entry = sb_flow_entry { next: seq, ..entry };
         let mut after = entry;
         mark::enter_tunnel(&mut after, 0);
-        let mut pending = Pending::new(entry, at.now);
+        let mut connection = Connection::new(entry, at.now);
         let request = Request { last: true, ..Request::new(group, service, after) };
-        pending.begin(request, at.now);
-        pending.last_ack = ack;
-        pending.sent = Held::of(vec![held]);
-        pending.is_move = true;
-        pending.enter_request_at(target);
-        self.set_entry(flow, &pending.entry);
-        pending.wait(at.now, Phase::Adopting);
-        self.send_adopt(flow, &pending);
+        let mut request = Box::new(InProgress::begin(request, &mut connection, at.now));
+        request.packets = Held::of(vec![held]);
+        connection.last_ack = ack;
         self.stats.moved += 1;
-        self.keep(*flow, pending);
-    }
-
-    fn on_answer_of_node(
-        &mut self,
-        at: Moment<'_>,
-        flow: &sb_flow,
-        pending: &mut Pending,
-        op: sb_op,
-        option: &sb_option,
-        ack: u32,
-    ) {
-        let node = pending.entry.node;
-        let reason = option.reason;
-        // Of CONFIRMED: how far the node has come.
-        let arrived = u32::from_be(option.next);
-        match (op, &pending.phase) {
-            (sb_op::SB_OP_ADOPTED, Phase::Adopting) => {
-                self.stats.adopted(&pending.request, node);
-                let session = pending.request.session.is_some_and(|session| session.node == Some(node));
-                let chosen = match pending.passed_on {
-                    true => Chosen::Second,
-                    false if session => Chosen::Session,
-                    false => Chosen::Policy,
-                };
-                self.observe_pending(at, flow, pending, chosen);
-                let index = pending.request.group;
-                if let Some(group) = self.plan.group_mut(index) {
-                    group.adopted(node, queue_of(option), at.now);
-                    self.admit(at, index, node);
-                }
-                // The first packet has arrived with the adoption.
-                if pending.undelivered().len() > 1 {
-                    self.ask_whether_delivered(at, flow, pending);
-                } else {
-                    self.delivered(at, flow, pending);
-                }
-            }
-            (sb_op::SB_OP_CONFIRMED, Phase::Delivering)
-                // It may be the answer to an earlier question, which had the same sequence number.
-                if pending.deliver_until().is_none_or(|end| !before(arrived, end)) =>
-            {
-                self.bring_up_map(at, flow, pending);
-                self.delivered(at, flow, pending);
-            }
-            (sb_op::SB_OP_CONFIRMED, Phase::Assembling) if mark::is_passing(&pending.entry) => {
-                if before(arrived, mark::due(&pending.entry)) {
-                    return;
-                }
-                mark::settle(&mut pending.entry);
-                let packets = pending.held.take_until(pending.entry.next);
-                self.set_entry(flow, &pending.entry);
-                self.forward_all(flow, &pending.entry, &packets);
-                self.advance(at, flow, pending);
-            }
-            (sb_op::SB_OP_CONFIRMED, Phase::Assembling | Phase::Releasing) => {
-                self.speak(at, flow, pending, arrived);
-            }
-            (sb_op::SB_OP_REFUSED, Phase::Delivering) if pending.was_resent() => {
-                // The request may have come before; then it has its response, and its server has closed since.
-                self.give_up(flow, pending);
-            }
-            (sb_op::SB_OP_REFUSED, Phase::Adopting | Phase::Delivering) => {
-                self.stats.refused(node);
-                pending.failed = reason == sb_reason::SB_REASON_FAILED as u8;
-                let full = reason == sb_reason::SB_REASON_QUEUE_FULL as u8;
-                let queue = if full { queue_of(option) } else { (0, 0) };
-                self.try_another(at, flow, pending, reason, queue);
-            }
-            (sb_op::SB_OP_RELEASED, Phase::Releasing) => {
-                self.stats.released(node);
-                if reason == sb_reason::SB_REASON_RESPONDING as u8 {
-                    // Half a response is with the client already: another one cannot follow.
-                    self.reset(flow, pending.entry.origin, ack);
-                    pending.phase = Phase::Done;
-                } else {
-                    self.released(at, flow, pending);
-                }
-            }
-            (sb_op::SB_OP_BUSY, Phase::Releasing) if reason == sb_reason::SB_REASON_CLOSING as u8 => {
-                // The server ends the connection, and its kernel tells the client so, as on any connection. What the
-                // client has sent behind is for nobody; it is asked for again until the flow is over.
-                self.give_up_waiting(flow, pending);
-            }
-            (sb_op::SB_OP_BUSY, Phase::Releasing)
-                if reason == sb_reason::SB_REASON_DUPLICATE as u8 && pending.acknowledged.is_some() =>
-            {
-                // Nobody sends again what is held.
-                self.give_up(flow, pending);
-            }
-            (sb_op::SB_OP_BUSY, Phase::Releasing) if reason == sb_reason::SB_REASON_DUPLICATE as u8 => {
-                // It is the flow map that is behind: the node has read on, but may not have been given this request.
-                pending.take_back_request();
-                pending.wait(at.now, Phase::Asking);
-                self.ask_owner(sb_op::SB_OP_PROBE, flow, pending, 0);
-            }
-            (sb_op::SB_OP_BUSY, Phase::Releasing) if pending.is_idle() => {
-                // Not as idle as it seemed, or not any more.
-                pending.phase = Phase::Assembling;
-                self.advance(at, flow, pending);
-            }
-            (sb_op::SB_OP_BUSY, Phase::Releasing) => {
-                self.stats.busy += 1;
-                pending.wait_longer(at.now);
-            }
-            _ => {}
-        }
+        let state = Adopting::follow_owner(target, request, &mut connection, &mut self.world(at, flow));
+        self.keep(flow, connection, state);
     }
 
     /// The node has refused data, because it was not given what the switch read before that: from its mark on all is read again.
-    fn on_unread(&mut self, at: Moment<'_>, record: &sb_record, node: NodeId) {
-        let flow = &record.flow;
-        let Some(mark) = entry_from(&record.option, node, self.plan.http_limits().body_len) else { return };
-        if let Some(mut pending) = self.pending.take(flow) {
-            if pending.go_back(&mark) {
-                self.stats.unread += 1;
-                self.set_entry(flow, &pending.entry);
-                self.advance(at, flow, &mut pending);
-            } else if pending.phase == Phase::Assembling && mark::is_of_same(&pending.entry, &mark) {
-                self.catch_up_with_node(at, flow, &mut pending, &mark);
-            }
-            self.keep(*flow, pending);
+    fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, (node, origin): (NodeId, u32), owned: &Owned) {
+        let Some(mark) = self.entry_of_node(owned, (node, origin)) else { return };
+        if let Some(pending) = self.pending.take(flow) {
+            self.step(at, flow, pending, Event::Unread(&mark));
             return;
         }
         let current = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none());
@@ -301,13 +206,10 @@ impl Dispatcher {
     }
 
     /// The node has so much of a long body that the mark can go on.
-    fn on_progress(&mut self, record: &sb_record, node: NodeId, recorded: sb_flow_entry, view: TcpView) {
-        let mut entry = self.entry_of(&record.flow, recorded);
-        let fits = entry.origin == u32::from_be(record.option.origin) && entry.node == node;
-        let arrived = u32::from_be(record.option.next);
-        if fits && mark::is_passing(&entry) && view.seq == mark::due(&entry) && !before(arrived, view.seq) {
+    fn on_progress(&mut self, flow: &sb_flow, mut entry: sb_flow_entry, arrived: u32, view: TcpView) {
+        if mark::is_passing(&entry) && view.seq == mark::due(&entry) && !before(arrived, view.seq) {
             mark::settle(&mut entry);
-            self.set_entry(&record.flow, &entry);
+            self.set_entry(flow, &entry);
         }
     }
 
@@ -316,19 +218,14 @@ impl Dispatcher {
     fn on_no_socket(
         &mut self,
         at: Moment<'_>,
-        record: &sb_record,
-        node: NodeId,
-        recorded: sb_flow_entry,
+        flow: &sb_flow,
+        latest: sb_flow_entry,
+        requests: u16,
         packet: &[u8],
         view: TcpView,
     ) {
-        let option = &record.option;
         // Only the flow's latest request counts: a late copy of an earlier one finds no socket where the flow was.
-        let latest = self.entry_of(&record.flow, recorded);
-        if latest.origin != u32::from_be(option.origin)
-            || latest.node != node
-            || latest.requests != u16::from_be(option.requests)
-        {
+        if latest.requests != requests {
             return;
         }
         let entry = sb_flow_entry {
@@ -343,39 +240,13 @@ impl Dispatcher {
         if view.is_empty() {
             // The client's end, if nothing is missing before it.
             if view.seq == latest.next {
-                self.on_end(&record.flow, &entry, packet, &view);
+                self.on_end(flow, &entry, packet, &view);
             }
             return;
         }
         let Some(held) = HeldPacket::new(packet) else { return };
-        let mut pending = Pending::new(entry, at.now);
+        let mut pending = Pending::new(Connection::new(entry, at.now), at.now);
         pending.hold(&held);
-        self.advance(at, &record.flow, &mut pending);
-        self.keep(record.flow, pending);
-    }
-
-    /// The node says what comes at the mark, which it has been asked.
-    pub(super) fn on_mark(
-        &mut self,
-        at: Moment<'_>,
-        flow: &sb_flow,
-        pending: &mut Pending,
-        entry: &sb_flow_entry,
-    ) {
-        let knows_all = (entry.requests, entry.next) == (pending.entry.requests, pending.entry.next);
-        if before(pending.entry.next, entry.next) {
-            pending.catch_up(&sb_flow_entry { turn: pending.entry.turn, ..*entry });
-        } else if !pending.is_upgrading() {
-            // From before that; or it has been given data that the switch has not read.
-            return;
-        } else if !knows_all || entry.mode == pending.entry.mode {
-            pending.wait_longer(at.now);
-            return;
-        } else {
-            pending.entry.mode = entry.mode;
-        }
-        pending.phase = Phase::Assembling;
-        self.set_entry(flow, &pending.entry);
-        self.advance(at, flow, pending);
+        self.step(at, flow, pending, Event::Data);
     }
 }

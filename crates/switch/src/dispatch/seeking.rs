@@ -7,12 +7,14 @@
 
 use std::time::Duration;
 
+use switchback_wire::message::{Owned, Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_op, sb_option, sb_reason, sb_record};
+use switchback_wire::{sb_flow, sb_flow_entry};
 
-use super::held::{HeldPacket, before};
-use super::pending::{Pending, Phase};
-use super::replies::entry_from;
+use super::connection::Connection;
+use super::held::HeldPacket;
+use super::pending::Pending;
+use super::state::{Event, Seeking, State};
 use super::{Change, Dispatcher, Moment};
 use crate::plan::NodeId;
 
@@ -20,8 +22,6 @@ use crate::plan::NodeId;
 const PROBES_PER_SECOND: u32 = 100_000;
 /// Those of so long a time may be sent at once.
 const BURST: Duration = Duration::from_millis(100);
-/// How long nodes have to answer: some of the longest round trips in one network, and less than a client takes to send again.
-const PATIENCE: Duration = Duration::from_millis(40);
 /// When nodes are asked again about a flow, if its client sends again.
 const ROUND: Duration = Duration::from_millis(100);
 /// After this time without an owner, an unknown flow is reset.
@@ -41,7 +41,7 @@ pub struct Probed {
     last: Duration,
 }
 
-/// A question that has not been answered.
+/// Who has the flow?
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Sequence number of the PROBEs.
@@ -49,7 +49,19 @@ pub struct Question {
     /// That of the connection's first byte; 0 if it is not known.
     origin: u32,
     /// Nodes that may have the flow.
-    nodes: Vec<NodeId>,
+    pub nodes: Vec<NodeId>,
+}
+
+impl Question {
+    /// With the numbers of its PROBEs.
+    pub fn new(seq: u32, origin: u32, nodes: Vec<NodeId>) -> Self {
+        Question { seq, origin, nodes }
+    }
+
+    /// An answer with these numbers is one to it.
+    pub fn is_answered_by(&self, seq: u32, origin: u32) -> bool {
+        (self.seq, self.origin) == (seq, origin)
+    }
 }
 
 /// How many PROBEs may be sent now.
@@ -87,20 +99,21 @@ impl Dispatcher {
     pub(super) fn on_unknown(&mut self, at: Moment<'_>, flow: &sb_flow, packet: &[u8], view: TcpView) {
         let is_recent = self.recent.get(flow).is_some();
         if let Some(mut pending) = self.pending.take(flow) {
-            let is_sought = matches!(pending.phase, Phase::Seeking(_));
+            let seeks = matches!(pending.state, State::Seeking(_));
             let is_known = is_recent || self.mapped(at, flow).is_some();
-            if !is_sought && !is_known {
+            if !seeks && !is_known {
                 // Its entry was pushed out, or the connection has ended.
-                self.end_pending(flow, &mut pending);
+                self.end(flow, &pending.connection);
                 return;
             }
-            let held = HeldPacket::new(packet).filter(|held| is_sought && !held.view.is_empty());
+            let held = HeldPacket::new(packet).filter(|held| seeks && !held.view.is_empty());
             if let Some(held) = held
                 && self.pending.room(&self.plan.limits, flow, &pending, &held).is_ok()
             {
                 pending.hold(&held);
             }
-            self.keep(*flow, pending);
+            let Pending { connection, state } = pending;
+            self.keep(flow, connection, state);
             return;
         }
         if is_recent {
@@ -117,7 +130,7 @@ impl Dispatcher {
             Some(probed) if at.now.saturating_sub(probed.last) < ROUND => return,
             _ => {}
         }
-        let mut question = Question { seq: view.seq, origin: 0, nodes: self.plan.nodes_of(flow.vip()) };
+        let mut question = Question::new(view.seq, 0, self.plan.nodes_of(flow.vip()));
         if !self.ask(at, flow, packet, &view, &mut question) {
             return;
         }
@@ -128,20 +141,16 @@ impl Dispatcher {
             return;
         }
         let entry = sb_flow_entry { origin: view.seq, next: view.seq, ..sb_flow_entry::default() };
-        let mut pending = Pending::new(entry, at.now);
+        let mut pending = Pending::new(Connection::new(entry, at.now), at.now);
         let Some(held) = HeldPacket::new(packet) else { return };
-        if self.pending.room(&self.plan.limits, flow, &pending, &held).is_ok() {
+        if self.pending.room(&self.plan.limits, flow, &pending, &held).is_ok() && !question.nodes.is_empty() {
             pending.hold(&held);
-            if !question.nodes.is_empty() {
-                pending.phase = Phase::Seeking(question);
-                pending.due = at.now + PATIENCE;
-                self.keep(*flow, pending);
-            }
+            self.keep(flow, pending.connection, Seeking::unknown(question, at.now));
         }
     }
 
     /// Asks the nodes that live who owns the flow; false if too much has been asked already.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
@@ -163,68 +172,9 @@ impl Dispatcher {
         let Some(view) = TcpView::parse(&bytes) else { return false };
         let about = sb_flow_entry { origin: question.origin, ..sb_flow_entry::default() };
         for node in &question.nodes {
-            self.send(sb_op::SB_OP_PROBE, *node, flow, &about, &view, &bytes);
+            self.send(ToNode::Probe, *node, flow, &about, &view, &bytes);
         }
         true
-    }
-
-    /// Asks the nodes about a first request that another process may have given to one of them.
-    pub(super) fn seek(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let Some((view, bytes)) = pending.question(flow) else { return };
-        let nodes = self.plan.nodes_of(flow.vip());
-        let mut question = Question { seq: view.seq, origin: pending.entry.origin, nodes };
-        if self.ask(at, flow, &bytes, &view, &mut question) {
-            pending.wait(at.now, Phase::Seeking(question));
-            self.begin_unowned(at, flow, pending);
-        } else {
-            self.abandon(flow, pending);
-            pending.phase = Phase::Done;
-        }
-    }
-
-    /// Nodes have not answered in time. A first request's are asked as often as about anything else that waits for them. After
-    /// that those of which nothing is heard are taken for dead; the others may have it.
-    pub(super) fn seek_again(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let Phase::Seeking(mut question) = std::mem::replace(&mut pending.phase, Phase::Done) else { return };
-        if !pending.is_sought() {
-            return;
-        }
-        if !pending.try_again(at.now, false) {
-            question.nodes.retain(|node| !self.plan.is_silent(*node, at.now));
-            if !question.nodes.is_empty() && !pending.try_on(at.now) {
-                self.give_up(flow, pending);
-                return;
-            }
-        }
-        if let Some((view, bytes)) = pending.question(flow).filter(|_| !question.nodes.is_empty()) {
-            self.stats.resent += 1;
-            self.ask(at, flow, &bytes, &view, &mut question);
-        }
-        pending.phase = Phase::Seeking(question);
-        self.begin_unowned(at, flow, pending);
-    }
-
-    /// The node does not have the flow.
-    fn rule_out(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending, node: NodeId) {
-        if let Phase::Seeking(question) = &mut pending.phase {
-            question.nodes.retain(|asked| *asked != node);
-        }
-        self.begin_unowned(at, flow, pending);
-    }
-
-    /// Goes on with a flow that no node has, which is none unless it is at its beginning.
-    fn begin_unowned(&mut self, at: Moment<'_>, flow: &sb_flow, pending: &mut Pending) {
-        let Phase::Seeking(question) = &pending.phase else { return };
-        if !question.nodes.is_empty() {
-            return;
-        }
-        if pending.is_sought() {
-            pending.entry.mode = sb_mode::SB_MODE_HELD as u8;
-            pending.phase = Phase::Assembling;
-            self.advance(at, flow, pending);
-        } else {
-            pending.phase = Phase::Done;
-        }
     }
 
     /// A node does not have the flow. Where it has had it, and answered what is held, that is not to begin once more.
@@ -232,94 +182,34 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        node: NodeId,
-        option: &sb_option,
+        (node, origin): (NodeId, u32),
+        (served, next): (bool, u32),
         view: &TcpView,
     ) {
-        let Some(mut pending) = self.pending.take(flow) else { return };
-        if let Phase::Seeking(question) = &pending.phase
-            && (question.seq, question.origin) == (view.seq, u32::from_be(option.origin))
-        {
-            if pending.is_sought() && option.reason == sb_reason::SB_REASON_SERVED as u8 {
-                self.forget(flow, pending.entry.origin);
-                pending.phase = Phase::Done;
-            } else {
-                self.rule_out(at, flow, &mut pending, node);
-            }
-        } else if pending.phase == Phase::Assembling
-            && (pending.entry.node, pending.entry.origin) == (node, u32::from_be(option.origin))
-            && before(pending.entry.next, u32::from_be(option.next))
-        {
-            // It was released when the mark had gone back already: a new owner can go on from there.
-            let next = u32::from_be(option.next);
-            let released = sb_flow_entry { next, begins: next, framing: Default::default(), ..pending.entry };
-            pending.catch_up(&released);
-            self.set_entry(flow, &pending.entry);
-            self.advance(at, flow, &mut pending);
-        }
-        self.keep(*flow, pending);
+        let Some(pending) = self.pending.take(flow) else { return };
+        self.step(at, flow, pending, Event::Unowned { node, origin, seq: view.seq, served, next });
     }
 
     /// A node has the flow.
     pub(super) fn on_owned(
         &mut self,
         at: Moment<'_>,
-        record: &sb_record,
-        node: NodeId,
+        flow: &sb_flow,
+        (node, origin): (NodeId, u32),
+        owned: &Owned,
         packet: &[u8],
         view: TcpView,
     ) {
-        let flow = &record.flow;
-        let origin = u32::from_be(record.option.origin);
-        let entry = entry_from(&record.option, node, self.plan.http_limits().body_len);
-        let Some(mut pending) = self.pending.take(flow) else {
-            if !self.knows(flow)
-                && let Some(entry) = self.recover(flow, origin, entry, &view)
-            {
-                self.forward(flow, &entry, &view, packet, 0);
-            }
-            return;
-        };
-        if pending.is_sought() && pending.entry.origin != origin {
-            // An older connection, which its client has given up.
-            self.rule_out(at, flow, &mut pending, node);
-            self.keep(*flow, pending);
+        if let Some(pending) = self.pending.take(flow) {
+            self.step(at, flow, pending, Event::Owned { node, origin, owned, view: &view });
             return;
         }
-        if matches!(pending.phase, Phase::Seeking(_)) {
-            let Some(entry) = self.recover(flow, origin, entry, &view) else { return };
-            for packet in pending.held.take_all() {
-                let beyond = before(entry.next, packet.end());
-                if beyond && entry.mode != sb_mode::SB_MODE_TUNNEL as u8 {
-                    self.on_client(at, flow, entry, &packet.bytes, packet.view);
-                } else {
-                    self.forward(flow, &entry, &packet.view, &packet.bytes, 0);
-                }
-            }
-            return;
+        let entry = self.entry_of_node(owned, (node, origin));
+        if !self.knows(flow)
+            && let Some(entry) = self.recover(flow, origin, entry, &view)
+        {
+            self.forward(flow, &entry, &view, packet, Reading::None);
         }
-        let entry = entry.filter(|_| pending.entry.node == node && pending.entry.origin == origin);
-        match (entry, &pending.phase) {
-            (Some(entry), Phase::Assembling) => {
-                self.catch_up_with_node(at, flow, &mut pending, &entry);
-            }
-            (Some(entry), Phase::Asking) => self.on_mark(at, flow, &mut pending, &entry),
-            _ => {}
-        }
-        self.keep(*flow, pending);
-    }
-
-    /// The node says where the mark is, while something is missing there.
-    pub(super) fn catch_up_with_node(
-        &mut self,
-        at: Moment<'_>,
-        flow: &sb_flow,
-        pending: &mut Pending,
-        entry: &sb_flow_entry,
-    ) {
-        pending.catch_up(&sb_flow_entry { turn: pending.entry.turn, ..*entry });
-        self.bring_up_map(at, flow, pending);
-        self.advance(at, flow, pending);
     }
 
     /// Whether the flow has, or had a moment ago, an entry of this process's making.

@@ -6,7 +6,7 @@ use switchback_status::switch::DispatchCounts;
 
 use super::answer::Reply;
 use super::flows::Full;
-use super::pending::Request;
+use super::request::Request;
 use crate::plan::NodeId;
 
 /// Counts of one node.

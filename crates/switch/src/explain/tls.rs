@@ -9,7 +9,7 @@ use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, 
 use super::{AT_FIRST, Connection, Explainer, Names, Refusal, first_line, read_as, why_not};
 use crate::dispatch::Verdict;
 use crate::dispatch::answer::Reply;
-use crate::dispatch::pending::Request;
+use crate::dispatch::request::Request;
 
 /// The type of records whose data is encrypted (RFC 8446 section 5.1).
 const APPLICATION_DATA: u8 = 23;

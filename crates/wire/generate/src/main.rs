@@ -1,11 +1,21 @@
-//! Makes `crates/wire/src/generated.rs` from `crates/wire/bpf/switchback.h`: `cargo run -p switchback-wire-generate`.
-//! The test fails when the committed file is another. A package of its own, so that it still builds when the formats
-//! and the code that uses them do not agree.
+//! Makes `crates/wire/src/generated.rs` from the headers of formats in `crates/wire/bpf`:
+//! `cargo run -p switchback-wire-generate`. A test fails when the committed file differs. A package of its own, so that
+//! it still builds when the formats and the code that uses them do not agree.
 
 use std::fmt::Write;
 use std::fs;
 
-const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/switchback.h");
+/// Headers that define what C and Rust share.
+const HEADERS: [&str; 7] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/flow.h"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/handoff.h"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/framing.h"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/switch_maps.h"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/node_maps.h"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/client_maps.h"),
+    COUNTERS,
+];
+const COUNTERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/counters.h");
 const GENERATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/generated.rs");
 
 /// `X(NAME, "help")` lines of a counter list become an enum that can be iterated.
@@ -49,9 +59,9 @@ fn camel(name: &str) -> String {
 }
 
 fn generate() -> String {
-    let header = fs::read_to_string(HEADER).expect("the header is there");
+    let lists = fs::read_to_string(COUNTERS).expect("the header is there");
     let bindings = bindgen::Builder::default()
-        .header(HEADER)
+        .headers(HEADERS)
         .clang_arg("--target=x86_64-linux-gnu")
         .allowlist_item("(sb|SB)_.*")
         .blocklist_item("SB_(SWITCH|NODE|CLIENT)_(COUNTERS_LEN)?.*")
@@ -68,12 +78,12 @@ fn generate() -> String {
         .generate_comments(false)
         .disable_header_comment()
         .generate()
-        .expect("libclang reads the header");
-    let mut made = String::from("// Made from bpf/switchback.h by crates/wire/generate; edit the header.\n");
+        .expect("libclang reads the headers");
+    let mut made = String::from("// Made from the headers in bpf/ by crates/wire/generate; edit those.\n");
     made.push_str(&bindings.to_string());
-    made.push_str(&counters(&header, "SB_SWITCH_COUNTERS", "SwitchCounter"));
-    made.push_str(&counters(&header, "SB_NODE_COUNTERS", "NodeCounter"));
-    made.push_str(&counters(&header, "SB_CLIENT_COUNTERS", "ClientCounter"));
+    made.push_str(&counters(&lists, "SB_SWITCH_COUNTERS", "SwitchCounter"));
+    made.push_str(&counters(&lists, "SB_NODE_COUNTERS", "NodeCounter"));
+    made.push_str(&counters(&lists, "SB_CLIENT_COUNTERS", "ClientCounter"));
     made
 }
 
@@ -82,7 +92,7 @@ fn main() {
 }
 
 #[test]
-fn generated_rs_is_made_from_the_header() {
+fn generated_rs_is_made_from_the_headers() {
     let committed = fs::read_to_string(GENERATED).expect("the file is committed");
     assert!(committed == generate(), "generated.rs is stale: run `cargo run -p switchback-wire-generate`");
 }

@@ -104,7 +104,9 @@ fn what_is_none_of_ours_is_left_alone() {
         class[20 + 16] ^= 1;
         let mut port = known.said(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
         port[23] ^= 1;
-        for packet in [of_switch, class, port] {
+        let mut fragment = known.said(sb_op::SB_OP_HEARD, NODE[0], &own, &inner);
+        fragment[6] |= 0x20;
+        for packet in [of_switch, class, port, fragment] {
             assert_eq!(bench.ingress(&packet), (Verdict::Next, packet.clone()));
         }
     });

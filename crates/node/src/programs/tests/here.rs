@@ -109,7 +109,7 @@ fn what_the_switch_sends_by_itself_is_none_of_the_nodes() {
         bench.put(&known.flow, &released);
         let frame = response(&known.flow, (5000, FIRST), flags::ACK, false, RESPONSE);
         assert_eq!(bench.egress(&frame).0, Verdict::Drop, "of a released flow");
-        assert_eq!(bench.egress_marked(&frame, SB_MARK_SWITCH).0, Verdict::Next);
+        assert_eq!(bench.egress_marked(&frame, SB_SKB_MARK_SWITCH).0, Verdict::Next);
     });
 }
 

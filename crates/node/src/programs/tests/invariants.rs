@@ -65,11 +65,21 @@ fn addresses(packet: &[u8], header: usize) -> Option<([u8; 16], [u8; 16])> {
     if header == 20 { Some((v4(12)?, v4(16)?)) } else { Some((v6(8)?, v6(24)?)) }
 }
 
+/// What follows an IP header without options, of the version that its length says.
 fn protocol(packet: &[u8], header: usize) -> Option<u8> {
-    if header == 40 {
-        return packet.get(6).copied();
-    }
-    (packet.first()? & 15 == 5).then(|| packet.get(9).copied())?
+    let first = *packet.first()?;
+    let (plain, at) = if header == 40 { (first >> 4 == 6, 6) } else { (first == 0x45, 9) };
+    packet.get(at).copied().filter(|_| plain)
+}
+
+/// Likewise of a packet that is whole.
+fn whole_protocol(packet: &[u8], header: usize) -> Option<u8> {
+    let is_fragment = header == 20 && be16(packet, 6)? & 0x3fff != 0;
+    protocol(packet, header).filter(|_| !is_fragment)
+}
+
+fn is_of_version(packet: &[u8], header: usize) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == if header == 20 { 4 } else { 6 })
 }
 
 /// The flow of a TCP packet from the client, or of one to it.
@@ -103,7 +113,7 @@ impl Handoff {
         let outer = ip_header(frame)?;
         let shim = ETHERNET + outer;
         let option: sb_option = read_from(frame.get(shim + 16..shim + SHIM)?)?;
-        let ours = protocol(&frame[ETHERNET..], outer)? == 17
+        let ours = whole_protocol(&frame[ETHERNET..], outer)? == 17
             && be16(frame, shim + 2)? == switchback_wire::SB_GENEVE_PORT as u16
             && u32::from(u16::from_be(option.opt_class)) == SB_OPTION_CLASS
             && u32::from(option.type_) == SB_OPTION_TYPE
@@ -133,14 +143,14 @@ impl Handoff {
         }
         let len =
             usize::from(be16(packet, if header == 20 { 2 } else { 4 })?) + if header == 20 { 0 } else { 40 };
-        let next = protocol(packet, header)?;
+        let next = whole_protocol(packet, header)?;
         let end = inner + len;
         if end > frame.len() {
             return None;
         }
         if next == if header == 20 { 1 } else { 58 } {
             let about = packet.get(header + ICMP..)?;
-            let plain = about.first()? >> 4 == version && protocol(about, header)? == 6;
+            let plain = whole_protocol(about, header)? == 6;
             let seq = be32(about, header + 4)?;
             let view = TcpView { tcp: header, data: 0, end: 0, seq, ack: 0, flags: 0 };
             let flow = flow_of(about, header, false)?;
@@ -223,7 +233,9 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         assert_eq!(after, case.before, "the entry is changed without a valid tag");
         if verdict == Verdict::Next {
             assert_eq!(out, frame, "what is none of our business is left alone");
-            let dest = ip_header(frame).and_then(|header| addresses(&frame[ETHERNET..], header));
+            // The kernel drops what is of another version than its EtherType says.
+            let header = ip_header(frame).filter(|header| is_of_version(&frame[ETHERNET..], *header));
+            let dest = header.and_then(|header| addresses(&frame[ETHERNET..], header));
             assert!(!dest.is_some_and(|(_, dest)| is_vip(&dest)), "a packet to a VIP goes on");
             assert!(!arp_names_vip(frame, 24), "the kernel may answer ARP for a VIP");
             assert!(Handoff::read(frame).is_none(), "a handoff packet goes on");
@@ -451,8 +463,9 @@ pub fn leaving(frame: &[u8]) -> Option<(sb_flow, u32, usize)> {
     let header = ip_header(frame)?;
     let packet = &frame[ETHERNET..];
     let tcp = packet.get(header..).filter(|tcp| tcp.len() >= 20)?;
-    (protocol(packet, header)? == 6).then_some(())?;
-    let start = ETHERNET + header + usize::from(tcp[12] >> 4) * 4;
+    let tcp_len = usize::from(tcp[12] >> 4) * 4;
+    (protocol(packet, header)? == 6 && (20..=tcp.len()).contains(&tcp_len)).then_some(())?;
+    let start = ETHERNET + header + tcp_len;
     Some((flow_of(packet, header, false)?, be32(tcp, 4)?, start))
 }
 

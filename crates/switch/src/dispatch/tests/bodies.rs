@@ -63,7 +63,7 @@ fn a_gap_in_a_body_is_held_until_it_closes() {
     assert_eq!(bytes, parts.concat().as_bytes());
     assert!(sent.iter().all(|sent| sent.op == SB_OP_FORWARD && sent.node == adopt.node));
     let entry = world.map[&flow()];
-    assert_eq!((entry.asked, entry.framing.state), (0, SB_FRAMING_NONE as u16));
+    assert_eq!((entry.locked, entry.framing.state), (0, SB_FRAMING_NONE as u16));
     assert_eq!(world.dispatcher.pending(), 0);
 }
 
@@ -127,7 +127,7 @@ fn a_flow_that_is_found_again_inside_a_body_goes_on_where_it_was() {
         world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &bare_ack(len));
         world.handoff(adopt.node, handoff::option(SB_OP_OWNED, &before), &bare_ack(len));
         let begins = before.next;
-        assert_eq!(world.map[&flow()], sb_flow_entry { begins, asked: 0, ..before }, "{begun:?}");
+        assert_eq!(world.map[&flow()], sb_flow_entry { begins, locked: 0, ..before }, "{begun:?}");
     }
 }
 

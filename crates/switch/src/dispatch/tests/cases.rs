@@ -6,7 +6,7 @@ use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
 use super::model::*;
-use crate::dispatch::pending::TRIES;
+use crate::dispatch::request::TRIES;
 use sb_op::*;
 use sb_reason::*;
 

@@ -105,7 +105,7 @@ fn a_node_that_lives_says_so() {
             assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_PROBE, adopt.node));
             let owned = handoff::option(SB_OP_OWNED, &before);
             assert!(world.handoff(adopt.node, owned, &sent[0].packet).is_empty());
-            let known = sb_flow_entry { asked: 0, begins: before.next, ..before };
+            let known = sb_flow_entry { locked: 0, begins: before.next, ..before };
             assert_eq!((world.map[&flow()], world.dispatcher.pending()), (known, 0));
         } else {
             assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));

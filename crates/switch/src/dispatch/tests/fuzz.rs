@@ -23,6 +23,7 @@ use switchback_wire::packet::{TcpView, bring_up_to_date, flags, fold, segment, s
 use switchback_wire::*;
 
 use super::model::{CONFIG, SERVER, apply};
+use crate::dispatch::held::Held;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::plan::{Plan, Whereabouts};
@@ -398,18 +399,16 @@ impl Fuzz {
                 answered: true,
             });
         }
-        let mut pending = self.dispatcher.pending.take(flow)?;
-        let sent = pending.sent.iter().map(|packet| (packet.view.seq, packet.end())).collect::<Vec<_>>();
-        let held = pending.held.iter_mut().map(|packet| (packet.view.seq, packet.end()));
-        let has = Has {
-            held: sent.into_iter().chain(held).collect(),
-            with_node: pending.has_node(),
-            next: pending.entry.next,
-            acknowledged: pending.acknowledged.is_some(),
+        let pending = self.dispatcher.pending.get(flow)?;
+        let request = pending.state.request().map(|request| &request.packets);
+        let packets = request.into_iter().chain([&pending.connection.held]).flat_map(Held::iter);
+        Some(Has {
+            held: packets.map(|packet| (packet.view.seq, packet.end())).collect(),
+            with_node: pending.connection.has_node(),
+            next: pending.connection.entry.next,
+            acknowledged: pending.connection.acknowledged.is_some(),
             answered: false,
-        };
-        self.dispatcher.pending.put(*flow, pending);
-        Some(has)
+        })
     }
 
     /// Looks at all that the dispatcher wants done, and does it. `confirmed` is the flow of which a node has just said

@@ -9,6 +9,7 @@ use switchback_config::ClusterKey;
 use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
+use switchback_wire::message::Reason;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::*;
@@ -242,7 +243,7 @@ impl World {
             true
         } else if reads
             && mark::is_passing(&entry)
-            && (entry.next.wrapping_sub(end) as i32) < SB_MARK_NEAR as i32
+            && (entry.next.wrapping_sub(end) as i32) < SB_STEP_NEAR as i32
         {
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
@@ -260,7 +261,7 @@ impl World {
         };
         if to_l7 {
             if reads {
-                self.map.get_mut(&flow()).unwrap().asked = 1;
+                self.map.get_mut(&flow()).unwrap().locked = 1;
             }
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
@@ -285,7 +286,7 @@ impl World {
         packet: &[u8],
     ) -> Option<(sb_flow_entry, (u8, u16))> {
         let offset = entry.next.wrapping_sub(view.seq);
-        if entry.asked != 0 || offset as usize > view.len() {
+        if entry.locked != 0 || offset as usize > view.len() {
             return None;
         }
         let mut moved = *entry;
@@ -382,7 +383,7 @@ impl World {
             listener: flow().vip(),
             pool: pool_id(pool),
             number: self.reports,
-            reason: reason as u8,
+            reason: Reason::from_number(reason as u8),
             queue,
             in_flight: 0,
             flows: 1,

@@ -169,11 +169,11 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
     rows.push(asked_row("more data than allowed, in the second chunk", flow, &once, &second));
     let begun = through("5\r\nhello\r\n");
     rows.push(asked_row("a gap before it", flow, &begun, &packet(flow, "5\r\nhello\r\n5", "\r\nhello\r\n")));
-    let asked = sb_flow_entry { asked: 1, ..begun };
+    let locked = sb_flow_entry { locked: 1, ..begun };
     rows.push(asked_row(
         "the L7 thread is asked already",
         flow,
-        &asked,
+        &locked,
         &packet(flow, "5\r\nhello\r\n", "5\r\n"),
     ));
     // States that no automaton has lead nowhere.
@@ -181,7 +181,7 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
         let odd = sb_flow_entry { framing: sb_framing { state, left: 1, ..begun.framing }, ..begun };
         let what = format!("state {state:#x}");
         let row = asked_row(&what, flow, &odd, &packet(flow, "5\r\nhello\r\n", "5\r\nhello\r\n"));
-        rows.push(row.leaves(Some(sb_flow_entry { asked: 1, ..odd })));
+        rows.push(row.leaves(Some(sb_flow_entry { locked: 1, ..odd })));
     }
     rows
 }
@@ -189,7 +189,7 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
 fn asked_row(what: &str, flow: &sb_flow, before: &sb_flow_entry, tcp: &Tcp) -> Row {
     Row::new(&format!("no body to its end: {what}"), flow, tcp.frame(), Verdict::Drop, [Request])
         .with(before)
-        .leaves(Some(sb_flow_entry { asked: 1, ..*before }))
+        .leaves(Some(sb_flow_entry { locked: 1, ..*before }))
         .records(SB_RECORD_REQUEST)
 }
 

@@ -68,7 +68,7 @@ fn damaged_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         (
             "a head on a flow that the L7 thread has",
             data(MARK, PLAIN),
-            Some(sb_flow_entry { asked: 1, ..entry(V4) }),
+            Some(sb_flow_entry { locked: 1, ..entry(V4) }),
         ),
         ("the size of a chunk", data(MARK, "5\r\nhello\r\n"), Some(in_body)),
     ];

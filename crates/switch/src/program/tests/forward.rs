@@ -178,7 +178,7 @@ fn answered_rows(flow: &sb_flow) -> Vec<Row> {
         ("data below it", Tcp::data(flow, 0, ACK, b"x")),
         ("data beyond it", Tcp::data(flow, MARK + 5000, ACK, b"x")),
     ];
-    let rows = [mode(SB_MODE_ANSWERED), sb_flow_entry { asked: 1, ..mode(SB_MODE_ANSWERED) }].map(|entry| {
+    let rows = [mode(SB_MODE_ANSWERED), sb_flow_entry { locked: 1, ..mode(SB_MODE_ANSWERED) }].map(|entry| {
         given.clone().map(|(what, tcp)| {
             let what = format!("answered: {what}");
             Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request])
@@ -273,8 +273,8 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
             rows.push(judged_row(what, flow, &entry(V4), Tcp::data(flow, MARK, ACK, head.as_bytes())));
         }
         let plain = |seq: u32| Tcp::data(flow, seq, ACK, PLAIN.as_bytes());
-        let asked = sb_flow_entry { asked: 1, ..entry(V4) };
-        rows.push(judged_row("the L7 thread is asked already", flow, &asked, plain(MARK)));
+        let locked = sb_flow_entry { locked: 1, ..entry(V4) };
+        rows.push(judged_row("the L7 thread is asked already", flow, &locked, plain(MARK)));
         for node in [None, Some(*b"xyz")] {
             let told = sb_flow_entry { session: sb_session::new(*b"abc", node), ..entry(V4) };
             rows.push(judged_row("the node has to do with cookies", flow, &told, plain(MARK)));
@@ -316,7 +316,7 @@ fn judged_row(what: &str, flow: &sb_flow, entry: &sb_flow_entry, tcp: Tcp) -> Ro
     let what = format!("no plain request: {what}");
     Row::new(&what, flow, tcp.frame(), Verdict::Drop, [Request])
         .with(entry)
-        .leaves(Some(sb_flow_entry { asked: 1, ..*entry }))
+        .leaves(Some(sb_flow_entry { locked: 1, ..*entry }))
         .records(SB_RECORD_REQUEST)
 }
 

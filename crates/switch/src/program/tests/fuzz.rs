@@ -98,7 +98,7 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         options: random.next() as u8,
         wscale: random.next() as u8,
         mode: random.pick(&modes) as u8,
-        asked: u8::from(random.one_in(8)),
+        locked: u8::from(random.one_in(8)),
         contested: u8::from(random.one_in(4)),
         requests: random.pick(&[0, 1, u16::MAX, any]),
         heads: random.next() as u32,

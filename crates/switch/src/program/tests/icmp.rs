@@ -70,8 +70,8 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
             rows.push(row(&format!("node {node}"), &entry(node), verdict, &[Forwarded]).sends(sent));
         }
         let tunnel = sb_flow_entry { mode: SB_MODE_TUNNEL as u8, ..entry(V4) };
-        let asked = sb_flow_entry { asked: 1, ..entry(V4) };
-        for (what, entry) in [("tunnel", tunnel), ("in a body", bodies::chunked(9)), ("asked", asked)] {
+        let locked = sb_flow_entry { locked: 1, ..entry(V4) };
+        for (what, entry) in [("tunnel", tunnel), ("in a body", bodies::chunked(9)), ("locked", locked)] {
             let sent = handed(bench, &entry, flow, &packet, SEQ);
             rows.push(row(what, &entry, Verdict::Tx, &[Forwarded]).sends(sent));
         }

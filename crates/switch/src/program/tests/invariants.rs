@@ -251,7 +251,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             let numbers = (after.mode, after.origin, after.next, after.framing, after.requests, after.heads);
             let held = if after.mode == SB_MODE_SOUGHT as u8 { SB_MODE_SOUGHT } else { SB_MODE_HELD };
             let new = (held as u8, view.seq, view.seq, sb_framing::default(), 0, 0);
-            assert_eq!((numbers, after.asked, after.node), (new, 0, 0), "a new entry");
+            assert_eq!((numbers, after.locked, after.node), (new, 0, 0), "a new entry");
         }
         (Some(before), None) => match view {
             Some(_) => assert!(succeeds(bench, case, before), "only a new connection and CLOSED end a flow"),
@@ -263,7 +263,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
         (Some(before), Some(after)) => {
             let moved = sb_flow_entry {
                 next: after.next,
-                asked: after.asked,
+                locked: after.locked,
                 requests: after.requests,
                 heads: after.heads,
                 framing: after.framing,
@@ -282,13 +282,13 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
                 return;
             }
             let reads = [SB_MODE_REQUESTS as u8, SB_MODE_UPGRADING as u8].contains(&before.mode);
-            if !reads || before.asked != 0 {
+            if !reads || before.locked != 0 {
                 assert_eq!(after, before, "the L7 thread has the mark");
                 return;
             }
             // Two steps at the most: one because the mark is near, one because a chunk begins.
             let ahead = after.next.wrapping_sub(before.next);
-            assert!(ahead <= 2 * SB_MARK_STEP + SB_RECORD_LARGE, "the mark moves by {ahead}");
+            assert!(ahead <= 2 * SB_STEP_MAX + SB_RECORD_LARGE, "the mark moves by {ahead}");
             let state = |entry: &sb_flow_entry| u32::from(entry.framing.state) & !SB_FRAMING_SKIP;
             assert!(state(after) < SB_FRAMING_STATES || state(before) >= SB_FRAMING_STATES, "state");
             assert!(after.framing.allowed <= before.framing.allowed, "more is allowed than was");

@@ -17,14 +17,14 @@ fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_
     let end = seq.wrapping_add(data.len() as u32);
     let distance = |to: u32, from: u32| to.wrapping_sub(from) as i32;
     let skips = u32::from(entry.framing.state) & SB_FRAMING_SKIP != 0;
-    if skips && entry.asked == 0 && distance(entry.next, end) < 1 << 28 {
+    if skips && entry.locked == 0 && distance(entry.next, end) < 1 << 28 {
         settle(&mut entry);
     }
     if distance(end, entry.next) <= 0 {
         return (Verdict::Tx, entry);
     }
     let read = distance(entry.next, seq);
-    let forwarded = read >= 0 && entry.asked == 0 && {
+    let forwarded = read >= 0 && entry.locked == 0 && {
         let new = &data[read as usize..];
         if u32::from(entry.framing.state) != SB_FRAMING_NONE {
             follow(&mut entry, new)
@@ -35,7 +35,7 @@ fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_
             false
         }
     };
-    if forwarded { (Verdict::Tx, entry) } else { (Verdict::Drop, sb_flow_entry { asked: 1, ..entry }) }
+    if forwarded { (Verdict::Tx, entry) } else { (Verdict::Drop, sb_flow_entry { locked: 1, ..entry }) }
 }
 
 /// A chunked body with chunks of all sizes, in all spellings, perhaps with a mistake or two, and perhaps a request.
@@ -103,7 +103,7 @@ fn the_program_follows_bodies_as_the_parser_does() {
         let mut entry = sb_flow_entry { next: start, mode, ..chunked(allowed) };
         bench.put(&flow, &entry);
         let mut come = 0;
-        while come < stream.len() && entry.asked == 0 {
+        while come < stream.len() && entry.locked == 0 {
             let part = next_packet(random, &stream, come);
             let (seq, data) = (start.wrapping_add(part.start as u32), &stream[part.clone()]);
             let (verdict, after) = expected(&entry, seq, data);
@@ -117,10 +117,10 @@ fn the_program_follows_bodies_as_the_parser_does() {
         // To the L7 thread each packet that is to go there, and no other.
         assert_eq!(
             bench.records().len(),
-            usize::from(entry.asked),
+            usize::from(entry.locked),
             "SWITCHBACK_FUZZ_SEED={seed}, body {number}"
         );
-        ends[usize::from(entry.asked)] += 1;
+        ends[usize::from(entry.locked)] += 1;
     }
     assert!(ends.iter().all(|count| *count > BODIES / 10), "{ends:?} were followed, and were not");
 }

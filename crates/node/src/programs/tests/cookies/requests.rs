@@ -16,7 +16,7 @@ use super::{Stream, as_sent};
 
 const STREAMS: usize = 60;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// CUT_TRIES of bpf/cookies.h.
+/// CUT_TRIES of bpf/session_cookie.h.
 const TRIES: u8 = 4;
 /// How far a client goes beyond what the server has read.
 const WINDOW: usize = 6000;

@@ -12,7 +12,7 @@ use super::{Stream, add_response};
 
 const STREAMS: usize = 600;
 const MOST: usize = SB_CHANGED_MAX as usize;
-/// CUT_TRIES of bpf/cookies.h.
+/// CUT_TRIES of bpf/session_cookie.h.
 const TRIES: u8 = 4;
 const COUNTERS: [NodeCounter; 3] = [CookieRewritten, CookieMissed, CookieWaited];
 

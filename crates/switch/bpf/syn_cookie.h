@@ -19,15 +19,25 @@
  *
  * The slot names one of two keys, this epoch's and the last one's, so that exactly one MAC is tried.
  */
-#ifndef SWITCH_COOKIE_H
-#define SWITCH_COOKIE_H
+#ifndef SWITCH_SYN_COOKIE_H
+#define SWITCH_SYN_COOKIE_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+#include "handoff.h"
+#include "packet.h"
+#include "siphash.h"
+#include "switch_maps.h"
 
 #define COOKIE_NO_WSCALE    15
 #define OUR_WSCALE          7
 #define COOKIE_MIN_MSS_V6   1220
 #define COOKIE_COMBINATIONS 8
 
-struct cookie {
+struct syn_cookie {
         __u32 isn;
         __u32 tsval;
 };
@@ -100,14 +110,14 @@ static __always_inline __u32 cookie_assemble(const struct sb_switch_settings *s,
 }
 
 /* Leaves in `syn` and `ecn` what is accepted of the offer. */
-static __always_inline struct cookie cookie_make(const struct sb_switch_settings *s,
-                                                 const struct sb_flow *flow, __u32 client_isn,
-                                                 struct sb_tcp_options *syn, int *ecn)
+static __always_inline struct syn_cookie cookie_make(const struct sb_switch_settings *s,
+                                                     const struct sb_flow *flow, __u32 client_isn,
+                                                     struct sb_tcp_options *syn, int *ecn)
 {
         __u32 wscale = syn->seen & SB_SYN_WSCALE ? syn->wscale : COOKIE_NO_WSCALE;
         __u32 sack = !!(syn->seen & SB_SYN_SACK);
         __u32 slot = s->cookie_slot & 1;
-        struct cookie cookie = {};
+        struct syn_cookie cookie = {};
         __u32 settled;
 
         if (syn->seen & SB_SYN_TSTAMP) {

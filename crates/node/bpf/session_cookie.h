@@ -8,8 +8,20 @@
  * The end of a packet can cut a name in two. Whether it is the session's shows only in the next packet, so the first is
  * kept back, and comes again because its sender takes it for lost.
  */
-#ifndef NODE_COOKIES_H
-#define NODE_COOKIES_H
+#ifndef NODE_SESSION_COOKIE_H
+#define NODE_SESSION_COOKIE_H
+
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "framing.h"
+#include "handoff.h"
+#include "maps.h"
+#include "messages.h"
+#include "node_maps.h"
 
 /* A packet with an undecided name is kept back so often; then the name stays as it is. */
 #define CUT_TRIES 4

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Packets of flows that the node owns: FORWARD and CONFIRM. */
+#ifndef NODE_FORWARD_H
+#define NODE_FORWARD_H
+
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "again.h"
+#include "answer.h"
+#include "client.h"
+#include "counters.h"
+#include "decap.h"
+#include "framing.h"
+#include "handoff.h"
+#include "intake.h"
+#include "kernel.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "outlive.h"
+#include "ownership.h"
+#include "packet.h"
+#include "received.h"
+#include "session.h"
+#include "socket.h"
+#include "tcx.h"
+
+/*
+ * The flow has a socket here, but its entry has given way to others. From the request that comes it is known again, as one
+ * whose responses cannot be followed.
+ */
+static __noinline int remember_again(const struct handoff *h)
+{
+        struct sb_owned *flow;
+
+        if (own(h, NULL, 0, 0, 0))
+                return -1;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        if (!flow)
+                return -1;
+        load_lose(flow);
+        flow->framing.state = SB_FRAMING_LOST;
+        flow->cookies.request.state = SB_FRAMING_LOST;
+        flow->state = SB_OWN_OPEN;
+        count(SB_NODE_REMEMBERED);
+        return 0;
+}
+
+/* A packet is late, and no copy of one that was sent long ago, if its TSval is so close to the latest. */
+#define LATE_MAX (1 << 16)
+
+/* Writes a word of the TCP header, which begins at `tcp`. */
+static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be32 from, __be32 to)
+{
+        if (from == to)
+                return 0;
+        bpf_l4_csum_replace(skb, tcp + offsetof(struct tcphdr, check), from, to, sizeof(to));
+        return bpf_skb_store_bytes(skb, tcp + at, &to, sizeof(to), 0);
+}
+
+/*
+ * Gives the packet to its socket, with numbers that the kernel understands.
+ *
+ * A packet that has waited in the switch may come behind one that was sent later. Its TSval would make it a copy of an earlier
+ * packet (PAWS, RFC 7323 section 5), its ACK number one of an attacker's (RFC 5961 section 5); and once a request follows it,
+ * nobody else may bring what it carries. So it gets the latest ones.
+ *
+ * Where the switch has acknowledged data that is not here yet, TSecr is that of an earlier packet than the one that the client
+ * acknowledges: the kernel would take the time since for the round trip, and what it has sent again for superfluous. A zero
+ * tells it nothing (tcp_rtt_tsopt_us(), tcp_packet_delayed()).
+ */
+static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
+                                      __u32 snd_una)
+{
+        const __u32 tcp = sizeof(struct ethhdr) + h->inner_len;
+        struct tcp_with_timestamps header;
+        __u32 tsval;
+
+        if (decapsulate(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        if (flow && h->tcp_flags & SB_TCP_RST)
+                flow = NULL;
+        if (flow && h->payload && is_before(h->ack, snd_una))
+                write_tcp(skb, tcp, offsetof(struct tcphdr, ack_seq), bpf_htonl(h->ack), bpf_htonl(snd_una));
+        if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.kinds != SB_TCPOPT_TSTAMP_ALIGNED)
+                return TCX_PASS;
+        if ((h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_AHEAD)) == SB_FLAG_AHEAD)
+                write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsecr), header.tsecr, 0);
+        if (!flow)
+                return TCX_PASS;
+        tsval = bpf_ntohl(header.tsval);
+        if (!flow->latest || !is_before(tsval, flow->latest))
+                flow->latest = tsval;
+        else if (h->payload && flow->latest - tsval < LATE_MAX)
+                write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsval), header.tsval,
+                          bpf_htonl(flow->latest));
+        return TCX_PASS;
+}
+
+/*
+ * One more packet of a flow that is here. Without a socket it is dropped, never answered by the kernel's RST: an
+ * adoption may be under way. Only where a request begins does the switch need to know.
+ */
+__noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
+{
+        __u32 skb_mark = *(volatile __u32 *)&skb->mark;
+        struct socket_facts facts = {};
+        struct sb_owned *flow;
+
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        /* The rest of a request that arrived together with its beginning, which is not with its socket yet. */
+        if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING && skb_mark != SKB_MARK_BEHIND)
+                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+        read_socket(skb, h, &facts);
+        if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
+            (flow && flow->state == SB_OWN_RELEASED)) {
+                if (h->option.flags & SB_FLAG_REQUEST || (is_owned(flow, h) && is_for_the_switch(flow, h)))
+                        return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
+                return drop(SB_NODE_DROP_NO_SOCKET);
+        }
+        if (!flow && h->option.flags & SB_FLAG_REQUEST && facts.state == TCP_ESTABLISHED &&
+            facts.rcv_nxt == h->seq && !remember_again(h)) {
+                flow = bpf_map_lookup_elem(&owned, &h->flow);
+                if (flow)
+                        flow->answered = facts.write_seq;
+        }
+        if (is_owned(flow, h)) {
+                switch (take_in(flow, h, &facts)) {
+                case INTAKE_TAKE:
+                        break;
+                case INTAKE_UNREAD:
+                        return refuse_unread(h, flow);
+                case INTAKE_NOT_TAKEN:
+                        count(SB_NODE_NOT_TAKEN);
+                        return reset_locally(skb, h, facts.rcv_nxt);
+                case INTAKE_DROP:
+                        return drop(SB_NODE_DROP_REPEATED);
+                }
+                if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
+                        return TCX_DROP;
+        }
+        if (h->option.flags & SB_FLAG_REQUEST && is_owned(flow, h) && meet(skb, h))
+                return drop(SB_NODE_DROP_MALFORMED);
+        count(SB_NODE_FORWARDED);
+        if (!is_owned(flow, h) || facts.kind != SOCKET_LIVE)
+                flow = NULL;
+        return deliver_in_time(skb, h, flow, facts.snd_una);
+}
+
+/*
+ * How far the node has come. With data: it is data that the switch has acknowledged to the client, so nobody but the
+ * switch sends it again; if it is not here yet, it is taken as forwarded.
+ */
+__noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
+{
+        __u32 skb_mark = *(volatile __u32 *)&skb->mark;
+        struct socket_facts facts = {};
+        struct sb_owned *flow;
+
+        if (!h)
+                return TCX_DROP;
+        flow = bpf_map_lookup_elem(&owned, &h->flow);
+        read_socket(skb, h, &facts);
+        /* The data that it is about may have arrived together with it, and not be with the socket yet. */
+        if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 &&
+            skb_mark != SKB_MARK_BEHIND &&
+            (facts.kind != SOCKET_LIVE || is_before(facts.rcv_nxt, flow->passed)))
+                return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
+            (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {
+                h->option.op = SB_OP_CONFIRMED;
+                h->option.next = bpf_htonl(facts.rcv_nxt);
+                h->ack = facts.snd_nxt;
+                h->tsecr = clock_of(&facts);
+                count(SB_NODE_CONFIRMED);
+                return ANSWER;
+        }
+        return h->payload ? on_forward(skb, h) : TCX_DROP;
+}
+
+#endif

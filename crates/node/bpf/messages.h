@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Following HTTP messages in packets of TC programs: table 0 is that of responses, table 1 that of requests. */
+#ifndef NODE_MESSAGES_H
+#define NODE_MESSAGES_H
+
+#define FRAMING_CONTEXT                struct __sk_buff
+#define FRAMING_LOAD(ctx, at, to, len) bpf_skb_load_bytes(ctx, at, to, len)
+#define FRAMING_TABLES                 2
+#include "framing_walk.h"
+
+#endif

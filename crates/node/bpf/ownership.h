@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Entries of `owned`: whether one belongs to the connection of a packet, what it says of an earlier one, and how
+ * entries begin and end. */
+#ifndef NODE_OWNERSHIP_H
+#define NODE_OWNERSHIP_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "follow.h"
+#include "handoff.h"
+#include "intake.h"
+#include "load.h"
+#include "maps.h"
+#include "node_maps.h"
+#include "packet.h"
+#include "queue.h"
+#include "received.h"
+
+static __always_inline __u16 saturated(__u64 value)
+{
+        return value > 0xffff ? 0xffff : value;
+}
+
+static __always_inline int is_owned(const struct sb_owned *flow, const struct handoff *h)
+{
+        return flow && flow->origin == bpf_ntohl(h->option.origin);
+}
+
+/* The request belongs to a connection that has come to its end here: a copy that comes late, or a recorded one. */
+static __always_inline int is_over(const struct handoff *h)
+{
+        struct ended *ended = bpf_map_lookup_elem(&over, &h->flow);
+
+        return ended && ended->origin == bpf_ntohl(h->option.origin) && (__s32)(h->seq - ended->next) < 0;
+}
+
+/* Whether a flow that has been released was asked for before that: it was read further since, or spoken on. */
+static __always_inline int is_past(const struct sb_owned *flow, const struct handoff *h)
+{
+        if (flow->reason == SB_REASON_FROZEN || (__s32)(h->seq - flow->next) < 0)
+                return 1;
+        return h->seq == flow->next && (__s32)(h->ack - flow->answered) < 0;
+}
+
+/* Copies of the adoption must not be adopted here, whatever room there is when they come. */
+static __noinline int remember_passing(const struct handoff *h)
+{
+        struct sb_owned *flow = fresh_entry();
+
+        if (!flow)
+                return -1;
+        flow->origin = bpf_ntohl(h->option.origin);
+        flow->next = bpf_ntohl(h->option.next);
+        flow->state = SB_OWN_RELEASED;
+        flow->reason = SB_REASON_PASSED_ON;
+        return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);
+}
+
+static __always_inline int was_passed_on(const struct sb_owned *flow, const struct handoff *h)
+{
+        return flow->state == SB_OWN_RELEASED && flow->reason == SB_REASON_PASSED_ON &&
+               flow->next == bpf_ntohl(h->option.next);
+}
+
+/* A socket is being removed for the flow's sake: there is an entry, but no place in the accept queue yet. */
+static __always_inline int is_being_cured(const struct sb_owned *flow)
+{
+        return flow && flow->state == SB_OWN_ADOPTING && !flow->slot;
+}
+
+/* Nothing comes of the flow's adoption. */
+static __always_inline void forget(const struct handoff *h, struct sb_owned *flow)
+{
+        give_back(flow);
+        load_end(flow, flow->state);
+        bpf_map_delete_elem(&owned, &h->flow);
+}
+
+/*
+ * From here on the flow is this node's, if the kernel takes it. `before` is what was known of it; `taken` and `limit`
+ * are of the accept queue, in which its place is counted in `slot`.
+ */
+static __noinline int own(const struct handoff *h, struct sb_owned *before, __u64 taken, __u32 limit,
+                          __u8 slot)
+{
+        struct sb_owned *flow = fresh_entry();
+
+        if (!flow)
+                return -1;
+        flow->origin = bpf_ntohl(h->option.origin);
+        set_mark(flow, h, h->seq);
+        flow->passed = h->seq + h->payload;
+        flow->answered = h->ack;
+        flow->followed = h->ack;
+        flow->asked = h->seq;
+        flow->again = !!(h->option.flags & SB_FLAG_AGAIN);
+        flow->keeps = !(h->option.flags & SB_FLAG_LAST);
+        /* One less, so that note_requests() finds news. */
+        flow->requests = bpf_ntohs(h->option.requests) - 1;
+        flow->responses = flow->requests;
+        flow->framing.allowed = ~0ULL;
+        flow->mss = bpf_ntohs(h->option.mss);
+        flow->queue_len = saturated(taken + 1);
+        flow->queue_limit = saturated(limit);
+        flow->slot = slot;
+        flow->options = h->option.flags & SB_SYN_ALL;
+        flow->wscale = h->option.wscale;
+        flow->state = SB_OWN_ADOPTING;
+        flow->cookies.session = h->option.session;
+        flow->cookies.heard = h->seq;
+        flow->cookies.request.allowed = ~0ULL;
+        sb_copy_v6(flow->switch_address, h->sender);
+        if (before)
+                load_end(before, before->state);
+        note_requests(flow, h);
+        note_path(flow, h);
+        return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);
+}
+
+#endif

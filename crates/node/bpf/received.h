@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* A handoff packet as it was read, its length and the message under its tag. */
+#ifndef NODE_RECEIVED_H
+#define NODE_RECEIVED_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flow.h"
+#include "handoff.h"
+#include "node_maps.h"
+#include "packet.h"
+
+struct handoff {
+        struct sb_flow flow;
+        __u8 sender[16];
+        struct sb_option option;
+        __u32 seq;
+        __u32 ack;
+        __u32 tsval;     /* of the client's packet, read when it is adopted */
+        __u32 tsecr;     /* likewise; in RELEASED and CONFIRMED, what somebody else goes on from */
+        __u16 outer_len; /* outer IP header: 20 or 40 */
+        __u16 inner_len; /* inner IP header, likewise */
+        __u16 payload;
+        __u8 tcp_len; /* TCP header with options */
+        __u8 tcp_flags;
+        __u8 here;      /* from the switch that this machine is */
+        __u8 icmp;      /* the inner packet is an ICMP error about a packet of the flow */
+        __u8 congested; /* the outer header says so; RFC 6040 */
+        __u8 second;    /* type of the second option; 0: there is none */
+};
+
+/* What a handler wants done with the packet, besides the verdicts of linux/bpf.h. */
+enum handled {
+        ANSWER = 100, /* turn it around with h->option, without the client's data */
+        ANSWER_WHOLE, /* with it */
+};
+
+/* Everything between the outer and the inner IP header. */
+static __always_inline __u32 shim_len(const struct handoff *h)
+{
+        return sizeof(struct sb_shim) + (h->second ? sizeof(struct sb_second) : 0);
+}
+
+/* Between a node and a client there is no switch. */
+static __always_inline int is_of_client(__u8 op)
+{
+        return op == SB_OP_DIRECT || op == SB_OP_HEARD || op == SB_OP_GONE;
+}
+
+/* When a packet was made, as its VNI says, or the question to which it is the answer. False if that was another time. */
+static __always_inline int read_epoch(const struct handoff *h, const struct sb_node_settings *s, __be32 vni,
+                                      __u64 *epoch)
+{
+        *epoch = 0;
+        return is_of_client(h->option.op) || h->option.op == SB_OP_SYNC || h->option.op == SB_OP_SYNCED ||
+               sb_read_epoch(vni, sb_epoch(s->clock), epoch);
+}
+
+/* Of a packet that has come, or of the answer to it: the sender is the switch either way. */
+static __always_inline struct sb_tag_input *tag_input(const struct handoff *h,
+                                                      const struct sb_node_settings *s, __u64 epoch)
+{
+        struct sb_tag_input *input = sb_new_tag_input();
+
+        if (!input)
+                return NULL;
+        sb_copy_v6(input->node, s->address);
+        if (is_of_client(h->option.op))
+                __builtin_memset(input->switch_address, 0, sizeof(input->switch_address));
+        else
+                sb_copy_v6(input->switch_address, h->sender);
+        input->epoch = bpf_cpu_to_be64(epoch);
+        input->flow = h->flow;
+        input->seq = bpf_htonl(h->seq);
+        input->ack = bpf_htonl(h->ack);
+        __builtin_memcpy(input->option, &h->option.op, SB_TAGGED_LEN);
+        return input;
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Session cookies of a flow when its requests arrive. */
+#ifndef NODE_SESSION_H
+#define NODE_SESSION_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "framing.h"
+#include "handoff.h"
+#include "insert.h"
+#include "node_maps.h"
+#include "received.h"
+#include "restore.h"
+#include "session_cookie.h"
+
+/* What is to be done about the session's cookie when the flow's first request is adopted. */
+__noinline int begin_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
+{
+        struct sb_persistence *p;
+
+        if (!h || !flow)
+                return -1;
+        p = persistence_of(&flow->cookies.session);
+        if (p && p->mode == SB_SESSION_REWRITE)
+                return restore_names(skb, h, flow, p, h->seq);
+        pass_requests(&flow->cookies);
+        flow->hooked = needs_cookie(h, p) && h->payload ? SB_HOOK_WANTED : SB_HOOK_NONE;
+        return 0;
+}
+
+/* What a packet with data means for the session's cookie; less than zero if it is not to be delivered now. */
+__noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
+                                  __u32 rcv_nxt)
+{
+        struct sb_persistence *p;
+        int begins;
+
+        if (!h || !flow)
+                return -1;
+        /* A delayed copy says nothing of the request that is next. */
+        begins = h->option.flags & SB_FLAG_REQUEST && (__s32)(h->seq - rcv_nxt) >= 0;
+        if (begins) {
+                flow->cookies.session = h->option.session;
+                if (flow->cookies.request.state == SB_FRAMING_LOST)
+                        begin_requests(&flow->cookies, h->seq);
+        }
+        p = persistence_of(&flow->cookies.session);
+        if (p && p->mode == SB_SESSION_REWRITE)
+                return restore_names(skb, h, flow, p, rcv_nxt);
+        pass_requests(&flow->cookies);
+        if (begins && needs_cookie(h, p))
+                hook(skb, h, flow);
+        return 0;
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Records of packets for the L7 thread, in the ring of this CPU. */
+#ifndef SWITCH_L7_H
+#define SWITCH_L7_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "flow.h"
+#include "handoff.h"
+#include "maps.h"
+#include "packet.h"
+#include "switch_maps.h"
+
+static __always_inline void *ring_of_this_cpu(void)
+{
+        __u32 cpu = bpf_get_smp_processor_id();
+
+        return bpf_map_lookup_elem(&rings, &cpu);
+}
+
+/* What a record says besides the packet; absent parts are NULL. */
+struct record_parts {
+        const struct sb_flow *flow;
+        const struct sb_flow_entry *entry;
+        const struct sb_option *option;
+        const __u8 *node;
+        __u32 kind;
+        __u32 start; /* of the IP packet in the frame */
+        __u32 len;
+};
+
+/*
+ * Wakes the L7 thread if it sleeps. An interrupt for each record would cost more than all the rest. The record is in
+ * the ring before the flag is looked at, and the exchange is a barrier: the thread, which clears the flag and then
+ * looks at the rings once more, either sees the record or is woken.
+ */
+static __always_inline void wake_l7(void *ring)
+{
+        void *nothing;
+
+        if (__sync_lock_test_and_set(&l7_awake, 1))
+                return;
+        nothing = bpf_ringbuf_reserve(ring, 8, 0);
+        if (nothing)
+                bpf_ringbuf_discard(nothing, BPF_RB_FORCE_WAKEUP);
+        else
+                l7_awake = 0;
+}
+
+/* Whether the record is in the ring. `size` is constant so that the verifier knows the reservation. */
+static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct record_parts *parts,
+                                  const __u32 size)
+{
+        struct sb_record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + size, 0);
+        __u32 len = parts->len;
+
+        if (!record) {
+                count(SB_SWITCH_DROP_RING_FULL);
+                return 0;
+        }
+        record->kind = parts->kind;
+        record->flow = *parts->flow;
+        record->len = len;
+        if (parts->entry)
+                record->entry = *parts->entry;
+        if (parts->option)
+                record->option = *parts->option;
+        if (parts->node)
+                sb_copy_v6(record->node, parts->node);
+        if (len == 0)
+                goto malformed;
+        /* Keeps the compiler from making one comparison of the two, which the verifier does not understand. */
+        asm volatile("" : "+r"(len));
+        if (len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len))
+                goto malformed;
+        bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+        wake_l7(ring);
+        return 1;
+malformed:
+        bpf_ringbuf_discard(record, 0);
+        count(SB_SWITCH_DROP_MALFORMED);
+        return 0;
+}
+
+/* Gives the IP packet to the L7 thread, if that keeps up. */
+static __noinline int offer(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
+{
+        void *ring = ring_of_this_cpu();
+
+        if (!ring) {
+                count(SB_SWITCH_DROP_RING_FULL);
+                return 0;
+        }
+        count(counter);
+        if (parts->len <= SB_RECORD_SMALL)
+                return submit(ctx, ring, parts, SB_RECORD_SMALL);
+        if (parts->len <= SB_RECORD_LARGE)
+                return submit(ctx, ring, parts, SB_RECORD_LARGE);
+        count(SB_SWITCH_DROP_TOO_LONG);
+        return 0;
+}
+
+/* The L7 thread owns the packet from here on, or it is lost. */
+static __always_inline int to_l7(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
+{
+        offer(ctx, parts, counter);
+        return XDP_DROP;
+}
+
+#endif

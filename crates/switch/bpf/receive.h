@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Handoff packets from nodes. */
+#ifndef SWITCH_RECEIVE_H
+#define SWITCH_RECEIVE_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "counters.h"
+#include "handoff.h"
+#include "l7.h"
+#include "maps.h"
+#include "packet.h"
+#include "parse.h"
+#include "switch_maps.h"
+
+/* When a packet was made, by the clock of the node that it is from; less than zero if that was another time, or no node. */
+static __noinline int read_epoch(const __u8 address[16], const struct sb_option *option, __be32 vni,
+                                 __u64 *epoch)
+{
+        struct sb_node *node;
+        __u32 *id;
+
+        *epoch = 0;
+        if (option->op == SB_OP_SYNCED)
+                return 0;
+        id = bpf_map_lookup_elem(&node_ids, address);
+        node = id ? bpf_map_lookup_elem(&nodes, id) : NULL;
+        return node && sb_read_epoch(vni, sb_epoch(node->clock), epoch) ? 0 : -1;
+}
+
+/*
+ * A UDP packet to the Geneve port. `outer` describes the outer IP header. Geneve traffic of others passes; what
+ * carries our option must carry a valid tag.
+ */
+static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
+                                 const struct sb_switch_settings *s)
+{
+        void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+        __u32 start = (__u32)outer->start + outer->l3_len + sizeof(struct sb_shim);
+        struct sb_cursor cursor = sb_cursor_at(data, end, outer->start + outer->l3_len);
+        struct sb_shim *shim = cursor.at;
+        struct record_parts parts = {.kind = SB_RECORD_HANDOFF};
+        struct sb_option option;
+        struct sb_tag_input *input;
+        struct sb_flow_entry *entry;
+        struct packet inner = {};
+        __be16 protocol;
+        __be32 vni;
+        __u64 epoch;
+
+        if ((void *)(shim + 1) > end)
+                return XDP_PASS;
+        if (shim->dest != bpf_htons(SB_GENEVE_PORT) ||
+            shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 || !sb_has_option(shim))
+                return XDP_PASS;
+        /* Another switch hands over to the node that this machine is. */
+        if (s->is_node && shim->option.op < SB_OP_ADOPTED)
+                return XDP_PASS;
+        protocol = shim->geneve.protocol;
+        if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        option = shim->option;
+        vni = shim->geneve.vni;
+        cursor.at = shim + 1;
+        if (parse_ip(ctx, &cursor, start, protocol, &inner) != IPPROTO_TCP || parse_tcp(&cursor, &inner))
+                return drop(SB_SWITCH_DROP_MALFORMED);
+        input = sb_new_tag_input();
+        if (!input)
+                return drop(SB_SWITCH_DROP_TAG);
+        if (read_epoch(outer->flow.client, &option, vni, &epoch))
+                return drop(SB_SWITCH_DROP_EPOCH);
+        sb_copy_v6(input->node, outer->flow.client);
+        sb_copy_v6(input->switch_address, outer->flow.vip);
+        input->epoch = bpf_cpu_to_be64(epoch);
+        input->flow = inner.flow;
+        input->seq = bpf_htonl(inner.seq);
+        input->ack = bpf_htonl(inner.ack);
+        __builtin_memcpy(input->option, &option.op, SB_TAGGED_LEN);
+        if (!sb_tag_valid(&s->sign, &s->accept, input, &option))
+                return drop(SB_SWITCH_DROP_TAG);
+        if (option.op == SB_OP_CLOSED) {
+                entry = bpf_map_lookup_elem(&flows, &inner.flow);
+                if (entry && entry->origin == bpf_ntohl(option.origin)) {
+                        remember_end(&inner.flow, bpf_ntohl(option.origin));
+                        bpf_map_delete_elem(&flows, &inner.flow);
+                        count(SB_SWITCH_CLOSED);
+                }
+                return XDP_DROP;
+        }
+        parts.flow = &inner.flow;
+        parts.option = &option;
+        parts.node = outer->flow.client;
+        parts.start = inner.start;
+        parts.len = inner.ip_len;
+        return to_l7(ctx, &parts, SB_SWITCH_HANDOFF_RECEIVED);
+}
+
+#endif

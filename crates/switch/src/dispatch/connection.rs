@@ -1,0 +1,259 @@
+//! The client's side of a flow that waits for something: what it has sent beyond the mark, and what it was told.
+
+use std::time::Duration;
+
+use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
+use switchback_wire::{SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
+
+use super::answer::{Answer, Reply};
+use super::held::{Held, HeldPacket, before};
+use super::request::InProgress;
+use super::{is_held, mark};
+
+/// After this time a client is about to retransmit, and to send nothing else: Linux has no retransmission time-out below
+/// 200 ms. The time until its data is acknowledged becomes the time-out of its next loss.
+pub const STALLED: Duration = Duration::from_millis(150);
+
+/// The latest packet that the client has sent of the first byte that waits, or of earlier ones.
+#[derive(Clone, Copy, Debug)]
+struct Repetition {
+    seq: u32,
+    at: Duration,
+}
+
+/// How far a node has come with what it sends. A client ignores packets of the switch that seem older.
+#[derive(Clone, Copy, Debug)]
+struct NodePosition {
+    /// The next sequence number.
+    seq: u32,
+    /// The next TSval, in milliseconds.
+    clock: Option<u32>,
+    /// When the node said so.
+    at: Duration,
+}
+
+/// The client's side of a flow.
+#[derive(Debug)]
+pub struct Connection {
+    /// The flow's entry in the map, once the output is written.
+    pub entry: sb_flow_entry,
+    /// Packets from the mark on, without those of the request in progress.
+    pub held: Held,
+    /// Sequence number of the client's FIN.
+    pub fin: Option<u32>,
+    /// The client's latest acknowledgment number.
+    pub last_ack: u32,
+    /// Up to here the switch has acknowledged data, which the client does not send again.
+    pub acknowledged: Option<u32>,
+    /// Sequence number of a request that the flow's node was given before, and may have carried out.
+    pub given: Option<u32>,
+    /// Since when the request at the mark has been waiting.
+    pub born: Duration,
+    /// When the request at the mark came: with its first packet, or when the one before it was done.
+    pub came: Duration,
+    repeated: Repetition,
+    /// TSval and TSecr of packets to the client.
+    last_timestamps: Option<(u32, u32)>,
+    position: Option<NodePosition>,
+}
+
+impl Connection {
+    /// A flow with nothing held.
+    pub fn new(entry: sb_flow_entry, now: Duration) -> Self {
+        Connection {
+            entry,
+            held: Held::default(),
+            fin: None,
+            last_ack: 0,
+            acknowledged: None,
+            given: None,
+            born: now,
+            came: now,
+            repeated: Repetition { seq: entry.next, at: now },
+            last_timestamps: None,
+            position: None,
+        }
+    }
+
+    /// A node has the flow.
+    pub fn has_node(&self) -> bool {
+        !is_held(&self.entry)
+    }
+
+    /// Another process may have given the first request to a node.
+    pub fn is_sought(&self) -> bool {
+        self.entry.mode == sb_mode::SB_MODE_SOUGHT as u8
+    }
+
+    /// The flow stays with its node, whatever comes.
+    pub fn is_tunnel(&self) -> bool {
+        self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8
+    }
+
+    /// The server decides whether the flow becomes a tunnel.
+    pub fn is_upgrading(&self) -> bool {
+        self.entry.mode == sb_mode::SB_MODE_UPGRADING as u8
+    }
+
+    /// The node was given the request at the mark before.
+    pub fn was_given(&self) -> bool {
+        self.given == Some(self.entry.next)
+    }
+
+    /// Holds what is new in a packet. `request` is the request in progress, if no node has it: parts of its body may be
+    /// missing.
+    pub fn hold(&mut self, packet: &HeldPacket, request: Option<&mut InProgress>) {
+        let nothing_waits = self.held.is_empty() && request.is_none();
+        if nothing_waits || before(self.last_ack, packet.view.ack) {
+            self.last_ack = packet.view.ack;
+        }
+        self.last_timestamps = timestamps(&packet.bytes, &packet.view).map(|(value, echo)| (echo, value));
+        if packet.view.flags & flags::FIN != 0 {
+            self.fin = Some(packet.end());
+        }
+        match request {
+            Some(request) if before(self.entry.next, request.after().next) => {
+                request.packets.insert_part(packet, self.entry.next, request.after().next);
+                self.held.insert(packet, request.after().next);
+            }
+            _ => self.held.insert(packet, self.entry.next),
+        }
+    }
+
+    /// Notes a retransmission of what comes up to `first_waiting`.
+    pub fn note_repetition(&mut self, view: &TcpView, first_waiting: u32, now: Duration) {
+        if !view.is_empty() && !before(first_waiting, view.seq) {
+            self.repeated = Repetition { seq: view.seq, at: now };
+        }
+    }
+
+    /// The client has sent `seq` again when the node was silent already, and nothing that only the switch has is needed.
+    pub fn repeats(&self, seq: u32, was_silent: impl Fn(Duration) -> bool) -> bool {
+        self.acknowledged.is_none() && self.repeated.seq == seq && was_silent(self.repeated.at)
+    }
+
+    /// Takes the mark of a later entry of the same node; true if it has moved.
+    pub fn catch_up(&mut self, entry: &sb_flow_entry) -> bool {
+        let moves = entry.node == self.entry.node && mark::is_newer(entry, &self.entry);
+        if moves {
+            self.entry = *entry;
+            self.held.take_until(entry.next);
+        }
+        moves
+    }
+
+    /// Takes the mark that the node has, which lies before the entry's.
+    pub fn go_back(&mut self, mark: &sb_flow_entry) {
+        self.entry = mark::at(&self.entry, mark);
+        self.given = None;
+    }
+
+    /// The request in progress is its node's.
+    pub fn finish_request(&mut self, now: Duration) {
+        self.came = now;
+        self.given = None;
+        self.acknowledged = None;
+    }
+
+    /// The client has closed behind this data at the mark.
+    pub fn ends_behind(&self, data: &[u8]) -> bool {
+        self.fin == Some(self.entry.next.wrapping_add(data.len() as u32))
+    }
+
+    /// A request begins at the mark. An empty line is none yet (RFC 9112 section 2.2), and what lies beyond a gap anybody
+    /// may have sent.
+    pub fn has_beginning(&self) -> bool {
+        !b"\r\n".starts_with(&self.held.stream(self.entry.next)[..])
+    }
+
+    /// The request has been waiting for so long that the client is about to retransmit.
+    pub fn is_stalled(&self, since: Duration, now: Duration) -> bool {
+        self.acknowledged.is_some() || now >= since + STALLED
+    }
+
+    /// Acknowledges the request in progress, or the beginning of a head, as far as it is here without a gap: from then on
+    /// only the switch has it. The packet that says so.
+    pub fn acknowledge(&mut self, flow: &sb_flow, request: Option<&Held>, now: Duration) -> Option<Vec<u8>> {
+        let stretch = request.unwrap_or(&self.held);
+        if stretch.first()?.view.seq != self.entry.next {
+            return None;
+        }
+        let end = stretch.stream_end(self.entry.next);
+        self.acknowledged = Some(end);
+        Some(self.say(flow, end, &[], now))
+    }
+
+    /// The window allows no more than the node that gets the data can take: a receiver drops what lies beyond its window,
+    /// and with it the acknowledgments in it. A node's window is a multiple of the scale's unit, and counts from the mark.
+    fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)], now: Duration) -> Vec<u8> {
+        let scale = self.entry.wscale & 15;
+        let room = self.entry.next.wrapping_add(SB_WINDOW >> scale << scale).wrapping_sub(ack) as i32;
+        let window = (room.max(0) as u32) >> scale;
+        let (mut seq, mut times) = (self.last_ack, self.last_timestamps);
+        if let Some(position) = self.position {
+            seq = if before(seq, position.seq) { position.seq } else { seq };
+            let since = now.saturating_sub(position.at).as_millis() as u32;
+            let clock = position.clock.map(|clock| clock.wrapping_add(since));
+            times = times.map(|(own, theirs)| (clock.unwrap_or(own), theirs));
+        }
+        acknowledgment(flow, (seq, ack), times, window as u16, blocks)
+    }
+
+    /// The flow's node says how far it has come: its next sequence number, and its next TSval.
+    pub fn note_position(&mut self, seq: u32, clock: Option<u32>, now: Duration) {
+        self.position = Some(NodePosition { seq, clock, at: now });
+    }
+
+    /// What to acknowledge, and the stretches beyond a gap after it. None without a gap, or if the client does not
+    /// understand selective acknowledgments.
+    fn gap(&self, arrived: u32) -> Option<(u32, Vec<(u32, u32)>)> {
+        let ack = self.acknowledged.unwrap_or(arrived);
+        let stretches = self.held.beyond_gap(ack);
+        let understood = u32::from(self.entry.options) & SB_SYN_SACK != 0;
+        (understood && !stretches.is_empty()).then_some((ack, stretches))
+    }
+
+    /// There is a gap behind the mark, to be reported.
+    pub fn has_gap(&self) -> bool {
+        self.gap(self.entry.next).is_some()
+    }
+
+    /// A packet that reports what has come beyond a gap, so that the client fills the gap without a time-out. It
+    /// acknowledges what has arrived at the node, up to `arrived`, or was acknowledged before.
+    pub fn report_gap(&self, flow: &sb_flow, arrived: u32, now: Duration) -> Option<Vec<u8>> {
+        let (ack, stretches) = self.gap(arrived)?;
+        Some(self.say(flow, ack, &stretches, now))
+    }
+
+    /// A packet without data at the mark, with the numbers of the first packet behind it: a question to a node that does
+    /// not need the request.
+    pub fn question(&self, flow: &sb_flow, request: Option<&Held>) -> Option<(TcpView, Vec<u8>)> {
+        let packet = request.and_then(Held::first).or_else(|| self.held.first());
+        let numbers = (self.entry.next, self.last_ack);
+        let times = packet.and_then(|packet| timestamps(&packet.bytes, &packet.view));
+        let bytes = segment(flow, true, numbers, flags::ACK, times, &[]);
+        Some((TcpView::parse(&bytes)?, bytes))
+    }
+
+    /// What the client has acknowledged and echoed: where a new owner goes on if the last one is silent for ever.
+    pub fn last_heard(&self) -> (u32, Option<u32>) {
+        (self.last_ack, self.last_timestamps.map(|(own, _)| own))
+    }
+
+    /// The last owner has sent up to `ack`, and its clock stood at `echo`: what is held gets these numbers.
+    pub fn bring_up_to_date(&mut self, ack: u32, echo: Option<u32>) {
+        for packet in self.held.iter_mut() {
+            bring_up_to_date(&mut packet.bytes, &mut packet.view, ack, echo);
+        }
+    }
+
+    /// Answers, and so acknowledges, all held data before a gap, and forgets the rest. `head`: the request was HEAD.
+    pub fn make_answer(&mut self, reply: &Reply, head: bool, now: Duration) -> Option<Answer> {
+        let rcv_nxt = self.held.stream_end(self.entry.next);
+        let packets = self.held.take_all();
+        let HeldPacket { bytes, view } = packets.first()?;
+        let head = head && !mark::in_body(&self.entry);
+        let closed = self.fin == Some(rcv_nxt);
+        Some(Answer::new(reply, head, bytes, view, (rcv_nxt, closed), self.entry.mss, now))
+    }
+}

@@ -1,0 +1,195 @@
+//! A request that the switch has read, and its way to a node.
+
+use std::time::Duration;
+
+use switchback_wire::message::{Reading, Reason, Recovery};
+use switchback_wire::packet::bring_up_to_date;
+use switchback_wire::{sb_flow_entry, sb_mode};
+
+use super::connection::Connection;
+use super::held::{Held, HeldPacket, before};
+use crate::group::Side;
+use crate::plan::NodeId;
+use crate::sessions::Session;
+
+/// A request that has come back so often may be what makes servers fail: its client sees the next failure.
+pub const TRIES: u8 = 3;
+
+/// What has been read of a request, and where it may go.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Bytes that have been read, from its first one on; of a tunnel's beginning, those of the beginning.
+    pub read: u16,
+    /// The nodes that it may go to: a pool at the flow's VIP.
+    pub group: usize,
+    /// This machine or the others, where it is one of the nodes.
+    pub side: Option<Side>,
+    /// The key of a policy that goes by the request.
+    pub key: Option<u64>,
+    /// The service's index.
+    pub service: usize,
+    /// The client wants the connection to end with it.
+    pub last: bool,
+    /// It is idempotent, without a body.
+    pub repeatable: bool,
+    /// The flow's entry when its present node gets the request.
+    pub after: sb_flow_entry,
+    /// The session that it names.
+    pub session: Option<Session>,
+    /// The node that has the client's TLS session and can serve.
+    pub wanted: Option<NodeId>,
+    /// Cookies that look like a session's and are not.
+    pub cookies_ignored: u16,
+}
+
+impl Request {
+    /// A request of which nothing but its destination is known.
+    pub fn new(group: usize, service: usize, after: sb_flow_entry) -> Self {
+        Request {
+            read: 0,
+            group,
+            side: None,
+            key: None,
+            service,
+            last: false,
+            repeatable: false,
+            after,
+            session: None,
+            wanted: None,
+            cookies_ignored: 0,
+        }
+    }
+
+    /// Data up to sequence number `end` is all its own.
+    pub fn takes_all_to(&self, end: u32) -> bool {
+        self.after.mode == sb_mode::SB_MODE_TUNNEL as u8 || !before(self.after.next, end)
+    }
+
+    /// What its node can do if the server goes away. `again`: the client can be left to send the request once more.
+    pub fn recovery(&self, again: bool) -> Recovery {
+        let is_last = self.last || self.after.mode != sb_mode::SB_MODE_REQUESTS as u8;
+        Recovery { last: is_last, again: self.repeatable && again }
+    }
+}
+
+/// A request on its way to a node, with its packets.
+#[derive(Debug)]
+pub struct InProgress {
+    /// What has been read of it.
+    pub request: Request,
+    /// Its packets.
+    pub packets: Held,
+    /// The entry before it.
+    pub start: sb_flow_entry,
+    /// The node that the policy has chosen already.
+    pub choice: Option<NodeId>,
+    /// Nodes that could not take it.
+    pub tried: Vec<NodeId>,
+    /// Why the latest of them could not.
+    pub refusal: Option<Reason>,
+    /// It has waited for a node with room.
+    pub has_waited: bool,
+}
+
+impl InProgress {
+    /// A request of a flow with the entry `start`.
+    pub fn without_packets(request: Request, start: sb_flow_entry) -> Self {
+        InProgress {
+            request,
+            packets: Held::default(),
+            start,
+            choice: None,
+            tried: Vec::new(),
+            refusal: None,
+            has_waited: false,
+        }
+    }
+
+    /// The held data begins with this request.
+    pub fn begin(request: Request, connection: &mut Connection, now: Duration) -> Self {
+        connection.born = now;
+        let packets = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
+            connection.held.take_all()
+        } else {
+            connection.held.take_until(request.after.next)
+        };
+        let packets = Held::of(packets);
+        InProgress { packets, ..InProgress::without_packets(request, connection.entry) }
+    }
+
+    /// The flow's entry behind it.
+    pub fn after(&self) -> &sb_flow_entry {
+        &self.request.after
+    }
+
+    /// The mark moves behind it, at the node that the flow has.
+    pub fn enter(&self, connection: &mut Connection) {
+        connection.entry = self.request.after;
+    }
+
+    /// The mark moves behind it, at a new node, for which it is the first.
+    pub fn enter_at(&mut self, node: NodeId, connection: &mut Connection) {
+        let heads = self.request.after.heads & 1;
+        self.request.after = sb_flow_entry { node, requests: 1, heads, ..self.request.after };
+        self.enter(connection);
+    }
+
+    /// It has no node again.
+    pub fn leave(&self, connection: &mut Connection) {
+        connection.entry = sb_flow_entry { mode: sb_mode::SB_MODE_HELD as u8, ..self.start };
+    }
+
+    /// Its packets are held once more, from the mark on.
+    pub fn put_back(mut self, connection: &mut Connection) {
+        for packet in self.packets.take_all() {
+            connection.held.insert(&packet, connection.entry.next);
+        }
+    }
+
+    /// It begins there.
+    pub fn begins_at(&self, seq: u32) -> bool {
+        seq == self.start.next
+    }
+
+    /// What its node can do if the server goes away.
+    pub fn recovery(&self, connection: &Connection) -> Recovery {
+        let alone = self.packets.only().is_some() && connection.acknowledged.is_none();
+        self.request.recovery(alone && self.request.after.tries < TRIES)
+    }
+
+    /// How much of a packet of it has been read.
+    pub fn reading(&self, packet: &HeldPacket, recovery: Recovery) -> Reading {
+        match packet.view.seq {
+            seq if self.begins_at(seq) => Reading::Request { head: self.request.read, recovery },
+            seq if before(seq, self.read_end()) => Reading::More { skip: 0 },
+            _ => Reading::None,
+        }
+    }
+
+    fn read_end(&self) -> u32 {
+        self.start.next.wrapping_add(self.request.read.into())
+    }
+
+    /// The node has to confirm that it has the request up to here: data that the switch has acknowledged its client does
+    /// not send again, and a part of what was read, sent again, nobody could read by itself.
+    pub fn deliver_until(&self, connection: &Connection) -> Option<u32> {
+        let read = self.read_end();
+        let several = self.packets.first().is_some_and(|packet| before(packet.end(), read));
+        match connection.acknowledged {
+            Some(acknowledged) if !before(acknowledged, read) => Some(acknowledged),
+            acknowledged => (several || acknowledged.is_some()).then_some(read),
+        }
+    }
+
+    /// What of it may be nowhere but here.
+    pub fn undelivered(&self, connection: &Connection) -> Vec<HeldPacket> {
+        self.deliver_until(connection).map_or(Vec::new(), |end| self.packets.until(end))
+    }
+
+    /// The last owner of the flow has sent up to `ack`, and its clock stood at `echo`.
+    pub fn bring_up_to_date(&mut self, ack: u32, echo: Option<u32>) {
+        for packet in self.packets.iter_mut() {
+            bring_up_to_date(&mut packet.bytes, &mut packet.view, ack, echo);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A node is to become the owner of the flow.
+
+use switchback_wire::message::{FromNode, Queue, Reason, ToNode};
+
+use super::patience::Patience;
+use super::{Assembling, Crowded, Delivering, Event, State};
+use crate::dispatch::answer::Reply;
+use crate::dispatch::connection::Connection;
+use crate::dispatch::held::before;
+use crate::dispatch::request::InProgress;
+use crate::dispatch::world::{Silence, Unanswered, World};
+use crate::group::Place;
+use crate::observe::Chosen;
+use crate::plan::NodeId;
+
+/// Who has chosen the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The pool's policy, or the request's session.
+    Switch,
+    /// A node without room, which has passed the request on to this one.
+    Node,
+    /// The flow's last owner, which has given the new one what nobody else has.
+    Owner,
+}
+
+/// Waits for ADOPTED.
+#[derive(Debug)]
+pub struct Adopting {
+    pub(crate) request: Box<InProgress>,
+    pub(super) patience: Patience,
+    /// The node to which the one that is asked may pass the request on.
+    second: Option<NodeId>,
+    by: By,
+}
+
+impl Adopting {
+    /// Chooses a node, and gives it the flow; a request for which there is none waits. `has_waited_longest`: it overtakes
+    /// none that waits for the same room.
+    pub fn choose(
+        mut request: Box<InProgress>,
+        has_waited_longest: bool,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        match world.dispatcher.place(world.at, &mut request, has_waited_longest) {
+            Place::Session(node) | Place::Any(Some(node)) => {
+                let second = world.dispatcher.second(world.at, &request, node);
+                if let Some(group) = world.dispatcher.plan.group_mut(request.request.group) {
+                    group.adopting(node);
+                }
+                Adopting::ask((node, second), By::Switch, request, connection, world)
+            }
+            Place::Full(node) => Crowded::wait(request, Some(node), connection, world),
+            Place::Any(None) => Crowded::wait(request, None, connection, world),
+            Place::Nowhere => {
+                world.dispatcher.stats.sessions_refused += 1;
+                world.answer_request(Reply::Status(503), request, connection)
+            }
+        }
+    }
+
+    /// Gives the flow to the node that its last owner has chosen.
+    pub fn follow_owner(
+        target: NodeId,
+        request: Box<InProgress>,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        Adopting::ask((target, None), By::Owner, request, connection, world)
+    }
+
+    fn ask(
+        (node, second): (NodeId, Option<NodeId>),
+        by: By,
+        mut request: Box<InProgress>,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        request.enter_at(node, connection);
+        world.set_entry(&connection.entry);
+        let state = Adopting { request, patience: Patience::new(world.at.now), second, by };
+        state.send(connection, world);
+        State::Adopting(state)
+    }
+
+    /// Sends the request. The mark in it is that of the first time, whatever has been forwarded since: a node tells copies
+    /// by it.
+    fn send(&self, connection: &Connection, world: &mut World<'_>) {
+        let (request, entry) = (&self.request, self.request.after());
+        let queue_share = world.dispatcher.plan.share(request.request.group);
+        let mut packets = request.packets.iter();
+        let Some(first) = packets.next() else { return };
+        let (head, recovery) = (request.request.read, request.recovery(connection));
+        let adopt = ToNode::Adopt { head, recovery, queue_share };
+        world.send_to((entry.node, self.second), adopt, entry, (&first.view, &first.bytes));
+        for packet in packets {
+            world.forward(entry, packet, request.reading(packet, recovery));
+        }
+    }
+
+    /// The nodes from which the node was chosen.
+    pub fn group(&self) -> usize {
+        self.request.request.group
+    }
+
+    /// The node that was asked may have passed the request on to this one.
+    pub fn may_be_passed_on_to(&self, node: NodeId) -> bool {
+        self.second == Some(node)
+    }
+
+    /// The last owner has chosen the node: no other can go on with the flow.
+    pub fn is_chosen_by_owner(&self) -> bool {
+        self.by == By::Owner
+    }
+
+    /// The node that was asked has passed the request on, and its second candidate answers.
+    pub fn pass_on(&mut self, second: NodeId, connection: &mut Connection, world: &mut World<'_>) {
+        let (first, group) = (connection.entry.node, self.request.request.group);
+        world.dispatcher.plan.refused(group, first, None, (0, 0), world.at.now);
+        if let Some(group) = world.dispatcher.plan.group_mut(group) {
+            group.adopting(second);
+        }
+        world.dispatcher.stats.passed_on += 1;
+        self.request.tried.push(first);
+        self.second = None;
+        self.by = By::Node;
+        self.request.enter_at(second, connection);
+        world.set_entry(&connection.entry);
+    }
+
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+        match event {
+            Event::Deadline => self.on_deadline(connection, world),
+            Event::Reply(FromNode::Adopted { queue }) => self.on_adopted(queue, connection, world),
+            Event::Reply(FromNode::Refused { reason, queue, .. }) => {
+                world.dispatcher.stats.refused(connection.entry.node);
+                if self.is_chosen_by_owner() {
+                    return world.refused_for_ever(&self.request, (reason, queue), connection);
+                }
+                try_another(self.request, reason, queue, connection, world)
+            }
+            _ => State::Adopting(self),
+        }
+    }
+
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let first = self.request.packets.first();
+        let answered = first.is_some_and(|packet| before(packet.view.ack, connection.last_ack));
+        let start = self.request.start.next;
+        let can_go_on = |was_silent: Silence<'_>| !answered && connection.repeats(start, was_silent);
+        match world.unanswered(connection.entry.node, &mut self.patience, can_go_on) {
+            Unanswered::Again => {
+                self.send(connection, world);
+                State::Adopting(self)
+            }
+            Unanswered::TakenOver if self.is_chosen_by_owner() => {
+                world.refused_for_ever(&self.request, (None, (0, 0)), connection)
+            }
+            Unanswered::TakenOver => try_another(self.request, None, (0, 0), connection, world),
+            Unanswered::ForEver => world.give_up(connection),
+        }
+    }
+
+    fn on_adopted(self, queue: Queue, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let (node, request) = (connection.entry.node, &self.request);
+        world.dispatcher.stats.adopted(&request.request, node);
+        let has_session = request.request.session.is_some_and(|session| session.node == Some(node));
+        let chosen = match self.by {
+            By::Node => Chosen::Second,
+            _ if has_session => Chosen::Session,
+            _ => Chosen::Policy,
+        };
+        world.observe_request(request, connection, chosen);
+        let index = request.request.group;
+        if let Some(group) = world.dispatcher.plan.group_mut(index) {
+            group.adopted(node, queue, world.at.now);
+            world.dispatcher.admit(world.at, index, node);
+        }
+        // The first packet has arrived with the adoption.
+        if request.undelivered(connection).len() > 1 {
+            return Delivering::ask(self.request, connection, world);
+        }
+        connection.finish_request(world.at.now);
+        Assembling::new(world.at.now).advance(connection, world)
+    }
+}
+
+/// The node that was chosen cannot, for this reason and with this accept queue: the request goes to another one.
+pub(super) fn try_another(
+    mut request: Box<InProgress>,
+    reason: Option<Reason>,
+    queue: Queue,
+    connection: &mut Connection,
+    world: &mut World<'_>,
+) -> State {
+    let node = connection.entry.node;
+    world.dispatcher.plan.refused(request.request.group, node, reason, queue, world.at.now);
+    if world.is_over(connection) {
+        return world.end(connection);
+    }
+    if reason.is_some() {
+        request.refusal = reason;
+    }
+    request.leave(connection);
+    if reason == Some(Reason::QueueFull) && world.dispatcher.is_awaited(&request, node) {
+        return Crowded::wait(request, Some(node), connection, world);
+    }
+    request.tried.push(node);
+    Adopting::choose(request, false, connection, world)
+}

@@ -1,0 +1,368 @@
+//! A request is being put together from its packets.
+
+use std::time::Duration;
+
+use switchback_wire::message::{FromNode, Reading, ToNode};
+use switchback_wire::sb_flow_entry;
+
+use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, State, Then};
+use crate::dispatch::answer::Reply;
+use crate::dispatch::connection::{Connection, STALLED};
+use crate::dispatch::held::{HeldPacket, before};
+use crate::dispatch::request::InProgress;
+use crate::dispatch::world::World;
+use crate::dispatch::{Judged, Missing, Next, Verdict, mark};
+use crate::observe::Chosen;
+
+/// When the node is first asked whether the mark is right, and after how long at least once more: the intervals double.
+const FIRST_DOUBT: Duration = Duration::from_millis(50);
+const NEXT_DOUBT: Duration = Duration::from_secs(1);
+
+/// Waits for the rest of a head, or for what is missing before the data that is held.
+#[derive(Debug)]
+pub struct Assembling {
+    /// When to look again.
+    pub due: Duration,
+    /// What has to come before the data at the mark is read again.
+    missing: Option<Missing>,
+    /// The mark at which something is missing, and since when.
+    since: Option<(u32, Duration)>,
+}
+
+/// What follows from the data at the mark.
+enum Step {
+    /// The mark has moved: there may be more to read.
+    Again,
+    /// Something is missing.
+    Wait,
+    /// The flow waits for something else.
+    Leave(State),
+}
+
+impl Assembling {
+    /// Nothing of the data at the mark has been read.
+    pub fn new(now: Duration) -> Self {
+        Assembling { due: now, missing: None, since: None }
+    }
+
+    /// Something has been missing at the mark since then.
+    #[cfg(test)]
+    pub fn waiting(since: Duration, due: Duration) -> Self {
+        Assembling { due, missing: None, since: Some((0, since)) }
+    }
+
+    /// Since when something of the client's has been missing.
+    pub fn waits_since(&self) -> Option<Duration> {
+        self.since.map(|(_, since)| since)
+    }
+
+    /// Takes the mark of a later entry, up to which the program has forwarded packets.
+    pub fn catch_up(&mut self, connection: &mut Connection, entry: &sb_flow_entry) {
+        if connection.catch_up(entry) {
+            self.missing = None;
+        }
+    }
+
+    pub(super) fn on(
+        mut self,
+        event: Event<'_>,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        match event {
+            Event::Data => self.advance(connection, world),
+            Event::Deadline => self.on_deadline(connection, world),
+            Event::Reply(FromNode::Confirmed { arrived, .. }) => {
+                self.on_confirmed(arrived, connection, world)
+            }
+            Event::Unread(mark) if !mark::is_of_same(&connection.entry, mark) => State::Assembling(self),
+            Event::Unread(mark) if before(mark.next, connection.entry.next) => {
+                connection.go_back(mark);
+                world.read_again(connection)
+            }
+            Event::Unread(mark) => self.catch_up_with_node(mark, connection, world),
+            Event::Owned { node, origin, owned, .. }
+                if (node, origin) == (connection.entry.node, connection.entry.origin) =>
+            {
+                match world.entry_of_node(owned, node, origin) {
+                    Some(entry) => self.catch_up_with_node(&entry, connection, world),
+                    None => State::Assembling(self),
+                }
+            }
+            Event::Unowned { node, origin, next, .. }
+                if (node, origin) == (connection.entry.node, connection.entry.origin)
+                    && before(connection.entry.next, next) =>
+            {
+                // The node had released the flow when the mark went back: a new owner can go on from there.
+                let framing = Default::default();
+                let released = sb_flow_entry { next, begins: next, framing, ..connection.entry };
+                self.catch_up(connection, &released);
+                world.set_entry(&connection.entry);
+                self.advance(connection, world)
+            }
+            _ => State::Assembling(self),
+        }
+    }
+
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let (now, timeout) = (world.at.now, world.dispatcher.plan.limits.head_timeout);
+        if self.since.is_some_and(|(_, since)| now < since + timeout) {
+            // A mark that has moved on behind this thread's back looks like data that does not arrive.
+            if connection.has_node() {
+                world.ask_owner(ToNode::Probe, connection, None);
+            }
+            self.due = self.next_look(connection, now, timeout);
+            let state = State::Assembling(self);
+            state.help(connection, world);
+            state
+        } else if mark::in_body(&connection.entry) || !connection.has_beginning() {
+            world.give_up_waiting(connection)
+        } else {
+            refuse(Refusal::of(Reply::Status(408)), connection, world)
+        }
+    }
+
+    fn next_look(&self, connection: &Connection, now: Duration, timeout: Duration) -> Duration {
+        let since = self.waits_since().unwrap_or(now);
+        let doubt = match connection.has_node() {
+            true => now + NEXT_DOUBT.max(now.saturating_sub(since)),
+            false => now + timeout,
+        };
+        let stalled = if now < since + STALLED { since + STALLED } else { since + timeout };
+        doubt.min(stalled).min(since + timeout)
+    }
+
+    /// The node has the flow's data up to `arrived`.
+    fn on_confirmed(self, arrived: u32, connection: &mut Connection, world: &mut World<'_>) -> State {
+        if !mark::is_passing(&connection.entry) {
+            let state = State::Assembling(self);
+            state.speak(connection, world, arrived);
+            return state;
+        }
+        if before(arrived, mark::due(&connection.entry)) {
+            return State::Assembling(self);
+        }
+        mark::settle(&mut connection.entry);
+        let packets = connection.held.take_until(connection.entry.next);
+        world.set_entry(&connection.entry);
+        world.forward_all(&connection.entry, &packets);
+        self.advance(connection, world)
+    }
+
+    fn catch_up_with_node(
+        mut self,
+        entry: &sb_flow_entry,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        let turn = connection.entry.turn;
+        self.catch_up(connection, &sb_flow_entry { turn, ..*entry });
+        world.bring_up_map(connection);
+        self.advance(connection, world)
+    }
+
+    /// Goes as far as the held data allows.
+    pub fn advance(self, connection: &mut Connection, world: &mut World<'_>) -> State {
+        self.advance_from(None, connection, world)
+    }
+
+    /// Goes as far as the held data allows. `judged` is what has been read at the mark already.
+    pub fn advance_from(
+        mut self,
+        mut judged: Option<Judged>,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        loop {
+            match self.read(judged.take(), connection, world) {
+                Step::Again => {}
+                Step::Wait => return State::Assembling(self),
+                Step::Leave(state) => return state,
+            }
+        }
+    }
+
+    /// Goes on with the data at the mark.
+    fn read(&mut self, judged: Option<Judged>, connection: &mut Connection, world: &mut World<'_>) -> Step {
+        if connection.held.is_empty() {
+            return Step::Leave(world.finish(connection));
+        }
+        if connection.is_tunnel() {
+            world.move_mark(&connection.entry);
+            let packets = connection.held.take_all();
+            world.forward_all(&connection.entry, &packets);
+            return Step::Again;
+        }
+        let data = connection.held.stream(connection.entry.next);
+        if mark::in_body(&connection.entry) {
+            return match data.is_empty() || mark::is_passing(&connection.entry) {
+                true => self.wait(connection, world),
+                false => forward_body(connection, world),
+            };
+        }
+        if connection.is_upgrading() && !data.is_empty() {
+            return Step::Leave(Asking::ask(connection, world));
+        }
+        let judged = judged.unwrap_or_else(|| self.judge(&data, connection, world));
+        self.follow(judged, &data, connection, world)
+    }
+
+    /// Does what the data at the mark, a request or its beginning, asks for.
+    fn follow(
+        &mut self,
+        Judged { verdict, next }: Judged,
+        data: &[u8],
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> Step {
+        match verdict {
+            Verdict::Incomplete(_) if connection.ends_behind(data) && !connection.has_beginning() => {
+                pass_empty_line(data.len(), connection, world);
+                Step::Again
+            }
+            Verdict::Incomplete(_) if connection.ends_behind(data) => {
+                Step::Leave(refuse(Refusal::of(Reply::Status(400)), connection, world))
+            }
+            Verdict::Incomplete(missing) => {
+                self.missing = (!data.is_empty()).then_some(missing);
+                self.wait(connection, world)
+            }
+            Verdict::Answer { reply, head } => {
+                world.dispatcher.stats.refused_request(&reply);
+                Step::Leave(refuse(Refusal { reply, head, abort: false }, connection, world))
+            }
+            Verdict::To(request) => {
+                let mut request = Box::new(InProgress::begin(request, connection, world.at.now));
+                world.dispatcher.stats.cookies_ignored += u64::from(request.request.cookies_ignored);
+                world.keep_name_whole(&mut request, data);
+                *self = Assembling::new(world.at.now);
+                pass_on(request, next, connection, world)
+            }
+        }
+    }
+
+    fn judge(&self, data: &[u8], connection: &Connection, world: &mut World<'_>) -> Judged {
+        let is_known = |missing: &Missing| !missing.has_come(data) && !connection.ends_behind(data);
+        let verdict = match self.missing.filter(is_known) {
+            Some(missing) => Verdict::Incomplete(missing),
+            None => world.judge(data, &connection.entry),
+        };
+        Judged { verdict, next: None }
+    }
+
+    /// Waits for what is missing at the mark, unless the program has moved the mark meanwhile.
+    fn wait(&mut self, connection: &mut Connection, world: &mut World<'_>) -> Step {
+        if connection.has_node() {
+            let mark = connection.entry.next;
+            if let Some(current) = world.current_entry(connection) {
+                self.catch_up(connection, &current);
+            }
+            if connection.entry.next != mark {
+                return Step::Again;
+            }
+        }
+        if self.since.is_none_or(|(mark, _)| mark != connection.entry.next) {
+            let (now, timeout) = (world.at.now, world.dispatcher.plan.limits.head_timeout);
+            self.since = Some((connection.entry.next, now));
+            self.due = now + timeout.min(if connection.has_node() { FIRST_DOUBT } else { STALLED });
+            if connection.has_node() {
+                // The program must not go on with a later copy of what is missing while what follows is held here.
+                world.write_entry(sb_flow_entry { locked: 1, ..connection.entry });
+            }
+        }
+        Step::Wait
+    }
+}
+
+/// A whole request goes to its node. `next` is where it goes, if that has been decided.
+fn pass_on(
+    mut request: Box<InProgress>,
+    next: Option<Next>,
+    connection: &mut Connection,
+    world: &mut World<'_>,
+) -> Step {
+    if !connection.has_node() {
+        request.choice = request.request.wanted;
+        return Step::Leave(Adopting::choose(request, false, connection, world));
+    }
+    let next = next.unwrap_or_else(|| {
+        let wanted = request.request.wanted;
+        world.dispatcher.next_node(world.at, &request.request, &connection.entry, wanted)
+    });
+    match next {
+        Next::Stays => {}
+        Next::Leaves(choice) => {
+            request.choice = choice;
+            return Step::Leave(Releasing::ask(Then::Adopt(request), connection, world));
+        }
+        Next::Nowhere => {
+            world.dispatcher.stats.sessions_refused += 1;
+            let head = request.after().heads & 1 == 1;
+            request.put_back(connection);
+            let refusal = Refusal { reply: Reply::Status(503), head, abort: false };
+            return Step::Leave(refuse(refusal, connection, world));
+        }
+    }
+    forward_request(&request, connection, world);
+    if request.deliver_until(connection).is_some() {
+        return Step::Leave(Delivering::ask(request, connection, world));
+    }
+    connection.finish_request(world.at.now);
+    Step::Again
+}
+
+/// The request goes to the node that the flow has.
+fn forward_request(request: &InProgress, connection: &mut Connection, world: &mut World<'_>) {
+    request.enter(connection);
+    world.dispatcher.give(&request.request, connection.entry.node);
+    world.observe_request(request, connection, Chosen::Connection);
+    match request.deliver_until(connection) {
+        None => world.move_mark(&connection.entry),
+        // Until the node has it, the program leaves all that the client sends from there on to this thread.
+        Some(_) => world.write_entry(sb_flow_entry { locked: 1, ..request.start }),
+    }
+    let recovery = request.recovery(connection);
+    for packet in request.packets.iter() {
+        world.forward(&connection.entry, packet, request.reading(packet, recovery));
+    }
+}
+
+/// Forwards a packet with more of a body, and what need not be read behind it.
+fn forward_body(connection: &mut Connection, world: &mut World<'_>) -> Step {
+    let data = connection.held.first().map_or(&[][..], HeldPacket::data);
+    if let Err(reject) = mark::follow(&mut connection.entry, data) {
+        let reply = Reply::Refused(reject);
+        world.dispatcher.stats.refused_request(&reply);
+        return Step::Leave(refuse(Refusal { reply, head: false, abort: true }, connection, world));
+    }
+    let packets = connection.held.take_until(connection.entry.next);
+    world.move_mark(&connection.entry);
+    if let Some((read, rest)) = packets.split_first() {
+        world.forward(&connection.entry, read, Reading::More { skip: 0 });
+        world.forward_all(&connection.entry, rest);
+    }
+    Step::Again
+}
+
+/// All that comes behind the last request is an empty line, or part of one. It belongs to that request (RFC 9112 section
+/// 2.2). What is held beyond it lies behind the client's FIN, so nobody gets it.
+fn pass_empty_line(len: usize, connection: &mut Connection, world: &mut World<'_>) {
+    connection.entry.next = connection.entry.next.wrapping_add(len as u32);
+    let line = connection.held.take_until(connection.entry.next);
+    connection.held.take_all();
+    if connection.has_node() {
+        world.move_mark(&connection.entry);
+        for packet in &line {
+            world.forward(&connection.entry, packet, Reading::More { skip: 0 });
+        }
+    }
+}
+
+/// The switch answers itself, once no node has the flow.
+fn refuse(refusal: Refusal, connection: &mut Connection, world: &mut World<'_>) -> State {
+    if connection.has_node() {
+        Releasing::ask(Then::Answer(refusal), connection, world)
+    } else {
+        world.answer(&refusal.reply, refusal.head, connection)
+    }
+}

@@ -1,0 +1,109 @@
+//! A request has been given to its node, but may not have arrived.
+
+use switchback_wire::message::{FromNode, Reading, Recovery, ToNode};
+use switchback_wire::packet::{TcpView, bare, flags};
+
+use super::adopting::try_another;
+use super::patience::Patience;
+use super::{Assembling, Event, State};
+use crate::dispatch::connection::Connection;
+use crate::dispatch::held::before;
+use crate::dispatch::mark;
+use crate::dispatch::request::InProgress;
+use crate::dispatch::world::{Silence, Unanswered, World};
+
+/// Waits for CONFIRMED: the node has what the client thinks has arrived.
+#[derive(Debug)]
+pub struct Delivering {
+    pub(super) request: Box<InProgress>,
+    pub(super) patience: Patience,
+}
+
+impl Delivering {
+    /// Asks the node whether all that it was sent has arrived.
+    pub fn ask(request: Box<InProgress>, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let state = Delivering { request, patience: Patience::new(world.at.now) };
+        let entry = state.request.after();
+        let seq = state.question_seq(connection);
+        let question = bare(world.flow, true, seq, connection.last_ack, flags::ACK);
+        if let Some(view) = TcpView::parse(&question) {
+            world.send(ToNode::Confirm(Reading::None), entry, (&view, &question));
+        }
+        State::Delivering(state)
+    }
+
+    pub(super) fn question_seq(&self, connection: &Connection) -> u32 {
+        let last = self.request.undelivered(connection).pop();
+        last.map_or(connection.entry.next, |packet| packet.view.seq)
+    }
+
+    /// The request begins there.
+    pub fn begins_at(&self, seq: u32) -> bool {
+        self.request.begins_at(seq)
+    }
+
+    /// The stretch that the node gets from here, and not from the client's retransmissions.
+    pub fn stretch(&self, connection: &Connection) -> Option<(u32, u32)> {
+        Some((self.request.start.next, self.request.deliver_until(connection)?))
+    }
+
+    /// Sends the request again.
+    fn send(&self, connection: &Connection, world: &mut World<'_>) {
+        let packets = self.request.undelivered(connection);
+        let last = packets.len().saturating_sub(1);
+        for (index, packet) in packets.iter().enumerate() {
+            let reading = self.request.reading(packet, Recovery::default());
+            let message = if index == last { ToNode::Confirm(reading) } else { ToNode::Forward(reading) };
+            world.send(message, self.request.after(), (&packet.view, &packet.bytes));
+        }
+    }
+
+    pub(super) fn on(
+        mut self,
+        event: Event<'_>,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        match event {
+            Event::Deadline => {
+                let start = self.request.start.next;
+                // Before it is confirmed, the node may have begun with it.
+                let can_go_on = |was_silent: Silence<'_>| connection.repeats(start, was_silent);
+                match world.unanswered(connection.entry.node, &mut self.patience, can_go_on) {
+                    Unanswered::Again => {
+                        self.send(connection, world);
+                        State::Delivering(self)
+                    }
+                    // Another node would do again what this one may have done already.
+                    _ => world.give_up(connection),
+                }
+            }
+            // It may be the answer to an earlier question, which had the same sequence number.
+            Event::Reply(FromNode::Confirmed { arrived, .. })
+                if self.request.deliver_until(connection).is_none_or(|end| !before(arrived, end)) =>
+            {
+                world.bring_up_map(connection);
+                connection.finish_request(world.at.now);
+                Assembling::new(world.at.now).advance(connection, world)
+            }
+            // The request may have come before; then it has its response, and its server has closed since.
+            Event::Reply(FromNode::Refused { .. }) if self.patience.was_resent() => world.give_up(connection),
+            Event::Reply(FromNode::Refused { reason, queue, .. }) => {
+                world.dispatcher.stats.refused(connection.entry.node);
+                try_another(self.request, reason, queue, connection, world)
+            }
+            // What is being delivered stays here while what comes before it may still be on its way: where the node takes a
+            // part of it, nobody else could go on.
+            Event::Unread(mark)
+                if self.patience.was_resent()
+                    && ![self.request.start.next, self.request.after().next].contains(&mark.next)
+                    && mark::is_of_same(&connection.entry, mark) =>
+            {
+                connection.go_back(mark);
+                self.request.put_back(connection);
+                world.read_again(connection)
+            }
+            _ => State::Delivering(self),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a pending flow waits for. Each state owns what only it needs; handling an event consumes the state and returns the
+//! next one. `docs/dispatch.md` has the transitions.
+
+mod adopting;
+mod asking;
+mod assembling;
+mod crowded;
+mod delivering;
+pub(crate) mod patience;
+mod releasing;
+mod seeking;
+mod transitions;
+
+use std::time::Duration;
+
+use switchback_wire::message::{FromNode, Owned};
+use switchback_wire::packet::TcpView;
+use switchback_wire::sb_flow_entry;
+
+use super::connection::Connection;
+use super::mark;
+use super::request::InProgress;
+use super::world::World;
+use crate::plan::NodeId;
+pub(crate) use adopting::Adopting;
+pub(crate) use asking::Asking;
+pub(crate) use assembling::Assembling;
+pub(crate) use crowded::Crowded;
+pub(crate) use delivering::Delivering;
+pub(crate) use patience::Patience;
+pub(crate) use releasing::{Refusal, Releasing, Then};
+pub(crate) use seeking::Seeking;
+
+/// What happens to a pending flow.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The client has sent something, which is held.
+    Data,
+    /// The state's deadline has come.
+    Deadline,
+    /// The flow's node answers the state's question.
+    Reply(FromNode),
+    /// The node has refused data: its mark is this one.
+    Unread(&'a sb_flow_entry),
+    /// A node has the flow.
+    Owned {
+        /// That node.
+        node: NodeId,
+        /// Sequence number of its connection's first byte.
+        origin: u32,
+        /// What it knows.
+        owned: &'a Owned,
+        /// The question, which has come back.
+        view: &'a TcpView,
+    },
+    /// A node does not have the flow.
+    Unowned {
+        /// That node.
+        node: NodeId,
+        /// Of the question.
+        origin: u32,
+        /// Of the question.
+        seq: u32,
+        /// The node has answered the request.
+        served: bool,
+        /// Where the next request begins, if the node has released the flow.
+        next: u32,
+    },
+}
+
+/// What a flow waits for.
+#[derive(Debug)]
+pub enum State {
+    /// The rest of a head, or what is missing before the data that is held.
+    Assembling(Assembling),
+    /// A node to say that it has the flow, or all that they do not.
+    Seeking(Seeking),
+    /// RELEASED from the flow's node.
+    Releasing(Releasing),
+    /// ADOPTED from the new node.
+    Adopting(Adopting),
+    /// CONFIRMED: the node has what its client does not send again.
+    Delivering(Delivering),
+    /// OWNED: only the node knows what comes at the mark.
+    Asking(Asking),
+    /// Room at a node.
+    Crowded(Crowded),
+    /// Nothing: the flow is not pending.
+    Over,
+}
+
+impl State {
+    /// Handles an event; the next state.
+    pub fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let (from, what) = (self.name(), event.name());
+        let next = match self {
+            State::Assembling(state) => state.on(event, connection, world),
+            State::Seeking(state) => state.on(event, connection, world),
+            State::Releasing(state) => state.on(event, connection, world),
+            State::Adopting(state) => state.on(event, connection, world),
+            State::Delivering(state) => state.on(event, connection, world),
+            State::Asking(state) => state.on(event, connection, world),
+            State::Crowded(state) => state.on(event, connection, world),
+            State::Over => State::Over,
+        };
+        debug_assert!(transitions::is_listed(from, what, next.name()), "{from}, {what}: {}", next.name());
+        next
+    }
+
+    /// When it has waited long enough.
+    pub fn due(&self) -> Duration {
+        match self {
+            State::Assembling(state) => state.due,
+            State::Seeking(state) => state.due(),
+            State::Releasing(state) => state.patience.due,
+            State::Adopting(state) => state.patience.due,
+            State::Delivering(state) => state.patience.due,
+            State::Asking(state) => state.patience.due,
+            State::Crowded(state) => state.due,
+            State::Over => Duration::ZERO,
+        }
+    }
+
+    /// The request on its way to a node.
+    pub fn request(&self) -> Option<&InProgress> {
+        match self {
+            State::Releasing(Releasing { then: Then::Adopt(request), .. })
+            | State::Adopting(Adopting { request, .. })
+            | State::Delivering(Delivering { request, .. })
+            | State::Crowded(Crowded { request, .. }) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// The request on its way to a node.
+    pub fn request_mut(&mut self) -> Option<&mut InProgress> {
+        match self {
+            State::Releasing(Releasing { then: Then::Adopt(request), .. })
+            | State::Adopting(Adopting { request, .. })
+            | State::Delivering(Delivering { request, .. })
+            | State::Crowded(Crowded { request, .. }) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// A node has been asked something, and has not answered.
+    pub fn waits_for_node(&self) -> bool {
+        matches!(self, State::Releasing(_) | State::Adopting(_) | State::Delivering(_) | State::Asking(_))
+    }
+
+    /// Sequence number of the packet that the node was last asked with.
+    pub fn question_seq(&self, connection: &Connection) -> u32 {
+        let mark = connection.entry.next;
+        match self {
+            State::Adopting(state) => state.request.start.next,
+            State::Assembling(_) if mark::is_passing(&connection.entry) => mark::due(&connection.entry),
+            State::Delivering(state) => state.question_seq(connection),
+            _ => mark,
+        }
+    }
+
+    /// Since when what is held of a request has been waiting, if the client is to be helped when that has lasted long.
+    fn stalls_since(&self, connection: &Connection) -> Option<Duration> {
+        match self {
+            State::Assembling(_) if mark::in_body(&connection.entry) => None,
+            State::Assembling(state) => Some(state.waits_since().unwrap_or(connection.born)),
+            State::Releasing(_) | State::Crowded(_) => Some(connection.born),
+            _ => None,
+        }
+    }
+
+    /// Takes the mark of a later entry, where the state lets the program move marks.
+    pub fn catch_up(&mut self, connection: &mut Connection, entry: &sb_flow_entry) {
+        match self {
+            State::Assembling(state) => state.catch_up(connection, entry),
+            State::Adopting(_) | State::Delivering(_) | State::Asking(_) => {
+                connection.catch_up(entry);
+            }
+            _ => {}
+        }
+    }
+
+    /// Helps a client that does not get on. Whatever the switch says to it acknowledges all before the mark, so the flow's
+    /// node must say first that it has got that, and how far it has come itself.
+    pub fn help(&self, connection: &mut Connection, world: &mut World<'_>) {
+        let gap = matches!(self, State::Assembling(_)) && connection.has_gap();
+        if !gap && !self.is_stalled(connection, world) {
+            return;
+        }
+        let packets = self.request().map(|request| &request.packets);
+        if connection.has_node() {
+            world.ask_progress_of_owner(connection, packets);
+        } else {
+            self.speak(connection, world, connection.entry.next);
+        }
+    }
+
+    fn is_stalled(&self, connection: &Connection, world: &World<'_>) -> bool {
+        let since = self.stalls_since(connection);
+        since.is_some_and(|since| connection.is_stalled(since, world.at.now))
+    }
+
+    /// Acknowledges what is held of a request (docs/decisions/0007), or reports a gap. All up to `arrived` has arrived at
+    /// the flow's node.
+    fn speak(&self, connection: &mut Connection, world: &mut World<'_>, arrived: u32) {
+        let is_stalled = self.is_stalled(connection, world);
+        let packets = self.request().map(|request| &request.packets);
+        world.speak(connection, packets, is_stalled, arrived);
+    }
+}

@@ -1,0 +1,201 @@
+//! The flow's node is to give it up.
+
+use switchback_wire::message::{FromNode, Reason, ToNode};
+use switchback_wire::sb_mode;
+
+use super::patience::Patience;
+use super::{Adopting, Asking, Assembling, Event, State};
+use crate::dispatch::answer::Reply;
+use crate::dispatch::connection::Connection;
+use crate::dispatch::held::{Held, before};
+use crate::dispatch::mark;
+use crate::dispatch::request::InProgress;
+use crate::dispatch::world::{Silence, Unanswered, World};
+
+/// The switch's own answer to a request.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What it says.
+    pub reply: Reply,
+    /// The request is HEAD.
+    pub head: bool,
+    /// The node is to give the flow up although its request is not complete.
+    pub abort: bool,
+}
+
+impl Refusal {
+    /// Of what is no request that a node has part of.
+    pub fn of(reply: Reply) -> Self {
+        Refusal { reply, head: false, abort: false }
+    }
+}
+
+/// What the flow is released for.
+#[derive(Debug)]
+pub enum Then {
+    /// Another node gets the request.
+    Adopt(Box<InProgress>),
+    /// The switch answers.
+    Answer(Refusal),
+    /// Its node drains.
+    Nothing,
+}
+
+/// Waits for RELEASED.
+#[derive(Debug)]
+pub struct Releasing {
+    /// What follows.
+    pub then: Then,
+    pub(super) patience: Patience,
+    /// The node has said that a response is not complete.
+    is_busy: bool,
+}
+
+impl Releasing {
+    /// Asks the flow's node to give it up.
+    pub fn ask(then: Then, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let state = Releasing { then, patience: Patience::new(world.at.now), is_busy: false };
+        state.send(connection, world);
+        State::Releasing(state)
+    }
+
+    fn send(&self, connection: &Connection, world: &mut World<'_>) {
+        let abort = matches!(self.then, Then::Answer(Refusal { abort: true, .. }));
+        world.ask_owner(ToNode::Release { abort }, connection, self.packets());
+    }
+
+    fn packets(&self) -> Option<&Held> {
+        match &self.then {
+            Then::Adopt(request) => Some(&request.packets),
+            Then::Answer(_) | Then::Nothing => None,
+        }
+    }
+
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+        match event {
+            Event::Deadline => self.on_deadline(connection, world),
+            Event::Reply(FromNode::Released { reason, sent, clock }) => {
+                self.on_released(reason, (sent, clock), connection, world)
+            }
+            Event::Reply(FromNode::Busy(reason)) => self.on_busy(reason, connection, world),
+            Event::Reply(FromNode::Confirmed { arrived, .. }) => {
+                let state = State::Releasing(self);
+                state.speak(connection, world, arrived);
+                state
+            }
+            Event::Unread(mark)
+                if before(mark.next, connection.entry.next) && mark::is_of_same(&connection.entry, mark) =>
+            {
+                connection.go_back(mark);
+                self.put_back(connection);
+                world.read_again(connection)
+            }
+            _ => State::Releasing(self),
+        }
+    }
+
+    fn put_back(self, connection: &mut Connection) {
+        if let Then::Adopt(request) = self.then {
+            request.put_back(connection);
+        }
+    }
+
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let state = State::Releasing(self);
+        if connection.acknowledged.is_none() {
+            state.help(connection, world);
+        }
+        let State::Releasing(releasing) = state else { return state };
+        self = releasing;
+        let can_go_on = |was_silent: Silence<'_>| {
+            matches!(self.then, Then::Nothing)
+                || !self.is_busy && connection.repeats(connection.entry.next, was_silent)
+        };
+        match world.unanswered(connection.entry.node, &mut self.patience, can_go_on) {
+            Unanswered::Again => {
+                self.send(connection, world);
+                State::Releasing(self)
+            }
+            // The node may have carried out what must not be done twice.
+            Unanswered::TakenOver if !connection.was_given() || self.is_repeatable() => {
+                let (ack, echo) = connection.last_heard();
+                self.go_on((ack, echo), connection, world)
+            }
+            _ => world.give_up(connection),
+        }
+    }
+
+    fn is_repeatable(&self) -> bool {
+        matches!(&self.then, Then::Adopt(request) if request.request.repeatable)
+    }
+
+    fn on_released(
+        self,
+        reason: Option<Reason>,
+        position: (u32, Option<u32>),
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        world.dispatcher.stats.released(connection.entry.node);
+        if reason == Some(Reason::Responding) {
+            // The client has half a response already: another one cannot follow.
+            world.reset(connection.entry.origin, position.0);
+            return State::Over;
+        }
+        self.go_on(position, connection, world)
+    }
+
+    /// No node has the flow any more: on to what it was released for, from where the last owner was.
+    fn go_on(
+        self,
+        (ack, echo): (u32, Option<u32>),
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        connection.bring_up_to_date(ack, echo);
+        connection.entry.mode = sb_mode::SB_MODE_HELD as u8;
+        match self.then {
+            Then::Adopt(mut request) => {
+                request.bring_up_to_date(ack, echo);
+                Adopting::choose(request, false, connection, world)
+            }
+            Then::Answer(refusal) => world.answer(&refusal.reply, refusal.head, connection),
+            Then::Nothing => {
+                world.dispatcher.stats.taken_back += 1;
+                world.set_entry(&connection.entry);
+                Assembling::new(world.at.now).advance(connection, world)
+            }
+        }
+    }
+
+    fn on_busy(
+        mut self,
+        reason: Option<Reason>,
+        connection: &mut Connection,
+        world: &mut World<'_>,
+    ) -> State {
+        match reason {
+            // The server ends the connection, and its kernel tells the client so, as on any connection. What the client
+            // has sent behind is for nobody; it is asked for again until the flow is over.
+            Some(Reason::Closing) => world.give_up_waiting(connection),
+            // Nobody sends again what is held.
+            Some(Reason::Duplicate) if connection.acknowledged.is_some() => world.give_up(connection),
+            // The flow map is behind: the node has read on, but may not have been given this request.
+            Some(Reason::Duplicate) => {
+                self.put_back(connection);
+                connection.given = None;
+                Asking::ask(connection, world)
+            }
+            // Not as idle as it seemed, or not any more.
+            _ if matches!(self.then, Then::Nothing) => {
+                Assembling::new(world.at.now).advance(connection, world)
+            }
+            _ => {
+                world.dispatcher.stats.busy += 1;
+                self.patience = Patience::after_a_while(world.at.now, connection.born);
+                self.is_busy = true;
+                State::Releasing(self)
+            }
+        }
+    }
+}

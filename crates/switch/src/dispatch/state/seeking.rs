@@ -1,0 +1,122 @@
+//! Nodes are asked who has the flow.
+
+use std::time::Duration;
+
+use super::patience::Patience;
+use super::{Assembling, Event, State};
+use crate::dispatch::connection::Connection;
+use crate::dispatch::seeking::Question;
+use crate::dispatch::world::World;
+use crate::plan::NodeId;
+use switchback_wire::sb_mode;
+
+/// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
+const ANSWER_WAIT: Duration = Duration::from_millis(40);
+
+/// Waits for OWNED from one node, or UNOWNED from all.
+#[derive(Debug)]
+pub struct Seeking {
+    question: Question,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A first request, which begins if no node has its flow.
+    First(Patience),
+    /// Data of a flow that the switch does not know; it comes again if no node answers in time.
+    Unknown {
+        /// When that time is over.
+        due: Duration,
+    },
+}
+
+impl Seeking {
+    /// Data of an unknown flow waits for the answer to this question.
+    pub fn unknown(question: Question, now: Duration) -> State {
+        State::Seeking(Seeking { question, kind: Kind::Unknown { due: now + ANSWER_WAIT } })
+    }
+
+    /// Asks about a first request that another process may have given to a node.
+    pub fn ask(connection: &mut Connection, world: &mut World<'_>) -> State {
+        let Some((view, bytes)) = connection.question(world.flow, None) else { return State::Over };
+        let nodes = world.dispatcher.plan.nodes_of(world.flow.vip());
+        let mut question = Question::new(view.seq, connection.entry.origin, nodes);
+        if !world.dispatcher.ask(world.at, world.flow, &bytes, &view, &mut question) {
+            return world.abandon(connection);
+        }
+        let kind = Kind::First(Patience::new(world.at.now));
+        Seeking { question, kind }.begin_unowned(connection, world)
+    }
+
+    pub(super) fn due(&self) -> Duration {
+        match self.kind {
+            Kind::First(patience) => patience.due,
+            Kind::Unknown { due } => due,
+        }
+    }
+
+    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut World<'_>) -> State {
+        match event {
+            Event::Deadline => self.on_deadline(connection, world),
+            Event::Unowned { node, origin, seq, served, .. } if self.question.is_answered_by(seq, origin) => {
+                if served && matches!(self.kind, Kind::First(_)) {
+                    // The node has answered what is held; that does not begin once more.
+                    world.forget(connection.entry.origin);
+                    return State::Over;
+                }
+                self.rule_out(node, connection, world)
+            }
+            // An older connection, which its client has given up.
+            Event::Owned { node, origin, .. }
+                if matches!(self.kind, Kind::First(_)) && connection.entry.origin != origin =>
+            {
+                self.rule_out(node, connection, world)
+            }
+            Event::Owned { node, origin, owned, view } => {
+                world.recover_with_data(owned, (node, origin), view, connection)
+            }
+            _ => State::Seeking(self),
+        }
+    }
+
+    /// Nodes have not answered in time. A first request's are asked as often as about anything else that waits for them.
+    /// After that those of which nothing is heard are taken for dead; the others may have it.
+    fn on_deadline(mut self, connection: &mut Connection, world: &mut World<'_>) -> State {
+        let now = world.at.now;
+        let Kind::First(patience) = &mut self.kind else { return State::Over };
+        if !patience.try_again(now, false) {
+            self.question.nodes.retain(|node| !world.dispatcher.plan.is_silent(*node, now));
+            if !self.question.nodes.is_empty() && !patience.try_on(now) {
+                return world.give_up(connection);
+            }
+        }
+        if let Some((view, bytes)) =
+            connection.question(world.flow, None).filter(|_| !self.question.nodes.is_empty())
+        {
+            world.dispatcher.stats.resent += 1;
+            world.dispatcher.ask(world.at, world.flow, &bytes, &view, &mut self.question);
+        }
+        self.begin_unowned(connection, world)
+    }
+
+    /// The node does not have the flow.
+    fn rule_out(mut self, node: NodeId, connection: &mut Connection, world: &mut World<'_>) -> State {
+        self.question.nodes.retain(|asked| *asked != node);
+        self.begin_unowned(connection, world)
+    }
+
+    /// Begins a first request that no node has.
+    fn begin_unowned(self, connection: &mut Connection, world: &mut World<'_>) -> State {
+        if !self.question.nodes.is_empty() {
+            return State::Seeking(self);
+        }
+        match self.kind {
+            Kind::First(_) => {
+                connection.entry.mode = sb_mode::SB_MODE_HELD as u8;
+                Assembling::new(world.at.now).advance(connection, world)
+            }
+            Kind::Unknown { .. } => State::Over,
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Handoff packets as types: what a switch tells a node, and a node tells a switch. [`handoff`](crate::handoff) puts them
+//! into packets; each field's place in the option is in `bpf/switchback.h`, at `struct sb_option`.
+
+use crate::generated::*;
+use crate::handoff;
+use crate::packet::{TcpView, timestamps};
+use crate::report::{Report, queue_of};
+
+/// What the node can do for the client if its server goes away before it answers (`SB_FLAG_LAST`, `SB_FLAG_AGAIN`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// No other node could go on with the connection behind this request.
+    pub last: bool,
+    /// Another node can answer the request: it is one packet, idempotent, and the client has it still.
+    pub again: bool,
+}
+
+impl Recovery {
+    fn flags(self) -> u32 {
+        (if self.last { SB_FLAG_LAST } else { 0 }) | (if self.again { SB_FLAG_AGAIN } else { 0 })
+    }
+}
+
+/// What the switch has read of a packet's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing: more of a body, or a copy.
+    None,
+    /// A request begins with the packet, and so many of its bytes have been read.
+    Request {
+        /// In bytes.
+        head: u16,
+        /// See [`Recovery`].
+        recovery: Recovery,
+    },
+    /// More of a request that has begun before, from so many bytes of the packet on.
+    More {
+        /// In bytes.
+        skip: u16,
+    },
+}
+
+impl Reading {
+    fn flags(self) -> u32 {
+        match self {
+            Reading::None => 0,
+            Reading::Request { recovery, .. } => SB_FLAG_REQUEST | recovery.flags(),
+            Reading::More { .. } => SB_FLAG_READ,
+        }
+    }
+
+    fn head(self) -> u16 {
+        match self {
+            Reading::None => 0,
+            Reading::Request { head, .. } => head,
+            Reading::More { skip } => skip,
+        }
+    }
+}
+
+/// What a switch tells a node about a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToNode {
+    /// Adopt the flow: the packet begins a request.
+    Adopt {
+        /// How much of the request has been read, in bytes from the packet's first one on.
+        head: u16,
+        /// See [`Recovery`].
+        recovery: Recovery,
+        /// Share of the listener's accept queue up to which to adopt, in percent; 0: whatever its length.
+        queue_share: u8,
+    },
+    /// One more packet of a flow that the node has.
+    Forward(Reading),
+    /// Say up to where the flow's data has arrived. Data that has not is taken as with [`ToNode::Forward`].
+    Confirm(Reading),
+    /// Give the flow up.
+    Release {
+        /// Although the request is not complete.
+        abort: bool,
+    },
+    /// Say whether the node has the flow.
+    Probe,
+}
+
+impl ToNode {
+    /// Its operation.
+    pub fn op(&self) -> sb_op {
+        match self {
+            ToNode::Adopt { .. } => sb_op::SB_OP_ADOPT,
+            ToNode::Forward(_) => sb_op::SB_OP_FORWARD,
+            ToNode::Confirm(_) => sb_op::SB_OP_CONFIRM,
+            ToNode::Release { .. } => sb_op::SB_OP_RELEASE,
+            ToNode::Probe => sb_op::SB_OP_PROBE,
+        }
+    }
+
+    /// The option of its packet, without a tag. `entry` is the flow's.
+    pub fn option(&self, entry: &sb_flow_entry) -> sb_option {
+        let (flags, head, reason) = match *self {
+            ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), head, queue_share),
+            ToNode::Forward(reading) | ToNode::Confirm(reading) => (reading.flags(), reading.head(), 0),
+            ToNode::Release { abort } => (if abort { SB_FLAG_ABORT } else { 0 }, 0, 0),
+            ToNode::Probe => (0, 0, 0),
+        };
+        let plain = handoff::option(self.op(), entry);
+        sb_option { flags: plain.flags | flags as u8, head: head.to_be(), reason, ..plain }
+    }
+}
+
+/// What a switch tells a node about no flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToAgent {
+    /// Send reports to this switch.
+    Hello {
+        /// Send facts about responses, too.
+        facts: bool,
+        /// The epoch of the agent of which facts have come, and the number up to which all of them have.
+        heard: (u32, u32),
+    },
+    /// Say the time.
+    Sync {
+        /// The answer repeats it.
+        nonce: u64,
+    },
+}
+
+impl ToAgent {
+    /// Its operation.
+    pub fn op(&self) -> sb_op {
+        match self {
+            ToAgent::Hello { .. } => sb_op::SB_OP_HELLO,
+            ToAgent::Sync { .. } => sb_op::SB_OP_SYNC,
+        }
+    }
+
+    /// The option of its packet, without a tag.
+    pub fn option(&self) -> sb_option {
+        let (flags, (origin, next)) = match *self {
+            ToAgent::Hello { facts, heard } => (if facts { SB_FLAG_FACTS as u8 } else { 0 }, heard),
+            ToAgent::Sync { nonce } => (0, ((nonce >> 32) as u32, nonce as u32)),
+        };
+        sb_option { flags, origin: origin.to_be(), next: next.to_be(), ..handoff::blank(self.op()) }
+    }
+}
+
+/// Why a node has not done what it was asked for, or has done it in a special way (`enum sb_reason`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The accept queue is full.
+    QueueFull,
+    /// Nobody listens.
+    NoListener,
+    /// The node drains.
+    Draining,
+    /// The flow has no socket here.
+    NoSocket,
+    /// The kernel refused the adoption.
+    Failed,
+    /// The server closes the connection.
+    Closing,
+    /// The node has this request already.
+    Duplicate,
+    /// In the middle of a response.
+    Responding,
+    /// The health check fails.
+    Unhealthy,
+    /// The request was answered here, on this connection.
+    Served,
+}
+
+impl Reason {
+    const ALL: [(sb_reason, Reason); 10] = [
+        (sb_reason::SB_REASON_QUEUE_FULL, Reason::QueueFull),
+        (sb_reason::SB_REASON_NO_LISTENER, Reason::NoListener),
+        (sb_reason::SB_REASON_DRAINING, Reason::Draining),
+        (sb_reason::SB_REASON_NO_SOCKET, Reason::NoSocket),
+        (sb_reason::SB_REASON_FAILED, Reason::Failed),
+        (sb_reason::SB_REASON_CLOSING, Reason::Closing),
+        (sb_reason::SB_REASON_DUPLICATE, Reason::Duplicate),
+        (sb_reason::SB_REASON_RESPONDING, Reason::Responding),
+        (sb_reason::SB_REASON_UNHEALTHY, Reason::Unhealthy),
+        (sb_reason::SB_REASON_SERVED, Reason::Served),
+    ];
+
+    /// The reason with this number; None for `SB_REASON_NONE`, and for one that is not sent.
+    pub fn from_number(number: u8) -> Option<Reason> {
+        Reason::ALL.into_iter().find(|(known, _)| *known as u8 == number).map(|(_, reason)| reason)
+    }
+
+    /// Its number in packets.
+    pub fn number(self) -> u8 {
+        let entry = Reason::ALL.into_iter().find(|(_, reason)| *reason == self);
+        entry.map_or(sb_reason::SB_REASON_NONE as u8, |(number, _)| number as u8)
+    }
+}
+
+/// Length and limit of an accept queue, in connections, each saturated at 65,535.
+pub type Queue = (u16, u16);
+
+/// What a node knows of a flow that it has: all that a switch's entry needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// The mark: sequence number at which the next request, or more of a body, begins.
+    pub next: u32,
+    /// What comes at the mark; None if the option cannot say it, 4 GiB or more before the end of a body.
+    pub at_mark: Option<(sb_mode, sb_framing)>,
+    /// The client's.
+    pub mss: u16,
+    /// `SB_SYN_*`.
+    pub options: u8,
+    /// Window scales: high nibble the client's, low nibble ours.
+    pub wscale: u8,
+    /// Requests that the node has been given, modulo 2^16.
+    pub requests: u16,
+    /// Which of the last 32 were HEAD, the latest in the lowest bit.
+    pub heads: u32,
+    /// Of the last request.
+    pub session: sb_session,
+}
+
+impl Owned {
+    fn read(option: &sb_option) -> Self {
+        Owned {
+            next: u32::from_be(option.next),
+            at_mark: handoff::at_mark(option),
+            mss: u16::from_be(option.mss),
+            options: option.flags & SB_SYN_ALL as u8,
+            wscale: option.wscale,
+            requests: u16::from_be(option.requests),
+            heads: u32::from_be(option.detail),
+            session: option.session,
+        }
+    }
+}
+
+/// What a node tells a switch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FromNode {
+    /// The flow is the node's.
+    Adopted {
+        /// After the adoption.
+        queue: Queue,
+    },
+    /// The node does not take the packet, which comes back.
+    Refused {
+        /// Why.
+        reason: Option<Reason>,
+        /// With [`Reason::QueueFull`].
+        queue: Queue,
+        /// Requests that the switch had given the node, as the packet said it.
+        requests: u16,
+    },
+    /// The flow is nobody's.
+    Released {
+        /// [`Reason::Responding`], or another one that changes nothing.
+        reason: Option<Reason>,
+        /// The sequence number that the node would send next.
+        sent: u32,
+        /// Its TSval.
+        clock: Option<u32>,
+    },
+    /// The flow stays.
+    Busy(Option<Reason>),
+    /// The flow's socket is gone.
+    Closed,
+    /// The node has the flow.
+    Owned(Owned),
+    /// Data was refused: it is to be read from the mark on.
+    Unread(Owned),
+    /// The node does not have the flow.
+    Unowned {
+        /// It had, and has answered the request.
+        served: bool,
+        /// Where the next request begins if the node has released the flow; else its origin.
+        next: u32,
+    },
+    /// All data before this sequence number has arrived.
+    Confirmed {
+        /// The client's.
+        arrived: u32,
+        /// The sequence number that the node would send next.
+        sent: u32,
+        /// Its TSval.
+        clock: Option<u32>,
+    },
+    /// The node has given the flow up for the node with this [`pool_id`](crate::report::pool_id) of its name.
+    Move {
+        /// That node.
+        target: u32,
+        /// What the new node is to know.
+        owned: Owned,
+    },
+    /// How a listener is doing.
+    Report(Report),
+    /// How long a response was.
+    Sized {
+        /// Names the request's path to the switch.
+        path: u16,
+        /// In bytes, modulo 2^32.
+        bytes: u32,
+    },
+    /// The time.
+    Synced {
+        /// Of the question.
+        nonce: u64,
+        /// In steps of `SB_CLOCK_SHIFT`.
+        clock: u64,
+    },
+}
+
+impl FromNode {
+    /// What a packet with this option and inner packet says. Its tag has been checked. None for an operation that no node
+    /// sends to a dispatcher.
+    pub fn read(flow: &sb_flow, option: &sb_option, view: &TcpView, packet: &[u8]) -> Option<FromNode> {
+        let reason = Reason::from_number(option.reason);
+        let clock = || timestamps(packet, view).map(|(_, echo)| echo);
+        Some(match sb_op::from_number(option.op)? {
+            sb_op::SB_OP_ADOPTED => FromNode::Adopted { queue: queue_of(option) },
+            sb_op::SB_OP_REFUSED => {
+                let full = reason == Some(Reason::QueueFull);
+                let queue = if full { queue_of(option) } else { (0, 0) };
+                FromNode::Refused { reason, queue, requests: u16::from_be(option.requests) }
+            }
+            sb_op::SB_OP_RELEASED => FromNode::Released { reason, sent: view.ack, clock: clock() },
+            sb_op::SB_OP_BUSY => FromNode::Busy(reason),
+            sb_op::SB_OP_CLOSED => FromNode::Closed,
+            sb_op::SB_OP_OWNED => FromNode::Owned(Owned::read(option)),
+            sb_op::SB_OP_UNREAD => FromNode::Unread(Owned::read(option)),
+            sb_op::SB_OP_UNOWNED => {
+                FromNode::Unowned { served: reason == Some(Reason::Served), next: u32::from_be(option.next) }
+            }
+            sb_op::SB_OP_CONFIRMED => {
+                FromNode::Confirmed { arrived: u32::from_be(option.next), sent: view.ack, clock: clock() }
+            }
+            sb_op::SB_OP_MOVE => {
+                FromNode::Move { target: u32::from_be(option.detail), owned: Owned::read(option) }
+            }
+            sb_op::SB_OP_REPORT => FromNode::Report(Report::read(flow, option, view)),
+            sb_op::SB_OP_SIZED => FromNode::Sized {
+                path: u16::from_be(option.session.path),
+                bytes: u32::from_be(option.detail),
+            },
+            sb_op::SB_OP_SYNCED => FromNode::Synced {
+                nonce: u64::from(u32::from_be(option.origin)) << 32 | u64::from(u32::from_be(option.next)),
+                clock: u64::from(u32::from_be(option.detail)) << 32 | u64::from(u32::from_be(option.left)),
+            },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{bare, flags};
+
+    #[test]
+    fn reasons_read_back() {
+        for (_, reason) in Reason::ALL {
+            assert_eq!(Reason::from_number(reason.number()), Some(reason));
+        }
+        assert_eq!(Reason::from_number(sb_reason::SB_REASON_NONE as u8), None);
+    }
+
+    #[test]
+    fn a_message_sets_its_own_fields_only() {
+        let entry = sb_flow_entry { options: SB_SYN_ALL as u8, next: 7, requests: 3, ..Default::default() };
+        let recovery = Recovery { last: true, again: true };
+        let request = Reading::Request { head: 90, recovery };
+        let rows = [
+            (ToNode::Adopt { head: 90, recovery, queue_share: 80 }, SB_FLAG_LAST | SB_FLAG_AGAIN, 90, 80),
+            (ToNode::Forward(request), SB_FLAG_REQUEST | SB_FLAG_LAST | SB_FLAG_AGAIN, 90, 0),
+            (ToNode::Forward(Reading::None), 0, 0, 0),
+            (ToNode::Confirm(Reading::More { skip: 4 }), SB_FLAG_READ, 4, 0),
+            (ToNode::Release { abort: true }, SB_FLAG_ABORT, 0, 0),
+            (ToNode::Probe, 0, 0, 0),
+        ];
+        for (message, flags, head, reason) in rows {
+            let option = message.option(&entry);
+            let set = sb_option { flags: 0, head: 0, reason: 0, ..option };
+            assert_eq!(u32::from(option.flags), SB_SYN_ALL | flags, "{message:?}");
+            assert_eq!((u16::from_be(option.head), option.reason), (head, reason), "{message:?}");
+            assert_eq!(set, sb_option { flags: 0, ..handoff::option(message.op(), &entry) }, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_tells_all_of_an_entry_but_what_is_beyond_4_gib() {
+        let flow = sb_flow::default();
+        let inner = bare(&flow, true, 1, 2, flags::ACK);
+        let view = TcpView::parse(&inner).unwrap();
+        let framing = sb_framing { state: SB_FRAMING_BODY as u16, left: 9, ..Default::default() };
+        let mode = sb_mode::SB_MODE_REQUESTS as u8;
+        let entry =
+            sb_flow_entry { next: 7, mss: 1460, requests: 3, heads: 5, framing, mode, ..Default::default() };
+        let read = |entry: &sb_flow_entry| {
+            let option = handoff::option(sb_op::SB_OP_OWNED, entry);
+            let Some(FromNode::Owned(owned)) = FromNode::read(&flow, &option, &view, &inner) else {
+                panic!("an OWNED")
+            };
+            owned
+        };
+        let owned = read(&entry);
+        assert_eq!((owned.next, owned.mss, owned.requests, owned.heads), (7, 1460, 3, 5));
+        assert_eq!(owned.at_mark, Some((sb_mode::SB_MODE_REQUESTS, framing)));
+        let far = sb_framing { left: 1 << 32, ..framing };
+        assert_eq!(read(&sb_flow_entry { framing: far, ..entry }).at_mark, None);
+    }
+}
