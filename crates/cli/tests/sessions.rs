@@ -12,7 +12,7 @@ use common::{Cluster, PATIENCE, Plan, Result, long, text, wait_until};
 use serde_json::Value;
 use switchback_lab::{ServerKind, SessionServerKind};
 
-const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sessions/client.py");
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sessions/client.py");
 const PYTHON: &str = "/usr/bin/python3";
 const TIMEOUT: Duration = Duration::from_secs(320);
 const CLIENTS: u64 = 200;
