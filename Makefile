@@ -42,7 +42,7 @@ lab: deps
 
 # A client of HTTP/2 that tries what RFC 9113 says, for the tests.
 H2SPEC := target/tools/h2spec
-$(H2SPEC): tests/tls/h2spec/go.sum | deps
+$(H2SPEC): crates/cli/tests/tls/h2spec/go.sum | deps
 	cd $(<D) && go build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
 # Every step runs, whatever became of the one before. A step other than the tests counts only if it fails.
@@ -146,9 +146,9 @@ deps: root rust
 # What only PyPI has, for clients of the tests.
 PYTHON := $(TARGET_DIR)/python
 python: deps
-	@cmp -s tests/python.txt $(PYTHON)/python.txt || { \
-		/usr/bin/python3 -m pip install -q --root-user-action=ignore --upgrade --target $(PYTHON) -r tests/python.txt && \
-		cp tests/python.txt $(PYTHON)/; }
+	@cmp -s crates/cli/tests/python.txt $(PYTHON)/python.txt || { \
+		/usr/bin/python3 -m pip install -q --root-user-action=ignore --upgrade --target $(PYTHON) -r crates/cli/tests/python.txt && \
+		cp crates/cli/tests/python.txt $(PYTHON)/; }
 
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "make: network namespaces and BPF need root; run it as root" >&2; exit 2; }

@@ -2,7 +2,7 @@
 //!
 //! Pictures of it are in the build's directory `tmp`, `page-*.png`, to be looked at.
 
-#[path = "../../../tests/common/browser.rs"]
+#[path = "../../cli/tests/common/browser.rs"]
 mod browser;
 mod made_up;
 

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 
 use crate::Cli;
 
-#[path = "../../../tests/common/markdown.rs"]
+#[path = "../tests/common/markdown.rs"]
 #[allow(dead_code)] // tests/documents.rs uses the rest
 mod markdown;
 

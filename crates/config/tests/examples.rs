@@ -8,7 +8,7 @@ use serde_json::Value;
 use switchback_config::{Client, ClientKey, Cluster, ClusterKey, Error, parse, reference, schema};
 use toml::Table;
 
-#[path = "../../../tests/common/markdown.rs"]
+#[path = "../../cli/tests/common/markdown.rs"]
 #[allow(dead_code)] // tests/documents.rs uses the rest
 mod markdown;
 

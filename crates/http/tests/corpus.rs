@@ -20,7 +20,7 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus.toml");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/corpus.toml");
     toml::from_str::<Corpus>(&std::fs::read_to_string(path).unwrap()).unwrap().case
 }
 

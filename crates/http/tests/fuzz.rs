@@ -62,7 +62,7 @@ fn requests() -> Vec<Vec<u8>> {
     struct Case {
         bytes: String,
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus.toml");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/corpus.toml");
     let corpus: Corpus = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let bytes = |case: Case| case.bytes.chars().map(|c| u8::try_from(c).expect("up to U+00FF")).collect();
     corpus.case.into_iter().map(bytes).collect()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use switchback_lab::{Error, Host, Lab, Result, SessionServerKind, SessionServerOptions};
 
-const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sessions/client.py");
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/sessions/client.py");
 const PATIENCE: Duration = Duration::from_secs(5);
 const BYTES: usize = 300_000;
 

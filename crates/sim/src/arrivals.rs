@@ -1,4 +1,4 @@
-//! When connections come.
+//! Arrivals of connections.
 
 use std::fs;
 
@@ -9,30 +9,30 @@ use crate::events::SECOND;
 use crate::random::{Amount, Generator, Source};
 use crate::scenario::{self, Interval, ScenarioError};
 
-/// The time to the next one, again and again.
+/// Source of the times between arrivals.
 #[derive(Debug)]
 pub(crate) enum Arrivals {
-    /// With this mean, in nanoseconds.
+    /// Drawn, with this mean in nanoseconds.
     Exponential(f64),
     Constant(f64),
     Pareto(Pareto<f64>),
-    /// When another one ends.
+    /// When another connection ends (closed loop).
     Closed,
-    /// These times, in nanoseconds since the first; how many have come.
+    /// Recorded times, in nanoseconds since the first, and the number that have come.
     Log(Vec<f64>, usize),
 }
 
-/// What counts of a line of the access log.
+/// The fields that are used of a line of the access log.
 #[derive(Deserialize)]
 struct Line {
-    /// When the request came.
+    /// Arrival of the request.
     time: String,
-    /// Of the response, if there was one.
+    /// Bytes of the response, if there was one.
     bytes: Option<u64>,
 }
 
 impl Arrivals {
-    /// With an access log the lengths of its responses, too.
+    /// Arrivals of a scenario; with an access log, the lengths of its responses, too.
     pub(crate) fn new(arrivals: &scenario::Arrivals) -> Result<(Self, Option<Source>), ScenarioError> {
         if let Some(path) = &arrivals.access_log {
             let text =
@@ -54,7 +54,7 @@ impl Arrivals {
         Ok((arrivals, None))
     }
 
-    /// In nanoseconds; None if there is no other one.
+    /// Time to the next arrival in nanoseconds; None if there is none.
     pub(crate) fn next(&mut self, random: &mut Generator) -> Option<f64> {
         Some(match self {
             Arrivals::Exponential(mean) => {

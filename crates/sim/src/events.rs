@@ -1,4 +1,4 @@
-//! The future: what will happen, in its order.
+//! The queue of future events.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -9,14 +9,13 @@ pub type Time = u64;
 /// One second.
 pub const SECOND: f64 = 1e9;
 
-/// So many nanoseconds from now on: rounded up, so that what takes any time at all does not end at once.
+/// Nanoseconds as a whole number, rounded up, so that no work takes zero time.
 pub(crate) fn after(now: Time, nanos: f64) -> Time {
     // Beyond 580 years it is never.
     now.saturating_add(nanos.ceil() as Time)
 }
 
-/// Events that are still to come. Those of one moment come in the order in which they were added, so a run is the same
-/// every time.
+/// Future events. Those of one moment come in the order in which they were added, so every run is the same.
 #[derive(Debug)]
 pub(crate) struct Events<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -40,7 +39,7 @@ impl<E> Events<E> {
         self.added += 1;
     }
 
-    /// The next one.
+    /// Takes the next event.
     pub(crate) fn next(&mut self) -> Option<(Time, E)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }

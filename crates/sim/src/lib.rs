@@ -1,8 +1,8 @@
 //! Clusters of any size under a virtual clock, with the dispatch code of the switch.
 //!
-//! A [`Scenario`] says what there is; [`simulate`] runs it as often as it says and gives an [`Outcome`] of each run. What is
-//! simulated is that code, queues, processors and links; packets, losses and caches are not. `docs/simulator.md` says how it is
-//! used and how far it agrees with theory and with real clusters.
+//! A [`Scenario`] describes cluster and load; [`simulate`] runs its replications and returns an [`Outcome`]
+//! of each. The simulation has the dispatch code, queues, processors and links, but no packets, losses and
+//! caches. `docs/simulator.md` has its use, and how far it agrees with theory and with real clusters.
 
 mod arrivals;
 mod cluster;
@@ -20,8 +20,7 @@ pub use measure::{Estimate, Outcome};
 pub use random::Amount;
 pub use scenario::{Scenario, ScenarioError};
 
-/// Runs a scenario as often as it says, each time with the next seed, on all processors. Every replication that is done calls
-/// `done`.
+/// Runs all replications of a scenario, each with the next seed, on all processors. Calls `done` after each.
 pub fn simulate(scenario: &Scenario, done: impl Fn() + Sync) -> Result<Vec<Outcome>, ScenarioError> {
     if let Some(mistake) = scenario.mistake() {
         return Err(ScenarioError::Invalid(mistake));

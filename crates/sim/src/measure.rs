@@ -1,10 +1,10 @@
-//! What a run has shown.
+//! Results of a run.
 
 use hdrhistogram::Histogram;
 
 use crate::events::{SECOND, Time};
 
-/// Latencies, in nanoseconds: as many as there are, in the same memory.
+/// Latencies in nanoseconds, in constant memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     histogram: Histogram<u64>,
@@ -12,9 +12,9 @@ pub(crate) struct Latencies {
     count: u64,
 }
 
-/// Digits of a quantile that are right.
+/// Significant digits of a quantile.
 const DIGITS: u8 = 3;
-/// The longest, an hour: what is above counts as that.
+/// Longest latency, an hour; longer ones count as that.
 const LONGEST: u64 = 3600 * SECOND as u64;
 
 impl Latencies {
@@ -38,40 +38,40 @@ impl Latencies {
     }
 }
 
-/// What one run has shown, from the end of the warm-up on. Times are in seconds, shares between 0 and 1.
+/// Results of one run, from the end of the warm-up on. Times are in seconds, shares between 0 and 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Connections and requests that have come.
+    /// Connections and requests that came.
     pub offered: u64,
-    /// Requests that were answered whole.
+    /// Requests with complete responses.
     pub answered: u64,
-    /// Those that nobody had room for.
+    /// Requests that no node had room for.
     pub refused: u64,
-    /// Those whose response ended with its node.
+    /// Requests whose node died.
     pub broken: u64,
-    /// Answered, for each second.
+    /// Answered requests per second.
     pub per_second: f64,
-    /// Of responses, in bit/s.
+    /// Throughput of responses, in bit/s.
     pub bits_per_second: f64,
-    /// From the client's request (a connection's first: from its SYN) to the last byte.
+    /// Mean latency from the client's request (a connection's first: from its SYN) to the last byte.
     pub latency_mean: f64,
-    /// Half of them.
+    /// Median of the latency.
     pub latency_p50: f64,
-    /// Nine in ten.
+    /// 0.9 quantile of the latency.
     pub latency_p90: f64,
-    /// All but one in a hundred.
+    /// 0.99 quantile of the latency.
     pub latency_p99: f64,
-    /// On average over time: requests that are somewhere between client and client.
+    /// Time average of the number of requests in the system.
     pub in_system: f64,
     /// Of the processors of all switches, the busiest first.
     pub switch_cpu: f64,
-    /// Of their links, towards the nodes.
+    /// Use of the switches' links, towards the nodes.
     pub switch_link: f64,
-    /// Of the processors of all nodes, on average.
+    /// Mean use of the processors of all nodes.
     pub node_cpu: f64,
-    /// Of the busiest node.
+    /// Use of the processors of the busiest node.
     pub node_cpu_max: f64,
-    /// Of the links of all nodes, on average.
+    /// Mean use of the links of all nodes.
     pub node_link: f64,
     /// Standard deviation of the nodes' CPU shares, over their mean.
     pub spread: f64,
@@ -79,7 +79,7 @@ pub struct Outcome {
     pub reuse: f64,
     /// Connections or requests that were handed over.
     pub handed_over: u64,
-    /// Events that were worked off, the warm-up included.
+    /// Events, the warm-up included.
     pub events: u64,
 }
 
@@ -118,29 +118,28 @@ impl Outcome {
         ]
     }
 
-    /// Whether more has come than could be answered: latencies say then how long the run was, and not how long requests take.
+    /// Whether more requests came than could be answered: latencies then depend on the length of the run.
     pub fn is_saturated(&self) -> bool {
         (self.answered as f64) < 0.97 * self.offered as f64
     }
 }
 
-/// A mean of replications, and how far the true one may be from it: it is within `half` with the confidence that was asked for
-/// (Student's distribution).
+/// A mean of replications with its confidence interval (Student's distribution).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Of the replications.
+    /// Mean of the replications.
     pub mean: f64,
     /// Half the width of the interval; infinite with one replication.
     pub half: f64,
 }
 
 impl Estimate {
-    /// Of independent values, with a confidence of 95 %.
+    /// Estimate of independent values, with a confidence of 95 %.
     pub fn of(values: &[f64]) -> Estimate {
         Estimate::with(values, 0.95)
     }
 
-    /// With another confidence.
+    /// Estimate with another confidence.
     pub fn with(values: &[f64], confidence: f64) -> Estimate {
         use statrs::distribution::{ContinuousCDF, StudentsT};
         let count = values.len() as f64;
@@ -153,7 +152,7 @@ impl Estimate {
         Estimate { mean, half: student.inverse_cdf(0.5 + confidence / 2.0) * (variance / count).sqrt() }
     }
 
-    /// Whether this may be the true mean.
+    /// Whether the interval contains this value.
     pub fn holds(&self, value: f64) -> bool {
         (value - self.mean).abs() <= self.half
     }

@@ -1,4 +1,4 @@
-//! Random numbers: streams that do not disturb each other, and what is drawn from them.
+//! Random numbers: independent streams, and distributions.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Exp1, LogNormal, Pareto};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The generator. The same seed gives the same numbers on every machine.
 pub(crate) type Generator = Xoshiro256PlusPlus;
 
-/// A stream of its own for each thing that is drawn: two policies meet the same arrivals and the same sizes, although
+/// A stream for each quantity that is drawn: two policies meet the same arrivals and the same sizes, although
 /// one of them draws more than the other. That makes differences between them visible in fewer runs.
 #[derive(Debug)]
 pub(crate) struct Streams {
@@ -32,38 +32,38 @@ impl Streams {
     }
 }
 
-/// What an amount is drawn from: bytes, or a time.
+/// Distribution of an amount: bytes, or a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Amount {
-    /// Always this.
+    /// Constant.
     Constant(f64),
-    /// With this mean.
+    /// Exponential, with this mean.
     Exponential(f64),
-    /// Evenly between two.
+    /// Uniform between two values.
     Uniform(f64, f64),
     /// P(X > x) = (minimum / x)^alpha; without a mean if alpha is 1 or less.
     Pareto {
         /// The shape.
         alpha: f64,
-        /// The least.
+        /// The minimum.
         minimum: f64,
     },
-    /// The logarithm is normal.
+    /// Lognormal.
     Lognormal {
-        /// Of the logarithm.
+        /// Mean of the logarithm.
         mu: f64,
-        /// Of the logarithm.
+        /// Standard deviation of the logarithm.
         sigma: f64,
     },
-    /// Files of the web, in bytes, as table 1 of "SSL with backend forwarding" has them: a lognormal body up to 10 KiB
-    /// (mu 1.16, sigma 0.9, in KiB), and for the rest a Pareto tail up to 2,000 KiB (alpha 1.1).
+    /// Files of the web, in bytes, as table 1 of "SSL with backend forwarding" has them: a lognormal body up
+    /// to 10 KiB (mu 1.16, sigma 0.9, in KiB), and for the rest a Pareto tail up to 2,000 KiB (alpha 1.1).
     Web {
-        /// The share of the body: the paper does not tell it; Barford and Crovella (SIGMETRICS 1998), whose model it is, have
-        /// 0.93.
+        /// The share of the body: the paper does not give it; Barford and Crovella (SIGMETRICS 1998), whose
+        /// model it is, have 0.93.
         body: f64,
     },
-    /// These, one after the other, and from the start again.
+    /// These values in turn.
     Trace(Vec<f64>),
 }
 
@@ -72,7 +72,7 @@ const WEB_BODY: (f64, f64, f64) = (1.16, 0.9, 10.0);
 const WEB_TAIL: (f64, f64, f64) = (1.1, 10.0, 2000.0);
 
 impl Amount {
-    /// What is wrong with it, if something is.
+    /// The mistake in it, if there is one.
     pub(crate) fn mistake(&self) -> Option<String> {
         let (values, all_positive): (Vec<f64>, bool) = match self {
             Amount::Constant(value) => (vec![*value], false),
@@ -116,7 +116,7 @@ impl Amount {
     }
 }
 
-/// Of a lognormal distribution that is cut off at a limit.
+/// Mean of a lognormal distribution that is cut off at a limit.
 fn web_body_mean() -> f64 {
     use statrs::distribution::{ContinuousCDF, Normal};
     let (mu, sigma, most) = WEB_BODY;
@@ -138,7 +138,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Of something that is no mistake.
+    /// Draws from a valid distribution.
     pub(crate) fn new(amount: &Amount) -> Self {
         let lognormal = |mu, sigma| LogNormal::new(mu, sigma).expect("it has been looked at");
         match amount.clone() {
@@ -193,7 +193,7 @@ fn web_tail(random: &mut Generator) -> f64 {
     least / (1.0 - random.random::<f64>() * cut).powf(1.0 / alpha)
 }
 
-/// Draws clients, of which the first come oftener: by Zipf's law with this exponent, or all alike with 0.
+/// Draws clients by Zipf's law with this exponent, the first most often; all alike with 0.
 #[derive(Clone, Debug)]
 pub(crate) enum Clients {
     Alike(u32),
@@ -216,7 +216,7 @@ impl Clients {
     }
 }
 
-/// How many requests a connection has: at least one, with this mean, and at each as likely as not that it is the last.
+/// Number of requests of a connection: geometric, at least one, with this mean.
 pub(crate) fn requests(mean: f64, random: &mut Generator) -> u32 {
     if mean <= 1.0 {
         return 1;
@@ -225,7 +225,7 @@ pub(crate) fn requests(mean: f64, random: &mut Generator) -> u32 {
     1 + (uniform.ln() / (1.0 - 1.0 / mean).ln()) as u32
 }
 
-/// 64 even bits.
+/// 64 uniform bits.
 pub(crate) fn bits(random: &mut Generator) -> u64 {
     random.next_u64()
 }

@@ -1,4 +1,4 @@
-//! What is simulated: a file in TOML, or made by an experiment.
+//! A scenario: a file in TOML, or made by an experiment.
 
 use std::fmt;
 use std::fs;
@@ -9,92 +9,93 @@ use switchback_policy::PolicyKind;
 
 use crate::random::Amount;
 
-/// A cluster, its clients and how long to look at them.
+/// A cluster, its clients and the length of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
-    /// The first replication's; each other one has the next.
+    /// Seed of the first replication; each other one has the next.
     pub seed: u64,
-    /// How often it is run.
+    /// Number of replications.
     pub replications: u32,
-    /// Nothing is measured before, in seconds.
+    /// Length of the warm-up, in seconds.
     pub warm_up_s: f64,
-    /// For so long behind it.
+    /// Length of the measurement behind it, in seconds.
     pub seconds: f64,
-    /// New connections.
+    /// Arrivals of connections.
     pub arrivals: Arrivals,
-    /// Who makes them, and what it asks for.
+    /// The clients.
     pub clients: Clients,
-    /// What is answered.
+    /// The responses.
     pub responses: Responses,
-    /// What a packet, a request, a handshake takes.
+    /// Costs of packets, requests and handshakes.
     pub costs: Costs,
-    /// The machines that dispatch.
+    /// The switches.
     pub switch: Switch,
-    /// How they choose.
+    /// How nodes are chosen.
     pub pool: Pool,
-    /// The machines that answer: all alike, or several kinds.
+    /// The nodes, of one kind or several.
     pub nodes: Vec<Nodes>,
     /// HTTPS.
     pub tls: Option<Tls>,
-    /// What happens to nodes meanwhile.
+    /// Failures and changes of nodes.
     pub changes: Vec<Change>,
 }
 
-/// New connections: whoever makes them and however the cluster fares (an open loop), unless told otherwise.
+/// Arrivals of connections; by default independent of the cluster (an open loop).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arrivals {
-    /// How many, on average.
+    /// Mean rate, per second.
     pub per_second: f64,
-    /// What is between two.
+    /// Distribution of the times between two.
     pub interval: Interval,
-    /// In the place of both: so many connections at a time, each of which is followed by another one (a closed loop).
+    /// Instead of both: a number of connections at a time, each of which is followed by another one (a closed
+    /// loop).
     pub at_a_time: Option<u32>,
-    /// Likewise: an access log of ours, whose connections come when they came. Their responses are as long as they
-    /// were, too.
+    /// Instead of both: an access log, whose connections come when they came. Their responses are as long as
+    /// they were, too.
     pub access_log: Option<String>,
 }
 
-/// The time between two connections, of which only the shape is told.
+/// Shape of the distribution of the times between connections.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Interval {
     /// Poisson arrivals.
     Exponential,
-    /// As regular as a clock.
+    /// Constant times.
     Constant,
     /// Pareto, with this alpha above 1.
     Pareto(f64),
 }
 
-/// Who asks.
+/// Clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clients {
-    /// So many there are.
+    /// Number of clients.
     pub count: u32,
     /// The exponent of Zipf's law, by which some come oftener than others; 0: all alike.
     pub skew: f64,
     /// Requests on a connection, on average.
     pub requests: f64,
-    /// Between two of them, in milliseconds.
+    /// Time between two requests of a connection, in milliseconds.
     pub think_ms: Amount,
-    /// From client to cluster and back, in microseconds.
+    /// Round-trip time from client to cluster, in microseconds.
     pub round_trip_us: f64,
 }
 
-/// What is answered.
+/// Responses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Responses {
-    /// Their length.
+    /// Their lengths, in bytes.
     pub bytes: Amount,
-    /// What the application computes for each, in microseconds of a processor of speed 1, besides [`Costs`].
+    /// Time of the application for each, in microseconds of a processor of speed 1, besides [`Costs`].
     pub service_us: Amount,
 }
 
-/// What things cost: processor time, in microseconds. Where it comes from is in `docs/simulator.md`.
+/// Costs in processor time, in microseconds; `docs/simulator.md` has their sources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {
@@ -124,15 +125,15 @@ pub struct Costs {
     pub relay_kib_us: f64,
 }
 
-/// The machines that dispatch. Connections are spread over them evenly.
+/// Switches. Connections are spread over them evenly.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Switch {
-    /// How many.
+    /// Number of switches.
     pub count: u32,
     /// Processors of each.
     pub cores: u32,
-    /// What its link takes, in Mbit/s.
+    /// Rate of its link, in Mbit/s.
     pub link_mbit: f64,
     /// Requests that wait until a node has room.
     pub held: u32,
@@ -142,13 +143,13 @@ pub struct Switch {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
-    /// As `policy` of `[[pool]]` has it.
+    /// As `policy` of `[[pool]]`.
     pub policy: Policy,
     /// Whether each request is dispatched, or each connection.
     pub balance: Balance,
-    /// How long the weight of a node that comes back grows, in seconds.
+    /// Time in which the weight of a node that comes back grows, in seconds.
     pub slow_start_s: f64,
-    /// How long a node is silent before it counts as dead, in milliseconds.
+    /// Time for which a node is silent before it counts as dead, in milliseconds.
     pub silence_ms: f64,
 }
 
@@ -171,7 +172,7 @@ impl From<Policy> for String {
     }
 }
 
-/// What is dispatched.
+/// The unit of dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
@@ -185,17 +186,18 @@ pub enum Balance {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Nodes {
-    /// How many.
+    /// Number of nodes.
     pub count: u32,
-    /// Of each.
+    /// Processors of each.
     pub cores: u32,
-    /// How fast each processor is; costs are those of speed 1.
+    /// Speed of each processor; costs are those of speed 1.
     pub speed: f64,
-    /// Requests that are worked on at once, and share the processors: processes of the server. None: as many as there are.
+    /// Requests that are worked on at once, and share the processors: processes of the server. None: as many
+    /// as there are.
     pub workers: Option<u32>,
-    /// Those that may wait for one.
+    /// Capacity of the accept queue.
     pub accept_queue: u32,
-    /// What its link takes, in Mbit/s.
+    /// Rate of its link, in Mbit/s.
     pub link_mbit: f64,
     /// Share of the requests, beside the other nodes.
     pub weight: u32,
@@ -205,17 +207,17 @@ pub struct Nodes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
-    /// Where a connection goes.
+    /// Model of the distribution of connections.
     pub sessions: Sessions,
     /// How a busy node hands over.
     pub hand_over: HandOver,
     /// Whether every node can resume every session.
     pub cluster_tickets: bool,
-    /// With more connections a node is busy.
+    /// Number of connections above which a node is busy.
     pub busy_connections: u32,
-    /// Above this share of its CPU time, in percent, a node is busy.
+    /// Share of CPU time above which a node is busy, in percent.
     pub busy_cpu: u32,
-    /// How often nodes tell each other what they have to do, in milliseconds.
+    /// Period of the nodes' load reports, in milliseconds.
     pub told_ms: f64,
 }
 
@@ -223,15 +225,15 @@ pub struct Tls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sessions {
-    /// Wherever the policy says.
+    /// By the policy.
     RoundRobin,
-    /// Where the client's session is.
+    /// To the node of the client's session.
     Session,
-    /// Likewise, and a busy node hands over.
+    /// To the node of the client's session, which hands over if it is busy.
     Forwarding,
 }
 
-/// What a busy node gives away.
+/// The unit that a busy node hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandOver {
@@ -241,25 +243,25 @@ pub enum HandOver {
     Relay,
 }
 
-/// Something that happens to a node.
+/// A change of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// In seconds, the warm-up included.
+    /// Time in seconds, the warm-up included.
     pub at_s: f64,
-    /// By its number, from 0.
+    /// Number of the node, from 0.
     pub node: u32,
-    /// What.
+    /// Kind of the change.
     pub what: What,
 }
 
-/// What can happen.
+/// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// It dies.
     Fails,
-    /// It is to become idle.
+    /// It drains.
     Drains,
     /// It is back.
     Returns,
@@ -310,7 +312,7 @@ impl Default for Responses {
 }
 
 impl Costs {
-    /// Nothing costs anything.
+    /// Costs of zero.
     pub const NONE: Costs = Costs {
         switch_connection_us: 0.0,
         switch_request_us: 0.0,
@@ -390,12 +392,12 @@ impl Default for Tls {
     }
 }
 
-/// Why there is nothing to simulate.
+/// Why a scenario cannot be simulated.
 #[derive(Debug)]
 pub enum ScenarioError {
     /// A file cannot be read.
     Unread(String, std::io::Error),
-    /// It says something that makes no sense; with its name and the place.
+    /// A file is invalid; with its name and the place.
     Invalid(String),
 }
 
@@ -411,7 +413,8 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl Scenario {
-    /// Reads a file. Costs, pools and the like that it leaves out are what [`Default`] says; paths in it begin at its directory.
+    /// Reads a file. Costs, pools and the like that it leaves out are what [`Default`] says; paths in it
+    /// begin at its directory.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|error| ScenarioError::Unread(name.clone(), error))?;
@@ -427,7 +430,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// What is wrong with it, if something is.
+    /// The mistake in it, if there is one.
     pub fn mistake(&self) -> Option<String> {
         let positive = [
             ("seconds", self.seconds),

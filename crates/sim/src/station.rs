@@ -1,30 +1,31 @@
-//! Where work is done: processors or a link, shared by those who are being served, and a queue before it.
+//! A station: processors or a link, shared by the jobs in service, and a queue.
 //!
-//! Those who are being served share the station evenly, and none of them gets more than one processor. That is how an operating
-//! system shares its processors and TCP a link. With as many slots as processors it is a queue with so many servers, first
-//! come, first served.
+//! Jobs in service share the station evenly, and none gets more than one processor. That is how an operating
+//! system shares its processors and TCP a link. With as many slots as processors it is a queue with so many
+//! servers, first come, first served.
 //!
-//! The share changes with everybody who comes or goes. Instead of everybody's rest, one number is kept: how much each has been
-//! served since the beginning ("virtual time", as in fair queueing). Whoever comes adds its work to that number, and is done
-//! when the number gets there; so each change costs the logarithm of those who are there.
+//! The share changes with each job that comes or goes. Instead of each job's rest, one number is kept: the
+//! service that each has got since the start ("virtual time", as in fair queueing). A new job adds its work
+//! to that number, and is done when the number gets there; so each change takes the logarithm of the number
+//! of jobs.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::events::{Time, after};
 
-/// Who is served: the index of a job.
+/// Index of a job.
 pub(crate) type Job = u32;
 
 #[derive(Debug)]
 pub(crate) struct Station {
-    /// How many can be served at full speed at once.
+    /// Jobs that can be served at full speed at once.
     servers: f64,
-    /// How many can be served at once.
+    /// Jobs that can be served at once.
     slots: usize,
-    /// How many may wait.
+    /// Jobs that may wait.
     room: usize,
-    /// How much each of those that are being served has got since the beginning, as of `at`.
+    /// Service that each job in service has got since the start, as of `at`.
     served: f64,
     at: Time,
     active: BinaryHeap<Active>,
@@ -32,7 +33,7 @@ pub(crate) struct Station {
     started: u64,
     /// Server time that has been used, in nanoseconds.
     used: f64,
-    /// What is announced counts as long as this is the same.
+    /// Announcements are valid as long as this is the same.
     epoch: u32,
     announced: Option<Time>,
 }
@@ -44,17 +45,17 @@ struct Active {
     job: Job,
 }
 
-/// What has become of a job that was offered.
+/// The result of offering a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered {
-    /// It is served, or waits.
+    /// The job is served, or waits.
     Taken,
     /// There is no room.
     Full,
 }
 
 impl Station {
-    /// `servers` at full speed, `slots` in all, and room for so many that wait.
+    /// A station with `servers` at full speed, `slots` in all, and room for waiting jobs.
     pub(crate) fn new(servers: f64, slots: usize, room: usize) -> Self {
         Station {
             servers,
@@ -71,17 +72,17 @@ impl Station {
         }
     }
 
-    /// A link or a processor that all share without end.
+    /// A link or a processor that any number of jobs share.
     pub(crate) fn shared() -> Self {
         Station::new(1.0, usize::MAX, 0)
     }
 
-    /// Those that wait for a slot.
+    /// Jobs that wait for a slot.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether somebody more would be taken.
+    /// Whether another job would be taken.
     pub(crate) fn has_room(&self) -> bool {
         self.active.len() < self.slots || self.waiting.len() < self.room
     }
@@ -92,7 +93,7 @@ impl Station {
         self.used
     }
 
-    /// A job that takes so many nanoseconds of one server.
+    /// Offers a job that takes so many nanoseconds of one server.
     pub(crate) fn offer(&mut self, now: Time, job: Job, work: f64) -> Offered {
         self.advance(now);
         if self.active.len() < self.slots {
@@ -106,7 +107,8 @@ impl Station {
         }
     }
 
-    /// When the next job is done, with the epoch that says so. None if nothing is new since the last call, or nobody is there.
+    /// When the next job is done, with the epoch of this announcement. None if nothing has changed since the
+    /// last call, or there is no job.
     pub(crate) fn announce(&mut self, now: Time) -> Option<(Time, u32)> {
         let next = self.active.peek().map(|first| {
             let left = (first.done - self.served).max(0.0);
@@ -125,7 +127,7 @@ impl Station {
         next.map(|at| (at, self.epoch))
     }
 
-    /// A job that is done, if this is what was announced. There may be another one.
+    /// Takes a job that is done, if `epoch` is valid. There may be another one.
     pub(crate) fn finish(&mut self, now: Time, epoch: u32) -> Option<Job> {
         if epoch != self.epoch {
             return None;
@@ -141,7 +143,7 @@ impl Station {
         Some(first.job)
     }
 
-    /// Everybody leaves.
+    /// Removes all jobs.
     pub(crate) fn clear(&mut self, now: Time) -> Vec<Job> {
         self.advance(now);
         self.announced = None;
@@ -157,7 +159,7 @@ impl Station {
         self.started += 1;
     }
 
-    /// How fast each is served.
+    /// Rate at which each job is served.
     fn rate(&self) -> f64 {
         let active = self.active.len() as f64;
         if active <= self.servers { 1.0 } else { self.servers / active }
@@ -176,7 +178,7 @@ impl Station {
     }
 }
 
-/// Whoever is done first is the greatest, as [`BinaryHeap`] wants it.
+/// The job that is done first is the greatest, as [`BinaryHeap`] wants it.
 impl Ord for Active {
     fn cmp(&self, other: &Self) -> Ordering {
         other.done.total_cmp(&self.done).then(other.number.cmp(&self.number))
@@ -237,7 +239,8 @@ mod tests {
 
     #[test]
     fn who_shares_gets_less() {
-        // The first has 4 alone, then both get half of each second: the second is done with 6 at 16, the first with 10 at 18.
+        // The first has 4 alone, then both get half of each second: the second is done with 6 at 16, the
+        // first with 10 at 18.
         assert_eq!(run(Station::shared(), &[(0, 12.0), (4, 6.0)]), [(1, 16), (0, 18)]);
         // Two processors for three.
         let station = Station::new(2.0, usize::MAX, 0);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong. Nothing of it says a word about keys or data.
+/// An error of a TLS connection. It never contains keys or data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
     /// The handshake failed; rustls has told the client.
@@ -11,17 +11,17 @@ pub enum Error {
     BadRecord,
     /// A record that is longer than TLS allows.
     Overflow,
-    /// A message that has no place here, such as a new handshake.
+    /// An unexpected message, such as a new handshake.
     Unexpected,
-    /// A message that makes no sense.
+    /// A malformed message.
     Decode,
     /// The client has ended the connection with this alert.
     Alert(u8),
-    /// The connection was cut off: the client has not said that it ends.
+    /// The connection ended without close_notify.
     Truncated,
-    /// More of it than anybody needs: empty records, updates of keys.
+    /// Too many empty records or key updates.
     Flood,
-    /// Keys that do not fit together. It is ours.
+    /// Keys that do not fit together: an error of this program.
     Internal,
 }
 

@@ -1,4 +1,4 @@
-//! What one direction of a connection encrypts with, in a form that another machine can go on with.
+//! Keys of one direction of a connection, in a form with which another machine can go on.
 
 use std::fmt;
 
@@ -26,11 +26,11 @@ pub(crate) const TLS_CIPHER_CHACHA20_POLY1305: u16 = 54;
 /// The AEADs that TLS 1.3 has, and those of TLS 1.2 that are still safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
-    /// With keys of 16 bytes; HKDF with SHA-256.
+    /// Keys of 16 bytes; HKDF with SHA-256.
     Aes128Gcm = 1,
-    /// With keys of 32 bytes; HKDF with SHA-384.
+    /// Keys of 32 bytes; HKDF with SHA-384.
     Aes256Gcm = 2,
-    /// With keys of 32 bytes; HKDF with SHA-256.
+    /// Keys of 32 bytes; HKDF with SHA-256.
     Chacha20Poly1305 = 3,
 }
 
@@ -49,18 +49,19 @@ impl Cipher {
         self.algorithm().key_len()
     }
 
-    /// In TLS 1.2, GCM writes part of the nonce into each record (RFC 5288 section 3); ChaCha20 does not (RFC 7905).
+    /// In TLS 1.2, GCM writes part of the nonce into each record (RFC 5288 section 3); ChaCha20 does not (RFC
+    /// 7905).
     pub(crate) fn explicit_nonce_len(self) -> usize {
         if self == Cipher::Chacha20Poly1305 { 0 } else { 8 }
     }
 
-    /// After so many records a key has done enough: RFC 8446 section 5.5 has 2^24.5 for GCM.
+    /// Number of records after which a key is updated: RFC 8446 section 5.5 has 2^24.5 for GCM.
     pub(crate) fn records_max(self) -> u64 {
         if self == Cipher::Chacha20Poly1305 { 1 << 48 } else { 1 << 24 }
     }
 }
 
-/// Keys of one direction, and how often they have been used.
+/// Keys of one direction, and the number of records that they have encrypted.
 pub(crate) struct Half {
     pub(crate) cipher: Cipher,
     key: Zeroizing<Vec<u8>>,
@@ -72,7 +73,7 @@ pub(crate) struct Half {
     aead: LessSafeKey,
 }
 
-/// Says nothing of keys.
+/// Without keys.
 impl fmt::Debug for Half {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Half").field("cipher", &self.cipher).field("sequence", &self.sequence).finish()
@@ -98,7 +99,8 @@ impl Half {
         })
     }
 
-    /// What rustls gives out at the end of a handshake, and for TLS 1.3 the traffic secret of it.
+    /// Keys from the secrets that rustls extracts at the end of a handshake, and for TLS 1.3 the traffic
+    /// secret.
     pub(crate) fn of_handshake(
         (sequence, secrets): &(u64, ConnectionTrafficSecrets),
         secret: &[u8],
@@ -116,7 +118,7 @@ impl Half {
         (&self.key, &self.iv[..], &self.secret)
     }
 
-    /// What the kernel needs to encrypt from here on: one of the `struct tls12_crypto_info_*` of linux/tls.h, which
+    /// The keys in the form for the kernel: one of the `struct tls12_crypto_info_*` of linux/tls.h, which
     /// are for TLS 1.3, too.
     pub(crate) fn crypto_info(&self, version: Version) -> Zeroizing<Vec<u8>> {
         let number = match version {
@@ -132,8 +134,8 @@ impl Half {
         let (salt, iv) = self.iv.split_at(salt_len);
         let mut iv: Zeroizing<Vec<u8>> = Zeroizing::new(iv.to_vec());
         if version == Version::Tls12 && salt_len > 0 {
-            // The kernel counts on from these, where nonces here are numbers over the IV. What differs in the first bit
-            // is no nonce of ours, and the number of the record has not been there before.
+            // The kernel counts on from these, where nonces here are numbers over the IV. What differs in the
+            // first bit is no nonce of ours, and the number of the record has not been there before.
             let first = !iv[0] & 0x80;
             iv.copy_from_slice(&self.sequence.to_be_bytes());
             iv[0] = iv[0] & 0x7f | first;
@@ -147,8 +149,8 @@ impl Half {
         info
     }
 
-    /// The nonce of the next record: the number of the record over the IV (RFC 8446 section 5.3, and as rustls does it in
-    /// TLS 1.2).
+    /// The nonce of the next record: the number of the record over the IV (RFC 8446 section 5.3, and as
+    /// rustls does it in TLS 1.2).
     pub(crate) fn nonce(&self) -> [u8; IV] {
         let mut nonce = *self.iv;
         for (byte, number) in nonce[IV - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -164,7 +166,7 @@ impl Half {
         nonce
     }
 
-    /// Encrypts the text in its place, and appends the tag.
+    /// Encrypts the text in place, and appends the tag.
     pub(crate) fn seal(&mut self, nonce: [u8; IV], aad: &[u8], text: &mut [u8]) -> Result<[u8; TAG], Error> {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = self.aead.seal_in_place_separate_tag(nonce, Aad::from(aad), text);
@@ -172,7 +174,7 @@ impl Half {
         tag.ok().and_then(|tag| tag.as_ref().try_into().ok()).ok_or(Error::Internal)
     }
 
-    /// Decrypts in its place, and says how long the text is.
+    /// Decrypts in place, and returns the length of the text.
     pub(crate) fn open(&mut self, nonce: [u8; IV], aad: &[u8], sealed: &mut [u8]) -> Result<usize, Error> {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let text = self.aead.open_in_place(nonce, Aad::from(aad), sealed).map_err(|_| Error::BadRecord)?;

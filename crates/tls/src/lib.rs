@@ -1,9 +1,10 @@
 //! The TLS endpoint of a node.
 //!
-//! [`Session`] is a connection without its socket. rustls does the handshake (TLS 1.2 and 1.3); after it, records are read
-//! and written here, so that a connection can go on at another node: [`Session::give_up`] makes a [`Moved`] of it, which
-//! holds keys, record numbers and what has not been used yet, and [`Session::take_over`] makes a session of that again. [`Session::lend`] gives away only
-//! what writes records, for one response that another node makes.
+//! [`Session`] is a connection without its socket. rustls does the handshake (TLS 1.2 and 1.3); after it,
+//! records are read and written here, so that a connection can go on at another node: [`Session::give_up`]
+//! makes a [`Moved`] of it, which holds keys, record numbers and unused data, and [`Session::take_over`]
+//! makes a session of that again. [`Session::lend`] gives away only the keys that write, for one response
+//! that another node makes.
 //!
 //! Keys and data are overwritten when they are not needed any more, and no `Debug` shows them.
 
@@ -30,7 +31,7 @@ pub use session::{Facts, Session};
 pub use ticket_keys::TicketKeys;
 pub use tickets::Tickets;
 
-/// What another node has sent is no connection.
+/// The bytes of another node are no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovedError;
 

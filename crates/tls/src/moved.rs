@@ -9,8 +9,8 @@ use crate::sealer::Sealer;
 use crate::session::{Facts, Session, State};
 use crate::{Error, MovedError};
 
-/// All that another node needs to go on: keys, numbers, and what has been read and not used. It is as secret as the
-/// connection, and is sent encrypted only.
+/// The state of a connection for another node: keys, record numbers, and data that has been read and not
+/// used. It is as secret as the connection, and is sent encrypted only.
 #[derive(Serialize, Deserialize)]
 pub struct Moved {
     version: u8,
@@ -54,8 +54,8 @@ impl MovedHalf {
 }
 
 impl Session {
-    /// Gives the connection up here, for another node. What is in [`outgoing`](Session::outgoing) has to have been sent:
-    /// the bytes are numbered, and the other node goes on with the next number.
+    /// Gives the connection up here, for another node. The bytes in [`outgoing`](Session::outgoing) must have
+    /// been sent: the bytes are numbered, and the other node goes on with the next number.
     pub fn give_up(mut self) -> Result<Moved, Error> {
         let State::Open(mut records) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(Error::Internal);
@@ -99,8 +99,8 @@ impl Session {
     }
 }
 
-/// What writes a connection's records, on loan to another node, which answers a request and gives it back. It is as secret
-/// as the connection, and is sent encrypted only.
+/// The writing half of a connection, on loan to another node, which answers a request and gives it back. It
+/// is as secret as the connection, and is sent encrypted only.
 #[derive(Serialize, Deserialize)]
 pub struct Lent {
     version: u8,
@@ -108,20 +108,20 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// What this one has become.
+    /// The state of this sealer.
     pub fn of(sealer: &Sealer) -> Self {
         Lent { version: sealer.version as u8, write: MovedHalf::of(&sealer.half) }
     }
 
-    /// To be used.
+    /// The sealer with this state.
     pub fn open(&self) -> Result<Sealer, MovedError> {
         Ok(Sealer::new(version(self.version)?, self.write.open()?))
     }
 }
 
 impl Session {
-    /// Gives away what writes records. Until [`take_back`](Self::take_back) nothing can be said to the client here but what
-    /// that node has sealed; it goes behind [`outgoing`](Self::outgoing).
+    /// Lends the writing half. Until [`take_back`](Self::take_back) only records that the other node has
+    /// sealed can be sent to the client; they go behind [`outgoing`](Self::outgoing).
     pub fn lend(&mut self) -> Result<Lent, Error> {
         let State::Open(records) = &mut self.state else { return Err(Error::Internal) };
         let closed = records.write_closed;
@@ -129,8 +129,8 @@ impl Session {
         Ok(Lent::of(&sealer))
     }
 
-    /// Goes on where the other node has stopped. `owes_update`: the client has asked that node for new keys, and has not got
-    /// them.
+    /// Goes on where the other node has stopped. `owes_update`: the client has asked that node for new keys,
+    /// and has not got them.
     pub fn take_back(&mut self, lent: &Lent, owes_update: bool) -> Result<(), MovedError> {
         let sealer = lent.open()?;
         let owes_update = self.take_owed_update() || owes_update;
@@ -146,7 +146,8 @@ impl Session {
         }
     }
 
-    /// Whether the client has asked for new keys while another node writes: that node is to answer. It is said once.
+    /// Whether the client has asked for a key update while another node writes, which that node has to
+    /// answer; true once.
     pub fn take_owed_update(&mut self) -> bool {
         match &mut self.state {
             State::Open(records) => std::mem::take(&mut records.owes_update),
@@ -164,26 +165,26 @@ fn version(number: u8) -> Result<Version, MovedError> {
 }
 
 impl Moved {
-    /// As it is sent.
+    /// The form in which it is sent.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(postcard::to_allocvec(self).expect("memory takes everything"))
     }
 
-    /// What another node has sent.
+    /// The connection in bytes that another node has sent.
     pub fn from_bytes(bytes: &[u8]) -> Result<Moved, MovedError> {
         let (moved, rest) = postcard::take_from_bytes(bytes).map_err(|_| MovedError)?;
         if rest.is_empty() { Ok(moved) } else { Err(MovedError) }
     }
 }
 
-/// Says nothing of keys and data.
+/// Without keys and data.
 impl std::fmt::Debug for Moved {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Moved")
     }
 }
 
-/// Says nothing of keys.
+/// Without keys.
 impl std::fmt::Debug for Lent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Lent")

@@ -1,8 +1,8 @@
 //! Records after the handshake (RFC 8446 section 5, RFC 5246 section 6.2).
 //!
-//! rustls does the handshake and gives its secrets out; from there on records are read and written here, because what goes
-//! on at another node has to be whole in our hands: keys, numbers, what has been read and not used. It is little: one
-//! content type that matters, alerts, and updates of keys.
+//! rustls does the handshake and gives its secrets out; from there on records are read and written here,
+//! because what goes on at another node has to be whole in our hands: keys, numbers, what has been read and
+//! not used. It is little: one content type that matters, alerts, and updates of keys.
 
 use std::ops::Range;
 
@@ -34,10 +34,10 @@ const SEALED_MAX: usize = DATA_MAX + 256;
 const SEALED_MAX_12: usize = DATA_MAX + 2048;
 /// The longest handshake message that is waited for: the only one that has a place has 5 bytes.
 const MESSAGE_MAX: usize = 1 << 14;
-/// So many records in a row may say nothing.
+/// Most empty records in a row.
 const EMPTY_MAX: u32 = 32;
 
-/// Which TLS.
+/// Version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// TLS 1.2, RFC 5246, with AEADs only.
@@ -47,7 +47,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As openssl writes it.
+    /// Name, as openssl writes it.
     pub fn name(self) -> &'static str {
         match self {
             Version::Tls12 => "TLSv1.2",
@@ -63,27 +63,27 @@ pub struct Records {
     pub(crate) read: Half,
     /// None while another node writes.
     pub(crate) write: Option<Sealer>,
-    /// The client has asked that node for new keys.
+    /// Whether the client has asked that node for a key update.
     pub(crate) owes_update: bool,
     /// The client says nothing more, and we do not.
     pub(crate) read_closed: bool,
     pub(crate) write_closed: bool,
     /// A handshake message that has not ended with its record.
     pub(crate) message: Vec<u8>,
-    /// Records in a row that have said nothing.
+    /// Empty records in a row.
     empty: u32,
-    /// A new handshake has been declined.
+    /// Whether a new handshake has been declined.
     declined: bool,
 }
 
-/// What was in a record.
+/// Content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// Data, at this place of the bytes that were read.
     Data(Range<usize>),
-    /// Nothing for anybody but TLS.
+    /// A message of TLS itself.
     Nothing,
-    /// The client has said that it ends.
+    /// close_notify.
     Closed,
 }
 
@@ -102,12 +102,12 @@ impl Records {
         }
     }
 
-    /// Which TLS it is.
+    /// Version of TLS.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether the client has said that it ends.
+    /// Whether the client has sent close_notify.
     pub fn is_read_closed(&self) -> bool {
         self.read_closed
     }
@@ -117,8 +117,8 @@ impl Records {
         self.write_closed
     }
 
-    /// Opens the first record of `incoming` in its place; None if it has not come whole. Says how many bytes it takes. What
-    /// has to be answered is put behind `out`.
+    /// Opens the first record of `incoming` in place, and returns its length; None if it is incomplete.
+    /// Answers are appended to `out`.
     pub fn open(&mut self, incoming: &mut [u8], out: &mut Vec<u8>) -> Result<Option<(usize, Opened)>, Error> {
         if self.read_closed {
             // RFC 8446 section 6.1: whatever comes after that is ignored.
@@ -157,7 +157,7 @@ impl Records {
         Ok(Some((taken, opened)))
     }
 
-    /// Content type and place of what is in the record.
+    /// Content type of the record, and the place of its content.
     fn open_13(&mut self, header: &[u8; HEADER], sealed: &mut [u8]) -> Result<(u8, Range<usize>), Error> {
         if header[0] != content::DATA {
             return Err(Error::Unexpected);
@@ -261,12 +261,12 @@ impl Records {
         self.nothing()
     }
 
-    /// What writes records; an error while another node has it.
+    /// The writing half; an error while another node has it.
     pub(crate) fn sealer(&mut self) -> Result<&mut Sealer, Error> {
         self.write.as_mut().ok_or(Error::Internal)
     }
 
-    /// Says that nothing more comes.
+    /// Appends close_notify.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         if std::mem::replace(&mut self.write_closed, true) {
             return Ok(());
@@ -274,7 +274,7 @@ impl Records {
         self.sealer()?.record(content::ALERT, &[WARNING, CLOSE_NOTIFY], out)
     }
 
-    /// Says why the connection ends.
+    /// Appends the alert for an error.
     pub fn alert(&mut self, error: &Error, out: &mut Vec<u8>) {
         let Some(number) = error.alert().filter(|_| !self.write_closed) else { return };
         self.write_closed = true;

@@ -1,14 +1,15 @@
-//! Writing records: all that is needed to speak to the client, apart from the connection itself, so that another node can
-//! do it for a while.
+//! The writing half of a connection, apart from the connection itself, so that another node can have it for a
+//! while.
 
 use crate::Error;
 use crate::keys::{Half, TAG};
 use crate::records::{DATA_MAX, HEADER, KEY_UPDATE, Version, content};
 
-/// The content type of keys that the kernel gets, among records that it encrypts. TLS has none of that number.
+/// The content type of keys that the kernel gets, among records that it encrypts. TLS has none of that
+/// number.
 pub(crate) const KEYS: u8 = 0;
 
-/// Encrypts what is said to the client, or leaves that to the kernel.
+/// Encrypts data for the client, or leaves that to the kernel.
 #[derive(Debug)]
 pub struct Sealer {
     pub(crate) version: Version,

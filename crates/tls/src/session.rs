@@ -14,19 +14,19 @@ use crate::Error;
 use crate::keys::Half;
 use crate::records::{Opened, Records, Version};
 
-/// Data that has been opened and not been read yet: with more, nothing is opened until somebody reads.
+/// Bytes of opened data above which no record is opened until some is taken.
 const UNREAD_MAX: usize = 64 << 10;
-/// What a client may send before its handshake is over: certificates of ours are none of it.
+/// Most bytes that a client may send before its handshake is over.
 const HANDSHAKE_MAX: usize = 64 << 10;
 
 /// A connection.
 pub struct Session {
     pub(crate) state: State,
-    /// From the client, not opened yet.
+    /// Bytes of the client, not opened yet.
     pub(crate) incoming: Vec<u8>,
-    /// For the client.
+    /// Bytes for the client.
     pub(crate) outgoing: Vec<u8>,
-    /// From the client, opened: the first `read` bytes have been taken out.
+    /// Opened data of the client; the first `read` bytes have been taken.
     pub(crate) data: Vec<u8>,
     pub(crate) read: usize,
     pub(crate) facts: Facts,
@@ -38,30 +38,30 @@ pub(crate) enum State {
     Failed,
 }
 
-/// What the handshake has settled.
+/// Results of the handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What is spoken above TLS, if client and server have agreed on something (RFC 7301).
+    /// The ALPN protocol, if client and server have agreed on one (RFC 7301).
     pub protocol: Option<Vec<u8>>,
-    /// The host that the client wants, if it says so.
+    /// The server name that the client sent (SNI).
     pub server_name: Option<String>,
-    /// An earlier session goes on: no certificate was needed.
+    /// Whether an earlier session was resumed.
     pub resumed: bool,
 }
 
 pub(crate) struct Handshake {
     connection: UnbufferedServerConnection,
     secrets: Arc<Captured>,
-    /// What the client said first, once; None if rustls has to say what is wrong with it.
+    /// The ClientHello; None if it is malformed, which rustls reports.
     hello: Option<ClientHello>,
     received: usize,
 }
 
-/// Takes the traffic secrets of TLS 1.3 out of a handshake, because rustls gives out no more than the keys of now.
+/// Takes the traffic secrets of TLS 1.3 out of a handshake: rustls extracts only the current keys.
 #[derive(Default)]
 struct Captured(Mutex<[Zeroizing<Vec<u8>>; 2]>);
 
-/// Says nothing of keys.
+/// Without keys.
 impl fmt::Debug for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Captured")
@@ -82,7 +82,7 @@ impl KeyLog for Captured {
     }
 }
 
-/// Says nothing of keys and data.
+/// Without keys and data.
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
@@ -113,14 +113,14 @@ impl Session {
         })
     }
 
-    /// Bytes of the client have come.
+    /// Takes bytes of the client.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.incoming.extend_from_slice(bytes);
         self.advance()
     }
 
-    /// Opens what has come, as far as there is room for it. What there is to say to the client is in
-    /// [`outgoing`](Self::outgoing), also after an error.
+    /// Opens records, as far as there is room for their data. Answers are in [`outgoing`](Self::outgoing),
+    /// also after an error.
     pub fn advance(&mut self) -> Result<(), Error> {
         if let State::Handshake(handshake) = &mut self.state {
             let advanced = handshake.advance(&mut self.incoming, &mut self.outgoing, &mut self.data);
@@ -184,7 +184,7 @@ impl Session {
         Ok(())
     }
 
-    /// The stream from the client has ended. That is an error unless the client has said so before.
+    /// Takes the end of the client's stream: an error unless it has sent close_notify.
     pub fn receive_end(&mut self) -> Result<(), Error> {
         match &self.state {
             State::Open(records) if records.is_read_closed() => Ok(()),
@@ -197,12 +197,12 @@ impl Session {
         matches!(self.state, State::Handshake(_))
     }
 
-    /// What the handshake has settled; before its end no more than the host that the client wants.
+    /// Results of the handshake; before its end only the server name.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Which TLS it is, after the handshake.
+    /// Version of TLS, after the handshake.
     pub fn version(&self) -> Option<Version> {
         if let State::Open(records) = &self.state { Some(records.version()) } else { None }
     }
@@ -212,7 +212,7 @@ impl Session {
         &self.data[self.read..]
     }
 
-    /// Takes so many bytes of it.
+    /// Takes bytes of [`data`](Self::data).
     pub fn take(&mut self, len: usize) {
         self.read = (self.read + len).min(self.data.len());
         if self.read == self.data.len() {
@@ -225,12 +225,12 @@ impl Session {
         }
     }
 
-    /// Whether no more data comes, because the client has said so.
+    /// Whether the client has sent close_notify.
     pub fn is_read_closed(&self) -> bool {
         matches!(&self.state, State::Open(records) if records.is_read_closed())
     }
 
-    /// Whether nothing more can be sent, because it has been said that nothing more comes.
+    /// Whether close_notify has been sent, so that nothing more can be sent.
     pub fn is_write_closed(&self) -> bool {
         !matches!(&self.state, State::Open(records) if !records.is_write_closed())
     }
@@ -240,7 +240,7 @@ impl Session {
         self.data.len() - self.read < UNREAD_MAX
     }
 
-    /// Bytes for the client, to be taken out by who sends them.
+    /// Bytes for the client; the caller takes those that it sends.
     pub fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
     }
@@ -251,7 +251,7 @@ impl Session {
         records.sealer()?.data(data, out)
     }
 
-    /// Tells the client that no more data comes.
+    /// Sends close_notify.
     pub fn close(&mut self) -> Result<(), Error> {
         let (records, out) = self.records()?;
         records.close(out)
@@ -263,7 +263,7 @@ impl Session {
         records.sealer()?.update_keys(both, out)
     }
 
-    /// From here on the kernel encrypts what is said to the client, if it takes the keys that `set` gives it: then
+    /// Lets the kernel encrypt from now on, if it takes the keys that `set` gives it: then
     /// [`outgoing`](Self::outgoing) has plain records. False if that is not possible now.
     pub fn seal_by_kernel(&mut self, set: impl FnOnce(&[u8]) -> io::Result<()>) -> io::Result<bool> {
         let State::Open(records) = &mut self.state else { return Ok(false) };
@@ -297,7 +297,7 @@ impl Session {
     }
 }
 
-/// Data of clients does not stay in memory.
+/// Erases data of the client.
 impl Drop for Session {
     fn drop(&mut self) {
         self.data.zeroize();
@@ -369,7 +369,7 @@ impl Handshake {
         }
     }
 
-    /// What rustls still wants to say after an error: the alert.
+    /// Takes the alert of rustls after an error.
     fn drain_alerts(&mut self, outgoing: &mut Vec<u8>) {
         loop {
             match self.connection.process_tls_records(&mut []).state {
@@ -391,7 +391,7 @@ enum Step {
     Over,
 }
 
-/// Puts a message behind `out`; `write` says how much room it needs if there is too little.
+/// Appends a message to `out`; `write` returns the room that it needs if there is too little.
 fn encode(
     out: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,

@@ -1,12 +1,15 @@
-//! Keys that seal session tickets: random, shared among the agents of a cluster, and erased when their time is over.
+//! Keys that seal session tickets: random, shared among the agents of a cluster, and erased when their time
+//! is over.
 //!
-//! Every agent has the keys of all, because agents tell each other what they have when they start, when they make a key,
-//! and each minute one of the others. So a session can be resumed at another node, and at its own after a restart, when the others
-//! tell an agent what it has made before. Who cannot be reached serves with a key of its own. Of several keys the oldest that
-//! still seals is used, so agents that have started at the same time agree; the next one is made an hour before it is needed,
-//! in which it comes to all.
+//! Every agent has the keys of all, because agents tell each other what they have when they start, when they
+//! make a key, and each minute one of the others. So a session can be resumed at another node, and at its own
+//! after a restart, when the others send an agent the keys it has made before. An agent that cannot be
+//! reached uses a key of its own. Of several keys the oldest that still seals is used, so agents that have
+//! started at the same time agree; the next one is made an hour before it is needed, in which it comes to
+//! all.
 //!
-//! Whoever learns the cluster key later can take part, but cannot open the tickets of a time of which no key is left.
+//! An attacker who learns the cluster key later can take part, but cannot open tickets whose keys have been
+//! erased.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -16,13 +19,13 @@ use aws_lc_rs::rand;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// How old a key is that seals no more.
+/// Age after which a key seals no more tickets.
 pub const SEALS: Duration = Duration::from_secs(12 * 3600);
-/// How old a key is that opens no more, and is erased: so every ticket opens for as long as it says.
+/// Age after which a key opens no more tickets, and is erased: every ticket opens for its whole lifetime.
 const OPENS: Duration = Duration::from_secs(24 * 3600);
-/// How long before the end of one the next is made.
+/// Time before the end of a key at which the next one is made.
 const AHEAD: Duration = Duration::from_secs(3600);
-/// Nobody has more than the agents of a large cluster make in a day.
+/// Most keys: more than the agents of a large cluster make in a day.
 const KEYS_MAX: usize = 4096;
 
 /// A key's name, which its tickets begin with.
@@ -49,11 +52,11 @@ impl Key {
     }
 }
 
-/// All that an agent knows.
+/// The keys of an agent.
 #[derive(Default)]
 pub struct TicketKeys(RwLock<Vec<Key>>);
 
-/// Says nothing of keys.
+/// Without keys.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TicketKeys")
@@ -61,7 +64,7 @@ impl fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    /// Erases what is too old, and makes a key if one is needed soon; true if it has.
+    /// Erases old keys, and makes one if it is needed soon; true if it has.
     pub(crate) fn renew(&self, now: Instant) -> bool {
         let mut keys = self.write();
         keys.retain(|key| key.age(now) < OPENS);
@@ -96,7 +99,7 @@ impl TicketKeys {
         self.read().iter().filter(|key| key.age(now) < OPENS).map(share).collect()
     }
 
-    /// What another agent has told. What is known already gets no younger by it.
+    /// Adds the keys of another agent. Keys that are known already keep their age.
     pub(crate) fn learn(&self, told: Vec<SharedKey>, now: Instant) {
         let mut keys = self.write();
         for SharedKey { id, secret, age } in told {

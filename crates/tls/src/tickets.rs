@@ -1,7 +1,8 @@
-//! Session tickets (RFC 8446 section 4.6.1, RFC 5077) that name their node and open for as long as their keys are valid.
+//! Session tickets (RFC 8446 section 4.6.1, RFC 5077) that name their node and open for as long as their keys
+//! are valid.
 //!
-//! A ticket is sealed under a key that is made of a random one ([`TicketKeys`]), the service, and, where only the node
-//! itself is to resume its sessions, the node. It begins with the name of the random key.
+//! A ticket is sealed under a key that is made of a random one ([`TicketKeys`]), the service, and, where only
+//! the node itself is to resume its sessions, the node. It begins with the name of the random key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct Tickets {
     scope: TicketScope,
 }
 
-/// Says nothing of keys.
+/// Without keys.
 impl fmt::Debug for Tickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tickets")
@@ -38,7 +39,7 @@ impl fmt::Debug for Tickets {
 }
 
 impl Tickets {
-    /// For a service at the node with this name.
+    /// Tickets of a service at the node with this name.
     pub fn new(
         keys: Arc<TicketKeys>,
         names: Names,

@@ -1,6 +1,6 @@
 //! What the text says of made-up answers, read by a strict reader.
 
-#[path = "../../../../tests/common/openmetrics.rs"]
+#[path = "../../../cli/tests/common/openmetrics.rs"]
 mod openmetrics;
 
 use std::collections::BTreeSet;

@@ -10,13 +10,13 @@ use crate::scenario::{Change, What};
 use crate::station::Job;
 
 impl Cluster<'_> {
-    /// Nobody knows yet that its node is dead.
+    /// The node is dead, which the switch does not know yet.
     pub(super) fn wait_for_silence(&mut self, job: Job) {
         self.flows[job as usize].stage = Stage::Silence;
         self.events.add(after(self.now, self.scenario.pool.silence_ms * 1e6), Event::Resume(job));
     }
 
-    /// From here on it is known.
+    /// The switch knows that the node is dead.
     pub(super) fn give_up_waiting(&mut self, job: Job) {
         let Flow { node, worker, .. } = self.flows[job as usize];
         for node in [node, worker] {

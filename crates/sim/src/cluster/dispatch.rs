@@ -1,4 +1,4 @@
-//! Which node a request goes to, and what becomes of one that nobody has room for.
+//! Dispatch of requests, and of those that no node has room for.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Cluster<'_> {
         balancer.pick_noted(&ask, tried, &mut || bits(&mut random.choices))
     }
 
-    /// The connection is this node's from here on.
+    /// Makes this node the connection's.
     pub(super) fn bind(&mut self, job: Job, node: u32) {
         let flow = &mut self.flows[job as usize];
         let before = std::mem::replace(&mut flow.node, node);
@@ -77,7 +77,7 @@ impl Cluster<'_> {
         self.note(node, |load| load.flows += 1);
     }
 
-    /// A node that has no room: another one may have.
+    /// Tries another node when one has no room.
     pub(super) fn give_back(&mut self, job: Job) {
         self.leave_nodes(job);
         self.dispatch(job);

@@ -1,4 +1,4 @@
-//! What is counted from the end of the warm-up on.
+//! Counts from the end of the warm-up on.
 
 use super::Cluster;
 use crate::events::SECOND;

@@ -28,54 +28,54 @@ use crate::station::{Job, Offered, Station};
 
 const MICRO: f64 = 1e3;
 const KIB: f64 = 1024.0;
-/// Data of a full segment, and how many of them are acknowledged at once.
+/// Data of a full segment in bytes, and segments for each acknowledgment.
 const SEGMENT: f64 = 1448.0;
 const ACKNOWLEDGED: f64 = 2.0;
-/// What a link carries for each byte: a full segment has 66 bytes of headers (Ethernet, IPv4, TCP with
+/// Bytes on a link for each byte of data: a full segment has 66 bytes of headers (Ethernet, IPv4, TCP with
 /// timestamps).
 const WIRE: f64 = (SEGMENT + 66.0) / SEGMENT;
-/// What an acknowledgment, and a request, take of a link, in bytes.
+/// Bytes of an acknowledgment and of a request on a link.
 const ACK_BYTES: f64 = 66.0;
 const REQUEST_BYTES: f64 = 500.0;
-/// In a closed loop, from the end of a connection to the next one's beginning, in nanoseconds.
+/// Time from the end of a connection to the start of the next in a closed loop, in nanoseconds.
 const AGAIN: f64 = 1e3;
-/// Who is served when nobody waits for it: acknowledgments.
+/// Job of acknowledgments, whose end no request waits for.
 const NOBODY: Job = Job::MAX;
 /// No node.
 const NONE: u32 = u32::MAX;
-/// How much a new latency counts beside those before, as with the switch's reports.
+/// Weight of a new latency in the mean, as in the nodes' reports.
 const LATENCY_WEIGHT: f64 = 0.125;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrival,
-    /// Somebody may be done at a station.
+    /// A job may be done at a station.
     Done {
         station: u32,
         epoch: u32,
     },
     /// The client asks again, or a node is known to be dead.
     Resume(Job),
-    /// Nodes tell what they have to do.
+    /// Nodes report their loads.
     Tell,
     Change(u32),
-    /// From here on it is measured.
+    /// The warm-up ends.
     Measure,
 }
 
-/// Where a request is.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Switch,
-    /// At the node that the connection is at: with TLS its handshake.
+    /// At the connection's node: with TLS its handshake.
     Handshake,
     /// Waits for a node to be known as dead.
     Silence,
     /// At the first node: reads the request that it gives away.
     Giving,
-    /// Is worked on.
+    /// The server works on it.
     Service,
-    /// At the first node: passes on what another has made.
+    /// At the first node: passes on the response of another one.
     Passing,
     Link,
     /// Between two requests.
@@ -87,31 +87,31 @@ struct Flow {
     client: u32,
     /// Requests to come, this one included.
     left: u32,
-    /// When the client asked.
+    /// When the client sent the request.
     asked: Time,
     bytes: f64,
     stage: Stage,
     switch: u32,
-    /// Whose connection it is, and who works on this request.
+    /// Node of the connection, and node that works on the request.
     node: u32,
     worker: u32,
-    /// The node has had nothing of it yet.
+    /// Whether the node has had no request of it yet.
     is_new: bool,
 }
 
 struct Node {
     cpu: u32,
     link: u32,
-    /// Of the link.
+    /// The link.
     nanos_per_byte: f64,
     speed: f64,
     cores: f64,
     is_dead: bool,
     /// Requests that it works on for others.
     taken: u32,
-    /// A mean of the last latencies, in nanoseconds.
+    /// Mean of the last latencies, in nanoseconds.
     latency: Option<f64>,
-    /// What it has told last, and the CPU time it had used by then.
+    /// Its last report, and the CPU time used until then.
     told: Work,
     used_when_told: f64,
 }
@@ -133,13 +133,13 @@ pub(crate) struct Cluster<'a> {
     switches: u32,
     turn: u32,
     nodes: Vec<Node>,
-    /// What the switch knows of each, at any time: nodes tell with every adoption.
+    /// State of each node as the switch sees it: nodes report with every adoption.
     loads: Vec<Load>,
     balancer: Balancer,
     flows: Vec<Flow>,
     free: Vec<Job>,
     held: VecDeque<Job>,
-    /// Which node has the session of each client.
+    /// Node of each client's session.
     sessions: Vec<u32>,
     measured_since: Option<Time>,
     latencies: Latencies,
@@ -274,14 +274,14 @@ impl<'a> Cluster<'a> {
         &self.scenario.costs
     }
 
-    /// What the switch knows of a node changes.
+    /// Changes the state of a node as the switch sees it.
     fn note(&mut self, node: u32, change: impl FnOnce(&mut Load)) {
         let load = &mut self.loads[node as usize];
         change(load);
         self.balancer.note(node as usize, *load);
     }
 
-    /// The processors of a node have somebody more or less to do.
+    /// Tells the balancer the length of the queue, if the station is a node's processors.
     fn note_queue(&mut self, station: u32) {
         if let Some(node) = station.checked_sub(self.switches).filter(|place| place % 2 == 0) {
             let waiting = self.stations[station as usize].waiting() as u32;
@@ -357,7 +357,7 @@ impl<'a> Cluster<'a> {
         let _ = self.offer(switch, job, work * MICRO);
     }
 
-    /// What a job does when it is done with a stage.
+    /// Moves a job on when a stage is done.
     fn go_on(&mut self, job: Job) {
         match self.flows[job as usize].stage {
             Stage::Switch => self.leave_switch(job),
@@ -399,7 +399,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// So many microseconds of a processor of speed 1, at this node.
+    /// Offers a job to the processors of this node, for microseconds of a processor of speed 1.
     fn work_at(&mut self, node: u32, job: Job, micros: f64) {
         let node = &self.nodes[node as usize];
         let (cpu, work) = (node.cpu, micros * MICRO / node.speed);
@@ -408,7 +408,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// The node that works on the request does, with so many microseconds besides.
+    /// Starts the work of the request's node, with additional microseconds.
     fn serve(&mut self, job: Job, besides: f64) {
         let costs = self.costs();
         let service = self.service.draw(&mut self.random.service);
@@ -442,7 +442,7 @@ impl<'a> Cluster<'a> {
         let _ = self.offer(link, job, bytes * WIRE * nanos_per_byte);
     }
 
-    /// The response has been sent whole.
+    /// Ends a request whose response has been sent.
     fn answer(&mut self, job: Job) {
         self.leave_nodes(job);
         self.count_in_system(false);
@@ -484,7 +484,7 @@ impl<'a> Cluster<'a> {
         self.events.add(after(self.now, think * 1e6), Event::Resume(job));
     }
 
-    /// The connection ends.
+    /// Ends the connection.
     fn leave(&mut self, job: Job) {
         let node = self.flows[job as usize].node;
         if node != NONE {

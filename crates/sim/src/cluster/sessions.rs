@@ -1,4 +1,4 @@
-//! TLS: what nodes tell each other, and what a busy one gives away.
+//! TLS: load reports of nodes, and handing over of a busy one.
 
 use switchback_policy::{Availability, Busy, Work, is_lighter};
 
@@ -12,12 +12,12 @@ impl<'a> Cluster<'a> {
         self.scenario.tls.as_ref()
     }
 
-    /// Whether it matters what nodes tell each other.
+    /// Whether nodes report their loads to each other.
     pub(super) fn tells(&self) -> bool {
         self.tls().is_some_and(|tls| tls.sessions == Sessions::Forwarding)
     }
 
-    /// Whether a busy node gives requests away, and not connections.
+    /// Whether a busy node gives away requests rather than connections.
     fn relays(&self) -> bool {
         self.tls().is_some_and(|tls| tls.hand_over == HandOver::Relay)
     }
@@ -26,7 +26,7 @@ impl<'a> Cluster<'a> {
         self.sessions.get(client as usize).copied().filter(|node| *node != NONE)
     }
 
-    /// A new connection at its node, which besides has so many microseconds to do for it.
+    /// Starts a new connection at its node, with additional microseconds of work.
     pub(super) fn shake_hands(&mut self, job: Job, tls: &Tls, besides: f64) {
         let Flow { client, node, .. } = self.flows[job as usize];
         let before = self.session_of(client);
@@ -42,7 +42,7 @@ impl<'a> Cluster<'a> {
         self.work_at(node, job, besides + handshake);
     }
 
-    /// The request has been read. With forwarding another node may be the better one.
+    /// Serves a request that has been read, or with forwarding hands it over.
     pub(super) fn begin_service(&mut self, job: Job) {
         let Some(to) = self.lighter(self.flows[job as usize].node) else { return self.serve(job, 0.0) };
         self.outcome.handed_over += u64::from(self.is_measured());
@@ -63,7 +63,7 @@ impl<'a> Cluster<'a> {
         (self.loads[node as usize].flows + self.nodes[node as usize].taken).into()
     }
 
-    /// As a real node finds it: the one with the fewest connections of those that are lighter.
+    /// The lighter node with the fewest connections, as a real node finds it.
     fn lighter(&self, node: u32) -> Option<u32> {
         let tls = self.tls().filter(|tls| tls.sessions == Sessions::Forwarding)?;
         let busy = Busy { connections: tls.busy_connections.into(), cpu: tls.busy_cpu * 10 };
@@ -79,7 +79,7 @@ impl<'a> Cluster<'a> {
         others.min_by_key(|(_, other)| other.told.connections).map(|(index, _)| index as u32)
     }
 
-    /// The other node has been given the connection, or the request.
+    /// Moves the connection or the request to the other node.
     pub(super) fn hand_to_worker(&mut self, job: Job) {
         let costs = self.costs();
         let Flow { node, worker, .. } = self.flows[job as usize];
@@ -92,7 +92,7 @@ impl<'a> Cluster<'a> {
         self.serve(job, costs.move_us);
     }
 
-    /// It has no more to do for another node.
+    /// Ends the work for another node.
     pub(super) fn leave_worker(&mut self, worker: u32) {
         let worker = &mut self.nodes[worker as usize];
         worker.taken -= 1;

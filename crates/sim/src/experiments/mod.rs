@@ -14,26 +14,26 @@ use std::fmt::Write as _;
 
 use crate::{Estimate, Outcome, Scenario, ScenarioError, estimate, simulate};
 
-/// Called with what is being run, when it begins and whenever a replication is done.
+/// Callback for the start of a scenario and each finished replication.
 pub type Progress<'a> = &'a (dyn Fn(&str, Step) + Sync);
 
-/// How far it is.
+/// Progress of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It has so many replications.
+    /// Number of replications of the series.
     Begins(u32),
-    /// One more is done.
+    /// A replication is done.
     Done,
 }
 
 /// One scenario of a series.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Which curve it belongs to.
+    /// Name of its curve.
     pub series: String,
-    /// Its place on the axis.
+    /// Its value on the axis.
     pub x: u32,
-    /// One for each replication.
+    /// Outcome of each replication.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -55,49 +55,49 @@ impl Point {
         estimate(&self.outcomes, number)
     }
 
-    /// Whether more came than could be answered.
+    /// Whether any replication was saturated.
     pub fn is_saturated(&self) -> bool {
         self.outcomes.iter().any(Outcome::is_saturated)
     }
 }
 
-/// What a series has shown.
+/// Results of a series.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the axis is, and what more there is to say of it behind a comma.
+    /// Title of the axis.
     pub axis: &'static str,
-    /// Every scenario.
+    /// Results of each scenario.
     pub points: Vec<Point>,
-    /// The tables and what they say, as Markdown.
+    /// Tables and text, as Markdown.
     pub markdown: String,
-    /// What may be drawn: its name, and a number of each point.
+    /// Plots.
     pub curves: Vec<Curves>,
 }
 
-/// A picture.
+/// A plot.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// Behind the report's name in that of the file; may be empty.
+    /// Suffix of the file's name; may be empty.
     pub name: &'static str,
-    /// What is up, with its unit.
+    /// Title of the vertical axis, with its unit.
     pub title: &'static str,
-    /// Whether that spans several powers of ten.
+    /// Whether the vertical axis is logarithmic.
     pub is_logarithmic: bool,
-    /// All of them.
+    /// The curves.
     pub curves: Vec<Curve>,
 }
 
-/// One of them.
+/// A curve of a plot.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Of its series.
+    /// Name of its series.
     pub name: String,
-    /// By their places on the axis.
+    /// Values by their positions on the axis.
     pub points: Vec<(u32, f64)>,
 }
 
 impl Report {
-    /// Every number of every point: means and half the widths of their intervals.
+    /// All numbers of all points as CSV: means, and half the widths of their intervals.
     pub fn csv(&self) -> String {
         let names = Outcome::default().numbers().map(|(name, _)| format!("{name},{name}_half")).join(",");
         let mut text = format!(
@@ -127,7 +127,7 @@ fn curve(points: &[Point], series: &str, number: impl Fn(&Point) -> Option<f64>)
     Curve { name: series.to_owned(), points }
 }
 
-/// Each once, in the order in which they come first.
+/// Distinct items, in the order of their first occurrence.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for one in all {
@@ -138,7 +138,7 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     found
 }
 
-/// A Markdown table with a line for each place and a column for each series.
+/// A Markdown table with a line for each position and a column for each series.
 fn table(title: &str, points: &[Point], cell: impl Fn(&Point) -> String) -> String {
     let names = distinct(points.iter().map(|point| &*point.series));
     let mut text =
@@ -153,7 +153,7 @@ fn table(title: &str, points: &[Point], cell: impl Fn(&Point) -> String) -> Stri
     text
 }
 
-/// A time with its interval, in milliseconds; "saturated" if it says only how long the run was.
+/// A time with its interval, in milliseconds; "saturated" if the cluster was.
 fn milliseconds(point: &Point, number: impl Fn(&Outcome) -> f64) -> String {
     if point.is_saturated() {
         return "saturated".to_owned();
@@ -170,7 +170,7 @@ fn with_half(mean: f64, half: f64) -> String {
     format!("{} ± {}", digits(mean), digits(half))
 }
 
-/// Three digits that say something.
+/// A number with three significant digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

@@ -1,37 +1,37 @@
-//! How many machines a load takes.
+//! Number of machines for a load.
 
 use crate::experiments::{Progress, Step, digits};
 use crate::scenario::Scenario;
 use crate::{Outcome, ScenarioError, estimate, simulate};
 
-/// What is needed: a scenario whose numbers of nodes and switches are to be found, and what it has to hold.
+/// Requirements: a scenario whose numbers of nodes and switches are to be found, and its limits.
 #[derive(Clone, Debug)]
 pub struct Needs {
-    /// All but the numbers of nodes (of the first kind) and switches.
+    /// The scenario, without the numbers of nodes (of the first kind) and switches.
     pub scenario: Scenario,
-    /// 99 of 100 requests are to be answered within this, in milliseconds.
+    /// Limit of the 0.99 quantile of latency, in milliseconds.
     pub p99_ms: f64,
-    /// How much of a processor and of a link may be in use, between 0 and 1: what is left is for bursts and for the load of a
-    /// node that dies.
+    /// Limit of the use of processors and links, between 0 and 1: the rest is for bursts and for the load of
+    /// a dead node.
     pub most: f64,
-    /// No more nodes than this.
+    /// Greatest number of nodes.
     pub nodes_max: u32,
 }
 
-/// What it takes.
+/// A cluster that meets the requirements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// How many switches.
+    /// Number of switches.
     pub switches: u32,
-    /// What such a cluster does, on average.
+    /// Average outcome of this cluster.
     pub outcome: Outcome,
-    /// What is in use of each kind, the most used first.
+    /// Use of each kind of resource, the most used first.
     pub used: [(&'static str, f64); 4],
 }
 
-/// Finds the smallest cluster that holds what is needed; None if even the largest does not.
+/// Finds the smallest cluster that meets the requirements; None if even the largest does not.
 pub fn plan(needs: &Needs, progress: Progress<'_>) -> Result<Option<Plan>, ScenarioError> {
     // More nodes never hurt, so the smallest number that holds is found by halves.
     let (mut too_few, mut enough) = (0, None);
@@ -52,7 +52,8 @@ pub fn plan(needs: &Needs, progress: Progress<'_>) -> Result<Option<Plan>, Scena
     }
 }
 
-/// The cluster with so many nodes, and as many switches as it takes; None if that does not hold what is needed.
+/// The cluster with this number of nodes, and as many switches as necessary; None if it does not meet the
+/// requirements.
 fn with(needs: &Needs, nodes: u32, progress: Progress<'_>) -> Result<Option<Plan>, ScenarioError> {
     let mut scenario = needs.scenario.clone();
     if let Some(kind) = scenario.nodes.first_mut() {
@@ -87,7 +88,7 @@ fn with(needs: &Needs, nodes: u32, progress: Progress<'_>) -> Result<Option<Plan
 }
 
 impl Plan {
-    /// For people.
+    /// The plan as text.
     pub fn markdown(&self) -> String {
         let Plan { nodes, switches, outcome, used } = self;
         let lines = used.map(|(what, share)| format!("| {what} | {:.0} % |\n", share * 100.0)).concat();

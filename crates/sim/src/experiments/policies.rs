@@ -7,34 +7,35 @@ use crate::experiments::{Curves, Point, Progress, Report, curve, milliseconds, t
 use crate::random::Amount;
 use crate::scenario::{Arrivals, Clients, Costs, Nodes, Policy, Pool, Responses, Scenario, Switch};
 
-/// What may be changed of it.
+/// Options of the series.
 #[derive(Clone, Debug)]
 pub struct Policies {
-    /// Of the first replication.
+    /// Seed of the first replication.
     pub seed: u64,
-    /// For each point.
+    /// Replications of each point.
     pub replications: u32,
-    /// Requests of each, without the warm-up's; more if there are many nodes.
+    /// Requests of each replication, without the warm-up's; more if there are many nodes.
     pub requests: u32,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Whether all are alike.
+    /// Speeds of the nodes.
     pub mix: Mix,
 }
 
-/// What nodes are like.
+/// Speeds of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// All are.
+    /// All nodes are alike.
     Alike,
-    /// Half of them have half the speed, and nobody has told the switch.
+    /// Half of them have half the speed, which is not in their weights.
     HalfSlow,
 }
 
 const LOADS: [u32; 6] = [50, 60, 70, 80, 90, 95];
-/// Requests for each node, at the least: fewer are over before queues are as long as they become.
+/// Least requests for each node: fewer are over before the queues reach their lengths.
 const LEAST_FOR_EACH: f64 = 2000.0;
-/// Of a request at a node of speed 1: half of them take less than 0.7 ms, one in a hundred more than 7.
+/// Service time at a node of speed 1: half of the requests take less than 0.7 ms, one in a hundred more than
+/// 7.
 const SERVICE: Amount = Amount::Lognormal { mu: 6.4, sigma: 1.0 };
 
 impl Policies {

@@ -1,27 +1,27 @@
-//! How many data servers a connection server can serve (split protocol, HTTP request splitting): the switch is the connection
-//! server, the nodes are data servers, and everybody always has something to do.
+//! How many data servers a connection server can serve (split protocol, HTTP request splitting): the switch
+//! is the connection server, the nodes are data servers, and all are always busy.
 
 use crate::ScenarioError;
 use crate::experiments::{Curves, Point, Progress, Report, curve, digits, table};
 use crate::random::Amount;
 use crate::scenario::{Arrivals, Costs, Nodes, Responses, Scenario, Switch};
 
-/// What may be changed of it.
+/// Options of the series.
 #[derive(Clone, Debug)]
 pub struct Split {
-    /// Of the first replication.
+    /// Seed of the first replication.
     pub seed: u64,
-    /// For each point.
+    /// Replications of each point.
     pub replications: u32,
-    /// What each request takes at both.
+    /// Costs of a request at both kinds.
     pub costs: Costs,
-    /// Of each response.
+    /// Bytes of each response.
     pub bytes: f64,
-    /// Of a data server.
+    /// Link of a data server.
     pub link_mbit: f64,
-    /// How many data servers there may be.
+    /// Greatest number of data servers.
     pub most: u32,
-    /// Packets of acknowledgment that the client sends in the place of each: fewer is less work for the connection
+    /// Acknowledgments that the client sends in place of each one: fewer is less work for the connection
     /// server.
     pub acknowledged: f64,
 }
@@ -45,7 +45,7 @@ const FEWER: &str = "fewer acknowledgments";
 const DIRECT: &str = "acknowledgments direct";
 
 impl Split {
-    /// So many requests at a time that nobody is ever idle.
+    /// A scenario with so many requests at a time that no server is ever idle.
     fn scenario(&self, data_servers: u32, acknowledgments: f64) -> Scenario {
         let node_us = self.costs.node_connection_us
             + self.costs.node_request_us
@@ -74,7 +74,7 @@ impl Split {
     }
 }
 
-/// Runs one to so many data servers, each time twice as many.
+/// Runs with one data server, two, four, and so on.
 pub fn split(split: &Split, progress: Progress<'_>) -> Result<Report, ScenarioError> {
     let counts = (0..).map(|power| 1 << power).take_while(|count| *count <= split.most.max(1));
     let mut points = Vec::new();

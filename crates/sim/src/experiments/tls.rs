@@ -1,11 +1,12 @@
-//! Figures 2 and 3 of "SSL with backend forwarding": latency and throughput of 16 nodes while arrivals come closer to each
-//! other.
+//! Figures 2 and 3 of "SSL with backend forwarding": latency and throughput of 16 nodes while arrivals come
+//! closer to each other.
 //!
-//! The paper gives the distribution of arrivals (Pareto, alpha 1.1) and of file sizes, and lets k, the least time between two
-//! requests, fall from 45 to 25. It gives neither k's unit, nor what a handshake costs, nor how often which client comes.
-//! What it says is that the session-aware models are saturated at k = 25. So the unit is chosen here such that the
-//! nodes would be busy to the last at k = 25 if every handshake resumed a session and load were even. Some
-//! clients come oftener than others, by Zipf's law; how much is another thing that the paper leaves open.
+//! The paper gives the distribution of arrivals (Pareto, alpha 1.1) and of file sizes, and lets k, the least
+//! time between two requests, fall from 45 to 25. It gives neither k's unit, nor what a handshake costs, nor
+//! how often which client comes. What it says is that the session-aware models are saturated at k = 25. So
+//! the unit is chosen here such that the nodes would be busy to the last at k = 25 if every handshake resumed
+//! a session and load were even. Some clients come oftener than others, by Zipf's law; how much is another
+//! thing that the paper leaves open.
 
 use crate::experiments::{Curves, Point, Progress, Report, curve, digits, milliseconds, table};
 use crate::random::Amount;
@@ -14,22 +15,22 @@ use crate::scenario::{
 };
 use crate::{Estimate, ScenarioError};
 
-/// What may be changed of it.
+/// Options of the series.
 #[derive(Clone, Debug)]
 pub struct Models {
-    /// Of the first replication.
+    /// Seed of the first replication.
     pub seed: u64,
-    /// For each point.
+    /// Replications of each point.
     pub replications: u32,
-    /// Requests of each, without the warm-up's.
+    /// Requests of each replication, without the warm-up's.
     pub requests: u32,
-    /// What handshakes and the like take. Unless told otherwise, handshakes are those of TLS 1.2 with RSA of 2,048 bits, which is
-    /// next to the paper's SSL: a whole one takes 1.1 ms more than a resumed one. And nodes speak to each other as cheaply as the
+    /// Costs. By default handshakes are those of TLS 1.2 with RSA of 2,048 bits, which is next to the paper's
+    /// SSL: a full one takes 1.1 ms more than a resumed one. And nodes speak to each other as cheaply as the
     /// paper's, by a network of their own and past the kernel (VIA).
     pub costs: Costs,
-    /// What the application computes for a page, on average, in microseconds.
+    /// Mean time of the application for a page, in microseconds.
     pub page_us: f64,
-    /// How many clients there are, and the exponent of Zipf's law by which they come.
+    /// Number of clients, and the exponent of Zipf's law of their frequencies.
     pub clients: (u32, f64),
 }
 
@@ -96,8 +97,8 @@ impl Models {
     }
 }
 
-/// Of the mean of so many intervals, how much is usually seen. With an alpha of 1.1 a third of the mean of 100,000 is in intervals
-/// that are so long that none of them is to be expected among these.
+/// Part of the mean that is usually seen in this number of intervals. With an alpha of 1.1 a third of the
+/// mean of 100,000 is in intervals that are so long that none of them is to be expected among these.
 fn seen(intervals: u32) -> f64 {
     1.0 - f64::from(intervals).powf(-(ALPHA - 1.0) / ALPHA)
 }
@@ -155,7 +156,7 @@ pub fn tls(models: &Models, progress: Progress<'_>) -> Result<Report, ScenarioEr
     Ok(Report { axis: "k, the smaller the more load", points, markdown, curves })
 }
 
-/// How much lower forwarding's latency is than that of sessions alone, at each k where neither is saturated.
+/// Reduction of latency by forwarding against sessions alone, at each k where neither is saturated.
 fn beside_the_paper(points: &[Point]) -> String {
     let find = |name: &str, k| points.iter().find(|point| point.series == name && point.x == k);
     let latency = |point: &Point| -> Option<Estimate> {

@@ -22,23 +22,23 @@ use super::moving::{Addresses, LOOK};
 use super::services::Service;
 use crate::{Error, Moved, Session};
 
-/// What is read from a socket at once.
+/// Bytes read from a socket at once.
 const READ: usize = 32 << 10;
-/// Above this, nothing more is encrypted until the client has taken some.
+/// Encrypted bytes above which no more are encrypted until the client has taken some.
 pub(super) const UNSENT_MAX: usize = 64 << 10;
-/// What a connection has sent before the kernel gets its keys.
+/// Bytes that a connection has sent before the kernel gets its keys.
 const SEALED_FROM: usize = 256 << 10;
-/// How long a client may leave the last bytes of a connection unread.
+/// Time for which a client may leave the last bytes of a connection unread.
 const UNREAD: Duration = Duration::from_secs(300);
-/// How long a client may take to end its side of a connection after we have ended ours.
+/// Time in which a client has to end its side of a connection after the endpoint has ended its own.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Why a connection ends before its time.
 #[derive(Debug)]
 pub enum StreamError {
-    /// TLS does not go on.
+    /// An error of TLS.
     Tls(Error),
-    /// The socket does not.
+    /// An error of the socket.
     Io(io::Error),
 }
 
@@ -79,21 +79,21 @@ impl From<StreamError> for io::Error {
 pub struct TlsStream {
     pub(super) socket: TcpStream,
     pub(super) session: Session,
-    /// Where the client is, and where it connected to.
+    /// Addresses of the client and the VIP.
     pub(super) client: SocketAddr,
     pub(super) vip: SocketAddr,
     /// Bytes of `session.outgoing()` that have been written.
     written: usize,
     ended: bool,
-    /// How long the kernel does not encrypt yet, although it may.
+    /// Present until the kernel encrypts, if it may.
     unsealed: Option<Unsealed>,
-    /// The kernel encrypts what is written.
+    /// Present if the kernel encrypts.
     sealing: Option<Sealing>,
-    /// When it is looked at again whether it has.
+    /// Timer of the next look at what the kernel has encrypted.
     look: Option<Pin<Box<Sleep>>>,
 }
 
-/// What has been sent to a client before the kernel may begin to encrypt.
+/// Bytes sent to a client before the kernel begins to encrypt.
 #[derive(Debug)]
 struct Unsealed {
     kernel: KernelTls,
@@ -102,13 +102,13 @@ struct Unsealed {
 }
 
 impl TlsStream {
-    /// One whose handshake is still to be done.
+    /// A connection whose handshake is still to be done.
     pub(super) fn new(socket: TcpStream, service: &Service) -> Result<Self, StreamError> {
         let session = Session::new(&service.tls)?;
         TlsStream::with(socket, session, service)
     }
 
-    /// One that another node has had.
+    /// A connection that another node has given away.
     pub(super) fn with(socket: TcpStream, session: Session, service: &Service) -> Result<Self, StreamError> {
         let (client, vip) = addresses(&socket)?;
         let counters = Arc::clone(&service.counters);
@@ -116,7 +116,7 @@ impl TlsStream {
         Ok(SessionLess { socket, client, vip, unsealed, sealing: None }.with(session))
     }
 
-    /// Gives the connection up, for another node. TCP has got all of it ([`is_through`](Self::is_through)).
+    /// Gives the connection up, for another node. TCP has got all bytes ([`is_through`](Self::is_through)).
     pub(super) fn give_up(mut self) -> Result<(SessionLess, Moved), StreamError> {
         if let Some(sealing) = &self.sealing {
             self.session.seal_here(sealing.number(self.socket.as_fd())?);
@@ -125,13 +125,13 @@ impl TlsStream {
         Ok((SessionLess { socket, client, vip, unsealed, sealing }, session.give_up()?))
     }
 
-    /// Whether TCP has got all that has been written.
+    /// Whether TCP has got all bytes that were written.
     pub(super) fn is_through(&self) -> io::Result<bool> {
         self.sealing.as_ref().map_or(Ok(true), |sealing| sealing.is_through(self.socket.as_fd()))
     }
 
-    /// Waits for that. A record that waits for room in the kernel goes behind the end of the stream otherwise, which
-    /// is nowhere.
+    /// Waits until TCP has got all bytes. Otherwise a record that waits for room in the kernel would be lost
+    /// at the end of the stream.
     fn poll_through(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_through()? {
             let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
@@ -141,7 +141,7 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Lets the kernel encrypt from here on, if it can.
+    /// Lets the kernel encrypt from now on, if it can.
     fn seal_by_kernel(&mut self) {
         let Some(unsealed) = self.unsealed.take() else { return };
         if !self.session.version().is_some_and(|version| unsealed.kernel.can(version)) {
@@ -199,9 +199,9 @@ impl TlsStream {
         std::future::poll_fn(|cx| self.poll_write_out(cx)).await.map_err(StreamError::Io)
     }
 
-    /// Says that nothing more comes, and closes when the client has closed, too. What it still sends is thrown away:
-    /// a socket that is closed before all has been read sends a reset, which may take the answer from the client
-    /// (RFC 9112 section 9.6).
+    /// Sends close_notify, and closes when the client has closed, too. Data that it still sends is discarded:
+    /// a socket that is closed before all has been read sends a reset, which may take the answer from the
+    /// client (RFC 9112 section 9.6).
     pub(super) async fn end(mut self) -> Result<(), StreamError> {
         let shutdown = AsyncWriteExt::shutdown(&mut self);
         timeout(UNREAD, shutdown).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -222,7 +222,7 @@ impl TlsStream {
     }
 }
 
-/// A connection without its session: nobody has begun one, or it has been given up.
+/// A connection without its session, which has not begun, or has been given up.
 pub(super) struct SessionLess {
     socket: TcpStream,
     client: SocketAddr,
@@ -232,7 +232,7 @@ pub(super) struct SessionLess {
 }
 
 impl SessionLess {
-    /// The connection goes on here.
+    /// Takes the session back, because the connection goes on here.
     pub(super) fn take_back(self, moved: Moved) -> Result<TlsStream, StreamError> {
         let mut session = Session::take_over(moved).map_err(|_| Error::Internal)?;
         if self.sealing.is_some() {
@@ -319,12 +319,12 @@ impl Client for TlsStream {
     }
 }
 
-/// Client and VIP.
+/// Addresses of client and VIP.
 pub(super) fn addresses(socket: &TcpStream) -> io::Result<Addresses> {
     Ok((plain(socket.peer_addr()?), plain(socket.local_addr()?)))
 }
 
-/// An IPv4 address is one, although the socket may be of IPv6.
+/// The address, as IPv4 if it is IPv4-mapped.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -12,8 +12,8 @@ use switchback_wire::sb_flow;
 use crate::common::packets::flow;
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/adversary/victims");
-const ECHO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/websocket_echo.py");
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/adversary/victims");
+const ECHO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/websocket_echo.py");
 const PYTHON: &str = "/usr/bin/python3";
 const ECHO_PORT: u16 = 9000;
 /// Exchanges of each victim that show that it goes on.

@@ -212,7 +212,7 @@ fn a_websocket() -> Result {
     }";
     let cluster = start_plan(Plan { server_extra: SERVER, ..plan(1, "") })?;
     let mut echo = Command::new(PYTHON);
-    echo.args([concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/websocket_echo.py"), "9000"]);
+    echo.args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/websocket_echo.py"), "9000"]);
     let node = cluster.lab.node(0);
     let echo = node.spawn("echo", echo)?;
     node.wait_for_listeners(&echo, &[([127, 0, 0, 1], 9000).into()], PATIENCE)?;

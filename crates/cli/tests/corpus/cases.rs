@@ -1,4 +1,4 @@
-//! The corpus: the cases of tests/corpus.toml, and what rules make of good requests.
+//! The corpus: the cases of crates/cli/tests/corpus.toml, and what rules make of good requests.
 
 /// A body that a server must not take for a request.
 const INSIDE: &str = "GET /inside HTTP/1.1\r\nHost: inside\r\n\r\n";

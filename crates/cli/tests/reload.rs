@@ -13,9 +13,9 @@ use common::steady::Steady;
 use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::{ServerKind, Signal};
 
-/// How the processes are told.
+/// How a reload is triggered.
 #[derive(Clone, Copy)]
-enum Told {
+enum Trigger {
     Signal,
     Command,
 }
@@ -27,13 +27,13 @@ fn start() -> Result<(Cluster, Plan)> {
     Ok((Cluster::start_with(plan.clone())?, plan))
 }
 
-fn reload_switch(cluster: &Cluster, told: Told, expected: &str) -> Result {
-    match told {
-        Told::Signal => {
+fn reload_switch(cluster: &Cluster, trigger: Trigger, expected: &str) -> Result {
+    match trigger {
+        Trigger::Signal => {
             cluster.switch().signal(Signal::SIGHUP)?;
             cluster.switch().wait_for_log(expected, PATIENCE)?;
         }
-        Told::Command => {
+        Trigger::Command => {
             let said = cluster.run(cluster.lab.switch(0), &["reload"])?.success()?;
             assert!(said.contains(expected), "{said}");
         }
@@ -52,13 +52,13 @@ fn answering(cluster: &Cluster, count: usize) -> Result<Vec<String>> {
     Ok(nodes)
 }
 
-fn a_node_comes(told: Told) -> Result {
+fn a_node_comes(trigger: Trigger) -> Result {
     let (mut cluster, mut plan) = start()?;
     assert_eq!(answering(&cluster, 12)?, ["node0", "node1"]);
     plan.pools = vec![("web", vec![0, 1, 2])];
     cluster.write_config(&plan)?;
     cluster.start_node(2)?;
-    reload_switch(&cluster, told, "node node2 added")?;
+    reload_switch(&cluster, trigger, "node node2 added")?;
     assert_eq!(answering(&cluster, 12)?, ["node0", "node1", "node2"]);
     // The other nodes do not mind.
     let said = cluster.run(cluster.lab.node(0), &["reload"])?.success()?;
@@ -70,12 +70,12 @@ fn a_node_comes(told: Told) -> Result {
 
 #[test]
 fn a_node_comes_by_command() -> Result {
-    a_node_comes(Told::Command)
+    a_node_comes(Trigger::Command)
 }
 
 #[test]
 fn a_node_comes_by_signal() -> Result {
-    a_node_comes(Told::Signal)
+    a_node_comes(Trigger::Signal)
 }
 
 /// Its download goes on, its idle connections are given to others at their next request.
@@ -101,7 +101,7 @@ fn a_node_leaves_during_a_download() -> Result {
 
     plan.pools = vec![("web", vec![0])];
     cluster.write_config(&plan)?;
-    reload_switch(&cluster, Told::Command, "node node1 removed")?;
+    reload_switch(&cluster, Trigger::Command, "node node1 removed")?;
     assert_eq!(answering(&cluster, 6)?, ["node0"]);
     assert_eq!(cluster.node_status(1)?["flows"], 1, "the download was over too early");
     let mut first = Vec::new();
@@ -116,7 +116,7 @@ fn a_node_leaves_during_a_download() -> Result {
     cluster.down()
 }
 
-fn a_broken_file_changes_nothing(told: Told) -> Result {
+fn a_broken_file_changes_nothing(trigger: Trigger) -> Result {
     let (cluster, _) = start()?;
     let good = fs::read_to_string(&cluster.config)?;
     // It also has a change that would be right.
@@ -128,13 +128,13 @@ fn a_broken_file_changes_nothing(told: Told) -> Result {
     for (host, process) in
         [(cluster.lab.switch(0), cluster.switch()), (cluster.lab.node(0), cluster.agent(0))]
     {
-        match told {
-            Told::Signal => {
+        match trigger {
+            Trigger::Signal => {
                 process.signal(Signal::SIGHUP)?;
                 let line = process.wait_for_log(&place, PATIENCE)?;
                 assert!(line.contains("node9"), "{line}");
             }
-            Told::Command => {
+            Trigger::Command => {
                 let output = cluster.run(host, &["reload"])?;
                 assert_eq!(output.status.code(), Some(1));
                 assert!(
@@ -155,12 +155,12 @@ fn a_broken_file_changes_nothing(told: Told) -> Result {
 
 #[test]
 fn a_broken_file_changes_nothing_by_command() -> Result {
-    a_broken_file_changes_nothing(Told::Command)
+    a_broken_file_changes_nothing(Trigger::Command)
 }
 
 #[test]
 fn a_broken_file_changes_nothing_by_signal() -> Result {
-    a_broken_file_changes_nothing(Told::Signal)
+    a_broken_file_changes_nothing(Trigger::Signal)
 }
 
 /// A service on a new VIP: the nodes take it as an address first, then the switch answers for it.

@@ -7,8 +7,8 @@ use super::common::Result;
 use super::common::markdown::{self, Code};
 
 /// Installs, uses and removes the package.
-const PACKAGE: &str = "tests/package.rs";
-const SIM: &str = "tests/sim.rs";
+const PACKAGE: &str = "crates/cli/tests/package.rs";
+const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
 const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
@@ -45,7 +45,7 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
     (
         "docs/installing.md",
         "switchback doctor",
-        ("tests/documents.rs", "script.take(readme, \"switchback doctor\")"),
+        ("crates/cli/tests/documents.rs", "script.take(readme, \"switchback doctor\")"),
     ),
     ("docs/installing.md", "apt-get remove", (PACKAGE, "\"--remove\", \"switchback\"")),
     ("docs/installing.md", "apt-get purge", (PACKAGE, "\"--purge\", \"switchback\"")),
@@ -53,40 +53,40 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
     (
         "docs/benchmarks.md",
         "switchback lab run all",
-        ("tests/experiments.rs", "fn one_that_fails_does_not_keep_the_others_from_running()"),
+        ("crates/cli/tests/experiments.rs", "fn one_that_fails_does_not_keep_the_others_from_running()"),
     ),
     (
         "docs/benchmarks.md",
         "switchback lab run dwsr-table1",
-        ("tests/experiments.rs", "fn proxies_have_one_link()"),
+        ("crates/cli/tests/experiments.rs", "fn proxies_have_one_link()"),
     ),
     (
         "docs/benchmarks.md",
         "switchback lab run dwsr-table2",
-        ("tests/experiments.rs", "fn responses_are_not_on_the_switchs_link()"),
+        ("crates/cli/tests/experiments.rs", "fn responses_are_not_on_the_switchs_link()"),
     ),
     (
         "docs/benchmarks.md",
         "switchback lab run dwsr-table3",
-        ("tests/experiments.rs", "fn functions_have_costs()"),
+        ("crates/cli/tests/experiments.rs", "fn functions_have_costs()"),
     ),
     (
         "docs/benchmarks.md",
         "switchback lab run tls-forwarding",
         (
-            "tests/experiments.rs",
+            "crates/cli/tests/experiments.rs",
             "fn sessions_are_reused_where_clients_get_to_their_node_and_busy_nodes_hand_over()",
         ),
     ),
     (
         "docs/benchmarks.md",
         "switchback lab run tls-proxies",
-        ("tests/experiments.rs", "fn every_system_that_ends_tls_answers()"),
+        ("crates/cli/tests/experiments.rs", "fn every_system_that_ends_tls_answers()"),
     ),
     (
         "docs/simulator.md",
         "switchback lab run calibrate",
-        ("tests/experiments.rs", "fn costs_are_measured_and_the_simulator_takes_them()"),
+        ("crates/cli/tests/experiments.rs", "fn costs_are_measured_and_the_simulator_takes_them()"),
     ),
     ("docs/simulator.md", "switchback sim run", (SIM, "fn a_scenario_gives_the_same_numbers_every_time()")),
     ("docs/simulator.md", "switchback sim plan", (SIM, "fn a_plan_says_what_saturates_first()")),

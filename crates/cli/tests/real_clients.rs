@@ -11,7 +11,7 @@ use common::http::{Documents, alternating, block, fetch};
 use common::{Cluster, PATIENCE, Plan, Result, chromium, long, text};
 use switchback_lab::{Host, TrafficCounter};
 
-const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients");
+const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
 const PYTHON: &str = "/usr/bin/python3";
 const TIMEOUT: Duration = Duration::from_secs(60);
 const ECHO_PORT: u16 = 9000;

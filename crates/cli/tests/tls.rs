@@ -41,7 +41,7 @@ use common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 use serde_json::Value;
 use switchback_lab::{Output, ServerKind};
 
-const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/tls");
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls");
 const PYTHON: &str = "/usr/bin/python3";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -252,7 +252,7 @@ fn a_busy_node_gives_connections_away() -> Result {
     };
     let cluster = start_plan(plan)?;
     let authority = cluster.lab.directory().join("shop.pem");
-    let clients = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/tls/keep.py");
+    let clients = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/keep.py");
     let vip = cluster.lab.vip4().to_string();
     let words = ["/usr/bin/python3", clients, &vip, NAME, text(&authority), "8", "4"];
     let output = cluster.client().run(words)?.success()?;

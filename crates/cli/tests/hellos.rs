@@ -13,7 +13,7 @@ use common::browser::Browser;
 use common::{Cluster, PATIENCE, Plan, Result, TLS_NAME, long, text};
 use switchback_lab::ServerKind;
 
-const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/hellos");
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hellos");
 const CAPTURED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../hello/tests/clients");
 const PYTHON: &str = "/usr/bin/python3";
 /// What a person would call hanging.

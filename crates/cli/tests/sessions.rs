@@ -1,5 +1,5 @@
-//! A session stays on the node that began it, whatever connection its requests come by, with real applications that
-//! keep their sessions to themselves.
+//! A session stays on the node that began it, whatever connection its requests come by, with real
+//! applications that keep their sessions to themselves.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::{Cluster, PATIENCE, Plan, Result, long, text, wait_until};
 use serde_json::Value;
 use switchback_lab::{ServerKind, SessionServerKind};
 
-const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sessions/client.py");
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sessions/client.py");
 const PYTHON: &str = "/usr/bin/python3";
 const TIMEOUT: Duration = Duration::from_secs(320);
 const CLIENTS: u64 = 200;
@@ -31,7 +31,8 @@ enum Mode {
 }
 
 impl Mode {
-    /// Two pools of the same three nodes. Where the cookie's name does not tell them apart, the applications do.
+    /// Two pools of the same three nodes. Where the cookie's name does not tell them apart, the applications
+    /// do.
     fn plan(self, servers: [SessionServerKind; 3]) -> Plan {
         let (lines, cookies) = match self {
             Mode::Rewrite => ("mode = \"rewrite\"\ncookie = \"LABSESSIONID\"", (Some("LABSESSIONID"), None)),
@@ -124,38 +125,38 @@ fn hashing_with_three_servers_and_loss() -> Result {
     every_counter_is_right(Mode::Hash, MIXED, 10)
 }
 
-/// A client with a cookie jar that opens a connection for each request. It sends its older cookies first, as browsers
-/// do (RFC 6265 section 5.4).
+/// A client with a cookie jar that opens a connection for each request. It sends its older cookies first, as
+/// browsers do (RFC 6265 section 5.4).
 #[derive(Default)]
 struct Visitor {
     jar: Vec<(String, String)>,
 }
 
-/// What the application says, or a refusal.
+/// The application's response, or a refusal.
 #[derive(Clone, Debug, PartialEq)]
-enum Said {
+enum Reply {
     Counted { node: String, session: String, counter: u64 },
     Status(u16),
 }
 
-impl Said {
+impl Reply {
     fn node(&self) -> &str {
         match self {
-            Said::Counted { node, .. } => node,
-            Said::Status(status) => panic!("a response from a node is due, not {status}"),
+            Reply::Counted { node, .. } => node,
+            Reply::Status(status) => panic!("a response from a node is due, not {status}"),
         }
     }
 
     fn counter(&self) -> u64 {
         match self {
-            Said::Counted { counter, .. } => *counter,
-            Said::Status(status) => panic!("a response from a node is due, not {status}"),
+            Reply::Counted { counter, .. } => *counter,
+            Reply::Status(status) => panic!("a response from a node is due, not {status}"),
         }
     }
 }
 
 impl Visitor {
-    fn ask(&mut self, cluster: &Cluster, path: &str) -> Result<Said> {
+    fn ask(&mut self, cluster: &Cluster, path: &str) -> Result<Reply> {
         let vip = SocketAddr::new(cluster.lab.vip4().into(), 80);
         let mut stream = cluster.client().tcp_connect(vip, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -176,11 +177,11 @@ impl Visitor {
         }
         let status: u16 = head.get(9..12).ok_or("no status")?.parse()?;
         if status != 200 {
-            return Ok(Said::Status(status));
+            return Ok(Reply::Status(status));
         }
         let words: Vec<&str> = body.lines().next().unwrap_or_default().split(' ').collect();
         let [node, session, counter] = words[..] else { return Err(format!("no counter: {body:?}").into()) };
-        Ok(Said::Counted { node: node.to_owned(), session: session.to_owned(), counter: counter.parse()? })
+        Ok(Reply::Counted { node: node.to_owned(), session: session.to_owned(), counter: counter.parse()? })
     }
 
     fn set(&mut self, name: &str, value: &str) {
@@ -193,12 +194,12 @@ impl Visitor {
 
 const VISITORS: usize = 12;
 
-fn ask_all(cluster: &Cluster, visitors: &mut [Visitor]) -> Result<Vec<Said>> {
+fn ask_all(cluster: &Cluster, visitors: &mut [Visitor]) -> Result<Vec<Reply>> {
     visitors.iter_mut().map(|visitor| visitor.ask(cluster, "/a")).collect()
 }
 
 /// Visitors whose sessions have begun.
-fn visitors(cluster: &Cluster) -> Result<(Vec<Visitor>, Vec<Said>)> {
+fn visitors(cluster: &Cluster) -> Result<(Vec<Visitor>, Vec<Reply>)> {
     let mut visitors: Vec<Visitor> = (0..VISITORS).map(|_| Visitor::default()).collect();
     let said = ask_all(cluster, &mut visitors)?;
     assert!(said.iter().all(|said| said.counter() == 1), "{said:?}");
@@ -206,7 +207,7 @@ fn visitors(cluster: &Cluster) -> Result<(Vec<Visitor>, Vec<Said>)> {
 }
 
 /// All sessions go on where they were.
-fn assert_go_on(cluster: &Cluster, visitors: &mut [Visitor], before: &[Said]) -> Result<Vec<Said>> {
+fn assert_go_on(cluster: &Cluster, visitors: &mut [Visitor], before: &[Reply]) -> Result<Vec<Reply>> {
     let now = ask_all(cluster, visitors)?;
     for (before, now) in std::iter::zip(before, &now) {
         assert_eq!((now.node(), now.counter()), (before.node(), before.counter() + 1), "{before:?}");
@@ -298,7 +299,7 @@ fn a_strict_session_waits_for_its_node() -> Result {
         let mut expected = Vec::new();
         for (before, away) in std::iter::zip(&before, &away) {
             if before.node() == "node0" {
-                assert_eq!(*away, Said::Status(503));
+                assert_eq!(*away, Reply::Status(503));
                 refused += 1;
                 expected.push(before.clone());
             } else {
@@ -363,7 +364,8 @@ fn a_forged_or_damaged_cookie_is_ignored_and_counted() -> Result {
             let mut forger = Visitor { jar: vec![cookie.clone()] };
             assert_eq!(forger.ask(&cluster, "/a")?.counter(), 1, "{cookie:?}");
             assert_eq!(dispatch(&cluster, "cookies_ignored")?, before + 1, "{cookie:?}");
-            // And the forger has a session of its own now, beside a forged name or in place of a forged value.
+            // And the forger has a session of its own now, beside a forged name or in place of a forged
+            // value.
             assert_eq!(forger.ask(&cluster, "/a")?.counter(), 2, "{cookie:?}");
             let still = u64::from(mode == Mode::Rewrite);
             assert_eq!(dispatch(&cluster, "cookies_ignored")?, before + 1 + still, "{cookie:?}");

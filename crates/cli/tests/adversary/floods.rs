@@ -1,11 +1,11 @@
-//! Floods over one connection with TLS; `tests/tls/floods.rs` has what becomes of it.
+//! Floods over one connection with TLS; `crates/cli/tests/tls/floods.rs` has what becomes of it.
 
 use std::process::Stdio;
 
 use crate::common::{Result, text};
 use crate::victims::Scene;
 
-const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/tls");
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls");
 const COUNT: &str = "20000";
 
 #[test]

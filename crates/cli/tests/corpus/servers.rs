@@ -96,7 +96,7 @@ impl Drop for Server {
 }
 
 fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/servers").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/servers").join(name)
 }
 
 fn with<const N: usize>(program: &str, arguments: [&str; N]) -> Command {

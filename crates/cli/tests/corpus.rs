@@ -1,4 +1,4 @@
-//! The cases of tests/corpus.toml through the switch to real servers: what is accepted ends for switch and
+//! The cases of crates/cli/tests/corpus.toml through the switch to real servers: what is accepted ends for switch and
 //! server at the same byte, what is refused reaches no server. With many more, the parser is compared with ten kinds of servers.
 
 #[path = "corpus/agreement.rs"]
@@ -71,7 +71,7 @@ impl Case {
 }
 
 fn cases() -> Result<Vec<Case>> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus.toml");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus.toml");
     Ok(toml::from_str::<Corpus>(&std::fs::read_to_string(path)?)?.case)
 }
 
