@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The client's side of a flow that it has with a node, beside the kernel's TCP and unknown to it. Ingress takes the
- * introductions of nodes out of what comes from the services, and their packets out of tunnels. Egress gives packets
- * of such flows a tunnel to the node in place of the way through the switch. Whatever is not certain goes to the
- * switch, as it would without these programs.
+ * The client's shim: it sends packets of flows to their nodes directly, beside the kernel's TCP and unknown
+ * to it. Ingress takes introductions of nodes out of what comes from services, and packets of servers out of
+ * tunnels. Egress puts packets of introduced flows into a tunnel to the node. Whatever is uncertain goes to
+ * the switch, as it does without these programs.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -20,7 +20,7 @@
 #include "tcx.h"
 #include "thin.h"
 
-/* A packet of a service, in a tunnel before or not. */
+/* A packet of a service, possibly out of a tunnel. */
 static __always_inline int on_service(struct __sk_buff *skb, const struct packet *p)
 {
         struct sb_introduction option = {};
@@ -80,7 +80,7 @@ int switchback_client_egress(struct __sk_buff *skb)
         if (!flow)
                 return TCX_NEXT;
         verdict = p.flags & SB_TCP_SYN ? TCX_NEXT : send(skb, &p, flow);
-        /* The end of this connection, or the beginning of another one. */
+        /* The connection ends, or another one begins. */
         if (p.flags & (SB_TCP_SYN | SB_TCP_RST))
                 bpf_map_delete_elem(&flows, &p.flow);
         return verdict;

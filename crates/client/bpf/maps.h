@@ -11,7 +11,7 @@
 #include "packet.h"
 #include "tcx.h"
 
-/* The VIPs whose nodes are believed. */
+/* VIPs whose nodes are trusted. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 256);
@@ -19,7 +19,7 @@ struct {
         __type(value, __u32);
 } services SEC(".maps");
 
-/* By an address of this client, as the cluster sees it. */
+/* Keys by an address of this client, as the cluster sees it. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 64);
@@ -41,7 +41,7 @@ struct {
         __type(value, struct sb_direct_flow);
 } flows SEC(".maps");
 
-/* Flows whose server sends through a tunnel: without the programs they are cut off. */
+/* Flows whose servers send through tunnels. Without the programs these flows are cut off. */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, 65536);
@@ -74,7 +74,7 @@ static __always_inline int drop(__u32 counter)
         return TCX_DROP;
 }
 
-/* Counted, and the packet goes on as without the programs. */
+/* Counts, and lets the packet go on as without the programs. */
 static __always_inline int leave_alone(__u32 counter)
 {
         count(counter);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Reading a TCP packet between this client and a service, in a tunnel or not. */
+/* Reading TCP packets between this client and a service, in a tunnel or not. */
 #ifndef CLIENT_READ_H
 #define CLIENT_READ_H
 
@@ -16,23 +16,23 @@
 #include "maps.h"
 #include "packet.h"
 
-/* Ethernet, outer IPv6, shim, inner IPv6 and TCP with options. */
+/* Bytes of Ethernet, outer IPv6, shim, inner IPv6 and TCP with options. */
 #define HEADERS_MAX (sizeof(struct ethhdr) + 2 * sizeof(struct ipv6hdr) + sizeof(struct sb_shim) + 60)
 
 struct packet {
         struct sb_flow flow;
-        __u32 start; /* of the IP header */
-        __u32 tcp;   /* of the TCP header */
+        __u32 start; /* offset of the IP header */
+        __u32 tcp;   /* offset of the TCP header */
         __u32 seq;
         __u32 ack;
         __u32 payload;
-        __u16 tcp_len; /* header with options */
-        __u16 window;  /* not scaled */
+        __u16 tcp_len; /* length of the TCP header with options */
+        __u16 window;  /* as in the header, not scaled */
         __u8 flags;
         __u8 v4;
 };
 
-/* Which side of a packet this client is. */
+/* Direction of a packet, from this client's point of view. */
 enum way {
         OUT,
         IN,
@@ -44,7 +44,9 @@ static __always_inline void pull_headers(struct __sk_buff *skb)
                 bpf_skb_pull_data(skb, skb->len < HEADERS_MAX ? skb->len : HEADERS_MAX);
 }
 
-/* The packet of a connection whose IP header is at `start`; less than zero if it is none that is looked at. */
+/*
+ * Reads the TCP packet whose IP header is at `start`. Less than zero if it is none that the programs handle.
+ */
 static __noinline int read_packet(struct __sk_buff *skb, struct packet *p, __u32 start, __be16 ethertype,
                                   enum way way)
 {
@@ -82,7 +84,7 @@ static __always_inline int is_service(const struct sb_flow *flow)
         return bpf_map_lookup_elem(&services, &endpoint) != NULL;
 }
 
-/* The sequence number comes after the other. */
+/* Whether a sequence number comes after another. */
 static __always_inline int is_after(__u32 one, __u32 other)
 {
         return (__s32)(one - other) > 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What nodes say: introductions in packets of a VIP, and packets in a tunnel. */
+/* Packets of nodes: introductions in packets of a VIP, and packets in tunnels. */
 #ifndef CLIENT_RECEIVE_H
 #define CLIENT_RECEIVE_H
 
@@ -30,7 +30,7 @@ static __noinline int read_introduction(struct __sk_buff *skb, const struct pack
                option->length == sizeof(*option);
 }
 
-/* Whether the node is what it says. `flow` is as the cluster sees it. */
+/* Whether the introduction has a valid tag. `flow` is as the cluster sees it. */
 static __noinline int is_introduced(const struct packet *p, const struct sb_introduction *option,
                                     const struct sb_flow *flow)
 {
@@ -52,7 +52,7 @@ static __noinline int is_introduced(const struct packet *p, const struct sb_intr
         return (own->accept.k0 | own->accept.k1) != 0 && sb_introduction_tag(&own->accept, &input) == tag;
 }
 
-/* What is known of the node; less than zero if it is not to be spoken to now. */
+/* Counts an introduction of the node. Less than zero if the node is to be avoided now. */
 static __noinline int meet_node(const __u8 address[16])
 {
         struct sb_direct_node fresh = {}, *node;
@@ -68,7 +68,7 @@ static __noinline int meet_node(const __u8 address[16])
         return 0;
 }
 
-/* The introduction says nothing that the flow's entry does not know but, perhaps, a later mark. */
+/* Whether the introduction says nothing new, except for the mark. */
 static __always_inline int is_known(const struct sb_direct_flow *flow, const struct sb_introduction *option,
                                     const struct sb_flow *cluster)
 {
@@ -76,7 +76,7 @@ static __always_inline int is_known(const struct sb_direct_flow *flow, const str
                sb_same_v6(flow->client, cluster->client) && flow->client_port == cluster->client_port;
 }
 
-/* Behind a NAT, or a firewall. */
+/* Whether a NAT or a firewall tracks the connection. */
 static __always_inline int is_watched(const struct packet *p, const struct sb_flow *cluster)
 {
         __u32 zero = 0;
@@ -86,7 +86,7 @@ static __always_inline int is_watched(const struct packet *p, const struct sb_fl
                p->flow.client_port != cluster->client_port;
 }
 
-/* From here on the flow's packets go to the node. Before the request nothing is known to have been sent. */
+/* Starts sending packets of the flow to the node. */
 static __noinline int begin(const struct packet *p, const struct sb_introduction *option,
                             const struct sb_flow *cluster, __u32 sent)
 {
@@ -109,7 +109,7 @@ static __noinline int begin(const struct packet *p, const struct sb_introduction
         return bpf_map_update_elem(&flows, &p->flow, &flow, BPF_ANY);
 }
 
-/* A node says that it has the flow. The packet says nothing else, and ends here. */
+/* Takes the introduction of a node. The packet says nothing else, and ends here. */
 __noinline int on_introduction(const struct packet *p, const struct sb_introduction *option)
 {
         struct sb_direct_flow *flow;
@@ -128,7 +128,7 @@ __noinline int on_introduction(const struct packet *p, const struct sb_introduct
         if (sb_is_v4(option->node) != p->v4)
                 return drop(SB_CLIENT_DROP_MALFORMED);
         flow = bpf_map_lookup_elem(&flows, &p->flow);
-        /* The request's first byte has been sent: so has been all that begins with it. */
+        /* The first byte of the request has been sent, and so has the packet that it is in. */
         sent = p->ack + 1;
         if (flow && is_after(flow->sent, sent))
                 sent = flow->sent;
@@ -143,17 +143,17 @@ __noinline int on_introduction(const struct packet *p, const struct sb_introduct
         return drop(SB_CLIENT_INTRODUCED);
 }
 
-/* A packet between UDP ports of which one is ours, with an option of ours. */
+/* A packet from or to the Geneve port with our option. */
 struct said {
         struct packet inner;
         __u8 sender[16];
         struct sb_option option;
         __u16 outer_len;
-        __u8 congested; /* the outer header says so; RFC 6040 */
+        __u8 congested; /* the outer header has a congestion mark, RFC 6040 */
 };
 
 enum read_result {
-        READ_OTHER, /* none of our business */
+        READ_OTHER, /* no packet of a node */
         READ_SAID,
         READ_MALFORMED,
 };
@@ -199,7 +199,7 @@ static __noinline int is_signed(const struct said *said)
         return input && sb_tag_valid(&own->sign, &own->accept, input, &said->option);
 }
 
-/* The answer to a DIRECT. By IPv4 the option says which flow this is in the eyes of this machine. */
+/* Takes the answer to a DIRECT. By IPv4 the option says which flow of this machine it is about. */
 static __noinline int on_answer(const struct said *said)
 {
         struct sb_flow local = said->inner.flow;
@@ -219,7 +219,7 @@ static __noinline int on_answer(const struct said *said)
         return drop(said->option.op == SB_OP_HEARD ? SB_CLIENT_HEARD : SB_CLIENT_GONE);
 }
 
-/* A packet of the server. The kernel gets it as if it had come without a tunnel. */
+/* Takes a packet of the server out of its tunnel, for the kernel. */
 static __noinline int on_tunneled(struct __sk_buff *skb, struct said *said)
 {
         __s32 shrink = -(__s32)(said->outer_len + sizeof(struct sb_shim));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What goes to a node directly, and what to the switch. */
+/* Which packets go to a node directly, and which to the switch. */
 #ifndef CLIENT_SEND_H
 #define CLIENT_SEND_H
 
@@ -20,26 +20,26 @@
 #include "tcx.h"
 #include "thin.h"
 
-/* A node that has been asked twice and has not answered for so long is not reached. */
+/* A node that has not answered ASKS questions for so long is unreachable. */
 #define PATIENCE_NS 200000000ULL
 #define ASKS        2
-/* So often a node is asked again, with an answer and without. */
+/* Intervals of questions, with and without an answer to the last one. */
 #define ASK_NS       250000000ULL
 #define ASK_AGAIN_NS 50000000ULL
-/* For so long a node that is not reached gets no flows. */
+/* An unreachable node gets no flows for so long. */
 #define AVOID_NS 5000000000ULL
 
-/* Besides the verdicts of linux/bpf.h: the packet goes to the node. */
+/* Result besides the verdicts of linux/bpf.h: the packet goes to the node. */
 #define DIRECTLY (-2)
 
-/* From here on the flow's packets go to the switch, as without the programs. */
+/* Sends packets of the flow to the switch from now on, as without the programs. */
 static __always_inline int give_up(struct sb_direct_flow *flow, enum sb_client_counter counter)
 {
         flow->state = SB_DIRECT_OFF;
         return leave_alone(counter);
 }
 
-/* Data that goes where it belongs: TCX_NEXT, or less than that if it may go to the node. */
+/* Whether a packet with data goes to the switch (TCX_NEXT) or to the node (DIRECTLY). */
 static __always_inline int place_data(const struct packet *p, struct sb_direct_flow *flow)
 {
         __u32 end = p->seq + p->payload;
@@ -51,11 +51,11 @@ static __always_inline int place_data(const struct packet *p, struct sb_direct_f
                 return TCX_NEXT;
         if (is_after(end, flow->next))
                 return give_up(flow, SB_CLIENT_BEYOND);
-        /* Something is wrong, and the switch may know what to do about it. */
+        /* A retransmission: something is wrong, and the switch may know better. */
         return again ? leave_alone(SB_CLIENT_AGAIN) : DIRECTLY;
 }
 
-/* Whether this packet asks; less than zero if the node is not reached. */
+/* Whether the packet asks for HEARD. Less than zero if the node is unreachable. */
 static __always_inline int ask(struct sb_direct_flow *flow, struct sb_direct_node *node)
 {
         __u64 now = bpf_ktime_get_ns();
@@ -78,7 +78,7 @@ static __always_inline int ask(struct sb_direct_flow *flow, struct sb_direct_nod
         return 1;
 }
 
-/* Makes the packet's source what the cluster sees. */
+/* Changes the packet's source to what the cluster sees. */
 static __noinline int translate(struct __sk_buff *skb, const struct packet *p,
                                 const struct sb_direct_flow *flow)
 {
@@ -96,7 +96,7 @@ static __noinline int translate(struct __sk_buff *skb, const struct packet *p,
                bpf_skb_store_bytes(skb, port, &flow->client_port, sizeof(flow->client_port), 0);
 }
 
-/* Allows the server no more than what the last packet by way of the switch did. */
+/* Limits the window to the right edge of the last packet that went to the switch. */
 static __noinline int limit_window(struct __sk_buff *skb, const struct packet *p,
                                    const struct sb_direct_flow *flow)
 {
@@ -147,8 +147,9 @@ __noinline int send_directly(struct __sk_buff *skb, const struct packet *p, stru
 }
 
 /*
- * What follows connections between here and the service, as a NAT does, lets only pass what it has seen reason for. So it
- * sees all data, the end, and an acknowledgment whenever half of the window has been used since the last.
+ * Whether a packet goes to the switch for the sake of a NAT or firewall on the way, which passes only what
+ * fits the connection that it tracks. It sees all data, the end, and an acknowledgment whenever half of the
+ * window has been used since the last one.
  */
 static __always_inline int is_shown(const struct packet *p, struct sb_direct_flow *flow)
 {
@@ -163,7 +164,7 @@ static __always_inline int is_shown(const struct packet *p, struct sb_direct_flo
         return 1;
 }
 
-/* A packet of a flow of which a node has introduced itself. */
+/* Sends a packet of a flow whose node has introduced itself. */
 static __noinline int send(struct __sk_buff *skb, const struct packet *p, struct sb_direct_flow *flow)
 {
         struct sb_direct_node *node;
@@ -176,13 +177,13 @@ static __noinline int send(struct __sk_buff *skb, const struct packet *p, struct
         if (is_shown(p, flow))
                 return leave_alone(SB_CLIENT_SHOWN);
         node = bpf_map_lookup_elem(&nodes, flow->node);
-        /* Too many others have come since. */
+        /* The node has been evicted from the map. */
         if (!node)
                 return give_up(flow, SB_CLIENT_FALLBACK);
-        /* What a client does not repeat goes where it arrives for certain. */
+        /* A client does not repeat a RST, so it goes where it arrives for certain. */
         if (p->flags & SB_TCP_RST && flow->asks)
                 return TCX_NEXT;
-        /* For TCP it has been sent. A verdict that drops it would make the connection slow down. */
+        /* TCP takes the packet for sent. A verdict of TCX_DROP would slow the connection down. */
         if (is_left_out(skb, p, flow)) {
                 count(SB_CLIENT_THINNED);
                 return bpf_redirect(0, 0);

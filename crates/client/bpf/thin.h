@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Fewer acknowledgments. One may be left out only if another one is certain to follow without any timer of ours: when
- * data beyond it has been let in already, the kernel has yet to acknowledge that. So the last of a burst always goes
- * out. What the server needs to find losses by, and all that is not plainly the next acknowledgment, goes out, too.
+ * Leaving out acknowledgments. An ACK may be left out only if another one follows without any timer of ours:
+ * data beyond it has come in already, and the kernel still has to acknowledge that. So the last ACK of a
+ * burst is always sent. ACKs by which the server finds losses, and all that are not plainly the next one, are
+ * sent, too.
  */
 #ifndef CLIENT_THIN_H
 #define CLIENT_THIN_H
@@ -24,7 +25,7 @@ static __always_inline __u32 thin_acks(void)
         return s ? s->thin_acks : 0;
 }
 
-/* Data of the server comes in. */
+/* Notes data of the server that comes in. */
 static __always_inline void let_in(const struct packet *p)
 {
         struct sb_direct_flow *flow = bpf_map_lookup_elem(&flows, &p->flow);
@@ -40,7 +41,7 @@ static __always_inline void let_in(const struct packet *p)
                 flow->highest = end;
 }
 
-/* Whether the TCP header has nothing but timestamps behind it: no SACK. */
+/* Whether the TCP header has no options but timestamps: no SACK. */
 static __always_inline int is_plain(struct __sk_buff *skb, const struct packet *p)
 {
         __be32 option = 0;
@@ -52,7 +53,7 @@ static __always_inline int is_plain(struct __sk_buff *skb, const struct packet *
                option == SB_TCPOPT_TSTAMP_ALIGNED;
 }
 
-/* A packet of the client; whether it is left out. */
+/* Whether a packet of the client is left out. */
 static __always_inline int is_left_out(struct __sk_buff *skb, const struct packet *p,
                                        struct sb_direct_flow *flow)
 {
@@ -60,12 +61,12 @@ static __always_inline int is_left_out(struct __sk_buff *skb, const struct packe
 
         if (!most)
                 return 0;
-        /* The kernel has it all: gaps have been filled up to here. */
+        /* The kernel has acknowledged it, so there are no gaps before. */
         if (is_after(p->ack, flow->in_order))
                 flow->in_order = p->ack;
         if (is_after(flow->in_order, flow->highest))
                 flow->highest = flow->in_order;
-        /* One that is repeated is needed: what was let in has not reached the kernel. */
+        /* A repeated ACK is needed: data that came in has not reached the kernel. */
         if (p->flags == SB_TCP_ACK && p->payload == 0 && is_after(p->ack, flow->acked) &&
             is_after(p->ack, flow->left_out) && is_after(flow->in_order, p->ack) &&
             flow->highest == flow->in_order && flow->thinned < most && is_plain(skb, p)) {

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Adoption. An ADOPT comes in up to three times:
+ * Adoption. An ADOPT may come in three times:
  *
- *   1. If the node still has a socket for the 4-tuple (the flow was here before, or the client reuses the port of a
- *      connection in TIME_WAIT), a clone is queued behind the packet and the packet itself becomes the RST that
- *      removes the socket.
- *   2. The packet (or that clone) is given to the listener's kernel code with a clone queued behind it.
- *   3. That clone sees what became of it and is the answer: ADOPTED, or REFUSED with the packet.
+ *   1. If the kernel still has a socket of the 4-tuple (the flow was here before, or the client reuses the
+ *      port of a connection in TIME_WAIT), a clone is queued behind the packet, and the packet becomes the
+ *      RST that removes the socket.
+ *   2. The packet, or that clone, goes to the listener, with a clone queued behind it.
+ *   3. That clone finds the outcome, and becomes the answer: ADOPTED, or REFUSED with the packet.
  *
- * Packets that arrive together all pass here before the first of them reaches its socket (the kernel takes them
- * through TC as a list). So copies of the ADOPT, and the rest of its request, are queued behind it as clones, too.
- *
- * An ADOPT that meets the adoption of an older connection of the same ports comes in behind that once more.
+ * The kernel takes packets that arrive together through TC as a list, so all of them come here before the
+ * first one reaches its socket. Copies of the ADOPT and the rest of its request are queued behind it as
+ * clones, too. So is an ADOPT that meets the adoption of an older connection of the same ports.
  */
 #ifndef NODE_ADOPT_H
 #define NODE_ADOPT_H
@@ -41,10 +40,10 @@
 #include "socket.h"
 #include "tcx.h"
 
-/* What the kernel accepts for an adopted IPv4 connection at least. */
+/* Smallest MSS that the kernel accepts for an adopted IPv4 connection, in bytes. */
 #define SMALLEST_MSS 536
 
-/* The timestamps of the client's packet, which the kernel continues from. */
+/* Reads the timestamps of the client's packet, from which the kernel goes on. */
 static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
 {
         struct sb_option_walk walk = {};
@@ -53,7 +52,9 @@ static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
 
         if (len > SB_TCPOPT_SPACE)
                 return;
-        /* In this order: a verifier that does not know the upper end yet forgets that it is not 0. */
+        /*
+         * In this order: a verifier that does not know the upper bound yet forgets that the length is not 0.
+         */
         asm volatile("" : "+r"(len));
         if (len == 0 || bpf_skb_load_bytes(skb, start, walk.space.bytes, len))
                 return;
@@ -63,7 +64,7 @@ static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
         h->tsecr = walk.found.tsecr;
 }
 
-/* Gives the decapsulated packet to the listener: the kernel's bpf_sk_assign_tcp_reqsk(), Linux 6.9. */
+/* Gives the decapsulated packet to the listener, by bpf_sk_assign_tcp_reqsk() of Linux 6.9. */
 static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
 {
         __u32 mss = bpf_ntohs(h->option.mss), tunnel = tunnel_len(h->flow.client);
@@ -105,7 +106,7 @@ static __always_inline int answer_adopted(struct handoff *h, const struct sb_own
         return ANSWER;
 }
 
-/* This node does not want the flow: its second candidate gets it, or the switch hears of it. */
+/* Passes the flow on to its second candidate, or refuses it. */
 static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enum sb_reason reason,
                                    enum sb_node_counter counter)
 {
@@ -117,7 +118,7 @@ static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enu
         return passed < 0 ? refuse(h, reason, counter) : passed;
 }
 
-/* The socket is there, and has no data yet: it gets it now, by way of the program that inserts a cookie. */
+/* Delivers the first data of a new socket, by way of the program that inserts a cookie. */
 static __always_inline int deliver_first(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow)
 {
         hook(skb, h, flow);
@@ -126,7 +127,7 @@ static __always_inline int deliver_first(struct __sk_buff *skb, struct handoff *
         return deliver(skb, h);
 }
 
-/* The place that an earlier packet has reserved for the flow, or a new one. */
+/* Adopts the flow in the place that an earlier packet has reserved in the accept queue, or in a new one. */
 static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow,
                                  const struct socket_facts *listener)
 {
@@ -162,7 +163,7 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
                 read_timestamps(skb, h);
         if (flow)
                 flow->latest = h->tsval;
-        /* When the kernel refuses, the clone finds no socket, and says so. */
+        /* If the kernel refuses, the clone finds no socket and answers REFUSED. */
         return assign(skb, h) ? TCX_DROP : TCX_PASS;
 }
 
@@ -193,25 +194,25 @@ enum adoption {
         ADOPT_IGNORE,
 };
 
-/* A clone that comes in to find out what has become of the adoption. */
+/* Whether the packet is a clone that finds the outcome of the adoption. */
 static __always_inline int asks_outcome(__u32 skb_mark)
 {
         return skb_mark == SKB_MARK_CONFIRMED || skb_mark == SKB_MARK_BEHIND;
 }
 
 /*
- * What to do with an ADOPT: the first row that holds. The entry in `owned` is that of another connection of the 4-tuple, or
- * of the packet's (ours) in a state of enum sb_ownership. A copy belongs to that connection, which has not been released, and
- * says the same `next`.
+ * Decides about an ADOPT. The first row that applies counts. The entry is none, that of another connection of
+ * the 4-tuple, or that of the packet's connection (ours), in a state of enum sb_ownership. A copy is a packet
+ * of our connection with the entry's `next`, unless the flow has been released.
  *
  *   mark            entry                   packet               socket     action
  *   CONFIRMED       ours, adopting          any                  -          FAILED
  *   CONFIRMED       ours, waits for data    any                  -          DELIVER
- *   CONFIRMED       any, none               any                  -          ANSWER
- *   BEHIND          another, none           any                  -          IGNORE
+ *   CONFIRMED       any                     any                  -          ANSWER
+ *   BEHIND          none, another           any                  -          IGNORE
  *   BEHIND          ours, adopting          any                  -          FAILED
  *   BEHIND          ours                    any                  -          ANSWER
- *   0 AFTER CURED   another, none           of a connection      any        OVER
+ *   0 AFTER CURED   none, another           of a connection      any        OVER
  *                                           that is over
  *   0               another, adopting       any                  any        AFTER
  *   0 AFTER CURED   ours, passed on         same `next`, with    any        PASS_ON
@@ -221,19 +222,19 @@ static __always_inline int asks_outcome(__u32 skb_mark)
  *                   this `next`
  *   0 AFTER CURED   ours, adopting          earlier request      any        STALE
  *   0 AFTER         ours, adopting          copy                 any        BEHIND
- *   0 AFTER         another, none,          any, to a node       any        DRAINING
- *                   released                that is draining
- *   0 AFTER CURED   any, none               any                  none       NO_LISTENER
- *   0 AFTER CURED   any, none               any                  listener   MAKE
+ *   0 AFTER         none, another,          any; the node is     any        DRAINING
+ *                   released                draining
+ *   0 AFTER CURED   any                     any                  none       NO_LISTENER
+ *   0 AFTER CURED   any                     any                  listener   MAKE
  *   0 AFTER         ours, waits for data    copy                 live       DELIVER
  *   0 AFTER         ours, open              copy                 live       ANSWER
  *   0 AFTER CURED   ours, open              data that the        live       ANSWER
  *                                           socket has
- *   0 AFTER CURED   any, none               any                  request    STALE
- *   CURED           any, none               any                  any        STALE
- *   0 AFTER         any, none               any                  any        CURE
+ *   0 AFTER CURED   any                     any                  request    STALE
+ *   CURED           any                     any                  any        STALE
+ *   0 AFTER         any                     any                  any        CURE
  *
- * The test of this table is src/programs/tests/adopt.rs.
+ * src/programs/tests/adopt.rs tests all rows but that of a request socket.
  */
 static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owned *flow,
                                             const struct handoff *h, const struct socket_facts *socket,
@@ -277,7 +278,10 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
         case SOCKET_LIVE:
                 if (copy && flow->hooked == SB_HOOK_WANTED)
                         return ADOPT_DELIVER;
-                /* A server that is reading may keep the data from counting for a moment, but not for a copy. */
+                /*
+                 * While a server reads, the kernel may count the data late (rcv_nxt); that does not matter
+                 * for a copy.
+                 */
                 if (copy || (ours && flow->state == SB_OWN_OPEN && (__s32)(socket->rcv_nxt - h->seq) > 0))
                         return ADOPT_ANSWER;
                 break;
@@ -290,8 +294,9 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
 }
 
 /*
- * Removes the socket of the 4-tuple, so that the clone behind the packet finds the listener. The entry is the new
- * connection's from here on: the end of the old socket does not end it, and packets that follow wait for the new socket.
+ * Removes the socket of the 4-tuple, so that the clone behind the packet finds the listener. The entry is
+ * that of the new connection from now on: the end of the old socket does not end it, and packets that follow
+ * wait for the new socket.
  */
 static __always_inline int cure(struct __sk_buff *skb, struct handoff *h, struct sb_owned *flow,
                                 __u32 rcv_nxt)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Packets that come in again. A clone of a packet is queued behind it, and comes in when the kernel has done its work on
- * the packet. skb->mark says how far a clone has come; packets from the wire have none.
+ * Clones of packets. A clone is queued behind its packet, and comes in when the kernel has processed the
+ * packet. skb->mark says what the clone is for; packets from the wire have 0.
  */
 #ifndef NODE_AGAIN_H
 #define NODE_AGAIN_H
@@ -14,11 +14,11 @@
 #define SKB_MARK_BEHIND    0x5b000003
 #define SKB_MARK_AFTER     0x5b000004
 #define SKB_MARK_INTRODUCE 0x5b000005 /* becomes the introduction to its client */
-#define SKB_MARK_HEARD     0x5b000006 /* becomes the answer to its client */
+#define SKB_MARK_HEARD     0x5b000006 /* becomes HEARD */
 
 /*
- * Queues a clone of the handoff packet behind it. Not inlined: the verifier allows no pointer arithmetic on the
- * context, which the compiler would share between uses of one field.
+ * Queues a clone of the handoff packet behind it. Not inlined: the compiler would share pointer arithmetic on
+ * the context between uses of one field, which the verifier forbids.
  */
 static __noinline int come_again(struct __sk_buff *skb, __u32 skb_mark)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Turning a handoff packet around into the answer to itself. */
+/* Turning a handoff packet around into its answer. */
 #ifndef NODE_ANSWER_H
 #define NODE_ANSWER_H
 
@@ -19,7 +19,7 @@
 #include "received.h"
 #include "second.h"
 
-/* Timestamps as RFC 7323 appendix A aligns them, behind the fixed header. */
+/* TCP header with aligned timestamps, RFC 7323 appendix A. */
 struct tcp_with_timestamps {
         struct tcphdr tcp;
         __be32 kinds; /* SB_TCPOPT_TSTAMP_ALIGNED */
@@ -32,7 +32,10 @@ static __always_inline int continues(const struct handoff *h)
         return h->option.op == SB_OP_RELEASED || h->option.op == SB_OP_CONFIRMED;
 }
 
-/* Sets the numbers from which somebody else goes on: the flow's next owner, or a switch that speaks to the client. */
+/*
+ * Sets the numbers from which another speaker goes on: the flow's next owner, or a switch that answers the
+ * client.
+ */
 static __always_inline int write_continuation(void *data, void *end, __u32 offset, const struct handoff *h)
 {
         struct tcp_with_timestamps *header = sb_at(data, offset);
@@ -46,8 +49,8 @@ static __always_inline int write_continuation(void *data, void *end, __u32 offse
 }
 
 /*
- * Back to whoever delivered it. What another node has passed on goes to the switch by a route of its own. Not inlined:
- * the verifier allows no pointer arithmetic on the context.
+ * Sends the frame back to the neighbour that delivered it. If another node has passed the packet on, it needs
+ * a route to the switch. Not inlined: the verifier forbids pointer arithmetic on the context.
  */
 static __noinline int return_frame(struct __sk_buff *skb, const struct handoff *h)
 {
@@ -57,8 +60,8 @@ static __noinline int return_frame(struct __sk_buff *skb, const struct handoff *
 }
 
 /*
- * Makes the handoff packet the answer to itself: `h->option` says what is answered. Without `whole`, the client's
- * data is cut off. The frame goes back to whoever delivered it, which on a routed path is the router.
+ * Turns the handoff packet into its answer, with `h->option`. Without `whole`, cuts off the client's data.
+ * The frame goes back to the neighbour that delivered it, which on a routed path is the router.
  */
 static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const struct sb_node_settings *s,
                              int whole)
@@ -75,7 +78,10 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
 
         if (h->second && remove_second(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
-        /* Not where it changes nothing: the kernel refuses it for what comes out of a tunnel of this very machine. */
+        /*
+         * Only if the length changes: the kernel refuses this helper for packets that left a tunnel on this
+         * machine.
+         */
         if (skb->len != start + udp_len && bpf_skb_change_tail(skb, start + udp_len, 0))
                 return drop(SB_NODE_DROP_MALFORMED);
         data = (void *)(long)skb->data;
@@ -108,7 +114,7 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
         }
         shim->len = bpf_htons(udp_len);
         shim->check = 0;
-        /* Its time is that of the question, and so is its VNI. */
+        /* The answer has VNI and epoch of the question. */
         input = read_epoch(h, s, shim->geneve.vni, &epoch) ? tag_input(h, s, epoch) : NULL;
         if (!input)
                 return drop(SB_NODE_DROP_MALFORMED);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Clients that know nodes. The node introduces itself to them at each request, in a packet of the VIP (docs/decisions/0015),
- * and takes what they send directly, under a key that it makes from the client's address. Where the node's network
- * drops packets from foreign addresses, what its server sends them goes in a tunnel.
+ * Clients with the shim. The node introduces itself to them at each request, in a packet of the VIP
+ * (docs/decisions/0015), and takes what they send directly, under a key that it derives from the client's
+ * address. Where the node's network drops packets with foreign source addresses, packets to these clients go
+ * in a tunnel.
  *
- * Client and node tell each other no sequence numbers under a tag: the kernel may cut a packet into segments after it
- * has been put into a tunnel.
+ * Tags between client and node cover no sequence numbers, because the kernel may cut a packet into segments
+ * after it has entered the tunnel.
  */
 #ifndef NODE_CLIENT_H
 #define NODE_CLIENT_H
@@ -42,7 +43,7 @@ struct {
         __type(value, struct sb_node_clients);
 } client_master SEC(".maps");
 
-/* Where clients are that may know nodes. */
+/* Networks of clients that may have the shim. */
 struct {
         __uint(type, BPF_MAP_TYPE_LPM_TRIE);
         __uint(max_entries, 256);
@@ -51,7 +52,7 @@ struct {
         __type(value, __u32);
 } clients SEC(".maps");
 
-/* What the node goes by towards one client: its own settings, with the client's keys. */
+/* The node's settings, with the keys of one client. */
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
@@ -59,7 +60,10 @@ struct {
         __type(value, struct sb_node_settings);
 } towards_client SEC(".maps");
 
-/* In one of the networks, and of the IP version of the node's own address, so that a tunnel can go between them. */
+/*
+ * Whether the client is in one of the networks, and has the IP version of the node's address, as a tunnel
+ * needs.
+ */
 static __noinline int may_know_us(const __u8 address[16], const struct sb_node_settings *s)
 {
         struct sb_network key = {.prefix_len = 128};
@@ -70,7 +74,7 @@ static __noinline int may_know_us(const __u8 address[16], const struct sb_node_s
         return bpf_map_lookup_elem(&clients, &key) != NULL;
 }
 
-/* Looks the settings up and makes the keys of the client. NULL where there are none. */
+/* Derives the settings for the client. NULL if there are none. */
 static __noinline struct sb_node_settings *settings_towards(const __u8 address[16])
 {
         struct sb_client_key_input of = {};
@@ -90,7 +94,7 @@ static __noinline struct sb_node_settings *settings_towards(const __u8 address[1
         return towards;
 }
 
-/* A copy of the packet becomes the introduction, if the client may know nodes. */
+/* Queues a clone that becomes the introduction, if the client may have the shim. */
 static __noinline int meet(struct __sk_buff *skb, const struct handoff *h)
 {
         struct sb_node_settings *s;
@@ -107,7 +111,7 @@ struct introduction_packet {
         struct sb_introduction option;
 };
 
-/* All of it behind the IP header. In a frame of its own: the stack is short. */
+/* Writes the TCP header and the option. Not inlined, because of the stack. */
 static __noinline int fill_introduction(struct introduction_packet *packet, const struct handoff *h,
                                         const struct sb_node_settings *s, __u32 next)
 {
@@ -145,7 +149,7 @@ static __noinline int fill_introduction(struct introduction_packet *packet, cons
         return 0;
 }
 
-/* Puts an IP header in front of it, in place of what is left of the request. */
+/* Replaces the packet behind Ethernet with an IP header and the introduction. */
 static __noinline int store_introduction(struct __sk_buff *skb, const struct handoff *h,
                                          const struct introduction_packet *packet)
 {
@@ -183,8 +187,8 @@ static __noinline int store_introduction(struct __sk_buff *skb, const struct han
 }
 
 /*
- * The copy of a request, made into the introduction. A client must not send names of cookies past the switch where they
- * have to be given back, so there it may send no data at all.
+ * Turns the clone of a request into the introduction. Where names of cookies have to be restored, the client
+ * may send no data past the switch.
  */
 __noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
 {
@@ -198,7 +202,7 @@ __noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
                 return TCX_DROP;
         s = settings_towards(h->flow.client);
         flow = bpf_map_lookup_elem(&owned, &h->flow);
-        /* It has gone meanwhile. */
+        /* The flow has gone in the meantime. */
         if (!s || !flow || flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
         p = persistence_of(&flow->cookies.session);
@@ -214,8 +218,9 @@ __noinline int introduce(struct __sk_buff *skb, const struct handoff *h)
 }
 
 /*
- * Answers go back to the port from which the question came: it may have come through a NAT. Their tag knows no
- * numbers, as that of the question. They are as long: what comes through a tunnel of this very machine cannot be cut.
+ * Answers a client. The answer goes to the source port of the question, which may have come through a NAT,
+ * and its tag covers no sequence numbers. It is as long as the question: the kernel refuses to cut packets
+ * that left a tunnel on this machine.
  */
 static __noinline int tell_client(struct __sk_buff *skb, struct handoff *h, enum sb_op op,
                                   enum sb_node_counter counter)
@@ -235,7 +240,7 @@ static __noinline int tell_client(struct __sk_buff *skb, struct handoff *h, enum
         return ANSWER_WHOLE;
 }
 
-/* From the client that the packet's outer source says. */
+/* Checks the tag under the key of the client that the outer source names. */
 static __noinline int is_from_client(const struct handoff *h, const struct sb_node_settings *s)
 {
         struct sb_tag_input *input = sb_client_tag_input(s->address, &h->flow, &h->option);
@@ -243,7 +248,7 @@ static __noinline int is_from_client(const struct handoff *h, const struct sb_no
         return input && sb_tag_valid(&s->sign, &s->accept, input, &h->option);
 }
 
-/* A packet that its client has sent here and not to the switch. An answer is under the settings towards the client. */
+/* Takes a packet that a client has sent directly. ANSWER_WHOLE is for the settings of the client. */
 __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
 {
         __u32 skb_mark = *(volatile __u32 *)&skb->mark;
@@ -264,7 +269,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
                 return tell_client(skb, h, SB_OP_HEARD, SB_NODE_HEARD);
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         read_socket(skb, h, &facts);
-        /* What is left of a connection that this node closed answers for itself. */
+        /* A socket in TIME_WAIT answers for itself. */
         if (!flow && facts.kind == SOCKET_TIME_WAIT) {
                 count(SB_NODE_DIRECT);
                 return deliver(skb, h);
@@ -279,7 +284,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
         return deliver(skb, h);
 }
 
-/* What is put in front of the server's packets to such a client, if they go in a tunnel; else 0. */
+/* Length of the headers of a tunnel to the client, in bytes; 0 if packets to it go in none. */
 static __noinline __u32 tunnel_len(const __u8 client[16])
 {
         struct sb_node_clients *master;
@@ -293,7 +298,7 @@ static __noinline __u32 tunnel_len(const __u8 client[16])
         return sizeof(struct sb_shim) + (sb_is_v4(client) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 }
 
-/* A packet that leaves, with the VIP or any other address as its source. */
+/* Puts a packet that leaves from a VIP into a tunnel, if its client needs one. */
 __noinline int leave(struct __sk_buff *skb, const struct sb_flow *flow)
 {
         struct sb_node_settings *s;

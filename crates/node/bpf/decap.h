@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Taking packets off their tunnel, for the kernel. */
+/* Taking packets off their tunnel. */
 #ifndef NODE_DECAP_H
 #define NODE_DECAP_H
 
@@ -18,7 +18,7 @@
 #include "received.h"
 #include "tcx.h"
 
-/* Takes outer IP, UDP, Geneve and options away: what remains is the client's packet to the VIP. */
+/* Removes outer IP, UDP, Geneve and options. The client's packet to the VIP remains. */
 static __noinline int decapsulate(struct __sk_buff *skb, const struct handoff *h)
 {
         __s32 shrink = -(__s32)(h->outer_len + shim_len(h));
@@ -39,7 +39,7 @@ static __noinline int decapsulate(struct __sk_buff *skb, const struct handoff *h
         return 0;
 }
 
-/* Takes the packet off its tunnel and lets the kernel have it. */
+/* Takes the packet off its tunnel, for the kernel. */
 static __always_inline int deliver(struct __sk_buff *skb, const struct handoff *h)
 {
         if (decapsulate(skb, h))
@@ -48,8 +48,8 @@ static __always_inline int deliver(struct __sk_buff *skb, const struct handoff *
 }
 
 /*
- * Makes the packet a RST that a socket of this node accepts: its sequence number is exactly what the socket expects
- * (RFC 5961 section 3.2). It kills the socket without a word to the client.
+ * Turns the packet into a RST that ends a socket of this node, without a packet to the client. The sequence
+ * number is exactly what the socket expects (RFC 5961 section 3.2).
  */
 static __noinline int reset_locally(struct __sk_buff *skb, const struct handoff *h, __u32 rcv_nxt)
 {

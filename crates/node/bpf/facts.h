@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a proxy would log of a response, for the switch that gave the request to this node and does not see what becomes
- * of it. Responses that end are told here; those that never will, with the end of their flow (`closed`).
+ * Facts about responses, for the access log of the switch that handed over the requests and does not see the
+ * responses. Responses that end are reported here; the others with the end of their flow (`closed`).
  */
 #ifndef NODE_FACTS_H
 #define NODE_FACTS_H
@@ -29,13 +29,13 @@ static __always_inline void fact_begins(struct sb_owned *flow, __u32 seq)
         flow->first_byte_us = waited < ~0U ? waited : ~0U;
 }
 
-/* Bytes of the response that have left before `end`. */
+/* Number of bytes of the response before sequence number `end`. */
 static __always_inline __u64 fact_bytes(const struct sb_owned *flow, __u32 end)
 {
         return flow->sent + (__u32)(end - flow->began);
 }
 
-/* The response goes on behind `followed`. Done for each packet, so that sequence numbers may wrap on its way. */
+/* Counts the response up to `followed`. Runs for each packet, because sequence numbers wrap. */
 static __always_inline void fact_goes_on(struct sb_owned *flow)
 {
         flow->sent = fact_bytes(flow, flow->followed);
@@ -49,7 +49,9 @@ static __always_inline int is_wanted(const struct sb_owned *flow)
         return who && who->facts;
 }
 
-/* The response to request `number` has ended before `end`; the next one's turn begins. */
+/*
+ * The response to request `number` has ended before sequence number `end`. The next response's turn begins.
+ */
 static __always_inline void tell_fact(struct sb_owned *flow, const struct sb_flow *key, __u16 number,
                                       __u16 status, __u32 end)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which responses the server has sent whole. Every new byte that it sends on an adopted flow passes egress before it
- * can be acknowledged, in order but for packets that overtake others; the automaton reads heads and the sizes of
- * chunks, and skips the rest. What has gone by already is a retransmission. On the way the name of the session's cookie
- * is rewritten.
+ * Following the server's responses to their ends. Each new byte of an adopted flow passes egress before it
+ * can be acknowledged, in order unless packets overtake each other. The automaton reads heads and chunk
+ * sizes, and skips data. What it has passed already is a retransmission. On the way the names of session
+ * cookies are rewritten.
  */
 #ifndef NODE_FOLLOW_H
 #define NODE_FOLLOW_H
@@ -26,7 +26,10 @@
 #include "session_cookie.h"
 #include "tcx.h"
 
-/* Each step goes on by a byte at least, or ends data; the longest packet (BIG TCP) has some 500 KB. */
+/*
+ * Steps for the longest packet (BIG TCP: some 500 KB): each step advances by one byte at least, or ends a
+ * block of data.
+ */
 #define FOLLOW_STEPS (1 << 20)
 
 static __always_inline __u64 *heads_of(struct sb_owned *flow, __u16 number)
@@ -40,8 +43,9 @@ static __always_inline int is_head(struct sb_owned *flow, __u16 number)
 }
 
 /*
- * The switch has given the node so many requests. A packet that said so may have been lost, so each says which of the
- * last 32 were HEAD. That 32 such packets are lost in a row, and a HEAD among them, is not provided for.
+ * Notes the number of requests that the switch has given to the node. Packets that said so may have been
+ * lost, so each says which of the last 32 requests were HEAD. If more than 32 in a row are lost, a HEAD among
+ * them is unknown.
  */
 static __always_inline void note_requests(struct sb_owned *flow, const struct handoff *h)
 {
@@ -67,7 +71,7 @@ static __always_inline void note_requests(struct sb_owned *flow, const struct ha
         load_requests(flow, more);
 }
 
-/* The last request begins: does its switch want to know how long the response is? */
+/* Notes for which path the switch wants to know the length of the response to the last request. */
 static __always_inline void note_path(struct sb_owned *flow, const struct handoff *h)
 {
         flow->path = h->option.session.path;
@@ -79,7 +83,10 @@ static __always_inline __u32 saturated_u32(__u64 value)
         return value < ~0U ? value : ~0U;
 }
 
-/* The response to request `number` ends before `end`. What finds no room is asked for again. */
+/*
+ * Reports the length of the response to request `number`, which ends before sequence number `end`. If the
+ * ring is full, the switch will ask again.
+ */
 static __always_inline void tell_size(struct sb_owned *flow, __u16 number, __u32 end)
 {
         struct sb_sized *record;
@@ -105,7 +112,7 @@ struct response_walk {
         __u32 done;
 };
 
-/* The status is that of the response under way, if it had come so far. */
+/* Stops following. The status remains that of the response under way. */
 static __always_inline void lose_track(struct sb_framing *framing, const struct sb_owned *flow)
 {
         __u16 status = framing->status;
@@ -128,7 +135,7 @@ static long response_step(__u32 index, struct response_walk *walk)
                 return 1;
         if (w->framing.state == SB_FRAMING_NONE) {
                 fact_begins(flow, walk->base + w->at);
-                /* Nobody has asked for it; or there are more requests than can be told apart. */
+                /* No request is open, or more than the node can tell apart. */
                 if (flow->requests == flow->responses ||
                     (__u16)(flow->requests - flow->responses) > SB_HEADS) {
                         lose_track(&w->framing, flow);
@@ -165,7 +172,7 @@ static long response_step(__u32 index, struct response_walk *walk)
         return w->at >= w->end;
 }
 
-/* What a packet's TCP header says, and where in the packet it is, and the data behind it. */
+/* TCP sequence number and flags of a packet, with the offsets of TCP header and data. */
 struct tcp_numbers {
         __u32 seq;
         __u32 tcp;
@@ -173,13 +180,16 @@ struct tcp_numbers {
         __u8 flags;
 };
 
-/* Numbers of the socket whose packet it is. */
+/* Sequence numbers of the socket that sends the packet. */
 struct sender {
         __u32 snd_una;
         __u32 write_seq;
 };
 
-/* Whether there is one. Otherwise nothing is known to be acknowledged, and more to follow. */
+/*
+ * Reads the sender. Without a socket returns 0, with numbers that say: nothing is acknowledged, and more may
+ * follow.
+ */
 static __always_inline int read_sender(struct __sk_buff *skb, const struct data_place *data,
                                        struct sender *sender)
 {
@@ -199,8 +209,9 @@ static __always_inline int read_sender(struct __sk_buff *skb, const struct data_
 }
 
 /*
- * The packet ends in the middle of what may be the name. If the server has written nothing behind it, TCP takes the
- * packet for not sent, and tries again with what comes; otherwise for lost, and the next packet decides.
+ * The packet ends in what may be the wanted name. If the server has written nothing behind it, dropping makes
+ * TCP send again, together with what follows. Otherwise the packet is taken away as if lost, and the next one
+ * decides.
  */
 static __always_inline int keep_cut(struct sb_owned *flow, const struct data_place *data,
                                     const struct sender *sender)
@@ -226,9 +237,9 @@ static __always_inline int keep_cut(struct sb_owned *flow, const struct data_pla
 }
 
 /*
- * The packet begins behind what has been followed. While a neighbour is being resolved, packets wait before they come
- * here, and later ones overtake them on another processor (neigh_update()). What is between has not been acknowledged
- * then: TCP sends this packet again when it is. Otherwise something has gone out unseen.
+ * The packet begins behind what has been followed. While a neighbour is being resolved, packets wait before
+ * they come here, and later ones overtake them on another CPU (neigh_update()). Then the gap is not
+ * acknowledged yet, and TCP sends this packet again. Otherwise data has left unseen.
  */
 static __always_inline int on_gap(struct __sk_buff *skb, struct sb_owned *flow, const struct data_place *data)
 {
@@ -240,7 +251,7 @@ static __always_inline int on_gap(struct __sk_buff *skb, struct sb_owned *flow, 
         return TCX_NEXT;
 }
 
-/* Where responses end is not known any more, but how much is sent. */
+/* Counts the bytes of responses whose ends are unknown. */
 static __always_inline void follow_blindly(struct sb_owned *flow, const struct data_place *data)
 {
         __u32 end = data->seq + data->len;
@@ -251,7 +262,7 @@ static __always_inline void follow_blindly(struct sb_owned *flow, const struct d
         fact_goes_on(flow);
 }
 
-/* Follows the new data of the packet; whether it is to leave. */
+/* Follows the new data of a packet. Returns the verdict. */
 __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
                       const struct sb_persistence *p, const struct data_place *data)
 {
@@ -300,7 +311,7 @@ __noinline int follow(struct __sk_buff *skb, struct sb_owned *flow, const struct
         return verdict;
 }
 
-/* A packet of the server on the flow `key`; what becomes of it. */
+/* Follows a packet of the server on the flow `key`. Returns the verdict. */
 __noinline int follow_responses(struct __sk_buff *skb, struct sb_owned *flow, const struct sb_flow *key,
                                 const struct tcp_numbers *numbers)
 {

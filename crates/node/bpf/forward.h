@@ -31,8 +31,8 @@
 #include "tcx.h"
 
 /*
- * The flow has a socket here, but its entry has given way to others. From the request that comes it is known again, as one
- * whose responses cannot be followed.
+ * Creates the entry of a flow again that has a socket here but was evicted from `owned`. Its responses cannot
+ * be followed.
  */
 static __noinline int remember_again(const struct handoff *h)
 {
@@ -51,10 +51,10 @@ static __noinline int remember_again(const struct handoff *h)
         return 0;
 }
 
-/* A packet is late, and no copy of one that was sent long ago, if its TSval is so close to the latest. */
+/* Distance of TSvals: a packet that is no older than this is late, an older one is a duplicate. */
 #define LATE_MAX (1 << 16)
 
-/* Writes a word of the TCP header, which begins at `tcp`. */
+/* Writes a word of the TCP header at offset `tcp`, and corrects the checksum. */
 static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be32 from, __be32 to)
 {
         if (from == to)
@@ -64,15 +64,15 @@ static __noinline int write_tcp(struct __sk_buff *skb, __u32 tcp, __u32 at, __be
 }
 
 /*
- * Gives the packet to its socket, with numbers that the kernel understands.
+ * Gives the packet to its socket, with numbers that the kernel accepts.
  *
- * A packet that has waited in the switch may come behind one that was sent later. Its TSval would make it a copy of an earlier
- * packet (PAWS, RFC 7323 section 5), its ACK number one of an attacker's (RFC 5961 section 5); and once a request follows it,
- * nobody else may bring what it carries. So it gets the latest ones.
+ * A packet that waited in the switch may come behind later ones. Its TSval would make it a duplicate (PAWS,
+ * RFC 7323 section 5), its ACK number an attack (RFC 5961 section 5); and once a request follows it, nobody
+ * else may bring its data. So it gets the latest TSval and ACK number.
  *
- * Where the switch has acknowledged data that is not here yet, TSecr is that of an earlier packet than the one that the client
- * acknowledges: the kernel would take the time since for the round trip, and what it has sent again for superfluous. A zero
- * tells it nothing (tcp_rtt_tsopt_us(), tcp_packet_delayed()).
+ * Where the switch has acknowledged data that is not here yet, TSecr is older than what the client
+ * acknowledges. The kernel would take the difference for a round trip, and its own retransmissions for
+ * spurious ones. A TSecr of zero tells it nothing (tcp_rtt_tsopt_us(), tcp_packet_delayed()).
  */
 static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
                                       __u32 snd_una)
@@ -103,8 +103,8 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
 }
 
 /*
- * One more packet of a flow that is here. Without a socket it is dropped, never answered by the kernel's RST: an
- * adoption may be under way. Only where a request begins does the switch need to know.
+ * Takes one more packet of a flow. Without a socket the packet is dropped, and the kernel sends no RST: an
+ * adoption may be under way. The switch hears of it only if a request begins.
  */
 __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 {
@@ -115,7 +115,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         if (!h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
-        /* The rest of a request that arrived together with its beginning, which is not with its socket yet. */
+        /* The request's first packet has arrived in the same batch, and has not reached its socket. */
         if (is_owned(flow, h) && flow->state == SB_OWN_ADOPTING && skb_mark != SKB_MARK_BEHIND)
                 return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         read_socket(skb, h, &facts);
@@ -155,8 +155,8 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
 }
 
 /*
- * How far the node has come. With data: it is data that the switch has acknowledged to the client, so nobody but the
- * switch sends it again; if it is not here yet, it is taken as forwarded.
+ * Answers up to which sequence number the node has all data. Data in the packet has been acknowledged by the
+ * switch, so the client will not send it again: if it is missing, it is forwarded.
  */
 __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
 {
@@ -168,7 +168,7 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         read_socket(skb, h, &facts);
-        /* The data that it is about may have arrived together with it, and not be with the socket yet. */
+        /* Data may have arrived in the same batch, and not have reached the socket. */
         if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 &&
             skb_mark != SKB_MARK_BEHIND &&
             (facts.kind != SOCKET_LIVE || is_before(facts.rcv_nxt, flow->passed)))

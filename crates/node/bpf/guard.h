@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The VIPs are addresses of this machine, which has other interfaces than the one by which handoff packets come. What comes
- * for a VIP by those has passed no switch; and the kernel would answer ARP for it there.
+ * Other interfaces than that for handoff packets. VIPs are addresses of this machine, but a packet to a VIP
+ * that comes in here has passed no switch, and the kernel would answer ARP for a VIP.
  */
 #ifndef NODE_GUARD_H
 #define NODE_GUARD_H
@@ -21,10 +21,10 @@
 #include "tcx.h"
 #include "vips.h"
 
-/* linux/if_packet.h: for another host, as where containers share the interface. */
+/* linux/if_packet.h: frame for another host, as where containers share the interface. */
 #define PACKET_OTHERHOST 3
 
-/* Some interfaces have no Ethernet header, so offsets are from the network header. */
+/* Reads from the network header on: some interfaces have no Ethernet header. */
 static __always_inline int at_network(struct __sk_buff *skb, __u32 offset, void *to, __u32 len)
 {
         return bpf_skb_load_bytes_relative(skb, offset, to, len, BPF_HDR_START_NET);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A machine that is a switch and a node. Nothing between the two goes over a wire: the switch's XDP program sends packets
- * up the stack, where the node's ingress program finds them; its L7 thread sends them by the loopback interface, whose
- * program moves them over; and what the node says goes into a ring that the L7 thread reads.
+ * Switch and node on one machine. No packet between them uses a wire: the switch's XDP program sends packets
+ * up the stack, where the node's ingress program takes them; its L7 thread sends by the loopback interface,
+ * whose program redirects them to ingress; and answers of the node go into a ring that the L7 thread reads.
  */
 #ifndef NODE_HERE_H
 #define NODE_HERE_H
@@ -25,10 +25,10 @@
 #include "switch_maps.h"
 #include "tcx.h"
 
-/* linux/if_packet.h: for this host. */
+/* linux/if_packet.h: frame for this host. */
 #define PACKET_HOST 0
 
-/* What has been cut off does not count in the IP header. */
+/* Sets the length in the IP header of a packet that has been cut. */
 static __always_inline void set_len(void *packet, const struct handoff *h, __u32 len)
 {
         struct ipv6hdr *v6 = packet;
@@ -40,7 +40,7 @@ static __always_inline void set_len(void *packet, const struct handoff *h, __u32
                 v6->payload_len = bpf_htons(len - sizeof(*v6));
 }
 
-/* `size` is constant so that the verifier knows the reservation. */
+/* Writes a record into the ring. `size` is constant so that the verifier knows the reservation. */
 static __always_inline int submit(struct __sk_buff *skb, const struct handoff *h, __u32 start, __u32 len,
                                   const __u32 size)
 {
@@ -54,7 +54,7 @@ static __always_inline int submit(struct __sk_buff *skb, const struct handoff *h
         record->option = h->option;
         sb_copy_v6(record->node, h->sender);
         record->len = len;
-        /* Keeps the compiler from making one comparison of the two, which the verifier does not understand. */
+        /* Keeps the compiler from merging the two comparisons, which the verifier does not understand. */
         asm volatile("" : "+r"(len));
         if (len == 0 || len > size || bpf_skb_load_bytes(skb, start, record + 1, len)) {
                 bpf_ringbuf_discard(record, 0);
@@ -66,7 +66,10 @@ static __always_inline int submit(struct __sk_buff *skb, const struct handoff *h
         return TCX_DROP;
 }
 
-/* Gives the switch of this machine the inner packet with `h->option`; without `whole`, without the client's data. */
+/*
+ * Gives the switch of this machine the inner packet with `h->option`. Without `whole`, leaves out the
+ * client's data.
+ */
 __noinline int tell_switch(struct __sk_buff *skb, const struct handoff *h, int whole)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -84,8 +87,8 @@ __noinline int tell_switch(struct __sk_buff *skb, const struct handoff *h, int w
 }
 
 /*
- * A packet that this machine sends to itself. Handoff packets go on as if they had come in by the node's interface; all
- * else is none of ours. They say whom they are from, and carry tags like any other.
+ * Redirects handoff packets, which this machine sends to itself, to the node's interface. They have tags like
+ * any other.
  */
 static __always_inline int on_loopback(struct __sk_buff *skb, const struct sb_node_settings *s)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A node that nobody sees but switches with the cluster key: by its interface comes nothing else than handoff packets,
- * what its neighbours need to reach it, and what belongs to connections that the machine has begun itself. A scan of its
- * addresses finds neither an open nor a closed port, and no answer to a ping.
+ * A hidden node. Its interface accepts handoff packets, neighbour discovery, and packets of connections that
+ * the machine itself has begun. A scan of its addresses finds no open port, no closed port, and no answer to
+ * a ping.
  */
 #ifndef NODE_HIDDEN_H
 #define NODE_HIDDEN_H
@@ -21,19 +21,24 @@ struct ports {
         __be16 dest;
 };
 
-/* ICMP that answers something, or says that something did not arrive. */
+/* ICMP answers and errors. */
 static __always_inline int is_answer(__u8 type)
 {
         return type == 0 /* echo reply */ || type == 3 /* unreachable */ || type == 11 /* time exceeded */;
 }
 
-/* Likewise of ICMPv6; and neighbour discovery, without which there is no IPv6 (RFC 4890 section 4.4). */
+/*
+ * ICMPv6 answers and errors, and neighbour discovery, without which there is no IPv6 (RFC 4890 section 4.4).
+ */
 static __always_inline int is_answer6(__u8 type)
 {
         return (type >= 1 && type <= 4) || type == 129 /* echo reply */ || (type >= 133 && type <= 137);
 }
 
-/* A connection that is there already: those of clients come in handoff packets, so this machine has begun it. */
+/*
+ * Whether the connection exists. Connections of clients come in handoff packets, so this machine has begun
+ * it.
+ */
 static __always_inline int is_known_tcp(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 len)
 {
         struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, tuple, len, BPF_F_CURRENT_NETNS, 0);
@@ -46,7 +51,7 @@ static __always_inline int is_known_tcp(struct __sk_buff *skb, struct bpf_sock_t
         return known;
 }
 
-/* A socket that speaks to this sender alone. */
+/* Whether a socket is connected to the sender. */
 static __always_inline int is_known_udp(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 len)
 {
         struct bpf_sock *sk = bpf_sk_lookup_udp(skb, tuple, len, BPF_F_CURRENT_NETNS, 0);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Inserting the session's cookie into a response. That makes it longer, so it has to be done before TCP numbers its
- * bytes: in the server's own system call. A socket whose next response is to have the cookie is put into a map whose
- * program (BPF_SK_MSG_VERDICT) sees what is written, and is taken out again when that is done: all else that it sends,
- * with sendfile() for example, goes its usual way.
+ * Inserting the session's cookie into a response. The response becomes longer, so that has to happen before
+ * TCP numbers its bytes: in the server's system call. A socket whose next response gets the cookie is in a
+ * map whose program (BPF_SK_MSG_VERDICT) sees the server's writes, and leaves the map afterwards. All other
+ * writes, by sendfile() for example, do not pass the program.
  *
- * The line is put behind the first line of the response. That is possible if all that was written before has been sent
- * and followed to the end of a response, as it is unless a client has requests answered in a row without waiting; and
- * if the server writes its first line whole. Otherwise the response has no cookie, and the next request tries again.
+ * The line goes behind the first line of the response. That needs a server that writes its first line at
+ * once, and a flow on which everything written before has been sent and followed to the end of a response,
+ * which is so unless the client pipelines. Otherwise the response has no cookie, and the next request tries
+ * again.
  */
 #ifndef NODE_INSERT_H
 #define NODE_INSERT_H
@@ -34,10 +35,10 @@
 #include "session_cookie.h"
 #include "socket.h"
 
-/* Among the first bytes of a response its first line must end. */
+/* Bytes in which the first line of a response has to end. */
 #define FIRST_LINE_MAX 128
 
-/* The request has no cookie that names this node. */
+/* Whether the pool inserts cookies, and no cookie of the request names this node. */
 static __always_inline int needs_cookie(const struct handoff *h, const struct sb_persistence *p)
 {
         if (!p || p->mode != SB_SESSION_INSERT)
@@ -49,10 +50,10 @@ static __always_inline int needs_cookie(const struct handoff *h, const struct sb
         return 0;
 }
 
-/* What the kernel says of a socket that is in the map already: sock_map_link(), net/core/sock_map.c. */
+/* Error for a socket that is in the map already: sock_map_link(), net/core/sock_map.c. */
 #define EBUSY 16
 
-/* Puts the flow's socket into the map. It may be there still: another request waits for its response. */
+/* Puts the flow's socket into the map. It may be there already, for an earlier request. */
 static __noinline int hook_socket(struct __sk_buff *skb, const struct handoff *h)
 {
         struct bpf_sock *skc = (struct bpf_sock *)lookup(skb, h);
@@ -66,7 +67,7 @@ static __noinline int hook_socket(struct __sk_buff *skb, const struct handoff *h
         return err == -EBUSY ? 0 : err;
 }
 
-/* The response to what is being forwarded is to have the cookie. */
+/* The next response gets the cookie. */
 static __always_inline void hook(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
 {
         if (hook_socket(skb, h)) {
@@ -77,7 +78,7 @@ static __always_inline void hook(struct __sk_buff *skb, const struct handoff *h,
         flow->hooked = SB_HOOK_SET;
 }
 
-/* The response has its cookie, or none can be told from what is sent: its socket leaves the map. */
+/* Takes the socket out of the map when a response has the cookie, or when responses cannot be followed. */
 static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *key)
 {
         if (flow->hooked == SB_HOOK_SET && flow->framing.state == SB_FRAMING_LOST) {
@@ -90,7 +91,7 @@ static __always_inline void unhook(struct sb_owned *flow, const struct sb_flow *
         flow->hooked = SB_HOOK_NONE;
 }
 
-/* What remains of a packet that is only to make a socket: the ACK of a handshake, without data. */
+/* Cuts the packet to the ACK of a handshake, without data: it only makes a socket. */
 static __noinline int cut_to_handshake(struct __sk_buff *skb, const struct handoff *h)
 {
         const __u32 flags_at = 13, check_at = offsetof(struct tcphdr, check) / 2;
@@ -128,20 +129,20 @@ static __noinline int cut_to_handshake(struct __sk_buff *skb, const struct hando
         return 0;
 }
 
-/* Whether nothing has been written on the flow but whole responses, and a request waits for the next. */
+/* Whether everything written on the flow is complete responses, and a request is open. */
 static __always_inline int is_response_next(struct sk_msg_md *msg, const struct sb_owned *flow)
 {
         struct tcp_sock *tcp = (void *)bpf_skc_to_tcp_sock(msg->sk);
         __u16 state = flow->framing.state;
 
-        /* Behind an interim response a head is to come. */
+        /* A head follows an interim response. */
         return tcp && (state == SB_FRAMING_NONE || state == SB_FRAMING_HEAD) && unanswered(flow) &&
                flow->followed == tcp->write_seq;
 }
 
 /*
- * Where the second line of the response begins that begins with what is written; 0 if it is an interim one, less than
- * zero if it does not show.
+ * Offset of the second line of the response that begins with the message; 0 for an interim response, less
+ * than zero if the first line does not end in it.
  */
 static __always_inline __s32 second_line(struct sk_msg_md *msg)
 {
@@ -165,7 +166,7 @@ static __always_inline __s32 second_line(struct sk_msg_md *msg)
         return -1;
 }
 
-/* Writes the line into the message at `at`. What has been half done must not be sent. */
+/* Writes the line into the message at `at`. A message with half a line must not be sent. */
 __noinline int insert_line(struct sk_msg_md *msg, const struct sb_persistence *p, __u32 at)
 {
         __u32 len;
@@ -200,7 +201,7 @@ int switchback_insert(struct sk_msg_md *msg)
         __s32 at;
 
         key.vip_port = bpf_htons(msg->local_port);
-        /* Its upper half: sk_msg_convert_ctx_access(), net/core/filter.c. */
+        /* In the upper half: sk_msg_convert_ctx_access(), net/core/filter.c. */
         key.client_port = (__be16)(msg->remote_port >> 16);
         if (msg->family == AF_INET) {
                 sb_map_v4(key.client, msg->remote_ip4);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a socket gets was read by the switch (docs/decisions/0026). A switch reads a request once, in the packet that it
- * forwards; a later copy of the same bytes goes by unread. So the node follows the switch's mark, in order: data that has to be read
- * comes in a packet that says so and continues at the mark, or is refused.
+ * Sockets get only what the switch has read (docs/decisions/0026). A switch reads a request once, in the
+ * packet that it forwards; it forwards a later copy of the same bytes unread. So the node follows the mark,
+ * in order: data that has to be read comes in a packet that says so and continues at the mark, or is refused.
  */
 #ifndef NODE_INTAKE_H
 #define NODE_INTAKE_H
@@ -23,14 +23,14 @@
 #include "received.h"
 #include "socket.h"
 
-/* The socket gets nothing for so long of what was handed to it: then it has dropped that. */
+/* If the socket takes nothing of what it was handed for so long, it has dropped that, in microseconds. */
 #define NOT_TAKEN_US 2000000
 
 enum intake {
         INTAKE_TAKE,
-        INTAKE_DROP,      /* the socket is about to get the same from an earlier packet */
-        INTAKE_UNREAD,    /* the switch has to read on from the flow's mark */
-        INTAKE_NOT_TAKEN, /* nobody has any more what the socket should have got */
+        INTAKE_DROP,      /* the socket is about to get this data from an earlier packet */
+        INTAKE_UNREAD,    /* the switch has to read on from the mark */
+        INTAKE_NOT_TAKEN, /* the socket has not taken data that nobody else has */
 };
 
 static __always_inline int is_before(__u32 a, __u32 b)
@@ -44,8 +44,9 @@ static __always_inline __u32 later_of(__u32 a, __u32 b)
 }
 
 /*
- * What comes at the mark. Where a request asks for another protocol, the server's answer to it decides: 101, or its final
- * response, which all other requests have by then. One that cannot be followed is none with 101.
+ * Framing at the mark. A request for another protocol depends on the server's answer: 101, or its final
+ * response, which all other requests have by then. If responses cannot be followed, a last status of 101
+ * decides.
  */
 static __always_inline __be16 at_mark(const struct sb_owned *flow)
 {
@@ -58,7 +59,7 @@ static __always_inline __be16 at_mark(const struct sb_owned *flow)
         return bpf_htons(lost && flow->framing.status == 101 ? framing | SB_FRAMING_TUNNEL : framing);
 }
 
-/* Which of the last 32 requests were HEAD, as a switch says it. */
+/* Which of the last 32 requests were HEAD, as in sb_option.detail. */
 static __always_inline __u32 latest_heads(struct sb_owned *flow)
 {
         __u32 heads = 0;
@@ -68,7 +69,7 @@ static __always_inline __u32 latest_heads(struct sb_owned *flow)
         return heads;
 }
 
-/* Tells the switch all that its entry of the flow needs. */
+/* Answers with the contents of a flow entry. */
 static __noinline int answer_mark(struct handoff *h, struct sb_owned *flow, enum sb_op op)
 {
         h->option.op = op;
@@ -91,7 +92,7 @@ static __always_inline int refuse_unread(struct handoff *h, struct sb_owned *flo
         return answer_mark(h, flow, SB_OP_UNREAD);
 }
 
-/* The mark, and what has been read before it, as the packet says them; `end` is where its data ends. */
+/* Sets the mark and what has been read before it, as the packet says. `end` is the end of its data. */
 static __always_inline void set_mark(struct sb_owned *flow, const struct handoff *h, __u32 end)
 {
         int begins = h->option.op == SB_OP_ADOPT || h->option.flags & SB_FLAG_REQUEST;
@@ -103,14 +104,14 @@ static __always_inline void set_mark(struct sb_owned *flow, const struct handoff
         flow->read_us = now_us();
 }
 
-/* Whether the mark goes on to there without anything being read: it is in the middle of data, which reaches so far. */
+/* Whether the mark may move to `to` unread: all data up to there is body. */
 static __always_inline int passes_to(const struct sb_owned *flow, __u32 to)
 {
         return bpf_ntohs(flow->mark_framing) & SB_FRAMING_SKIP && is_before(flow->next, to) &&
                to - flow->next <= bpf_ntohl(flow->mark_left);
 }
 
-/* What the switch says of the mark if nothing has been read since. */
+/* Follows the switch's mark over data that needs no reading. */
 static __always_inline void pass_on_mark(struct sb_owned *flow, const struct handoff *h)
 {
         __u32 next = bpf_ntohl(h->option.next);
@@ -129,9 +130,9 @@ static __always_inline int is_same_mark(const struct sb_owned *flow, const struc
 }
 
 /*
- * Whether the socket may have the packet's data. What has been read of a request, nothing else may replace; what follows
- * of its body may be anything. No request is taken while data before it is missing: the packet that brings it could bring another
- * copy of the request, too.
+ * Whether the socket may get the packet's data. Nothing may replace what has been read of a request; what
+ * follows of its body may be anything. A request is not taken while data before it is missing: the packet
+ * with that data could bring another version of the request, too.
  */
 __noinline int take_in(struct sb_owned *flow, const struct handoff *h, const struct socket_facts *facts)
 {
@@ -151,7 +152,7 @@ __noinline int take_in(struct sb_owned *flow, const struct handoff *h, const str
                 from = flags ? h->seq + bpf_ntohs(h->option.head) : end;
         first = later_of(h->seq, facts->rcv_nxt);
         flow->passed = later_of(flow->passed, facts->rcv_nxt);
-        /* Of a long body no more is read: what stayed where it was would seem to be ahead at last. */
+        /* In a long body nothing more is read: after 2^31 bytes an old number would seem to be ahead. */
         flow->read = later_of(flow->read, facts->rcv_nxt);
         if (!flags && h->option.op != SB_OP_DIRECT)
                 pass_on_mark(flow, h);

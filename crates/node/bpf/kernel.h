@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The few kernel structures that are read, by name and relocated at load time (CO-RE); not their real layout. */
+/* Kernel structures, with the fields that the programs read. CO-RE relocates the fields at load time. */
 #ifndef NODE_KERNEL_H
 #define NODE_KERNEL_H
 
@@ -68,7 +68,7 @@ struct tcp_timewait_sock {
         } tw_sk;
 };
 
-/* include/net/tcp.h; what a SYN cookie's owner tells the kernel of the handshake. */
+/* Options of an adopted connection, include/net/tcp.h. */
 struct bpf_tcp_req_attrs {
         __u32 rcv_tsval;
         __u32 rcv_tsecr;
@@ -95,7 +95,7 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
 #define TCP_CLOSE_WAIT  8
 #define TCP_LISTEN      10
 
-/* A bit of skc_flags, include/net/sock.h: the other side has sent its FIN. */
+/* Bit of skc_flags, include/net/sock.h: the peer has sent its FIN. */
 #define SOCK_DONE 1
 
 #define AF_INET  2

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the node has to do, as sums that only grow; the agent makes reports of them. A flow whose responses can no
- * longer be followed counts as a flow, but none of its requests do.
+ * Load of the node, as sums of which the agent makes reports. A flow whose responses cannot be followed
+ * counts as a flow, but its requests do not count.
  */
 #ifndef NODE_LOAD_H
 #define NODE_LOAD_H
@@ -25,7 +25,7 @@ static __always_inline __u64 clock_us(void)
         return bpf_ktime_get_ns() / 1000;
 }
 
-/* Of a clock that wraps. */
+/* Microseconds of a clock that wraps. */
 static __always_inline __u32 now_us(void)
 {
         return (__u32)clock_us();
@@ -37,8 +37,8 @@ static __always_inline __u16 unanswered(const struct sb_owned *flow)
 }
 
 /*
- * Begin and end of a flow are also seen where a packet may come in between, in the server's own system calls: hence the
- * atomic additions, which a packet's cannot be lost in.
+ * Flows also begin and end in system calls of the server, which a packet may interrupt: the additions are
+ * atomic.
  */
 static __always_inline void load_begin(void)
 {
@@ -48,7 +48,7 @@ static __always_inline void load_begin(void)
                 __sync_fetch_and_add(&sums->flows, 1);
 }
 
-/* `flow` is given up, whatever it waits for. */
+/* The node gives up `flow`. */
 static __always_inline void load_end(const struct sb_owned *flow, __u8 state)
 {
         struct sb_load *sums = this_load();
@@ -69,7 +69,7 @@ static __always_inline void load_requests(const struct sb_owned *flow, __u16 mor
                 sums->requests += more;
 }
 
-/* The flow's responses cannot be followed from here on. */
+/* The flow's responses cannot be followed any more. */
 static __always_inline void load_lose(const struct sb_owned *flow)
 {
         struct sb_load *sums = this_load();
@@ -86,7 +86,10 @@ static __always_inline void load_response(void)
                 sums->responses++;
 }
 
-/* The first byte of the next response leaves. Behind other requests it has waited for their responses, too. */
+/*
+ * The first byte of the next response leaves. With several open requests, the time includes earlier
+ * responses.
+ */
 static __always_inline void load_first_byte(const struct sb_owned *flow)
 {
         struct sb_load *sums = this_load();

@@ -18,10 +18,10 @@ struct {
         __type(value, struct sb_owned);
 } owned SEC(".maps");
 
-/* The latest connection of a 4-tuple that has come to its end here. */
+/* Last connection of a 4-tuple that has ended here. */
 struct ended {
         __u32 origin;
-        __u32 next; /* the mark: requests before it are not to be made again */
+        __u32 next; /* the mark: earlier requests are not adopted again */
 };
 
 struct {
@@ -31,7 +31,7 @@ struct {
         __type(value, struct ended);
 } over SEC(".maps");
 
-/* Where an entry of `owned` is put together: the stack has no room for one. */
+/* Where a new entry of `owned` is composed: it is too large for the stack. */
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
@@ -49,7 +49,7 @@ static __always_inline struct sb_owned *fresh_entry(void)
         return flow;
 }
 
-/* Addresses of the VIPs that this node answers from, with what they are here (SB_VIP_*). */
+/* Addresses of the VIPs of this node. The value is SB_VIP_*. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 256);
@@ -76,19 +76,19 @@ struct {
         __uint(max_entries, 1 << 20);
 } closed SEC(".maps");
 
-/* How long responses were that switches asked about. */
+/* Lengths of responses that switches have asked for. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 1 << 16);
 } sized SEC(".maps");
 
-/* What became of responses: as many as can end in some time of the agent's, which looks at it now and then. */
+/* Facts about responses. The ring holds those between two polls of the agent. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 1 << 22);
 } facts SEC(".maps");
 
-/* What this node says to the switch of the same machine, as the switch's own program would pass it on. */
+/* Answers to the switch of this machine, in the records of the switch's program. */
 struct {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 1 << 21);
@@ -101,7 +101,7 @@ struct {
         __type(value, struct sb_load);
 } load SEC(".maps");
 
-/* By address. Those that say nothing any more give way to others. */
+/* Switches that want reports, by address. Silent ones are evicted. */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, 64);
@@ -109,7 +109,7 @@ struct {
         __type(value, struct sb_listening_switch);
 } switches SEC(".maps");
 
-/* By a pool's code, with a zero behind it. */
+/* By the code of the pool, with a zero behind it. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 1024);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Following HTTP messages in packets of TC programs: table 0 is that of responses, table 1 that of requests. */
+/* Following HTTP messages in TC programs: table 0 is for responses, table 1 for requests. */
 #ifndef NODE_MESSAGES_H
 #define NODE_MESSAGES_H
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The node's side of the handoff. Ingress takes handoff packets off their tunnel and gives them to the kernel: an
- * ADOPT becomes an established socket of the listening server by bpf_sk_assign_tcp_reqsk(), anything else goes to
- * the socket that is there. Egress keeps released flows mute. A tracepoint sees sockets come and go.
+ * The node's side of the handoff. Ingress takes handoff packets off their tunnel and gives them to the
+ * kernel: an ADOPT becomes an established socket of the listening server by bpf_sk_assign_tcp_reqsk(), other
+ * packets go to the socket of their flow. Egress mutes released flows. A tracepoint sees the states of
+ * sockets.
  *
- * Every answer to the switch is made of the packet that asked, turned around in place, so that it needs no user
- * space. Where a packet must go to the kernel and be answered, a clone of it comes in again behind it.
+ * Each answer to the switch is the packet that asked, turned around in place, without user space. If a packet
+ * has to go to the kernel and to be answered, its clone comes in again behind it.
  *
- * Functions that are not static are verified once, by themselves, for whatever they may be called with, instead of once for
- * each way that leads to them; so they look at their pointers first.
+ * The verifier checks functions that are not static once, for any arguments, and not once for each path that
+ * leads to them. So they check their pointers first.
  *
- * Where a pool has sessions, their cookies are changed on the way: names of the servers' own in packets, cookies of ours
- * in what servers write.
+ * Where a pool has sessions, egress and ingress rewrite names of the servers' cookies, or a program inserts
+ * cookies into what servers write.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -48,7 +49,7 @@
 #include "tcx.h"
 #include "vips.h"
 
-/* A switch wants to be told how this node is doing. */
+/* A switch wants reports. */
 static __noinline int on_hello(const struct handoff *h)
 {
         struct sb_listening_switch heard = {
@@ -62,7 +63,7 @@ static __noinline int on_hello(const struct handoff *h)
         return drop(SB_NODE_HELLO);
 }
 
-/* A switch wants to know the time. */
+/* A switch wants to know the node's clock. */
 static __always_inline int on_sync(struct handoff *h, const struct sb_node_settings *s)
 {
         __u64 clock = sb_clock(s->clock);
@@ -98,7 +99,7 @@ static __always_inline int on_handoff(struct __sk_buff *skb, struct handoff *h,
         case SB_OP_SYNC:
                 return on_sync(h, s);
         default:
-                /* What our own agent says to our own switch. */
+                /* A packet of this node's agent to the switch of this machine. */
                 if (h->here && h->option.op >= SB_OP_ADOPTED)
                         return ANSWER_WHOLE;
                 return drop(SB_NODE_DROP_MALFORMED);
@@ -120,7 +121,7 @@ int switchback_ingress(struct __sk_buff *skb)
         case READ_HANDOFF:
                 if (*(volatile __u32 *)&skb->mark == SKB_MARK_INTRODUCE)
                         return introduce(skb, &h);
-                /* By the loopback interface frames have come without an address. */
+                /* Frames of the loopback interface have no addresses. */
                 if (h.here)
                         bpf_skb_change_type(skb, PACKET_HOST);
                 handled = on_handoff(skb, &h, s);
@@ -188,12 +189,12 @@ int switchback_egress(struct __sk_buff *skb)
                 return s ? on_arp_out(skb, s) : TCX_NEXT;
         }
         next = sb_parse_ip(&cursor, eth->h_proto, flow.vip, flow.client, &ip);
-        /* Without the first fragment a client cannot put the packet together, so that one is as mute as its flow. */
+        /* The first fragment has the TCP header, and without it a client cannot reassemble the packet. */
         if (next == SB_FRAGMENT)
                 next = ip.protocol;
         if (next != IPPROTO_TCP)
                 return TCX_NEXT;
-        /* The header of a packet that is longer than it can say (BIG TCP) has no length. */
+        /* The IP header of a packet that exceeds its length field (BIG TCP) says 0. */
         ip.len = skb->len - sizeof(*eth);
         len = sb_parse_tcp(&cursor, &ip, &tcp);
         if (len < 0)
@@ -232,7 +233,7 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
         s = bpf_map_lookup_elem(&settings, &zero);
         if (!s || sk->__sk_common.skc_net.net->net_cookie != s->netns_cookie)
                 return 0;
-        /* Not skc_num: tcp_set_state() has given the port back when a socket is seen to close. */
+        /* skc_num is 0 when a socket closes: tcp_set_state() has released the port. */
         tcp = (void *)bpf_skc_to_tcp_sock(sk);
         if (!tcp)
                 return 0;
@@ -253,7 +254,7 @@ int BPF_PROG(switchback_socket_state, struct sock *sk, int old_state, int new_st
                 return 0;
         if (new_state == TCP_ESTABLISHED) {
                 if (owned_flow->state == SB_OWN_ADOPTING) {
-                        /* tcp_get_cookie_sock() has put it into the accept queue before. */
+                        /* tcp_get_cookie_sock() has put the socket into the accept queue. */
                         give_back(owned_flow);
                         load_begin();
                 }

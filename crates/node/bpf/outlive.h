@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Flows outlive their servers. A server that crashes, is stopped or closes an idle connection ends a socket of this node,
- * but the client need not know: another node can have the flow.
+ * Flows that outlive their servers. If a server crashes, is stopped or closes an idle connection, its socket
+ * ends, but the client need not notice: another node can take the flow.
  *
- * Between requests that is so as soon as the kernel's FIN or RST is kept back; the flow's next request finds no socket
- * here and goes back to the switch. In the middle of a request that can be made again, the client must still have it:
- * acknowledgments of the request are kept back until its response begins, but not for so long that the client doubts
- * the connection. So the client sends it once more, and that goes back to the switch.
+ * Between requests it suffices to keep back the kernel's FIN or RST: the next request finds no socket here
+ * and goes back to the switch. In the middle of an idempotent request the client must still have the request:
+ * its acknowledgments are kept back until the response begins, though not so long that the client gives up.
+ * So the client sends the request again, and it goes back to the switch.
  */
 #ifndef NODE_OUTLIVE_H
 #define NODE_OUTLIVE_H
@@ -27,13 +27,16 @@
 #include "packet.h"
 #include "received.h"
 
-/* A client sends again after 200 ms at the earliest, then after 400 ms more; the answer to the third it gets. */
+/*
+ * Microseconds. A client sends again after 200 ms at the earliest, and after 400 ms more; its third packet is
+ * acknowledged.
+ */
 #define WITHHOLD_US 500000
 
-/* The last request begins with this packet. */
+/* Notes that the last request begins with this packet. */
 static __always_inline void note_beginning(struct sb_owned *flow, const struct handoff *h, __u32 write_seq)
 {
-        /* A copy says nothing new, and one that comes late nothing true. */
+        /* A copy says nothing new, and a late packet is about an earlier request. */
         if ((__s32)(h->seq - flow->asked) <= 0)
                 return;
         note_path(flow, h);
@@ -44,15 +47,15 @@ static __always_inline void note_beginning(struct sb_owned *flow, const struct h
             h->option.flags & SB_FLAG_AGAIN && (__u16)(bpf_ntohs(h->option.requests) - flow->responses) == 1;
 }
 
-/* Its server is gone, and the client does not know. */
+/* Whether the flow's server is gone, and the client has not noticed. */
 static __always_inline int is_orphan(const struct sb_owned *flow)
 {
         return flow->state == SB_OWN_RELEASED && flow->reason == SB_REASON_NO_SOCKET;
 }
 
 /*
- * A packet of such a flow that the switch must see: the request that has been cut off, one that comes after that, or the
- * client's own end. When a client sends a request again nothing says that it is one, but where requests begin is known.
+ * Whether the switch must see a packet of an orphan: the interrupted request, the one after it, or the
+ * client's FIN. A retransmission does not say that a request begins, but the node knows where requests begin.
  */
 static __always_inline int is_for_the_switch(const struct sb_owned *flow, const struct handoff *h)
 {
@@ -63,7 +66,7 @@ static __always_inline int is_for_the_switch(const struct sb_owned *flow, const 
         return h->tcp_flags & SB_TCP_FIN;
 }
 
-/* Nothing of the last request's response has been sent, and the client still has the request. */
+/* Whether the client still has the last request, and no byte of its response has left. */
 static __always_inline int is_waiting(const struct sb_owned *flow)
 {
         return flow->again && flow->framing.state == SB_FRAMING_NONE && unanswered(flow) == 1;
@@ -74,12 +77,12 @@ static __always_inline int is_idle(const struct sb_owned *flow)
         return flow->keeps && flow->framing.state == SB_FRAMING_NONE && unanswered(flow) == 0;
 }
 
-/* From here on the kernel may say what it likes. `seq` is what the server would send next. */
+/* Makes the flow an orphan, which mutes the kernel. `seq` is the server's next sequence number. */
 static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
 {
         load_end(flow, flow->state);
         flow->again = is_waiting(flow);
-        /* The request may come back to this node, to another server. */
+        /* The request may come back to this node, for another server. */
         if (flow->again)
                 flow->next = flow->asked;
         flow->state = SB_OWN_RELEASED;
@@ -90,12 +93,13 @@ static __always_inline void orphan(struct sb_owned *flow, __u32 seq)
 }
 
 /*
- * The socket is gone at once, as that of a server which has not read all: its RST comes later. An error means that
- * the client, or nobody, wants the connection any more; or that a request has met a server which had closed.
+ * Whether a socket that closes leaves an orphan. A server that has not read everything loses its socket at
+ * once, before the RST. An error means that the client does not want the connection any more or is gone, or
+ * that a request has met a closed server.
  */
 static __always_inline int is_aborted(const struct tcp_sock *tcp, struct sb_owned *flow, int old_state)
 {
-        /* What is on its way to the client may have to be sent again. A FIN that is kept back counts as not sent. */
+        /* Data in flight may have to be sent again. A FIN that was kept back counts as not sent. */
         if (tcp->snd_una != tcp->snd_nxt)
                 return 0;
         if (old_state == TCP_ESTABLISHED) {
@@ -118,20 +122,20 @@ static __always_inline int has_ended(struct __sk_buff *skb, __u8 tcp_flags)
         if (!(tcp_flags & SB_TCP_FIN) || !sk)
                 return 0;
         sk = bpf_sk_fullsock(sk);
-        /* Not in answer to the client's FIN. */
+        /* The server has closed before the client did. */
         return sk && sk->state == TCP_FIN_WAIT1;
 }
 
 /*
- * Nothing of a flow that is another node's reaches the client, nor the kernel's RST for an adoption whose listener has just
- * closed: the switch hears of that, and takes another node.
+ * Whether the kernel must not speak: the flow is another node's, or the RST comes from an adoption whose
+ * listener has just closed. In the second case the switch takes another node.
  */
 static __always_inline int is_mute(const struct sb_owned *flow, __u8 tcp_flags)
 {
         return flow->state == SB_OWN_RELEASED || (flow->state == SB_OWN_ADOPTING && tcp_flags & SB_TCP_RST);
 }
 
-/* The client has all that comes before. What has been lost on its way, nobody but the server's socket has. */
+/* Whether the client has everything before `seq`. Only the server's socket can send it again. */
 static __always_inline int is_heard(struct __sk_buff *skb, __u32 seq)
 {
         struct bpf_tcp_sock *tcp;
@@ -141,14 +145,14 @@ static __always_inline int is_heard(struct __sk_buff *skb, __u32 seq)
         if (!sk)
                 return 1;
         sk = bpf_sk_fullsock(sk);
-        /* Where there is no socket any more, the kernel speaks through one of its own. */
+        /* Without a socket of the flow, the kernel sends by one of its own. */
         if (!sk || sk->state == TCP_CLOSE)
                 return 1;
         tcp = bpf_tcp_sock(sk);
         return !tcp || tcp->snd_una == seq;
 }
 
-/* Whether a packet of the server, with `len` bytes of data, is kept from the client. */
+/* Whether a packet of the server with `len` bytes of data is kept from the client. */
 static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, const struct tcphdr *header,
                                 __u32 len)
 {
@@ -168,7 +172,7 @@ static __noinline int keep_back(struct __sk_buff *skb, struct sb_owned *flow, co
                 }
                 if (tcp_flags & SB_TCP_RST)
                         return 0;
-                /* It comes again, at the latest when all has been acknowledged. */
+                /* The kernel sends it again, at the latest when everything has been acknowledged. */
                 count(SB_NODE_WITHHELD);
                 return 1;
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Entries of `owned`: whether one belongs to the connection of a packet, what it says of an earlier one, and how
- * entries begin and end. */
+/*
+ * Entries of `owned`: whether an entry belongs to the connection of a packet, and how entries begin and end.
+ */
 #ifndef NODE_OWNERSHIP_H
 #define NODE_OWNERSHIP_H
 
@@ -28,7 +29,7 @@ static __always_inline int is_owned(const struct sb_owned *flow, const struct ha
         return flow && flow->origin == bpf_ntohl(h->option.origin);
 }
 
-/* The request belongs to a connection that has come to its end here: a copy that comes late, or a recorded one. */
+/* Whether the request belongs to a connection that has ended here: a late copy, or a recorded packet. */
 static __always_inline int is_over(const struct handoff *h)
 {
         struct ended *ended = bpf_map_lookup_elem(&over, &h->flow);
@@ -36,7 +37,7 @@ static __always_inline int is_over(const struct handoff *h)
         return ended && ended->origin == bpf_ntohl(h->option.origin) && (__s32)(h->seq - ended->next) < 0;
 }
 
-/* Whether a flow that has been released was asked for before that: it was read further since, or spoken on. */
+/* Whether a packet was sent before the flow was released: later data was read, or the server spoke since. */
 static __always_inline int is_past(const struct sb_owned *flow, const struct handoff *h)
 {
         if (flow->reason == SB_REASON_FROZEN || (__s32)(h->seq - flow->next) < 0)
@@ -44,7 +45,7 @@ static __always_inline int is_past(const struct sb_owned *flow, const struct han
         return h->seq == flow->next && (__s32)(h->ack - flow->answered) < 0;
 }
 
-/* Copies of the adoption must not be adopted here, whatever room there is when they come. */
+/* Remembers that the adoption was passed on. Copies of it are not adopted here, even if there is room. */
 static __noinline int remember_passing(const struct handoff *h)
 {
         struct sb_owned *flow = fresh_entry();
@@ -64,13 +65,16 @@ static __always_inline int was_passed_on(const struct sb_owned *flow, const stru
                flow->next == bpf_ntohl(h->option.next);
 }
 
-/* A socket is being removed for the flow's sake: there is an entry, but no place in the accept queue yet. */
+/*
+ * Whether the socket of an old connection is being removed: there is an entry, but no place in the accept
+ * queue.
+ */
 static __always_inline int is_being_cured(const struct sb_owned *flow)
 {
         return flow && flow->state == SB_OWN_ADOPTING && !flow->slot;
 }
 
-/* Nothing comes of the flow's adoption. */
+/* Ends the entry of an adoption that has failed. */
 static __always_inline void forget(const struct handoff *h, struct sb_owned *flow)
 {
         give_back(flow);
@@ -79,8 +83,8 @@ static __always_inline void forget(const struct handoff *h, struct sb_owned *flo
 }
 
 /*
- * From here on the flow is this node's, if the kernel takes it. `before` is what was known of it; `taken` and `limit`
- * are of the accept queue, in which its place is counted in `slot`.
+ * Creates the entry of the flow. `before` is its old entry or NULL; `taken` and `limit` are those of the
+ * accept queue, in which `slot` has its place.
  */
 static __noinline int own(const struct handoff *h, struct sb_owned *before, __u64 taken, __u32 limit,
                           __u8 slot)
@@ -97,7 +101,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->asked = h->seq;
         flow->again = !!(h->option.flags & SB_FLAG_AGAIN);
         flow->keeps = !(h->option.flags & SB_FLAG_LAST);
-        /* One less, so that note_requests() finds news. */
+        /* One less, so that note_requests() counts it. */
         flow->requests = bpf_ntohs(h->option.requests) - 1;
         flow->responses = flow->requests;
         flow->framing.allowed = ~0ULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Room in a listener's accept queue. A socket is in the queue only when its packet has reached the listener, but packets
- * that arrive together all pass here before the first of them does. So an adoption reserves its place, and gives it
- * back when there is a socket, or when it turns out that there will be none.
+ * Room in accept queues. A socket is in the queue only when its packet has reached the listener, but packets
+ * of one batch all come here first. So an adoption reserves a place, and returns it when the socket exists or
+ * the adoption fails.
  */
 #ifndef NODE_QUEUE_H
 #define NODE_QUEUE_H
@@ -15,20 +15,20 @@
 #include "maps.h"
 #include "node_maps.h"
 
-/* Places that nobody has touched for so long were lost together with packets. */
+/* Nanoseconds after which unused places are lost, together with packets. */
 #define RESERVATION_NS 100000000LL
 
-/* Which slot of `adopting` is the listener's. */
+/* Slot of the listener in `adopting`. */
 static __always_inline __u8 slot_of(struct tcp_sock *listener)
 {
         __u64 address = 0;
 
-        /* The verifier allows no arithmetic on a pointer to a socket, but what is read from memory is a number. */
+        /* The verifier forbids arithmetic on a pointer to a socket; a value read from memory is a number. */
         bpf_probe_read_kernel(&address, sizeof(address), &listener);
         return 1 + (address * 0x9e3779b97f4a7c15ULL >> 32) % (SB_ADOPTING_SLOTS - 1);
 }
 
-/* Takes a place; how many were taken before. */
+/* Reserves a place. Returns how many were reserved before. */
 static __noinline __u32 reserve(__u32 slot)
 {
         struct sb_adopting *places = bpf_map_lookup_elem(&adopting, &slot);
@@ -43,7 +43,7 @@ static __noinline __u32 reserve(__u32 slot)
                 places->last_ns = now;
                 return 0;
         }
-        /* Of several CPUs that see it one takes the lost places away. */
+        /* One of several CPUs removes the lost places. */
         if ((__s64)(now - last) > RESERVATION_NS &&
             __sync_val_compare_and_swap(&places->last_ns, last, now) == last) {
                 __sync_fetch_and_add(&places->count, -before);
@@ -60,13 +60,13 @@ static __noinline int unreserve(__u32 slot)
         if (!places)
                 return 0;
         places->last_ns = bpf_ktime_get_ns();
-        /* It may have been taken for lost. */
+        /* The place may have been removed as lost. */
         if (__sync_fetch_and_add(&places->count, -1) <= 0)
                 __sync_fetch_and_add(&places->count, 1);
         return 0;
 }
 
-/* Gives the place of the flow back, if it has one. */
+/* Returns the flow's place, if it has one. */
 static __always_inline void give_back(struct sb_owned *flow)
 {
         __u8 slot = flow->slot;
@@ -78,8 +78,8 @@ static __always_inline void give_back(struct sb_owned *flow)
 }
 
 /*
- * Whether the share of the queue that is the flow's to use (SB_QUEUE_WHOLE) has no place left. The kernel lets one more
- * in than the limit: sk_acceptq_is_full(), include/net/sock.h.
+ * Whether the flow's share of the queue (SB_QUEUE_WHOLE) is used up. The kernel admits one more than the
+ * limit: sk_acceptq_is_full(), include/net/sock.h.
  */
 static __always_inline int is_full(__u64 taken, __u64 limit, __u8 share)
 {

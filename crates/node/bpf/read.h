@@ -18,16 +18,16 @@
 #include "received.h"
 #include "vips.h"
 
-/* Ethernet, outer IPv6, shim with both options, inner IPv6 and TCP with options. */
+/* Bytes of Ethernet, outer IPv6, shim with both options, inner IPv6 and TCP with options. */
 #define HEADERS_MAX                                                                                          \
         (sizeof(struct ethhdr) + 2 * sizeof(struct ipv6hdr) + sizeof(struct sb_shim) +                       \
          sizeof(struct sb_second) + 60)
 
 enum read_result {
-        READ_OTHER, /* none of our business */
+        READ_OTHER, /* no handoff packet */
         READ_HANDOFF,
-        READ_DIRECT, /* from a client; whether its tag is right has not been looked at */
-        READ_PLAIN,  /* for a VIP, but not from a switch */
+        READ_DIRECT, /* from a client; the tag has not been checked */
+        READ_PLAIN,  /* to a VIP, but not from a switch */
         READ_ARP_FOR_VIP,
         READ_WRONG_TAG,
         READ_WRONG_EPOCH,
@@ -35,7 +35,8 @@ enum read_result {
 };
 
 /*
- * The packet that an ICMP error quotes, which this node's server has sent. The cursor stands on the error.
+ * Reads which flow an ICMP error is about. It quotes a packet of this node's server. The cursor stands on the
+ * error.
  */
 static __always_inline int read_icmp(struct sb_cursor *cursor, struct handoff *h, __be16 ethertype)
 {
@@ -56,7 +57,7 @@ static __always_inline int read_icmp(struct sb_cursor *cursor, struct handoff *h
         return 0;
 }
 
-/* The inner packet, whose IP header is at `start`. */
+/* Reads the inner packet, whose IP header is at `start`. */
 static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, __u32 start, __be16 ethertype)
 {
         void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -86,7 +87,7 @@ static __always_inline int read_inner(struct __sk_buff *skb, struct handoff *h, 
         return 0;
 }
 
-/* The options behind the Geneve header: ours, and perhaps the second one. */
+/* Reads the options behind the Geneve header: ours, and perhaps the second one. */
 static __always_inline int read_options(struct handoff *h, const struct sb_shim *shim, const void *end)
 {
         const struct sb_second *second = (const void *)(shim + 1);
@@ -105,7 +106,7 @@ static __always_inline int read_options(struct handoff *h, const struct sb_shim 
         return 0;
 }
 
-/* Where this machine is a switch, too. */
+/* Whether the switch of this machine has sent the packet. */
 static __always_inline int is_from_here(const __u8 sender[16], const struct sb_node_settings *s)
 {
         return s->is_switch && sb_same_v6(sender, s->address);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* A handoff packet as it was read, its length and the message under its tag. */
+/* A handoff packet as it was read, and the message under its tag. */
 #ifndef NODE_RECEIVED_H
 #define NODE_RECEIVED_H
 
@@ -18,38 +18,41 @@ struct handoff {
         struct sb_option option;
         __u32 seq;
         __u32 ack;
-        __u32 tsval;     /* of the client's packet, read when it is adopted */
-        __u32 tsecr;     /* likewise; in RELEASED and CONFIRMED, what somebody else goes on from */
-        __u16 outer_len; /* outer IP header: 20 or 40 */
-        __u16 inner_len; /* inner IP header, likewise */
+        __u32 tsval;     /* of the client's packet, in an adoption */
+        __u32 tsecr;     /* of an adoption's packet; in RELEASED and CONFIRMED, for the next speaker */
+        __u16 outer_len; /* length of the outer IP header: 20 or 40 */
+        __u16 inner_len; /* length of the inner IP header: 20 or 40 */
         __u16 payload;
-        __u8 tcp_len; /* TCP header with options */
+        __u8 tcp_len; /* length of the TCP header with options */
         __u8 tcp_flags;
-        __u8 here;      /* from the switch that this machine is */
+        __u8 here;      /* from the switch of this machine */
         __u8 icmp;      /* the inner packet is an ICMP error about a packet of the flow */
-        __u8 congested; /* the outer header says so; RFC 6040 */
-        __u8 second;    /* type of the second option; 0: there is none */
+        __u8 congested; /* the outer header has a congestion mark, RFC 6040 */
+        __u8 second;    /* type of the second option; 0: none */
 };
 
-/* What a handler wants done with the packet, besides the verdicts of linux/bpf.h. */
+/* Results of handlers besides the verdicts of linux/bpf.h. */
 enum handled {
-        ANSWER = 100, /* turn it around with h->option, without the client's data */
-        ANSWER_WHOLE, /* with it */
+        ANSWER = 100, /* turn the packet around with h->option, without the client's data */
+        ANSWER_WHOLE, /* turn it around with the client's data */
 };
 
-/* Everything between the outer and the inner IP header. */
+/* Length of the headers between outer and inner IP header, in bytes. */
 static __always_inline __u32 shim_len(const struct handoff *h)
 {
         return sizeof(struct sb_shim) + (h->second ? sizeof(struct sb_second) : 0);
 }
 
-/* Between a node and a client there is no switch. */
+/* Whether the operation is between a node and a client. */
 static __always_inline int is_of_client(__u8 op)
 {
         return op == SB_OP_DIRECT || op == SB_OP_HEARD || op == SB_OP_GONE;
 }
 
-/* When a packet was made, as its VNI says, or the question to which it is the answer. False if that was another time. */
+/*
+ * Derives the epoch of a packet, or of the question that it answers, from the VNI. Returns 0 if it is not
+ * now.
+ */
 static __always_inline int read_epoch(const struct handoff *h, const struct sb_node_settings *s, __be32 vni,
                                       __u64 *epoch)
 {
@@ -58,7 +61,9 @@ static __always_inline int read_epoch(const struct handoff *h, const struct sb_n
                sb_read_epoch(vni, sb_epoch(s->clock), epoch);
 }
 
-/* Of a packet that has come, or of the answer to it: the sender is the switch either way. */
+/*
+ * Message under the tag of a packet or of its answer. The switch is the sender of the packet in both cases.
+ */
 static __always_inline struct sb_tag_input *tag_input(const struct handoff *h,
                                                       const struct sb_node_settings *s, __u64 epoch)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Giving a flow up without a word to the client, and telling a switch that we own one. */
+/* Releasing a flow without a packet to the client, and telling switches which flows the node owns. */
 #ifndef NODE_RELEASE_H
 #define NODE_RELEASE_H
 
@@ -33,7 +33,7 @@ static __always_inline int answer_release(struct handoff *h, enum sb_op op, __u8
         return ANSWER;
 }
 
-/* All that the server has written has been sent and acknowledged. */
+/* Whether everything that the server has written is sent and acknowledged. */
 static __always_inline int is_quiet(const struct socket_facts *facts, const struct handoff *h)
 {
         int acknowledged = facts->snd_una == facts->snd_nxt || h->ack == facts->snd_nxt;
@@ -42,8 +42,8 @@ static __always_inline int is_quiet(const struct socket_facts *facts, const stru
 }
 
 /*
- * Everything that the server was asked for has been read and answered. Where its responses cannot be followed, one
- * that has begun is taken for complete.
+ * Whether the server has read all requests and answered them. If responses cannot be followed, one that has
+ * begun counts as complete.
  */
 static __always_inline int is_done(const struct socket_facts *facts, const struct handoff *h,
                                    const struct sb_owned *flow)
@@ -56,20 +56,20 @@ static __always_inline int is_done(const struct socket_facts *facts, const struc
                flow->followed == facts->snd_nxt;
 }
 
-/* Whether only the last request, which is not complete, is without a response. */
+/* Whether no other request than the last one, which is incomplete, is open. */
 static __always_inline int is_last(const struct sb_owned *flow)
 {
         return flow->framing.state == SB_FRAMING_LOST || (__u16)(flow->requests - flow->responses) <= 1;
 }
 
-/* Nothing of the last request's response has been sent, but perhaps interim ones. */
+/* Whether no byte of the last response has been sent, except interim responses. */
 static __always_inline int is_unanswered(const struct sb_owned *flow)
 {
         return flow->requests != flow->responses &&
                (flow->framing.state == SB_FRAMING_NONE || flow->framing.state == SB_FRAMING_HEAD);
 }
 
-/* Nobody would miss anything. */
+/* Whether a release loses nothing. */
 static __always_inline int can_go(const struct socket_facts *facts, const struct handoff *h,
                                   const struct sb_owned *flow, int abort)
 {
@@ -81,8 +81,8 @@ static __always_inline int can_go(const struct socket_facts *facts, const struct
 }
 
 /*
- * The flow has a socket here, but its entry has given way to others, so nobody can tell whether its responses are complete.
- * The switch has to end the connection.
+ * Releases a flow that has a socket here but was evicted from `owned`. Nobody knows whether its responses are
+ * complete, so the switch has to end the connection.
  */
 static __noinline int give_up_forgotten(struct __sk_buff *skb, struct handoff *h,
                                         const struct socket_facts *facts)
@@ -115,10 +115,10 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         abort = h->option.flags & SB_FLAG_ABORT;
         if (is_owned(flow, h) && flow->state == SB_OWN_RELEASED) {
-                /* The request may have been sent before the response was complete: its own numbers are too old. */
+                /* The request may be older than the end of the response, and so are its numbers. */
                 h->ack = flow->answered;
                 h->tsecr = flow->tsval;
-                /* The client waits for a response to a request before this one, which nobody can give any more. */
+                /* The client waits for the response to an earlier request, which nobody can give. */
                 if (is_orphan(flow) && flow->again && h->seq != flow->asked)
                         return answer_release(h, SB_OP_RELEASED, SB_REASON_RESPONDING);
                 return answer_release(h, SB_OP_RELEASED, flow->reason);
@@ -133,13 +133,13 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         pass_on_mark(flow, h);
         if (is_before(h->seq, facts.rcv_nxt) || is_before(bpf_ntohl(h->option.next), flow->next))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
-        /* Of a request before this one it has heard nothing. */
+        /* The node has not seen a request before this one. */
         if (bpf_ntohl(h->option.next) != flow->next)
                 return refuse_unread(h, flow);
-        /* A flow that stays is never mute, not even for a moment: its responses would be followed with a gap. */
+        /* A flow that stays must not be mute for a moment: its responses would be followed with a gap. */
         if (!can_go(&facts, h, flow, abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_NONE);
-        /* Mute, then look again: what the server writes from here on does not leave. */
+        /* Mutes the flow, then checks again: what the server writes from now on does not leave. */
         before = flow->state;
         flow->state = SB_OWN_RELEASED;
         read_socket(skb, h, &facts);
@@ -158,7 +158,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         return reset_locally(skb, h, facts.rcv_nxt);
 }
 
-/* Where the flow has been released, its next request begins there. */
+/* Answers that the flow is not here. If it has been released, its next request begins at `next`. */
 static __always_inline int answer_unowned(struct handoff *h, const struct sb_owned *flow,
                                           enum sb_reason reason)
 {
@@ -169,9 +169,8 @@ static __always_inline int answer_unowned(struct handoff *h, const struct sb_own
 }
 
 /*
- * What is left of a connection that this node closed answers for itself: a FIN that is sent again gets its ACK, a
- * request that comes too late its RST. A question with an origin is about a first request, and was_served() has not found it to
- * be this connection's.
+ * A socket in TIME_WAIT answers for itself: a retransmitted FIN gets its ACK, a late request its RST. A PROBE
+ * with an origin is about a first request, and was_served() has found that it is not of that connection.
  */
 static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct handoff *h)
 {
@@ -183,7 +182,7 @@ static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct h
         return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : answer_unowned(h, NULL, SB_REASON_NONE);
 }
 
-/* The request that the packet begins with has been answered on a connection that is over, or has moved on since. */
+/* Whether the packet's request has been answered, on a connection that is over or has moved on. */
 static __always_inline int was_served(const struct sb_owned *flow, const struct handoff *h)
 {
         if (!is_owned(flow, h))
@@ -204,7 +203,7 @@ __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
                 return answer_from_time_wait(skb, h);
         if (flow->state == SB_OWN_RELEASED)
                 return answer_unowned(h, flow, SB_REASON_NONE);
-        /* It will be the flow's owner, or will not: who asks again hears. */
+        /* The adoption is under way: the switch has to ask again. */
         if (flow->state != SB_OWN_OPEN)
                 return TCX_DROP;
         sb_copy_v6(flow->switch_address, h->sender);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Requests on their way to a server whose session cookie is rewritten: the cookie that the switch has gone by gets the
- * name back that the server has given it.
+ * Restoring the names of session cookies in requests. The cookie by which the switch has chosen the node gets
+ * the name back that the server has given it.
  *
- * It must be found in heads and nowhere else, whatever way a packet has come: the switch forwards what a client sends
- * again without reading it. So the node follows the requests itself, in order. A part of a head that comes before
- * what it stands behind is dropped, and comes again; data of a body is passed over, in whatever order it comes.
+ * Names must be found in heads only, in whatever packets they come: the switch forwards retransmissions
+ * unread. So the node follows requests itself, in order. A part of a head that comes too early is dropped,
+ * and the client sends it again. Data of a body is skipped in any order.
  */
 #ifndef NODE_RESTORE_H
 #define NODE_RESTORE_H
@@ -37,8 +37,8 @@ static __always_inline void lose_requests(struct framing_walk *w)
 }
 
 /*
- * Whether what comes next is a request: behind the one that the switch has called the last, nothing is. That one may
- * have been announced by a packet that came too early.
+ * Whether a request follows. Nothing follows the request that the switch has called the last one, though a
+ * packet that came early may have announced that.
  */
 static __always_inline int is_request(const struct request_walk *walk)
 {
@@ -74,7 +74,7 @@ static long request_step(__u32 index, struct request_walk *walk)
         return w->at >= w->end;
 }
 
-/* A request begins at `seq`, and from here on they are followed. */
+/* Follows requests from `seq` on, where one begins. */
 static __always_inline void begin_requests(struct sb_cookies *cookies, __u32 seq)
 {
         cookies->heard = seq;
@@ -82,13 +82,13 @@ static __always_inline void begin_requests(struct sb_cookies *cookies, __u32 seq
         framing_begin(&cookies->request, SB_FRAMING_NONE);
 }
 
-/* What comes is not followed, until the switch says where a request begins. */
+/* Stops following until the switch says where a request begins. */
 static __always_inline void pass_requests(struct sb_cookies *cookies)
 {
         framing_begin(&cookies->request, SB_FRAMING_LOST);
 }
 
-/* Data that is missing is a body's, and of no interest; less than zero if it is not, or not all of it. */
+/* Skips missing data, if all of it is in a body. Otherwise less than zero. */
 static __always_inline int skip_gap(struct sb_framing *framing, __u32 gap)
 {
         if (!(framing->state & SB_FRAMING_SKIP) || framing->left < gap)
@@ -102,7 +102,7 @@ static __always_inline int skip_gap(struct sb_framing *framing, __u32 gap)
         return 0;
 }
 
-/* What of the packet's data is new: less than zero if it comes too early. */
+/* Follows the new data of a packet. Less than zero if the packet comes too early, or has to wait. */
 __noinline int hear(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
                     const struct sb_persistence *p, const struct data_place *data)
 {
@@ -147,7 +147,7 @@ __noinline int hear(struct __sk_buff *skb, const struct handoff *h, struct sb_ow
                 cookies->restored.tries = 0;
                 return 0;
         }
-        /* An adoption cannot wait. The switch sees to it that no name is cut there. */
+        /* An adoption cannot wait. The switch makes sure that its packet cuts no name. */
         if (h->option.op == SB_OP_ADOPT) {
                 give_up_name(&cookies->request, &cookies->restored);
                 return 0;
@@ -158,7 +158,7 @@ __noinline int hear(struct __sk_buff *skb, const struct handoff *h, struct sb_ow
         return -1;
 }
 
-/* Gives the names in a request back; less than zero if the packet is not to be delivered now. */
+/* Restores the names in a request. Less than zero if the packet must not be delivered now. */
 __noinline int restore_names(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
                              const struct sb_persistence *p, __u32 rcv_nxt)
 {

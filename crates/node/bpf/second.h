@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The second candidate of an ADOPT. A node that has no room passes the packet on to it instead of sending it back to the
- * switch. The outer source stays the switch, so that the second node answers to the switch; and the option says from
- * then on that it has been used, so that no packet is passed on twice.
+ * Second candidate of an ADOPT. A node without room passes the packet on to it, and not back to the switch.
+ * The outer source remains the switch, to which the second node answers. The option is marked as used, so
+ * that no packet is passed on twice.
  */
 #ifndef NODE_SECOND_H
 #define NODE_SECOND_H
@@ -20,7 +20,10 @@
 #include "packet.h"
 #include "received.h"
 
-/* Sends the packet to its second candidate; less than zero, and nothing done, if that cannot be. */
+/*
+ * Sends the packet to its second candidate. Less than zero if that is impossible; then the packet is
+ * unchanged.
+ */
 static __noinline int pass_on(struct __sk_buff *skb, const struct handoff *h)
 {
         __u32 start = sizeof(struct ethhdr) + h->outer_len;
@@ -66,7 +69,7 @@ struct headers_v6 {
         struct sb_shim shim;
 };
 
-/* Takes the second option out: what stands before it moves up. The lengths in the headers stay as they are. */
+/* Removes the second option and moves the headers before it. Lengths in headers stay as they are. */
 static __noinline int remove_second(struct __sk_buff *skb, const struct handoff *h)
 {
         const __s32 shrink = -(__s32)sizeof(struct sb_second);

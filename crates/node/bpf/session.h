@@ -14,7 +14,10 @@
 #include "restore.h"
 #include "session_cookie.h"
 
-/* What is to be done about the session's cookie when the flow's first request is adopted. */
+/*
+ * Prepares the session's cookie for the first request of an adoption. Less than zero if the packet is not
+ * delivered.
+ */
 __noinline int begin_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow)
 {
         struct sb_persistence *p;
@@ -29,7 +32,9 @@ __noinline int begin_session(struct __sk_buff *skb, const struct handoff *h, str
         return 0;
 }
 
-/* What a packet with data means for the session's cookie; less than zero if it is not to be delivered now. */
+/*
+ * Handles the session's cookie in a packet with data. Less than zero if the packet must not be delivered now.
+ */
 __noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h, struct sb_owned *flow,
                                   __u32 rcv_nxt)
 {
@@ -38,7 +43,7 @@ __noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h
 
         if (!h || !flow)
                 return -1;
-        /* A delayed copy says nothing of the request that is next. */
+        /* A late copy says nothing about the next request. */
         begins = h->option.flags & SB_FLAG_REQUEST && (__s32)(h->seq - rcv_nxt) >= 0;
         if (begins) {
                 flow->cookies.session = h->option.session;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Names of session cookies. The server's own cookie says which node has the session: the first characters of its name
- * are replaced by a code of the same length on the way to the client (follow.h), and put back on the way to the server
- * (restore.h). No sequence number moves. All that has to be remembered is where names have been changed, because
- * packets may be sent again.
+ * Names of session cookies. The first characters of the name of the server's cookie are replaced by a code of
+ * the same length on the way to the client (follow.h), which says which node has the session, and restored on
+ * the way to the server (restore.h). Sequence numbers do not change. The node remembers only where names were
+ * changed, for retransmissions.
  *
- * The end of a packet can cut a name in two. Whether it is the session's shows only in the next packet, so the first is
- * kept back, and comes again because its sender takes it for lost.
+ * The end of a packet can cut a name. Only the next packet shows whether it is the session's, so the first is
+ * kept back, and its sender sends it again.
  */
 #ifndef NODE_SESSION_COOKIE_H
 #define NODE_SESSION_COOKIE_H
@@ -23,17 +23,17 @@
 #include "messages.h"
 #include "node_maps.h"
 
-/* A packet with an undecided name is kept back so often; then the name stays as it is. */
+/* Number of times that a packet with a cut name is kept back. Then the name stays unchanged. */
 #define CUT_TRIES 4
 
-/* Where a packet's data is: offsets in the packet, and its sequence number. */
+/* Data of a packet: offsets and sequence number. */
 struct data_place {
         __u32 tcp;
         __u32 start;
         __u32 seq;
         __u32 len;
-        __u32 done; /* the receiver has all before this sequence number */
-        __u32 last; /* nothing comes behind it */
+        __u32 done; /* the receiver has everything before this sequence number */
+        __u32 last; /* no data follows */
 };
 
 static __always_inline struct sb_persistence *persistence_of(const struct sb_session *session)
@@ -46,7 +46,7 @@ static __always_inline struct sb_persistence *persistence_of(const struct sb_ses
         return bpf_map_lookup_elem(&persistence, &key);
 }
 
-/* The code as it stands in memory, so that parts of it are shifts. */
+/* Code as a number, in the order of memory. */
 static __always_inline __u64 code_of(const __u8 code[SB_CODE_LEN])
 {
         __u64 word;
@@ -55,7 +55,10 @@ static __always_inline __u64 code_of(const __u8 code[SB_CODE_LEN])
         return word;
 }
 
-/* Writes what lies in the packet of the code at sequence number `at`, and brings the TCP checksum up to date. */
+/*
+ * Writes the part of the code that lies in the packet, and corrects the TCP checksum. `at` is the code's
+ * sequence number.
+ */
 __noinline int write_code(struct __sk_buff *skb, const struct data_place *data, __u32 at, __u64 code)
 {
         __u64 before = 0;
@@ -85,7 +88,7 @@ __noinline int write_code(struct __sk_buff *skb, const struct data_place *data, 
         if (bpf_skb_load_bytes(skb, from, &before, len))
                 return -1;
         sum = bpf_csum_diff((__be32 *)&before, sizeof(before), (__be32 *)&code, sizeof(code), 0);
-        /* The checksum goes by pairs of bytes; data begins at an even one. */
+        /* The checksum sums pairs of bytes; data begins at an even offset. */
         if (offset & 1) {
                 sum = (sum & 0xffff) + (sum >> 16 & 0xffff);
                 sum = (sum & 0xffff) + (sum >> 16);
@@ -97,7 +100,7 @@ __noinline int write_code(struct __sk_buff *skb, const struct data_place *data, 
         return 0;
 }
 
-/* Writes all codes that the packet has a part of. Less than zero if there was no memory for it. */
+/* Writes the parts of all codes that lie in the packet. Less than zero if memory is short. */
 static __always_inline int write_codes(struct __sk_buff *skb, const struct data_place *data,
                                        const struct sb_changed *changed, __u64 code)
 {
@@ -108,7 +111,7 @@ static __always_inline int write_codes(struct __sk_buff *skb, const struct data_
         return 0;
 }
 
-/* A name begins at `at`. Those that end before `done` are of no interest any more. */
+/* Remembers a name at `at`. Forgets those that end before `done`. */
 static __always_inline int remember(struct sb_changed *changed, __u32 at, __u32 done)
 {
         __u32 kept = 0;
@@ -127,7 +130,9 @@ static __always_inline int remember(struct sb_changed *changed, __u32 at, __u32 
         return 0;
 }
 
-/* The walk has found the wanted name. `base` is the sequence number of the packet's first byte, if it were data. */
+/*
+ * The walk has found the wanted name. `base` is the sequence number that offset 0 of the packet would have.
+ */
 static __always_inline void note_name(struct framing_walk *w, struct sb_changed *changed, __u32 base,
                                       __u32 done, enum sb_node_counter counter)
 {
@@ -135,13 +140,13 @@ static __always_inline void note_name(struct framing_walk *w, struct sb_changed 
         count(remember(changed, base + w->at - w->name_len, done) ? SB_NODE_COOKIE_MISSED : counter);
 }
 
-/* The packet has ended in the middle of what may be the wanted name. */
+/* Whether the packet ends in what may be the wanted name. */
 static __always_inline int is_cut(const struct sb_framing *framing)
 {
         return framing->state == SB_FRAMING_NAME && framing->matched != 0;
 }
 
-/* From here on the name is one of no interest. */
+/* Leaves the cut name unchanged. */
 static __always_inline void give_up_name(struct sb_framing *framing, struct sb_changed *changed)
 {
         framing->state = SB_FRAMING_OTHER;
@@ -150,7 +155,7 @@ static __always_inline void give_up_name(struct sb_framing *framing, struct sb_c
         count(SB_NODE_COOKIE_MISSED);
 }
 
-/* Whether the packet, whose data has been followed before, is kept back because of an undecided name. */
+/* Whether a retransmission is kept back because of its cut name. */
 static __always_inline int is_undecided(struct sb_framing *framing, struct sb_changed *changed,
                                         const struct data_place *data)
 {

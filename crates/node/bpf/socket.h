@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The socket that a handoff packet's flow has here. */
+/* Socket of a flow. */
 #ifndef NODE_SOCKET_H
 #define NODE_SOCKET_H
 
@@ -30,12 +30,12 @@ static __always_inline struct sock_common *lookup(struct __sk_buff *skb, const s
         return (void *)bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
-/* What the node knows of the socket that a handoff packet's flow has here. */
+/* Kind of the socket that the kernel has for a flow. */
 enum socket_kind {
         SOCKET_NONE,
         SOCKET_LISTENER,
-        SOCKET_LIVE,    /* a full socket, in whatever state */
-        SOCKET_REQUEST, /* a handshake of the kernel's own */
+        SOCKET_LIVE,    /* full socket in any state */
+        SOCKET_REQUEST, /* request socket of the kernel's own handshake */
         SOCKET_TIME_WAIT,
 };
 
@@ -50,10 +50,10 @@ struct socket_facts {
         __u32 tsoffset;
         __u32 backlog;
         __u32 backlog_limit;
-        __u8 slot; /* of `adopting` */
+        __u8 slot; /* in `adopting` */
 };
 
-/* What the socket's next TSval is: tcp_time_stamp_ms() and its offset, include/net/tcp.h. */
+/* Next TSval of the socket: tcp_time_stamp_ms() and its offset, include/net/tcp.h. */
 static __always_inline __u32 clock_of(const struct socket_facts *facts)
 {
         return (__u32)(bpf_ktime_get_ns() / 1000000) + facts->tsoffset;

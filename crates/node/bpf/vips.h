@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* VIPs, which are addresses of this machine: which ones there are, and what ARP says of them. */
+/* VIPs, which are addresses of this machine, and their ARP packets. */
 #ifndef NODE_VIPS_H
 #define NODE_VIPS_H
 
@@ -21,7 +21,7 @@ static __always_inline int is_vip(const __u8 address[16])
         return bpf_map_lookup_elem(&vip_addresses, address) != NULL;
 }
 
-/* What the address is here: SB_VIP_*, or zero. */
+/* SB_VIP_* of the address, or 0. */
 static __always_inline __u32 vip4(const __u8 ip[4])
 {
         __u8 address[16] __attribute__((aligned(8)));
@@ -42,10 +42,10 @@ static __noinline int asks_for_vip(struct __sk_buff *skb)
 }
 
 /*
- * The kernel takes the source of the packet that waits for an ARP request's sender address (arp_announce=0),
- * which here is often a VIP: the request would draw the VIP's traffic to this node. But without an answer to it
- * the client is never reached, so it goes out under the node's own address. What else would announce a VIP is
- * dropped.
+ * Handles ARP packets that leave. With arp_announce=0 the kernel takes the sender address of an ARP request
+ * from the packet that waits for it, which often is a VIP, and the request would draw the VIP's traffic to
+ * this node. Without an answer to it the client is never reached, so it leaves with the node's own address.
+ * All other announcements of VIPs are dropped.
  */
 static __noinline int on_arp_out(struct __sk_buff *skb, const struct sb_node_settings *s)
 {
@@ -54,7 +54,7 @@ static __noinline int on_arp_out(struct __sk_buff *skb, const struct sb_node_set
 
         if ((void *)(arp + 1) > (void *)(long)skb->data_end || !vip4(arp->sender_ip))
                 return TCX_NEXT;
-        /* Our own switch tells the network whose it is (RFC 5227 section 3). */
+        /* The switch of this machine announces its VIPs (RFC 5227 section 3). */
         if (vip4(arp->target_ip) == SB_VIP_SWITCHED)
                 return TCX_NEXT;
         count(SB_NODE_ARP_ANNOUNCE);

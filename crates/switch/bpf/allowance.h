@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Allowance for questions to nodes, which anybody can provoke: forged packets would crowd out requests, and each costs a
- * packet to every node. It is shared out between the networks that packets claim to come from. Those that asked in the
- * last period have equal shares of a half of it, and the other half is for those that come new.
+ * Allowance for questions to nodes. Anybody can provoke a question with a forged packet, and each question
+ * costs a packet to every node and room for a request. The networks that packets claim to come from share the
+ * allowance of a period: those that asked in the last period have equal shares of one half, the other half is
+ * for new ones.
  */
 #ifndef SWITCH_ALLOWANCE_H
 #define SWITCH_ALLOWANCE_H
@@ -21,8 +22,8 @@
 struct allowance {
         __u64 period;
         __u32 used;
-        __u32 networks; /* that have asked */
-        __u32 share;    /* of each */
+        __u32 networks; /* number of networks that have asked in the period */
+        __u32 share;    /* of each network */
         __u32 reserved;
 };
 
@@ -33,7 +34,10 @@ struct {
         __type(value, struct allowance);
 } allowances SEC(".maps");
 
-/* Networks by a hash that nobody outside can know; those that meet in one share its part. */
+/*
+ * Networks in slots by a keyed hash, which nobody outside can predict. Networks in the same slot share one
+ * part.
+ */
 struct network_allowance {
         __u64 period;
         __u64 used;
@@ -46,7 +50,7 @@ struct {
         __type(value, struct network_allowance);
 } network_allowances SEC(".maps");
 
-/* By IPv4 24 bits of the address, by IPv6 56. */
+/* A network is 24 bits of an IPv4 address, or 56 bits of an IPv6 address. */
 static __always_inline __u32 network_of(const struct sb_flow *flow, const struct sb_switch_settings *s)
 {
         const __u32 *client = (const __u32 *)flow->client;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Bodies of requests: the mark goes on over their data, chunk by chunk. */
+/* Bodies of requests: the program moves the mark over their data, chunk by chunk. */
 #ifndef SWITCH_BODY_H
 #define SWITCH_BODY_H
 
@@ -14,12 +14,12 @@
 #include "parse.h"
 #include "switch_maps.h"
 
-/* Blocks and data in one packet: every step goes on by a byte at least, or ends data. */
+/* Steps for the longest packet: each step advances by one byte at least, or ends a block of data. */
 #define FRAMING_STEPS (2 * SB_RECORD_LARGE)
 
 /*
- * Moves the mark into data that need not be read, but not so far that it could be taken for the past.
- * settle() in crates/switch/src/dispatch/mark.rs is the same.
+ * Moves the mark over data that nobody needs to read, by SB_STEP_MAX at most, so that it is never taken for
+ * the past. settle() in crates/switch/src/dispatch/mark.rs does it in the L7 thread.
  */
 static __always_inline void settle(struct sb_flow_entry *entry)
 {
@@ -37,7 +37,7 @@ static __always_inline void settle(struct sb_flow_entry *entry)
                 framing->state = SB_FRAMING_NONE;
 }
 
-/* The mark is in the middle of data. */
+/* Whether the mark is in the middle of data. */
 static __always_inline int is_passing(const struct sb_flow_entry *entry)
 {
         return !!(entry->framing.state & SB_FRAMING_SKIP);
@@ -49,7 +49,10 @@ static long body_step(__u32 index, struct framing_walk *walk)
         return walk->followed != FOLLOWED_MORE || walk->at >= walk->end;
 }
 
-/* Whether the packet, which reaches beyond the mark, is body up to its end. Then the mark moves. */
+/*
+ * Follows a packet that reaches beyond the mark. If all of it is body, moves the mark to its end and returns
+ * 1.
+ */
 static __noinline int follow_body(struct xdp_md *ctx, const struct packet *p, struct sb_flow_entry *place,
                                   struct sb_flow_entry *entry)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Entries of the flow maps, as the packet in hand sees them. The kernel gives an element of an LRU map to another flow as soon
- * as it is deleted, replaced or pushed out, even while a program on another CPU holds its value (docs/decisions/0035). So an
- * entry is copied, and the copy counts if the flow still has the element then. The same is asked before it is changed.
+ * Access to entries of the flow maps. The kernel gives an element of an LRU map to another flow as soon as it
+ * is deleted, replaced or evicted, even while a program on another CPU holds a pointer to its value
+ * (docs/decisions/0035). So the program works on a copy, which is valid if the flow still has the element
+ * after copying, and checks that once more before it writes to the element.
  */
 #ifndef SWITCH_ENTRY_H
 #define SWITCH_ENTRY_H
@@ -13,7 +14,7 @@
 #include "flow.h"
 #include "switch_maps.h"
 
-/* An entry that is being replaced has another place at the next look. */
+/* Attempts to copy an entry. An entry that is being replaced is in another element at the next attempt. */
 #define ENTRY_LOOKS 3
 
 struct {
@@ -29,7 +30,7 @@ static __always_inline int is_still_at(void *map, const struct sb_flow *flow,
         return bpf_map_lookup_elem(map, flow) == place;
 }
 
-/* A copy of the flow's entry, if there is one, and where the map has it. */
+/* Copies the flow's entry. Returns NULL if there is none; `place` is the element in the map. */
 static __always_inline struct sb_flow_entry *read_entry(void *map, const struct sb_flow *flow,
                                                         struct sb_flow_entry **place)
 {
@@ -50,7 +51,7 @@ static __always_inline struct sb_flow_entry *read_entry(void *map, const struct 
         return NULL;
 }
 
-/* The mark in the map becomes that of the copy. */
+/* Writes the mark of the copy to the map. */
 static __always_inline void move_mark(struct sb_flow_entry *place, const struct sb_flow_entry *entry)
 {
         place->next = entry->next;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Plain requests of a flow that has a node: an automaton that user space compiles from the routes reads the head.
- * If it accepts, and the flow's node belongs to the pool that it names, the packet is forwarded at once and the mark
- * moves behind it. Everything else is for the L7 thread.
+ * Plain requests of a flow that has a node. An automaton that user space compiles from the routes reads the
+ * head. If it accepts the head, and the flow's node belongs to the pool that it names, the program forwards
+ * the packet and moves the mark behind it. All other requests go to the L7 thread.
  */
 #ifndef SWITCH_EXPRESS_H
 #define SWITCH_EXPRESS_H
@@ -15,11 +15,11 @@
 #include "parse.h"
 #include "switch_maps.h"
 
-/* Written by user space through shared memory, read here. */
+/* Tables of the automaton. User space writes them through shared memory. */
 __u16 transitions[SB_EXPRESS_STATES * SB_EXPRESS_COLUMNS];
 __u16 classes[SB_EXPRESS_STATES];
 __u16 verdicts[SB_EXPRESS_VERDICTS];
-/* A bit for each node, by bank and pool. */
+/* Members of pools: a bit for each node, by bank and pool. */
 __u64 members[SB_EXPRESS_POOLS * SB_EXPRESS_NODES / 64];
 
 struct {
@@ -36,7 +36,7 @@ struct {
         __type(value, __u64);
 } express_by_service SEC(".maps");
 
-/* Behind what is said of it if the access log is to know: `bytes` is a power of two that holds the longest head. */
+/* A head behind its record for the access log. `bytes` is a power of two that holds the longest head. */
 struct head_copy {
         struct sb_express_request request;
         __u8 bytes[1024];
@@ -54,7 +54,7 @@ struct {
 struct express_walk {
         __u32 at;
         __u32 len;
-        __u16 next; /* the last transition */
+        __u16 next; /* last transition */
         __u16 path_class;
         __u16 host_class;
 };
@@ -96,8 +96,8 @@ enum express {
 };
 
 /*
- * Whether the packet is one plain head for a pool that the flow's node belongs to, and of which method. Where the node
- * has to do with cookies, the L7 thread is to read each request.
+ * Whether the packet is one plain head for a pool of the flow's node, and its method. Where the node handles
+ * cookies, each request goes to the L7 thread.
  */
 static __noinline enum express is_express(struct xdp_md *ctx, const struct packet *p,
                                           const struct sb_flow_entry *entry, const struct sb_vip *vip)
@@ -126,10 +126,13 @@ static __noinline enum express is_express(struct xdp_md *ctx, const struct packe
         return head->bytes[0] == 'H' ? EXPRESS_HEAD : EXPRESS_GET;
 }
 
-/* SB_OBSERVE_*; user space sets it. */
+/* SB_OBSERVE_*, set by user space. */
 __u32 observe;
 
-/* A ring for each CPU, as `rings`; nobody is woken. User space fills the outer array while it wants to know. */
+/*
+ * One ring for each CPU. Submitting wakes nobody. User space fills the outer array while it observes
+ * requests.
+ */
 struct observed_ring {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 1 << 20);
@@ -142,7 +145,7 @@ struct {
         __array(values, struct observed_ring);
 } observed_rings SEC(".maps");
 
-/* Tells user space of the request whose head is_express() has just read, and which the entry counts already. */
+/* Reports the request whose head is_express() has read. The entry counts the request already. */
 static __noinline void tell_request(const struct packet *p, const struct sb_flow_entry *entry)
 {
         __u32 zero = 0, cpu = bpf_get_smp_processor_id(), len = p->payload;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Forwarding a client's packet to the node of its flow, in a handoff packet. */
+/* Forwarding packets of clients to the node of their flow, in handoff packets. */
 #ifndef SWITCH_FORWARD_H
 #define SWITCH_FORWARD_H
 
@@ -19,7 +19,7 @@
 #include "parse.h"
 #include "switch_maps.h"
 
-/* What sb_option.framing says besides the state. */
+/* Bits of sb_option.framing besides the state. */
 static __always_inline __u16 beside_state(__u8 mode)
 {
         return mode == SB_MODE_TUNNEL      ? SB_FRAMING_TUNNEL
@@ -27,7 +27,7 @@ static __always_inline __u16 beside_state(__u8 mode)
                                            : 0;
 }
 
-/* Writes UDP, Geneve and our option to packet memory. */
+/* Writes UDP, Geneve and the option into the packet. */
 static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input *input,
                                        const struct packet *p, const struct sb_flow_entry *entry,
                                        const struct sb_node *node, const struct sb_switch_settings *s)
@@ -62,8 +62,9 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
 }
 
 /*
- * Puts Ethernet, IP, UDP and Geneve in front of the client's IP packet and sends it to the node. If that is this machine,
- * the frame stays the one that came in, and goes on to the kernel, where the node's own program takes it.
+ * Puts Ethernet, IP, UDP and Geneve in front of the client's IP packet, and sends it to the node. If the node
+ * is on this machine, the frame keeps its Ethernet addresses and goes to the kernel, where the node's program
+ * takes it.
  */
 static __always_inline int encapsulate(struct xdp_md *ctx, const struct packet *p,
                                        const struct sb_flow_entry *entry, const struct sb_node *node,
@@ -114,7 +115,10 @@ static __noinline int forward(struct xdp_md *ctx, const struct packet *p, const 
 
         if (!node || is_unset(node->address))
                 return drop(SB_SWITCH_DROP_NO_NODE);
-        /* A router repeats what it says; a client waits for its data. */
+        /*
+         * A router sends its ICMP error again; a client has to wait for its data, so that is left to user
+         * space.
+         */
         if (node->ifindex == 0 && p->handoff_op == SB_OP_ICMP)
                 return drop(SB_SWITCH_DROP_ICMP);
         if (node->ifindex == 0) {

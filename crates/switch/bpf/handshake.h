@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the switch says on a flow itself: the SYN-ACK, and a RST to a client that leaves before any request. */
+/*
+ * Packets that the switch itself sends on a flow: SYN-ACK, the answer to a keep-alive probe, and RST to a
+ * client that leaves before any request.
+ */
 #ifndef SWITCH_HANDSHAKE_H
 #define SWITCH_HANDSHAKE_H
 
@@ -20,16 +23,19 @@
 #include "switch_maps.h"
 #include "syn_cookie.h"
 
-/* MSS, SACK permitted and timestamps, window scale; the others leave out what the SYN has not. */
+/*
+ * Lengths of option lists: MSS, SACK permitted with timestamps, window scale; the shorter lists leave out
+ * options that the SYN lacks.
+ */
 #define SYNACK_OPTIONS_LONG  20
 #define SYNACK_OPTIONS_SHORT 12
 #define SYNACK_OPTIONS_SACK  8
 #define SYNACK_OPTIONS_MSS   4
 
 /*
- * Turns the frame around: addresses and ports swapped, headers made anew for `tcp_len` bytes of TCP header and no data.
- * Where a frame has been copied (veth), there is not always room for a longer one behind it, but there is in front of
- * it. Returns the TCP header, or NULL. Its flags, numbers and checksum are the caller's.
+ * Turns the frame around: swaps addresses and ports, and writes new headers with `tcp_len` bytes of TCP
+ * header and no data. A longer frame grows at its head, because a frame that has been copied (veth) may have
+ * no room behind it. Returns the TCP header, or NULL. The caller sets flags, numbers and checksum.
  */
 static __always_inline struct tcphdr *turn_around(struct xdp_md *ctx, const struct packet *p,
                                                   const __u32 tcp_len)
@@ -100,8 +106,8 @@ static __always_inline void set_tcp_checksum(struct tcphdr *tcp, const struct pa
 }
 
 /*
- * A function of its own, verified once, for each length of options: the compiler would otherwise share pointer
- * arithmetic between them in ways the verifier cannot follow.
+ * `options_len` is constant at each call: with a variable length the compiler shares pointer arithmetic
+ * between the cases in ways that the verifier cannot follow.
  */
 static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *p,
                                        const struct syn_cookie *cookie, const struct sb_tcp_options *syn,
@@ -138,8 +144,9 @@ static __always_inline int send_synack(struct xdp_md *ctx, const struct packet *
 }
 
 /*
- * Anybody can send a SYN, so an entry outlives it, as a connection does in RFC 5961 section 4. Unless the SYN is a repeated
- * one of the same connection, the entry's packets are looked at for the SYN-ACK's number from here on.
+ * Anybody can send a SYN, so an entry stays when one comes, as a connection does in RFC 5961 section 4.
+ * Unless the SYN is a retransmission of the same connection, the program then checks packets of the flow for
+ * the SYN-ACK's number.
  */
 static __always_inline void contest(void *map, const struct packet *p)
 {
@@ -150,8 +157,8 @@ static __always_inline void contest(void *map, const struct packet *p)
 }
 
 /*
- * Whether the packet acknowledges the SYN-ACK of another connection than the entry's, and not an earlier one: its client has
- * given that one up.
+ * Whether the packet acknowledges the SYN-ACK of another connection than the entry's, and not of one that is
+ * over: the client has given up the entry's connection.
  */
 static __noinline int is_successor(struct xdp_md *ctx, const struct packet *p,
                                    const struct sb_switch_settings *s, __u32 origin)
@@ -176,7 +183,9 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
         contest(&flows, p);
         contest(&waiting, p);
         read_options(ctx, p, &syn);
-        /* RFC 9293 section 3.7.1: 536 when the option is missing; the kernel adopts no less. */
+        /*
+         * RFC 9293 section 3.7.1: the MSS is 536 if the option is missing. The kernel adopts no smaller one.
+         */
         if (syn.mss < 536)
                 syn.mss = 536;
         cookie = cookie_make(s, &p->flow, p->seq, &syn, &ecn);
@@ -193,8 +202,8 @@ static __noinline int on_syn(struct xdp_md *ctx, const struct packet *p, const s
 }
 
 /*
- * A keep-alive probe (RFC 9293 section 3.8.4) on a connection that has had no request: nobody but the switch can say
- * that it still is there.
+ * Answers a keep-alive probe (RFC 9293 section 3.8.4) on a connection without a request: no node knows such a
+ * connection.
  */
 static __noinline int answer_probe(struct xdp_md *ctx, const struct packet *p,
                                    const struct sb_tcp_options *options)
@@ -224,7 +233,10 @@ static __noinline int answer_probe(struct xdp_md *ctx, const struct packet *p,
         return XDP_TX;
 }
 
-/* RFC 9293 section 3.10.7.1: the sequence number of a reset is the acknowledgment that provoked it. */
+/*
+ * RFC 9293 section 3.10.7.1: the sequence number of a reset is the acknowledgment number of the packet that
+ * it answers.
+ */
 static __always_inline int send_reset(struct xdp_md *ctx, const struct packet *p)
 {
         struct tcphdr *tcp = turn_around(ctx, p, sizeof(struct tcphdr));

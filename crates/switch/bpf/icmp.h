@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Path MTU messages: a router on the way from a node to the client says that the response's packets are too long
- * (RFC 1191, RFC 8201). They come to the VIP, and so to the switch; they are for the kernel of the flow's node.
+ * Path MTU messages (RFC 1191, RFC 8201). A router between a node and a client sends them to the VIP, and so
+ * to the switch, which forwards them to the kernel of the flow's node.
  */
 #ifndef SWITCH_ICMP_H
 #define SWITCH_ICMP_H
@@ -24,10 +24,13 @@
 #include "switch_maps.h"
 
 #define ICMP_UNREACHABLE     3
-#define ICMP_TOO_LONG        4 /* its code */
+#define ICMP_TOO_LONG        4 /* code of ICMP_UNREACHABLE */
 #define ICMP6_PACKET_TOO_BIG 2
 
-/* The flow of the packet that the message quotes, into `p`. Less than zero if it is no such message, or not about TCP. */
+/*
+ * Reads the flow of the packet that the message quotes into `p`. Less than zero if it is no path MTU message,
+ * or not about TCP.
+ */
 static __always_inline int parse_too_long(struct xdp_md *ctx, struct packet *p)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -54,7 +57,7 @@ static __always_inline int parse_too_long(struct xdp_md *ctx, struct packet *p)
         return 0;
 }
 
-/* ICMP for a VIP that is no ping. */
+/* ICMP to a VIP, other than echo requests. */
 static __noinline int on_icmp(struct xdp_md *ctx, struct packet *p, const struct sb_switch_settings *s)
 {
         struct sb_flow_entry *place, *entry;

@@ -20,21 +20,21 @@ static __always_inline void *ring_of_this_cpu(void)
         return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-/* What a record says besides the packet; absent parts are NULL. */
+/* Contents of a record besides the packet. Absent parts are NULL. */
 struct record_parts {
         const struct sb_flow *flow;
         const struct sb_flow_entry *entry;
         const struct sb_option *option;
         const __u8 *node;
         __u32 kind;
-        __u32 start; /* of the IP packet in the frame */
+        __u32 start; /* offset of the IP packet in the frame */
         __u32 len;
 };
 
 /*
- * Wakes the L7 thread if it sleeps. An interrupt for each record would cost more than all the rest. The record is in
- * the ring before the flag is looked at, and the exchange is a barrier: the thread, which clears the flag and then
- * looks at the rings once more, either sees the record or is woken.
+ * Wakes the L7 thread if it sleeps. An interrupt for each record would cost more than everything else. The
+ * record is in the ring before the program reads the flag, and the exchange is a barrier. The thread clears
+ * the flag and then looks at the rings once more. So it either sees the record or is woken.
  */
 static __always_inline void wake_l7(void *ring)
 {
@@ -49,7 +49,10 @@ static __always_inline void wake_l7(void *ring)
                 l7_awake = 0;
 }
 
-/* Whether the record is in the ring. `size` is constant so that the verifier knows the reservation. */
+/*
+ * Writes a record into the ring; 0 if that fails. `size` is constant so that the verifier knows the
+ * reservation.
+ */
 static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct record_parts *parts,
                                   const __u32 size)
 {
@@ -71,7 +74,7 @@ static __always_inline int submit(struct xdp_md *ctx, void *ring, const struct r
                 sb_copy_v6(record->node, parts->node);
         if (len == 0)
                 goto malformed;
-        /* Keeps the compiler from making one comparison of the two, which the verifier does not understand. */
+        /* Keeps the compiler from merging the two comparisons, which the verifier does not understand. */
         asm volatile("" : "+r"(len));
         if (len > size || bpf_xdp_load_bytes(ctx, parts->start, record + 1, len))
                 goto malformed;
@@ -84,7 +87,7 @@ malformed:
         return 0;
 }
 
-/* Gives the IP packet to the L7 thread, if that keeps up. */
+/* Gives the IP packet to the L7 thread; 0 if there is no room. */
 static __noinline int offer(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
 {
         void *ring = ring_of_this_cpu();
@@ -102,7 +105,7 @@ static __noinline int offer(struct xdp_md *ctx, const struct record_parts *parts
         return 0;
 }
 
-/* The L7 thread owns the packet from here on, or it is lost. */
+/* Gives the packet to the L7 thread, and drops it here. */
 static __always_inline int to_l7(struct xdp_md *ctx, const struct record_parts *parts, __u32 counter)
 {
         offer(ctx, parts, counter);

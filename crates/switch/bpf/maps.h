@@ -18,8 +18,8 @@ struct {
 } flows SEC(".maps");
 
 /*
- * Flows that have had no node yet. Whoever can receive a packet can begin as many as it likes, so they push each other out
- * and not those that a node has: such a flow's entry is in `flows`, whatever becomes of its node later.
+ * Flows without a node so far. Whoever can receive packets can begin any number of them, so they evict each
+ * other, and not flows with a node, which are in `flows` even after their node has gone.
  */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -29,8 +29,8 @@ struct {
 } waiting SEC(".maps");
 
 /*
- * The latest connection of a 4-tuple that has come to its end, by the origin of its entry. A copy of its first packet, whose
- * cookie may still be good, does not begin it once more.
+ * Last connection of a 4-tuple that has ended, by the origin of its entry. A copy of its first packet, whose
+ * cookie may still be valid, must not begin it again.
  */
 struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -44,7 +44,7 @@ static __always_inline void remember_end(const struct sb_flow *flow, __u32 origi
         bpf_map_update_elem(&over, flow, &origin, BPF_ANY);
 }
 
-/* Whether the flow's connection with this origin is over. */
+/* Whether the flow's connection with this origin has ended. */
 static __always_inline int is_over(const struct sb_flow *flow, __u32 origin)
 {
         __u32 *ended = bpf_map_lookup_elem(&over, flow);
@@ -58,13 +58,13 @@ static __always_inline int has_node(const struct sb_flow_entry *entry)
                entry->mode != SB_MODE_ANSWERED;
 }
 
-/* What the L7 thread wants done to `flows` and `waiting`, which it writes here and has apply_changes() do. */
+/* Changes to `flows` and `waiting`. The L7 thread writes them here and runs apply_changes(). */
 enum change_kind {
         CHANGE_REPLACE,
         CHANGE_CREATE,
-        CHANGE_REMOVE,  /* the connection is over */
-        CHANGE_ABANDON, /* removes it from `waiting` */
-        CHANGE_AHEAD,   /* sets `ahead`, and leaves the rest to whoever moves the mark */
+        CHANGE_REMOVE,  /* the connection has ended */
+        CHANGE_ABANDON, /* removes it from `waiting` only */
+        CHANGE_AHEAD,   /* sets `ahead` only: the rest belongs to whoever moves the mark */
 };
 
 struct change {
@@ -85,7 +85,7 @@ struct {
         __type(value, struct sb_node);
 } nodes SEC(".maps");
 
-/* Places in `nodes`, by address. */
+/* Index of each node in `nodes`, by its address. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 1024);
@@ -100,7 +100,7 @@ struct {
         __type(value, struct sb_vip);
 } vips SEC(".maps");
 
-/* Addresses of the VIPs, whatever the port: ARP, neighbour discovery and ping are answered for them. */
+/* Addresses of VIPs on any port. The program answers ARP, neighbour discovery and ping for them. */
 struct {
         __uint(type, BPF_MAP_TYPE_HASH);
         __uint(max_entries, 256);
@@ -108,7 +108,7 @@ struct {
         __type(value, __u32);
 } vip_addresses SEC(".maps");
 
-/* The interfaces that the program is attached to, by index. */
+/* Interfaces that the program is attached to, by index. */
 struct our_interface {
         __u8 mac[6];
 };
@@ -134,7 +134,7 @@ struct {
         __type(value, __u64);
 } counters SEC(".maps");
 
-/* One ring for each CPU, so that receive queues do not contend; user space fills the outer array. */
+/* One ring for each CPU, so that receive queues do not contend. User space fills the outer array. */
 struct ring {
         __uint(type, BPF_MAP_TYPE_RINGBUF);
         __uint(max_entries, 1 << 21);
@@ -147,7 +147,7 @@ struct {
         __array(values, struct ring);
 } rings SEC(".maps");
 
-/* The L7 thread looks at the rings by itself, or has been told to; it clears this before it sleeps. */
+/* Set while the L7 thread polls the rings, or has been woken. The thread clears it before it sleeps. */
 __u32 l7_awake;
 
 static __always_inline void count(__u32 counter)

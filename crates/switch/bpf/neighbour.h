@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The VIPs are no addresses of the switch's kernel, which would answer their TCP packets with RST whenever the
- * program is not there. So the program answers for them: ARP (RFC 826), neighbour discovery (RFC 4861) and ping.
+ * Answers for VIPs: ARP (RFC 826), neighbour discovery (RFC 4861) and ping. VIPs are no addresses of the
+ * switch's kernel, which would answer their TCP packets with RST whenever the program is not attached.
  */
 #ifndef SWITCH_NEIGHBOUR_H
 #define SWITCH_NEIGHBOUR_H
@@ -22,7 +22,7 @@
 #include "packet.h"
 #include "parse.h"
 
-/* linux/icmp.h needs the C library's headers of the target, which BPF does not have. */
+/* Header of ICMP echo. linux/icmp.h needs the C library's headers of the target, which BPF lacks. */
 struct echo {
         __u8 type;
         __u8 code;
@@ -31,7 +31,9 @@ struct echo {
         __be16 sequence;
 };
 
-/* Neighbour solicitation or advertisement with one link-layer address option, RFC 4861 sections 4.3 and 4.4. */
+/*
+ * Neighbour solicitation or advertisement with one link-layer address option, RFC 4861 sections 4.3 and 4.4.
+ */
 struct neighbour {
         struct icmp6hdr icmp;
         __u8 target[16];
@@ -53,7 +55,7 @@ static __always_inline int is_vip(const __u8 address[16])
         return bpf_map_lookup_elem(&vip_addresses, address) != NULL;
 }
 
-/* Our hardware address on this interface, as user space found it. */
+/* Hardware address of the interface, as user space has found it. */
 static __always_inline const struct our_interface *this_interface(struct xdp_md *ctx)
 {
         __u32 ifindex = ctx->ingress_ifindex;
@@ -96,8 +98,8 @@ static __always_inline void turn_ethernet(struct ethhdr *eth, const struct our_i
 }
 
 /*
- * Solicitations go to a multicast address, or to the VIP itself from a neighbour that knows us already (RFC 4861
- * section 7.3.3); either way the target inside counts.
+ * Answers a neighbour solicitation. It comes to a multicast address, or to the VIP from a neighbour that
+ * knows the address already (RFC 4861 section 7.3.3); the target inside is what counts.
  */
 static __noinline int on_icmp6(struct xdp_md *ctx, const struct packet *p)
 {
@@ -133,7 +135,10 @@ static __noinline int on_icmp6(struct xdp_md *ctx, const struct packet *p)
         return XDP_TX;
 }
 
-/* ICMP and ICMPv6 echo differ in type numbers only; both checksums follow from the change of type (RFC 1624). */
+/*
+ * Answers an echo request. ICMP and ICMPv6 differ in type numbers only, and the change of type gives the new
+ * checksum (RFC 1624).
+ */
 static __noinline int on_ping(struct xdp_md *ctx, const struct packet *p)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

@@ -16,24 +16,27 @@
 #include "packet.h"
 #include "switch_maps.h"
 
-/* A TCP packet to one of our VIPs, as far as the program needs it. */
+/* A TCP packet to a VIP. */
 struct packet {
         struct sb_flow flow;
         __u32 seq;
         __u32 ack;
-        __u16 start;   /* of the IP header in the frame */
-        __u16 l3_len;  /* IP header: 20 or 40 */
-        __u16 ip_len;  /* IP header to the end of the payload */
-        __u16 tcp_len; /* TCP header with options */
-        __u16 payload; /* bytes of data */
+        __u16 start;   /* offset of the IP header in the frame */
+        __u16 l3_len;  /* length of the IP header: 20 or 40 */
+        __u16 ip_len;  /* length of IP header and payload */
+        __u16 tcp_len; /* length of the TCP header with options */
+        __u16 payload; /* length of the data */
         __u8 flags;
         __u8 traffic_class;
-        __u8 handoff_op;    /* SB_OP_FORWARD or SB_OP_ICMP, for when it is forwarded */
-        __u8 handoff_flags; /* SB_FLAG_*, likewise */
-        __u16 handoff_head; /* sb_option.head, likewise */
+        __u8 handoff_op;    /* of the handoff packet: SB_OP_FORWARD or SB_OP_ICMP */
+        __u8 handoff_flags; /* of the handoff packet: SB_FLAG_* */
+        __u16 handoff_head; /* of the handoff packet: sb_option.head */
 };
 
-/* The IP header on which the cursor stands: addresses into the flow, lengths. Returns as sb_parse_ip(). */
+/*
+ * Parses the IP header into `p`. Returns as sb_parse_ip(), and SB_MALFORMED if the frame is shorter than the
+ * packet.
+ */
 static __always_inline int parse_ip(struct xdp_md *ctx, struct sb_cursor *cursor, __u32 start,
                                     __be16 ethertype, struct packet *p)
 {
@@ -51,7 +54,7 @@ static __always_inline int parse_ip(struct xdp_md *ctx, struct sb_cursor *cursor
         return next >= 0 && start + ip.len > (__u64)(end - data) ? SB_MALFORMED : next;
 }
 
-/* The TCP header behind it. */
+/* Parses the TCP header into `p`. Less than zero if it is malformed. */
 static __always_inline int parse_tcp(struct sb_cursor *cursor, struct packet *p)
 {
         struct sb_ip ip = {.len = p->ip_len, .header_len = p->l3_len};
@@ -72,8 +75,9 @@ static __always_inline int parse_tcp(struct sb_cursor *cursor, struct packet *p)
 }
 
 /*
- * Urgent data leaves the byte stream of a server that does not ask for it in line, so server and switch would read
- * different requests. Here it becomes ordinary data (RFC 6093 section 3.4 has middleboxes that do so).
+ * Turns urgent data into ordinary data (RFC 6093 section 3.4 describes middleboxes that do so). A server that
+ * does not ask for urgent data in line would not read it in the stream, and switch and server would read
+ * different requests.
  */
 static __always_inline void forget_urgency(struct xdp_md *ctx, struct packet *p)
 {
@@ -83,7 +87,7 @@ static __always_inline void forget_urgency(struct xdp_md *ctx, struct packet *p)
 
         if ((void *)(tcp + 1) > end)
                 return;
-        /* RFC 1624: the flag and the pointer leave the sum. */
+        /* RFC 1624: takes flag and pointer out of the sum. */
         sum = (__u64)(__u16)~tcp->check + (__u16)~bpf_htons(SB_TCP_URG) + (__u16)~tcp->urg_ptr;
         tcp->check = sb_fold(sum);
         tcp->urg = 0;
@@ -106,8 +110,8 @@ struct {
 } checksum_blocks SEC(".maps");
 
 /*
- * Whether the node's kernel will find a checksum wrong. It drops such a packet, and if its request had been read
- * here, the client could send another in its place.
+ * Whether a checksum is wrong. The node's kernel drops such a packet. If the switch had read a request in it,
+ * the client could send another one in its place.
  */
 static __noinline int is_damaged(struct xdp_md *ctx, const struct packet *p)
 {
@@ -117,7 +121,7 @@ static __noinline int is_damaged(struct xdp_md *ctx, const struct packet *p)
         struct iphdr *ip = sb_at(data, p->start);
         __u64 sum = sb_pseudo_sum(&p->flow, IPPROTO_TCP, len);
 
-        /* Longer than the L7 thread takes: nobody reads it. */
+        /* The L7 thread takes no longer packets, so nothing is read in this one. */
         if (p->ip_len > SB_RECORD_LARGE)
                 return 0;
         if (!block || (void *)(ip + 1) > end)
@@ -131,7 +135,7 @@ static __noinline int is_damaged(struct xdp_md *ctx, const struct packet *p)
                 asm volatile("" : "+r"(part));
                 if (part == 0 || part > CHECKSUM_BLOCK || bpf_xdp_load_bytes(ctx, at, block->bytes, part))
                         return 1;
-                /* Whole words are summed; the last one is filled up. */
+                /* bpf_csum_diff() takes whole words: zeroes fill the last one. */
                 block->bytes[part] = 0;
                 block->bytes[part + 1] = 0;
                 block->bytes[part + 2] = 0;
@@ -145,7 +149,7 @@ static __noinline int is_damaged(struct xdp_md *ctx, const struct packet *p)
         return len != 0 || sb_fold(sum) != 0;
 }
 
-/* The options of a client's packet. Common stacks send timestamps alone, aligned as RFC 7323 appendix A has it. */
+/* Reads the TCP options. Common stacks send timestamps alone, aligned as in RFC 7323 appendix A. */
 static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, struct sb_tcp_options *out)
 {
         void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -162,7 +166,9 @@ static __noinline void read_options(struct xdp_md *ctx, const struct packet *p, 
         }
         if (len > SB_TCPOPT_SPACE)
                 return;
-        /* In this order: a verifier that does not know the upper end yet forgets that it is not 0. */
+        /*
+         * In this order: a verifier that does not know the upper bound yet forgets that the length is not 0.
+         */
         asm volatile("" : "+r"(len));
         if (len == 0)
                 return;

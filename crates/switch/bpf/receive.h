@@ -17,7 +17,10 @@
 #include "parse.h"
 #include "switch_maps.h"
 
-/* When a packet was made, by the clock of the node that it is from; less than zero if that was another time, or no node. */
+/*
+ * Epoch in which a node has sent the packet, by the node's clock. Less than zero if that is not now, or no
+ * node of the configuration has sent it.
+ */
 static __noinline int read_epoch(const __u8 address[16], const struct sb_option *option, __be32 vni,
                                  __u64 *epoch)
 {
@@ -33,8 +36,8 @@ static __noinline int read_epoch(const __u8 address[16], const struct sb_option 
 }
 
 /*
- * A UDP packet to the Geneve port. `outer` describes the outer IP header. Geneve traffic of others passes; what
- * carries our option must carry a valid tag.
+ * Takes a UDP packet to the Geneve port, whose outer IP header is in `outer`. A packet with the option must
+ * have a valid tag; other Geneve traffic passes.
  */
 static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
                                  const struct sb_switch_settings *s)
@@ -57,7 +60,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         if (shim->dest != bpf_htons(SB_GENEVE_PORT) ||
             shim->geneve.ver_opt_len != sizeof(struct sb_option) / 4 || !sb_has_option(shim))
                 return XDP_PASS;
-        /* Another switch hands over to the node that this machine is. */
+        /* Another switch sends it to the node on this machine. */
         if (s->is_node && shim->option.op < SB_OP_ADOPTED)
                 return XDP_PASS;
         protocol = shim->geneve.protocol;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * The switch's fast path. It keeps no state for a connection until a request comes (SYN cookies), forwards what
- * belongs to a dispatched request by the flow map, and gives everything that may begin a request to the L7 thread.
- * It never acknowledges data: until a node has a byte, the client still holds it.
+ * The switch's fast path. It keeps no state of a connection until its first data comes (SYN cookies),
+ * forwards packets of dispatched requests by the flow map, and gives every packet that may begin a request to
+ * the L7 thread. It never acknowledges data: until a node has a byte, the client still holds it.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -39,7 +39,7 @@ static __always_inline int may_begin_request(struct xdp_md *ctx, const struct pa
         return to_l7(ctx, &parts, SB_SWITCH_REQUEST);
 }
 
-/* A packet of a flow that has no node. */
+/* A packet of a flow without a node. */
 static __noinline int on_held(struct xdp_md *ctx, const struct packet *p, const struct sb_flow_entry *entry)
 {
         if (entry->mode != SB_MODE_ANSWERED && !p->payload && !(p->flags & (SB_TCP_FIN | SB_TCP_RST)))
@@ -48,8 +48,8 @@ static __noinline int on_held(struct xdp_md *ctx, const struct packet *p, const 
 }
 
 /*
- * The first data of a connection. Its entry is there before the L7 thread can change it, because the rest of a long head
- * follows at once and has no cookie that could be checked.
+ * Creates the entry of a connection with its first data, and gives the packet to the L7 thread. The entry has
+ * to exist at once: the rest of a long head follows, and has no cookie that could be checked.
  */
 static __always_inline int begin_flow(struct xdp_md *ctx, const struct packet *p,
                                       const struct sb_flow_entry *entry)
@@ -63,7 +63,10 @@ static __always_inline int begin_flow(struct xdp_md *ctx, const struct packet *p
         return XDP_DROP;
 }
 
-/* No flow entry: the end of a handshake, a first request, or a flow that only its node knows. */
+/*
+ * A packet without a flow entry: the end of a handshake, a first request, or a packet of a flow that only its
+ * node knows.
+ */
 static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p,
                                       const struct sb_switch_settings *s)
 {
@@ -103,7 +106,7 @@ static __noinline int on_unknown_flow(struct xdp_md *ctx, const struct packet *p
         return drop(SB_SWITCH_DROP_COOKIE);
 }
 
-/* A flow that has had no node yet, if there is one. */
+/* A packet of a flow in `waiting`, or of an unknown one. */
 static __noinline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p,
                                       const struct sb_switch_settings *s)
 {
@@ -119,7 +122,7 @@ static __noinline int on_waiting_flow(struct xdp_md *ctx, const struct packet *p
         return on_unknown_flow(ctx, p, s);
 }
 
-/* The program can send to the node by itself. */
+/* Whether the program itself can send to the node. */
 static __always_inline int is_resolved(__u32 index)
 {
         struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
@@ -127,7 +130,7 @@ static __always_inline int is_resolved(__u32 index)
         return node && node->ifindex;
 }
 
-/* What becomes of data that reaches beyond the mark of a flow that has a node. */
+/* What becomes of data beyond the mark of a flow that has a node. */
 enum beyond {
         BEYOND_FORWARD,
         BEYOND_ASK,
@@ -143,7 +146,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
 
         if (is_damaged(ctx, p))
                 return BEYOND_DAMAGED;
-        /* A gap before the data, or L7 has what is in the gap. */
+        /* Data is missing before the packet, or the L7 thread is at work on it. */
         if (before < 0 || entry->locked || p->ip_len > SB_RECORD_LARGE || !is_resolved(entry->node))
                 return BEYOND_ASK;
         if (entry->framing.state != SB_FRAMING_NONE) {
@@ -174,7 +177,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         return BEYOND_FORWARD;
 }
 
-/* What a client sends again to such a node, another one may have to answer. */
+/* Whether nothing is heard of the node. Another node may have to answer what its clients send again. */
 static __always_inline int is_dead(__u32 index)
 {
         struct sb_node *node = bpf_map_lookup_elem(&nodes, &index);
@@ -193,7 +196,7 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                         return drop(SB_SWITCH_DROP_FLAGS);
                 return on_syn(ctx, p, vip, s);
         }
-        /* No kernel takes such a packet, so nothing may be read in it. */
+        /* No kernel accepts such a packet, so the switch reads nothing in it. */
         if (!(p->flags & (SB_TCP_ACK | SB_TCP_RST)))
                 return drop(SB_SWITCH_DROP_FLAGS);
         if (p->flags & SB_TCP_URG)
@@ -214,12 +217,12 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 return on_held(ctx, p, entry);
         case SB_MODE_REQUESTS:
         case SB_MODE_UPGRADING:
-                /* Nor does a kernel take data from a RST. */
+                /* No kernel takes data from a RST. */
                 if (!p->payload || p->flags & SB_TCP_RST)
                         break;
                 /*
-                 * The client has nearly come to a mark in the middle of a long body, or says so. The L7 thread asks the
-                 * node before the mark goes on.
+                 * The client has nearly reached a mark in the middle of a long body, or claims so. The L7
+                 * thread asks the node before it moves the mark.
                  */
                 if (is_passing(entry) && (__s32)(entry->next - end) < SB_STEP_NEAR)
                         return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM)
@@ -293,7 +296,7 @@ int switchback(struct xdp_md *ctx)
         return on_client(ctx, &p, vip, s);
 }
 
-/* The entry of the change's connection, if the map has it. */
+/* The entry in the map, if it belongs to the change's connection. */
 static __always_inline struct sb_flow_entry *entry_in(void *map, const struct change *change)
 {
         struct sb_flow_entry *entry = bpf_map_lookup_elem(map, &change->flow);
@@ -318,12 +321,15 @@ static __always_inline void replace(struct change *change)
                 bpf_map_update_elem(&waiting, &change->flow, &change->entry, BPF_EXIST);
                 return;
         }
-        /* In this order, so that one of the maps has it at any time. */
+        /* In this order: one of the maps has the entry at any time. */
         bpf_map_update_elem(&flows, &change->flow, &change->entry, BPF_NOEXIST);
         bpf_map_delete_elem(&waiting, &change->flow);
 }
 
-/* A node has the flow. Whether a SYN came while that was not known, nobody can tell. */
+/*
+ * Creates the entry of a flow that a node has. It is contested from the start, because a SYN may have come
+ * before.
+ */
 static __always_inline void create(struct change *change)
 {
         struct sb_flow_entry *entry = bpf_map_lookup_elem(&waiting, &change->flow);
@@ -361,10 +367,10 @@ static __always_inline void set_ahead(struct change *change)
 }
 
 /*
- * The flow maps as the L7 thread wants them. The thread is behind the packets, and a connection that it still deals with may
- * be over: its node said so, or its client began another one. Then its entry must not come back, so nothing is changed but
- * what belongs to the same connection. Between the look and the change no other connection can begin: its SYN-ACK has
- * to come to the client first, and the client's answer back.
+ * Applies the changes of the L7 thread to the flow maps. The thread lags behind the packets: a connection
+ * that it works on may have ended, by its node or because its client began another one, and its entry must
+ * not come back. So each change applies to an entry of the same connection only. No connection can begin
+ * between lookup and change: its SYN-ACK has to reach the client first, and the client's answer the switch.
  */
 SEC("syscall")
 int apply_changes(void *ctx)

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * SYN cookies (RFC 4987 section 3.6) that any switch of the cluster can check, because the key is the cluster's and
- * not the kernel's own.
+ * SYN cookies (RFC 4987 section 3.6). Their key is the cluster's and not the kernel's own, so that any switch
+ * can check them.
  *
- * With timestamps, the TSval of our SYN-ACK carries what the SYN offered and which process answered, and the client
- * echoes it:
+ * With timestamps, the TSval of the SYN-ACK carries the options of the SYN and the process that answered. The
+ * client echoes it:
  *
  *     TSval   mss 16 | wscale 4 | sack 1 | ecn 1 | instance 10
  *     cookie  slot 1 | MAC 31
  *
- * A window scale of 15 says that none was offered. Without timestamps (Windows by default), all of it must fit into the
- * sequence number:
+ * A window scale of 15 says that the SYN offered none. Without timestamps (Windows by default) the sequence
+ * number carries everything:
  *
  *     cookie  slot 1 | combination of options 3 | MAC 28
  *
- * There is no room for the process that answered, but the slot tells when that was: in an epoch that has begun after this
- * process, no other one has.
+ * It has no room for the process that answered. But the slot tells the epoch, and in an epoch that began
+ * after this process started no other process has made cookies.
  *
- * The slot names one of two keys, this epoch's and the last one's, so that exactly one MAC is tried.
+ * The slot names one of two keys, that of this epoch or that of the last one, so that exactly one MAC is
+ * tried.
  */
 #ifndef SWITCH_SYN_COOKIE_H
 #define SWITCH_SYN_COOKIE_H
@@ -42,22 +43,22 @@ struct syn_cookie {
         __u32 tsval;
 };
 
-/* Whose cookie it is. */
+/* Which process has made a cookie. */
 enum maker {
         MADE_BY_NOBODY,
         MADE_HERE,
-        MADE_ANYWHERE, /* by this process or another one */
+        MADE_ANYWHERE, /* by this process or by another one */
         MADE_ELSEWHERE,
 };
 
-/* What is settled with a client without timestamps. */
+/* Options of a connection without timestamps. */
 struct combination {
         __u16 mss;
         __u8 options; /* SB_SYN_* */
         __u8 wscale;
 };
 
-/* Each is better than those before it. Windows has a window scale of 8, most other systems have 7. */
+/* In ascending order of preference. Windows has a window scale of 8, most other systems have 7. */
 const struct combination combinations[COOKIE_COMBINATIONS] = {
     {.mss = 536},
     {.mss = 1220},
@@ -69,7 +70,7 @@ const struct combination combinations[COOKIE_COMBINATIONS] = {
     {.mss = 1460, .options = SB_SYN_SACK | SB_SYN_WSCALE, .wscale = 8},
 };
 
-/* The number of the best combination that has nothing that the SYN does not offer. */
+/* Index of the best combination of which the SYN offers everything. */
 static __always_inline __u32 best_combination(const struct sb_tcp_options *syn)
 {
         __u32 best = 0;
@@ -109,7 +110,7 @@ static __always_inline __u32 cookie_assemble(const struct sb_switch_settings *s,
         return slot << 31 | settled << 28 | (mac & 0x0fffffff);
 }
 
-/* Leaves in `syn` and `ecn` what is accepted of the offer. */
+/* Makes the cookie of a SYN. Reduces `syn` and `ecn` to what the cookie carries. */
 static __always_inline struct syn_cookie cookie_make(const struct sb_switch_settings *s,
                                                      const struct sb_flow *flow, __u32 client_isn,
                                                      struct sb_tcp_options *syn, int *ecn)
@@ -133,7 +134,7 @@ static __always_inline struct syn_cookie cookie_make(const struct sb_switch_sett
         return cookie;
 }
 
-/* Who has made `isn` as a cookie for this client, if anybody; then fills in what the handshake settled. */
+/* Checks whether `isn` is a cookie for this client. If so, writes the options of the handshake to `entry`. */
 static __always_inline enum maker cookie_check(const struct sb_switch_settings *s, const struct sb_flow *flow,
                                                __u32 client_isn, __u32 isn,
                                                const struct sb_tcp_options *options,
@@ -163,7 +164,10 @@ static __always_inline enum maker cookie_check(const struct sb_switch_settings *
                 entry->options = c->options;
                 maker = s->shared_slots >> (isn >> 31) & 1 ? MADE_ANYWHERE : MADE_HERE;
         }
-        /* RFC 9293 section 3.7.1: what every IPv6 host can take; the node's kernel adopts no less. */
+        /*
+         * RFC 9293 section 3.7.1: every IPv6 host can take that much. The node's kernel adopts no smaller
+         * MSS.
+         */
         if (!sb_is_v4(flow->client) && entry->mss < COOKIE_MIN_MSS_V6)
                 entry->mss = COOKIE_MIN_MSS_V6;
         entry->wscale = entry->options & SB_SYN_WSCALE ? wscale << 4 | OUR_WSCALE : 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* ARP packets of IPv4 on Ethernet (RFC 826). linux/if_arp.h needs the C library's headers of the target, which BPF lacks. */
+/*
+ * ARP packets of IPv4 on Ethernet (RFC 826). linux/if_arp.h needs the C library's headers of the target,
+ * which BPF lacks.
+ */
 #ifndef SWITCHBACK_ARP_H
 #define SWITCHBACK_ARP_H
 

@@ -10,11 +10,11 @@
 #include "flow.h"
 
 struct sb_client_settings {
-        __u32 thin_acks; /* so many ACKs in a row may be left out */
-        __u32 firewall;  /* something on the way to the services follows connections */
+        __u32 thin_acks; /* ACKs in a row that may be left out */
+        __u32 firewall;  /* something between here and the services tracks connections */
 };
 
-/* The keys of one address of this client; one of zeroes is none. */
+/* Keys of one address of this client. A key of zeroes is none. */
 struct sb_client_keys {
         struct sb_key sign;
         struct sb_key accept;
@@ -22,37 +22,37 @@ struct sb_client_keys {
 
 enum sb_direct_state {
         SB_DIRECT_ON = 0,  /* packets go to the node */
-        SB_DIRECT_OFF = 1, /* they go to the switch, until a node introduces itself */
+        SB_DIRECT_OFF = 1, /* packets go to the switch until a node introduces itself */
 };
 
-/* A flow of which a node has introduced itself; the key is the flow as this machine sees it. */
+/* A flow whose node has introduced itself. The key is the flow as this machine sees it. */
 struct sb_direct_flow {
-        __u64 asked_ns; /* when the first of `asks` was sent */
-        __u64 last_ns;  /* when the last ASK was */
+        __u64 asked_ns; /* time of the first of `asks` */
+        __u64 last_ns;  /* time of the last SB_FLAG_ASK */
         __u8 node[16];
         __u8 client[16]; /* as the cluster sees it */
         __be16 client_port;
         __u8 state;     /* enum sb_direct_state */
-        __u8 asks;      /* without an answer since the last one */
-        __u32 next;     /* up to here data may go to the node */
-        __u32 sent;     /* and up to here it has been sent once */
-        __u32 acked;    /* the last ACK number that went out */
-        __u32 left_out; /* and the last that did not */
-        __u32 in_order; /* the server's data has come without a gap up to here */
-        __u32 highest;  /* and up to here with gaps; a FIN leaves one behind it */
-        __u32 thinned;  /* ACKs that have been left out in a row */
-        __u32 edge;     /* of the last window that went to the switch */
-        __u8 watched;   /* something on the way there follows the connection */
+        __u8 asks;      /* SB_FLAG_ASK sent since the last answer */
+        __u32 next;     /* sequence number up to which data may go to the node */
+        __u32 sent;     /* sequence number up to which data has been sent once */
+        __u32 acked;    /* last ACK number sent */
+        __u32 left_out; /* last ACK number left out */
+        __u32 in_order; /* sequence number up to which the server's data has come without a gap */
+        __u32 highest;  /* highest sequence number of the server; a FIN leaves a gap before it */
+        __u32 thinned;  /* ACKs left out in a row */
+        __u32 edge;     /* right edge of the last window that went to the switch */
+        __u8 watched;   /* something on the way to the switch tracks the connection */
         __u8 wscale;    /* the client's */
         __u8 reserved[2];
 };
 
-/* What this client has with a node, whose address is the key. */
+/* A node. The key is its address. */
 struct sb_direct_node {
         __u64 introductions;
         __u64 packets;   /* sent to it directly */
         __u64 fallbacks; /* flows that went back to the switch because it did not answer */
-        __u64 avoid_ns;  /* until then it gets none */
+        __u64 avoid_ns;  /* no flows go to it before this time */
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a node and a client that knows nodes have in common: the client's key, introductions, and putting packets into
- * a tunnel where the kernel may still cut them into segments.
+ * What nodes and clients with the shim share: keys of clients, introductions, and tunnels for packets that
+ * the kernel may still cut into segments.
  */
 #ifndef SWITCHBACK_DIRECT_H
 #define SWITCHBACK_DIRECT_H
@@ -17,7 +17,10 @@
 #include "packet.h"
 #include "siphash.h"
 
-/* What the kernel may have to cut: nothing of a segment is known but that the others have the same flow. */
+/*
+ * Input for the tag of a packet that the kernel may cut into segments: it covers the flow, and no sequence
+ * numbers.
+ */
 static __always_inline struct sb_tag_input *
 sb_client_tag_input(const __u8 node[16], const struct sb_flow *flow, const struct sb_option *option)
 {
@@ -35,7 +38,7 @@ sb_client_tag_input(const __u8 node[16], const struct sb_flow *flow, const struc
         return input;
 }
 
-/* The key of the client with this address, made from the cluster's key for clients. One of zeroes makes none. */
+/* Derives the key of a client from the cluster's key for clients. A key of zeroes gives a key of zeroes. */
 __noinline int sb_client_key(const struct sb_key *master, const struct sb_client_key_input *of,
                              struct sb_key *key)
 {
@@ -62,11 +65,11 @@ __noinline __u64 sb_introduction_tag(const struct sb_key *key, const struct sb_i
         return sb_siphash(key, (const __u32 *)input, sizeof(*input) / 4);
 }
 
-/* Where a packet in a tunnel comes from and goes to, and what its option says. */
+/* Addresses, ports and option of a packet that goes into a tunnel. */
 struct sb_tunnel {
         __u8 source[16];
         __u8 dest[16];
-        __u8 node[16]; /* the one of both that is the node's */
+        __u8 node[16]; /* `source` or `dest` */
         struct sb_flow flow;
         struct sb_key key;
         struct sb_option option;
@@ -75,9 +78,9 @@ struct sb_tunnel {
 };
 
 /*
- * Puts the TCP packet of either family into a tunnel of the same family; it still has its Ethernet header. One that the
- * kernel will cut into segments gets one set of headers here and one for each segment there, all of them with the
- * same option: hence a tag that knows nothing of positions.
+ * Puts a TCP packet, which has its Ethernet header, into a tunnel of the same IP version as `dest`. If the
+ * kernel cuts the packet into segments, each gets a copy of these headers with the same option, so the tag
+ * covers no sequence numbers.
  */
 __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
 {
@@ -97,7 +100,7 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
         flags |= v4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6;
         inner_len = skb->len - sizeof(struct ethhdr);
         bpf_skb_load_bytes(skb, sizeof(struct ethhdr), begins, sizeof(begins));
-        /* Its own, so that a congestion mark can be carried inside, RFC 6040. */
+        /* The inner traffic class: the tunnel carries its congestion marks (RFC 6040). */
         traffic_class = v4 ? begins[1] : begins[0] << 4 | begins[1] >> 4;
         if (bpf_skb_adjust_room(skb, outer_len + sizeof(*shim), BPF_ADJ_ROOM_MAC, flags) ||
             bpf_skb_pull_data(skb, sizeof(struct ethhdr) + outer_len + sizeof(*shim)))

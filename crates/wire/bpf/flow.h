@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Flows, endpoints, networks and keys. This and the other headers of formats (handoff.h, framing.h, switch_maps.h,
- * node_maps.h, client_maps.h, counters.h) are the only definition of what C and Rust share; src/generated.rs is made from
- * them (see CONTRIBUTING.md).
+ * Flows, endpoints, networks and keys.
  *
- * Network byte order is spelled __be16 and __be32. Addresses are 16 bytes; IPv4 is written as ::ffff:a.b.c.d
- * (RFC 4291 section 2.5.5.2).
+ * The headers of formats are this one, handoff.h, framing.h, switch_maps.h, node_maps.h, client_maps.h and
+ * counters.h. They are the only definition of what C and Rust share; src/generated.rs is made from them (see
+ * CONTRIBUTING.md).
+ *
+ * Network byte order is spelled __be16 and __be32. Addresses have 16 bytes; IPv4 is ::ffff:a.b.c.d (RFC 4291
+ * section 2.5.5.2).
  */
 #ifndef SWITCHBACK_FLOW_H
 #define SWITCHBACK_FLOW_H
 
 #include <linux/types.h>
 
-/* A flow is one client connection. */
+/* 4-tuple of a client's connection. */
 struct sb_flow {
         __u8 client[16];
         __u8 vip[16];
@@ -26,7 +28,7 @@ struct sb_endpoint {
         __u16 reserved;
 } __attribute__((aligned(4)));
 
-/* A network, as a trie of longest prefixes wants it. */
+/* Key of a trie of networks (BPF_MAP_TYPE_LPM_TRIE). */
 struct sb_network {
         __u32 prefix_len; /* of the 16 bytes, in bits */
         __u8 address[16];

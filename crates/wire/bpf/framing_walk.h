@@ -2,14 +2,15 @@
 /*
  * Follows HTTP messages by the automata of crates/http/src/framing; Table::follow_names() does it in Rust.
  *
- * By default for XDP programs with one automaton. A program of another kind defines, before it includes this header:
+ * By default for XDP programs with one automaton. A program of another kind defines, before it includes this
+ * header:
  *
  *     FRAMING_CONTEXT                   type of its context
  *     FRAMING_LOAD(ctx, at, to, len)    reads bytes of its packet
  *     FRAMING_TABLES                    number of its automata; each walk names one in `table`
  *
- * Most of a head is text in which only the end of the line matters. The walker passes over it in words of 8 bytes, and
- * reads packets in blocks.
+ * Most of a head is text in which only the end of the line matters. The walker passes over it in words of 8
+ * bytes, and reads packets in blocks.
  */
 #ifndef SWITCHBACK_FRAMING_WALK_H
 #define SWITCHBACK_FRAMING_WALK_H
@@ -25,16 +26,16 @@
 #define FRAMING_TABLES                 1
 #endif
 
-/* Filled in before the program is loaded, table after table. */
+/* Cells of all tables. User space writes them before it loads the program. */
 const volatile __u16 framing_cells[FRAMING_TABLES * SB_FRAMING_STATES * 256];
 
 /*
- * Bytes of the packet, as many as are read at once. A walk uses them until a step leaves something else in `followed`
- * than FOLLOWED_MORE: the packet can change then, and no earlier.
+ * A block of the packet, read at once. The walk uses it until a step ends with another result than
+ * FOLLOWED_MORE: only then the packet may have changed.
  */
 #define FRAMING_BLOCK 256
-#define FRAMING_AHEAD 64 /* passed over at once in text; these may lie behind the block */
-#define FRAMING_TURNS 8  /* of a step: each is for a byte, and all text before it */
+#define FRAMING_AHEAD 64 /* text passed over at once; may lie behind the block */
+#define FRAMING_TURNS 8  /* of a step; each takes a byte, and the text before it */
 
 struct framing_block {
         __u8 bytes[FRAMING_BLOCK + FRAMING_AHEAD];
@@ -51,22 +52,22 @@ enum followed {
         FOLLOWED_MORE,
         FOLLOWED_ENDS, /* at `at` */
         FOLLOWED_NOT,  /* no message that can be followed */
-        FOLLOWED_NAME, /* `at` is the `=` after the wanted name; the walk goes on from there */
+        FOLLOWED_NAME, /* at `at` is the `=` behind the wanted name; the walk can go on there */
 };
 
 struct framing_walk {
         struct sb_framing framing;
-        __u32 at; /* in the packet: what is read next, and where its data ends */
+        __u32 at; /* offset in the packet of the next byte, and of the end of the data */
         __u32 end;
-        __u32 block; /* what of the packet is in framing_blocks; at first 0 to 0 */
+        __u32 block; /* offsets of what is in framing_blocks; at first both 0 */
         __u32 block_end;
-        __u32 head_end; /* where the latest head has ended; 0: none has */
+        __u32 head_end; /* end of the latest head; 0: none */
         __u8 table;
         __u8 head;     /* a response to HEAD */
-        __u8 followed; /* enum followed; the walk goes on when it is FOLLOWED_MORE again */
+        __u8 followed; /* enum followed; FOLLOWED_MORE lets the walk go on */
         __u8 name_len;
         __u8 name[SB_NAME_MAX]; /* of the wanted cookie */
-        FRAMING_CONTEXT *ctx;   /* the last: see framing_read() */
+        FRAMING_CONTEXT *ctx;   /* must be last: see framing_read() */
 };
 
 static __always_inline void framing_begin(struct sb_framing *framing, __u16 state)
@@ -78,7 +79,7 @@ static __always_inline void framing_begin(struct sb_framing *framing, __u16 stat
         framing->matched = 0;
 }
 
-/* RFC 9112 section 6.3: how the end of the message is found. */
+/* RFC 9112 section 6.3: what follows the head. */
 static __always_inline int framing_head_ends(struct sb_framing *framing, int head)
 {
         __u16 status = framing->status;
@@ -170,13 +171,16 @@ static __always_inline int framing_act(struct framing_walk *w, __u16 cell, __u8 
 
 #define FRAMING_EACH(byte) (0x0101010101010101ULL * (byte)) /* in each byte of 8 */
 
-/* The bit 0x80 of each of 8 bytes that is not below `least`, and any other bits. Nothing carries into another byte. */
+/*
+ * Sets bit 0x80 of each of 8 bytes that is not below `least`. Other bits are undefined. No carry reaches
+ * another byte.
+ */
 static __always_inline __u64 framing_not_below(__u64 bytes, __u8 least)
 {
         return ((bytes & FRAMING_EACH(0x7f)) + FRAMING_EACH(0x80 - least)) | bytes;
 }
 
-/* The bit 0x80 of each byte that matters in SB_FRAMING_TEXT or SB_FRAMING_OTHER; others stay in that state. */
+/* Bit 0x80 of each byte that ends SB_FRAMING_TEXT or SB_FRAMING_OTHER. */
 static __always_inline __u64 framing_marks(__u64 bytes, int text)
 {
         __u64 passed = framing_not_below(bytes, ' ');
@@ -186,14 +190,14 @@ static __always_inline __u64 framing_marks(__u64 bytes, int text)
         return ~passed & FRAMING_EACH(0x80);
 }
 
-/* How many bytes come before the first one with a mark. */
+/* Number of bytes before the first one with bit 0x80. */
 static __always_inline __u32 framing_before(__u64 marks)
 {
         marks >>= 7;
         return ((marks - 1) & ~marks & FRAMING_EACH(1)) * FRAMING_EACH(1) >> 56;
 }
 
-/* How many of the next FRAMING_AHEAD bytes do not matter. */
+/* Number of bytes, of the next FRAMING_AHEAD, that stay in the state. */
 static __always_inline __u32 framing_run(const __u8 *bytes, int text)
 {
 #pragma unroll
@@ -207,8 +211,8 @@ static __always_inline __u32 framing_run(const __u8 *bytes, int text)
 }
 
 enum compared {
-        COMPARED_SAME,  /* the byte is passed over */
-        COMPARED_FOUND, /* it is the `=` after the wanted name */
+        COMPARED_SAME,  /* go on with the next byte */
+        COMPARED_FOUND, /* the byte is the `=` behind the wanted name */
         COMPARED_OTHER,
 };
 
@@ -227,7 +231,7 @@ static __always_inline int framing_compare(struct framing_walk *w, __u8 byte)
         return matched && matched == w->name_len && byte == '=' ? COMPARED_FOUND : COMPARED_OTHER;
 }
 
-/* Passes over data. */
+/* Skips data. */
 static __always_inline void framing_skip(struct framing_walk *w)
 {
         struct sb_framing *framing = &w->framing;
@@ -245,7 +249,7 @@ static __always_inline void framing_skip(struct framing_walk *w)
                 w->followed = FOLLOWED_ENDS;
 }
 
-/* Sees to it that bytes from `at` on are in the block. */
+/* Makes sure that the byte at `at` is in the block. */
 static __always_inline int framing_load(FRAMING_CONTEXT *ctx, struct framing_walk *w,
                                         struct framing_block *block)
 {
@@ -262,14 +266,15 @@ static __always_inline int framing_load(FRAMING_CONTEXT *ctx, struct framing_wal
         return 0;
 }
 
-/* A walk without the pointer in it. */
+/* A walk without its pointer. */
 struct framing_walk_numbers {
         __u8 bytes[__builtin_offsetof(struct framing_walk, ctx)];
 };
 
 /*
- * A global function, which the verifier looks through once and for any numbers. It would follow what it knows of those
- * of a caller, each on a path of its own, and give up. Pointers are not known in memory that such a function is given.
+ * A global function: the verifier checks it once, for any numbers. As part of its caller it would be checked
+ * for each value that the verifier knows of, and exceed the limit. Memory that a global function gets may
+ * hold no pointers.
  */
 __noinline int framing_read(FRAMING_CONTEXT *ctx, struct framing_walk_numbers *numbers)
 {
@@ -336,7 +341,7 @@ __noinline int framing_read(FRAMING_CONTEXT *ctx, struct framing_walk_numbers *n
         return FOLLOWED_MORE;
 }
 
-/* Goes on by some bytes of the packet, or over its data, or finds a name. What comes of it is in `followed`. */
+/* Advances over some bytes, or over data, or finds a name. The result is in `followed`. */
 static __always_inline void framing_step(struct framing_walk *w)
 {
         if (w->framing.state & SB_FRAMING_SKIP) {

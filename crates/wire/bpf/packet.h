@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What all programs read and write in packets: addresses, TCP options, checksums, outer headers and tags of handoff
- * packets.
+ * What all programs read and write in packets: addresses, TCP options, checksums, outer headers and tags of
+ * handoff packets.
  */
 #ifndef SWITCHBACK_PACKET_H
 #define SWITCHBACK_PACKET_H
@@ -36,16 +36,19 @@
 #define SB_TCPOPT_WSCALE 3
 #define SB_TCPOPT_SACKOK 4
 #define SB_TCPOPT_TSTAMP 8
-/* The word in front of timestamps as RFC 7323 appendix A aligns them: NOP, NOP, kind 8, length 10. */
+/* First word of aligned timestamps, RFC 7323 appendix A: NOP, NOP, kind 8, length 10. */
 #define SB_TCPOPT_TSTAMP_ALIGNED bpf_htonl(0x0101080a)
 
-/* linux/bpf.h of some distributions lacks them: the inner packet may be of the other family. */
+/*
+ * Flags of bpf_skb_adjust_room(), which linux/bpf.h of some distributions lacks: the inner packet may be of
+ * the other IP version.
+ */
 #define SB_DECAP_L3_IPV4 (1ULL << 7)
 #define SB_DECAP_L3_IPV6 (1ULL << 8)
 
 /*
- * A pointer into the packet, `offset` below 256. The verifier must see the bound and one pointer only: the compiler
- * may take neither the mask away nor the sum apart.
+ * Pointer into the packet, with `offset` below 256. The verifier must see the bound on one pointer, so the
+ * compiler may neither drop the mask nor split the sum.
  */
 static __always_inline void *sb_at(void *data, __u32 offset)
 {
@@ -92,7 +95,7 @@ static __always_inline void sb_copy_words(void *to, const void *from)
         a[3] = b[3];
 }
 
-/* In words: addresses in structures are not aligned to more. */
+/* Compares words: addresses in structures have an alignment of 4. */
 static __always_inline int sb_same_v6(const __u8 one[16], const __u8 other[16])
 {
         const __u32 *a = (const __u32 *)one, *b = (const __u32 *)other;
@@ -132,7 +135,7 @@ static __always_inline __u64 sb_sum(const void *data, const int halfwords)
         return sum;
 }
 
-/* Pseudo-header of RFC 9293 section 3.1 (IPv4) and RFC 8200 section 8.1 (IPv6), the same sum for both. */
+/* Sum of the pseudo-header of RFC 9293 section 3.1 (IPv4) and RFC 8200 section 8.1 (IPv6). */
 static __always_inline __u64 sb_pseudo_sum(const struct sb_flow *flow, __u8 protocol, __u32 len)
 {
         __u64 sum = 0;
@@ -145,28 +148,26 @@ static __always_inline __u64 sb_pseudo_sum(const struct sb_flow *flow, __u8 prot
 }
 
 /*
- * Parsing headers. A cursor stands on the next header. A parser checks that the header is in memory that the program can
- * read, takes what it says, moves the cursor behind it, and returns what follows, or one of enum sb_parse_error. It counts
- * nothing, and compares no length with that of the frame, which may be longer, or not all be in memory: both are up to
- * the caller.
+ * Cursor for parsing headers. It stands on the next header. A parser checks that the header is in readable
+ * memory, hands out its contents, moves the cursor behind it, and returns the type of what follows, or an
+ * error of enum sb_parse_error. It counts nothing and does not compare lengths with that of the frame, which
+ * may have a trailer or may not be in memory as a whole: that is up to the caller.
  */
 struct sb_cursor {
         void *at;
-        void *end; /* of the memory that can be read */
+        void *end; /* of readable memory */
 };
 
 enum sb_parse_error {
-        SB_MALFORMED =
-            -1, /* truncated, of another version than the EtherType says, or of an impossible length */
-        SB_FRAGMENT =
-            -2, /* part of a packet. The first part has the next header, on which the cursor stands */
-        SB_OPTIONS = -3, /* IPv4 options or IPv6 extension headers: no program looks behind them */
+        SB_MALFORMED = -1, /* truncated, not of the EtherType's IP version, or impossible lengths */
+        SB_FRAGMENT = -2,  /* the cursor has moved: the first fragment has the next header */
+        SB_OPTIONS = -3,   /* IPv4 options or IPv6 extension headers, which no program parses */
 };
 
 struct sb_ip {
-        __u32 len;        /* of header and payload in bytes, as the header says */
+        __u32 len;        /* of header and payload, as the header says */
         __u16 header_len; /* 20 or 40 */
-        __u8 protocol;    /* of IPv4; the next header of IPv6 */
+        __u8 protocol;    /* IPv4 protocol or IPv6 next header */
         __u8 traffic_class;
 };
 
@@ -177,7 +178,10 @@ static __always_inline struct sb_cursor sb_cursor_at(void *data, void *end, __u3
         return cursor;
 }
 
-/* IPv4 header or IPv6 header, as the EtherType says. Returns the protocol. With SB_MALFORMED the addresses are not set. */
+/*
+ * Parses an IP header of the version that the EtherType names. Returns the protocol. The addresses, which are
+ * aligned to 4, are set unless the result is SB_MALFORMED.
+ */
 static __always_inline int sb_parse_ip(struct sb_cursor *cursor, __be16 ethertype, __u8 source[16],
                                        __u8 dest[16], struct sb_ip *out)
 {
@@ -219,8 +223,8 @@ static __always_inline int sb_parse_ip(struct sb_cursor *cursor, __be16 ethertyp
 }
 
 /*
- * TCP header in a packet of `ip->len` bytes. Returns the length of the data. The cursor stands behind the fixed header, on
- * options that need not be in memory.
+ * Parses the TCP header of a packet of `ip->len` bytes. Returns the length of its data. The cursor stands
+ * behind the fixed header; options need not be readable.
  */
 static __always_inline int sb_parse_tcp(struct sb_cursor *cursor, const struct sb_ip *ip, struct tcphdr **out)
 {
@@ -237,7 +241,7 @@ static __always_inline int sb_parse_tcp(struct sb_cursor *cursor, const struct s
         return ip->len - headers;
 }
 
-/* Beginning of a TCP header, as ICMP errors quote it (RFC 792). */
+/* First 8 bytes of a TCP header, which ICMP errors quote (RFC 792). */
 struct sb_tcp_start {
         __be16 source;
         __be16 dest;
@@ -250,7 +254,7 @@ static __always_inline int sb_is_congested(const struct sb_ip *ip)
         return (ip->traffic_class & 3) == 3;
 }
 
-/* What a client's SYN offers, and the timestamps of any packet. */
+/* Options of a SYN, and timestamps of any packet. */
 struct sb_tcp_options {
         __u32 tsval;
         __u32 tsecr;
@@ -261,7 +265,7 @@ struct sb_tcp_options {
 
 #define SB_TCPOPT_SPACE 40
 
-/* The longest option list, and slack so that reading past a truncated last option stays inside. */
+/* Room for the longest list of options, and for reading behind a truncated last option. */
 struct sb_tcp_space {
         __u8 bytes[SB_TCPOPT_SPACE + 16];
 };
@@ -313,15 +317,18 @@ static long sb_next_tcp_option(__u32 index, struct sb_option_walk *walk)
 }
 
 /*
- * RFC 9293 section 3.1: kind 0 ends the list, kind 1 is one byte, the others carry their length. A list that makes
- * no sense ends where it stops to; what came before counts. The caller has filled in `space` and `len`.
+ * Parses TCP options, RFC 9293 section 3.1: kind 0 ends the list, kind 1 is one byte, the others have a
+ * length. Parsing stops at a malformed option and keeps the ones before. The caller sets `space` and `len`.
  */
 static __always_inline void sb_parse_tcp_options(struct sb_option_walk *walk)
 {
         bpf_loop(SB_TCPOPT_SPACE, sb_next_tcp_option, walk, 0);
 }
 
-/* The message under the tag of the packet in hand: too large for the stack, of which all callers together have 512 bytes. */
+/*
+ * Message under the tag of the current packet. It is too large for the stack: all frames together have 512
+ * bytes.
+ */
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
         __uint(max_entries, 1);
@@ -343,7 +350,7 @@ __noinline __u64 sb_tag(const struct sb_key *key, const struct sb_tag_input *inp
         return sb_siphash(key, (const __u32 *)input, sizeof(*input) / 4);
 }
 
-/* Outer UDP source port: spreads flows over receive queues and equal-cost paths (RFC 8926 section 3.3). */
+/* Outer UDP source port. It spreads flows over receive queues and equal-cost paths (RFC 8926 section 3.3). */
 static __always_inline __be16 sb_source_port(const struct sb_flow *flow)
 {
         const __u32 *words = (const __u32 *)flow;
@@ -355,7 +362,7 @@ static __always_inline __be16 sb_source_port(const struct sb_flow *flow)
         return bpf_htons(0xc000 | hash >> 18);
 }
 
-/* Ethernet's protocol and an IP header with UDP behind it; the packet must have room for them. */
+/* Writes EtherType, and an IP header in front of UDP. The caller has checked that the packet has room. */
 static __always_inline void sb_write_outer(void *data, const __u8 source[16], const __u8 dest[16],
                                            __u8 traffic_class, __u32 udp_len, int v4)
 {
@@ -392,7 +399,7 @@ static __always_inline void sb_write_outer(void *data, const __u8 source[16], co
         }
 }
 
-/* What the node's clock says that is so far ahead of this machine's. */
+/* Clock that is `ahead` of CLOCK_MONOTONIC, in steps of 2^SB_CLOCK_SHIFT ns. */
 static __always_inline __u64 sb_clock(__u64 ahead)
 {
         return ahead + (bpf_ktime_get_coarse_ns() >> SB_CLOCK_SHIFT);
@@ -408,7 +415,7 @@ static __always_inline __be32 sb_vni_of(__u64 epoch)
         return bpf_htonl((__u32)(epoch & 0xff) << 8);
 }
 
-/* The epoch of a packet with this VNI, if it is the present one or beside it. */
+/* Derives the epoch from the VNI. Returns 0 if it is not the present one or next to it. */
 static __always_inline int sb_read_epoch(__be32 vni, __u64 present, __u64 *epoch)
 {
         __s8 later = (__s8)((__u8)(bpf_ntohl(vni) >> 8) - (__u8)present);
@@ -417,7 +424,7 @@ static __always_inline int sb_read_epoch(__be32 vni, __u64 present, __u64 *epoch
         return later >= -1 && later <= 1;
 }
 
-/* All between the outer IP header and what our option says; behind it are `inner_len` bytes of an IP packet. */
+/* Writes UDP, Geneve and the header of the option, in front of an IP packet of `inner_len` bytes. */
 static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, __be16 dest, __u32 inner_len,
                                           __u64 epoch, int v4)
 {
@@ -434,14 +441,14 @@ static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, _
         shim->option.length = (sizeof(shim->option) - 4) / 4;
 }
 
-/* Whether the first option behind the Geneve header is ours. */
+/* Whether the first Geneve option is ours. */
 static __always_inline int sb_has_option(const struct sb_shim *shim)
 {
         return shim->option.opt_class == bpf_htons(SB_OPTION_CLASS) && shim->option.type == SB_OPTION_TYPE &&
                shim->option.length == (sizeof(shim->option) - 4) / 4;
 }
 
-/* One of the two keys made the option's tag. A key of zeroes is none. */
+/* Whether the tag was made with one of the two keys. `accept` of zeroes is no key. */
 static __always_inline int sb_tag_valid(const struct sb_key *sign, const struct sb_key *accept,
                                         const struct sb_tag_input *input, const struct sb_option *option)
 {
@@ -453,7 +460,7 @@ static __always_inline int sb_tag_valid(const struct sb_key *sign, const struct 
         return (accept->k0 | accept->k1) != 0 && sb_tag(accept, input) == tag;
 }
 
-/* To a map of 64-bit numbers, one for each CPU. */
+/* Adds one to a 64-bit number in a map, which has one for each CPU. */
 static __always_inline void sb_add_one(void *map, __u32 key)
 {
         __u64 *value = bpf_map_lookup_elem(map, &key);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Verdicts of TCX programs, which linux/bpf.h of some distributions lacks (enum tcx_action_base, Linux 6.6). */
+/*
+ * Verdicts of TCX programs, which linux/bpf.h of some distributions lacks (enum tcx_action_base, Linux 6.6).
+ */
 #ifndef SWITCHBACK_TCX_H
 #define SWITCHBACK_TCX_H
 
