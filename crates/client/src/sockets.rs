@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_gets_an_error_and_no_end() {
+    fn the_program_gets_an_error_and_not_an_end_of_file() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(local).unwrap();
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

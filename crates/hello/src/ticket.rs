@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_gone_is_none() {
+    fn a_ticket_of_a_removed_node_has_no_node() {
         let ticket = Tickets::new(&[OLD], NODES).name("b", b"session").unwrap();
         let fewer = Tickets::new(&[OLD], ["c", "a"]);
         assert_eq!(fewer.read(&ticket), Some(NamedTicket { node: None, sealed: b"session" }));

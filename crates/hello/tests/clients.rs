@@ -15,7 +15,7 @@ fn captured() -> impl Iterator<Item = (String, Vec<u8>)> {
 }
 
 #[test]
-fn are_read_when_they_are_whole_and_not_before() {
+fn hellos_are_read_when_they_are_complete() {
     for (client, stream) in captured() {
         let Ok(Progress::Complete(hello)) = read(&stream, LIMIT) else { panic!("{client}") };
         assert_eq!(hello.server_name.as_deref(), Some("shop.example.com"), "{client}");
@@ -30,7 +30,7 @@ fn are_read_when_they_are_whole_and_not_before() {
 
 /// The default ClientHellos of Go, OpenSSL and Chromium have a key share that takes two packets.
 #[test]
-fn of_today_take_two_packets() {
+fn hellos_with_large_key_shares_take_two_packets() {
     let long: Vec<_> =
         captured().filter(|(_, stream)| stream.len() > 1_460).map(|(client, _)| client).collect();
     for client in ["go-1.26-default", "openssl-4.0-default", "chromium-156-default"] {

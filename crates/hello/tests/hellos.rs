@@ -19,7 +19,7 @@ fn complete(stream: &[u8]) -> ClientHello {
 }
 
 #[test]
-fn of_a_real_client() {
+fn a_hello_of_a_real_client() {
     let mut config =
         ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -53,7 +53,7 @@ fn a_client_need_not_say_anything() {
 }
 
 #[test]
-fn what_parsers_could_read_in_two_ways_is_refused() {
+fn ambiguous_hellos_are_refused() {
     use Reject::{Illegal, Malformed, NotTls, TooLong, Unexpected};
     let plain = message(&[server_name("example.com")]);
     let with = |extensions: &[Vec<u8>]| record(&message(extensions));

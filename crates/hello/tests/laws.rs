@@ -26,7 +26,7 @@ fn records(message: &[u8], sizes: &[usize]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_however_it_is_cut(
+    fn hellos_are_read_in_any_pieces(
         name in "([a-z0-9_-]{1,20}\\.){0,3}[a-z]{1,9}",
         alpn in vec(vec(any::<u8>(), 1..20), 1..4),
         old in vec(any::<u8>(), 1..200),

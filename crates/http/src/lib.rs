@@ -10,8 +10,8 @@
 //! - At most one empty line may precede the request line.
 //! - The only transfer coding is `chunked`, alone. Chunk extensions have no blanks outside of quotes.
 //! - `Content-Length` is one field with one number of at most 19 digits and below 2^63.
-//! - Field names that CGI does not distinguish from `Host`, `Content-Length` or `Transfer-Encoding` (an underscore for a
-//!   hyphen) are refused.
+//! - Field names that CGI does not distinguish from `Host`, `Content-Length` or `Transfer-Encoding` (an underscore for
+//!   a hyphen) are refused.
 //! - `Host` is a name or an address, not any text that the grammar allows.
 //!
 //! [`parse_head`] is stateless: a caller that gets a head in pieces calls it again with all data so far. The result

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path() {
+    fn invalid_paths() {
         let rows = [
             ("/..", Reject::PathAboveRoot),
             ("/a/../..", Reject::PathAboveRoot),

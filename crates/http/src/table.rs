@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn eight_at_a_time_finds_what_one_at_a_time_finds(
+        fn span_value_agrees_with_span(
             bytes in prop::collection::vec(
                 prop_oneof![8 => 0x1eu8..=0x80, 1 => any::<u8>(), 1 => Just(9)],
                 0..60,

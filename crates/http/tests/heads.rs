@@ -25,7 +25,7 @@ fn with_fields(lines: &str) -> String {
 }
 
 #[test]
-fn what_curl_sends() {
+fn a_request_of_curl() {
     let text = "GET /img/a.png?size=2 HTTP/1.1\r\nHost: Static.example.com:8080\r\nUser-Agent: curl/8.5.0\r\n\
                 Accept: */*\r\n\r\nGET";
     let head = accepted(text);

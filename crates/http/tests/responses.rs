@@ -72,7 +72,7 @@ fn closes(text: &str, split: usize) -> bool {
 }
 
 #[test]
-fn servers_say_that_they_close() {
+fn servers_announce_that_they_close() {
     let rows = [
         (1, "Connection: close", true),
         (1, "CONNECTION:CLOSE", true),
@@ -126,7 +126,7 @@ fn servers_say_that_they_close() {
 }
 
 #[test]
-fn what_servers_say_of_the_connection_is_read_loosely() {
+fn connection_options_of_servers_are_read_leniently() {
     for value in ["\x01\x7f\u{e9}", "\"close", "a=b;c", ",,,", "close\x01"] {
         let text = format!("HTTP/1.1 200 OK\r\nConnection: {value}\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(follow(&text, false), Followed::Ends(text.len()), "{text:?}");

@@ -248,8 +248,8 @@ impl Agent<'_, '_> {
         }
         let switches: HashMap<IpAddr, FactsAck> = listening(&self.programs)?
             .into_iter()
-            .map(|(address, said)| {
-                (address, FactsAck { facts: said.facts != 0, epoch: said.epoch, number: said.number })
+            .map(|(address, ack)| {
+                (address, FactsAck { facts: ack.facts != 0, epoch: ack.epoch, number: ack.number })
             })
             .collect();
         let lost = self.programs.counter(NodeCounter::FactLost)? as u32;

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_acknowledged_is_sent_again() {
+    fn unacknowledged_packets_are_sent_again() {
         let mut bench = Bench::new();
         bench.add(FACTS_MAX + 1);
         assert_eq!(bench.numbers(0, 0), [1, 2]);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_agent_has_sent_is_not_meant() {
+    fn acknowledgments_of_another_agent_are_ignored() {
         let mut bench = Bench::new();
         bench.add(1);
         let ack = FactsAck { facts: true, epoch: 6, number: 1 };
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_listen_are_told() {
+    fn only_listening_switches_get_facts() {
         let mut bench = Bench::new();
         bench.add(1);
         assert!(bench.sent(0, None).is_empty());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_has_been_restarted_gets_what_the_one_before_did_not() {
+    fn a_restarted_switch_gets_the_unacknowledged_facts() {
         let mut bench = Bench::new();
         bench.add(2 * FACTS_MAX);
         assert_eq!(bench.numbers(0, 0), [1, 2]);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_kept_and_to_what_is_on_its_way() {
+    fn kept_and_sent_packets_have_limits() {
         let mut bench = Bench::new();
         bench.add((KEPT + 1) * FACTS_MAX);
         let first = bench.sent(0, Some(FactsAck { facts: true, epoch: 8, number: 0 }));

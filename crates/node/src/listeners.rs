@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_listener_is_the_one_that_the_kernel_takes() {
+    fn the_listener_is_the_one_that_the_kernel_chooses() {
         let only_v6 = Listener { only_v6: true, ..listener("[::]:84", 9) };
         let listeners = [
             listener("[::]:80", 1),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_share_a_port_count_together() {
+    fn listeners_on_the_same_port_count_together() {
         let mut listeners =
             vec![listener("0.0.0.0:80", 1), listener("0.0.0.0:80", 2), listener("[::]:80", 4)];
         let vip = "192.0.2.100:80".parse().unwrap();

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_both() {
+    fn this_machine_has_busy_and_idle_time() {
         assert!(ticks(&std::fs::read_to_string("/proc/stat").unwrap()).unwrap().all > 0);
     }
 }

@@ -197,7 +197,7 @@ impl<'obj> Programs<'obj> {
         read_load(&self.skeleton.maps.load)
     }
 
-    /// Counts flows and requests without a whole response by visiting each flow, which is slow but independent of the sums.
+    /// Counts flows and requests without a whole response by visiting each flow: slow, but independent of the sums.
     pub(crate) fn walk(&self) -> Result<FlowCounts> {
         let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
         let entries = entries.doing(|| "read the map owned")?;
@@ -225,9 +225,9 @@ impl<'obj> Programs<'obj> {
         let read = |key: Vec<u8>| {
             // The entry may have been removed since.
             let value = map.lookup(&key, MapFlags::ANY).doing(|| "read the map switches")?;
-            let heard = value.and_then(|value| read_from::<sb_listening_switch>(&value));
+            let switch = value.and_then(|value| read_from::<sb_listening_switch>(&value));
             let address = <[u8; 16]>::try_from(key).ok().map(address_from);
-            Ok(address.zip(heard))
+            Ok(address.zip(switch))
         };
         map.keys().filter_map(|key| read(key).transpose()).collect()
     }

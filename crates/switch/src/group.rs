@@ -278,10 +278,10 @@ impl Group {
 
     /// Whether a flow that was adopted with this session information can take requests of the pool: a node associates
     /// each flow with one pool.
-    pub fn matches_session(&self, told: &sb_session) -> bool {
+    pub fn matches_session(&self, adopted: &sb_session) -> bool {
         self.sessions
             .as_ref()
-            .map_or(told.pool == sb_session::default().pool, |sessions| sessions.matches_session(told))
+            .map_or(adopted.pool == sb_session::default().pool, |sessions| sessions.matches_session(adopted))
     }
 
     /// Destination of a request with a session, among the nodes not in `tried`. All switches choose the same node, also

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_keeps_its_place_whatever_comes_and_goes() {
+    fn a_node_keeps_its_index() {
         let first = NodeIds::default().with(&[address(1), address(2)], 4).unwrap();
         let second = first.with(&[address(3), address(2)], 4).unwrap();
         assert_eq!(first.all()[&address(2)], second.all()[&address(2)]);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn retired_places_are_used_again_when_none_is_free() {
+    fn retired_indices_are_reused_when_none_is_free() {
         let full = NodeIds::default().with(&[address(1), address(2)], 2).unwrap();
         let next = full.with(&[address(2), address(3)], 2).unwrap();
         assert_eq!(next.all()[&address(3)], full.all()[&address(1)]);

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_of_its_part_alone() {
+    fn a_key_depends_on_its_part_only() {
         let cookie = HashKey::Cookie("sid".to_owned());
         let header = HashKey::Header("x-user".to_owned());
         let same = [

@@ -52,7 +52,7 @@ impl PlanNode {
 
     /// Time of the last report. A node without one gets [`FIRST_REPORT`] to send it.
     fn last_heard(&self) -> Duration {
-        self.report.map_or(self.since + FIRST_REPORT, |(heard, _)| heard)
+        self.report.map_or(self.since + FIRST_REPORT, |(at, _)| at)
     }
 }
 
@@ -325,8 +325,8 @@ impl Plan {
         matches!(self.services[service].routes.find(head), Ok(Some(route)) if route.h2c)
     }
 
-    /// The pool for a ClientHello: that of the first route that takes all of the client's requests, or else of the first
-    /// that may take some. The node applies the conditions on requests.
+    /// The pool for a ClientHello: that of the first route that takes all of the client's requests, or else of the
+    /// first that may take some. The node applies the conditions on requests.
     pub fn choose_hello(&self, service: usize, hello: &ClientHello) -> Option<usize> {
         let routes = &self.services.get(service)?.routes;
         let found = routes.find_hello(hello.server_name.as_deref(), &hello.protocols);
@@ -466,8 +466,8 @@ impl Plan {
     }
 
     /// Whether a flow that was adopted with this session information can take requests of the group.
-    pub fn matches_session(&self, group: usize, told: &sb_session) -> bool {
-        self.groups.get(group).is_none_or(|group| group.matches_session(told))
+    pub fn matches_session(&self, group: usize, adopted: &sb_session) -> bool {
+        self.groups.get(group).is_none_or(|group| group.matches_session(adopted))
     }
 
     /// Session lookup of the group, if its sessions stay with their nodes.

@@ -129,10 +129,10 @@ impl Sessions {
     }
 
     /// Whether a flow that was adopted with this session information belongs to this pool.
-    pub fn matches_session(&self, told: &sb_session) -> bool {
+    pub fn matches_session(&self, adopted: &sb_session) -> bool {
         match &self.codes[..] {
-            [] => told.pool == Code::default(),
-            codes => codes.iter().any(|codes| codes.pool == told.pool),
+            [] => adopted.pool == Code::default(),
+            codes => codes.iter().any(|codes| codes.pool == adopted.pool),
         }
     }
 
@@ -145,16 +145,16 @@ impl Sessions {
         head: &Head<'_>,
         is_usable: impl Fn(NodeId) -> bool,
     ) -> RequestSession {
-        let mut said = RequestSession { for_node: self.without_session(), ..RequestSession::default() };
+        let mut result = RequestSession { for_node: self.without_session(), ..RequestSession::default() };
         match &self.mode {
-            Mode::Rewrite(rest) => self.read_names(rest, secret, head, is_usable, &mut said),
-            Mode::Insert(name, pool) => self.read_values((name, pool), secret, flow, head, &mut said),
+            Mode::Rewrite(rest) => self.read_names(rest, secret, head, is_usable, &mut result),
+            Mode::Insert(name, pool) => self.read_values((name, pool), secret, flow, head, &mut result),
             Mode::Hash(by) => {
                 let key = part_of(by, flow, head).map(|part| hash_of(secret, &[part]));
-                said.session = key.map(|key| Session { node: self.choose(key, |_| IDLE), key });
+                result.session = key.map(|key| Session { node: self.choose(key, |_| IDLE), key });
             }
         }
-        said
+        result
     }
 
     fn read_names(
@@ -163,7 +163,7 @@ impl Sessions {
         secret: &sb_key,
         head: &Head<'_>,
         is_usable: impl Fn(NodeId) -> bool,
-        said: &mut RequestSession,
+        result: &mut RequestSession,
     ) {
         let mut found: Option<(NodeId, &[u8])> = None;
         for pair in cookie_pairs(head) {
@@ -174,15 +174,15 @@ impl Sessions {
                 Some((*code, node, after.strip_prefix(rest)?))
             });
             match (known, found) {
-                (None, _) => said.ignored = said.ignored.saturating_add(1),
+                (None, _) => result.ignored = result.ignored.saturating_add(1),
                 (Some((_, node, _)), Some((before, _))) if is_usable(before) && !is_usable(node) => {}
                 (Some((code, node, value)), _) => {
                     found = Some((node, value));
-                    said.for_node = sb_session::new(codes.pool, Some(code));
+                    result.for_node = sb_session::new(codes.pool, Some(code));
                 }
             }
         }
-        said.session =
+        result.session =
             found.map(|(node, value)| Session { node: Some(node), key: hash_of(secret, &[value]) });
     }
 
@@ -192,25 +192,25 @@ impl Sessions {
         secret: &sb_key,
         flow: &sb_flow,
         head: &Head<'_>,
-        said: &mut RequestSession,
+        result: &mut RequestSession,
     ) {
         for pair in cookie_pairs(head) {
             let value = pair.strip_prefix(name).and_then(|value| value.strip_prefix(b"="));
             let Some(value) = value else { continue };
             let Some((number, node)) = self.read_value(value.trim_ascii_end(), pool) else {
-                said.ignored = said.ignored.saturating_add(1);
+                result.ignored = result.ignored.saturating_add(1);
                 continue;
             };
-            if node.is_none() && said.session.is_some() {
+            if node.is_none() && result.session.is_some() {
                 continue;
             }
             // All sessions of a node have the same value; the client's address spreads them over the other nodes.
             let key = hash_of(secret, &[value, &flow.client]);
-            said.session = Some(Session { node, key });
+            result.session = Some(Session { node, key });
             // A cookie under the old key is renewed, as if there were none.
             let is_current = number == 0;
             let code = value.first_chunk::<3>().filter(|_| is_current);
-            said.for_node = sb_session::new(self.codes[0].pool, code.copied());
+            result.for_node = sb_session::new(self.codes[0].pool, code.copied());
             if node.is_some() {
                 return;
             }
@@ -234,10 +234,10 @@ impl Sessions {
     }
 
     /// The cookie name, with `=`, that the node restores in the request.
-    pub fn restored_name(&self, told: &sb_session) -> Option<Vec<u8>> {
+    pub fn restored_name(&self, adopted: &sb_session) -> Option<Vec<u8>> {
         match &self.mode {
-            Mode::Rewrite(rest) if told.node != Code::default() => {
-                Some([&session::rewritten(told.pool, told.node), &rest[..]].concat())
+            Mode::Rewrite(rest) if adopted.node != Code::default() => {
+                Some([&session::rewritten(adopted.pool, adopted.node), &rest[..]].concat())
             }
             _ => None,
         }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_asked_for_until_it_is_known_and_now_and_then() {
+    fn a_length_is_asked_for_until_it_is_known_and_again_later() {
         let mut sizes = Sizes::default();
         let Size { bytes: None, ask } = of(&mut sizes, "/a?x=1") else { panic!("it is not known") };
         assert_ne!(ask, 0);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_say_nothing_about_the_whole() {
+    fn lengths_of_partial_responses_are_not_asked_for() {
         let mut sizes = Sizes::default();
         for (method, field) in
             [("HEAD", "A: b"), ("GET", "Range: bytes=1-2"), ("GET", "if-none-match: \"a\"")]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_asked_for_is_not_learned() {
+    fn unrequested_lengths_are_ignored() {
         let mut sizes = Sizes::default();
         sizes.learn(7, 1);
         of(&mut sizes, "/a");

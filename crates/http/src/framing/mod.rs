@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_lead_to_states_with_a_way_on_or_reject_with_a_reason() {
+    fn cells_lead_to_filled_states_or_reject_with_a_reason() {
         for table in [requests(), responses()] {
             let rows: Vec<_> = table.cells().chunks_exact(256).collect();
             let has_row = |state: usize| rows[state].iter().any(|cell| cell >> 8 != REJECT);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_framing_h_passes_over_without_a_look_at_the_table_stays_in_its_state() {
+    fn bytes_that_framing_h_skips_keep_the_state() {
         for table in [requests(), responses()] {
             for byte in b' '..=0xff {
                 let of = |state: u16| table.cells()[usize::from(state) << 8 | usize::from(byte)];

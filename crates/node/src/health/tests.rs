@@ -65,7 +65,7 @@ fn the_status_decides() {
 }
 
 #[test]
-fn the_request_is_as_the_file_says() {
+fn the_request_follows_the_configuration() {
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let (_, request) = ask("[::1]:0", &get("/up?from=lb", Some("shop.example.com")), answer);
     let mut lines: Vec<String> = request.lines().map(str::to_lowercase).collect();
@@ -94,7 +94,7 @@ fn silence_and_refusal_are_failures() {
 }
 
 #[test]
-fn it_takes_several_to_change_what_the_first_has_said() {
+fn several_opposite_results_change_the_health() {
     let (good, bad) = (Ok(()), Err("bad".to_owned()));
     let rows = [
         // Results, and the health after them.
@@ -124,7 +124,7 @@ fn it_takes_several_to_change_what_the_first_has_said() {
 }
 
 #[test]
-fn changes_are_told_and_known_servers_stay_known() {
+fn changes_are_signaled_and_known_servers_keep_their_health() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = |pool| PoolListener { pool, address: listener.local_addr().unwrap() };
     let wanted = |pool, settings| {

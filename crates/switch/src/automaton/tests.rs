@@ -122,7 +122,7 @@ fn plain_requests_are_accepted_with_their_pool() {
 }
 
 #[test]
-fn every_prefix_and_every_changed_byte_is_the_parsers_or_nobodys() {
+fn changed_heads_are_accepted_only_as_by_the_parser() {
     let routes = routes();
     let automaton = Automaton::compile(&routes, 4000).unwrap();
     let text =
@@ -141,7 +141,7 @@ fn every_prefix_and_every_changed_byte_is_the_parsers_or_nobodys() {
 }
 
 #[test]
-fn too_many_states_are_none() {
+fn too_many_states_make_no_automaton() {
     assert!(Automaton::compile(&routes(), 10).is_none());
 }
 
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn what_is_accepted_the_parser_routes_alike(
+    fn accepted_heads_are_routed_as_by_the_parser(
         method in prop::sample::select(&["GET", "HEAD", "POST", "get", "GETT"][..]),
         path in prop_oneof![prop::sample::select(&["/", "/im", "/img", "/img/", "/img/x?/y#", "/beta", "/static", "/stati", "*", "//x", "/a\\b",
             "/%zz", "http://example.com/", "/static?a=\"", "/img/?\\", "/img/../static"][..]).prop_map(str::to_owned),

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_parts_meet_in_either_order() {
+    fn request_and_fact_match_in_either_order() {
         let mut bench = Bench::default();
         assert_eq!(bench.take([given(1, 1, 5, 1), said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
         assert_eq!(bench.take([said(1, 5, 2, 71), given(1, 9, 5, 2)]), [whole(9, 5, 71)]);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_in_order_however_they_come() {
+    fn requests_are_sorted_by_sequence_number() {
         let mut bench = Bench::default();
         let rows = bench.take([
             given(1, 50, 5, 2),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_connection_is_not_forgotten() {
+    fn open_requests_of_a_closed_connection_are_reported() {
         let mut bench = Bench::default();
         let reset = |origin| Observation::Reset { flow: flow(1), origin };
         let next = || {
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_of_whose_request_nothing_is_known_is_told_at_last() {
+    fn a_fact_without_a_request_is_reported_after_a_while() {
         let mut bench = Bench::default();
         assert!(bench.take([said(1, 5, 1, 70)]).is_empty());
         assert!(bench.sweep(PATIENCE).is_empty());
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_remembered() {
+    fn open_requests_have_a_limit() {
         let mut bench = Bench::default();
         let more = 10;
         let mut given_up = Vec::new();
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finished_is_forgotten() {
+    fn finished_requests_are_forgotten() {
         let mut bench = Bench::default();
         bench.take([given(1, 1, 5, 1)]);
         for request in 0..10_000 {

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_has_a_budget_in_bytes() {
+    fn waiting_messages_have_a_budget_in_bytes() {
         let asked = RequestSeen {
             flow: Default::default(),
             origin: 1,

@@ -90,7 +90,7 @@ fn a_rewritten_name_tells_the_node_wherever_it_stands() {
 }
 
 #[test]
-fn what_is_no_such_name_says_nothing() {
+fn foreign_names_are_ignored() {
     let nothing = RequestSession { for_node: sb_session::new(pool(7), None), ..RequestSession::default() };
     let mut sessions = sessions(REWRITE, &[7]);
     let of = name(7, 0);
@@ -119,7 +119,7 @@ fn what_is_no_such_name_says_nothing() {
 }
 
 #[test]
-fn of_several_names_the_last_counts_whose_node_can_serve() {
+fn the_last_name_with_a_usable_node_counts() {
     let mut sessions = sessions(REWRITE, &[7, 8]);
     let cookies = [(7, 0), (8, 1), (7, 2)];
     let text: Vec<String> =
@@ -186,7 +186,7 @@ fn an_inserted_cookie_counts_if_its_value_is_ours() {
 }
 
 #[test]
-fn an_inserted_cookie_of_the_key_that_goes_is_honoured_and_to_be_renewed() {
+fn an_inserted_cookie_under_the_old_key_counts_and_is_renewed() {
     let mut sessions = sessions(INSERT, &[8, 7]);
     let said = read(&mut sessions, &[&format!("Cookie: lb={}", value(7, 1))], &[]);
     assert_eq!((owner(&said), said.for_node), (Some(1), sb_session::new(pool(8), None)));
@@ -195,7 +195,7 @@ fn an_inserted_cookie_of_the_key_that_goes_is_honoured_and_to_be_renewed() {
 }
 
 #[test]
-fn a_node_that_has_left_is_told_from_a_forged_one() {
+fn a_node_that_has_left_differs_from_a_forged_one() {
     let mut sessions = sessions(INSERT, &[7]);
     let left = session::node_codes(&key(7), "web", &["n9"])[0];
     let value = String::from_utf8(session::inserted_value(&key(7), "web", left).to_vec()).unwrap();

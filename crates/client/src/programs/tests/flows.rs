@@ -57,7 +57,7 @@ fn the_tunnel_has_the_packets_traffic_class() {
 }
 
 #[test]
-fn the_second_key_is_believed_too() {
+fn the_second_key_is_accepted() {
     alone(|bench| {
         let known = ClientFlow::new(0, 40_000);
         bench.ingress(&known.introduction_under(&key(known.flow.client, 1), NODE[0]));
@@ -66,7 +66,7 @@ fn the_second_key_is_believed_too() {
 }
 
 #[test]
-fn what_is_no_introduction_of_a_node_of_ours_is_not_believed() {
+fn forged_introductions_are_refused() {
     alone(|bench| {
         let known = ClientFlow::new(0, 40_000);
         let right = known.introduction(NODE[0]);
@@ -93,7 +93,7 @@ fn what_is_no_introduction_of_a_node_of_ours_is_not_believed() {
 }
 
 #[test]
-fn the_next_request_goes_to_the_switch_and_what_follows_too() {
+fn the_next_request_and_later_packets_go_to_the_switch() {
     alone(|bench| {
         let known = ClientFlow::introduced(bench, 0, 40_000);
         let next = known.out(100, 9, flags::ACK, b"GET");
@@ -113,7 +113,7 @@ fn the_next_request_goes_to_the_switch_and_what_follows_too() {
 }
 
 #[test]
-fn what_is_sent_again_goes_to_the_switch() {
+fn retransmissions_go_to_the_switch() {
     alone(|bench| {
         let known = ClientFlow::introduced(bench, 0, 40_000);
         let request = known.out(0, 0, flags::ACK, &[b'x'; 50]);
@@ -196,7 +196,7 @@ fn a_flow_that_its_node_does_not_have_goes_by_the_switch() {
 }
 
 #[test]
-fn a_service_that_is_no_more_configured_is_not_listened_to() {
+fn a_removed_service_gets_no_introductions() {
     alone(|bench| {
         let known = ClientFlow {
             flow: sb_flow { vip_port: 81u16.to_be(), ..ClientFlow::new(0, 40_000).flow },

@@ -65,7 +65,7 @@ fn forged(random: &mut Random, known: &ClientFlow) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_that_is_forged_changes_where_packets_go() {
+fn forged_packets_change_no_destination() {
     alone(|bench| {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
         let seed = setting("SWITCHBACK_FUZZ_SEED").unwrap_or(now.as_nanos() as u64);

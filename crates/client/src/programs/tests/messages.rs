@@ -95,7 +95,7 @@ fn a_tunnel_is_no_way_around_a_firewall() {
 
 /// Other tunnels on the same port, and handoff packets for a switch or node on this machine, are not touched.
 #[test]
-fn what_is_none_of_ours_is_left_alone() {
+fn foreign_packets_are_left_alone() {
     alone(|bench| {
         let known = ClientFlow::introduced(bench, 0, 40_000);
         let own = key(known.flow.client, 0);

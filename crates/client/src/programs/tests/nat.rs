@@ -35,7 +35,7 @@ fn acknowledgment(known: &ClientFlow, acked: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_goes_to_the_node_has_the_address_that_it_knows() {
+fn direct_packets_have_the_address_that_the_node_knows() {
     alone(|bench| {
         let known = behind_nat(bench);
         assert_eq!(bench.egress(&acknowledgment(&known, 0)).0, Verdict::Next, "the NAT has to see it");
@@ -88,7 +88,7 @@ fn a_nat_sees_data_the_end_and_every_half_window() {
 }
 
 #[test]
-fn so_does_a_firewall() {
+fn a_firewall_sees_data_the_end_and_every_half_window() {
     alone(|bench| {
         bench.configure("firewall = true");
         let known = ClientFlow::introduced(bench, 1, 40_000);

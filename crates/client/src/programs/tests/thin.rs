@@ -36,7 +36,7 @@ fn is_left_out(bench: &Bench, known: &ClientFlow, segments: u32) -> bool {
 }
 
 #[test]
-fn so_many_in_a_row_and_never_the_last() {
+fn as_many_in_a_row_as_configured_and_never_the_last() {
     alone(|bench| {
         let known = with_segments(bench, 8);
         let left_out: Vec<bool> = (1..=8).map(|segments| is_left_out(bench, &known, segments)).collect();
@@ -45,7 +45,7 @@ fn so_many_in_a_row_and_never_the_last() {
 }
 
 #[test]
-fn only_if_it_is_said() {
+fn only_if_configured() {
     alone(|bench| {
         let known = with_segments(bench, 8);
         bench.configure("");
@@ -54,7 +54,7 @@ fn only_if_it_is_said() {
 }
 
 #[test]
-fn one_that_is_repeated_goes_out() {
+fn a_repeated_acknowledgment_is_sent() {
     alone(|bench| {
         let known = with_segments(bench, 8);
         assert!(is_left_out(bench, &known, 1));
@@ -65,7 +65,7 @@ fn one_that_is_repeated_goes_out() {
 }
 
 #[test]
-fn none_where_something_is_missing() {
+fn none_while_a_segment_is_missing() {
     alone(|bench| {
         let known = with_segments(bench, 4);
         let_in(bench, &known, 5..8);
@@ -79,7 +79,7 @@ fn none_where_something_is_missing() {
 }
 
 #[test]
-fn none_of_the_end() {
+fn none_at_the_end_of_the_connection() {
     alone(|bench| {
         let known = with_segments(bench, 4);
         bench.ingress(&known.response(4 * SEGMENT, flags::ACK | flags::FIN, b""));
@@ -88,7 +88,7 @@ fn none_of_the_end() {
 }
 
 #[test]
-fn none_that_says_more() {
+fn none_with_more_than_an_acknowledgment() {
     alone(|bench| {
         let known = with_segments(bench, 8);
         let (numbers, blocks) = ((known.next, known.ack + SEGMENT), [(known.ack + 5000, known.ack + 6000)]);

@@ -101,7 +101,7 @@ fn the_window_is_scaled_as_the_handshake_said() {
 }
 
 #[test]
-fn where_names_of_cookies_are_given_back_no_data_may_go_directly() {
+fn no_direct_data_where_cookie_names_are_restored() {
     alone(|| {
         let bench = Bench::new();
         bench.know_clients(true, false);
@@ -133,7 +133,7 @@ fn a_flow_that_has_gone_meanwhile_is_not_introduced() {
 
 /// A node introduces itself at adoption and at each later request to clients in its networks.
 #[test]
-fn who_is_introduced_to_whom() {
+fn introductions_go_to_clients_in_the_networks() {
     alone(|| {
         let wire = Wire::new();
         let bench = &wire.bench;
@@ -166,7 +166,7 @@ fn who_is_introduced_to_whom() {
 
 /// The tunnel would need the other IP version.
 #[test]
-fn a_client_of_the_other_ip_version_is_not_met() {
+fn a_client_of_the_other_ip_version_gets_no_introduction() {
     alone(|| {
         let wire = Wire::new();
         let bench = &wire.bench;
@@ -182,7 +182,7 @@ fn a_client_of_the_other_ip_version_is_not_met() {
 }
 
 #[test]
-fn what_a_client_sends_directly_is_taken_out_of_its_tunnel() {
+fn direct_packets_are_decapsulated() {
     alone(|| {
         let bench = Bench::new();
         bench.know_clients(true, false);
@@ -209,7 +209,7 @@ fn what_a_client_sends_directly_is_taken_out_of_its_tunnel() {
 }
 
 #[test]
-fn what_a_client_must_not_send_is_dropped() {
+fn forbidden_direct_packets_are_dropped() {
     alone(|| {
         let bench = Bench::new();
         bench.know_clients(true, false);
@@ -293,7 +293,7 @@ fn assert_answer(frame: &[u8], question: &[u8], known: &KnownFlow, op: sb_op) {
 }
 
 #[test]
-fn who_asks_is_answered_and_who_asks_for_a_flow_that_is_not_here_is_told() {
+fn questions_are_answered_with_heard_or_gone() {
     alone(|| {
         let wire = Wire::new();
         let bench = &wire.bench;
@@ -326,7 +326,7 @@ fn who_asks_is_answered_and_who_asks_for_a_flow_that_is_not_here_is_told() {
 }
 
 #[test]
-fn what_the_server_sends_goes_in_a_tunnel_where_that_is_said() {
+fn responses_are_tunneled_where_configured() {
     alone(|| {
         let bench = Bench::new();
         for (v6, port) in [(false, 40_000), (true, 40_001)] {

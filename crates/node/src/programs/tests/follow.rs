@@ -246,7 +246,7 @@ fn half_answered(wire: &Wire) -> (Client<'_>, sb_owned) {
 }
 
 #[test]
-fn what_overtakes_is_sent_again_in_its_turn() {
+fn data_ahead_of_the_program_is_retransmitted() {
     alone(|| {
         let wire = Wire::new();
         let (mut client, before) = half_answered(&wire);
@@ -266,7 +266,7 @@ fn what_overtakes_is_sent_again_in_its_turn() {
 }
 
 #[test]
-fn what_has_gone_out_unseen_loses_track() {
+fn unseen_data_loses_track() {
     alone(|| {
         let wire = Wire::new();
         let (mut client, before) = half_answered(&wire);

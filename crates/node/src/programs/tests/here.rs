@@ -65,7 +65,7 @@ fn answers_go_into_the_ring() {
 }
 
 #[test]
-fn the_agents_words_are_passed_on() {
+fn messages_of_the_agent_are_passed_on() {
     alone(|| {
         let bench = Bench::new();
         let known = asked(50_000);
@@ -90,7 +90,7 @@ fn the_agents_words_are_passed_on() {
 }
 
 #[test]
-fn the_loopback_interface_passes_our_own_handoffs_on() {
+fn handoffs_to_the_local_node_pass_the_loopback_interface() {
     alone(|| {
         let bench = Bench::new();
         bench.be_beside_switch(NODE[0]);
@@ -107,7 +107,7 @@ fn the_loopback_interface_passes_our_own_handoffs_on() {
 }
 
 #[test]
-fn what_the_switch_sends_by_itself_is_none_of_the_nodes() {
+fn the_switchs_own_packets_pass_the_node() {
     alone(|| {
         let bench = Bench::new();
         let known = asked(50_000);
@@ -120,7 +120,7 @@ fn what_the_switch_sends_by_itself_is_none_of_the_nodes() {
 }
 
 #[test]
-fn a_switch_may_say_whose_a_vip_is() {
+fn a_switch_may_announce_its_vips() {
     alone(|| {
         let bench = Bench::new();
         let announcement = arp(1, VIP4, VIP4);
@@ -135,7 +135,7 @@ fn a_switch_may_say_whose_a_vip_is() {
 }
 
 #[test]
-fn lengths_of_responses_are_told_where_they_are_asked_for() {
+fn lengths_of_responses_are_reported_on_request() {
     alone(|| {
         let bench = Bench::new();
         for (port, path) in [(50_000, 7u16), (50_001, 0)] {

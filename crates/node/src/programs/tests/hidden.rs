@@ -79,7 +79,7 @@ fn nothing_shows_to_a_scan() {
 }
 
 #[test]
-fn what_the_machine_itself_has_begun_goes_on() {
+fn connections_of_the_machine_itself_work() {
     alone(|| {
         let bench = Bench::new();
         let let_in = |what: &str, frame: &[u8]| {

@@ -185,7 +185,7 @@ fn a_copy_that_was_not_read_is_refused() {
 }
 
 #[test]
-fn nothing_takes_the_place_of_what_is_about_to_arrive() {
+fn a_copy_does_not_replace_data_about_to_arrive() {
     alone(|| {
         let bench = Bench::new();
         let mut flow = Flow::asked(&bench);
@@ -305,7 +305,7 @@ fn a_tunnel_passes_all() {
 }
 
 #[test]
-fn what_a_client_sends_directly_replaces_no_request() {
+fn direct_data_replaces_no_request() {
     alone(|| {
         let bench = Bench::new();
         bench.know_clients(true, false);
@@ -370,7 +370,7 @@ fn a_mark_in_a_body_goes_on_unread_as_far_as_the_body() {
 }
 
 #[test]
-fn how_far_a_node_is_counts_what_is_about_to_arrive() {
+fn the_nodes_position_includes_data_about_to_arrive() {
     alone(|| {
         let bench = Bench::new();
         let mut flow = Flow::asked(&bench);
@@ -389,7 +389,7 @@ fn how_far_a_node_is_counts_what_is_about_to_arrive() {
 }
 
 #[test]
-fn what_the_switch_has_acknowledged_is_taken_or_comes_back() {
+fn acknowledged_data_is_taken_or_refused() {
     alone(|| {
         let bench = Bench::new();
         let mut flow = Flow::asked(&bench);
@@ -414,7 +414,7 @@ fn what_the_switch_has_acknowledged_is_taken_or_comes_back() {
 
 /// The switch reads no further in a long body, while the sequence numbers wrap around once.
 #[test]
-fn what_was_read_long_ago_stays_behind() {
+fn data_read_long_ago_stays_behind_the_mark() {
     alone(|| {
         let bench = Bench::new();
         let said =

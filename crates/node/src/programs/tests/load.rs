@@ -191,7 +191,7 @@ fn sums(load: &sb_load) -> [u64; 6] {
 }
 
 #[test]
-fn what_happens_to_flows_is_summed_up() {
+fn events_of_flows_are_summed_up() {
     alone(|| {
         let bench = Bench::new();
         for (port, (name, happens, expected)) in (50_000..).zip(ROWS) {

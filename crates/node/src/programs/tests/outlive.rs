@@ -221,7 +221,7 @@ fn a_server_may_say_that_the_connection_ends() {
 
 /// The fields of a FORWARD are taken only from the first packet of a request.
 #[test]
-fn what_the_switch_says_of_a_request_is_remembered() {
+fn the_fields_of_a_forward_are_remembered() {
     alone(|| {
         let bench = Bench::new();
         for (port, more, expected) in [
@@ -470,7 +470,7 @@ const TOLD: [End; 8] = [
 ];
 
 #[test]
-fn a_servers_end_is_told_where_nobody_can_go_on() {
+fn a_servers_end_is_sent_if_no_other_node_can_continue() {
     alone(|| {
         let wire = Wire::new();
         for (port, (name, happens)) in (50_000..).zip(KEPT_BACK) {
@@ -551,7 +551,7 @@ fn an_orphan_can_come_back() {
 
 /// While the client has been told more than its node knows, the TSecr keeps its old value.
 #[test]
-fn an_echo_of_the_past_is_not_for_the_kernel() {
+fn an_old_echo_is_kept_from_the_kernel() {
     alone(|| {
         let bench = Bench::new();
         for port in [50_000, 50_001] {

@@ -20,7 +20,7 @@ fn asked(bench: &Bench, known: &KnownFlow) -> sb_option {
 }
 
 #[test]
-fn the_mark_goes_on_with_what_has_been_read() {
+fn the_mark_moves_with_the_data_read() {
     alone(|| {
         let bench = Bench::new();
         let mut known = KnownFlow { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };

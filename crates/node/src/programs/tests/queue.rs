@@ -120,7 +120,7 @@ fn a_cured_flow_takes_one_place() {
 
 /// A flow on the node stays there when the node drains.
 #[test]
-fn a_draining_node_keeps_what_it_has() {
+fn a_draining_node_keeps_its_flows() {
     alone(|| {
         let bench = Bench::new();
         let mut queue = Queue::new(&bench, 10);

@@ -32,7 +32,7 @@ fn candidate(outer_v6: bool) -> sb_second {
 const VERSIONS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 #[test]
-fn the_packet_goes_on_as_the_second_nodes() {
+fn an_adoption_is_passed_on_to_the_second_node() {
     alone(|| {
         let bench = Bench::new();
         for (outer_v6, inner_v6) in VERSIONS {
@@ -95,7 +95,7 @@ fn the_second_node_answers_the_switch() {
 }
 
 #[test]
-fn what_cannot_be_passed_on_is_refused() {
+fn packets_that_cannot_be_passed_on_are_refused() {
     alone(|| {
         let bench = Bench::new();
         let refused = |frame: &[u8], what: &str| {
@@ -127,7 +127,7 @@ fn what_cannot_be_passed_on_is_refused() {
 
 /// The answer to an adoption that the first node takes has no second option.
 #[test]
-fn who_adopts_needs_no_second() {
+fn an_adopting_node_ignores_the_second() {
     alone(|| {
         let bench = Bench::new();
         let mut known = KnownFlow { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };

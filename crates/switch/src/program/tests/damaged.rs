@@ -193,7 +193,7 @@ fn damaged_packets_are_not_read() {
 
 /// One's complement has two zeros (RFC 1624); none of the results may be the wrong one.
 #[test]
-fn what_was_urgent_has_a_right_checksum() {
+fn former_urgent_data_has_a_right_checksum() {
     let bench = Bench::new();
     let mut random = Random(0x1624);
     for flow in &flows() {

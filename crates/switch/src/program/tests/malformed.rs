@@ -172,7 +172,7 @@ pub fn fill_the_ring(bench: &Bench, flow: &sb_flow) {
 }
 
 #[test]
-fn malformed_packets_are_counted_as_what_they_are() {
+fn malformed_packets_are_counted_by_reason() {
     let bench = Bench::new();
     run_all(&bench, rows(&bench));
 }

@@ -250,7 +250,7 @@ fn garbage_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 }
 
 #[test]
-fn what_nodes_say() {
+fn handoff_packets_from_nodes() {
     let bench = Bench::new();
     run_all(&bench, rows(&bench));
 }
@@ -272,7 +272,7 @@ fn without_a_second_key_only_the_first_counts() {
 
 /// Where this machine is a node, packets from switches go to the node's program, which verifies the tag.
 #[test]
-fn what_switches_say_is_for_the_node_that_this_machine_is() {
+fn switch_packets_go_to_the_local_node() {
     let bench = Bench::new();
     bench.be_node(true);
     for flow in &flows() {

@@ -28,7 +28,7 @@ fn told(rings: &[MapHandle]) -> Vec<(sb_express_request, Vec<u8>)> {
 }
 
 #[test]
-fn requests_are_told_while_somebody_wants_to_know() {
+fn requests_are_recorded_while_observed() {
     let bench = Bench::new();
     let send = |flow| {
         bench.put(flow, &entry(V4));

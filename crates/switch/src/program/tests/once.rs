@@ -29,7 +29,7 @@ pub fn ask_too_much(bench: &Bench) {
 
 /// The first request of a connection whose handshake another process may have completed.
 #[test]
-fn what_may_be_another_processs_is_sought() {
+fn a_request_of_a_possible_other_process_is_sought() {
     stay_on_this_cpu();
     for stamp in [None, Some(1)] {
         let bench = Bench::new();
@@ -65,7 +65,7 @@ fn what_may_be_another_processs_is_sought() {
 
 /// Clients without timestamps must not wait for a used-up probe budget.
 #[test]
-fn beyond_the_allowance_only_what_may_be_its_own_begins() {
+fn beyond_the_budget_only_own_requests_begin() {
     stay_on_this_cpu();
     let bench = Bench::new();
     ask_too_much(&bench);
@@ -82,7 +82,7 @@ fn beyond_the_allowance_only_what_may_be_its_own_begins() {
 
 /// However an entry ended, a late copy of the connection's first packet begins nothing.
 #[test]
-fn what_is_over_does_not_begin_once_more() {
+fn a_finished_connection_does_not_begin_again() {
     let bench = Bench::new();
     for flow in &flows() {
         for stamp in [None, Some(1)] {
@@ -143,7 +143,7 @@ fn what_is_over_does_not_begin_once_more() {
 
 /// Nodes were probed, and one of them has the flow.
 #[test]
-fn what_was_sought_is_its_nodes() {
+fn a_sought_request_goes_to_its_owner() {
     let bench = Bench::new();
     let [flow, _] = flows();
     let sought = sb_flow_entry { mode: SB_MODE_SOUGHT as u8, ..held(&flow, &Offer::USUAL, ISN) };

@@ -180,7 +180,7 @@ fn first_bytes_push_out_no_established_flow() {
 }
 
 #[test]
-fn what_the_l7_thread_has_no_room_for_leaves_no_entry() {
+fn a_full_ring_leaves_no_entry() {
     let bench = Bench::new();
     let offer = Offer::USUAL;
     let [flow, _] = flows();

@@ -272,7 +272,7 @@ fn a_delayed_copy_asks_for_no_cookie() {
 
 /// Only data that was sent has been followed.
 #[test]
-fn what_is_written_in_a_response_is_not_taken_for_one() {
+fn a_status_line_within_a_response_is_not_a_response() {
     alone(|| {
         let wire = Wire::new();
         let mut client = Client::new(&wire, flow(false, 50_000, PORT), FIRST);
@@ -291,7 +291,7 @@ fn what_is_written_in_a_response_is_not_taken_for_one() {
 
 /// If responses cannot be followed, their starts are unknown.
 #[test]
-fn a_flow_that_is_no_http_any_more_is_not_hooked() {
+fn a_flow_that_is_no_longer_http_is_not_hooked() {
     alone(|| {
         let wire = Wire::new();
         let mut client = Client::new(&wire, flow(false, 50_000, PORT), FIRST);
