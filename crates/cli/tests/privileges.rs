@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::{Cluster, Plan, Result};
+use common::{Cluster, PATIENCE, Plan, Result, wait_until};
 use switchback_lab::Process;
 
 /// Bit numbers of linux/capability.h.
@@ -17,6 +17,7 @@ const NET_RAW: u64 = 1 << 13;
 const SYS_NICE: u64 = 1 << 23;
 const USUAL: u64 = DAC_OVERRIDE | DAC_READ_SEARCH | SYS_NICE;
 
+#[derive(Debug)]
 struct Thread {
     name: String,
     /// Permitted; the effective ones are among them.
@@ -55,12 +56,15 @@ fn no_thread_keeps_what_only_the_start_needs() -> Result {
     cluster.start_switch()?;
     let of_node = USUAL | NET_ADMIN | NET_RAW | NET_BIND_SERVICE;
     for (process, kept) in [(cluster.switch(), USUAL), (cluster.agent(0), of_node)] {
-        let threads = threads(process)?;
+        let mut wanted = vec!["admin", "access-log"];
+        wanted.extend((kept == USUAL).then_some("observer"));
+        // A thread has its name a moment after it has begun.
+        let are_there = |threads: &Vec<Thread>| {
+            wanted.iter().all(|name| threads.iter().any(|thread| thread.name == *name))
+        };
+        let threads = wait_until("all threads", PATIENCE, || threads(process), are_there)?;
         let names: Vec<_> = threads.iter().map(|thread| &thread.name[..]).collect();
-        for name in ["admin", "access-log", "observer"] {
-            let is_there = names.contains(&name);
-            assert!(is_there || (name == "observer") != (kept == USUAL), "{name} is not among {names:?}");
-        }
+        assert!(kept == USUAL || !names.contains(&"observer"), "{names:?}");
         for thread in &threads {
             let Thread { name, capabilities, no_new_privileges } = thread;
             assert_eq!(capabilities & !kept, 0, "{name} of {names:?} has {capabilities:#x}");

@@ -28,119 +28,205 @@
 #define SB_CLOCK_SHIFT 20
 #define SB_EPOCH_SHIFT 12
 
+/*
+ * Comments from here on have a form that crates/wire/generate reads, for the tables in docs/wire-format.md: one before
+ * each enumerator, flag and field. A comment "From A to B." holds for the operations behind it. "Inner packet: " begins
+ * the part about the packet in the tunnel. In flags and reasons the operations that carry them come first, before a
+ * colon.
+ */
+
 enum sb_op {
         /* From switch to node. */
-        SB_OP_ADOPT = 1,   /* own the flow; the inner packet begins a request */
-        SB_OP_FORWARD = 2, /* one more packet of a flow of the node */
-        SB_OP_RELEASE = 3, /* give up the flow, if the last response is complete and acknowledged */
-        SB_OP_PROBE = 4,   /* who owns the flow? `origin` is its connection's, or 0 if unknown */
-        SB_OP_ICMP = 5,    /* the inner packet is an ICMP error about a packet of the server */
-        SB_OP_CONFIRM =
-            6,           /* up to where is all data there? With data: a FORWARD, unless the node has it all */
-        SB_OP_HELLO = 7, /* a switch wants REPORTs; no flow, no data */
-        SB_OP_SYNC = 9,  /* what does the clock say? `origin` and `next` are a nonce; epoch 0 */
-        /* From client to node, under the client's key; see struct sb_introduction. */
-        SB_OP_DIRECT = 8, /* one more packet of a flow of the node */
-        /* From node to switch. */
-        SB_OP_ADOPTED = 16,
-        SB_OP_REFUSED = 17,   /* with the refused packet and a reason */
-        SB_OP_RELEASED = 18,  /* ACK number and TSecr of the inner header are those of the next owner */
-        SB_OP_BUSY = 19,      /* not released: the response is not complete and acknowledged */
-        SB_OP_CLOSED = 20,    /* the flow's socket is gone */
-        SB_OP_OWNED = 21,     /* answer to PROBE: contents of a flow entry */
-        SB_OP_CONFIRMED = 22, /* the node has all data before `next` */
-        SB_OP_REPORT = 23,    /* state of a listener; see struct sb_option */
-        SB_OP_SIZED =
-            24, /* `detail` is the length of the response to a request for `session.path`, in bytes */
-        SB_OP_FACTS = 28,   /* how responses ended; see struct sb_facts */
-        SB_OP_UNOWNED = 30, /* answer to PROBE: the node does not have the flow */
+
+        /* Order to become the owner of the flow. Inner packet: the client's, with the beginning of a request. */
+        SB_OP_ADOPT = 1,
+        /* One more packet of a flow that the node owns. Inner packet: the client's. */
+        SB_OP_FORWARD = 2,
+        /* Order to give the flow up if the last response is complete and acknowledged. Inner packet: a header. */
+        SB_OP_RELEASE = 3,
         /*
-         * Contents of a flow entry, as in OWNED: data was refused, because a switch has to read on from this
-         * mark.
+         * Question who owns the flow. `origin` is that of its connection, or 0 if unknown. Inner packet: header of the
+         * client's.
+         */
+        SB_OP_PROBE = 4,
+        /* Path MTU message of a router about a packet of the flow's server. Inner packet: ICMP or ICMPv6, whole. */
+        SB_OP_ICMP = 5,
+        /*
+         * Question up to where the node has the client's data. With data also FORWARD, unless the node has all of it.
+         * Inner packet: the client's, or a header.
+         */
+        SB_OP_CONFIRM = 6,
+        /*
+         * Request for REPORTs and, with the flag FACTS, for FACTS. `origin` and `next` are epoch and number of the last
+         * FACTS taken. Sent each second and in answer to FACTS. Inner packet: a header without meaning.
+         */
+        SB_OP_HELLO = 7,
+        /*
+         * Question about the node's clock. `origin` (high half) and `next` are a random number. Inner packet: a header
+         * without meaning.
+         */
+        SB_OP_SYNC = 9,
+
+        /* From client to node. */
+
+        /* One more packet of a flow that the node owns. Inner packet: the client's. */
+        SB_OP_DIRECT = 8,
+
+        /* From node to switch. */
+
+        /* The kernel has the flow. `detail` is the accept queue. Inner packet: header of ADOPT. */
+        SB_OP_ADOPTED = 16,
+        /* The node does not take the packet. `reason` says why. Inner packet: as it came. */
+        SB_OP_REFUSED = 17,
+        /*
+         * The node is mute on the flow from now on. Inner packet: header of RELEASE, whose ACK number and TSecr are
+         * those from which the next owner goes on.
+         */
+        SB_OP_RELEASED = 18,
+        /* The node keeps the flow. `reason` says why. Inner packet: header of RELEASE. */
+        SB_OP_BUSY = 19,
+        /* The flow's socket is gone. Inner packet: a header. */
+        SB_OP_CLOSED = 20,
+        /* Answer to PROBE: the flow is here, and the option describes it. Inner packet: header of PROBE. */
+        SB_OP_OWNED = 21,
+        /*
+         * Answer to CONFIRM: the node has all data before `next`. Inner packet: header of CONFIRM, with the node's next
+         * sequence number as ACK number and its clock as TSecr.
+         */
+        SB_OP_CONFIRMED = 22,
+        /* State of a listener of the node, for one pool. Inner packet: a header, made up. */
+        SB_OP_REPORT = 23,
+        /*
+         * Length of the response to a request that named its path, in `detail`; `session.path` repeats the name. Inner
+         * packet: a header without meaning.
+         */
+        SB_OP_SIZED = 24,
+        /* What became of responses. Inner packet: a header, made up, and data. */
+        SB_OP_FACTS = 28,
+        /*
+         * Answer to PROBE: the flow is not here. `next` is where its next request begins if the node has released it,
+         * else the PROBE's `origin`. Inner packet: header of PROBE.
+         */
+        SB_OP_UNOWNED = 30,
+        /*
+         * Data of FORWARD or CONFIRM, or RELEASE, is refused: the flow's mark is an earlier one. The option describes
+         * the flow. Inner packet: header of that packet.
          */
         SB_OP_UNREAD = 32,
-        SB_OP_SYNCED = 31, /* answer to SYNC: `detail` (high half) and `left` are the clock; epoch 0 */
+        /* Answer to SYNC: the clock is in `detail` (high half) and `left`. Inner packet: header of SYNC. */
+        SB_OP_SYNCED = 31,
         /*
-         * The node has given up the flow for another node, which expects it. `detail` is FNV-1a of that
-         * node's name. The inner packet is for the adoption there: no data; numbers and timestamps from which
-         * to go on.
+         * The node has given the flow up for another one, which expects it. `detail` is the FNV-1a hash of that node's
+         * name, `next` that of the adoption that is given up; the other fields describe the flow. Sent each 50 ms until
+         * the other node says that it has the flow. Inner packet: a header, made up, with the numbers and the clock
+         * from which the other node goes on; TSval 0.
          */
         SB_OP_MOVE = 29,
-        /* From node to client, under the client's key. */
-        SB_OP_HEARD = 25,    /* a DIRECT with SB_FLAG_ASK has arrived */
-        SB_OP_GONE = 26,     /* a DIRECT has arrived, but the node does not have the flow */
-        SB_OP_TUNNELED = 27, /* a packet of the server */
+
+        /* From node to client. */
+
+        /* A DIRECT with ASK has arrived. Inner packet: that of DIRECT. */
+        SB_OP_HEARD = 25,
+        /* A DIRECT has arrived, but the flow is not here. Inner packet: that of DIRECT. */
+        SB_OP_GONE = 26,
+        /* Packet of the flow's server. Inner packet: the server's. */
+        SB_OP_TUNNELED = 27,
 };
 
 enum sb_reason {
+        /* all: no reason; in BUSY: the response is not complete and acknowledged yet. */
         SB_REASON_NONE = 0,
+        /* REFUSED: the share of the accept queue that ADOPT allows is used up. */
         SB_REASON_QUEUE_FULL = 1,
+        /*
+         * REFUSED, REPORT: nobody listens; in REPORT also: the listener speaks MPTCP, for which the kernel takes no
+         * adopted flows.
+         */
         SB_REASON_NO_LISTENER = 2,
+        /* REFUSED, REPORT: the node adopts no flow that it does not have already. */
         SB_REASON_DRAINING = 3,
-        SB_REASON_NO_SOCKET = 4,  /* no socket for the flow of a forwarded request */
-        SB_REASON_FAILED = 5,     /* the kernel has refused the adoption */
-        SB_REASON_CLOSING = 6,    /* not released: the server is closing the connection */
-        SB_REASON_DUPLICATE = 7,  /* not released: the node has the request already */
-        SB_REASON_RESPONDING = 8, /* released on demand, in the middle of a response */
-        SB_REASON_UNHEALTHY = 9,  /* REPORT: the health check fails */
-        SB_REASON_PASSED_ON = 10, /* in the node's map only: the second candidate has the adoption */
-        SB_REASON_FROZEN = 11,    /* in the node's map only: the agent moves the flow to another node */
-        SB_REASON_SERVED = 12, /* UNOWNED: the connection that began at `origin` has answered the request */
+        /* REFUSED, RELEASED: the flow has no server here (any more), and its client does not know. */
+        SB_REASON_NO_SOCKET = 4,
+        /* REFUSED: the kernel has made no socket. */
+        SB_REASON_FAILED = 5,
+        /* BUSY: the server is closing the connection, or the flow is not the node's. */
+        SB_REASON_CLOSING = 6,
+        /* BUSY: the node has this request already. */
+        SB_REASON_DUPLICATE = 7,
+        /*
+         * RELEASED: ABORT came after the beginning of a response; or the server has gone away with a request before
+         * this one.
+         */
+        SB_REASON_RESPONDING = 8,
+        /* REPORT: the server fails the pool's health check. */
+        SB_REASON_UNHEALTHY = 9,
+        /* RELEASED: the second candidate has got the adoption. To a switch the same as NONE. */
+        SB_REASON_PASSED_ON = 10,
+        /*
+         * RELEASED: the agent has another node take the flow, or goes on with it itself. To a switch the same as NONE.
+         */
+        SB_REASON_FROZEN = 11,
+        /*
+         * UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of its
+         * `origin`.
+         */
+        SB_REASON_SERVED = 12,
 };
 
-/*
- * `reason` of an ADOPT is the share of the listener's accept queue, in percent, up to which the node adopts.
- * With 0 the node does not check, and the kernel drops what exceeds the queue, as it does with a SYN.
- */
+/* All of the accept queue, in percent: in `reason` of ADOPT. */
 #define SB_QUEUE_WHOLE 100
 
 /* Receive window in the SYN-ACK and in introductions, in bytes. The node's kernel accepts as much. */
 #define SB_WINDOW 64240
 
-/* Options that the handshake has settled. Bits of sb_flow_entry.options and sb_option.flags. */
-#define SB_SYN_WSCALE 0x01
-#define SB_SYN_SACK   0x02
-#define SB_SYN_TSTAMP 0x04
-#define SB_SYN_ECN    0x08
-#define SB_SYN_ALL    0x0f
-/* Bits of sb_option.flags only. */
-#define SB_FLAG_REQUEST 0x10 /* FORWARD: a request begins; without a socket the node answers REFUSED */
-#define SB_FLAG_ABORT   0x20 /* RELEASE: even though the request is not complete */
+/* Results of the handshake: bits of sb_flow_entry.options and sb_option.flags. */
 
+/* all of a flow: client and switch use window scaling. */
+#define SB_SYN_WSCALE 0x01
+/* all of a flow: client and switch use selective acknowledgments. */
+#define SB_SYN_SACK 0x02
+/* all of a flow: client and switch use timestamps. */
+#define SB_SYN_TSTAMP 0x04
+/* all of a flow: client and switch use ECN. */
+#define SB_SYN_ECN 0x08
+#define SB_SYN_ALL 0x0f
+
+/* Bits of sb_option.flags only. Each belongs to some operations. */
+
+/* FORWARD, CONFIRM: a request begins in this packet; a node without a socket for it answers REFUSED. */
+#define SB_FLAG_REQUEST 0x10
+/* RELEASE: also if the request is not complete. */
+#define SB_FLAG_ABORT 0x20
 /*
- * FORWARD without SB_FLAG_REQUEST: the switch has acknowledged data that the node lacks, and the packet's
- * TSecr is of no use. A client ignores timestamps of segments whose ACK number is older than the last one.
+ * FORWARD without REQUEST: the switch has acknowledged data that the node does not have. The packet's TSecr says
+ * nothing.
  */
 #define SB_FLAG_AHEAD 0x20
 /*
- * ADOPT, and FORWARD with SB_FLAG_REQUEST: no other node could go on with the connection behind this request.
+ * ADOPT, FORWARD and CONFIRM with REQUEST: no other node could go on with the connection behind this request: its
+ * client announces the end of the connection or asks for another protocol than HTTP/1.
  */
 #define SB_FLAG_LAST 0x20
 /*
- * ADOPT, and FORWARD with SB_FLAG_REQUEST: the request is one packet and idempotent (RFC 9110 section 9.2.2).
- * If the server goes away before it answers, another node answers instead.
+ * ADOPT, FORWARD and CONFIRM with REQUEST: the request is one packet, and making it twice does no harm (RFC 9110
+ * section 9.2.2). Another node may answer it if the server goes away.
  */
 #define SB_FLAG_AGAIN 0x80
-/*
- * FORWARD, CONFIRM: the switch has read the packet's data from `head` bytes on, in a request that began
- * before it.
- */
+/* FORWARD, CONFIRM: the packet's data was read from `head` bytes on, in a request that has begun before it. */
 #define SB_FLAG_READ 0x40
-/* DIRECT: the node answers HEARD. */
+/* DIRECT: the client asks whether the packet arrives. */
 #define SB_FLAG_ASK 0x10
 /* HELLO: the switch wants FACTS. */
 #define SB_FLAG_FACTS 0x10
 
-/*
- * Session of a request: the pool, and the node of the pool that has the session, as codes that src/session.rs
- * makes of their names and the cluster's key. A code has three characters that may occur in a cookie's name.
- * If `pool` is zero, nodes do not handle cookies of the flow. If `node` is zero, no cookie of the request
- * names a node.
- */
+/* Session and path of a request. Codes are made by src/session.rs, of characters that a cookie's name may have. */
 struct sb_session {
+        /* Code of the pool whose sessions nodes take part in; zeroes: none, and cookies are left alone. */
         __u8 pool[3];
+        /* Code of the node that the request's cookie names; zeroes: none. */
         __u8 node[3];
-        __be16 path; /* tells the switch which path SIZED is about; 0: it wants no SIZED */
+        /* Number of the request's path, if the switch wants SIZED; else 0. */
+        __be16 path;
 };
 
 /* Geneve base header, RFC 8926 section 3.4. */
@@ -155,120 +241,172 @@ struct sb_geneve {
 #define SB_GENEVE_CRITICAL 0x40
 
 /*
- * Option of handoff packets.
+ * Fields of a REPORT, and of the TCP header inside. The inner destination is the listen address; the source is no
+ * address (all zeroes), port 0.
  *
- * A REPORT names the listener by the flow of the inner header (VIP and port; the client is the node, port 0),
- * and has fields of its own:
- *
- *   origin    FNV-1a of the name of the pool that the report is for
- *   requests  number of the report, modulo 2^16: a later one replaces an earlier one
- *   reason    SB_REASON_NONE, or why the pool gets no requests here: NO_LISTENER, UNHEALTHY, DRAINING
- *   detail    length (high half) and limit of the accept queue, as in ADOPTED
- *   next      requests that this node has and has not answered completely
- *   mss       share of the machine's CPU time in use, in thousandths
- *   TCP seq   mean time to first byte in the last period, in microseconds; 0: no response began
- *   TCP ack   flows of this node
- *
- * `origin` and `requests` of a DIRECT over IPv4 are address and port of the client as it sees them: behind a
- * NAT they are not those of the flow. The answer repeats them. The other fields of DIRECT and TUNNELED are 0.
+ *   origin     FNV-1a hash of the pool's name, 32 bits
+ *   requests   Number of the report, modulo 2^16; the same in reports that are sent together. A later one replaces an
+ *              earlier one
+ *   reason     NONE, or why the pool is to have no requests here: DRAINING, before NO_LISTENER, before UNHEALTHY
+ *   detail     Length and limit of the accept queue, 0 without a listener; sums over listeners that share the port
+ *              (SO_REUSEPORT)
+ *   next       Requests that this node has and has not answered whole, where responses can be followed
+ *   mss        Share of the machine's CPU time in use, over the last half second, in thousandths
+ *   TCP seq    Mean time to first byte in the last period, in microseconds, at least 1; 0 if no response began in it.
+ *              Requests that wait behind others do not count
+ *   TCP ack    Flows that this node has
  */
 struct sb_option {
+        /* SB_OPTION_CLASS. */
         __be16 opt_class;
+        /* SB_OPTION_TYPE. */
         __u8 type;
-        __u8 length; /* of the rest of the option, in 4-byte words */
-        __u8 op;     /* enum sb_op */
-        __u8 flags;  /* SB_SYN_*, SB_FLAG_* */
-        __u8 reason; /* enum sb_reason */
-        __u8 wscale; /* high nibble: the client's; low nibble: the switch's */
-        /* Sequence number of the client's first byte. Tells connections of one 4-tuple apart. */
-        __be32 origin;
-        __be16 mss;      /* the client's */
-        __be16 requests; /* given to the node on this flow since it adopted it, modulo 2^16 */
-        __be32 next;     /* sequence number at which the client's next request begins */
+        /* Length of what follows, in 4-byte words. */
+        __u8 length;
+        /* Operation. */
+        __u8 op;
+        /* Flags. */
+        __u8 flags;
         /*
-         * ADOPTED, REFUSED, REPORT: length (high half) and limit of the listener's accept queue, each
-         * saturated at 65535. Otherwise: which of the last 32 requests were HEAD, the latest in the lowest
-         * bit.
+         * Reason. In ADOPT the share of the listener's accept queue up to which the node adopts, in percent; more than
+         * 100 counts as 100. With 0 the node does not look at the queue, and what is too much for it is lost as with
+         * any SYN.
+         */
+        __u8 reason;
+        /* Window scales: the client's in the high nibble, the SYN-ACK's in the low one. */
+        __u8 wscale;
+        /*
+         * Sequence number of the client's first byte of data, which tells connections of one 4-tuple apart. In DIRECT
+         * by IPv4 the client's address in its own network.
+         */
+        __be32 origin;
+        /* MSS of the client. */
+        __be16 mss;
+        /*
+         * Requests that the node has been given on this flow since it adopted it, modulo 2^16; 1 in ADOPT. In DIRECT by
+         * IPv4 the client's port in its own network.
+         */
+        __be16 requests;
+        /* Mark: sequence number at which the client's next request, or more of a body, begins. */
+        __be32 next;
+        /*
+         * In ADOPTED, REPORT, and REFUSED with QUEUE_FULL: length (high half) and limit of the accept queue, each
+         * saturated at 65,535. In SIZED: bytes of the response, modulo 2^32. In SYNCED and MOVE see there. Else: which
+         * of the last 32 requests were HEAD, the latest in the lowest bit.
          */
         __be32 detail;
-        struct sb_session session; /* of the last request in the packet or before it */
-        __be16 framing;            /* at `next`: sb_framing.state, SB_FRAMING_UPGRADING, SB_FRAMING_TUNNEL */
+        struct sb_session session;
         /*
-         * Length in bytes. ADOPT, and SB_FLAG_REQUEST: data that has been read, from the packet's first byte
-         * on; from there to `next` is body. SB_FLAG_READ: data before that which has been read.
+         * What comes at the mark: `sb_framing.state` and two bits. TUNNEL (0x4000): nothing behind the mark is read as
+         * HTTP. UPGRADING (0x2000): the last request asks for another protocol, and its server decides; in OWNED the
+         * server's answer takes the place of the bit, if known.
+         */
+        __be16 framing;
+        /*
+         * In ADOPT and with REQUEST: bytes that were read, from the packet's first byte of data on; what follows up to
+         * the mark is more of the request's body. With READ: bytes of the packet before those that were read.
          */
         __be16 head;
-        __be32 left; /* sb_framing.left at `next`, saturated at 2^32 - 1 */
-        __u8 tag[8]; /* SipHash-2-4 of struct sb_tag_input, little endian */
-};
-
-/*
- * Second option of an ADOPT, if there is room in the packet: a node to which the first one passes the packet
- * on if it has no room for the flow. `tag` replaces the first option's tag there.
- */
-#define SB_SECOND_TYPE 0x02
-#define SB_SECOND_USED 0x03 /* the packet has been passed on */
-struct sb_second {
-        __be16 opt_class;
-        __u8 type;
-        __u8 length;
-        __u8 node[16];
+        /* `sb_framing.left` at the mark, saturated at 2^32 - 1. */
+        __be32 left;
+        /* Tag, little endian. */
         __u8 tag[8];
 };
 
 /*
- * Header of the data of a FACTS packet, which belongs to no flow. As many struct sb_fact follow as there is
- * room for. In the option, `origin` is a random number of the agent's process, `next` the number of the
- * packet, from 1 on. The agent repeats a packet until a HELLO with the same `origin` acknowledges it and all
- * before it in `next`.
+ * Behind the option of an ADOPT, if the packet has room: another node, which gets the packet if the first one has no
+ * room.
  */
+#define SB_SECOND_TYPE 0x02
+/* The packet has been passed on. */
+#define SB_SECOND_USED 0x03
+struct sb_second {
+        /* SB_OPTION_CLASS. */
+        __be16 opt_class;
+        /* SB_SECOND_TYPE; SB_SECOND_USED when the packet has been passed on. */
+        __u8 type;
+        /* Length of what follows, in 4-byte words. */
+        __u8 length;
+        /* Address of the node, of the outer header's IP version. */
+        __u8 node[16];
+        /* Tag of the first option at that node. */
+        __u8 tag[8];
+};
+
+/* Header in the data of a FACTS, before as many struct sb_fact as there is room for. */
 struct sb_facts {
-        __u8 tag[8];  /* SipHash-2-4 of "facts" and the rest of the data, little endian */
-        __be32 epoch; /* `origin` and `next` of the option */
+        /* SipHash-2-4 under the handoff key of the text `facts` and all data behind the tag, little endian. */
+        __u8 tag[8];
+        /* Epoch of the agent's numbers, random when it begins; also the option's `origin`. */
+        __be32 epoch;
+        /* Number of the packet, from 1 on; also the option's `next`. */
         __be32 number;
-        __be32 lost; /* since the programs were loaded, because there was no room */
+        /* Facts that the node had no room for since its programs were loaded. */
+        __be32 lost;
+        /* 0. */
         __be32 reserved;
 };
 
 /* How a response ended. */
 enum sb_end {
-        SB_END_COMPLETE = 1, /* the server has sent it completely */
-        SB_END_CLIENT = 2,   /* the client has closed the connection, or was gone */
-        SB_END_SERVER = 3,   /* the server has closed the connection */
-        SB_END_UNKNOWN = 4,  /* the program has lost track of the responses */
+        /* The server has sent all of it. */
+        SB_END_COMPLETE = 1,
+        /* The client closed the connection, or was gone. */
+        SB_END_CLIENT = 2,
+        /* The server closed the connection. */
+        SB_END_SERVER = 3,
+        /* The connection went on in a way that cannot be followed. */
+        SB_END_UNKNOWN = 4,
 };
 
 /* One response, as the node's egress program has seen it. */
 struct sb_fact {
-        __u8 client[16]; /* flow: fields of struct sb_flow */
+        /* Address of the client. */
+        __u8 client[16];
+        /* Address of the VIP. */
         __u8 vip[16];
+        /* Port of the client. */
         __be16 client_port;
+        /* Port of the VIP. */
         __be16 vip_port;
+        /* `origin` of the flow. */
         __be32 origin;
-        __be16 request; /* number of the request, as in sb_option.requests */
-        __be16 status;  /* 0: none */
-        __u8 end;       /* enum sb_end */
+        /* Number of the request, as in `sb_option.requests`. */
+        __be16 request;
+        /* Status; 0 if there was none. */
+        __be16 status;
+        /* End of the response. */
+        __u8 end;
+        /* 0. */
         __u8 reserved[3];
-        __be32 head_bytes;    /* before the body, interim responses included */
-        __be32 first_byte_us; /* from the request's turn to the first byte; 2^32 - 1: no byte */
-        __be64 duration_us;   /* from the request's turn to the last byte */
-        __be64 bytes;         /* sent by the server */
+        /* Bytes before the body, interim responses included. */
+        __be32 head_bytes;
+        /* Microseconds from the request's turn at the node to the response's first byte; 2^32 - 1 if there was none. */
+        __be32 first_byte_us;
+        /* Microseconds from the request's turn to the last byte that the node has seen. */
+        __be64 duration_us;
+        /* Bytes that the server sent. */
+        __be64 bytes;
 };
 
 #define SB_TAGGED_LEN 36
 
-/*
- * The message under an option's tag. It binds the option to a node, a switch, an epoch, a flow and a position
- * in it.
- */
+/* Message under an option's tag: binds it to a node, a switch, a time, a flow and a position in the flow. */
 struct sb_tag_input {
+        /* Address of the node, whichever side sends. */
         __u8 node[16];
-        __u8 switch_address[16]; /* zero between a node and a client */
-        __be64 epoch;            /* of the node; 0 in SYNC and SYNCED, and between a node and a client */
+        /* Address of the switch, the other one of the outer header; zeroes between node and client. */
+        __u8 switch_address[16];
+        /* Epoch of the node; 0 in SYNC and SYNCED, and between node and client. */
+        __be64 epoch;
+        /* Flow: the client's address, the VIP, the client's port, the VIP's port (16, 16, 2 and 2 bytes). */
         struct sb_flow flow;
-        __be32 seq; /* of the inner TCP header, as is `ack` */
+        /* Sequence number of the inner TCP header; 0 between node and client. */
+        __be32 seq;
+        /* Acknowledgment number of the inner TCP header; 0 between node and client. */
         __be32 ack;
-        __u8 option[SB_TAGGED_LEN]; /* struct sb_option from `op` up to `tag` */
+        /* Option from `op` up to the tag. */
+        __u8 option[SB_TAGGED_LEN];
 };
 
 /* Headers between the outer IP header and the inner packet, as far as all handoff packets have them. */
@@ -281,10 +419,14 @@ struct sb_shim {
         struct sb_option option;
 };
 
-/* The message under half 0 or half 1 of a client's key: SipHash-2-4 with the cluster's key for clients. */
+/* --- clients that know nodes -------------------------------------------------------------------------------- */
+
+/* Message under each half of a client's key: SipHash-2-4 under the cluster's key for clients. */
 struct sb_client_key_input {
-        __u8 client[16]; /* address as the cluster sees it */
-        __u64 half;      /* little endian */
+        /* Address of the client as the cluster sees it. */
+        __u8 client[16];
+        /* Number of the half, 0 or 1, little endian. */
+        __u64 half;
 };
 
 /* Experimental TCP option, RFC 4727, and our experiment identifier, RFC 6994. */
@@ -292,29 +434,50 @@ struct sb_client_key_input {
 #define SB_INTRODUCTION_ID   0x5bc1
 
 /*
- * Introduction of a node to a client: the only TCP option of a packet from the VIP with flags ACK and no
- * data. A client without the shim takes it for a duplicate acknowledgment with an unknown option.
+ * Introduction of a node to a client: the one TCP option of a packet from the VIP that has the flag ACK and no data. To
+ * a client without a shim it is an acknowledgment of nothing new with an unknown option.
  */
 struct sb_introduction {
-        __u8 kind;     /* SB_TCPOPT_EXPERIMENT */
-        __u8 length;   /* of the option: the longest that TCP has room for */
-        __be16 id;     /* SB_INTRODUCTION_ID */
-        __u8 node[16]; /* address for DIRECT packets */
-        __be32 next;   /* the client may send data before this sequence number to the node */
-        __u8 tag[8];   /* SipHash-2-4 of struct sb_introduction_input under the client's key, little endian */
-        __be32 client; /* IPv4 address as the node sees it; else 0 */
+        /* SB_TCPOPT_EXPERIMENT. */
+        __u8 kind;
+        /* 40, all that TCP has for options. */
+        __u8 length;
+        /* SB_INTRODUCTION_ID. */
+        __be16 id;
+        /* Address of the node, where DIRECT packets go. */
+        __u8 node[16];
+        /*
+         * Sequence number up to which the client's data may go there: the flow's mark, or the request's first byte
+         * where names of cookies are given back in requests.
+         */
+        __be32 next;
+        /* SipHash-2-4 under the client's key, little endian. */
+        __u8 tag[8];
+        /* Address of the client as the cluster sees it, which behind a NAT is not its own; 0 by IPv6. */
+        __be32 client;
+        /* Port of the client as the cluster sees it; 0 by IPv6. */
         __be16 client_port;
-        __u8 wscale; /* the client's */
+        /* Window scale that the client's SYN has offered; 0 if none. */
+        __u8 wscale;
+        /* 0. */
         __u8 reserved;
 };
 
+/* Message under an introduction's tag. */
 struct sb_introduction_input {
+        /* Address of the node. */
         __u8 node[16];
-        struct sb_flow flow; /* as the cluster sees it */
-        __be32 seq;          /* of the packet */
+        /* Flow as the cluster sees it, as in the message under an option's tag. */
+        struct sb_flow flow;
+        /* Sequence number of the packet. */
+        __be32 seq;
+        /* Acknowledgment number of the packet. */
         __be32 ack;
+        /* `next` of the introduction. */
         __be32 next;
+        /* `wscale` of the introduction. */
         __u8 wscale;
+        /* 0. */
         __u8 reserved[3];
 };
 

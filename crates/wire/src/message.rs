@@ -1,5 +1,5 @@
 //! Handoff packets as types: what a switch tells a node, and a node tells a switch. [`handoff`](crate::handoff) puts them
-//! into packets; each field's place in the option is in `bpf/switchback.h`, at `struct sb_option`.
+//! into packets; each field's place in the option is in `bpf/handoff.h`, at `struct sb_option`.
 
 use crate::generated::*;
 use crate::handoff;

@@ -1,9 +1,14 @@
-//! Makes `crates/wire/src/generated.rs` from the headers of formats in `crates/wire/bpf`:
-//! `cargo run -p switchback-wire-generate`. A test fails when the committed file differs. A package of its own, so that
-//! it still builds when the formats and the code that uses them do not agree.
+//! Makes `crates/wire/src/generated.rs` and the tables in `docs/wire-format.md` from the headers of formats in
+//! `crates/wire/bpf`: `cargo run -p switchback-wire-generate`. A test fails when a committed file differs. A package of
+//! its own, so that it still builds when the formats and the code that uses them do not agree.
+
+mod header;
+mod page;
 
 use std::fmt::Write;
 use std::fs;
+
+use header::Header;
 
 /// Headers that define what C and Rust share.
 const HEADERS: [&str; 7] = [
@@ -15,8 +20,11 @@ const HEADERS: [&str; 7] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/client_maps.h"),
     COUNTERS,
 ];
+/// Of these, the headers of what is on the wire, whose comments are in the page.
+const ON_THE_WIRE: [&str; 2] = [HEADERS[0], HEADERS[1]];
 const COUNTERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/counters.h");
 const GENERATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/generated.rs");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/wire-format.md");
 
 /// `X(NAME, "help")` lines of a counter list become an enum that can be iterated.
 fn counters(header: &str, list: &str, name: &str) -> String {
@@ -87,12 +95,30 @@ fn generate() -> String {
     made
 }
 
+/// The page as it is, and with its tables made from the headers.
+fn documentation() -> (String, String) {
+    let mut header = Header::default();
+    for path in ON_THE_WIRE {
+        header.read(&fs::read_to_string(path).expect("the header is there"));
+    }
+    let committed = fs::read_to_string(PAGE).expect("the page is there");
+    let made = page::rewrite(&committed, &header);
+    (committed, made)
+}
+
 fn main() {
     fs::write(GENERATED, generate()).expect("the file can be written");
+    fs::write(PAGE, documentation().1).expect("the page can be written");
 }
 
 #[test]
 fn generated_rs_is_made_from_the_headers() {
     let committed = fs::read_to_string(GENERATED).expect("the file is committed");
     assert!(committed == generate(), "generated.rs is stale: run `cargo run -p switchback-wire-generate`");
+}
+
+#[test]
+fn tables_of_the_page_are_made_from_the_headers() {
+    let (committed, made) = documentation();
+    assert!(committed == made, "docs/wire-format.md is stale: run `cargo run -p switchback-wire-generate`");
 }
