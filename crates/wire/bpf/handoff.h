@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Handoff packets between switches, nodes and clients: Geneve (RFC 8926) over UDP, with one or two options.
- * And the TCP option by which a node introduces itself to a client. docs/wire-format.md draws the packets and
- * gives the rules.
+ * And the TCP option by which a node introduces itself to a client. docs/wire-format.md draws the packets
+ * and gives the rules.
  */
 #ifndef SWITCHBACK_HANDOFF_H
 #define SWITCHBACK_HANDOFF_H
@@ -29,41 +29,51 @@
 #define SB_EPOCH_SHIFT 12
 
 /*
- * Comments from here on have a form that crates/wire/generate reads, for the tables in docs/wire-format.md: one before
- * each enumerator, flag and field. A comment "From A to B." holds for the operations behind it. "Inner packet: " begins
- * the part about the packet in the tunnel. In flags and reasons the operations that carry them come first, before a
- * colon.
+ * Comments from here on have a form that crates/wire/generate reads, for the tables in docs/wire-format.md:
+ * one before each enumerator, flag and field. A comment "From A to B." holds for the operations behind it.
+ * "Inner packet: " begins the part about the packet in the tunnel. In flags and reasons the operations that
+ * carry them come first, before a colon.
  */
 
 enum sb_op {
         /* From switch to node. */
 
-        /* Order to become the owner of the flow. Inner packet: the client's, with the beginning of a request. */
+        /*
+         * Order to become the owner of the flow. Inner packet: the client's, with the beginning of a
+         * request.
+         */
         SB_OP_ADOPT = 1,
         /* One more packet of a flow that the node owns. Inner packet: the client's. */
         SB_OP_FORWARD = 2,
-        /* Order to give the flow up if the last response is complete and acknowledged. Inner packet: a header. */
+        /*
+         * Order to give the flow up if the last response is complete and acknowledged. Inner packet: a
+         * header.
+         */
         SB_OP_RELEASE = 3,
         /*
-         * Question who owns the flow. `origin` is that of its connection, or 0 if unknown. Inner packet: header of the
-         * client's.
+         * Question who owns the flow. `origin` is that of its connection, or 0 if unknown. Inner packet:
+         * header of the client's.
          */
         SB_OP_PROBE = 4,
-        /* Path MTU message of a router about a packet of the flow's server. Inner packet: ICMP or ICMPv6, whole. */
+        /*
+         * Path MTU message of a router about a packet of the flow's server. Inner packet: ICMP or ICMPv6,
+         * whole.
+         */
         SB_OP_ICMP = 5,
         /*
-         * Question up to where the node has the client's data. With data also FORWARD, unless the node has all of it.
-         * Inner packet: the client's, or a header.
+         * Question up to where the node has the client's data. With data also FORWARD, unless the node has
+         * all of it. Inner packet: the client's, or a header.
          */
         SB_OP_CONFIRM = 6,
         /*
-         * Request for REPORTs and, with the flag FACTS, for FACTS. `origin` and `next` are epoch and number of the last
-         * FACTS taken. Sent each second and in answer to FACTS. Inner packet: a header without meaning.
+         * Request for REPORTs and, with the flag FACTS, for FACTS. `origin` and `next` are epoch and number
+         * of the last FACTS taken. Sent each second and in answer to FACTS. Inner packet: a header without
+         * meaning.
          */
         SB_OP_HELLO = 7,
         /*
-         * Question about the node's clock. `origin` (high half) and `next` are a random number. Inner packet: a header
-         * without meaning.
+         * Question about the node's clock. `origin` (high half) and `next` are a random number. Inner
+         * packet: a header without meaning.
          */
         SB_OP_SYNC = 9,
 
@@ -79,8 +89,8 @@ enum sb_op {
         /* The node does not take the packet. `reason` says why. Inner packet: as it came. */
         SB_OP_REFUSED = 17,
         /*
-         * The node is mute on the flow from now on. Inner packet: header of RELEASE, whose ACK number and TSecr are
-         * those from which the next owner goes on.
+         * The node is mute on the flow from now on. Inner packet: header of RELEASE, whose ACK number and
+         * TSecr are those from which the next owner goes on.
          */
         SB_OP_RELEASED = 18,
         /* The node keeps the flow. `reason` says why. Inner packet: header of RELEASE. */
@@ -90,36 +100,37 @@ enum sb_op {
         /* Answer to PROBE: the flow is here, and the option describes it. Inner packet: header of PROBE. */
         SB_OP_OWNED = 21,
         /*
-         * Answer to CONFIRM: the node has all data before `next`. Inner packet: header of CONFIRM, with the node's next
-         * sequence number as ACK number and its clock as TSecr.
+         * Answer to CONFIRM: the node has all data before `next`. Inner packet: header of CONFIRM, with the
+         * node's next sequence number as ACK number and its clock as TSecr.
          */
         SB_OP_CONFIRMED = 22,
         /* State of a listener of the node, for one pool. Inner packet: a header, made up. */
         SB_OP_REPORT = 23,
         /*
-         * Length of the response to a request that named its path, in `detail`; `session.path` repeats the name. Inner
-         * packet: a header without meaning.
+         * Length of the response to a request that named its path, in `detail`; `session.path` repeats the
+         * name. Inner packet: a header without meaning.
          */
         SB_OP_SIZED = 24,
         /* What became of responses. Inner packet: a header, made up, and data. */
         SB_OP_FACTS = 28,
         /*
-         * Answer to PROBE: the flow is not here. `next` is where its next request begins if the node has released it,
-         * else the PROBE's `origin`. Inner packet: header of PROBE.
+         * Answer to PROBE: the flow is not here. `next` is where its next request begins if the node has
+         * released it, else the PROBE's `origin`. Inner packet: header of PROBE.
          */
         SB_OP_UNOWNED = 30,
         /*
-         * Data of FORWARD or CONFIRM, or RELEASE, is refused: the flow's mark is an earlier one. The option describes
-         * the flow. Inner packet: header of that packet.
+         * Data of FORWARD or CONFIRM, or RELEASE, is refused: the flow's mark is an earlier one. The option
+         * describes the flow. Inner packet: header of that packet.
          */
         SB_OP_UNREAD = 32,
         /* Answer to SYNC: the clock is in `detail` (high half) and `left`. Inner packet: header of SYNC. */
         SB_OP_SYNCED = 31,
         /*
-         * The node has given the flow up for another one, which expects it. `detail` is the FNV-1a hash of that node's
-         * name, `next` that of the adoption that is given up; the other fields describe the flow. Sent each 50 ms until
-         * the other node says that it has the flow. Inner packet: a header, made up, with the numbers and the clock
-         * from which the other node goes on; TSval 0.
+         * The node has given the flow up for another one, which expects it. `detail` is the FNV-1a hash of
+         * that node's name, `next` that of the adoption that is given up; flags, `wscale`, `origin`, `mss`
+         * and `framing` describe the flow. Sent each 50 ms until the other node says that it has the flow.
+         * Inner packet: a header, made up, with the numbers and the clock from which the other node goes
+         * on; TSval 0.
          */
         SB_OP_MOVE = 29,
 
@@ -139,8 +150,8 @@ enum sb_reason {
         /* REFUSED: the share of the accept queue that ADOPT allows is used up. */
         SB_REASON_QUEUE_FULL = 1,
         /*
-         * REFUSED, REPORT: nobody listens; in REPORT also: the listener speaks MPTCP, for which the kernel takes no
-         * adopted flows.
+         * REFUSED, REPORT: nobody listens; in REPORT also: the listener speaks MPTCP, for which the kernel
+         * takes no adopted flows.
          */
         SB_REASON_NO_LISTENER = 2,
         /* REFUSED, REPORT: the node adopts no flow that it does not have already. */
@@ -154,8 +165,8 @@ enum sb_reason {
         /* BUSY: the node has this request already. */
         SB_REASON_DUPLICATE = 7,
         /*
-         * RELEASED: ABORT came after the beginning of a response; or the server has gone away with a request before
-         * this one.
+         * RELEASED: ABORT came after the beginning of a response; or the server has gone away with a
+         * request before this one.
          */
         SB_REASON_RESPONDING = 8,
         /* REPORT: the server fails the pool's health check. */
@@ -163,12 +174,13 @@ enum sb_reason {
         /* RELEASED: the second candidate has got the adoption. To a switch the same as NONE. */
         SB_REASON_PASSED_ON = 10,
         /*
-         * RELEASED: the agent has another node take the flow, or goes on with it itself. To a switch the same as NONE.
+         * RELEASED: the agent has another node take the flow, or goes on with it itself. To a switch the
+         * same as NONE.
          */
         SB_REASON_FROZEN = 11,
         /*
-         * UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of its
-         * `origin`.
+         * UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of
+         * its `origin`.
          */
         SB_REASON_SERVED = 12,
 };
@@ -179,7 +191,7 @@ enum sb_reason {
 /* Receive window in the SYN-ACK and in introductions, in bytes. The node's kernel accepts as much. */
 #define SB_WINDOW 64240
 
-/* Results of the handshake: bits of sb_flow_entry.options and sb_option.flags. */
+/* Options that the handshake has settled: bits of sb_flow_entry.options and sb_option.flags. */
 
 /* all of a flow: client and switch use window scaling. */
 #define SB_SYN_WSCALE 0x01
@@ -198,28 +210,33 @@ enum sb_reason {
 /* RELEASE: also if the request is not complete. */
 #define SB_FLAG_ABORT 0x20
 /*
- * FORWARD without REQUEST: the switch has acknowledged data that the node does not have. The packet's TSecr says
- * nothing.
+ * FORWARD without REQUEST: the switch has acknowledged data that the node does not have. The packet's TSecr
+ * says nothing.
  */
 #define SB_FLAG_AHEAD 0x20
 /*
- * ADOPT, FORWARD and CONFIRM with REQUEST: no other node could go on with the connection behind this request: its
- * client announces the end of the connection or asks for another protocol than HTTP/1.
+ * ADOPT, FORWARD and CONFIRM with REQUEST: no other node could go on with the connection behind this
+ * request: its client announces the end of the connection or asks for another protocol than HTTP/1.
  */
 #define SB_FLAG_LAST 0x20
 /*
- * ADOPT, FORWARD and CONFIRM with REQUEST: the request is one packet, and making it twice does no harm (RFC 9110
- * section 9.2.2). Another node may answer it if the server goes away.
+ * ADOPT, FORWARD and CONFIRM with REQUEST: the request is one packet, and making it twice does no harm (RFC
+ * 9110 section 9.2.2). Another node may answer it if the server goes away.
  */
 #define SB_FLAG_AGAIN 0x80
-/* FORWARD, CONFIRM: the packet's data was read from `head` bytes on, in a request that has begun before it. */
+/*
+ * FORWARD, CONFIRM: the packet's data was read from `head` bytes on, in a request that has begun before it.
+ */
 #define SB_FLAG_READ 0x40
 /* DIRECT: the client asks whether the packet arrives. */
 #define SB_FLAG_ASK 0x10
 /* HELLO: the switch wants FACTS. */
 #define SB_FLAG_FACTS 0x10
 
-/* Session and path of a request. Codes are made by src/session.rs, of characters that a cookie's name may have. */
+/*
+ * Session and path of a request. Codes are made by src/session.rs, of characters that a cookie's name may
+ * have.
+ */
 struct sb_session {
         /* Code of the pool whose sessions nodes take part in; zeroes: none, and cookies are left alone. */
         __u8 pool[3];
@@ -241,19 +258,22 @@ struct sb_geneve {
 #define SB_GENEVE_CRITICAL 0x40
 
 /*
- * Fields of a REPORT, and of the TCP header inside. The inner destination is the listen address; the source is no
- * address (all zeroes), port 0.
+ * Option of handoff packets.
+ *
+ * Fields of a REPORT, and of the TCP header inside. The inner packet is from no address (all zeroes), port 0,
+ * to the listen address.
  *
  *   origin     FNV-1a hash of the pool's name, 32 bits
- *   requests   Number of the report, modulo 2^16; the same in reports that are sent together. A later one replaces an
- *              earlier one
- *   reason     NONE, or why the pool is to have no requests here: DRAINING, before NO_LISTENER, before UNHEALTHY
- *   detail     Length and limit of the accept queue, 0 without a listener; sums over listeners that share the port
- *              (SO_REUSEPORT)
+ *   requests   Number of the report, modulo 2^16; the same in reports that are sent together. A later one
+ *              replaces an earlier one
+ *   reason     NONE, or why the pool is to have no requests here: DRAINING, before NO_LISTENER, before
+ *              UNHEALTHY
+ *   detail     Length and limit of the accept queue, 0 without a listener; sums over listeners that share
+ *              the port (SO_REUSEPORT)
  *   next       Requests that this node has and has not answered whole, where responses can be followed
  *   mss        Share of the machine's CPU time in use, over the last half second, in thousandths
- *   TCP seq    Mean time to first byte in the last period, in microseconds, at least 1; 0 if no response began in it.
- *              Requests that wait behind others do not count
+ *   TCP seq    Mean time to first byte in the last period, in microseconds, at least 1; 0 if no response
+ *              began in it. Requests that wait behind others do not count
  *   TCP ack    Flows that this node has
  */
 struct sb_option {
@@ -268,43 +288,44 @@ struct sb_option {
         /* Flags. */
         __u8 flags;
         /*
-         * Reason. In ADOPT the share of the listener's accept queue up to which the node adopts, in percent; more than
-         * 100 counts as 100. With 0 the node does not look at the queue, and what is too much for it is lost as with
-         * any SYN.
+         * Reason. In ADOPT the share of the listener's accept queue up to which the node adopts, in
+         * percent; more than 100 counts as 100. With 0 the node does not look at the queue, and the kernel
+         * drops what exceeds it, as it does with a SYN.
          */
         __u8 reason;
         /* Window scales: the client's in the high nibble, the SYN-ACK's in the low one. */
         __u8 wscale;
         /*
-         * Sequence number of the client's first byte of data, which tells connections of one 4-tuple apart. In DIRECT
-         * by IPv4 the client's address in its own network.
+         * Sequence number of the client's first byte of data, which tells connections of one 4-tuple apart.
+         * In DIRECT by IPv4 the client's address in its own network.
          */
         __be32 origin;
         /* MSS of the client. */
         __be16 mss;
         /*
-         * Requests that the node has been given on this flow since it adopted it, modulo 2^16; 1 in ADOPT. In DIRECT by
-         * IPv4 the client's port in its own network.
+         * Requests that the node has been given on this flow since it adopted it, modulo 2^16; 1 in ADOPT.
+         * In DIRECT by IPv4 the client's port in its own network.
          */
         __be16 requests;
         /* Mark: sequence number at which the client's next request, or more of a body, begins. */
         __be32 next;
         /*
-         * In ADOPTED, REPORT, and REFUSED with QUEUE_FULL: length (high half) and limit of the accept queue, each
-         * saturated at 65,535. In SIZED: bytes of the response, modulo 2^32. In SYNCED and MOVE see there. Else: which
-         * of the last 32 requests were HEAD, the latest in the lowest bit.
+         * In ADOPTED, REPORT, and REFUSED with QUEUE_FULL: length (high half) and limit of the accept
+         * queue, each saturated at 65,535. In SIZED: bytes of the response, modulo 2^32. In SYNCED and MOVE
+         * see there. Else: which of the last 32 requests were HEAD, the latest in the lowest bit.
          */
         __be32 detail;
         struct sb_session session;
         /*
-         * What comes at the mark: `sb_framing.state` and two bits. TUNNEL (0x4000): nothing behind the mark is read as
-         * HTTP. UPGRADING (0x2000): the last request asks for another protocol, and its server decides; in OWNED the
-         * server's answer takes the place of the bit, if known.
+         * What comes at the mark: `sb_framing.state` and two bits. TUNNEL (0x4000): nothing behind the mark
+         * is read as HTTP. UPGRADING (0x2000): the last request asks for another protocol, and its server
+         * decides; in OWNED and UNREAD the server's answer takes the place of the bit, if known.
          */
         __be16 framing;
         /*
-         * In ADOPT and with REQUEST: bytes that were read, from the packet's first byte of data on; what follows up to
-         * the mark is more of the request's body. With READ: bytes of the packet before those that were read.
+         * In ADOPT and with REQUEST: bytes that were read, from the packet's first byte of data on; what
+         * follows up to the mark is more of the request's body. With READ: bytes of the packet before those
+         * that were read.
          */
         __be16 head;
         /* `sb_framing.left` at the mark, saturated at 2^32 - 1. */
@@ -314,8 +335,8 @@ struct sb_option {
 };
 
 /*
- * Behind the option of an ADOPT, if the packet has room: another node, which gets the packet if the first one has no
- * room.
+ * Behind the option of an ADOPT, if the packet has room: another node, which gets the packet if the first
+ * one has no room.
  */
 #define SB_SECOND_TYPE 0x02
 /* The packet has been passed on. */
@@ -335,7 +356,9 @@ struct sb_second {
 
 /* Header in the data of a FACTS, before as many struct sb_fact as there is room for. */
 struct sb_facts {
-        /* SipHash-2-4 under the handoff key of the text `facts` and all data behind the tag, little endian. */
+        /*
+         * SipHash-2-4 under the handoff key of the text `facts` and all data behind the tag, little endian.
+         */
         __u8 tag[8];
         /* Epoch of the agent's numbers, random when it begins; also the option's `origin`. */
         __be32 epoch;
@@ -359,7 +382,7 @@ enum sb_end {
         SB_END_UNKNOWN = 4,
 };
 
-/* One response, as the node's egress program has seen it. */
+/* What a node's egress program has seen of one response. */
 struct sb_fact {
         /* Address of the client. */
         __u8 client[16];
@@ -381,7 +404,10 @@ struct sb_fact {
         __u8 reserved[3];
         /* Bytes before the body, interim responses included. */
         __be32 head_bytes;
-        /* Microseconds from the request's turn at the node to the response's first byte; 2^32 - 1 if there was none. */
+        /*
+         * Microseconds from the request's turn at the node to the response's first byte; 2^32 - 1 if there
+         * was none.
+         */
         __be32 first_byte_us;
         /* Microseconds from the request's turn to the last byte that the node has seen. */
         __be64 duration_us;
@@ -391,7 +417,9 @@ struct sb_fact {
 
 #define SB_TAGGED_LEN 36
 
-/* Message under an option's tag: binds it to a node, a switch, a time, a flow and a position in the flow. */
+/*
+ * Message under an option's tag: binds it to a node, a switch, a time, a flow and a position in the flow.
+ */
 struct sb_tag_input {
         /* Address of the node, whichever side sends. */
         __u8 node[16];
@@ -399,7 +427,9 @@ struct sb_tag_input {
         __u8 switch_address[16];
         /* Epoch of the node; 0 in SYNC and SYNCED, and between node and client. */
         __be64 epoch;
-        /* Flow: the client's address, the VIP, the client's port, the VIP's port (16, 16, 2 and 2 bytes). */
+        /*
+         * Flow: the client's address, the VIP, the client's port, the VIP's port (16, 16, 2 and 2 bytes).
+         */
         struct sb_flow flow;
         /* Sequence number of the inner TCP header; 0 between node and client. */
         __be32 seq;
@@ -419,9 +449,7 @@ struct sb_shim {
         struct sb_option option;
 };
 
-/* --- clients that know nodes -------------------------------------------------------------------------------- */
-
-/* Message under each half of a client's key: SipHash-2-4 under the cluster's key for clients. */
+/* The message under half 0 or half 1 of a client's key: SipHash-2-4 with the cluster's key for clients. */
 struct sb_client_key_input {
         /* Address of the client as the cluster sees it. */
         __u8 client[16];
@@ -434,8 +462,8 @@ struct sb_client_key_input {
 #define SB_INTRODUCTION_ID   0x5bc1
 
 /*
- * Introduction of a node to a client: the one TCP option of a packet from the VIP that has the flag ACK and no data. To
- * a client without a shim it is an acknowledgment of nothing new with an unknown option.
+ * Introduction of a node to a client: the one TCP option of a packet from the VIP that has the flag ACK and
+ * no data. A client without the shim takes it for a duplicate acknowledgment with an unknown option.
  */
 struct sb_introduction {
         /* SB_TCPOPT_EXPERIMENT. */
@@ -447,8 +475,8 @@ struct sb_introduction {
         /* Address of the node, where DIRECT packets go. */
         __u8 node[16];
         /*
-         * Sequence number up to which the client's data may go there: the flow's mark, or the request's first byte
-         * where names of cookies are given back in requests.
+         * Sequence number up to which the client's data may go there: the flow's mark, or the request's
+         * first byte where names of cookies are given back in requests.
          */
         __be32 next;
         /* SipHash-2-4 under the client's key, little endian. */
