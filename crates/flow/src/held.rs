@@ -107,7 +107,7 @@ impl Held {
         self.insert_part(packet, from, packet.end());
     }
 
-    /// Likewise, but nothing from sequence number `end` on.
+    /// Adds what the packet has from sequence number `from` to `end` and is not held yet.
     pub fn insert_part(&mut self, packet: &HeldPacket, from: u32, end: u32) {
         let end = if before(packet.end(), end) { packet.end() } else { end };
         let mut at = from;

@@ -64,7 +64,7 @@ impl Request {
         self.after.mode == sb_mode::SB_MODE_TUNNEL as u8 || !before(self.after.next, end)
     }
 
-    /// What its node can do if the server goes away. `again`: the client can be left to send the request once more.
+    /// Recovery from the loss of the server. `again`: the client still has the whole request.
     pub fn recovery(&self, again: bool) -> Recovery {
         let is_last = self.last || self.after.mode != sb_mode::SB_MODE_REQUESTS as u8;
         Recovery { last: is_last, again: self.repeatable && again }
@@ -150,7 +150,7 @@ impl InProgress {
         seq == self.start.next
     }
 
-    /// What its node can do if the server goes away.
+    /// Recovery from the loss of the server.
     pub fn recovery(&self, connection: &Connection) -> Recovery {
         let alone = self.packets.only().is_some() && connection.acknowledged.is_none();
         self.request.recovery(alone && self.request.after.tries < TRIES)
@@ -169,8 +169,8 @@ impl InProgress {
         self.start.next.wrapping_add(self.request.read.into())
     }
 
-    /// The node has to confirm that it has the request up to here: data that the switch has acknowledged its client does
-    /// not send again, and a part of what was read, sent again, nobody could read by itself.
+    /// The node has to confirm that it has the request up to here: the client does not
+    /// retransmit what the switch has acknowledged, and a retransmitted part of what was read cannot be read by itself.
     pub fn deliver_until(&self, connection: &Connection) -> Option<u32> {
         let read = self.read_end();
         let several = self.packets.first().is_some_and(|packet| before(packet.end(), read));

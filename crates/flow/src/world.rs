@@ -105,7 +105,7 @@ pub trait World {
         entry: &sb_flow_entry,
         packet: (&TcpView, &[u8]),
     );
-    /// Asks the nodes that live who has the flow; false if too much has been asked already.
+    /// Sends PROBEs to the nodes of the question that are not dead; false if the budget is used up.
     fn seek(&mut self, question: &mut Question, packet: (&TcpView, &[u8])) -> bool;
     /// Sends the client a packet.
     fn to_client(&mut self, packet: &[u8]);
@@ -142,9 +142,9 @@ pub trait World {
 }
 
 impl dyn World + '_ {
-    /// What becomes of a question that `node` has not answered. A node that is heard of lives: it may have done what it was
-    /// asked for, and spoken on the flow, so nobody else may. `can_go_on`: nobody has spoken on the flow what the client
-    /// has not heard, and the client says so itself, by sending again what waits, when the node was silent already.
+    /// What becomes of a question that `node` has not answered. A node that sends reports may have carried it out and sent
+    /// on the flow, so no other node may. `can_go_on`: the client has all that was sent on the flow. It shows that by a
+    /// retransmission of what waits, at a time when the node was silent.
     pub(crate) fn unanswered(
         &mut self,
         node: NodeId,
@@ -262,13 +262,13 @@ impl dyn World + '_ {
         self.abandon(connection)
     }
 
-    /// Nobody can go on with the flow.
+    /// Resets a flow with which no node can go on.
     pub(crate) fn give_up(&mut self, connection: &Connection) -> State {
         self.reset(connection.entry.origin, connection.last_ack);
         State::Over
     }
 
-    /// Forgets what is held of a connection that is over. Data that has been acknowledged nobody sends again.
+    /// Forgets what is held of a connection that is over. Acknowledged data is lost with it, so the client is reset.
     pub fn end(&mut self, connection: &Connection) -> State {
         if connection.acknowledged.is_some() { self.give_up(connection) } else { State::Over }
     }

@@ -20,7 +20,7 @@ enum By {
     Switch,
     /// A node without room, which has passed the request on to this one.
     Node,
-    /// The flow's last owner, which has given the new one what nobody else has.
+    /// The flow's last owner, which has sent the connection's keys to the new one.
     Owner,
 }
 

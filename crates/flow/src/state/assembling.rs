@@ -344,7 +344,7 @@ fn forward_body(connection: &mut Connection, world: &mut dyn World) -> Step {
 }
 
 /// All that comes behind the last request is an empty line, or part of one. It belongs to that request (RFC 9112 section
-/// 2.2). What is held beyond it lies behind the client's FIN, so nobody gets it.
+/// 2.2). What is held beyond it lies behind the client's FIN and is dropped.
 fn pass_empty_line(len: usize, connection: &mut Connection, world: &mut dyn World) {
     connection.entry.next = connection.entry.next.wrapping_add(len as u32);
     let line = connection.held.take_until(connection.entry.next);

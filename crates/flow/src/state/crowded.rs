@@ -47,7 +47,7 @@ impl Crowded {
         State::Crowded(Crowded { request, due: now + a_while(now, connection.born), node })
     }
 
-    /// What it waits for: the group, and the node if only one will do.
+    /// The group, and the node if only one will do.
     pub fn room(&self) -> (usize, Option<NodeId>) {
         (self.request.request.group, self.node)
     }

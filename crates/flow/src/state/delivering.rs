@@ -93,7 +93,7 @@ impl Delivering {
                 try_another(self.request, reason, queue, connection, world)
             }
             // What is being delivered stays here while what comes before it may still be on its way: where the node takes a
-            // part of it, nobody else could go on.
+            // part of it, no other node could go on.
             Event::Unread(mark)
                 if self.patience.was_resent()
                     && ![self.request.start.next, self.request.after().next].contains(&mark.next)

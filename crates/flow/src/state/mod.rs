@@ -48,18 +48,18 @@ pub enum Event<'a> {
         node: NodeId,
         /// Sequence number of its connection's first byte.
         origin: u32,
-        /// What it knows.
+        /// Its state of the flow.
         owned: &'a Owned,
-        /// The question, which has come back.
+        /// The PROBE, which the node has returned.
         view: &'a TcpView,
     },
     /// A node does not have the flow.
     Unowned {
         /// That node.
         node: NodeId,
-        /// Of the question.
+        /// Origin in the PROBE.
         origin: u32,
-        /// Of the question.
+        /// Sequence number of the PROBE.
         seq: u32,
         /// The node has answered the request.
         served: bool,

@@ -15,7 +15,7 @@ use crate::world::{Count, Silence, Unanswered, World};
 /// The switch's own answer to a request.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What it says.
+    /// The response.
     pub reply: Reply,
     /// The request is HEAD.
     pub head: bool,
@@ -24,7 +24,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Of what is no request that a node has part of.
+    /// Refusal of data of which no node has any.
     pub fn of(reply: Reply) -> Self {
         Refusal { reply, head: false, abort: false }
     }
@@ -176,9 +176,9 @@ impl Releasing {
     ) -> State {
         match reason {
             // The server ends the connection, and its kernel tells the client so, as on any connection. What the client
-            // has sent behind is for nobody; it is asked for again until the flow is over.
+            // has sent behind is dropped, and retransmitted until the flow is over.
             Some(Reason::Closing) => world.give_up_waiting(connection),
-            // Nobody sends again what is held.
+            // The client does not retransmit what is held.
             Some(Reason::Duplicate) if connection.acknowledged.is_some() => world.give_up(connection),
             // The flow map is behind: the node has read on, but may not have been given this request.
             Some(Reason::Duplicate) => {

@@ -1,4 +1,4 @@
-//! Nodes are asked who has the flow.
+//! Nodes are asked whether they have the flow.
 
 use std::time::Duration;
 
