@@ -38,8 +38,10 @@ impl Event<'_> {
     }
 }
 
-/// Behind a request that its node has: what is held is read on.
-const READ_ON: &[&str] = &["Assembling", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
+/// What is held is read, of a flow with a node or without one.
+const READ: &[&str] = &["Assembling", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
+/// What is held of a flow with a node is read.
+const READ_ON: &[&str] = &["Assembling", "Releasing", "Delivering", "Asking", "Over"];
 /// What is held of a flow without a node is read.
 const BEGIN: &[&str] = &["Assembling", "Adopting", "Crowded", "Over"];
 /// A request goes to another node.
@@ -47,7 +49,7 @@ const CHOOSE: &[&str] = &["Adopting", "Crowded", "Over"];
 
 /// State, event, and the states that can follow. An event without a row leaves the state as it is, and so can any other.
 pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 24] = [
-    ("Assembling", "data", READ_ON),
+    ("Assembling", "data", READ),
     ("Assembling", "deadline", &["Releasing", "Over"]),
     ("Assembling", "CONFIRMED", READ_ON),
     ("Assembling", "UNREAD", READ_ON),
