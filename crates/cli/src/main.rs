@@ -1,6 +1,9 @@
 //! The `switchback` command: arguments in, one call out. Each file is one group of commands; what they do is
 //! in the libraries.
 
+// Comments of arguments are help texts, in which `[[switch]]` is a table of the configuration.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 mod control;
 mod daemon;
 mod demo;

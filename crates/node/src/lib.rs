@@ -3,7 +3,7 @@
 //! The BPF programs in `bpf/` process the packets. The agent loads them, adds the VIPs to `lo`, reports ended flows and
 //! the state of the servers to the switches, and undoes all of it on SIGTERM. The order is essential: while a VIP is an
 //! address of this machine, the programs must be attached, because they keep the kernel from answering ARP for it and
-//! so from drawing its traffic away from the switch. Programs and maps are therefore pinned ([`programs`]): a node
+//! so from drawing its traffic away from the switch. Programs and maps are therefore pinned (`programs`): a node
 //! whose agent was killed goes on adopting flows, and the next agent takes over without losing a packet.
 
 mod addresses;

@@ -2,7 +2,7 @@
 //! from the nodes to the clients directly.
 //!
 //! The XDP program (`bpf/`) forwards every packet that needs no parsing in user space. Packets that may begin a request
-//! reach the [`dispatch`] code through one ring buffer per CPU; [`driver`] runs it in a single thread, the L7 thread.
+//! reach the [`dispatch`] code through one ring buffer per CPU; `driver` runs it in a single thread, the L7 thread.
 
 pub mod dispatch;
 pub mod explain;

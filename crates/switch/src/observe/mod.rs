@@ -2,7 +2,7 @@
 //!
 //! The switch knows the request and the reason for its destination; the node knows the response. The L7 thread sends
 //! [`Observation`]s, the XDP program writes the requests that it forwards itself to ring buffers of their own, and
-//! nodes send FACTS packets. One thread ([`Observer`]) collects them, where [`join::Join`] matches the two halves by
+//! nodes send FACTS packets. One thread ([`Observer`]) collects them, where `join::Join` matches the two halves by
 //! flow, node and the request's number on the flow. The L7 thread never waits for the observer: observations beyond the
 //! observer's budget are dropped and counted.
 

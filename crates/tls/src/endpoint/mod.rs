@@ -1,7 +1,7 @@
 //! The TLS endpoint: takes clients' connections, and takes their requests to the server of this node.
 //!
 //! It is a runtime of its own beside the agent, with a listener for each VIP of a service with TLS
-//! ([`accepting`]). What is configured is one immutable [`Services`] that a reload replaces; connections go on with the
+//! (`accepting`). What is configured is one immutable `Services` that a reload replaces; connections go on with the
 //! service that they began with. Listeners are told apart by their VIP only, and look the service up for each connection,
 //! so a reload leaves a VIP's listener alone whatever else changes about it.
 
