@@ -52,6 +52,7 @@ test: deps python $(H2SPEC)
 	step cargo fmt --all --check; \
 	step clang-format --dry-run -Werror $(BPF_SOURCES); \
 	step cargo clippy --workspace --all-targets -- -D warnings; \
+	RUSTDOCFLAGS='-D warnings' step cargo doc --quiet --workspace --no-deps; \
 	echo "== cargo test --workspace"; \
 	cargo test --workspace --no-fail-fast 2>&1 | tee "$$log"; status=$${PIPESTATUS[0]}; \
 	read -r ok bad < <(awk '/^test result:/ { ok += $$4; bad += $$6 } END { print ok + 0, bad + 0 }' "$$log"); \

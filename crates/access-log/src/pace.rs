@@ -39,7 +39,7 @@ impl Pace {
         }
     }
 
-    /// Begins a turn of the thread, with SCHED_IDLE again once [`HURRY`] is over.
+    /// Begins a turn of the thread, with SCHED_IDLE again once `HURRY` is over.
     pub fn turn(&self, now: Duration) {
         self.turn.store(millis(now), Ordering::Relaxed);
         let until = self.hurries.load(Ordering::Relaxed);

@@ -230,7 +230,7 @@ fn serve<A: Into<Answer>>(mut stream: UnixStream, handler: &mut impl FnMut(Reque
 pub struct ControlClient;
 
 impl ControlClient {
-    /// Sends a request and returns the answer, within [`DAEMON_PATIENCE`].
+    /// Sends a request and returns the answer, within `DAEMON_PATIENCE`.
     pub fn call(path: &Path, request: &Request) -> Result<Response> {
         ControlClient::call_within(DAEMON_PATIENCE, path, request)
     }

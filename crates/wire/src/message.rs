@@ -1,4 +1,4 @@
-//! Handoff packets as types: what a switch tells a node, and a node tells a switch. [`handoff`](crate::handoff) puts them
+//! Handoff packets as types: what a switch tells a node, and a node tells a switch. [`handoff`] puts them
 //! into packets; each field's place in the option is in `bpf/handoff.h`, at `struct sb_option`.
 
 use crate::generated::*;
