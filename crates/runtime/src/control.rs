@@ -235,14 +235,31 @@ impl ControlClient {
         ControlClient::call_within(DAEMON_PATIENCE, path, request)
     }
 
-    /// Sends a request and returns the answer, within `patience`.
+    /// Sends a request and returns the answer, within `patience`. Where the daemon has closed the connection without
+    /// reading the request, because this process had no CPU for that long, the request is sent again.
     pub fn call_within(patience: Duration, path: &Path, request: &Request) -> Result<Response> {
         let doing = || format!("talk to the daemon at {}", path.display());
-        let mut stream = UnixStream::connect(path).doing(doing)?;
-        write_line(&mut stream, request).doing(doing)?;
-        let line = read_line(&mut stream, patience, usize::MAX).doing(doing)?;
+        let deadline = Instant::now() + patience;
+        let line = loop {
+            match ControlClient::try_call(patience, path, request) {
+                Err(error) if is_unread(&error) && Instant::now() < deadline => {}
+                called => break called.doing(doing)?,
+            }
+        };
         serde_json::from_slice(&line).doing(doing)
     }
+
+    fn try_call(patience: Duration, path: &Path, request: &Request) -> io::Result<Vec<u8>> {
+        let mut stream = UnixStream::connect(path)?;
+        write_line(&mut stream, request)?;
+        read_line(&mut stream, patience, usize::MAX)
+    }
+}
+
+/// The peer of a UNIX socket has closed it before it read what was written: EPIPE for the writer, ECONNRESET for the
+/// reader (`unix_release_sock()`).
+fn is_unread(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 /// The daemons of the calling thread's network namespace, in order of role and interface. Some may have died.
@@ -301,6 +318,28 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn a_request_that_was_not_read_is_sent_again() {
+        let directory = std::env::temp_dir().join(format!("switchback-control-again-{}", std::process::id()));
+        let path = directory.join("test.sock");
+        let mut server = ControlServer::bind_to(path.clone(), "test").unwrap();
+        let called = thread::spawn({
+            let path = path.clone();
+            move || ControlClient::call(&path, &Request::Status).unwrap()
+        });
+        let close_unread = |server: &ControlServer| {
+            while server.listener.accept().is_err() {
+                thread::yield_now();
+            }
+        };
+        close_unread(&server);
+        close_unread(&server);
+        while !called.is_finished() {
+            server.accept_and_serve(|_| Response::Done { lines: vec!["third".to_owned()] }).unwrap();
+        }
+        assert_eq!(called.join().unwrap(), Response::Done { lines: vec!["third".to_owned()] });
+    }
 
     #[test]
     fn an_answer_that_takes_long_keeps_nobody_else() {
