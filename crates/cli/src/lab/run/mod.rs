@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use all::All;
 use progress::Shown;
 
-/// The exit status after ^C, as shells have it.
+/// The exit status after SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// The commands, one for each experiment: its options, then those that all have, with defaults of its own. A macro,
+/// Defines the commands, one for each experiment: its options, then the common ones, with defaults of its own. A macro,
 /// because clap keeps one default for all instances of a generic type.
 macro_rules! experiments {
     ($(
@@ -83,11 +83,11 @@ experiments! {
 
     /// Compare policies on two servers with short accept queues, as the paper on them did
     ///
-    /// One client opens connections at random times within the seconds, which nftables and the policies random (with and
-    /// without a look at the queue), fill and accept-queue give to the servers in turn. Prints a Markdown table; the output
-    /// directory gets accept-queue.md, with facts about the machine, accept-queue.csv with every single measurement, and a
-    /// plot of the average connection times as accept-queue.svg and accept-queue.png. Needs root, apache2, nft and the
-    /// DejaVu fonts.
+    /// One client opens connections at random times within the seconds, which nftables and the policies random (with
+    /// and without a look at the queue), fill and accept-queue give to the servers in turn. Prints a Markdown table;
+    /// the output directory gets accept-queue.md, with facts about the machine, accept-queue.csv with every single
+    /// measurement, and a plot of the average connection times as accept-queue.svg and accept-queue.png. Needs root,
+    /// apache2, nft and the DejaVu fonts.
     AcceptQueue {
         /// Numbers of connections
         #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -98,23 +98,23 @@ experiments! {
 
     /// Measure what session persistence costs nodes and switch
     ///
-    /// The same requests and responses with each mode and without, in turn. Prints a Markdown table; the output directory
-    /// gets session-cost.md, with facts about the machine, and session-cost.csv with every single measurement. Needs root,
-    /// nginx and wrk.
+    /// The same requests and responses with each mode and without, in turn. Prints a Markdown table; the output
+    /// directory gets session-cost.md, with facts about the machine, and session-cost.csv with every single
+    /// measurement. Needs root, nginx and wrk.
     SessionCost {}
 
     /// Measure what the access log and the metrics cost
     ///
-    /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md, with
-    /// facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
+    /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md,
+    /// with facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
     LogCost {}
 
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
     ///
-    /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small
-    /// part of a CPU each; clients that come back, documents and intervals as in the paper. Prints a Markdown table and the
-    /// paper's figure; the output directory gets tls-forwarding.md, .csv, .svg and .png. Needs root, nginx, php-fpm, control
-    /// groups with the CPU controller and the DejaVu fonts.
+    /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a
+    /// small part of a CPU each; clients that come back, documents and intervals as in the paper. Prints a Markdown
+    /// table and the paper's figure; the output directory gets tls-forwarding.md, .csv, .svg and .png. Needs root,
+    /// nginx, php-fpm, control groups with the CPU controller and the DejaVu fonts.
     TlsForwarding {
         /// Values of the paper's parameter k, each client's shortest interval; the least is the greatest load
         #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -125,9 +125,10 @@ experiments! {
 
     /// Compare Switchback, whose nodes end TLS, with HAProxy and nginx that end it in front of the same servers
     ///
-    /// Full and resumed handshakes with TLS 1.3 and 1.2, and responses of 1 MiB on kept connections; CPU time of what is between
-    /// client and nodes, and of the nodes. Prints a Markdown table; the output directory gets tls-proxies.md, with facts about
-    /// the machine, and tls-proxies.csv with every single measurement. Needs root, haproxy and nginx.
+    /// Full and resumed handshakes with TLS 1.3 and 1.2, and responses of 1 MiB on kept connections; CPU time of what
+    /// is between client and nodes, and of the nodes. Prints a Markdown table; the output directory gets
+    /// tls-proxies.md, with facts about the machine, and tls-proxies.csv with every single measurement. Needs root,
+    /// haproxy and nginx.
     TlsProxies {}
 
     /// Measure how many data servers one connection server can serve
@@ -139,23 +140,23 @@ experiments! {
 
     /// Measure what it brings to send acknowledgments past the connection server, and fewer of them
     ///
-    /// Downloads of 1 MiB without a shim on the client, with one, and with one that leaves acknowledgments out. Prints a
-    /// Markdown table and the paper's figure; the output directory gets split-acks.md, .csv, .svg and .png. Needs root,
-    /// nginx, wrk and the DejaVu fonts.
+    /// Downloads of 1 MiB without a shim on the client, with one, and with one that leaves acknowledgments out. Prints
+    /// a Markdown table and the paper's figure; the output directory gets split-acks.md, .csv, .svg and .png. Needs
+    /// root, nginx, wrk and the DejaVu fonts.
     SplitAcks {}
 
     /// Compare machines that are connection and data servers with as many servers that are not
     ///
     /// The paper's configurations 1, 2 and 3 with full and partial delegation, files of 4 to 128 KiB. Prints a Markdown
-    /// table and the paper's figures; the output directory gets mini-cluster.md, .csv, .svg and .png. Needs root, nginx,
-    /// wrk and the DejaVu fonts.
+    /// table and the paper's figures; the output directory gets mini-cluster.md, .csv, .svg and .png. Needs root,
+    /// nginx, wrk and the DejaVu fonts.
     MiniCluster {}
 
     /// Measure requests/s with 1 to 12 nodes while the switch's link is no faster than theirs, beside proxies
     ///
-    /// Table I of "Direct Web Switch Routing". Links of 100 Mbit/s; Switchback, HAProxy, nginx and, if it is there, Envoy.
-    /// Prints a Markdown table and the paper's figures; the output directory gets dwsr-table1.md, .csv, .svg and .png. Needs
-    /// root, haproxy, nginx, wrk and the DejaVu fonts.
+    /// Table I of "Direct Web Switch Routing". Links of 100 Mbit/s; Switchback, HAProxy, nginx and, if it is there,
+    /// Envoy. Prints a Markdown table and the paper's figures; the output directory gets dwsr-table1.md, .csv, .svg and
+    /// .png. Needs root, haproxy, nginx, wrk and the DejaVu fonts.
     DwsrTable1 {
         /// Numbers of nodes, besides one
         #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -169,9 +170,9 @@ experiments! {
 
     /// Compare Switchback with proxies in front of six nodes: requests/s, latency, CPU and bytes on the switch
     ///
-    /// Table II of "Direct Web Switch Routing", once limited by the nodes' links, once by nothing but the machine. Prints a
-    /// Markdown table and the paper's figures; the output directory gets dwsr-table2.md, .csv, .svg and .png. Needs root,
-    /// haproxy, nginx, wrk and the DejaVu fonts.
+    /// Table II of "Direct Web Switch Routing", once limited by the nodes' links, once by nothing but the machine.
+    /// Prints a Markdown table and the paper's figures; the output directory gets dwsr-table2.md, .csv, .svg and .png.
+    /// Needs root, haproxy, nginx, wrk and the DejaVu fonts.
     DwsrTable2 {
         /// Envoy's program; without, the one in the PATH, if there is one
         #[arg(long, value_name = "PATH")]
@@ -180,13 +181,13 @@ experiments! {
 
     /// Measure what each function costs switch and nodes
     ///
-    /// Table III of "Direct Web Switch Routing": requests that take different ways through switch and nodes, and what the
-    /// differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output directory
-    /// gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
+    /// Table III of "Direct Web Switch Routing": requests that take different ways through switch and nodes, and what
+    /// the differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output
+    /// directory gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
     DwsrTable3 {}
 }
 
-/// Runs one, prints its tables, and returns the paths of its files.
+/// Runs an experiment, prints its tables, and returns the paths of its files.
 fn run<E: Experiment>(
     experiment: &E,
     options: &Options,
@@ -197,7 +198,7 @@ where
 {
     let mut progress = Shown::new(E::NAME);
     let results = experiment.run(options, &mut progress)?;
-    // The bar goes before anything else is printed.
+    // The bar is removed before anything else is printed.
     drop(progress);
     print!("{}", results.summary());
     let written = results.write(output, E::NAME)?;
@@ -211,7 +212,7 @@ fn own_program() -> Result<PathBuf, Failure> {
 
 fn failure(error: Error) -> Failure {
     match error {
-        // ^C; there is nothing to say.
+        // ^C needs no message.
         Error::TornDown => Failure::silent(INTERRUPTED),
         error => error.into(),
     }
