@@ -103,8 +103,8 @@ impl Node {
 
 /// Run whatever the configuration makes of this machine: a switch, a node, or both
 ///
-/// A machine whose name has a [[switch]] and a [[node]] in the file is both in one process. What its own node gets does
-/// not leave the machine. Ends on SIGTERM or SIGINT; SIGHUP and `switchback reload` apply a changed file.
+/// A machine whose name has a [[switch]] and a [[node]] in the file is both in one process. What its own node gets does not
+/// leave the machine. Ends on SIGTERM or SIGINT; SIGHUP and `switchback reload` apply a changed file.
 #[derive(Args)]
 pub struct Run {
     /// The cluster.toml

@@ -44,7 +44,7 @@ pub struct Explain {
     json: bool,
 }
 
-/// The start of what is known of a connection.
+/// The first captured or given part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begins {
     /// The first request, from an unspecified client.

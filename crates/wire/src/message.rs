@@ -1,4 +1,4 @@
-//! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`](crate::handoff) puts
+//! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`] puts
 //! them into packets; `bpf/handoff.h` gives each field's place in the option, at `struct sb_option`.
 
 use crate::generated::*;

@@ -128,8 +128,8 @@ impl Dispatcher {
         &mut self.plan
     }
 
-    /// Replaces the plan. What is known of nodes and flows is kept; a request that waits for a removed pool is answered
-    /// 503 at its deadline.
+    /// Replaces the plan. The state of nodes and flows is kept; a request that waits for a removed pool is answered 503
+    /// at its deadline.
     pub fn replace_plan(&mut self, plan: Plan) {
         let old = std::mem::replace(&mut self.plan, plan);
         let places = self.plan.inherit(old);

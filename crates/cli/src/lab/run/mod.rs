@@ -83,11 +83,11 @@ experiments! {
 
     /// Compare policies on two servers with short accept queues, as the paper on them did
     ///
-    /// One client opens connections at random times within the seconds, which nftables and the policies random (with
-    /// and without a look at the queue), fill and accept-queue give to the servers in turn. Prints a Markdown table;
-    /// the output directory gets accept-queue.md, with facts about the machine, accept-queue.csv with every single
-    /// measurement, and a plot of the average connection times as accept-queue.svg and accept-queue.png. Needs root,
-    /// apache2, nft and the DejaVu fonts.
+    /// One client opens connections at random times within the seconds, which nftables and the policies random (with and
+    /// without a look at the queue), fill and accept-queue give to the servers in turn. Prints a Markdown table; the output
+    /// directory gets accept-queue.md, with facts about the machine, accept-queue.csv with every single measurement, and a
+    /// plot of the average connection times as accept-queue.svg and accept-queue.png. Needs root, apache2, nft and the
+    /// DejaVu fonts.
     AcceptQueue {
         /// Numbers of connections
         #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -98,23 +98,23 @@ experiments! {
 
     /// Measure what session persistence costs nodes and switch
     ///
-    /// The same requests and responses with each mode and without, in turn. Prints a Markdown table; the output
-    /// directory gets session-cost.md, with facts about the machine, and session-cost.csv with every single
-    /// measurement. Needs root, nginx and wrk.
+    /// The same requests and responses with each mode and without, in turn. Prints a Markdown table; the output directory
+    /// gets session-cost.md, with facts about the machine, and session-cost.csv with every single measurement. Needs root,
+    /// nginx and wrk.
     SessionCost {}
 
     /// Measure what the access log and the metrics cost
     ///
-    /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md,
-    /// with facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
+    /// The same loads with both and without, in turn. Prints a Markdown table; the output directory gets log-cost.md, with
+    /// facts about the machine, and log-cost.csv with every single measurement. Needs root, nginx, wrk and curl.
     LogCost {}
 
     /// Compare three ways to distribute clients over nodes that end TLS, as the paper on backend forwarding did
     ///
-    /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a
-    /// small part of a CPU each; clients that come back, documents and intervals as in the paper. Prints a Markdown
-    /// table and the paper's figure; the output directory gets tls-forwarding.md, .csv, .svg and .png. Needs root,
-    /// nginx, php-fpm, control groups with the CPU controller and the DejaVu fonts.
+    /// Round robin, by session, and by session with busy nodes that give connections to others, on six nodes with a small
+    /// part of a CPU each; clients that come back, documents and intervals as in the paper. Prints a Markdown table and the
+    /// paper's figure; the output directory gets tls-forwarding.md, .csv, .svg and .png. Needs root, nginx, php-fpm, control
+    /// groups with the CPU controller and the DejaVu fonts.
     TlsForwarding {
         /// Values of the paper's parameter k, each client's shortest interval; the least is the greatest load
         #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -125,10 +125,9 @@ experiments! {
 
     /// Compare Switchback, whose nodes end TLS, with HAProxy and nginx that end it in front of the same servers
     ///
-    /// Full and resumed handshakes with TLS 1.3 and 1.2, and responses of 1 MiB on kept connections; CPU time of what
-    /// is between client and nodes, and of the nodes. Prints a Markdown table; the output directory gets
-    /// tls-proxies.md, with facts about the machine, and tls-proxies.csv with every single measurement. Needs root,
-    /// haproxy and nginx.
+    /// Full and resumed handshakes with TLS 1.3 and 1.2, and responses of 1 MiB on kept connections; CPU time of what is between
+    /// client and nodes, and of the nodes. Prints a Markdown table; the output directory gets tls-proxies.md, with facts about
+    /// the machine, and tls-proxies.csv with every single measurement. Needs root, haproxy and nginx.
     TlsProxies {}
 
     /// Measure how many data servers one connection server can serve
@@ -140,23 +139,23 @@ experiments! {
 
     /// Measure what it brings to send acknowledgments past the connection server, and fewer of them
     ///
-    /// Downloads of 1 MiB without a shim on the client, with one, and with one that leaves acknowledgments out. Prints
-    /// a Markdown table and the paper's figure; the output directory gets split-acks.md, .csv, .svg and .png. Needs
-    /// root, nginx, wrk and the DejaVu fonts.
+    /// Downloads of 1 MiB without a shim on the client, with one, and with one that leaves acknowledgments out. Prints a
+    /// Markdown table and the paper's figure; the output directory gets split-acks.md, .csv, .svg and .png. Needs root,
+    /// nginx, wrk and the DejaVu fonts.
     SplitAcks {}
 
     /// Compare machines that are connection and data servers with as many servers that are not
     ///
     /// The paper's configurations 1, 2 and 3 with full and partial delegation, files of 4 to 128 KiB. Prints a Markdown
-    /// table and the paper's figures; the output directory gets mini-cluster.md, .csv, .svg and .png. Needs root,
-    /// nginx, wrk and the DejaVu fonts.
+    /// table and the paper's figures; the output directory gets mini-cluster.md, .csv, .svg and .png. Needs root, nginx,
+    /// wrk and the DejaVu fonts.
     MiniCluster {}
 
     /// Measure requests/s with 1 to 12 nodes while the switch's link is no faster than theirs, beside proxies
     ///
-    /// Table I of "Direct Web Switch Routing". Links of 100 Mbit/s; Switchback, HAProxy, nginx and, if it is there,
-    /// Envoy. Prints a Markdown table and the paper's figures; the output directory gets dwsr-table1.md, .csv, .svg and
-    /// .png. Needs root, haproxy, nginx, wrk and the DejaVu fonts.
+    /// Table I of "Direct Web Switch Routing". Links of 100 Mbit/s; Switchback, HAProxy, nginx and, if it is there, Envoy.
+    /// Prints a Markdown table and the paper's figures; the output directory gets dwsr-table1.md, .csv, .svg and .png. Needs
+    /// root, haproxy, nginx, wrk and the DejaVu fonts.
     DwsrTable1 {
         /// Numbers of nodes, besides one
         #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -170,9 +169,9 @@ experiments! {
 
     /// Compare Switchback with proxies in front of six nodes: requests/s, latency, CPU and bytes on the switch
     ///
-    /// Table II of "Direct Web Switch Routing", once limited by the nodes' links, once by nothing but the machine.
-    /// Prints a Markdown table and the paper's figures; the output directory gets dwsr-table2.md, .csv, .svg and .png.
-    /// Needs root, haproxy, nginx, wrk and the DejaVu fonts.
+    /// Table II of "Direct Web Switch Routing", once limited by the nodes' links, once by nothing but the machine. Prints a
+    /// Markdown table and the paper's figures; the output directory gets dwsr-table2.md, .csv, .svg and .png. Needs root,
+    /// haproxy, nginx, wrk and the DejaVu fonts.
     DwsrTable2 {
         /// Envoy's program; without, the one in the PATH, if there is one
         #[arg(long, value_name = "PATH")]
@@ -181,9 +180,9 @@ experiments! {
 
     /// Measure what each function costs switch and nodes
     ///
-    /// Table III of "Direct Web Switch Routing": requests that take different ways through switch and nodes, and what
-    /// the differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output
-    /// directory gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
+    /// Table III of "Direct Web Switch Routing": requests that take different ways through switch and nodes, and what the
+    /// differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output directory
+    /// gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
     DwsrTable3 {}
 }
 
