@@ -1,4 +1,4 @@
-//! `status` and `reload`: questions to the processes that run on this machine.
+//! `status` and `reload`: requests to the processes on this machine.
 
 use std::path::PathBuf;
 
@@ -72,7 +72,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Their sockets, at least one.
+    /// The sockets of the selected processes, at least one.
     pub fn sockets(&self) -> Result<Vec<PathBuf>, Failure> {
         let sockets = match &self.socket {
             Some(path) => vec![path.clone()],
@@ -87,8 +87,8 @@ impl Target {
         Ok(sockets)
     }
 
-    /// Asks each process and gives the answers to `show`, the second argument of which is whether this is the
-    /// first answer. Goes on after a failure; the last one is the result.
+    /// Asks each process, and passes the answers to `show`, whose second argument says whether this is the first
+    /// answer. Continues after a failure; the last one is the result.
     fn ask(
         &self,
         request: &Request,
@@ -97,7 +97,7 @@ impl Target {
         let mut result = Ok(());
         for (index, path) in self.sockets()?.iter().enumerate() {
             let answered = match ControlClient::call(path, request) {
-                // The same status as for a file that is invalid at the start.
+                // The exit status is that of an invalid file at the start.
                 Ok(Response::Failed { message }) => Err(Failure::invalid(message)),
                 Ok(response) => show(response, index == 0),
                 Err(error) => Err(error.into()),

@@ -82,7 +82,7 @@ impl Log {
             LogLevel::Info => log::LevelFilter::Info,
             LogLevel::Debug => log::LevelFilter::Debug,
         };
-        // The journal has times of its own. Libraries say nothing: nobody has looked at what they would say.
+        // The journal adds timestamps. Messages of libraries are off, since they have not been reviewed.
         env_logger::Builder::new()
             .filter_module("switchback_tls", level)
             .format_timestamp(None)
@@ -164,8 +164,8 @@ impl Run {
     }
 }
 
-/// Starts the server of `[admin]`, if the file has it: one for all roles of this process, each with its interface. It
-/// lives as long as the process.
+/// Starts the server of `[admin]`, if configured: one for all roles of this process, each with its interface. It runs
+/// as long as the process.
 fn serve_admin(cluster: &Cluster, roles: &[(&str, &str)]) -> Result<(), Failure> {
     let Some(admin) = &cluster.admin else { return Ok(()) };
     let sockets = roles.iter().map(|(role, interface)| control::path_of(role, interface));
@@ -176,7 +176,7 @@ fn serve_admin(cluster: &Cluster, roles: &[(&str, &str)]) -> Result<(), Failure>
     Ok(())
 }
 
-/// What the agent's thread says to that of the switch, and when it may end.
+/// Channels of the agent's thread to the switch's thread: for the start, and for the end of the switch.
 struct Beside {
     begin: Sender<MapHandle>,
     ended: Receiver<()>,
@@ -184,18 +184,18 @@ struct Beside {
 
 impl switchback_node::SwitchHere for Beside {
     fn begin(&self, ring: MapHandle) {
-        // Without a switch there is an end, too.
+        // The switch's thread may have ended already.
         let _ = self.begin.send(ring);
     }
 
     fn end(&self) {
         end_both();
-        // The switch has ended when its side of the channel is gone.
+        // The switch has ended when its side of the channel is dropped.
         let _ = self.ended.recv();
     }
 }
 
-/// The node begins first and ends last: the switch hands over to it until it ends itself.
+/// Runs both roles. The node starts first and ends last: the switch uses it until its own end.
 fn run_both(switch: switchback_switch::Options, agent: switchback_node::Options) -> Result<(), Failure> {
     let signals = Signals::take()?;
     let (begin, begun) = channel();
@@ -208,7 +208,7 @@ fn run_both(switch: switchback_switch::Options, agent: switchback_node::Options)
             let here = switchback_switch::Here { name, ring, signals };
             switchback_switch::run_beside_node(switch, here)
         }
-        // The agent has not got so far, and says why.
+        // The agent failed before it was ready, and returns the error.
         Err(_) => Ok(()),
     };
     drop(switch_runs);
@@ -217,9 +217,9 @@ fn run_both(switch: switchback_switch::Options, agent: switchback_node::Options)
     Ok(switched.and(node)?)
 }
 
-/// Both listen for it.
+/// Signals SIGTERM to the process, which ends both roles.
 fn end_both() {
-    // A thread may always signal itself.
+    // A thread may always signal its own process.
     let _ = raise(Signal::SIGTERM);
 }
 

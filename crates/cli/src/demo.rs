@@ -1,5 +1,5 @@
-//! `lab demo`: a cluster on this machine, one connection whose requests go to all of its nodes, and then some
-//! load, with the bytes that went through the switch beside those that did not.
+//! `lab demo`: a cluster on this machine, with one connection whose requests go to all of its nodes, and a load. It
+//! compares the bytes through the switch with those past it.
 
 mod report;
 mod scene;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use report::Load;
 use scene::Scene;
 
-/// What the demonstration runs, and the Debian package it is in.
+/// The tools of the demonstration, and their Debian packages.
 const TOOLS: [(&str, &str); 6] = [
     ("nginx", "nginx-light"),
     ("wrk", "wrk"),
@@ -23,7 +23,7 @@ const TOOLS: [(&str, &str); 6] = [
     ("ethtool", "ethtool"),
 ];
 
-/// The exit status after ^C, as shells have it.
+/// The exit status after SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
 /// Show one client, one switch and three nodes at work
@@ -43,7 +43,7 @@ impl Demo {
         check_machine()?;
         let scene = Scene::set_up()?;
         if let Err(failure) = self.show(&scene) {
-            // ^C takes the lab down under us; what fails because of that is no news.
+            // ^C takes the lab down, so later failures are not reported.
             if scene.is_gone() {
                 return Err(Failure::silent(INTERRUPTED));
             }
@@ -71,7 +71,7 @@ impl Demo {
     }
 }
 
-/// Says what is missing before anything is made.
+/// Reports missing tools and rights before the lab is made.
 fn check_machine() -> Result<(), Failure> {
     // The owner of a process's directory in /proc is its effective user.
     if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() != 0) {

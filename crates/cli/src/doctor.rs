@@ -1,4 +1,4 @@
-//! `doctor`: what this machine lacks, and what mends it.
+//! `doctor`: the machine's unmet requirements, and remedies.
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -35,8 +35,8 @@ impl Doctor {
             .or_else(default_interface)
             .ok_or_else(|| Failure::system("no interface has a default route; name one with --interface"))?;
         let facts = Facts::gather(&interface);
-        // Which services there will be is in no file yet, so every MPTCP listener counts, and services with TLS may be where
-        // they usually are.
+        // The services are not known without a file, so every MPTCP listener counts, and services with TLS may be on
+        // their usual ports.
         let ports = facts.mptcp_ports.clone().unwrap_or_default();
         let roles = [
             (Role::Switch, "switch", check_switch(&facts)),
@@ -83,13 +83,13 @@ fn as_json(role: &str, check: &Check) -> Value {
     }
 }
 
-/// The interface of the IPv4 default route, in the kernel's own table.
+/// The interface of the IPv4 default route in the kernel's table.
 fn default_interface() -> Option<String> {
     let table = std::fs::read_to_string("/proc/thread-self/net/route").ok()?;
     find_default(&table)
 }
 
-/// Columns: interface, destination, gateway and others; numbers in hexadecimal.
+/// Parses the routing table. Columns: interface, destination, gateway and others; numbers in hexadecimal.
 fn find_default(table: &str) -> Option<String> {
     table.lines().skip(1).find_map(|line| {
         let mut words = line.split_whitespace();

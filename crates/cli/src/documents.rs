@@ -1,5 +1,5 @@
-//! `documents`: manual pages, completions and a JSON Schema. They are made from the definitions that make the help and read
-//! the configuration, so nothing of them is committed.
+//! `documents`: manual pages, completions and a JSON Schema, generated from the definitions of the command line and the
+//! configuration, and not committed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::failure::Failure;
 
-/// Where shells look, below `/usr/local/share`.
+/// Directories of the shells' completions, below `/usr/local/share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/switchback"),
     (Shell::Zsh, "zsh/site-functions/_switchback"),
@@ -20,7 +20,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 const PAGES: &str = "man/man1";
 const SCHEMA: &str = "switchback/cluster.schema.json";
 
-/// What the commands read and write.
+/// Files that the commands read and write.
 const FILES: [(&str, &str); 4] = [
     (
         "/etc/switchback/cluster.toml",
@@ -52,7 +52,7 @@ impl Documents {
     }
 }
 
-/// All of them, by their names.
+/// All documents, with their names.
 fn documents(program: Command) -> Vec<(String, Vec<u8>)> {
     let completions = COMPLETIONS.map(|(shell, name)| {
         let mut text = Vec::new();
@@ -64,14 +64,14 @@ fn documents(program: Command) -> Vec<(String, Vec<u8>)> {
     completions.into_iter().chain([schema]).chain(with_pages(&pages).into_iter().map(page)).collect()
 }
 
-/// Complete definitions, but for `help`, which needs no page.
+/// Completes the definitions, without `help`, which needs no page.
 fn for_pages(program: Command) -> Command {
     let mut program = program.disable_help_subcommand(true).bin_name("switchback");
     program.build();
     program
 }
 
-/// The command and all below it.
+/// The command and all its subcommands.
 fn with_pages(command: &Command) -> Vec<&Command> {
     [command].into_iter().chain(command.get_subcommands().flat_map(with_pages)).collect()
 }
@@ -85,7 +85,7 @@ fn page(command: &Command) -> (String, Vec<u8>) {
     (format!("{PAGES}/{}", man.get_filename()), text)
 }
 
-/// What stands at the end of a page. The one of `switchback` itself has the files, and all others point to it.
+/// The last sections of a page. The page of `switchback` itself lists the files, and all others refer to it.
 fn ending(command: &Command) -> Roff {
     let mut roff = Roff::default();
     let is_first = command.get_name() == "switchback";
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    /// What a command says of its input; it has to take it.
+    /// Output of a command that reads `input`.
     fn said(words: &[&str], input: &[u8]) -> String {
         let mut command = process::Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -136,12 +136,12 @@ mod tests {
             let (file, text) = page(command);
             let name = command.get_display_name().unwrap_or("switchback");
             assert_eq!(file, format!("man/man1/{name}.1"));
-            // As a person sees it, on a wide screen.
+            // As shown on a wide screen.
             let shown = words(&said(&["groff", "-man", "-Tascii", "-P-cbou", "-rLL=250n"], &text));
             let mut parts = vec![format!("{name} - {}", command.get_about().unwrap())];
             for argument in command.get_arguments() {
                 parts.extend(argument.get_long().map(|long| format!("--{long}")));
-                // Of --help the page says what fits the page.
+                // The page's text about --help is that of a page.
                 let help = argument.get_help().filter(|_| argument.get_id() != "help");
                 parts.extend(help.map(ToString::to_string));
             }
@@ -177,7 +177,7 @@ mod tests {
         let documents = documents(Cli::command());
         let (_, completions) = documents.iter().find(|(name, _)| name.starts_with("bash")).unwrap();
         assert_eq!(said(&["bash", "-n"], completions), "");
-        // All in one shell: a line of words in, the candidates for the last of them out.
+        // One shell for all: it reads a line of words and prints the candidates for the last word.
         let script = "source \"$0\"
             while read -ra COMP_WORDS; do
                 COMP_CWORD=$((${#COMP_WORDS[@]} - 1))

@@ -1,4 +1,4 @@
-//! `drain` and `undrain`: a node becomes idle, and is taken into service again.
+//! `drain` and `undrain`: a node is drained, and returned to service.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -13,14 +13,13 @@ use switchback_status::Status;
 use crate::control::Target;
 use crate::failure::Failure;
 
-/// How often the node is looked at.
+/// Interval between polls of the node.
 const LOOK: Duration = Duration::from_millis(50);
-/// So long what a node says may be of a time before it was asked, or before what was on its way to it
-/// arrived.
+/// Time after which a node's answers cannot date from before the request or its arrival.
 const SETTLED: Duration = Duration::from_millis(150);
-/// How long a process may take to say how it is doing.
+/// Timeout of a process's answer.
 const ASKED: Duration = Duration::from_secs(10);
-/// How often a line is printed where there is no terminal.
+/// Interval between lines of progress without a terminal.
 const LINE: Duration = Duration::from_secs(1);
 
 /// Let a node become idle
@@ -93,7 +92,7 @@ impl Undrain {
     }
 }
 
-/// Asks every process; those that are not concerned refuse. The sockets of those that are.
+/// Asks every process, and returns the sockets of those concerned; the others refuse.
 fn ask(target: &Target, node: &str, on: bool) -> Result<Vec<PathBuf>, Failure> {
     let request = Request::Drain { node: node.to_owned(), on };
     let (mut concerned, mut refusals) = (Vec::new(), Vec::new());
@@ -112,7 +111,7 @@ fn ask(target: &Target, node: &str, on: bool) -> Result<Vec<PathBuf>, Failure> {
     if concerned.is_empty() { Err(Failure::invalid(refusals.join("\n"))) } else { Ok(concerned) }
 }
 
-/// What a node still has to do.
+/// The node's remaining work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Left {
     flows: u64,
@@ -133,7 +132,7 @@ impl std::fmt::Display for Left {
     }
 }
 
-/// The most that any of the processes knows of; None if one of them does not know.
+/// The greatest number of any process; None if one of them does not know its own.
 fn left(sockets: &[PathBuf], node: &str) -> Result<Option<Left>, Failure> {
     let mut most = Left { flows: 0, in_flight: 0 };
     for socket in sockets {
@@ -155,7 +154,7 @@ fn left_of(status: &Status, node: &str) -> Option<Left> {
     }
 }
 
-/// How far it has come, on one line of a terminal, or on a line each second.
+/// Progress, on one line of a terminal, or on a line each second.
 struct Progress {
     terminal: bool,
     shown: Option<(Instant, Option<Left>)>,
@@ -176,7 +175,7 @@ impl Progress {
         let text = left.map_or("waiting for its report".to_owned(), |left| left.to_string());
         if self.terminal {
             print!("\r\x1b[Knode {node}: {text}");
-            // Progress that cannot be shown is no reason to stop.
+            // A failure to show progress is no reason to stop.
             let _ = std::io::stdout().flush();
         } else {
             println!("node {node}: {text}");

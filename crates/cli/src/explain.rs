@@ -1,5 +1,5 @@
-//! `explain`: what the switch would do with requests, and why. They come from the command line, from a file
-//! or from a capture; the answers come from the switch's own code.
+//! `explain`: the switch's decisions on requests, with reasons. The requests come from the command line, a file or a
+//! capture; the decisions are made by the switch's own code.
 
 mod capture;
 mod json;
@@ -44,24 +44,24 @@ pub struct Explain {
     json: bool,
 }
 
-/// How what is known of a connection begins.
+/// The first captured or given part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begins {
-    /// With its first request, without a client of which anything is known.
+    /// The first request, from an unspecified client.
     Given,
-    /// With the client's SYN.
+    /// The client's SYN.
     Syn,
-    /// With a request that a node was given.
+    /// A request that a node was given.
     Handoff,
-    /// Anywhere: nothing before it was captured.
+    /// The middle: earlier packets were not captured.
     Middle,
 }
 
-/// A connection of which all has been read.
+/// A connection that has been read to its end.
 struct Explained {
     connection: Connection,
     begins: Begins,
-    /// Where something is missing in what the client sent.
+    /// Offset of the first gap in the client's data.
     missing: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ impl Explain {
     }
 }
 
-/// The configuration, without its key if that cannot be read: perhaps only root may.
+/// The configuration, without its key if that cannot be read: possibly only root may.
 fn load(file: &Path) -> Result<Cluster, Failure> {
     if let Ok(cluster) = switchback_config::load(file) {
         return Ok(cluster);

@@ -1,10 +1,10 @@
-//! Why a command failed: what goes to stderr, and the exit status.
+//! Failures of commands: the message on stderr, and the exit status.
 
 use std::process::ExitCode;
 
 use switchback_access_log::escape::printable;
 
-/// The end of a command that did not do what it was asked.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     status: u8,
@@ -17,17 +17,17 @@ impl Failure {
     /// A file cannot be read, or the system refuses.
     pub const SYSTEM: u8 = 2;
 
-    /// A failure that has nothing to do with the content of a file.
+    /// A failure unrelated to the content of a file.
     pub fn system(message: impl Into<String>) -> Self {
         Failure { status: Self::SYSTEM, message: format!("switchback: {}", message.into()) }
     }
 
-    /// A configuration that a process would not take, in its words.
+    /// A configuration that a process rejects, with its message.
     pub fn invalid(message: String) -> Self {
         Failure { status: Self::INVALID, message }
     }
 
-    /// A failure whose reason has been printed already.
+    /// A failure whose reason has already been printed.
     pub fn silent(status: u8) -> Self {
         Failure { status, message: String::new() }
     }
@@ -41,15 +41,15 @@ impl Failure {
     }
 }
 
-/// What is printed of it.
+/// The printed message.
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-/// Mistakes in a file are printed as `file:line:column: what is wrong` and without a prefix, so that editors
-/// find the place.
+/// Mistakes in a file are printed as `file:line:column: what is wrong`, without a prefix, so that editors find the
+/// place.
 impl From<switchback_config::Error> for Failure {
     fn from(error: switchback_config::Error) -> Self {
         match error {
@@ -59,7 +59,7 @@ impl From<switchback_config::Error> for Failure {
     }
 }
 
-/// The daemons give the configuration's own messages on, so the same holds for them.
+/// The daemons pass on the configuration's messages, which are printed in the same form.
 impl From<switchback_runtime::Error> for Failure {
     fn from(error: switchback_runtime::Error) -> Self {
         match error.exit_status() {

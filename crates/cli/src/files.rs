@@ -1,4 +1,4 @@
-//! `check` and `keygen`: the files that every machine of a cluster has.
+//! `check` and `keygen`: the files on every machine of a cluster.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

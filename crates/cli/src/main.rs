@@ -1,4 +1,4 @@
-//! The `switchback` command: arguments in, one call out. Each file is one group of commands; what they do is
+//! The `switchback` command: parses arguments and makes one call. Each file is one group of commands; the work is done
 //! in the libraries.
 
 // Comments of arguments are help texts, in which `[[switch]]` is a table of the configuration.
@@ -91,10 +91,10 @@ fn main() -> ExitCode {
     result.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
 }
 
-/// Lets `switchback status | head` end in silence, as other commands do: Rust ignores SIGPIPE, and printing would
-/// panic. The daemons keep it ignored, or a client of their socket that goes away would end them; so does the lab,
-/// which has to be taken down.
+/// Restores the default action of SIGPIPE, which Rust ignores, so that `switchback status | head` ends without a panic.
+/// The daemons keep it ignored, since a client that closes their socket would end them; so does the lab, which has to
+/// be taken down.
 fn end_with_the_reader() {
-    // SAFETY: the default action involves no code of ours.
+    // SAFETY: the default action runs no code of the program.
     let _ = unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigDfl) };
 }

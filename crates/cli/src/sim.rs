@@ -95,7 +95,7 @@ struct Series {
 }
 
 impl Series {
-    /// Those of the file, or else these.
+    /// The costs of the file, or else the given ones.
     fn costs_or(&self, otherwise: Costs) -> Result<Costs, Failure> {
         match &self.costs {
             Some(path) => Ok(Scenario::load(path).map_err(failure)?.costs),
@@ -121,7 +121,7 @@ impl Series {
     }
 }
 
-/// Writes the pictures of a report as SVG and PNG, to the path for the name of each and the ending.
+/// Writes the plots of a report as SVG and PNG, to `path(name, extension)`.
 #[cfg(feature = "experiments")]
 fn plot(report: &Report, path: impl Fn(&str, &str) -> PathBuf) -> Result<(), Failure> {
     use switchback_plot::{COLORS, Curve, Lines, Plot, PlotError};
@@ -149,7 +149,7 @@ fn plot(report: &Report, path: impl Fn(&str, &str) -> PathBuf) -> Result<(), Fai
     Ok(())
 }
 
-/// Says that the pictures of a report are missing.
+/// Reports that the plots are missing.
 #[cfg(not(feature = "experiments"))]
 fn plot(_: &Report, _: impl Fn(&str, &str) -> PathBuf) -> Result<(), Failure> {
     eprintln!("no plots: this program was built without the cargo feature `experiments`");
@@ -320,7 +320,7 @@ fn with_progress<T>(
     result.map_err(failure)
 }
 
-/// How far it is, on a terminal.
+/// Progress on a terminal.
 struct Shown(Option<ProgressBar>);
 
 impl Shown {

@@ -1,4 +1,4 @@
-//! What `status` shows of a running process: tables made of what it says. `-` stands for what is not known.
+//! Tables of `status`, made from a process's answer. `-` stands for an unknown value.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use switchback_wire::{ClientCounter, NodeCounter, SwitchCounter};
 
 use crate::table::{Align, Table};
 
-/// The whole answer of one process.
+/// The whole answer of a process.
 pub fn render(status: &Status) -> String {
     match status {
         Status::Node(status) => node(status),
@@ -56,7 +56,7 @@ fn switch(status: &SwitchStatus) -> String {
     })
 }
 
-/// The row of a node; all of them have had `all` requests.
+/// The row of a node, out of `all` requests of all nodes.
 fn of_node(node: &NodeView, all: u64) -> [String; 12] {
     let next_hop = match (node.here, node.resolved) {
         (true, _) => "this machine",
@@ -174,7 +174,7 @@ fn node(status: &NodeStatus) -> String {
     })
 }
 
-/// Names and numbers of the dispatcher. Counts by kind, as of answers by status, are several.
+/// Names and values of the dispatcher's counts. Counts by kind, such as answers by status, have several rows.
 fn dispatched(dispatch: &DispatchStatus) -> Vec<(String, u64)> {
     let fields = serde_json::to_value(dispatch).unwrap_or_default();
     let mut all = Vec::new();
@@ -191,7 +191,7 @@ fn counted(counters: &BTreeMap<std::borrow::Cow<'static, str>, u64>) -> Vec<(Str
     counters.iter().map(|(name, count)| (name.clone().into_owned(), *count)).collect()
 }
 
-/// Those that are not zero, under a title.
+/// The counters that are not zero, under a title.
 fn counters(title: &str, counters: Vec<(String, u64)>, help: impl Fn(&str) -> &'static str) -> String {
     let mut table = Table::new(&[("", Align::Right), ("", Align::Left), ("", Align::Left)]);
     let moved: Vec<_> = counters.into_iter().filter(|(_, count)| *count != 0).collect();
@@ -214,7 +214,7 @@ fn list<T: ToString>(items: &[T]) -> String {
     if items.is_empty() { known::<u64>(None) } else { items.join(", ") }
 }
 
-/// A number of seconds.
+/// A duration in seconds, as text.
 pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -1,6 +1,6 @@
-//! Tables for people: columns as wide as their longest cell, two blanks between them.
+//! Text tables: columns as wide as their longest cell, separated by two blanks.
 
-/// Which side of its column a cell is on.
+/// Alignment of cells in a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Left,
@@ -14,14 +14,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns and no rows yet. Empty titles throughout make no header line.
+    /// A table with these columns and no rows. Without any title, there is no header line.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         let header: Vec<String> = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
         let rows = if header.iter().all(String::is_empty) { Vec::new() } else { vec![header] };
         Table { align: columns.iter().map(|(_, align)| *align).collect(), rows }
     }
 
-    /// Adds a row, which has a cell for each column.
+    /// Adds a row, with a cell for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }

@@ -1,4 +1,4 @@
-//! Every command line of ours in the documents is one that this program takes, whether a test runs it or not.
+//! Command lines in the documents are accepted by this program, whether a test runs them or not.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::Cli;
 #[allow(dead_code)] // tests/documents.rs uses the rest
 mod markdown;
 
-/// Labels from which keys are made, which begin like commands.
+/// Labels of key derivation, which begin like commands.
 const LABELS: [&str; 3] = ["switchback handoff v1", "switchback client v1", "switchback cookie v1"];
-/// Programs to which ours is a file or a package.
+/// Programs to which `switchback` is a file or a package.
 const INSTALLERS: [&str; 2] = ["apt-get", "install"];
-/// What ends a command in a shell.
+/// Operators that end a command in a shell.
 const OPERATORS: [&str; 4] = ["|", "||", "&&", ";"];
 
-/// The command lines of ours in a shell's text, each without the program's name; one within another, too.
+/// The `switchback` command lines in a shell's text, without the program's name, nested ones included.
 fn ours(text: &str) -> Vec<Vec<String>> {
     let lines = text.replace("\\\n", " ");
     let lines = lines.lines().map(|line| shlex::split(line).unwrap_or_else(|| panic!("no words: {line}")));
@@ -35,7 +35,7 @@ fn ours(text: &str) -> Vec<Vec<String>> {
     commands.filter(runs).flat_map(from).collect()
 }
 
-/// What is wrong with the words behind the program's name. Within text they need not be all that the command needs.
+/// The mistake in the words after the program's name. Unless `whole`, required arguments may be missing.
 fn mistake(words: &[String], whole: bool) -> Option<String> {
     let program = ["switchback".to_owned()];
     let error = Cli::command().try_get_matches_from(program.iter().chain(words)).err()?;
@@ -49,7 +49,7 @@ fn mistake(words: &[String], whole: bool) -> Option<String> {
     is_mistake.then(|| error.to_string())
 }
 
-/// The long options of a command and of all below it.
+/// The long options of a command and all its subcommands.
 fn options(command: &Command) -> BTreeSet<String> {
     let own = command.get_arguments().filter_map(|argument| argument.get_long()).map(str::to_owned);
     own.chain(command.get_subcommands().flat_map(options)).collect()
@@ -81,7 +81,7 @@ fn every_command_line_in_the_documents_is_valid() {
 fn every_option_that_the_documents_name_exists() {
     let known = options(&Cli::command());
     let spans = markdown::all_code().into_iter().filter(|code| code.language.is_none());
-    // Those of other programs stand behind the program's name.
+    // Options of other programs follow that program's name.
     let unknown = spans.filter(|code| {
         let mut words = code.text.split_whitespace();
         code.text.starts_with("--")

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub(crate) const LINES_PER_SECOND: std::ops::RangeInclusive<u32> = 1..=10_000_000;
 /// Default of [`AccessLog::lines_per_second`].
 pub(crate) const DEFAULT_LINES_PER_SECOND: u32 = 100_000;
-/// Stands for standard output, in the place of a path.
+/// The name of standard output, in place of a path.
 const STDOUT: &str = "-";
 
 /// `[access_log]`.
@@ -50,7 +50,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// Both, in the order in which messages list them.
+    /// Both formats, in the order in which messages list them.
     pub(crate) const ALL: [LogFormat; 2] = [LogFormat::Json, LogFormat::Combined];
 
     /// The name in the file.
@@ -83,8 +83,7 @@ impl LogTarget {
 }
 
 impl AccessLog {
-    /// Each key of `[access_log]` with its value as the file could have it. No path has parentheses for its
-    /// name.
+    /// Each key of `[access_log]` with its value in the form of the file. No path has the parentheses of a missing one.
     pub(crate) fn in_words(log: Option<&AccessLog>) -> [(&'static str, String); 3] {
         let word = |of: fn(&AccessLog) -> String| log.map_or("(none)".to_owned(), of);
         [

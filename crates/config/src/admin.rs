@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Shown instead of an address where there is no `[admin]`. No address has parentheses.
+/// Shown without `[admin]`. No address has parentheses.
 const NOWHERE: &str = "(nowhere)";
 
 /// `[admin]`. Without it nothing listens.

@@ -1,8 +1,8 @@
 //! `client.toml`: the configuration of the shim on a client's machine, and the file with the keys of its
 //! addresses.
 //!
-//! A client is no part of the cluster and has no cluster key. Its key is made from that and its address, by
-//! `switchback keygen --client`, so it speaks for that address alone.
+//! A client is not part of the cluster and has no cluster key. Its key is derived from that and its address, by
+//! `switchback keygen --client`, so it is valid for that address alone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,16 +31,15 @@ pub struct Client {
     /// For each of the client's addresses, as the cluster sees them, one key, or two while the cluster key
     /// rotates. The first one signs, every one is accepted.
     pub keys: BTreeMap<IpAddr, Vec<ClientKey>>,
-    /// The VIPs whose nodes are believed; at least one, none twice.
+    /// The VIPs whose nodes are trusted; at least one, none twice.
     pub services: Vec<SocketAddr>,
-    /// In [`THIN_ACKS`]: at most so many acknowledgments in a row are left out.
+    /// The most successive acknowledgments that are left out, in [`THIN_ACKS`].
     pub thin_acks: Option<u32>,
-    /// Whether a firewall between here and the services follows connections, so that it has to see enough of
-    /// them.
+    /// Whether a firewall between client and services tracks connections, so that it has to see enough of them.
     pub firewall: bool,
 }
 
-/// The secret by which a client at one address and the nodes of one cluster know each other.
+/// The secret by which a client at one address and the nodes of one cluster authenticate each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClientKey([u8; 16]);
 
@@ -54,14 +53,14 @@ impl ClientKey {
         ClientKey(bytes)
     }
 
-    /// The form in which the BPF programs use it.
+    /// The form of the key in BPF programs.
     pub fn to_wire(self) -> sb_key {
         let half = |at: usize| u64::from_le_bytes(self.0[at..at + 8].try_into().expect("8 of 16 bytes"));
         sb_key { k0: half(0), k1: half(8) }
     }
 }
 
-/// Does not show the key, so that it ends up in no log.
+/// Hides the key from logs.
 impl std::fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ClientKey(..)")
@@ -110,7 +109,7 @@ impl Client {
 }
 
 impl Client {
-    /// What is different in `new`, a line for each change. Empty if nothing is.
+    /// The differences of `new`, a line for each change; empty if there are none.
     pub fn diff(&self, new: &Client) -> Vec<String> {
         let keys = (self.keys != new.keys).then(|| "keys changed".to_owned());
         let words = self.in_words().into_iter().zip(new.in_words());
@@ -150,7 +149,7 @@ fn check(file: &File) -> Result<(Vec<SocketAddr>, Option<u32>), Vec<Mistake>> {
     mistakes.into_result((services, thin_acks))
 }
 
-/// What a key file for these addresses of one client consists of; `cluster` are the cluster's keys.
+/// The text of a key file for these addresses of one client; `cluster` are the cluster's keys.
 pub fn client_key_file_text(cluster: &[ClusterKey], addresses: &[IpAddr]) -> String {
     let mut text = "# Keys of a Switchback client, for each of its addresses; keep them secret.\n".to_owned();
     for address in addresses {

@@ -1,11 +1,11 @@
-//! What changed between two clusters, in words: what a reload logs.
+//! Changes between two clusters in words, for the log of a reload.
 
 use crate::{AccessLog, Action, Admin, Cluster, Network, Node, Route, Service, Tls};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
-    /// nodes, pools, services, switches, clients. Empty if nothing is. Things are told apart by their names, so their order
-    /// in the file is no change, except that of routes.
+    /// nodes, pools, services, switches, clients. Empty if nothing is. Things are told apart by their names, so their
+    /// order in the file is no change, except that of routes.
     pub fn diff(&self, new: &Cluster) -> Vec<String> {
         let mut lines = Vec::new();
         if self.keys != new.keys {
@@ -117,8 +117,8 @@ impl Cluster {
     }
 }
 
-/// Compares two lists whose items are told apart by name: which are new, which are gone, and what `compare`
-/// says about those that are in both.
+/// Compares two lists whose items are identified by name: new items, removed items, and `compare`'s result for the
+/// others.
 fn named<T>(
     kind: &str,
     old: &[T],
@@ -144,7 +144,7 @@ fn changed(name: &str, field: &str, old: String, new: String, lines: &mut Vec<St
     }
 }
 
-/// Compares what two things say of the same keys.
+/// Compares two values of each key.
 fn all_changed<const N: usize>(
     name: &str,
     old: [(&'static str, String); N],

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why there is no [`Cluster`](crate::Cluster), or no new key file.
+/// The reason why there is no [`Cluster`](crate::Cluster), or no new key file.
 #[derive(Debug)]
 pub enum Error {
     /// A file cannot be read.
@@ -14,7 +14,7 @@ pub enum Error {
         file: PathBuf,
         /// Error of the operating system, or the reason why it may not be read.
         source: io::Error,
-        /// The command that removes the cause, if there is one.
+        /// The command that removes the cause, if known.
         remedy: Option<String>,
     },
     /// A new key cannot be made or written.
@@ -23,10 +23,10 @@ pub enum Error {
         file: PathBuf,
         /// Error of the operating system.
         source: io::Error,
-        /// What removes the cause, if that is known.
+        /// The remedy, if known.
         remedy: Option<String>,
     },
-    /// Everything that is wrong in a file, in the order of the file; never empty.
+    /// All mistakes in a file, in the order of the file; never empty.
     Invalid(Vec<Diagnostic>),
 }
 
@@ -72,7 +72,7 @@ fn failure(
     Ok(())
 }
 
-/// Has no [`source`](std::error::Error::source): the message says what the operating system said already.
+/// Has no [`source`](std::error::Error::source): the message includes that of the operating system.
 impl std::error::Error for Error {}
 
 /// A mistake and its place. Displays as `file:line:column: what is wrong, what is allowed`.

@@ -1,4 +1,4 @@
-//! How the servers of a pool are checked, by the agents of its nodes.
+//! Health checks of a pool's servers, made by the agents of its nodes.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ pub(crate) const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..
 pub(crate) const TIMES: RangeInclusive<u32> = 1..=100;
 /// The statuses that [`Check::Http`] can name: those of final responses, RFC 9110 section 15.
 pub(crate) const STATUSES: RangeInclusive<u16> = 200..=599;
-/// What [`Check::Http`] takes for healthy if the file does not say.
+/// The default statuses of [`Check::Http`].
 pub(crate) const DEFAULT_STATUS: RangeInclusive<u16> = 200..=399;
 
 /// `[pool.health]`: the check of each node of the pool, and the number of results that change its state. It
@@ -23,9 +23,9 @@ pub(crate) const DEFAULT_STATUS: RangeInclusive<u16> = 200..=399;
 pub struct Health {
     /// Kind of the check.
     pub check: Check,
-    /// From the start of one check to the start of the next; 50 ms to 10 minutes.
+    /// Time from the start of one check to the start of the next; 50 ms to 10 minutes.
     pub interval: Duration,
-    /// How long an answer may take; 10 ms to 1 minute, at most [`Health::interval`].
+    /// Timeout of an answer; 10 ms to 1 minute, at most [`Health::interval`].
     pub timeout: Duration,
     /// Good checks in a row that make a node healthy; 1 to 100.
     pub rise: u32,
@@ -54,7 +54,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// A health check: what the server has to do to pass it.
+/// A health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Accept a TCP connection.

@@ -1,5 +1,5 @@
-//! The cluster key: 32 bytes that every machine of the cluster has and nobody else. Cookies and handoff
-//! packets are authenticated with it, so whoever can read the key file can speak for the switch.
+//! The cluster key: 32 bytes that only the machines of the cluster have. Cookies and handoff packets are authenticated
+//! with it, so read access to the key file is enough to impersonate the switch.
 //!
 //! A key file has one key on each line, as 64 hexadecimal digits; what follows a `#` is a comment. While a
 //! key is replaced the file holds two: the first signs, both are accepted.
@@ -31,7 +31,7 @@ impl ClusterKey {
     }
 }
 
-/// Does not show the key, so that it ends up in no log.
+/// Hides the key from logs.
 impl fmt::Debug for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClusterKey(..)")
@@ -77,8 +77,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|source| {
-        // A half-written key file would stand in the way of the next attempt. If it cannot be removed either,
-        // the first error is the one to tell.
+        // A half-written key file would block the next attempt. If its removal fails too, the first error is reported.
         let _ = std::fs::remove_file(path);
         failed(source)
     })
@@ -93,7 +92,7 @@ pub(crate) fn read_keys(path: &Path) -> Result<Vec<ClusterKey>, Error> {
     parse_keys(&read_private(path, remedy)?, path)
 }
 
-/// The text of a file that only its owner may have access to; `remedy` is for one that is not there.
+/// The text of a file that only its owner may access; `remedy` is for a missing one.
 pub(crate) fn read_private(path: &Path, remedy: String) -> Result<String, Error> {
     let failed = |source: io::Error| {
         let remedy = (source.kind() == io::ErrorKind::NotFound).then(|| remedy.clone());

@@ -67,19 +67,19 @@ pub const WEIGHTS: std::ops::RangeInclusive<u32> = 0..=1000;
 pub struct Cluster {
     /// One key, or two while the key rotates. The first one signs, every one is accepted.
     pub keys: Vec<ClusterKey>,
-    /// How nodes tell the switches how they are doing.
+    /// The nodes' reports to the switches.
     pub reports: Reports,
-    /// What clients may ask of the switch.
+    /// Limits of clients.
     pub limits: Limits,
-    /// Where the switch logs requests; None if it does not.
+    /// The switch's access log; None without one.
     pub access_log: Option<AccessLog>,
-    /// Where the daemons tell how they are doing, if they are to.
+    /// The daemons' admin address; None without one.
     pub admin: Option<Admin>,
-    /// At least one; addresses are unique.
+    /// The nodes, at least one; addresses are unique.
     pub nodes: Vec<Node>,
-    /// In the file's order.
+    /// The pools, in the file's order.
     pub pools: Vec<Pool>,
-    /// At least one; no listen address occurs twice.
+    /// The services, at least one; no listen address occurs twice.
     pub services: Vec<Service>,
     /// At most [`MAX_SWITCHES`], in the file's order. If it is empty, the file does not say which machines
     /// are switches; otherwise each service is served by at least one of these.
@@ -93,14 +93,14 @@ pub struct Cluster {
 pub struct Node {
     /// 1 to 63 of `a` to `z`, `0` to `9` and `-`, as all names in the file.
     pub name: String,
-    /// Where handoff packets go.
+    /// Destination of handoff packets.
     pub address: IpAddr,
     /// Its share of requests relative to other nodes, in [`WEIGHTS`]. With 0 it gets no new ones.
     pub weight: u32,
-    /// Where it is, such as a rack or a data centre; a name as [`Node::name`]. A switch prefers the nodes of
-    /// its own zone.
+    /// Its location, such as a rack or a data centre; a name as [`Node::name`]. A switch prefers the nodes of its own
+    /// zone.
     pub zone: Option<String>,
-    /// Whether it is to become idle: it gets no new requests, whatever its weight, and finishes those it has.
+    /// Whether the node drains: it gets no new requests, whatever its weight, and finishes its open ones.
     pub drain: bool,
     /// Whether nothing on the machine answers at its own addresses on the ports of the services, but what a
     /// switch hands over.
@@ -110,7 +110,7 @@ pub struct Node {
     pub tunnel: bool,
 }
 
-/// What clients connect to.
+/// A service, to which clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// As for [`Node::name`].
@@ -127,13 +127,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// The scheme of the URLs for which requests come.
+    /// The scheme of its URLs.
     pub fn scheme(&self) -> Scheme {
         if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
     }
 }
 
-/// What happens to which requests. All conditions must hold; one that is absent always holds.
+/// A route: conditions on requests, and an action. All conditions must hold; an absent one always holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Compared with the host that the request names, without its port.
@@ -151,16 +151,16 @@ pub struct Route {
     pub header: Option<HeaderMatch>,
     /// A client that the route takes may go on in HTTP/2 without TLS, of which the switch reads nothing.
     pub h2c: bool,
-    /// What happens to the request.
+    /// The action on the request.
     pub action: Action,
 }
 
-/// What a route does with the requests it takes.
+/// The action of a route on its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A node of this pool answers; an index into [`Cluster::pools`].
     Pool(usize),
-    /// The switch sends the client elsewhere.
+    /// The switch redirects the client.
     Redirect(Redirect),
 }
 
@@ -172,7 +172,7 @@ impl Route {
     }
 }
 
-/// Which hosts a route takes. The texts are in lower case.
+/// The hosts of a route. The texts are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMatch {
     /// This host only.
@@ -183,8 +183,7 @@ pub enum HostMatch {
 }
 
 impl HostMatch {
-    /// Whether a request for `host` (without port) is meant. Upper and lower case are the same, and so are a
-    /// name and the same name with the root's dot at its end.
+    /// Whether `host` (without port) matches. Case is ignored, and so is the root's dot at the end of a name.
     pub fn matches(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
         match self {

@@ -44,7 +44,7 @@ pub struct Caps {
     pub all: usize,
 }
 
-/// Limits of clients of a node that ends TLS.
+/// Limits of clients at a node that ends TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsLimits {
     /// Connections; one more is closed.
@@ -85,7 +85,7 @@ pub struct Limits {
     pub held: usize,
     /// Connections that a node knows at a time; 1,024 to 16,777,216.
     pub node_flows: u32,
-    /// Limits of clients of a node that ends TLS.
+    /// Limits of clients at a node that ends TLS.
     pub tls: TlsLimits,
 }
 
@@ -113,7 +113,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Each key of `[limits]` with its value as the file could have it.
+    /// Each key of `[limits]` with its value in the form of the file.
     pub(crate) fn in_words(&self) -> [(&'static str, String); 20] {
         [
             ("head", size(self.head as u64)),

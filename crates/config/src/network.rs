@@ -8,7 +8,7 @@ use std::net::IpAddr;
 pub struct Network {
     /// The first address: all bits behind the prefix are 0.
     pub address: IpAddr,
-    /// How many bits are the same; at most 32 (IPv4) or 128.
+    /// Number of common bits; at most 32 (IPv4) or 128.
     pub prefix_len: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Session persistence: how the requests of one session find the same node, as the file configures it.
+//! Session persistence: configuration of the way in which a session's requests find the same node.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use crate::HashKey;
 pub(crate) const CARRIED: usize = 8;
 /// The mark of a name that a node has rewritten.
 pub(crate) const MARK: &str = "SB";
-/// How long the name in [`PersistenceMode::Rewrite`] can be.
+/// Allowed lengths of the name in [`PersistenceMode::Rewrite`].
 pub(crate) const REWRITTEN_NAME: RangeInclusive<usize> = CARRIED..=32;
 /// Allowed lengths of [`InsertedCookie::name`].
 pub(crate) const INSERTED_NAME: RangeInclusive<usize> = 1..=32;
@@ -33,12 +33,12 @@ pub(crate) fn sticky_names() -> [&'static str; 2] {
     STICKY.map(|(name, _)| name)
 }
 
-/// How the requests of one session find the same node.
+/// The way in which a session's requests find the same node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Persistence {
-    /// How the node of a session is found.
+    /// The mode.
     pub mode: PersistenceMode,
-    /// A request whose node is down or draining is answered 503; otherwise it goes elsewhere.
+    /// Whether a request whose node is down or draining is answered 503; otherwise it goes to another node.
     pub strict: bool,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Persistence {
     }
 }
 
-/// How the node of a session is found.
+/// The mode of session persistence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PersistenceMode {
     /// Nodes rewrite the first eight characters of the name of this cookie, which their servers set.
@@ -118,9 +118,9 @@ pub struct InsertedCookie {
     /// A host name in lower case, no address; without one, browsers send the cookie only
     /// to the host that it comes from.
     pub domain: Option<String>,
-    /// Whether browsers send it over TLS only.
+    /// Whether browsers send the cookie over TLS only.
     pub secure: bool,
-    /// Whether it is kept from scripts.
+    /// Whether scripts cannot read the cookie.
     pub http_only: bool,
     /// Whether requests that other sites cause have it; without one, the browser decides.
     pub same_site: Option<SameSite>,
@@ -172,11 +172,11 @@ impl fmt::Display for InsertedCookie {
 /// Requests caused by other sites that have the cookie (RFC 6265bis section 4.1.2.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SameSite {
-    /// None of them.
+    /// No requests.
     Strict,
-    /// Those that open a page.
+    /// Requests that open a page.
     Lax,
-    /// All of them.
+    /// All requests.
     None,
 }
 

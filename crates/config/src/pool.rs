@@ -1,4 +1,4 @@
-//! Nodes that serve the same requests, and how these are spread over them.
+//! Nodes that serve the same requests, and the distribution of requests over them.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,9 +33,9 @@ pub struct Pool {
     pub nodes: Vec<usize>,
     /// Policy that chooses a node for a request.
     pub policy: PolicyKind,
-    /// What is dispatched: connections or requests.
+    /// The unit of dispatch.
     pub balance: Balance,
-    /// What [`PolicyKind::Hash`] hashes; the default with the other policies.
+    /// The key of [`PolicyKind::Hash`]; the default with the other policies.
     pub hash: HashKey,
     /// How long the share of a node that has become healthy takes to grow to what its weight says; at most an
     /// hour. Zero: no time at all.
@@ -88,7 +88,7 @@ pub enum Balance {
 }
 
 impl Balance {
-    /// Both, in the order in which messages list them.
+    /// Both units, in the order in which messages list them.
     pub const ALL: [Balance; 2] = [Balance::Connection, Balance::Request];
 
     /// The name in the file.
@@ -106,7 +106,7 @@ impl fmt::Display for Balance {
     }
 }
 
-/// What a switch that is itself a node of the pool gives to the other nodes.
+/// The requests that a switch, itself a node of the pool, gives to the other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delegate {
     /// Every request; the pool has other nodes.
@@ -132,7 +132,7 @@ impl fmt::Display for Delegate {
     }
 }
 
-/// What requests have in common that go to the same node.
+/// The key by which requests go to the same node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashKey {
     /// The client's address.

@@ -1,4 +1,4 @@
-//! Where a route sends a client that is to ask elsewhere.
+//! Redirects of routes.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl fmt::Display for Redirect {
     }
 }
 
-/// How a client speaks to what a URL names.
+/// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// HTTP without TLS.

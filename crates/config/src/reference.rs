@@ -1,4 +1,4 @@
-//! What a file can say, made from the types that read it: a JSON Schema, and `docs/config-reference.md`.
+//! Descriptions of the file, made from the types that read it: a JSON Schema, and `docs/config-reference.md`.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -19,7 +19,8 @@ A **name** is 1 to 63 of `a` to `z`, `0` to `9` and `-`, each once among its kin
 or several such as `\"1min 30s\"`. Unknown keys are mistakes.
 ";
 
-/// The JSON Schema of `cluster.toml`, with which editors complete and check. It cannot say all that `switchback check` knows.
+/// The JSON Schema of `cluster.toml`, with which editors complete and check. It cannot say all that `switchback check`
+/// knows.
 pub fn schema() -> String {
     serde_json::to_string_pretty(&schema_of::<raw::File>()).expect("a schema is JSON") + "\n"
 }
@@ -87,7 +88,7 @@ fn how_many(tables: &Value) -> String {
     }
 }
 
-/// A doc comment, without its ends of lines.
+/// A doc comment as one line.
 fn described(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_else(|| panic!("no description: {schema}"));
     text.split_whitespace().collect::<Vec<_>>().join(" ")

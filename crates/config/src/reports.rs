@@ -1,4 +1,4 @@
-//! How nodes tell the switches how they are doing.
+//! The nodes' reports to the switches.
 
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ pub(crate) const DEAD_AFTER: std::ops::RangeInclusive<u32> = 1..=1000;
 /// `[reports]`, or the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reports {
-    /// How often a node reports; 10 ms to 1 s.
+    /// Interval of a node's reports; 10 ms to 1 s.
     pub interval: Duration,
-    /// After so many intervals without a report a node is suspect; 1 to 100.
+    /// Intervals without a report after which a node is suspect; 1 to 100.
     pub suspect_after: u32,
-    /// And after so many it is taken for dead, if another one reports; 1 to 1000, at least `suspect_after`.
+    /// Intervals without a report after which a node is dead, if another one reports; 1 to 1000, at least
+    /// `suspect_after`.
     pub dead_after: u32,
 }
 
@@ -31,7 +32,7 @@ impl Default for Reports {
 }
 
 impl Reports {
-    /// Each key of `[reports]` with its value as the file could have it.
+    /// Each key of `[reports]` with its value in the form of the file.
     pub(crate) fn in_words(&self) -> [(&'static str, String); 3] {
         [
             ("interval", time(self.interval)),

@@ -1,6 +1,6 @@
-//! What a schema says of a key beyond its type: which values are allowed, and what holds if it is absent. The ranges are
-//! those that values are checked against. Where JSON Schema has no word for it, `x-kind`, `x-allowed` and `x-absent` have
-//! the words of the reference.
+//! What a schema says of a key beyond its type: which values are allowed, and what holds if it is absent. The ranges
+//! are those that values are checked against. Where JSON Schema has no word for it, `x-kind`, `x-allowed` and
+//! `x-absent` have the words of the reference.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::{limits, syntax};
 
-/// What the type is called.
+/// The name of the type.
 pub(crate) const KIND: &str = "x-kind";
-/// Which values there are.
+/// The allowed values.
 pub(crate) const ALLOWED: &str = "x-allowed";
-/// What holds without the key, where that is no value.
+/// The behaviour without the key, if it is not a value.
 pub(crate) const ABSENT: &str = "x-absent";
 
 pub(crate) fn time(allowed: RangeInclusive<Duration>) -> impl Fn(&mut Schema) {

@@ -3,10 +3,10 @@
 
 use crate::Service;
 
-/// What a switch is said to serve that serves every service. No name has parentheses.
+/// The services of a switch that serves all. No name has parentheses.
 const ALL: &str = "(all)";
 
-/// A machine that takes what clients send to the VIPs of its services.
+/// A machine that receives clients' packets to the VIPs of its services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
     /// As for [`Node::name`](crate::Node::name). A switch with the name of a node is the same machine.
@@ -19,7 +19,7 @@ pub struct Switch {
 impl Switch {
     /// Each key of `[[switch]]` except `name` in words; `services` are those of the cluster.
     pub(crate) fn in_words(&self, services: &[Service]) -> [(&'static str, String); 1] {
-        // In the order of their names: that of services in the file means nothing.
+        // In the order of their names: the order of services in the file has no meaning.
         let mut names: Vec<&str> =
             self.services.iter().map(|&service| services[service].name.as_str()).collect();
         names.sort_unstable();

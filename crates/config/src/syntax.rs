@@ -1,5 +1,5 @@
-//! What single values in `cluster.toml` may look like. Each function takes the text and returns what it
-//! means, or what is wrong with it and what is allowed.
+//! Syntax of single values in `cluster.toml`. Each function takes the text and returns its meaning, or the mistake in
+//! it and the allowed values.
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -12,26 +12,26 @@ use switchback_policy::PolicyKind;
 use crate::persistence::{self, Mode};
 use crate::{Delegate, HashKey, HostMatch, Network, health, limits, pool};
 
-/// What a token may have besides letters and digits (RFC 9110 section 5.6.2).
+/// Characters of a token besides letters and digits (RFC 9110 section 5.6.2).
 const TOKEN_MARKS: &str = "!#$%&'*+-.^_`|~";
-/// What a path in a URL may have besides letters and digits (RFC 3986 section 3.3).
+/// Characters of a URL's path besides letters and digits (RFC 3986 section 3.3).
 const PATH_MARKS: &str = "-._~!$&'()*+,;=:@%/";
-/// How long a name may be; a label of a host name, too.
+/// Greatest length of a name, and of a label of a host name.
 pub(crate) const MAX_NAME: usize = 63;
-/// How long a host name may be (RFC 1035 section 2.3.4, without the root's dot and the lengths).
+/// Greatest length of a host name (RFC 1035 section 2.3.4, without the root's dot and the lengths).
 const MAX_HOST: usize = 253;
-/// What browsers check before they believe the name of a cookie (RFC 6265bis section 4.1.3).
+/// Prefixes of cookie names that browsers check (RFC 6265bis section 4.1.3).
 pub(crate) const COOKIE_PREFIXES: [&str; 2] = [HOST_PREFIX, "__Secure-"];
 /// The stricter one of [`COOKIE_PREFIXES`].
 pub(crate) const HOST_PREFIX: &str = "__Host-";
-/// How many known names a message lists.
+/// Most known names that a message lists.
 const MAX_LISTED: usize = 8;
-/// How many letters of a name that nothing has may differ from the one that is suggested instead.
+/// Most edits between an unknown name and a suggested one.
 const MAX_SLIPS: usize = 2;
 
-/// Methods that everyone writes in upper case, from RFC 9110 and RFC 5789.
+/// Methods that are always in upper case, from RFC 9110 and RFC 5789.
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
-/// Statuses that send a client to the URL in `Location`, from RFC 9110 section 15.4.
+/// Statuses that redirect a client to the URL in `Location`, from RFC 9110 section 15.4.
 pub(crate) const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 pub(crate) fn name(kind: &str, text: &str) -> Result<(), String> {
@@ -78,7 +78,7 @@ pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
     })
 }
 
-/// The one of `all` that has this name.
+/// The item of `all` with this name.
 pub(crate) fn one_of<T: Copy, const N: usize>(
     key: &str,
     text: &str,
@@ -113,7 +113,7 @@ pub(crate) fn queue_limit(text: &str) -> Result<u8, String> {
     })
 }
 
-/// What switches give to the nodes that are not their own, if it is a text.
+/// The requests that a switch gives to the other nodes, in the form of a text.
 pub(crate) fn delegate(text: &str) -> Result<Delegate, String> {
     let named = pool::DELEGATE.into_iter().find(|(name, _)| *name == text).map(|(_, delegate)| delegate);
     named.or_else(|| percent(text, pool::SHARE).map(Delegate::Share)).ok_or_else(|| {
@@ -208,7 +208,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     Ok(address)
 }
 
-/// Where a daemon listens for those who want to know how it is doing: also all addresses, or this machine's own.
+/// The address of a daemon's admin server: unspecified and loopback addresses are allowed, too.
 pub(crate) fn admin_address(text: &str) -> Result<SocketAddr, String> {
     let fits = |address: &SocketAddr| {
         let one =
@@ -305,7 +305,7 @@ pub(crate) fn header_name(text: &str) -> Result<String, String> {
     Err(format!("bad header name {text:?}, allowed are letters, digits and {TOKEN_MARKS}"))
 }
 
-/// RFC 6265 section 4.1.1; upper and lower case differ.
+/// A cookie's name (RFC 6265 section 4.1.1); upper and lower case differ.
 fn cookie_name(text: &str) -> Result<String, String> {
     if is_token(text) {
         return Ok(text.to_owned());
@@ -357,7 +357,7 @@ pub(crate) fn has_cookie_prefix(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(prefix))
 }
 
-/// What stands behind `Path=`. A browser compares it with the path of a URL, which has no blank.
+/// The value of `Path=`. A browser compares it with the path of a URL, which has no blank.
 pub(crate) fn cookie_path(text: &str) -> Result<String, String> {
     let allowed = |c: u8| c.is_ascii_graphic() && c != b';';
     if text.starts_with('/') && text.len() <= persistence::MAX_PATH && text.bytes().all(allowed) {
@@ -378,7 +378,7 @@ pub(crate) fn cookie_domain(text: &str) -> Result<String, String> {
     Err(format!("bad domain {text:?}, allowed is a host name without a dot before it, and no address"))
 }
 
-/// What stands behind `Max-Age=`.
+/// The value of `Max-Age=`.
 pub(crate) fn max_age(text: &str) -> Result<Duration, String> {
     let age = time("max_age", text, persistence::MAX_AGE)?;
     if age.subsec_nanos() != 0 {
@@ -387,7 +387,7 @@ pub(crate) fn max_age(text: &str) -> Result<Duration, String> {
     Ok(age)
 }
 
-/// Whether it is strict.
+/// Whether the value is `strict`.
 pub(crate) fn sticky(text: &str) -> Result<bool, String> {
     let known = persistence::STICKY.into_iter().find(|(name, _)| *name == text);
     known.map(|(_, strict)| strict).ok_or_else(|| {
@@ -428,7 +428,7 @@ pub(crate) fn redirect_path(text: &str) -> Result<String, String> {
     sent_path(text, PATH_MARKS)
 }
 
-/// What a health check asks for; that may have a query.
+/// The path of a health check, which may have a query.
 pub(crate) fn check_path(text: &str) -> Result<String, String> {
     sent_path(text, &format!("{PATH_MARKS}?"))
 }
@@ -449,7 +449,7 @@ pub(crate) fn redirect_status(status: i64) -> Result<u16, String> {
     })
 }
 
-/// RFC 9110 section 5.6.2.
+/// Whether the text is a token (RFC 9110 section 5.6.2).
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || TOKEN_MARKS.as_bytes().contains(&c))
 }

@@ -1,4 +1,4 @@
-//! Services over TLS: what nodes need to end it, and how a client's sessions find their node.
+//! Services over TLS: the nodes' certificates and servers, and the distribution of sessions.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ pub(crate) const BUSY_CPU: RangeInclusive<u8> = 1..=100;
 pub(crate) const DEFAULT_BUSY_CONNECTIONS: u32 = 1000;
 /// Default of [`Tls::busy_cpu`].
 pub(crate) const DEFAULT_BUSY_CPU: u8 = 80;
-/// What [`Tls::protocols`] are if the file does not say.
+/// Default of [`Tls::protocols`].
 pub(crate) const DEFAULT_PROTOCOLS: [Protocol; 2] = [Protocol::Http2, Protocol::Http11];
 
-/// What stands before the path of a UNIX socket.
+/// The prefix of a UNIX socket's path.
 const UNIX: &str = "unix:";
 /// Longest path of a UNIX socket: `sun_path` in `<sys/un.h>` without the NUL at its end.
 const UNIX_PATH_MAX: usize = 107;
@@ -28,26 +28,26 @@ pub struct Tls {
     /// At least one. The first is for clients that want no name, or one that no certificate has. Only nodes
     /// read the files.
     pub certificates: Vec<Certificate>,
-    /// Where the server of each node is.
+    /// The address of each node's server.
     pub server: Server,
-    /// Where a connection goes, and whether it may move.
+    /// The distribution of connections.
     pub model: Model,
-    /// How a busy node hands over. Only [`Model::Forwarding`] asks for it.
+    /// The unit of a hand-over by a busy node. Only for [`Model::Forwarding`].
     pub hand_over: HandOver,
-    /// Who can resume a session.
+    /// The nodes that can resume a session.
     pub tickets: TicketScope,
-    /// What is spoken above TLS, the preferred first; at least one, each once.
+    /// The protocols above TLS, the preferred first; at least one, each once.
     pub protocols: Vec<Protocol>,
-    /// The oldest version that is spoken.
+    /// The oldest accepted version.
     pub min_version: TlsVersion,
-    /// How the server learns who the client is.
+    /// The way in which the server gets the client's address.
     pub client_address: ClientAddress,
-    /// With more connections a node is busy; 0 to 1,000,000. Only [`Model::Forwarding`] asks for it.
+    /// Number of connections above which a node is busy; 0 to 1,000,000. Only for [`Model::Forwarding`].
     pub busy_connections: u32,
     /// Above this share of its CPU time, in percent, a node is busy; 1 to 100. Only [`Model::Forwarding`]
     /// asks for it.
     pub busy_cpu: u8,
-    /// The kernel encrypts what is sent, if it can. Not with [`HandOver::Relay`].
+    /// Whether the kernel encrypts, if it can. Not with [`HandOver::Relay`].
     pub ktls: bool,
 }
 
@@ -90,7 +90,7 @@ fn listed<T: ToString>(items: &[T]) -> String {
 /// before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The certificate and those that lead to its root, in PEM.
+    /// The certificate chain, in PEM.
     pub chain: PathBuf,
     /// Its private key, in PEM.
     pub key: PathBuf,
@@ -109,7 +109,7 @@ impl fmt::Display for Certificate {
     }
 }
 
-/// Where a server listens on its node.
+/// The address of a server on its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     /// A TCP port of a loopback address.
@@ -160,19 +160,19 @@ impl fmt::Display for Server {
 /// The distribution models of "SSL with backend forwarding".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Model {
-    /// The pool's policy chooses a node for each connection, whatever session the client has.
+    /// The pool's policy chooses a node for each connection, whatever the client's session.
     RoundRobin,
-    /// A client that has a session goes to the node that has it too.
+    /// A client with a session goes to the node of the session.
     #[default]
     Session,
-    /// Likewise, and a busy node hands requests over to one that is not.
+    /// As [`Model::Session`], and a busy node hands requests over to one that is not.
     Forwarding,
 }
 
-/// How a busy node hands over.
+/// The unit of a hand-over by a busy node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandOver {
-    /// The connection goes on at the other node, which answers the client itself.
+    /// The connection continues at the other node, which answers the client itself.
     #[default]
     Direct,
     /// The other node makes and encrypts one response, which comes back through the busy one: backend
@@ -180,17 +180,17 @@ pub enum HandOver {
     Relay,
 }
 
-/// Who can resume a session.
+/// The nodes that can resume a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TicketScope {
-    /// The node that it was made with.
+    /// The node that made the session.
     #[default]
     Node,
     /// All nodes.
     Cluster,
 }
 
-/// What is spoken above TLS, by the names of RFC 7301.
+/// Protocols above TLS, by the names of RFC 7301.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// `h2`
@@ -209,7 +209,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// How the server behind the end of TLS learns who the client is.
+/// The way in which the server behind the end of TLS gets the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAddress {
     /// `X-Forwarded-For`, `-Host`, `-Port` and `-Proto`.
@@ -219,17 +219,17 @@ pub enum ClientAddress {
     Forwarded,
     /// A PROXY protocol header, version 2, before the first request of each connection.
     Proxy,
-    /// It does not.
+    /// The server does not get the address.
     Nothing,
 }
 
 macro_rules! named {
     ($($kind:ident: $($name:literal $value:ident),+;)+) => {$(
         impl $kind {
-            /// All of them, in the order in which messages list them.
+            /// All values, in the order in which messages list them.
             pub const ALL: [$kind; [$($name),+].len()] = [$($kind::$value),+];
 
-            /// What it is called in the file.
+            /// The name in the file.
             pub fn name(self) -> &'static str {
                 match self {
                     $($kind::$value => $name),+

@@ -30,12 +30,12 @@ use crate::{
 /// The weight of a node that has none in the file.
 pub(crate) const DEFAULT_WEIGHT: u32 = 1;
 
-/// A text in the file, if it is there.
+/// An optional text in the file.
 type Text = Option<Spanned<String>>;
 /// Names and the index of the first thing that has each.
 type Names<'a> = HashMap<&'a str, usize>;
 
-/// Returns what `key_file` says and the cluster, which has no keys yet.
+/// Returns the value of `key_file`, and the cluster, which has no keys yet.
 pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     let mut mistakes = Mistakes::default();
     let key_file = &file.cluster.key_file;
@@ -87,13 +87,13 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
     Ok((key_file.get_ref(), cluster))
 }
 
-/// What the listen addresses seen so far have to be compared with.
+/// The listen addresses seen so far.
 struct Listening<'a> {
     nodes: &'a [Node],
     taken: HashMap<SocketAddr, &'a str>,
 }
 
-/// What is wrong with a file, as far as it has been looked at.
+/// The mistakes found in a file so far.
 #[derive(Default)]
 pub(crate) struct Mistakes(Vec<Mistake>);
 
@@ -102,7 +102,7 @@ impl Mistakes {
         self.0.push(Mistake { at: value.span().start, what: what.into() });
     }
 
-    /// What has been made of the file, if nothing is wrong with it.
+    /// The result, if the file has no mistakes.
     pub(crate) fn into_result<T>(self, made: T) -> Result<T, Vec<Mistake>> {
         if self.0.is_empty() { Ok(made) } else { Err(self.0) }
     }
@@ -114,17 +114,17 @@ impl Mistakes {
         }
     }
 
-    /// For what is wrong with the file as a whole.
+    /// Adds a mistake of the file as a whole.
     fn in_file(&mut self, what: &str) {
         self.0.push(Mistake { at: 0, what: what.to_owned() });
     }
 
-    /// What `value` means if it is right; reports what is wrong with it otherwise.
+    /// The meaning of `value`; reports a mistake in it.
     pub(crate) fn take<T, S>(&mut self, value: &Spanned<S>, meaning: Result<T, String>) -> Option<T> {
         meaning.map_err(|what| self.at(value, what)).ok()
     }
 
-    /// The one of `all` that `text` names.
+    /// The item of `all` that `text` names.
     fn one_of<T: Copy, const N: usize>(
         &mut self,
         key: &str,

@@ -1,4 +1,4 @@
-//! How long BPF programs run, as the kernel measures it (`BPF_ENABLE_STATS`).
+//! Run times of BPF programs, measured by the kernel (`BPF_ENABLE_STATS`).
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use switchback_lab::{Doing, Process, Result};
 
-/// Runs of one or several programs, and the time that they took.
+/// Runs of one or several programs, and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BpfTime {
-    /// How often.
+    /// Number of runs.
     pub runs: u64,
-    /// How long altogether.
+    /// Total time.
     pub time: Duration,
 }
 
-/// Between two readings.
+/// The difference of two readings.
 impl Sub for BpfTime {
     type Output = BpfTime;
 
@@ -29,22 +29,22 @@ impl Sub for BpfTime {
     }
 }
 
-/// Of our programs, those of all hosts together.
+/// Run times of our programs, summed over all hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BpfTimes {
-    /// The switch's.
+    /// The switch's XDP program.
     pub xdp: BpfTime,
-    /// Nodes': packets that come in.
+    /// The nodes' programs for incoming packets.
     pub ingress: BpfTime,
-    /// Nodes': packets that go out.
+    /// The nodes' programs for outgoing packets.
     pub egress: BpfTime,
-    /// Nodes': what the server writes, where a cookie may have to be inserted.
+    /// The nodes' programs for the server's writes, into which a cookie may have to be inserted.
     pub insert: BpfTime,
-    /// Nodes': sockets that begin and end.
+    /// The nodes' programs for socket state changes.
     pub socket_state: BpfTime,
 }
 
-/// Between two readings.
+/// The difference of two readings.
 impl Sub for BpfTimes {
     type Output = BpfTimes;
 
@@ -59,8 +59,8 @@ impl Sub for BpfTimes {
     }
 }
 
-/// While it lives the kernel measures every program of the machine, which costs each run some 20 ns. It reads those of a
-/// few processes only: other labs have programs of the same names.
+/// Makes the kernel measure every program of the machine as long as it lives, at some 20 ns per run. It reads only the
+/// programs of a few processes, since other labs have programs of the same names.
 #[derive(Debug)]
 pub(super) struct BpfMeter {
     _enabled: OwnedFd,
@@ -68,7 +68,7 @@ pub(super) struct BpfMeter {
 }
 
 impl BpfMeter {
-    /// For the programs that these processes have loaded so far.
+    /// A meter for the programs that these processes have loaded so far.
     pub(super) fn new(processes: &[Process]) -> Result<BpfMeter> {
         // SAFETY: a system call with a number.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
@@ -86,12 +86,12 @@ impl BpfMeter {
         Ok(BpfMeter { _enabled: enabled, programs })
     }
 
-    /// So far, by the programs' names, of which the kernel keeps 15 characters.
+    /// The times so far, by program name, of which the kernel keeps 15 characters.
     pub(super) fn read(&self) -> Result<BpfTimes> {
         let mut times = BpfTimes::default();
         for program in &self.programs {
             let info = info(program).doing(|| "ask for a BPF program's times".to_owned())?;
-            // SAFETY: the kernel ends the name with a zero.
+            // SAFETY: the kernel terminates the name with a zero.
             let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
             let sum = match name.to_bytes() {
                 b"switchback" => &mut times.xdp,
@@ -108,13 +108,13 @@ impl BpfMeter {
     }
 }
 
-/// Of the programs that a process holds, or has attached.
+/// The ids of the programs that a process holds, or has attached.
 fn program_ids(pid: u32) -> Result<BTreeSet<u32>> {
     let directory = format!("/proc/{pid}/fdinfo");
     let list = || {
         let mut ids = BTreeSet::new();
         for entry in fs::read_dir(&directory)? {
-            // One that has been closed meanwhile is no program.
+            // A descriptor that has been closed meanwhile refers to no program.
             let text = fs::read_to_string(entry?.path()).unwrap_or_default();
             ids.extend(program_id(&text));
         }
@@ -123,7 +123,7 @@ fn program_ids(pid: u32) -> Result<BTreeSet<u32>> {
     list().doing(|| format!("list the descriptors in {directory}"))
 }
 
-/// In the lines that the kernel has for a descriptor of a program or a link.
+/// The program id in the fdinfo of a program or a link.
 fn program_id(text: &str) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().parse().ok()
 }

@@ -1,16 +1,15 @@
-//! A dispatcher that gives connections to nodes by lot and knows nothing of them: the kernel with a rule of
-//! nftables.
+//! A dispatcher that gives connections to nodes at random, without knowledge of them: the kernel with an nftables rule.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use switchback_lab::{Host, Result};
 
 const PORT: u16 = 80;
-/// The kernel forgets ended connections after a second, or its table would be full of them.
+/// Settings by which the kernel forgets ended connections after a second; its table would be full otherwise.
 const SETTINGS: &[(&str, &str)] =
     &[("ipv4/ip_forward", "1"), ("netfilter/nf_conntrack_tcp_timeout_time_wait", "1")];
 
-/// Makes `host` a router that forwards each connection to its own address to one of `nodes`. Returns that address.
+/// Makes `host` a router that forwards each connection to its own address to one of `nodes`, and returns that address.
 pub fn dispatch_by_lot(host: &Host, nodes: &[Ipv4Addr]) -> Result<SocketAddrV4> {
     let numbered: Vec<String> = (0..).zip(nodes).map(|(n, node): (u32, _)| format!("{n} : {node}")).collect();
     let rules = format!(

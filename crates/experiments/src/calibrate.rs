@@ -1,7 +1,7 @@
-//! What packets, requests, handshakes and hand-overs cost on this machine: the numbers that the simulator counts with.
+//! Costs of packets, requests, handshakes and hand-overs on this machine, for the simulator.
 //!
-//! Loads that differ in one thing run in turn on one cluster of two nodes. What a thing costs is the difference of the CPU time
-//! that they take, at the switch and at both nodes together, servers included.
+//! Loads that differ in one thing run in turn on one cluster of two nodes. The cost of that thing is the difference in
+//! their CPU time, at the switch and at both nodes together, servers included.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,43 +20,43 @@ use super::{Experiment, Options, Progress, in_turn};
 const NODES: usize = 2;
 const CONNECTIONS: u32 = 16;
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Beside those of the services, where the agents listen.
+/// Port of the servers behind the agents, which listen on the services' ports.
 const SERVER: u16 = 9000;
 /// Requests of a conversation over TLS.
 const REQUESTS: usize = 10;
 const KIB_OF_LARGE: f64 = 1024.0;
 const SMALL_PATH: &str = "/tls-small";
-/// Another pool's.
+/// A path of another pool.
 const OTHER_PATH: &str = "/other-small";
 const LARGE_PATH: &str = "/tls-large";
 
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// 100 bytes on a connection that is kept.
+    /// 100 bytes on a kept connection.
     Kept,
-    /// Likewise, and each request is dispatched.
+    /// 100 bytes on a kept connection; each request is dispatched.
     Dispatched,
     /// 100 bytes on a new connection.
     New,
-    /// 1 MiB on a connection that is kept.
+    /// 1 MiB on a kept connection.
     Large,
-    /// 100 bytes on a new connection over TLS, with a whole handshake.
+    /// 100 bytes on a new connection over TLS, with a full handshake.
     Full,
-    /// Likewise, with a session from before.
+    /// 100 bytes on a new connection over TLS, with a resumed session.
     Resumed,
     /// Ten times 100 bytes on a connection over TLS.
     Ten,
-    /// Likewise, for two pools in turn: nine moves.
+    /// Ten times 100 bytes on a connection over TLS, from two pools in turn: nine moves.
     Moves,
-    /// Ten times 100 bytes from a busy node, which has another one answer.
+    /// Ten times 100 bytes from a busy node, which relays the requests to another one.
     Relays,
-    /// 1 MiB over TLS on a connection that is kept.
+    /// 1 MiB over TLS on a kept connection.
     LargeTls,
 }
 
 impl Workload {
-    /// All, in the order in which they begin.
+    /// All workloads, in the order of the loads.
     pub const ALL: [Workload; 10] = [
         Workload::Kept,
         Workload::Dispatched,
@@ -95,7 +95,7 @@ impl Workload {
         }
     }
 
-    /// None: without TLS.
+    /// The requests of a TLS workload; None without TLS.
     fn requests(self) -> Option<Requests> {
         let document = |path: &str, len| Document { path: path.to_owned(), len };
         let small = |path| document(path, SMALL);
@@ -115,25 +115,25 @@ impl Workload {
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What kind of load.
+    /// The kind of load.
     pub workload: Workload,
-    /// Requests that were answered.
+    /// Answered requests.
     pub requests: u64,
-    /// Connections that ended well, over TLS.
+    /// Successful conversations over TLS.
     pub conversations: u64,
-    /// Connections or requests that a node gave to the other one.
+    /// Connections or requests that a node handed over to the other one.
     pub handed_over: u64,
-    /// What went wrong.
+    /// Errors of all kinds.
     pub errors: u64,
-    /// What the switch used.
+    /// CPU time of the switch.
     pub switch: CpuTimes,
-    /// What the nodes used together, agents and servers.
+    /// CPU time of all nodes, agents and servers.
     pub nodes: CpuTimes,
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// The costs that the simulator counts with.
@@ -194,11 +194,11 @@ struct Cluster<'a> {
     lab: &'a Lab,
     program: &'a std::path::Path,
     switch: CpuMeter,
-    /// Of each its agent and its server.
+    /// For each node, its agent and its server.
     nodes: Vec<CpuMeter>,
 }
 
-/// What `switchback status --json` says on a node, as far as it matters.
+/// The relevant part of `switchback status --json` on a node.
 #[derive(Deserialize)]
 struct NodeStatus {
     tls: Vec<ServiceStatus>,
@@ -251,7 +251,7 @@ impl<'a> Cluster<'a> {
         Ok((load.requests, 0, load.errors.total()))
     }
 
-    /// What the switch and the nodes have used, and how much nodes have handed over.
+    /// CPU time of the switch and of the nodes, and the number of hand-overs by nodes.
     fn read(&self) -> Result<(CpuTimes, CpuTimes, u64)> {
         let nodes = self.nodes.iter().map(CpuMeter::read).sum::<Result<CpuTimes>>()?;
         let handed_over = self.lab.nodes().map(|node| self.handed_over(node)).sum::<Result<u64>>()?;
@@ -301,7 +301,7 @@ fn describe(sample: &Sample) -> String {
 }
 
 impl Results {
-    /// The median of something over the samples of a workload.
+    /// The median of a value over the samples of a workload.
     fn median(&self, workload: Workload, number: impl Fn(&Sample) -> f64) -> Option<f64> {
         let samples = self.samples.iter().filter(|sample| sample.workload == workload && sample.requests > 0);
         Spread::of(samples.map(number)).map(|spread| spread.median)
@@ -315,7 +315,7 @@ impl Results {
         self.median(workload, |sample| micros(sample.nodes.total()) / sample.requests as f64)
     }
 
-    /// What handing over costs each of two nodes: what more such requests take, for each that was handed over.
+    /// The cost of a hand-over at each of two nodes: the additional time of such requests, divided by hand-overs.
     fn hand_over_us(&self, workload: Workload) -> Option<f64> {
         let without = self.nodes_us(Workload::Ten)?;
         let more = |sample: &Sample| {
@@ -325,12 +325,12 @@ impl Results {
         Some(self.median(workload, more)? / 2.0)
     }
 
-    /// As `[costs]` of a scenario has them, with how each was found. What is less than nothing by chance is nothing.
+    /// The costs as in `[costs]` of a scenario, with their derivation. Values that chance makes negative are zero.
     fn costs(&self) -> Vec<(&'static str, Option<f64>, &'static str)> {
         use Workload::{Dispatched, Full, Kept, Large, LargeTls, Moves, New, Relays, Resumed};
         let less = |a: Option<f64>, b: Option<f64>| Some((a? - b?).max(0.0));
         let (switch, nodes) = (|workload| self.switch_us(workload), |workload| self.nodes_us(workload));
-        // The request and the acknowledgment of what came before it.
+        // The request, and the acknowledgment of the previous response.
         let packet = switch(Kept).map(|us| us / 2.0);
         let dispatched = less(switch(Dispatched), packet);
         let plain_kib = less(nodes(Large), nodes(Kept)).map(|us| us / KIB_OF_LARGE);
@@ -387,7 +387,7 @@ impl Report for Results {
         format!("{} Two nodes with nginx, {CONNECTIONS} connections at a time.\n", repeated(self))
     }
 
-    /// For `switchback sim --costs`.
+    /// The file for `switchback sim --costs`.
     fn toml(&self) -> Option<String> {
         let lines =
             self.costs().into_iter().filter_map(|(name, us, _)| Some(format!("{name} = {:.3}\n", us?)));

@@ -1,8 +1,8 @@
-//! CPU time of one host of a lab: what its processes used, and what receiving cost its kernel.
+//! CPU time of one host of a lab: of its processes, and of its kernel's receive work.
 //!
-//! The two are apart because the receive work of a host is done by a kernel thread (threaded NAPI), not in
-//! whatever process is just running. Times are those of the scheduler (`/proc/PID/schedstat`), in nanoseconds;
-//! `utime` and `stime` would be guesses from clock ticks.
+//! The two are separate because a host's receive work is done by a kernel thread (threaded NAPI), and not by any
+//! running process. Times are the scheduler's (`/proc/PID/schedstat`), in nanoseconds; `utime` and `stime` would be
+//! estimates from clock ticks.
 
 use std::fs;
 use std::io;
@@ -12,23 +12,23 @@ use std::time::Duration;
 
 use switchback_lab::{Doing, Error, Host, NapiThread, Process, Result};
 
-/// CPU time used.
+/// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// By all threads of the program and of its child processes.
+    /// Time of all threads of the program and of its child processes.
     pub process: Duration,
-    /// By the kernel threads that receive for the host; on a switch they also run its XDP program.
+    /// Time of the kernel threads that receive for the host; on a switch they also run its XDP program.
     pub receive: Duration,
 }
 
 impl CpuTimes {
-    /// Both together.
+    /// The sum of both.
     pub fn total(&self) -> Duration {
         self.process + self.receive
     }
 }
 
-/// What several have used.
+/// The sum over several programs.
 impl Sum for CpuTimes {
     fn sum<I: Iterator<Item = CpuTimes>>(all: I) -> CpuTimes {
         all.fold(CpuTimes::default(), |sum, one| CpuTimes {
@@ -38,7 +38,7 @@ impl Sum for CpuTimes {
     }
 }
 
-/// What was used between two readings.
+/// The time between two readings.
 impl Sub for CpuTimes {
     type Output = CpuTimes;
 
@@ -63,7 +63,7 @@ impl CpuMeter {
         CpuMeter::of_all(host, [process])
     }
 
-    /// Likewise for several programs together.
+    /// A meter for several programs together.
     pub(super) fn of_all<'a>(
         host: &Host,
         processes: impl IntoIterator<Item = &'a Process>,
@@ -104,7 +104,7 @@ fn process_time(pid: u32) -> Result<Duration> {
     let time = |thread: &String| {
         let path = format!("{thread}/schedstat");
         match fs::read_to_string(&path) {
-            // It has ended meanwhile. What is measured here starts its threads at the beginning and keeps them.
+            // The thread has ended. Programs measured here start their threads at the beginning and keep them.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Duration::ZERO),
             text => {
                 let text = text.doing(|| format!("read {path}"))?;
@@ -124,7 +124,7 @@ fn threads(pid: u32) -> Result<Vec<String>> {
     list().doing(|| format!("list the threads in {tasks}"))
 }
 
-/// The first number: nanoseconds on a CPU (Documentation/scheduler/sched-stats.rst).
+/// Parses the first number: nanoseconds on a CPU (Documentation/scheduler/sched-stats.rst).
 fn parse_schedstat(text: &str) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn a_meter_reads_child_processes_too() {
-        // A parent that does nothing else: the kernel lists no child for sure while others of its parent end.
+        // A parent of its own: the kernel may omit a child from the list while others of its parent end.
         let mut parent = Command::new("sh");
         let mut parent = parent.args(["-c", "sleep 60 & wait"]).spawn().expect("sh is everywhere");
-        // The time is there as soon as the scheduler has counted it.
+        // The scheduler counts the time with a delay.
         let deadline = Instant::now() + Duration::from_secs(30);
         let sleeps = loop {
             let found = children(parent.id()).expect("the children of one that waits");

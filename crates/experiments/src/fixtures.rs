@@ -1,4 +1,4 @@
-//! What the tests of the reports begin with.
+//! Fixtures of the reports' tests.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Results;
 use super::machine::Machine;
 use super::wrk::{Errors, LoadResult};
 
-/// Loads of two seconds on a machine of which the kernel is known.
+/// Loads of two seconds on a machine with a known kernel.
 pub(super) fn results<Sample>(repetitions: u32, samples: Vec<Sample>) -> Results<Sample> {
     let machine = Machine { facts: vec![("Kernel".to_owned(), "Linux 6.18".to_owned())] };
     Results { seconds: 2, repetitions, machine, samples }

@@ -1,8 +1,8 @@
 //! Measurements on labs: what `switchback lab run` does.
 //!
-//! An [`Experiment`] makes a lab, puts load on it, and returns every single measurement; how they are summed up and
-//! shown is a [`Report`], so that it can be tested without a lab. Numbers of one run compare with each other, not
-//! with those of another machine or day: all hosts share this machine's CPUs.
+//! An [`Experiment`] makes a lab, puts load on it, and returns every single measurement; a [`Report`] summarises and
+//! shows them, so that it can be tested without a lab. Numbers of one run compare with each other, not with those of
+//! another machine or day: all hosts share this machine's CPUs.
 
 mod accept_queue;
 mod bpf_time;
@@ -49,7 +49,7 @@ use std::path::PathBuf;
 
 use switchback_lab::{Error, Lab, Result};
 
-/// Options that all experiments have.
+/// Options of all experiments.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Duration of each load, or the time in which its connections begin, in seconds.
@@ -84,7 +84,7 @@ pub trait Experiment {
     /// Whether its report has a plot, which needs a font.
     const PLOTTED: bool = true;
 
-    /// How many nodes its lab has, which has one client and two switches besides.
+    /// Number of nodes in its lab, which also has one client and two switches.
     fn nodes(&self) -> usize;
 
     /// Facts for the report, besides the versions of [`PROGRAMS`](Self::PROGRAMS): name and value.
@@ -101,12 +101,12 @@ pub trait Experiment {
         let mut machine = Machine::look(Self::PROGRAMS)?;
         machine.facts.extend(self.facts()?);
         if Self::PLOTTED {
-            // Before the measurement rather than after it.
+            // Checked before the measurement rather than after it.
             switchback_plot::register_font().map_err(plot_error)?;
         }
         let lab = Lab::builder().switches(2).nodes(self.nodes()).up()?;
         let samples = match self.measure(&lab, options, progress) {
-            // Whatever failed because the lab was taken down under it is no news. Waits until that is done.
+            // After ^C has taken the lab down, other errors are not reported. Waits until the lab is removed.
             Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {
                 return Err(Error::TornDown);
             }
@@ -118,16 +118,16 @@ pub trait Experiment {
     }
 }
 
-/// Everything that an experiment measured.
+/// All measurements of an experiment.
 #[derive(Clone, Debug)]
 pub struct Results<Sample> {
-    /// As in [`Options`].
+    /// The duration of each load, as in [`Options`].
     pub seconds: u32,
-    /// As in [`Options`].
+    /// The repetitions of each load, as in [`Options`].
     pub repetitions: u32,
-    /// Machine and programs.
+    /// The machine and the programs.
     pub machine: Machine,
-    /// In the order of time.
+    /// The measurements, in order of time.
     pub samples: Vec<Sample>,
 }
 
@@ -136,7 +136,7 @@ fn plot_error(error: switchback_plot::PlotError) -> Error {
     Error::Invalid(error.to_string())
 }
 
-/// All of them, beginning with another one in each repetition (from 1): a load may feel what came before it.
+/// The items, rotated in each repetition (from 1), because a load may be affected by the one before it.
 fn in_turn<T>(items: &[T], repetition: u32) -> impl Iterator<Item = &T> {
     items.iter().cycle().skip(repetition as usize - 1).take(items.len())
 }

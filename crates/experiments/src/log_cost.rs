@@ -1,8 +1,8 @@
-//! What it costs to look: the same loads with access log and metrics, and without, in turn.
+//! The cost of observation: the same loads with access log and metrics, and without, in turn.
 //!
-//! Client, switch and node share this machine's CPUs, so whatever the switch, its observer and the node's agent spend on
-//! the log is missing elsewhere: the ratio of requests/s has all of it. The log goes to a file, and the metrics are scraped
-//! once a second. Each load has a switch of its own, because an admin address counts from the start on.
+//! Client, switch and node share this machine's CPUs, so the ratio of requests/s includes all work of the switch, its
+//! observer and the node's agent for the log. The log goes to a file, and the metrics are scraped once a second. Each
+//! load has a switch of its own, because an admin address is effective only from the start.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,22 +19,22 @@ use super::{Experiment, Options, Progress, in_turn};
 const NODES: usize = 1;
 const CONNECTIONS: u32 = 32;
 const WARM_UP_SECONDS: u32 = 1;
-/// How often the metrics are scraped, at most.
+/// Longest interval between scrapes, in seconds.
 const SCRAPE: &str = "1";
 
-/// What the clients do.
+/// The clients' requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Small responses on connections that stay.
+    /// Small responses on kept connections.
     Small,
-    /// A connection for each.
+    /// Small responses, each on a new connection.
     New,
-    /// A mebibyte each.
+    /// Responses of 1 MiB.
     Large,
 }
 
 impl Work {
-    /// All, in the order of the table.
+    /// All values, in the order of the table.
     pub const ALL: [Work; 3] = [Work::Small, Work::New, Work::Large];
 
     fn name(self) -> &'static str {
@@ -53,19 +53,19 @@ impl Work {
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What the clients did.
+    /// The clients' requests.
     pub work: Work,
     /// Whether there were an access log and metrics.
     pub observed: bool,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: LoadResult,
-    /// What the switch used.
+    /// CPU time of the switch.
     pub switch: CpuTimes,
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// The same loads with access log and metrics, and without.
@@ -75,7 +75,7 @@ pub struct LogCost;
 impl Experiment for LogCost {
     type Sample = Sample;
     const NAME: &'static str = "log-cost";
-    // Machines are faster at one time than at another: many short rounds tell more than a few long ones.
+    // The machine's speed varies over time, so many short rounds are more precise than a few long ones.
     const SECONDS: u32 = 2;
     const REPETITIONS: u32 = 15;
     const PROGRAMS: &'static [(&'static str, &'static str)] =
@@ -103,7 +103,7 @@ impl Experiment for LogCost {
                     let switch = systems::start_switch(lab, &options.program, &config)?;
                     let sample = measure(lab, &switch, repetition, work, with, options.seconds)?;
                     switch.stop()?;
-                    // It would fill the disk otherwise.
+                    // The log would fill the disk otherwise.
                     let _ = std::fs::remove_file(Path::new(&log));
                     progress.loaded(&describe(&sample));
                     samples.push(sample);
@@ -139,7 +139,7 @@ fn measure(
     Ok(Sample { repetition, work, observed, load, switch })
 }
 
-/// Reads the metrics again and again, for so long.
+/// Reads the metrics repeatedly for this many seconds.
 fn scraper(seconds: u32) -> Command {
     let mut command = Command::new("timeout");
     let url = "http://127.0.0.1:9180/metrics";
@@ -159,7 +159,7 @@ fn describe(sample: &Sample) -> String {
     )
 }
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 6] = [
     ("Load", false),
     ("Requests/s without (min–max)", true),
@@ -201,7 +201,7 @@ impl Results {
         self.samples.iter().filter(move |sample| sample.work == work && sample.observed == observed)
     }
 
-    /// Of each round: with to without, which were measured one after the other.
+    /// The ratio of each round, with to without, measured one after the other.
     fn ratios(&self, work: Work) -> Option<Spread> {
         let pairs = std::iter::zip(self.of(work, true), self.of(work, false));
         Spread::of(pairs.map(|(with, without)| with.load.requests_per_s / without.load.requests_per_s))

@@ -1,4 +1,4 @@
-//! What a measurement was made with.
+//! The machine and the programs of a measurement.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use switchback_lab::{Doing, Error, Result};
 /// The machine and the programs; each value is one line.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Name and value.
+    /// Names and values.
     pub facts: Vec<(String, String)>,
 }
 
 impl Machine {
-    /// Looks. An error if one of the programs, each with the argument that asks for its version, is not
-    /// installed.
+    /// Collects the facts; an error if one of the programs, each with the argument that asks for its version, is
+    /// missing.
     pub(super) fn look(programs: &[(&str, &str)]) -> Result<Machine> {
         let missing: Vec<&str> =
             programs.iter().map(|(program, _)| *program).filter(|program| find(program).is_none()).collect();
@@ -32,7 +32,7 @@ impl Machine {
                 format!("Linux {} {}", setting("kernel/osrelease")?, std::env::consts::ARCH),
             ),
             ("CPU".to_owned(), format!("{cpus} × {}", cpu_model()?)),
-            // New network namespaces have the machine's, and large responses feel which it is.
+            // New network namespaces inherit the setting, which affects large responses.
             ("TCP congestion control".to_owned(), setting("net/ipv4/tcp_congestion_control")?),
             ("switchback".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ];
@@ -42,14 +42,14 @@ impl Machine {
         Ok(Machine { facts })
     }
 
-    /// As a Markdown table.
+    /// The facts as a Markdown table.
     pub(super) fn table(&self) -> String {
         let facts = self.facts.iter().map(|(name, value)| format!("| {name} | {value} |\n"));
         format!("| Machine | |\n| --- | --- |\n{}", facts.collect::<String>())
     }
 }
 
-/// Where a program is, if it is in the PATH.
+/// The path of a program in the PATH.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
@@ -61,7 +61,7 @@ fn setting(name: &str) -> Result<String> {
     Ok(value.trim().to_owned())
 }
 
-/// Some architectures name none.
+/// The CPU's model, which some architectures do not name.
 fn cpu_model() -> Result<String> {
     let path = "/proc/cpuinfo";
     let text = fs::read_to_string(path).doing(|| format!("read {path}"))?;
@@ -70,7 +70,7 @@ fn cpu_model() -> Result<String> {
     Ok(models.next().map_or("unnamed model".to_owned(), |(_, model)| model.trim().to_owned()))
 }
 
-/// The first line that a program prints about itself. Some print it to stderr, some exit with 1 after it.
+/// The first line of a program's version output, which may be on stderr, or with exit status 1.
 pub(super) fn version(program: &Path, argument: &str) -> Result<String> {
     let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
     let output = output.doing(|| format!("start `{} {argument}`", program.display()))?;
@@ -78,7 +78,7 @@ pub(super) fn version(program: &Path, argument: &str) -> Result<String> {
     Ok(first_sentence(&program.display().to_string(), &String::from_utf8_lossy(&text)))
 }
 
-/// Without the program's name, copyright and address.
+/// The text without the program's name, copyright and address.
 fn first_sentence(program: &str, text: &str) -> String {
     let line = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
     if let Some((_, build)) = line.split_once("  version: ") {

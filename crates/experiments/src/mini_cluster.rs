@@ -1,8 +1,8 @@
-//! Machines that are connection and data servers without a dispatcher, beside the same number of servers that are not
-//! split: the paper's three configurations, with full and with partial delegation, for files of several sizes.
+//! Machines that are both connection and data servers, without a dispatcher, beside the same number of unsplit servers:
+//! the paper's three configurations, with full and with partial delegation, for files of several sizes.
 //!
-//! Each machine has a link of its own, slow enough for two cores to fill all of them. Each request has a connection of its
-//! own. Servers that are not split get an equal number of clients each, which know them by address.
+//! Each machine has a link of its own, slow enough for two cores to fill all of them. Each request has a connection of
+//! its own. Unsplit servers get an equal number of clients each, which address them directly.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,25 +19,25 @@ use super::statistics::Spread;
 use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress};
 
-/// In KiB.
+/// Sizes of the files, in KiB.
 const SIZES: [usize; 6] = [4, 8, 16, 32, 64, 128];
-/// Of each machine's link.
+/// Rate of each machine's link.
 const LINK_BITS_PER_S: u64 = 100_000_000;
-/// For each machine.
+/// Connections for each machine.
 const CONNECTIONS: u32 = 6;
 const WARM_UP_SECONDS: u32 = 1;
 const READY: Duration = Duration::from_secs(30);
 
-/// How the machines work together.
+/// The division of work between the machines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layout {
-    /// Machines, of which the first ones are connection servers.
+    /// Number of machines, of which the first are connection servers.
     pub machines: usize,
-    /// How many of them.
+    /// Number of connection servers.
     pub switches: usize,
-    /// What a connection server leaves to others, as in the configuration.
+    /// Delegation by a connection server, as in the configuration.
     pub delegate: &'static str,
-    /// Its throughput in the paper, as a part of that of as many servers that are not split.
+    /// The paper's throughput, relative to that of as many unsplit servers.
     pub paper: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ const fn layout(machines: usize, switches: usize, delegate: &'static str, paper:
 }
 
 impl Layout {
-    /// The paper's, in its order, behind as many servers that are not split.
+    /// The paper's layouts in its order, after as many unsplit servers.
     pub const ALL: [Layout; 11] = [
         layout(2, 0, "", None),
         layout(2, 1, "all", Some(0.75)),
@@ -61,7 +61,7 @@ impl Layout {
         layout(4, 1, "75%", Some(1.10)),
     ];
 
-    /// As many servers that are not split.
+    /// The layout of as many unsplit servers.
     fn reference(self) -> Layout {
         layout(self.machines, 0, "", None)
     }
@@ -81,13 +81,13 @@ impl fmt::Display for Layout {
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// How the machines worked together.
+    /// The layout.
     pub layout: Layout,
-    /// Of the file, in KiB.
+    /// Size of the file, in KiB.
     pub size: usize,
-    /// As each of the clients saw it.
+    /// The measurement of each client.
     pub loads: Vec<LoadResult>,
 }
 
@@ -96,7 +96,7 @@ impl Sample {
         self.loads.iter().map(|load| load.requests_per_s).sum()
     }
 
-    /// The mean over the clients of what half of the requests took at most.
+    /// The mean of the clients' medians.
     fn p50_us(&self) -> f64 {
         self.loads.iter().map(|load| micros(load.p50)).sum::<f64>() / self.loads.len().max(1) as f64
     }
@@ -106,7 +106,7 @@ impl Sample {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// Machines that are connection and data servers.
@@ -160,7 +160,7 @@ fn document(size: usize) -> String {
     format!("{size}k")
 }
 
-/// `switchback run` on each machine, if they are split.
+/// Starts `switchback run` on each machine if the layout is split.
 fn start(lab: &Lab, program: &Path, layout: Layout) -> Result<Vec<Process>> {
     if layout.switches == 0 {
         return Ok(Vec::new());
@@ -179,7 +179,7 @@ fn start(lab: &Lab, program: &Path, layout: Layout) -> Result<Vec<Process>> {
     Ok(running)
 }
 
-/// The VIP of a connection server: of the one that the lab has, and those behind it.
+/// The VIP of a connection server: the lab's own, or one after it.
 fn vip(lab: &Lab, switch: usize) -> SocketAddr {
     let number = u32::from(lab.vip4()) + switch as u32;
     (std::net::Ipv4Addr::from(number), 80).into()
@@ -206,7 +206,7 @@ fn config(lab: &Lab, layout: Layout) -> String {
     text
 }
 
-/// At once: one for each address that clients know.
+/// Runs loads in parallel, one for each address known to the clients.
 fn loads(lab: &Lab, layout: Layout, size: usize, seconds: u32) -> Result<Vec<LoadResult>> {
     let addresses: Vec<SocketAddr> = match layout.switches {
         0 => lab.nodes().take(layout.machines).map(|node| (node.ipv4(), 80).into()).collect(),
@@ -225,7 +225,7 @@ fn loads(lab: &Lab, layout: Layout, size: usize, seconds: u32) -> Result<Vec<Loa
     })
 }
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 6] = [
     ("Machines", false),
     ("File, KiB", true),
@@ -296,7 +296,7 @@ impl Report for Results {
         )
     }
 
-    /// Each layout's part over the size of the files.
+    /// A plot of each layout's relative throughput over the size of the files.
     fn plot(&self) -> Option<Plot> {
         let split = Layout::ALL.into_iter().filter(|layout| layout.switches > 0);
         let curves = split.enumerate().map(|(index, layout)| Curve {
@@ -319,7 +319,7 @@ impl Report for Results {
 }
 
 impl Results {
-    /// The part of what as many servers do that are not split; of the medians.
+    /// The median throughput relative to that of as many unsplit servers.
     fn part(&self, layout: Layout, size: usize) -> Option<f64> {
         let median = |layout| Spread::of(self.of(layout, size).map(Sample::requests_per_s)).map(|s| s.median);
         let whole = median(layout.reference()).filter(|rate| *rate > 0.0)?;

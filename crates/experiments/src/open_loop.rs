@@ -1,10 +1,9 @@
-//! A client that opens connections at given times, whatever became of earlier ones.
+//! A client that opens connections at given times, whether or not earlier ones have ended.
 //!
-//! A client with a fixed number of connections, as wrk, waits for slow answers before it asks again, and so hides
-//! that a server cannot keep up. httperf, which the paper on accept queues measured with, does not; but it polls
-//! without ever sleeping, which costs one CPU, and here servers and switch are on the same CPUs. This client sleeps
-//! until something is to be done, and makes the same measurement: from the first packet to the end of the
-//! connection.
+//! A client with a fixed number of connections, such as wrk, waits for slow answers before it asks again, and so hides
+//! that a server is overloaded. httperf, used by the paper on accept queues, does not; but it polls without sleeping,
+//! which takes one of the CPUs that servers and switch need here. This client sleeps between events, and measures the
+//! same time: from the first packet to the end of the connection.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +17,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
 use switchback_lab::{Doing, Host, Result};
 
-/// A connection that took longer has lost a packet: Linux retransmits after 200 ms at the earliest.
+/// Time after which a connection must have lost a packet: Linux retransmits after 200 ms at the earliest.
 pub const STALL: Duration = Duration::from_millis(200);
 const EVENTS_AT_ONCE: usize = 64;
 const GOOD: &[u8] = b"HTTP/1.1 200 ";
@@ -26,59 +25,59 @@ const GOOD: &[u8] = b"HTTP/1.1 200 ";
 /// Connections with one request each, which the server ends.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenLoop {
-    /// How many.
+    /// Number of connections.
     pub connections: u32,
-    /// How many begin in a second.
+    /// Connections begun per second.
     pub rate: f64,
-    /// The seed of the times at which they begin, a Poisson process; without, they come at equal distances.
+    /// The seed of the start times, a Poisson process; None: equal intervals.
     pub poisson: Option<u64>,
-    /// Connections that have not ended after so long have failed.
+    /// Time after which a connection has failed.
     pub timeout: Duration,
 }
 
-/// What became of the connections.
+/// The outcome of the connections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Connections {
-    /// From the first packet to the end of the connection, in milliseconds, of all with status 200; in order of time.
+    /// Times from the first packet to the end of the connection, in ms, of all with status 200; in order of time.
     pub times_ms: Vec<f64>,
-    /// The others.
+    /// The failed connections.
     pub failures: Failures,
 }
 
-/// Connections that did not end well.
+/// Failed connections, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// Not over in time.
+    /// Timed out.
     pub timeout: u64,
     /// Refused.
     pub refused: u64,
     /// Reset.
     pub reset: u64,
-    /// Another status than 200, or the client could not.
+    /// Another status than 200, or an error at the client.
     pub other: u64,
 }
 
 impl Failures {
-    /// All of them.
+    /// The sum of all causes.
     pub fn total(&self) -> u64 {
         self.timeout + self.refused + self.reset + self.other
     }
 }
 
 impl Connections {
-    /// The mean of the times. None without any.
+    /// The mean of the times; None if there are none.
     pub fn average_ms(&self) -> Option<f64> {
         let sum: f64 = self.times_ms.iter().sum();
         (!self.times_ms.is_empty()).then(|| sum / self.times_ms.len() as f64)
     }
 
-    /// The time that this part of the connections took at most. None without any.
+    /// The quantile of the times for this share of connections; None if there are none.
     pub fn quantile_ms(&self, part: f64) -> Option<f64> {
         let rank = (part * self.times_ms.len() as f64).ceil() as usize;
         self.times_ms.get(rank.saturating_sub(1)).copied()
     }
 
-    /// How many took longer than [`STALL`].
+    /// Number of connections that took longer than [`STALL`].
     pub fn stalls(&self) -> u64 {
         let stall_ms = STALL.as_secs_f64() * 1e3;
         (self.times_ms.len() - self.times_ms.partition_point(|ms| *ms <= stall_ms)) as u64
@@ -91,7 +90,7 @@ impl OpenLoop {
         client.enter(|| Load::new(self, server)?.run())?.doing(|| format!("load {server}"))
     }
 
-    /// When each connection begins.
+    /// The start times of the connections.
     fn begins(&self) -> VecDeque<Duration> {
         let mut state = self.poisson.unwrap_or_default();
         let mut at = 0.0;
@@ -105,7 +104,7 @@ impl OpenLoop {
     }
 }
 
-/// A connection that is about to be there, and that nobody waits for.
+/// A non-blocking socket that connects.
 pub(super) fn connecting(server: SocketAddr) -> std::io::Result<TcpStream> {
     let family = if server.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
@@ -116,7 +115,7 @@ pub(super) fn connecting(server: SocketAddr) -> std::io::Result<TcpStream> {
     }
 }
 
-/// From 0 to below 1 (splitmix64).
+/// A random number from 0 to below 1 (splitmix64).
 pub(super) fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut value = *state;
@@ -130,7 +129,7 @@ struct Active {
     stream: TcpStream,
     begun: Instant,
     asked: bool,
-    /// What has been received, as far as it matters.
+    /// The first received bytes.
     start: Vec<u8>,
 }
 
@@ -147,11 +146,11 @@ struct Load {
     request: String,
     timeout: Duration,
     epoll: Epoll,
-    /// When connections are to begin, from the start of the load.
+    /// Start times of connections, from the start of the load.
     begins: VecDeque<Duration>,
-    /// By number; None for those that are over.
+    /// By number; None for ended ones.
     connections: Vec<Option<Active>>,
-    /// The oldest that may not be over.
+    /// The oldest connection that may be open.
     oldest: usize,
     result: Connections,
 }
@@ -195,7 +194,7 @@ impl Load {
         Ok(self.result)
     }
 
-    /// When something is to be done that nobody announces; None when all is over.
+    /// The time of the next action that no event announces; None at the end of the load.
     fn next(&mut self, start: Instant) -> Option<Instant> {
         while self.connections.get(self.oldest).is_some_and(Option::is_none) {
             self.oldest += 1;
@@ -222,7 +221,7 @@ impl Load {
         Ok(())
     }
 
-    /// Something has happened to a connection.
+    /// Handles an event of a connection.
     fn go_on(&mut self, number: usize) -> std::io::Result<()> {
         let Some(active) = &mut self.connections[number] else { return Ok(()) };
         let end = if active.asked {
@@ -240,13 +239,13 @@ impl Load {
         Ok(())
     }
 
-    /// Those that have taken too long.
+    /// Fails connections that have timed out.
     fn give_up(&mut self) {
         for active in &mut self.connections[self.oldest..] {
             let too_old = |active: &mut Active| active.begun.elapsed() >= self.timeout;
             match active.take_if(too_old) {
                 Some(_) => self.result.failures.timeout += 1,
-                // The others began later.
+                // Later connections have later deadlines.
                 None if active.is_some() => break,
                 None => {}
             }
@@ -265,7 +264,7 @@ impl Load {
 }
 
 impl Active {
-    /// The connection is there, or will not be.
+    /// Sends the request once the connection is established or has failed.
     fn ask(&mut self, request: &str) -> Option<End> {
         self.asked = true;
         let failed = match self.stream.take_error() {
@@ -276,7 +275,7 @@ impl Active {
         failed.map(end_of)
     }
 
-    /// The end, if it has come.
+    /// Reads, and returns the end of the connection if reached.
     fn read(&mut self) -> Option<End> {
         let mut bytes = [0; 4096];
         loop {
@@ -324,7 +323,7 @@ mod tests {
         let server = thread::spawn(move || {
             for answer in answers {
                 let (mut stream, _) = listener.accept().expect("somebody connects");
-                // Without an answer it is reset, because what has come is not read.
+                // Without an answer the connection is reset, because the request has not been read.
                 if answer.is_empty() {
                     stream.peek(&mut [0]).expect("a request");
                 } else {
@@ -332,7 +331,7 @@ mod tests {
                     stream.write_all(answer).expect("it listens");
                 }
             }
-            // One more, which is never answered and ended by the client.
+            // One more connection, which is never answered and which the client ends.
             let (mut stream, _) = listener.accept().expect("somebody connects");
             let _ = stream.read_to_end(&mut Vec::new());
         });

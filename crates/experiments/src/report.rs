@@ -1,4 +1,4 @@
-//! How results are shown: a table for people, a file with every measurement for programs, a plot.
+//! The presentation of results: a table, a CSV file with every measurement, a plot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,36 +11,36 @@ use super::statistics::Spread;
 use super::{Results, plot_error};
 pub(super) use switchback_plot::thousands;
 
-/// Stands for what was not measured.
+/// The cell of a missing measurement.
 pub(super) const ABSENT: &str = "–";
 
-/// What the results of an experiment say for themselves; the rest follows from it.
+/// The parts of a report that depend on the experiment.
 pub trait Report {
     /// One load, measured.
     type Sample;
     /// The first line of the CSV file.
     const CSV_TITLES: &'static str;
 
-    /// The cells of one measurement in the CSV file. What was not measured is empty.
+    /// The cells of one measurement in the CSV file, empty where not measured.
     fn csv_cells(sample: &Self::Sample) -> Vec<String>;
 
-    /// What was measured, as a Markdown table.
+    /// The measurements as a Markdown table.
     fn table(&self) -> String;
 
-    /// The paper's figures beside ours, and why they differ; nothing if there is no paper.
+    /// The paper's figures beside ours, with the reasons for differences; empty without a paper.
     fn beside_the_paper(&self) -> String {
         String::new()
     }
 
-    /// How it was measured and what was to be reached, as Markdown.
+    /// The method and the targets, as Markdown.
     fn how(&self) -> String;
 
-    /// What other commands take, in TOML.
+    /// Input of other commands, in TOML.
     fn toml(&self) -> Option<String> {
         None
     }
 
-    /// The picture of it.
+    /// The plot.
     fn plot(&self) -> Option<Plot> {
         None
     }
@@ -56,17 +56,17 @@ where
         format!("{}\n{}", Self::CSV_TITLES, lines.collect::<String>())
     }
 
-    /// For the terminal: the table, and the paper beside it.
+    /// The text for the terminal: the table, and the comparison with the paper.
     pub fn summary(&self) -> String {
         paragraphs(&[self.table(), self.beside_the_paper()])
     }
 
-    /// Everything but the plot: the table, the paper's figures, how it was made, and with what, as Markdown.
+    /// The report without the plot, as Markdown: table, comparison with the paper, method, machine.
     pub fn markdown(&self) -> String {
         paragraphs(&[self.table(), self.beside_the_paper(), self.how(), self.machine.table()])
     }
 
-    /// Writes the files, which have this name and an ending for each kind, and returns their paths.
+    /// Writes the files, called `name` with an extension for each kind, and returns their paths.
     pub fn write(&self, directory: &Path, name: &str) -> Result<Vec<PathBuf>> {
         let mut texts = vec![("csv", self.csv()), ("md", self.markdown())];
         texts.extend(self.toml().map(|text| ("toml", text)));
@@ -90,13 +90,13 @@ where
     }
 }
 
-/// Those that say something, with an empty line between.
+/// The non-empty texts, separated by empty lines.
 fn paragraphs(texts: &[String]) -> String {
     let texts = texts.iter().map(|text| text.trim_end()).filter(|text| !text.is_empty());
     texts.collect::<Vec<_>>().join("\n\n") + "\n"
 }
 
-/// The first lines of a Markdown table: a title for each column, with whether it holds numbers.
+/// The first lines of a Markdown table: a title for each column, with true for numbers.
 pub(super) fn header<const N: usize>(columns: &[(&str, bool); N]) -> String {
     let titles = row(&columns.map(|(title, _)| title.to_owned()));
     titles + &row(&columns.map(|(_, number)| if number { "---:" } else { "---" }.to_owned()))
@@ -118,7 +118,7 @@ pub(super) fn median(spread: Option<Spread>, show: fn(f64) -> String) -> String 
     shown(spread, |spread| show(spread.median))
 }
 
-/// Of the medians.
+/// The ratio of the medians.
 pub(super) fn ratio(ours: Option<Spread>, theirs: Option<Spread>) -> Option<f64> {
     let (ours, theirs) = (ours?.median, theirs?.median);
     (theirs > 0.0).then(|| ours / theirs)
@@ -129,12 +129,12 @@ pub(super) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Of microseconds.
+/// Text of a latency in microseconds.
 pub(super) fn latency(micros: f64) -> String {
     if micros < 1000.0 { format!("{micros:.0} µs") } else { format!("{:.1} ms", micros / 1000.0) }
 }
 
-/// Of microseconds, without the unit.
+/// Text of a CPU time in microseconds, without the unit.
 pub(super) fn cpu_time(micros: f64) -> String {
     match micros {
         ..100.0 => format!("{micros:.1}"),
@@ -143,7 +143,7 @@ pub(super) fn cpu_time(micros: f64) -> String {
     }
 }
 
-/// A target that the worst repetition misses beside the other's best is not reached beyond doubt.
+/// The verdict on a target. It is in doubt if the worst repetition misses it beside the other's best.
 pub(super) fn reached(by_medians: bool, by_extremes: bool) -> &'static str {
     match (by_medians, by_extremes) {
         (true, true) => "reached",
@@ -152,7 +152,7 @@ pub(super) fn reached(by_medians: bool, by_extremes: bool) -> &'static str {
     }
 }
 
-/// How often and how long, as most reports say it.
+/// A sentence on repetitions and durations.
 pub(super) fn repeated<Sample>(results: &Results<Sample>) -> String {
     let Results { seconds, repetitions, .. } = results;
     format!("{repetitions} repetitions of {seconds} s each: medians and, in brackets, the extremes.")

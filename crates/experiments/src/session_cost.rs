@@ -1,9 +1,9 @@
-//! What session persistence costs: the same requests and responses with and without, on one cluster in turn.
+//! The cost of session persistence: the same requests and responses with and without, on one cluster in turn.
 //!
-//! One node serves five services, which differ in how their sessions persist. Requests are some 500 bytes long, as
-//! browsers', with several cookies; every response sets the application's cookie, which is the most that a node can
-//! have to do. The kernel's own clock says how long each BPF program runs (`BPF_ENABLE_STATS`), so what is measured is
-//! real packets on real connections.
+//! One node serves five services, which differ in the persistence of sessions. Requests are some 500 bytes long, as
+//! browsers', with several cookies; every response sets the application's cookie, the greatest work for a node. The
+//! kernel measures the run time of each BPF program (`BPF_ENABLE_STATS`), so the measurement is of real packets on real
+//! connections.
 
 use std::net::SocketAddr;
 
@@ -22,23 +22,24 @@ const NODES: usize = 1;
 const CONNECTIONS: u32 = 16;
 const WARM_UP_SECONDS: u32 = 1;
 
-/// How sessions persist.
+/// The persistence of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They do not. The balance is by request, so that requests take the same way through the switch as with.
+    /// No persistence. Balancing is by request, so that requests take the same path through the switch as with
+    /// sessions.
     Without,
     /// The server's cookie is rewritten in each response, and restored in each request.
     Rewrite,
     /// Requests have our cookie.
     Insert,
-    /// Requests have no cookie of ours, so each response gets one.
+    /// Requests lack our cookie, so each response gets one.
     InsertAlways,
     /// By a header field.
     Hash,
 }
 
 impl Mode {
-    /// All, in the order of the tables.
+    /// All values, in the order of the tables.
     pub const ALL: [Mode; 5] = [Mode::Without, Mode::Rewrite, Mode::Insert, Mode::InsertAlways, Mode::Hash];
 
     fn name(self) -> &'static str {
@@ -74,23 +75,23 @@ impl Mode {
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// How sessions persisted.
+    /// The persistence of sessions.
     pub mode: Mode,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: LoadResult,
-    /// The programs of node and switch.
+    /// Run times of the programs of node and switch.
     pub bpf: BpfTimes,
-    /// What the switch used.
+    /// CPU time of the switch.
     pub switch: CpuTimes,
 }
 
-/// One of them.
+/// Selects one of the programs.
 type Program = fn(&BpfTimes) -> BpfTime;
 
 impl Sample {
-    /// Nanoseconds of a program for each request.
+    /// Run time of a program per request, in nanoseconds.
     fn ns_per_request(&self, program: Program) -> Option<f64> {
         let requests = self.load.requests;
         (requests > 0).then(|| program(&self.bpf).time.as_nanos() as f64 / requests as f64)
@@ -102,7 +103,7 @@ impl Sample {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// The same requests with each mode and without.
@@ -169,7 +170,7 @@ fn describe(sample: &Sample) -> String {
     )
 }
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 8] = [
     ("Sessions", false),
     ("Requests/s (min–max)", true),

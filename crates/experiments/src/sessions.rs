@@ -1,4 +1,4 @@
-//! Requests and responses with the cookies of a session, as browsers and applications have them.
+//! Requests and responses with session cookies, as browsers and applications send them.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use switchback_lab::{Doing, Error, Lab, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The application's.
+/// The application's cookie.
 const COOKIE: &str = "LABSESSIONID";
-/// The least that `GET`, `Host` and what wrk adds leave to be filled up.
+/// Header fields beside `GET`, `Host` and those of wrk, without the cookies.
 const FIELDS: [(&str, &str); 5] = [
     ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
     ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"),
@@ -18,11 +18,11 @@ const FIELDS: [(&str, &str); 5] = [
     ("X-User", "17"),
 ];
 
-/// How a pool's sessions persist; each is lines of TOML for the pool. All are balanced by request, so that requests take
-/// the same way through the switch.
+/// The persistence of a pool's sessions, as lines of TOML for the pool. All are balanced by request, so that requests
+/// take the same path through the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Persistence {
-    /// They do not.
+    /// No persistence.
     None,
     /// The application's cookie is rewritten in each response, and restored in each request.
     Rewrite,
@@ -46,13 +46,13 @@ impl Persistence {
     }
 }
 
-/// A line for nginx: every response sets the application's cookie, which is the most that a node can have to do.
+/// A line for nginx: every response sets the application's cookie, the greatest work for a node.
 pub(super) fn set_cookie() -> String {
     format!("add_header Set-Cookie \"{COOKIE}=0123456789abcdef0123456789abcdef; Path=/; HttpOnly\";")
 }
 
-/// The header fields of requests of some 500 bytes: in the middle of several cookies the session's, as a first response of
-/// the service on this port has set it; the application's own alone for those who `forget` ours.
+/// The header fields of requests of some 500 bytes, with the session's cookie among several, as set by a first response
+/// of the service on this port; with `forget` only the application's own.
 pub(super) fn fields(lab: &Lab, port: u16, forget: bool) -> Result<Vec<String>> {
     let session = if forget { format!("{COOKIE}=0") } else { first_cookie(lab, port)? };
     let mut fields: Vec<String> = FIELDS.iter().map(|(name, value)| format!("{name}: {value}")).collect();
@@ -60,7 +60,7 @@ pub(super) fn fields(lab: &Lab, port: u16, forget: bool) -> Result<Vec<String>> 
     Ok(fields)
 }
 
-/// The last cookie that a response to a request without cookies sets, which is ours if there is one of ours.
+/// The last cookie set by a response to a request without cookies: ours, if any.
 fn first_cookie(lab: &Lab, port: u16) -> Result<String> {
     let vip = SocketAddr::from((lab.vip4(), port));
     let mut stream = lab.client(0).tcp_connect(vip, TIMEOUT)?;

@@ -1,4 +1,4 @@
-//! What acknowledgments cost, and what it brings to send them past the connection server, and fewer of them: the same
+//! The cost of acknowledgments, and the gain of sending them past the connection server, and fewer of them: the same
 //! downloads without a shim on the client, with one, and with one that leaves acknowledgments out.
 
 use std::fmt;
@@ -21,19 +21,19 @@ const DOCUMENT: &str = "1m";
 const CONNECTIONS: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
 const READY: Duration = Duration::from_secs(30);
-/// How many acknowledgments in a row are left out at most.
+/// Greatest numbers of successive acknowledgments left out.
 const THIN: [u32; 4] = [2, 4, 8, 16];
 /// The paper's gain in requests/s by fewer acknowledgments.
 const PAPER_GAIN: f64 = 1.48;
 
-/// What the client has.
+/// The client's shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shim {
-    /// None: acknowledgments go by the connection server.
+    /// No shim: acknowledgments go through the connection server.
     Without,
-    /// One that sends all of them to the data server.
+    /// A shim that sends all acknowledgments to the data server.
     Plain,
-    /// One that leaves out up to so many in a row.
+    /// A shim that leaves out up to this many successive acknowledgments.
     Thin(u32),
 }
 
@@ -42,7 +42,7 @@ impl Shim {
         [Shim::Without, Shim::Plain].into_iter().chain(THIN.map(Shim::Thin)).collect()
     }
 
-    /// For the plot: how many are left out, with 0 and less for none.
+    /// The number left out, for the plot; 0 and less for none.
     fn left_out(self) -> u32 {
         match self {
             Shim::Without | Shim::Plain => 0,
@@ -64,19 +64,19 @@ impl fmt::Display for Shim {
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What the client had.
+    /// The client's shim.
     pub shim: Shim,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: LoadResult,
-    /// What the connection server used.
+    /// CPU time of the connection server.
     pub switch: CpuTimes,
-    /// What the data server used.
+    /// CPU time of the data server.
     pub node: CpuTimes,
     /// Packets that the connection server received.
     pub switch_packets: u64,
-    /// And the data server.
+    /// Packets that the data server received.
     pub node_packets: u64,
 }
 
@@ -86,7 +86,7 @@ impl Sample {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// One data server, and a client with and without a shim.
@@ -190,7 +190,7 @@ fn load(lab: &Lab, seconds: u32) -> Result<LoadResult> {
     Load { url: &url, connections: CONNECTIONS, close: false, fields: &[], seconds }.run(lab.client(0))
 }
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 7] = [
     ("Client", false),
     ("Requests/s (min–max)", true),
@@ -263,7 +263,7 @@ impl Report for Results {
         )
     }
 
-    /// Requests/s over the acknowledgments left out.
+    /// A plot of requests/s over the acknowledgments left out.
     fn plot(&self) -> Option<Plot> {
         let without = self.rate(Shim::Without).map_or(1.0, |rate| rate.median);
         let most = THIN[THIN.len() - 1];

@@ -1,8 +1,8 @@
-//! How many data servers one connection server can serve: requests for 64 KiB, each on a connection of its own, to one
+//! The number of data servers for one connection server: requests for 64 KiB, each on a connection of its own, to one
 //! data server and more, each behind a link of its own.
 //!
-//! The links are slow enough for two cores to fill all of them. So what is measured at the connection server, the CPU
-//! time that it needs for each data server, is a cost and no limit; how many it could serve follows from it.
+//! The links are slow enough for two cores to fill all of them. So the connection server's CPU time for each data
+//! server is a cost and no limit; the number of data servers that it could serve follows from it.
 
 use switchback_lab::{Lab, Result, ServerOptions};
 use switchback_plot::{COLORS, Curve, Lines, Plot};
@@ -17,14 +17,14 @@ use super::{Experiment, Options, Progress, in_turn};
 /// Numbers of data servers.
 const NODES: [usize; 6] = [1, 2, 3, 4, 6, 8];
 const MOST_NODES: usize = NODES[NODES.len() - 1];
-/// Of each data server's link.
+/// Rate of each data server's link.
 const LINK_BITS_PER_S: u64 = 100_000_000;
 const DOCUMENT: &str = "64k";
 const DOCUMENT_BYTES: usize = 64 << 10;
 const CONNECTIONS_PER_NODE: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
 const FIRST_PORT: usize = 8000;
-/// The paper's: requests per second and data server, and the CPU share of the connection server with four.
+/// The paper's figures: requests per second and data server, and the CPU share of the connection server with four.
 const PAPER_RATE: f64 = 900.0;
 const PAPER_NODES: [u32; 4] = [1, 2, 3, 4];
 const PAPER_SHARE_OF_FOUR: f64 = 0.2;
@@ -32,22 +32,22 @@ const PAPER_SHARE_OF_FOUR: f64 = 0.2;
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// Data servers.
+    /// Number of data servers.
     pub nodes: usize,
-    /// How long the load lasted.
+    /// Duration of the load.
     pub seconds: u32,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: LoadResult,
-    /// What the connection server used.
+    /// CPU time of the connection server.
     pub cpu: CpuTimes,
-    /// What the connection server sent, to clients and data servers.
+    /// Bytes that the connection server sent to clients and data servers.
     pub sent_bytes: u64,
 }
 
 impl Sample {
-    /// Of one CPU.
+    /// Share of one CPU.
     fn cpu_share(&self) -> f64 {
         self.cpu.total().as_secs_f64() / f64::from(self.seconds)
     }
@@ -57,7 +57,7 @@ impl Sample {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// One connection server with one data server and more.
@@ -123,7 +123,7 @@ fn load(lab: &Lab, nodes: usize, seconds: u32) -> Result<LoadResult> {
     Load { url: &url, connections, close: true, fields: &[], seconds }.run(lab.client(0))
 }
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 8] = [
     ("Data servers", true),
     ("Requests/s (min–max)", true),
@@ -208,7 +208,7 @@ impl Report for Results {
         )
     }
 
-    /// Requests/s over data servers, with the paper's.
+    /// A plot of requests/s over data servers, with the paper's.
     fn plot(&self) -> Option<Plot> {
         let one = self.spread(1, |sample| sample.load.requests_per_s).map_or(1.0, |one| one.median);
         let curve = |name: &str, color: usize, dashed, points| Curve {

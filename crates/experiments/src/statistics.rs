@@ -1,19 +1,18 @@
-//! The middle and the extremes of repeated measurements.
+//! Median and extremes of repeated measurements.
 
-/// What repetitions of one measurement gave. The median stands for them; minimum and maximum say how far to
-/// trust it.
+/// The values of repeated measurements. The median represents them; minimum and maximum show its reliability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The one in the middle; of an even number, the mean of the two in the middle.
+    /// The median; of an even number of values, the mean of the two in the middle.
     pub median: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// None without values.
+    /// The spread of the values; None without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

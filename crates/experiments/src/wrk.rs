@@ -1,42 +1,42 @@
-//! Runs wrk on a client and reads what it prints.
+//! Runs wrk on a client and parses its output.
 
 use std::time::Duration;
 
 use switchback_lab::{Error, Host, Result};
 
-/// How long wrk may take beyond the load: connecting, and printing.
+/// Time that wrk may take beyond the load, for connecting and printing.
 const SLACK: Duration = Duration::from_secs(15);
 
-/// What wrk is to do, from one thread.
+/// The parameters of wrk, with one thread.
 #[derive(Clone, Debug)]
 pub(super) struct Load<'a> {
     pub(super) url: &'a str,
     pub(super) connections: u32,
-    /// Ask for the end of the connection with each request.
+    /// Sends `Connection: close` with each request.
     pub(super) close: bool,
-    /// More header fields of each request.
+    /// Additional header fields of each request.
     pub(super) fields: &'a [String],
     pub(super) seconds: u32,
 }
 
-/// What one load gave.
+/// The result of a load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadResult {
-    /// Requests answered.
+    /// Answered requests.
     pub requests: u64,
-    /// Per second, by wrk's clock.
+    /// Requests per second, by wrk's clock.
     pub requests_per_s: f64,
-    /// Bytes of responses, with their heads, per second.
+    /// Bytes of responses per second, with their heads.
     pub bytes_per_s: f64,
-    /// Half of the requests took at most this long.
+    /// Median of the latency.
     pub p50: Duration,
-    /// 99 of 100 requests took at most this long.
+    /// 99th percentile of the latency.
     pub p99: Duration,
-    /// What went wrong.
+    /// Errors by kind.
     pub errors: Errors,
 }
 
-/// What wrk counts as errors.
+/// Errors as wrk counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errors {
     /// Connections that could not be made.
@@ -52,7 +52,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// All of them.
+    /// The sum of all kinds.
     pub fn total(&self) -> u64 {
         self.connect + self.read + self.write + self.timeout + self.status
     }
@@ -87,7 +87,7 @@ fn try_parse(text: &str) -> Option<LoadResult> {
         status: after("Non-2xx or 3xx responses:").map_or(Some(0), |count| count.parse().ok())?,
         ..after("Socket errors:").map_or(Some(Errors::default()), socket_errors)?
     };
-    // After the title: the lines above it have percentages too.
+    // After the title, since the lines above it also have percentages.
     let percentile = |which: &str| {
         let distribution = lines().skip_while(|line| *line != "Latency Distribution");
         distribution.filter_map(|line| line.strip_prefix(which)).find_map(|value| duration(value.trim()))

@@ -1,8 +1,7 @@
 //! CPU quota of a host: a control group for the processes that are started on it.
 //!
-//! All hosts of a lab share this machine's CPUs, so a load that is too much for one of them is too much for
-//! all. With a quota a host is slow by itself. It applies to processes: the kernel's time for receiving
-//! packets is in no group.
+//! All hosts of a lab share this machine's CPUs, so an overload of one of them is an overload of all. A quota slows
+//! down one host alone. It applies to processes: the kernel's time for receiving packets is in no group.
 //!
 //! The CPU controller may be in the unified hierarchy (Documentation/admin-guide/cgroup-v2.rst), or in
 //! one of its own (Documentation/scheduler/sched-bwc.rst).
@@ -21,8 +20,8 @@ use nix::libc;
 use crate::error::{Doing, Error, Result};
 
 const MOUNTS: &str = "/proc/self/mounts";
-/// Period of the quota. The kernel's default is ten times that, and a host with a small quota would stand
-/// still for most of it.
+/// Period of the quota. The kernel's default is ten times that, for most of which a host with a small quota would be
+/// stopped.
 const PERIOD_US: u64 = 10_000;
 /// Least quota that the kernel allows.
 const LEAST_QUOTA_US: u64 = 1_000;
@@ -56,7 +55,7 @@ impl CpuGroup {
         Ok(CpuGroup { kind, path, processes: Arc::new(processes) })
     }
 
-    /// Limits all its processes together to so many thousandths of one CPU.
+    /// Limits the sum of its processes to this many thousandths of one CPU.
     pub(crate) fn limit(&self, thousandths: u32) -> Result<()> {
         let quota_us = u64::from(thousandths) * PERIOD_US / 1000;
         if quota_us < LEAST_QUOTA_US {
@@ -83,7 +82,7 @@ impl CpuGroup {
         // SAFETY: between fork and exec only write(2) is called, which is async-signal-safe.
         unsafe {
             command.pre_exec(move || {
-                // Zero is whoever writes.
+                // Zero stands for the writing process.
                 match libc::write(file.as_raw_fd(), c"0".as_ptr().cast(), 1) {
                     1 => Ok(()),
                     _ => Err(io::Error::last_os_error()),
@@ -105,7 +104,7 @@ fn remove_directory(path: &Path) -> Result<()> {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
-                // There is no event for it.
+                // The kernel has no event for an empty group.
                 std::thread::sleep(Duration::from_millis(1));
             }
             result => return result.doing(|| format!("remove {}", path.display())),

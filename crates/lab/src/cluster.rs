@@ -24,7 +24,7 @@ pub struct Cluster {
     pub routes: Vec<Route>,
     /// Port of the service on both VIPs.
     pub port: u16,
-    /// More lines of TOML, appended at the end.
+    /// Additional lines of TOML, appended at the end.
     pub extra: String,
 }
 
@@ -35,22 +35,22 @@ pub struct Pool {
     pub name: String,
     /// Indices of its nodes; empty for all nodes of the lab.
     pub nodes: Vec<usize>,
-    /// Name of its policy, as `round-robin`.
+    /// Name of its policy, such as `round-robin`.
     pub policy: String,
-    /// More lines of TOML, in the pool's table.
+    /// Additional lines of TOML, in the pool's table.
     pub extra: String,
 }
 
 /// A route: requests that go to a pool.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
-    /// Host, if it matters.
+    /// Condition on the host, if any.
     pub host: Option<String>,
-    /// Path prefix, if it matters.
+    /// Condition on the path prefix, if any.
     pub path: Option<String>,
     /// Name of the pool.
     pub pool: String,
-    /// More lines of TOML, in the route's table.
+    /// Additional lines of TOML, in the route's table.
     pub extra: String,
 }
 
@@ -70,14 +70,13 @@ impl Default for Cluster {
 
 impl Lab {
     /// Writes `cluster.toml` and a new cluster key beside it into the lab's directory; returns the path of
-    /// the first.
+    /// `cluster.toml`.
     pub fn write_config(&self, cluster: &Cluster) -> Result<PathBuf> {
         self.write_config_text(&self.config_text(cluster))
     }
 
-    /// Writes this text as `cluster.toml`, and a key beside it if there is none yet. Replaced are
-    /// `{key_file}`, `{vip4}`, `{vip6}`, `{nodes}` (a `[[node]]` table for each node) and `{node_names}`
-    /// (`"node0", "node1"`).
+    /// Writes this text as `cluster.toml`, and a key beside it if absent. Replaces `{key_file}`, `{vip4}`, `{vip6}`,
+    /// `{nodes}` (a `[[node]]` table for each node) and `{node_names}` (`"node0", "node1"`).
     pub fn write_config_text(&self, text: &str) -> Result<PathBuf> {
         let nodes = self
             .nodes()

@@ -53,7 +53,7 @@ pub fn down(lab: Option<&str>) -> Result<LabInfo> {
     Ok(info)
 }
 
-/// The lab of this id, or the only one. Those of other programs that still run are found by id alone.
+/// The lab with this id, or the only one. Labs of other running programs are found by id alone.
 fn find(id: Option<&str>) -> Result<LabInfo> {
     let labs = list()?;
     let mut fitting = labs.iter().filter(|lab| id.map_or(lab.persistent, |id| lab.id == id));

@@ -33,7 +33,7 @@ pub(crate) fn add(lab: &Path, name: &str, content: &[u8]) -> Result<()> {
     if let Some(parent) = path.parent() {
         make_directory(parent)?;
     }
-    // A new inode, so that the trees that have an older document of this name get the new one too.
+    // A new inode, so that trees with an older document of this name get the new one too.
     let new = lab.join(format!("{SHARED}.new"));
     fs::write(&new, content)
         .and_then(|()| fs::rename(&new, &path))
@@ -41,7 +41,7 @@ pub(crate) fn add(lab: &Path, name: &str, content: &[u8]) -> Result<()> {
     entries(&lab.join(ROOTS))?.iter().try_for_each(|root| link_tree(&lab.join(SHARED), root))
 }
 
-/// The document tree of a node, made if it is not there yet.
+/// The document tree of a node, created if absent.
 pub(crate) fn root_of(lab: &Path, node: &str) -> Result<PathBuf> {
     let root = lab.join(ROOTS).join(node);
     link_tree(&lab.join(SHARED), &root)?;
@@ -50,8 +50,7 @@ pub(crate) fn root_of(lab: &Path, node: &str) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Makes `to` a tree of hard links to the files of `from`. Not copies: servers make entity tags from inode,
-/// time and size.
+/// Makes `to` a tree of hard links to the files of `from`, because servers make entity tags from inode, time and size.
 fn link_tree(from: &Path, to: &Path) -> Result<()> {
     make_directory(to)?;
     for entry in entries(from)? {

@@ -13,18 +13,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A system call or file operation failed.
     Io {
-        /// The operation, as "open /run/netns/x".
+        /// The operation, such as "open /run/netns/x".
         doing: String,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A command ran and exited with another status than 0.
+    /// A command exited with another status than 0.
     Command {
-        /// The program and its arguments, as a shell would show them.
+        /// The program and its arguments, in shell syntax.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it wrote to stderr, or to stdout when stderr is empty.
+        /// Its stderr, or its stdout if stderr is empty.
         output: String,
     },
     /// An awaited event did not happen in time.
@@ -40,14 +40,14 @@ pub enum Error {
     Exited {
         /// The name it was spawned with.
         process: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The last lines of its log.
         log: String,
     },
     /// A lab, host or thread that does not exist, or a name that fits more than one.
     NotFound(String),
-    /// The asked-for lab cannot exist, as one with 200 switches.
+    /// The requested lab is impossible, for example with 200 switches.
     Invalid(String),
     /// The lab has been taken down already.
     TornDown,
@@ -84,7 +84,7 @@ impl std::error::Error for Error {
 
 /// Adds the operation to an I/O error.
 pub trait Doing<T> {
-    /// `what` is the operation, as "open /run/netns/x".
+    /// `what` is the operation, such as "open /run/netns/x".
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

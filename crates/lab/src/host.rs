@@ -35,16 +35,16 @@ pub struct Host {
     cpu: OnceLock<CpuGroup>,
 }
 
-/// How a command ended and what it wrote.
+/// Exit status and output of a command.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// The command line.
     pub command: String,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// What it wrote to stdout, with U+FFFD for what is not UTF-8.
+    /// Its stdout, with U+FFFD for invalid UTF-8.
     pub stdout: String,
-    /// What it wrote to stderr, with U+FFFD for what is not UTF-8.
+    /// Its stderr, with U+FFFD for invalid UTF-8.
     pub stderr: String,
 }
 
@@ -66,7 +66,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Its name in the lab, as `node0`.
+    /// Its name in the lab, such as `node0`.
     pub fn name(&self) -> &str {
         &self.plan.name
     }
@@ -101,16 +101,16 @@ impl Host {
         self.shared.info.directory.join(self.name())
     }
 
-    /// A command whose process will be in the host's network, with mounts and all else as here. The caller
-    /// starts it; the lab ends it at the latest when it is taken down.
+    /// A command whose process will be in the host's network namespace, with the caller's mounts. The caller starts it;
+    /// the lab's teardown ends it at the latest.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         self.namespace.attach(&mut command);
         command
     }
 
-    /// Starts a command in the host's network. Its output goes to `<name>.log` in the host's directory; it
-    /// runs until it ends, is stopped or the lab is taken down.
+    /// Starts a command in the host's network. Its output goes to `<name>.log` in the host's directory; it runs until
+    /// it ends, is stopped or the lab is taken down.
     pub fn spawn(&self, name: &str, mut command: Command) -> Result<Process> {
         self.namespace.attach(&mut command);
         self.cpu.get().into_iter().for_each(|group| group.attach(&mut command));
@@ -118,8 +118,8 @@ impl Host {
         self.shared.track(|| Process::start(&format!("{}/{name}", self.name()), &mut command, log))
     }
 
-    /// Creates a control group for processes spawned on this host from now on, for
-    /// [`limit_cpu`](Self::limit_cpu). Once for each host.
+    /// Creates a control group for processes spawned on this host from now on, for [`limit_cpu`](Self::limit_cpu).
+    /// Called at most once for each host.
     pub fn group_cpu(&self) -> Result<()> {
         let name = self.shared.info.cpu_group(self.name());
         let group = self.shared.while_up(|| CpuGroup::create(&name))?;
@@ -128,20 +128,20 @@ impl Host {
             .map_err(|_| Error::Invalid(format!("{} has a control group already", self.name())))
     }
 
-    /// Limits the processes in the host's control group to so many thousandths of one CPU together. They
-    /// start faster without a limit.
+    /// Limits the sum of the processes in the host's control group to this many thousandths of one CPU. Processes start
+    /// faster without a limit.
     pub fn limit_cpu(&self, thousandths: u32) -> Result<()> {
         let missing = || Error::NotFound(format!("{} has no control group", self.name()));
         self.cpu.get().ok_or_else(missing)?.limit(thousandths)
     }
 
-    /// Runs a command to its end, at most 30 seconds. Whatever its status, the result is `Ok`; see
+    /// Runs a command to its end, for at most 30 seconds. The result is `Ok` for any exit status; see
     /// [`Output::success`].
     pub fn run<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Result<Output> {
         self.run_within(RUN_TIMEOUT, words)
     }
 
-    /// Runs a command to its end; when that takes longer than `timeout`, kills it and what it started.
+    /// Runs a command to its end; after `timeout`, kills it with its child processes.
     pub fn run_within<I: IntoIterator<Item: AsRef<OsStr>>>(
         &self,
         timeout: Duration,
@@ -152,8 +152,8 @@ impl Host {
         let mut command = self.command(program);
         command.args(words);
         let shown = netns::show(&command);
-        // Files rather than pipes: nobody has to read while the command runs, and one that leaves a process
-        // behind does not keep us waiting for the end of its output.
+        // Files rather than pipes need no reader while the command runs, and a process that outlives the command does
+        // not delay the end of its output.
         let (stdout, stderr) = (memory_file()?, memory_file()?);
         let clone = |file: &File| file.try_clone().doing(|| format!("duplicate the output of `{shown}`"));
         command.stdin(Stdio::null()).stdout(clone(&stdout)?).stderr(clone(&stderr)?).process_group(0);
@@ -172,8 +172,8 @@ impl Host {
         Err(Error::Timeout { waiting_for, after: timeout, log: output.stdout + &output.stderr })
     }
 
-    /// Runs a closure on a thread in the host's network and returns what it returns. Sockets opened there
-    /// stay in that network when they are used elsewhere later.
+    /// Runs a closure on a thread in the host's network and returns its result. Sockets opened there stay in that
+    /// network.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.namespace.enter(work)
     }
@@ -208,9 +208,9 @@ impl Host {
         &self.namespace
     }
 
-    /// Attaches the XDP program to the bridge's port, without which `XDP_TX` from the host is held up, or
-    /// detaches it. Switches have it from the start. It takes segmentation offload from the host, so
-    /// measurements of other programs are made without.
+    /// Attaches the XDP program to the bridge's port, without which `XDP_TX` from the host is delayed, or detaches it.
+    /// Switches have it from the start. It disables the host's segmentation offload, so measurements of other programs
+    /// are made without it.
     pub fn set_xdp_port(&self, attached: bool) -> Result<()> {
         self.links().iter().try_for_each(|link| crate::xdp::set(self.net(), &link.port, attached))
     }

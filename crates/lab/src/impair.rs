@@ -1,17 +1,17 @@
 //! Cables that lose, duplicate and reorder packets.
 //!
-//! Not every kernel has netem. So the cable is cut, and a thread carries the frames from one piece to the
-//! other through packet sockets, each way:
+//! Not every kernel has netem. So the cable is cut, and a thread carries the frames between the two pieces through
+//! packet sockets, in both directions:
 //!
 //! ```text
 //! host eth0 === client0-h   (thread)   client0-b === client0, the bridge's port
 //! ```
 //!
-//! The port that stays in the bridge has the old one's name, so that counters, loss and cuts, which go by the
-//! name, work as before. A frame must not be longer than the MTU when it arrives here, so nothing is merged
-//! in the lab from the first impairment on, as with loss.
+//! The port that stays in the bridge keeps the old name, on which counters, loss and cuts depend. A frame must not be
+//! longer than the MTU when it arrives here, so nothing is merged in the lab from the first impairment on, as with
+//! loss.
 //!
-//! What happens to the nth packet of a direction depends on the seed and on n alone.
+//! The choice for the nth packet of a direction depends on the seed and on n alone.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
@@ -36,7 +36,7 @@ use crate::topology::Link;
 /// Buffer of a socket until the thread reads it, in bytes: more than TCP sends before it waits.
 const SOCKET_BUFFER_BYTES: usize = 32 << 20;
 const FRAME_BYTES: usize = 1 << 16;
-/// Frames taken from one piece of cable before it is the next one's turn.
+/// Frames taken from one piece of cable before the next one's turn.
 const BATCH: usize = 64;
 /// Timeout while no packet is held back.
 const IDLE: Duration = Duration::from_secs(60);
@@ -56,10 +56,9 @@ const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 pub struct Impairment {
     /// Packets of 1000 that are lost.
     pub loss_permille: u16,
-    /// Packets that arrive twice, of 1000 that are not lost.
+    /// Packets that are duplicated, of 1000 that are not lost.
     pub duplicate_permille: u16,
-    /// Packets that are held back, of 1000 that are not lost. Of one that arrives twice, only the second copy
-    /// is.
+    /// Packets that are held back, of 1000 that are not lost; of a duplicated packet only the second copy.
     pub reorder_permille: u16,
     /// Time for which they are held back. Later packets overtake them.
     pub hold: Duration,
@@ -67,8 +66,8 @@ pub struct Impairment {
     pub seed: u64,
 }
 
-/// Counts of one direction's packets. Multicast, ARP and neighbour discovery are spared and
-/// not counted: their retries take seconds and would hide what is measured.
+/// Counts of one direction's packets. Multicast, ARP and neighbour discovery are neither impaired nor counted: their
+/// retries take seconds and would distort the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImpairedTraffic {
     /// All packets.
@@ -94,15 +93,15 @@ pub struct Impaired {
 }
 
 impl Host {
-    /// Impairs the host's cables until the returned guard is healed or dropped. A packet or two may be lost
-    /// uncounted when it begins and when it ends. Rates and MTUs must not change meanwhile.
+    /// Impairs the host's cables until the returned guard is healed or dropped. A packet or two may be lost uncounted
+    /// at the start and at the end. Rates and MTUs must not change meanwhile.
     pub fn impair(&self, impairment: Impairment) -> Result<Impaired> {
         self.stop_merging()?;
         let (links, net) = (self.links().to_vec(), self.net().clone());
         for link in &links {
             cut(&net, link)?;
         }
-        // From here on dropping the guard puts the cables together again.
+        // From here on a drop of the guard restores the cables.
         let mut impaired = Impaired {
             host: self.name().to_owned(),
             net,
@@ -224,7 +223,7 @@ fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     // With protocol 0 it receives nothing until it is bound.
     // SAFETY: plain numbers.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel has just created this descriptor, which has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     setsockopt(&socket, RcvBufForce, &SOCKET_BUFFER_BYTES)?;
     let yes: libc::c_int = 1;
@@ -253,7 +252,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Two for each link: from the host, to the host.
+/// Two lanes for each link: from the host, to the host.
 type Lanes = Vec<Lane>;
 
 /// One direction of a cable.
@@ -288,7 +287,7 @@ fn carry(lanes: &Mutex<Lanes>, stopped: &PipeReader) -> Result<()> {
 }
 
 impl Lane {
-    /// Sends packets that are due, at the end all that are held back, and those that have come.
+    /// Sends packets that are due (at the end all that are held back), and those that have arrived.
     fn carry(&mut self, frame: &mut [u8], ended: bool) -> nix::Result<()> {
         for _ in 0..BATCH {
             let len = match recv(self.from.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
@@ -306,7 +305,7 @@ impl Lane {
     }
 }
 
-/// A full queue drops the frame, as any queue does.
+/// Sends a frame; a full queue drops it.
 fn put(socket: &OwnedFd, frame: &[u8]) -> nix::Result<()> {
     match send(socket.as_raw_fd(), frame, MsgFlags::empty()) {
         Ok(_) | Err(Errno::ENOBUFS) => Ok(()),
@@ -321,7 +320,7 @@ struct LaneState {
     random: u64,
     traffic: ImpairedTraffic,
     sent: u64,
-    /// All are held equally long, so they leave in the order in which they came.
+    /// Held packets, in order of arrival: all are held equally long.
     held: VecDeque<Held>,
 }
 
@@ -329,13 +328,13 @@ struct LaneState {
 struct Held {
     frame: Vec<u8>,
     until: Instant,
-    /// Packets sent before it came.
+    /// Number of packets sent before its arrival.
     after: u64,
 }
 
 impl LaneState {
     fn new(impairment: Impairment, lane: u64) -> LaneState {
-        // Mixed, or one lane's numbers would be another's, a little later.
+        // Mixed, since otherwise one lane's numbers would be another's, shifted.
         let random = mix(mix(impairment.seed) ^ lane);
         LaneState { impairment, random, traffic: ImpairedTraffic::default(), sent: 0, held: VecDeque::new() }
     }
@@ -346,7 +345,7 @@ impl LaneState {
             return 1;
         }
         let Impairment { loss_permille, duplicate_permille, reorder_permille, hold, .. } = self.impairment;
-        // All three are drawn for every packet, so that the next one's do not depend on them.
+        // All three are drawn for every packet, so that later numbers do not depend on the results.
         let [lost, duplicated, held] =
             [loss_permille, duplicate_permille, reorder_permille].map(|permille| self.draw(permille));
         self.traffic.packets += 1;
@@ -364,7 +363,7 @@ impl LaneState {
         at_once
     }
 
-    /// The next frame that has been held for long enough, or the next one at all.
+    /// The next frame that has been held for long enough, or with `at_all` any.
     fn release(&mut self, now: Instant, at_all: bool) -> Option<Vec<u8>> {
         if !at_all && self.next_due()? > now {
             return None;
@@ -426,7 +425,7 @@ mod tests {
         frame
     }
 
-    /// What a lane sends on at once of a thousand packets, one each millisecond, and what it counts.
+    /// Packets that a lane sends on immediately, of a thousand at intervals of a millisecond, and its counts.
     fn thousand(impairment: Impairment, lane: u64) -> (Vec<u64>, ImpairedTraffic) {
         let (mut state, start) = (LaneState::new(impairment, lane), Instant::now());
         let mut released = 0;

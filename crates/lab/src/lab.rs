@@ -14,18 +14,17 @@ use crate::state::{self, HostInfo, LabInfo};
 use crate::teardown::{self, Shared};
 use crate::topology::{Builder, Plan, Role};
 
-/// A cluster in network namespaces. It is taken down when dropped, also by a panic, and on SIGINT and
-/// SIGTERM.
+/// A cluster in network namespaces. It is taken down on drop, on panic, and on SIGINT and SIGTERM.
 #[derive(Debug)]
 pub struct Lab {
     shared: Arc<Shared>,
     hosts: Vec<Host>,
-    /// False once the lab was made persistent.
+    /// False for a persistent lab.
     owned: bool,
 }
 
 impl Lab {
-    /// A lab of one client, one switch and one node on one bridge, unless told otherwise.
+    /// A builder; its default is one client, one switch and one node on one bridge.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -55,7 +54,7 @@ impl Lab {
         self.shared.info.vip6
     }
 
-    /// The client of this index, from 0. Panics if there is none, like the next two.
+    /// The client of this index, from 0. Panics if it does not exist, like the next two methods.
     pub fn client(&self, index: usize) -> &Host {
         self.nth(Role::Client, index)
     }
@@ -70,7 +69,7 @@ impl Lab {
         self.nth(Role::Node, index)
     }
 
-    /// The router; none in a flat lab.
+    /// The router; None in a flat lab.
     pub fn router(&self) -> Option<&Host> {
         self.with_role(Role::Router).next()
     }
@@ -95,15 +94,15 @@ impl Lab {
         &self.hosts
     }
 
-    /// The host of this name, as `node0`.
+    /// The host of this name, such as `node0`.
     pub fn host(&self, name: &str) -> Result<&Host> {
         self.shared.info.host(name)?;
         self.hosts.iter().find(|host| host.name() == name).ok_or(Error::TornDown)
     }
 
-    /// Sends the VIPs' packets to this switch: the router's routes lead there, or, in a flat lab, all hosts
-    /// forget who answered for them. A VIP is never an address of a switch's kernel, which would answer with
-    /// RST when the switch's program is away.
+    /// Sends the VIPs' packets to this switch: by the router's routes, or, in a flat lab, by removal of the VIPs'
+    /// neighbour entries on all hosts. A VIP is never an address of a switch's kernel, which would answer with RST
+    /// without the switch's program.
     pub fn move_vips(&self, switch: usize) -> Result<()> {
         let (vip4, vip6) = (self.vip4(), self.vip6());
         match self.router() {
@@ -116,8 +115,8 @@ impl Lab {
         }
     }
 
-    /// Sets an MTU on the path from the router to the clients that no host knows: longer packets are answered
-    /// with ICMP "fragmentation needed" or "packet too big". Panics in a lab without a router.
+    /// Sets an MTU on the path from the router to the clients that no host knows: longer packets are answered with ICMP
+    /// "fragmentation needed" or "packet too big". Panics in a lab without a router.
     pub fn set_path_mtu(&self, bytes: u32) -> Result<()> {
         let router = self.router().expect("a path has an MTU of its own only behind a router");
         let (interface, ..) = router.interfaces()[0];
@@ -128,8 +127,7 @@ impl Lab {
         router.namespace().ip(&routes.collect::<String>())
     }
 
-    /// Puts a file into the document trees of all nodes, as `/name`. Servers started earlier or later all
-    /// have it.
+    /// Puts a file into the document trees of all nodes, as `/name`, for running and future servers.
     pub fn add_document(&self, name: &str, content: &[u8]) -> Result<()> {
         self.shared.while_up(|| document::add(self.directory(), name, content))
     }
@@ -158,7 +156,7 @@ impl Lab {
 }
 
 impl Builder {
-    /// Makes the lab. Before, it removes labs whose owners are gone.
+    /// Makes the lab, after removing labs whose owners have ended.
     pub fn up(&self) -> Result<Lab> {
         let plan = self.plan()?;
         state::sweep()?;
@@ -171,7 +169,7 @@ impl Builder {
                 return Err(error);
             }
         };
-        // From here on dropping the lab removes what has been made of it.
+        // From here on a drop of the lab removes all that has been created.
         let mut lab = Lab { shared, hosts: Vec::new(), owned: true };
         document::create(lab.directory())?;
         let mut namespaces = setup::namespaces(&info.namespaces)?;
@@ -222,7 +220,7 @@ fn claim(plan: &Plan) -> Result<LabInfo> {
             hosts,
             namespaces,
         };
-        // Taken by a persistent lab of an earlier process with our pid, if not created.
+        // If the file exists, the id belongs to a persistent lab of an earlier process with our pid.
         if info.create()? {
             if let Err(error) =
                 fs::create_dir(&info.directory).doing(|| format!("create {}", info.directory.display()))

@@ -1,5 +1,5 @@
-//! Clusters in network namespaces: clients, switches and nodes on one machine, made in a second and gone
-//! without a trace, for tests and for people.
+//! Clusters in network namespaces: clients, switches and nodes on one machine, made in a second and removed without a
+//! trace, for tests and for interactive use.
 //!
 //! A host of a lab is a network namespace with an interface `eth0`, whose cable ends at a bridge in a
 //! namespace of its own; nothing appears in the machine's own network. Hosts share the machine's files and

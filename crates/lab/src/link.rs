@@ -1,13 +1,12 @@
 //! The cables: rate, loss, cuts, MTU and counters.
 //!
-//! All of it is done on the bridge's side, in the lab's `net` namespace, so that programs on the host cannot
-//! get around it: XDP runs before any filter of the host, and what XDP sends (`XDP_TX`) skips the host's
-//! queues. The exception is the rate of what clients, nodes and the router send: there the queue is on the
-//! host, as on a real NIC, and TCP feels it fill up.
+//! All of it is done on the bridge's side, in the lab's `net` namespace, so that programs on the host cannot bypass it:
+//! XDP runs before any filter of the host, and packets sent by XDP (`XDP_TX`) skip the host's queues. The exception is
+//! the rate of packets from clients, nodes and the router: there the queue is on the host, as on a real NIC, and its
+//! length affects TCP.
 //!
-//! Loss and counters are rules in the hooks of the bridge. The netdev family's ingress hook would not do: it
-//! never sees a packet that comes back from the queue of a switch, because that skips everything before the
-//! bridge.
+//! Loss and counters are rules in the hooks of the bridge. The netdev family's ingress hook is not suitable: it does
+//! not see packets from the queue of a switch, which enter after it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,7 +19,7 @@ use crate::netns::NetNs;
 use crate::setup;
 use crate::topology::{Link, Role};
 
-/// Size of a token bucket, as time at its rate, so that timer ticks do not cost rate.
+/// Size of a token bucket, as time at its rate, large enough for timer ticks not to reduce the rate.
 const BURST_MS: u64 = 4;
 const BURST_MIN_BYTES: u64 = 32 * 1024;
 const BITS_PER_BYTE_MS: u64 = 8000;
@@ -30,12 +29,12 @@ const LOSS_PRIORITY: i32 = 0;
 const PORT_DISABLED: &str = "0";
 const PORT_FORWARDING: &str = "3";
 
-/// Counters of an interface since it was made (`struct rtnl_link_stats64`).
+/// Counters of an interface since its creation (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceCounters {
-    /// Received.
+    /// Received packets.
     pub rx: DirectionCounters,
-    /// Sent.
+    /// Sent packets.
     pub tx: DirectionCounters,
 }
 
@@ -56,7 +55,7 @@ pub struct DirectionCounters {
 /// Packets and bytes that matched a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets. Where the bridge has merged several (GRO), one.
+    /// Packets. Several that the bridge has merged (GRO) count as one.
     pub packets: u64,
     /// Bytes from the network-layer header on.
     pub bytes: u64,
@@ -135,8 +134,7 @@ impl Host {
         Ok(())
     }
 
-    /// The bridge's side takes what the switch sends through a queue of its own (an ifb device) before it
-    /// forwards it.
+    /// Passes the switch's packets through a queue of the bridge's side (an ifb device) before they are forwarded.
     fn shape_from_switch(&self, port: &str, bits_per_second: Option<u64>) -> Result<()> {
         let (net, queue) = (self.net(), format!("{port}-in"));
         let exists = net.tool(&["ip", "link", "show", "dev", &queue], "").is_ok();
@@ -160,10 +158,9 @@ impl Host {
         }
     }
 
-    /// Drops at random this many of 1000 IP packets on the host's cables, each way. ARP and neighbour
-    /// discovery are spared: their retries take seconds and would hide what is measured. From the first loss
-    /// on, bridges and router no longer merge packets, so that it is packets that are lost and not trains of
-    /// them.
+    /// Drops at random this many of 1000 IP packets on the host's cables, each way. ARP and neighbour discovery are
+    /// spared: their retries take seconds and would distort the measurement. From the first loss on, bridges and router
+    /// no longer merge packets, so that single packets are lost and not trains of them.
     pub fn set_loss(&self, from_host_per_mille: u32, to_host_per_mille: u32) -> Result<()> {
         let table = format!("loss-{}", self.name());
         // Made and deleted first, because deleting one that does not exist is an error.
@@ -189,7 +186,7 @@ impl Host {
         self.net().tool(&["nft", "-f", "-"], &script).map(drop)
     }
 
-    /// Merging stays on, or the ports would lose their NAPI threads, but no packet is small enough to be
+    /// Merging stays enabled, since the ports would lose their NAPI threads, but no packet is small enough to be
     /// merged.
     pub(crate) fn stop_merging(&self) -> Result<()> {
         let names = self.net().tool(&["ip", "-j", "link", "show", "type", "veth"], "")?;
@@ -222,14 +219,14 @@ impl Host {
     pub fn set_mtu(&self, bytes: u32) -> Result<()> {
         for Link { interface, device, port, .. } in self.links() {
             self.net().ip(&format!("link set dev {port} mtu {bytes}\n"))?;
-            // The one below first: a macvlan cannot be larger.
+            // The lower device first: a macvlan cannot have a larger MTU.
             self.namespace()
                 .ip(&format!("link set dev {device} mtu {bytes}\nlink set dev {interface} mtu {bytes}\n"))?;
         }
         Ok(())
     }
 
-    /// Counters of an interface of the host, as `eth0`.
+    /// Counters of an interface of the host, such as `eth0`.
     pub fn interface_counters(&self, interface: &str) -> Result<InterfaceCounters> {
         self.link(interface)?;
         #[derive(Deserialize)]
@@ -253,7 +250,7 @@ impl Host {
     pub fn count(&self, rule: &str) -> Result<TrafficCounter> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let table = format!("count-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
-        // Before loss on the way from the host, after it on the way to it.
+        // Before the loss of packets from the host, after the loss of packets to it.
         let ways = [(Way::FromHost, LOSS_PRIORITY - 1), (Way::ToHost, LOSS_PRIORITY + 1)];
         let mut script = format!("table bridge {table} {{\n");
         for (way, priority) in ways {

@@ -1,8 +1,7 @@
 //! The kernel threads that do a host's receive work.
 //!
-//! Their names (`napi/eth0-8321`) do not tell the namespace, so the kernel is asked: the `netdev` family of
-//! generic netlink (Documentation/netlink/specs/netdev.yaml) lists the NAPI instances of an interface with
-//! their threads.
+//! Their names (`napi/eth0-8321`) do not contain the namespace, so the `netdev` family of generic netlink
+//! (Documentation/netlink/specs/netdev.yaml) is asked for the NAPI instances of an interface with their threads.
 
 use std::fs;
 use std::time::Duration;
@@ -37,7 +36,7 @@ pub struct NapiThread {
 }
 
 impl NapiThread {
-    /// The CPU time it has used (`/proc/PID/schedstat`, nanoseconds).
+    /// Its CPU time so far (`/proc/PID/schedstat`, nanoseconds).
     pub fn cpu_time(&self) -> Result<Duration> {
         let path = format!("/proc/{}/schedstat", self.pid);
         let stat = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
@@ -49,14 +48,14 @@ impl NapiThread {
 }
 
 impl Host {
-    /// The threads that receive on this interface of the host, as `eth0`; one for each receive queue. An
-    /// interface that goes down and up again has new ones. None with generic XDP.
+    /// The threads that receive on this interface of the host, such as `eth0`; one for each receive queue. An interface
+    /// that goes down and up again has new ones. Empty with generic XDP.
     pub fn napi_threads(&self, interface: &str) -> Result<Vec<NapiThread>> {
         threads_of(self.namespace(), &self.link(interface)?.device)
     }
 
-    /// The threads that receive on the bridge's end of the cable of this interface: the network's work for
-    /// what the host sends.
+    /// The threads that receive on the bridge's end of the cable of this interface: the network's work for packets from
+    /// the host.
     pub fn port_napi_threads(&self, interface: &str) -> Result<Vec<NapiThread>> {
         threads_of(self.net(), &self.link(interface)?.port)
     }
@@ -109,7 +108,7 @@ fn request(
     message.extend((length as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // Sequence number and port: one request at a time on a socket of its own needs neither.
+    // Sequence number and port: a single request on a socket of its own needs neither.
     message.extend([0; 8]);
     message.extend([command, GENL_VERSION, 0, 0]);
     message.extend((attribute_len as u16).to_ne_bytes());
@@ -137,7 +136,7 @@ fn request(
     }
 }
 
-/// The type and payload of the first netlink message, and what follows it.
+/// The type and payload of the first netlink message, and the bytes after it.
 fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);

@@ -1,5 +1,5 @@
-//! A network namespace by name, as `ip netns` keeps them: entered by threads, joined by commands, searched
-//! for processes, removed.
+//! A named network namespace, as `ip netns` keeps it: entered by threads, joined by commands, searched for processes,
+//! removed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -37,7 +37,7 @@ impl NetNs {
         &self.name
     }
 
-    /// Runs a closure in the namespace, on a thread that lives no longer. Sockets opened there stay there.
+    /// Runs a closure in the namespace, on a thread of its own. Sockets opened there stay there.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -49,8 +49,8 @@ impl NetNs {
         })
     }
 
-    /// Like [`enter`](Self::enter), with a `/sys` that shows the namespace's interfaces. The mount is the
-    /// thread's own and goes with it.
+    /// Like [`enter`](Self::enter), with a `/sys` that shows the namespace's interfaces. The mount belongs to the
+    /// thread and ends with it.
     pub(crate) fn enter_with_sysfs<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.enter(|| {
             let none: Option<&str> = None;
@@ -62,12 +62,10 @@ impl NetNs {
         })?
     }
 
-    /// Makes the command's child join the namespace. Its mounts stay as they are, so that pinned BPF maps are
-    /// visible.
+    /// Makes the command's child join the namespace. Its mounts are unchanged, so that pinned BPF maps are visible.
     pub(crate) fn attach(&self, command: &mut Command) {
         let file = Arc::clone(&self.file);
-        // SAFETY: between fork and exec only setns(2) is called, which is async-signal-safe and allocates
-        // nothing.
+        // SAFETY: between fork and exec only setns(2) is called, which is async-signal-safe and does not allocate.
         unsafe {
             command.pre_exec(move || setns(&*file, CloneFlags::CLONE_NEWNET).map_err(io::Error::from));
         }
@@ -98,14 +96,14 @@ impl NetNs {
     }
 }
 
-/// Runs a command to its end with `input` on its stdin; returns its stdout. It has a process group of its own: a ^C at
-/// the terminal would otherwise end it first, which would look like an error of whoever needs it.
+/// Runs a command to its end with `input` on its stdin; returns its stdout. It has a process group of its own, so that
+/// a ^C at the terminal does not end it before the lab, which would look like a failure.
 pub(crate) fn run_tool(mut command: Command, input: &str) -> Result<String> {
     let shown = show(&command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().doing(|| format!("start `{shown}`"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A tool that stops reading says why on stderr, which is the better error.
+        // A tool that stops reading prints the reason on stderr, which is the better error.
         let _ = io::Write::write_all(&mut stdin, input.as_bytes());
     }
     let output = child.wait_with_output().doing(|| format!("wait for `{shown}`"))?;
@@ -117,7 +115,7 @@ pub(crate) fn run_tool(mut command: Command, input: &str) -> Result<String> {
     Err(Error::Command { command: shown, status: output.status, output: said })
 }
 
-/// The command line as a person would type it.
+/// The command line in shell syntax.
 pub(crate) fn show(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy()];
     words.extend(command.get_args().map(|word| word.to_string_lossy()));
@@ -144,11 +142,10 @@ pub(crate) fn processes_in(names: &[String]) -> Vec<i32> {
         .collect()
 }
 
-/// Removes a namespace's name; the kernel frees it when its last process and socket are gone. No error if
-/// absent.
+/// Removes a namespace's name; the kernel frees it with its last process and socket. No error if absent.
 pub(crate) fn remove(name: &str) -> Result<()> {
     let path = path_of(name);
-    // Not mounted, when its making was cut short: then only the file goes.
+    // Not mounted if its creation was interrupted: then only the file is removed.
     let _ = umount2(&path, MntFlags::MNT_DETACH);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! What a host's TCP has counted, as `nstat` shows it.
+//! Counters of a host's TCP, as `nstat` shows them.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use crate::host::Host;
 const FILES: [&str; 2] = ["/proc/thread-self/net/netstat", "/proc/thread-self/net/snmp"];
 
 impl Host {
-    /// A counter of the kernel's TCP since the host exists, by its name in `/proc/net/netstat` or
-    /// `/proc/net/snmp`: `ListenOverflows` for example, connections that met a full accept queue.
+    /// A counter of the kernel's TCP since the host's creation, by its name in `/proc/net/netstat` or `/proc/net/snmp`:
+    /// `ListenOverflows` for example counts connections that met a full accept queue.
     pub fn tcp_counter(&self, name: &str) -> Result<u64> {
         for path in FILES {
             let text = self.enter(|| fs::read_to_string(path))?.doing(|| format!("read {path}"))?;
@@ -21,7 +21,7 @@ impl Host {
     }
 }
 
-/// Lines come in pairs, `TcpExt: Name Name` and `TcpExt: 1 2`.
+/// Finds a counter. Lines come in pairs, `TcpExt: Name Name` and `TcpExt: 1 2`.
 fn find(text: &str, name: &str) -> Option<u64> {
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("Tcp")).collect();
     lines.chunks_exact(2).find_map(|pair| {

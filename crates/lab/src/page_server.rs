@@ -1,7 +1,7 @@
 //! A real application server whose responses cost CPU time: PHP behind nginx.
 //!
-//! For each request a script derives a key, as for a password, which is work and nothing else; then it sends the document
-//! of the request's name. How much work it is depends on the machine, but is the same for every request.
+//! For each request a script derives a key, as for a password, to use CPU time; then it sends the document of the
+//! request's name. The time depends on the machine, and is the same for every request.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use crate::error::{Doing, Result};
 use crate::host::Host;
 use crate::server::{Server, ServerKind, ServerOptions, nginx_configuration, server_command};
 
-/// Larger documents than these 1.6 MB would go through a file of nginx's.
+/// Buffers for documents up to 1.6 MB; larger ones would go through a temporary file of nginx.
 const BUFFERS: &str = "fastcgi_buffers 100 16k;";
 
-/// How a page server is run.
+/// Options of a page server.
 #[derive(Clone, Debug)]
 pub struct PageServerOptions {
-    /// Where it listens.
+    /// Its addresses.
     pub listen: Vec<SocketAddr>,
-    /// Processes, each of which works at one request at a time.
+    /// Processes, each of which handles one request at a time.
     pub workers: u32,
     /// Rounds of PBKDF2 with SHA-256 for each request; a thousand take some two milliseconds.
     pub rounds: u32,

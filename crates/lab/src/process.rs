@@ -1,4 +1,4 @@
-//! Processes that the lab has started in a host: waited for by pidfd, logged to a file, ended by pid.
+//! Processes started by the lab in a host: waited for by pidfd, logged to a file, ended by pid.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -19,12 +19,12 @@ pub use nix::sys::signal::Signal;
 
 use crate::error::{Doing, Error, Result};
 
-/// How long a process may take to end after SIGTERM before it is killed.
+/// Time between SIGTERM and SIGKILL.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 const LOG_TAIL_LINES: usize = 20;
 
-/// A process in a host. The handle may be cloned and dropped freely: the process ends when it is stopped or
-/// when its lab is taken down.
+/// A process in a host. The handle may be cloned and dropped freely: the process ends when it is stopped or its lab is
+/// taken down.
 #[derive(Clone, Debug)]
 pub struct Process {
     inner: Arc<Inner>,
@@ -37,13 +37,13 @@ struct Inner {
     pidfd: OwnedFd,
     child: Mutex<Child>,
     log: PathBuf,
-    /// Where in the log file this process begins; what is before is of an earlier process of the same name.
+    /// Start of this process's log in the file, after that of an earlier process of the same name.
     log_start: u64,
 }
 
 impl Process {
-    /// Starts the command with both outputs appended to `log`, in a process group of its own so that a ^C at
-    /// the terminal reaches it only through the lab.
+    /// Starts the command with both outputs appended to `log`, in a process group of its own so that a ^C at the
+    /// terminal reaches it only through the lab.
     pub(crate) fn start(name: &str, command: &mut Command, log: PathBuf) -> Result<Process> {
         let opening = || format!("open {}", log.display());
         let file = File::options().create(true).append(true).open(&log).doing(opening)?;
@@ -57,7 +57,7 @@ impl Process {
         Ok(Process { inner: Arc::new(Inner { name: name.to_owned(), pid, pidfd, child, log, log_start }) })
     }
 
-    /// The name it was spawned with.
+    /// The name given to `spawn`.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -69,7 +69,7 @@ impl Process {
 
     /// Sends a signal. No error if the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        // The child is reaped only under this lock, so the pid cannot be another process's meanwhile.
+        // The child is reaped only under this lock, so the pid cannot have been reused.
         let mut child = self.lock_child();
         if child.try_wait().doing(|| format!("wait for {}", self.name()))?.is_some() {
             return Ok(());
@@ -98,20 +98,20 @@ impl Process {
         self.lock_child().try_wait().doing(|| format!("wait for {}", self.name()))
     }
 
-    /// Everything it has written to stdout and stderr so far.
+    /// Its stdout and stderr so far.
     pub fn log(&self) -> String {
         read_from(&self.inner.log, self.inner.log_start).unwrap_or_default()
     }
 
-    /// Waits until the log has a whole line that contains `pattern`, and returns the first such line. An
-    /// error if the process ends without having written it.
+    /// Waits until the log has a whole line that contains `pattern`, and returns the first such line. An error if the
+    /// process ends without writing one.
     pub fn wait_for_log(&self, pattern: &str, timeout: Duration) -> Result<String> {
         let watching = || format!("watch {}", self.inner.log.display());
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).doing(watching)?;
         inotify.add_watch(&self.inner.log, AddWatchFlags::IN_MODIFY).doing(watching)?;
         let deadline = Instant::now() + timeout;
         loop {
-            // The state is taken before the log is read: what a process wrote before its end is not missed.
+            // The state is read before the log, so that output before the end is not missed.
             let ended = self.wait_timeout(Duration::ZERO)?;
             let log = self.log();
             let whole_lines =
@@ -147,11 +147,11 @@ impl Process {
 
 /// A file descriptor that becomes readable when the process ends.
 pub(crate) fn open_pidfd(pid: i32) -> Result<OwnedFd> {
-    // SAFETY: pidfd_open takes two integers and touches no memory of ours.
+    // SAFETY: pidfd_open takes two integers and accesses no memory of the process.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = nix::errno::Errno::result(fd).doing(|| format!("open pidfd of {pid}"))?;
     let fd = libc::c_int::try_from(fd).expect("the kernel returns file descriptors as int");
-    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> Result
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Rounded up, so that a rest of less than a millisecond is not a busy loop.
+        // Rounded up, so that a rest below a millisecond does not cause a busy loop.
         let millis = left.as_micros().div_ceil(1000).try_into().unwrap_or(i32::MAX);
         let wait = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();

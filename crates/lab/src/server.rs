@@ -1,7 +1,7 @@
-//! Real servers on a host: unmodified nginx, Apache and Caddy with configurations of the lab's own.
+//! Real servers on a host: unmodified nginx, Apache and Caddy with configurations of the lab.
 //!
-//! All serve the same tree: `/small`, `/1m`, what [`Lab::add_document`](crate::Lab::add_document) added, and
-//! `/node`, whose body is the host's name. All responses have the header `X-Node` with the host's name.
+//! All serve the same tree: `/small`, `/1m`, documents of [`Lab::add_document`](crate::Lab::add_document), and `/node`,
+//! whose body is the host's name. All responses have the header `X-Node` with the host's name.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,15 +14,15 @@ use crate::error::{Doing, Error, Result};
 use crate::host::Host;
 use crate::process::Process;
 
-/// Several Java machines that start together on two cores may need ten seconds.
+/// Timeout of a start. Several Java machines that start together on two cores may need ten seconds.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// There is no event for "a socket listens": the table is read this often until the process listens or ends.
+/// Interval at which the table of listeners is read, since there is no event for a new listener.
 const READY_POLL: Duration = Duration::from_millis(4);
 const HTTP_PORT: u16 = 80;
 /// The state of a listening socket in `/proc/net/tcp` (`TCP_LISTEN`).
 const LISTEN_STATE: &str = "0A";
 
-/// Which server program.
+/// A server program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
     /// nginx.
@@ -33,16 +33,16 @@ pub enum ServerKind {
     Caddy,
 }
 
-/// How a server is run.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where it listens; unless told, port 80 of all addresses of both families.
+    /// Its addresses; by default, port 80 of all addresses of both families.
     pub listen: Vec<SocketAddr>,
-    /// Worker processes (nginx), processes of 25 threads (Apache), scheduler threads (Caddy); 1 unless told.
+    /// Worker processes (nginx), processes of 25 threads (Apache), scheduler threads (Caddy); 1 by default.
     pub workers: u32,
     /// Whether requests are logged to [`Server::access_log`].
     pub access_log: bool,
-    /// More lines for the `server` block (nginx), the whole server (Apache) or the site block (Caddy).
+    /// Additional lines for the `server` block (nginx), the whole server (Apache) or the site block (Caddy).
     pub extra: String,
 }
 
@@ -64,7 +64,7 @@ impl ServerOptions {
 #[derive(Clone, Debug)]
 pub struct Server {
     process: Process,
-    /// What it passes requests on to, if that is a process of its own.
+    /// The process to which it passes requests, if any.
     backend: Option<Process>,
     files: Files,
 }
@@ -91,22 +91,22 @@ impl Server {
         Server { backend: Some(backend), ..self }
     }
 
-    /// The process behind it, as PHP-FPM, if it has one.
+    /// The process behind it, such as PHP-FPM, if any.
     pub fn backend(&self) -> Option<&Process> {
         self.backend.as_ref()
     }
 
-    /// The directory it serves.
+    /// The directory of its documents.
     pub fn document_root(&self) -> &Path {
         &self.files.root
     }
 
-    /// The log of requests, one line each; absent unless asked for.
+    /// The log of requests, one line each; absent unless enabled.
     pub fn access_log(&self) -> PathBuf {
         self.files.directory.join("access.log")
     }
 
-    /// Asks it to end, and waits: requests under way are cut off (nginx, Apache) or have a second (Caddy).
+    /// Ends it, and waits: open requests are cut off (nginx, Apache) or have a second (Caddy).
     pub fn stop(&self) -> Result<()> {
         self.process.stop()?;
         self.backend.as_ref().map_or(Ok(()), |backend| backend.stop().map(drop))
@@ -154,7 +154,7 @@ impl Host {
     ) -> Result<Server> {
         let first = listen.first().ok_or_else(|| Error::Invalid("a server needs an address".to_owned()))?;
         let name = format!("{word}-{}", first.port());
-        // Directories that are made with those above them would come back after a teardown.
+        // Only while the lab is up: after a teardown, create_dir_all would restore its directories.
         let (files, path) = self.shared().while_up(|| {
             let root = document::root_of(self.lab_directory(), self.name())?;
             let files = Files { directory: self.directory().join(&name), root };
@@ -170,8 +170,8 @@ impl Host {
         Ok(server)
     }
 
-    /// Waits until sockets of this host listen on the ports of all these addresses, or on all addresses of
-    /// the port. An error if the process, which is to open them, ends first.
+    /// Waits until sockets of this host listen on the ports of all these addresses, or on all addresses of the port. An
+    /// error if the process that opens them ends first.
     pub fn wait_for_listeners(&self, process: &Process, on: &[SocketAddr], timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -201,7 +201,7 @@ fn covers(listener: &SocketAddr, address: &SocketAddr) -> bool {
     listener.port() == address.port() && (listener == address || dual_stack || unspecified && same_family)
 }
 
-/// The sockets that listen in the namespace of the calling thread.
+/// The listening sockets in the namespace of the calling thread.
 fn listeners() -> Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
     for path in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
@@ -215,7 +215,7 @@ fn listeners() -> Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Reads `0100007F:0050`: 32-bit words in the machine's byte order, then the port.
+/// Parses `0100007F:0050`: 32-bit words in the machine's byte order, then the port.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let (words, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -373,7 +373,7 @@ fn caddy_configuration(host: &str, files: &Files, options: &ServerOptions) -> St
     format!("{{\n    admin off\n    auto_https off\n    grace_period 1s\n}}\n{sites}")
 }
 
-/// One listener for each family: a bare `::` would take the IPv4 connections too.
+/// One listener for each family: a bare `::` would also accept IPv4 connections.
 fn caddy_address(address: &SocketAddr) -> String {
     match address {
         SocketAddr::V4(v4) => format!("tcp4/{}", v4.ip()),

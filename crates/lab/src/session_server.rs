@@ -1,16 +1,14 @@
-//! Real applications that keep sessions: a counter in PHP behind nginx or Apache, or in JSP on Tomcat.
+//! Real applications with sessions: a counter in PHP behind nginx or Apache, or in JSP on Tomcat.
 //!
-//! Sessions are what these servers make of themselves: an id in a cookie with path `/`, and what belongs to
-//! it on the host that gave it out, in files (PHP) or in memory (Tomcat), where no other host finds it. A
-//! client whose requests reach another node starts from one again, and its old cookie is overwritten. That is
-//! the failure to look for, and a server that only pretended to keep sessions would not prove its absence.
+//! Sessions are the servers' own: an id in a cookie with path `/`, and data on the host that issued it, in files (PHP)
+//! or in memory (Tomcat), unknown to other hosts. A client whose requests reach another node starts from one again, and
+//! its old cookie is overwritten. Tests look for this failure, whose absence a simulated server would not prove.
 //!
-//! Every path answers `<host> <session id> <counter>` in one line of plain text, with the host in `X-Node`
-//! too. `?bytes=N` adds N full stops; with `?chunked=1` the response has no length and comes in four pieces.
+//! Every path answers `<host> <session id> <counter>` in one line of plain text, with the host also in `X-Node`.
+//! `?bytes=N` adds N full stops; with `?chunked=1` the response has no length and comes in four pieces.
 //!
-//! PHP is an FPM of each server's own, which is the usual way with both, not a module of the server. Tomcat
-//! starts from its jars with a directory of our own, because the distributions' `tomcat10` would bring a
-//! service that listens on the machine.
+//! PHP is an FPM for each server, as is usual with both, not a module of the server. Tomcat starts from its jars with a
+//! directory of the lab, because the distributions' `tomcat10` would install a service that listens on the machine.
 
 use std::env;
 use std::fs;
@@ -38,11 +36,11 @@ const FPM_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_S: u32 = 20;
 const BACKLOG: u32 = 511;
-/// As Debian keeps `/var/lib/php/sessions`: whoever PHP runs as may add files there.
+/// As Debian's `/var/lib/php/sessions`: PHP's user may add files there.
 const SESSIONS_MODE: u32 = 0o1733;
 const JARS: &str = "/usr/share/java";
 
-/// Which application server.
+/// A session server program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionServerKind {
     /// nginx and PHP-FPM.
@@ -53,19 +51,19 @@ pub enum SessionServerKind {
     Tomcat,
 }
 
-/// How a session server is run.
+/// Options of a session server.
 #[derive(Clone, Debug)]
 pub struct SessionServerOptions {
-    /// Where it listens; unless told, port 80 of all addresses of both families.
+    /// Its addresses; by default, port 80 of all addresses of both families.
     pub listen: Vec<SocketAddr>,
-    /// Requests that are worked at together: PHP's processes, Tomcat's threads; 8 unless told.
+    /// Concurrent requests: PHP's processes, Tomcat's threads; 8 by default.
     pub workers: u32,
     /// The name of the session's cookie instead of `PHPSESSID` or `JSESSIONID`.
     pub cookie: Option<String>,
-    /// The name of the session's cookie under `/img/`, which is an application of its own then.
+    /// The name of the session's cookie under `/img/`, which is then an application of its own.
     pub img_cookie: Option<String>,
-    /// Whether a session id that is not known here is replaced (`session.use_strict_mode`), as unless told.
-    /// Without, PHP begins a session of that id. Tomcat always replaces it.
+    /// Whether an unknown session id is replaced (`session.use_strict_mode`); true by default. Otherwise PHP begins a
+    /// session with that id. Tomcat always replaces it.
     pub strict: bool,
 }
 
@@ -77,10 +75,10 @@ impl Default for SessionServerOptions {
 }
 
 impl Server {
-    /// Kills it at once, with all processes of its own. Does nothing if its main process has ended.
+    /// Kills the server with all its processes. Does nothing if its main process has ended.
     pub fn kill(&self) -> Result<()> {
         for process in iter::once(self.process()).chain(self.backend()) {
-            // Each has a group of its own; its workers would outlive it, and nginx's would go on serving.
+            // Each has a group of its own, whose workers would outlive it; nginx's would continue to serve.
             if process.wait_timeout(Duration::ZERO)?.is_none() {
                 killpg(Pid::from_raw(process.pid().cast_signed()), Signal::SIGKILL)
                     .doing(|| format!("kill the processes of {}", process.name()))?;
@@ -92,7 +90,7 @@ impl Server {
 }
 
 impl Host {
-    /// Starts a server with an application that keeps sessions, and waits until it has answered a request.
+    /// Starts a server with a session application, and waits until it has answered a request.
     pub fn session_server(&self, kind: SessionServerKind, options: &SessionServerOptions) -> Result<Server> {
         let token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let names = [&options.cookie, &options.img_cookie].into_iter().flatten();
@@ -113,7 +111,7 @@ impl Host {
         Ok(server)
     }
 
-    /// The first request is slow, and says whether the application runs at all.
+    /// Sends the first request, which is slow, and shows whether the application runs.
     fn ask_once(&self, server: &Server, listens: SocketAddr) -> Result<()> {
         let ip = match listens.ip() {
             ip if !ip.is_unspecified() => ip,
@@ -164,7 +162,7 @@ impl Host {
 
     /// Starts PHP-FPM; returns it and its socket.
     fn fpm(&self, directory: &Path, port: u16, options: &SessionServerOptions) -> Result<(Process, String)> {
-        // An FPM that has outlived its server still has its socket, and refuses to share it.
+        // An FPM that outlived its server still has its socket, and refuses to share it.
         static INSTANCE: AtomicU32 = AtomicU32::new(0);
         let instance = INSTANCE.fetch_add(1, Ordering::Relaxed);
         let sessions = directory.join("sessions");
@@ -178,7 +176,7 @@ impl Host {
         Ok((fpm, socket))
     }
 
-    /// Starts PHP-FPM at a socket, with so many processes and these lines more about them.
+    /// Starts PHP-FPM at a socket, with this number of processes and additional lines of configuration.
     pub(crate) fn start_fpm(
         &self,
         name: &str,
@@ -287,7 +285,7 @@ pm.max_children = {workers}
 }
 
 fn fpm_lines(host: &str, sessions: &Path, options: &SessionServerOptions) -> String {
-    // An `admin` value could not be changed by the script.
+    // The script could not change an `admin` value.
     let cookie = options.cookie.as_ref().map(|name| format!("php_value[session.name] = {name}\n"));
     let img_cookie = options.img_cookie.as_ref().map(|name| format!("env[IMG_COOKIE] = {name}\n"));
     format!(
@@ -305,7 +303,7 @@ php_admin_value[session.use_strict_mode] = {strict}
     )
 }
 
-/// Debian calls it by its version, as `php-fpm8.2`, and has no other name for it.
+/// The path of PHP-FPM, whose name has the version at Debian (`php-fpm8.2`).
 fn fpm_program() -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let programs = env::split_paths(&path).filter_map(|directory| fs::read_dir(directory).ok());
@@ -338,9 +336,8 @@ fn nginx_location(socket: &str, script: &str) -> String {
 }
 
 fn apache_location(socket: &str, script: &str) -> String {
-    // A process refuses connections beyond its threads and so many times those that are idle, and connections
-    // that clients keep count.
-    // Since 2.4.59 Apache believes a script's Content-Length only where that is asked for.
+    // A process refuses connections beyond its threads plus this multiple of the idle ones, and kept connections count.
+    // Since 2.4.59 Apache trusts a script's Content-Length only if told to.
     format!(
         "{modules}AsyncRequestWorkerFactor 40
 SetEnv ap_trust_cgilike_cl yes
@@ -360,8 +357,8 @@ AliasMatch ^/ {script}
     )
 }
 
-/// An IPv6 socket of Java's takes IPv4 connections too, and a second one beside it would be refused the port:
-/// where both families listen on all addresses there is one socket.
+/// One socket for both families when both listen on all addresses: an IPv6 socket of Java also accepts IPv4
+/// connections, and a second one would be refused the port.
 fn java_addresses(listen: &[SocketAddr]) -> Vec<SocketAddr> {
     let both = |port| listen.contains(&(Ipv6Addr::UNSPECIFIED, port).into());
     let covered = |address: &SocketAddr| address.ip() == Ipv4Addr::UNSPECIFIED && both(address.port());
@@ -384,7 +381,7 @@ fn server_xml(application: &Path, listen: &[SocketAddr], options: &SessionServer
             )
         })
         .collect();
-    // Nothing is searched for, and sessions are not kept over a restart.
+    // No scanning for classes, and no sessions kept over a restart.
     let context = |attributes: &str| {
         format!(
             "        <Context {attributes} docBase=\"{}\">
@@ -437,7 +434,7 @@ fn web_xml(options: &SessionServerOptions) -> String {
     )
 }
 
-/// All of Tomcat on one class path: its own loaders would need the layout of an installation.
+/// All of Tomcat on one class path: its own loaders would require the layout of an installation.
 fn java_command(host: &str, base: &Path, only_ipv4: bool, configuration: &str) -> Command {
     let tomcat = [
         "annotations-api",
@@ -456,14 +453,14 @@ fn java_command(host: &str, base: &Path, only_ipv4: bool, configuration: &str) -
         "util-scan",
     ];
     let tomcat = tomcat.iter().map(|name| format!("{JARS}/tomcat10-{name}.jar"));
-    // The compiler; newer distributions have it in a jar of its own. Java passes over what is not there.
+    // The compiler; newer distributions have it in a separate jar. Java ignores missing jars.
     let compiler = ["eclipse-jdt-core", "eclipse-jdt-core-compiler-batch"];
     let compiler = compiler.map(|name| format!("{JARS}/{name}.jar"));
     let class_path: Vec<String> = tomcat.chain(compiler).collect();
     let base = base.display();
     let mut command = Command::new("java");
-    // Many on two cores: a small heap, the quick compiler only, no check of code that comes from a compiler,
-    // and no files in /tmp/hsperfdata_root.
+    // For many instances on two cores: a small heap, the quick compiler only, no verification of compiled code, and no
+    // files in /tmp/hsperfdata_root.
     command.args(["-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"]);
     command.args(["-Xms16m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
     command.args(["-Xshare:auto", "-Djava.awt.headless=true"]);

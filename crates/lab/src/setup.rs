@@ -1,16 +1,16 @@
 //! From a plan to namespaces, cables and addresses.
 //!
-//! Offloads decide what programs in the lab see. A sender on a veth leaves checksums to hardware that is not
-//! there, and packets of up to 64 KiB uncut. So clients send whole, checksummed packets of at most the MTU;
-//! so do the bridge's ports towards switches and nodes, because they merge what they receive (GRO) and must
-//! cut it again. Towards clients, where no program looks, merged packets are passed on as they are.
+//! Offloads decide what programs in the lab see. A sender on a veth leaves checksums to hardware that does not exist,
+//! and sends packets of up to 64 KiB. So clients send whole, checksummed packets of at most the MTU; so do the bridge's
+//! ports towards switches and nodes, because they merge received packets (GRO) and must split them again. Towards
+//! clients, which run no program, merged packets are passed on unchanged.
 //!
-//! With GRO on, every end of every cable has a NAPI instance; with `threaded`, that is a kernel thread whose
-//! CPU time is the receive work of this host and nobody else's.
+//! With GRO on, every end of every cable has a NAPI instance; with `threaded`, that is a kernel thread whose CPU time
+//! is the receive work of this host alone.
 //!
-//! What a switch's program returns with `XDP_TX` is delivered at once only if the port has a program too
-//! (`veth_xdp_flush()` in the kernel's drivers/net/veth.c looks for one before it wakes the receiver). So the ports
-//! of switches have one that passes everything.
+//! Packets that a switch's program returns with `XDP_TX` are delivered at once only if the port has a program too
+//! (`veth_xdp_flush()` in the kernel's drivers/net/veth.c looks for one before it wakes the receiver). So the ports of
+//! switches have one that passes everything.
 
 use std::fmt::Write;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::error::{Doing, Result};
 use crate::netns::{NetNs, run_tool};
 use crate::topology::{Builder, HostPlan, Link, Plan, Role};
 
-/// For all namespaces, before their first interface appears, which takes its settings from `default`.
+/// Settings of all namespaces, made before their first interface, which copies them from `default`.
 const SYSCTLS: &[(&str, &str)] = &[
     ("ipv6/conf/all/accept_dad", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
@@ -40,7 +40,7 @@ const ROUTER_SYSCTLS: &[(&str, &str)] = &[("ipv4/ip_forward", "1"), ("ipv6/conf/
 /// The bridges have no addresses.
 const BRIDGE_SYSCTLS: &[(&str, &str)] = &[("ipv6/conf/default/disable_ipv6", "1")];
 
-/// Where br_netfilter is loaded, no packet filter of another layer looks at what bridges forward.
+/// If br_netfilter is loaded, other layers' packet filters are kept from bridged packets.
 const BRIDGE_FILTER: &str = "/proc/sys/net/bridge";
 const BRIDGE_FILTER_SYSCTLS: &[(&str, &str)] = &[
     ("bridge/bridge-nf-call-iptables", "0"),
@@ -48,10 +48,10 @@ const BRIDGE_FILTER_SYSCTLS: &[(&str, &str)] = &[
     ("bridge/bridge-nf-call-arptables", "0"),
 ];
 
-/// Of a queue on a cable's end, as of most interfaces.
+/// Queue length of a cable's end, the default of most interfaces.
 const QUEUE_PACKETS: u32 = 1000;
 
-/// Makes the namespaces; the first is that of the bridges.
+/// Creates the namespaces; the first is that of the bridges.
 pub(crate) fn namespaces(names: &[String]) -> Result<Vec<NetNs>> {
     let script = names.iter().fold(String::new(), |script, name| script + &format!("netns add {name}\n"));
     let mut command = Command::new("ip");
@@ -79,7 +79,7 @@ pub(crate) fn connect(options: &Builder, plan: &Plan, net: &NetNs, hosts: &[NetN
         let mut threads = vec![scope.spawn(|| ports(plan, net))];
         threads
             .extend(pairs().map(|(host, namespace)| scope.spawn(move || host_side(plan, host, namespace))));
-        // All are joined before the first error is returned.
+        // All threads are joined before the first error is returned.
         let results: Vec<Result<()>> = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -131,7 +131,7 @@ fn host_side(plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
     for link in &host.links {
         let Link { interface, device, ipv4, ipv6, .. } = link;
         if link.is_generic() {
-            // Without ARP, or it would answer for the addresses above it and draw their packets to itself.
+            // Without ARP, since it would answer for the addresses of the macvlan and attract their packets.
             line(&mut script, format!("link set dev {device} arp off addrgenmode none up"));
             line(&mut script, format!("link add {interface} link {device} type macvlan mode private"));
         }
@@ -166,14 +166,14 @@ fn host_side(plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
     }
 }
 
-/// `ip` lines for the router: the VIPs are behind this switch.
+/// `ip` lines for the router: routes of the VIPs to this switch.
 pub(crate) fn vip_routes(vip4: impl ToString, vip6: impl ToString, switch: &Link) -> String {
     let (vip4, vip6) = (vip4.to_string(), vip6.to_string());
     let Link { ipv4, ipv6, .. } = switch;
     format!("route replace {vip4}/32 via {ipv4}\nroute replace {vip6}/128 via {ipv6}\n")
 }
 
-/// The queue of a cable's end that has no rate.
+/// The queue of a cable's end without a rate.
 pub(crate) fn plain_queue(device: &str) -> String {
     format!("qdisc replace dev {device} root pfifo limit {QUEUE_PACKETS}\n")
 }
@@ -186,8 +186,8 @@ fn ethtool(namespace: &NetNs, device: &str, features: &[&str]) -> Result<()> {
     namespace.tool(&[&["ethtool", "-K", device], features].concat(), "").map(drop)
 }
 
-/// Gives each NAPI instance of the devices a kernel thread of its own. The devices must be up: before, they
-/// have none.
+/// Gives each NAPI instance of the devices a kernel thread of its own. The devices must be up, since they have no
+/// instances before.
 fn threaded<'a>(namespace: &NetNs, devices: impl Iterator<Item = &'a str> + Send) -> Result<()> {
     namespace.enter_with_sysfs(|| {
         for device in devices {

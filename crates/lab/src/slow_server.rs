@@ -1,9 +1,9 @@
 //! A real server that accepts slowly: Apache httpd with the prefork MPM.
 //!
-//! Each of its processes accepts one connection, answers one request and closes, so connections that no process
-//! is free for wait in the listener's accept queue and nowhere else. A threaded or event-driven server would
-//! accept at once and queue inside, which is what the accept queue is not about. Requests are answered by a few
-//! lines of Lua (mod_lua) that sleep, because a service time made of work would be the other hosts' time too.
+//! Each of its processes accepts one connection, answers one request and closes, so excess connections wait in the
+//! listener's accept queue and nowhere else. A threaded or event-driven server would accept at once and queue
+//! internally, outside the accept queue. Requests are answered by a few lines of Lua (mod_lua) that sleep, because
+//! computation would take CPU time from the other hosts.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,33 +14,33 @@ use crate::error::{Doing, Result};
 use crate::host::Host;
 use crate::server::{Files, Server, ServerOptions, apache_command, apache_modules};
 
-/// A process waits for a request for so many seconds. A client that has given up may never send it.
+/// Time for which a process waits for a request, in seconds. A client that has timed out may never send it.
 const REQUEST_TIMEOUT_S: u32 = 5;
 
-/// How long a request is worked at.
+/// Service time of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceTime {
-    /// Each for so long.
+    /// A constant time.
     Fixed(Duration),
-    /// Exponentially distributed around this mean, by a generator that every process seeds with the time.
+    /// Exponentially distributed with this mean, by a generator that every process seeds with the time.
     Exponential(Duration),
 }
 
-/// How a slow server is run. It answers every path with its host's name.
+/// Options of a slow server, which answers every path with its host's name.
 #[derive(Clone, Debug)]
 pub struct SlowServerOptions {
-    /// Where it listens; unless told, port 80 of all addresses of both families.
+    /// Its addresses; by default, port 80 of all addresses of both families.
     pub listen: Vec<SocketAddr>,
     /// Processes, each of which has one connection at a time.
     pub workers: u32,
-    /// The second argument of `listen`. Linux lets one connection more wait than it says.
+    /// The second argument of `listen`. Linux lets one more connection wait.
     pub backlog: u32,
-    /// How long a request is worked at.
+    /// Service time of a request.
     pub service: ServiceTime,
 }
 
 impl SlowServerOptions {
-    /// On port 80 of all addresses of both families.
+    /// A server on port 80 of all addresses of both families.
     pub fn new(workers: u32, backlog: u32, service: ServiceTime) -> Self {
         SlowServerOptions { listen: ServerOptions::default().listen, workers, backlog, service }
     }

@@ -1,9 +1,8 @@
-//! The state file of a lab: what to remove when its owner cannot.
+//! The state file of a lab, by which others can remove the lab if its owner cannot.
 //!
-//! A lab is namespaces, processes and a directory, none of which ends with the process that made them. So
-//! before it makes anything, the owner writes down what it is going to make. The next lab to start removes
-//! what belongs to owners that are gone (killed by SIGKILL, say). An owner is a pid with its start time,
-//! because pids are used again.
+//! A lab is namespaces, processes and a directory, none of which ends with the process that made them. So the owner
+//! records them before it makes them. The next lab to start removes those of owners that have ended, for example by
+//! SIGKILL. An owner is a pid with its start time, because pids are reused.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,16 +17,16 @@ use crate::teardown;
 
 const DIRECTORY: &str = "/run/switchback-lab";
 
-/// What is known of a lab outside the process that made it.
+/// The recorded description of a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LabInfo {
     /// Its id, unique on this machine.
     pub id: String,
     /// Whether it outlives its owner.
     pub persistent: bool,
-    /// Process that made it.
+    /// Pid of the process that made it.
     pub owner_pid: u32,
-    /// When that process started, in clock ticks since boot (`/proc/PID/stat`, field 22).
+    /// Start time of that process, in clock ticks since boot (`/proc/PID/stat`, field 22).
     pub owner_start_ticks: u64,
     /// Directory of its logs, configurations and documents.
     pub directory: PathBuf,
@@ -35,7 +34,7 @@ pub struct LabInfo {
     pub vip4: Ipv4Addr,
     /// IPv6 address of the service.
     pub vip6: Ipv6Addr,
-    /// Its hosts: clients, switches, nodes, and the router if there is one.
+    /// Its hosts: clients, switches, nodes, and the router if any.
     pub hosts: Vec<HostInfo>,
     /// All its namespaces, as `ip netns list` shows them: the hosts' and that of the bridges.
     pub namespaces: Vec<String>,
@@ -44,7 +43,7 @@ pub struct LabInfo {
 /// A host of a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostInfo {
-    /// Its name in the lab, as `node0`.
+    /// Its name in the lab, such as `node0`.
     pub name: String,
     /// The name of its network namespace.
     pub namespace: String,
@@ -65,7 +64,7 @@ impl LabInfo {
         self.save().map(|()| true)
     }
 
-    /// Replaces the state file in one step.
+    /// Replaces the state file atomically.
     pub(crate) fn save(&self) -> Result<()> {
         let path = path_of(&self.id);
         let new = path.with_extension("new");
@@ -77,7 +76,7 @@ impl LabInfo {
 
     /// Removes the state file; the last step of a teardown.
     pub(crate) fn forget(&self) {
-        // Absent when the creation of the lab failed early.
+        // Absent if the creation of the lab failed early.
         let _ = fs::remove_file(path_of(&self.id));
     }
 
@@ -89,7 +88,7 @@ impl LabInfo {
         })
     }
 
-    /// What a host's control group is called, if it has one.
+    /// Name of a host's control group.
     pub(crate) fn cpu_group(&self, host: &str) -> String {
         format!("switchback-lab-{}-{host}", self.id)
     }
@@ -106,7 +105,7 @@ pub fn list() -> Result<Vec<LabInfo>> {
         other => other.doing(|| format!("read {DIRECTORY}"))?,
     };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    // A file that is empty or gone belongs to a lab that is just being made or removed.
+    // An empty or missing file belongs to a lab that is being made or removed.
     let mut labs: Vec<LabInfo> = paths
         .filter(|path| path.extension().is_some_and(|end| end == "json"))
         .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
@@ -115,12 +114,12 @@ pub fn list() -> Result<Vec<LabInfo>> {
     Ok(labs)
 }
 
-/// Removes the labs whose owner is gone; returns their ids.
+/// Removes the labs whose owner has ended; returns their ids.
 pub fn sweep() -> Result<Vec<String>> {
     fs::create_dir_all(DIRECTORY).doing(|| format!("create {DIRECTORY}"))?;
     let path = Path::new(DIRECTORY).join("lock");
     let file = File::create(&path).doing(|| format!("open {}", path.display()))?;
-    // Held until the end: two processes that start at once must not both remove the same lab.
+    // Held until the end, so that two processes that start together do not both remove the same lab.
     let _lock = Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| errno)
         .doing(|| format!("lock {}", path.display()))?;
@@ -132,7 +131,7 @@ pub fn sweep() -> Result<Vec<String>> {
 /// When a process started, in clock ticks since boot; `None` if there is no such process or it is a zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
+    // The second field is the program's name in parentheses, which may itself contain spaces and parentheses.
     let mut after_name = stat[stat.rfind(')')? + 1..].split_whitespace();
     if after_name.next()? == "Z" { None } else { after_name.nth(18)?.parse().ok() }
 }

@@ -1,4 +1,4 @@
-//! Taking labs down: on drop, on ^C, on `down`, and for owners that are gone.
+//! Teardown of labs: on drop, on ^C, on `down`, and after owners that have ended.
 
 use std::fs;
 use std::io;
@@ -19,16 +19,16 @@ use crate::netns;
 use crate::process::{GRACE, Process, open_pidfd, wait_readable};
 use crate::state::LabInfo;
 
-/// How long SIGKILL may take to show before the lab gives up on a process.
+/// Time after SIGKILL for which a process's end is awaited.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// The exit status of a process interrupted by ^C, as shells report it.
 const INTERRUPTED: i32 = 130;
 
 static LIVE: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
-/// Read-locked while a lab is being made, so that ^C does not remove what is only half there.
+/// Read-locked while a lab is being made, so that ^C does not remove a partial one.
 static MAKING: RwLock<()> = RwLock::new(());
 
-/// What a lab and its hosts share.
+/// State shared by a lab and its hosts.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) info: LabInfo,
@@ -56,7 +56,7 @@ impl Shared {
         if lifecycle.ended { Err(Error::TornDown) } else { start() }
     }
 
-    /// Starts a process that the lab ends when it goes.
+    /// Starts a process that the lab ends at its teardown.
     pub(crate) fn track(&self, start: impl FnOnce() -> Result<Process>) -> Result<Process> {
         let mut lifecycle = lock(&self.lifecycle);
         if lifecycle.ended {
@@ -72,7 +72,7 @@ impl Shared {
         lock(&self.lifecycle).processes.clone()
     }
 
-    /// Takes the lab down, once; a second caller waits for the first.
+    /// Takes the lab down once; a second caller waits for the first.
     pub(crate) fn end(&self) -> Result<()> {
         let mut lifecycle = lock(&self.lifecycle);
         if lifecycle.ended {
@@ -88,13 +88,13 @@ impl Shared {
         removed
     }
 
-    /// Leaves the lab as it is: this process no longer takes it down.
+    /// Leaves the lab running: this process no longer takes it down.
     pub(crate) fn unregister(&self) {
         lock(&LIVE).retain(|lab| lab.info.id != self.info.id);
     }
 }
 
-/// Keeps ^C waiting while a lab is made.
+/// Delays ^C while a lab is made.
 pub(crate) fn making() -> RwLockReadGuard<'static, ()> {
     MAKING.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -109,7 +109,7 @@ pub(crate) fn remove(lab: &LabInfo) -> Result<()> {
     Ok(())
 }
 
-/// Removes it, again if its owner puts something into it meanwhile, which it does until it wants to start a process.
+/// Removes a directory, again if its owner adds files meanwhile, which it does until its next start of a process.
 fn remove_directory(path: &Path) -> Result<()> {
     let deadline = Instant::now() + KILL_PATIENCE;
     loop {
@@ -121,8 +121,8 @@ fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Ends all processes in the namespaces: SIGTERM, after two seconds SIGKILL. Looks again until none is left,
-/// because a process may have forked meanwhile.
+/// Ends all processes in the namespaces: SIGTERM, after two seconds SIGKILL. Repeats until none is left, because a
+/// process may have forked meanwhile.
 fn end_processes(namespaces: &[String]) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -139,11 +139,10 @@ fn end_processes(namespaces: &[String]) -> Result<()> {
             Some(left) if !left.is_zero() => (Signal::SIGTERM, left),
             _ => (Signal::SIGKILL, KILL_PATIENCE),
         };
-        // The pidfd comes first: one that can be opened and is then still in the namespace is the right
-        // process.
+        // The pidfd comes first: if it can be opened and the pid is still in the namespace, it is the right process.
         let pidfds: Vec<OwnedFd> = pids.iter().filter_map(|&pid| open_pidfd(pid).ok()).collect();
         for pid in pids {
-            // Gone already, if this fails.
+            // A failure means that the process has ended.
             let _ = kill(Pid::from_raw(pid), signal);
         }
         let deadline = Instant::now() + patience;
@@ -153,7 +152,7 @@ fn end_processes(namespaces: &[String]) -> Result<()> {
     }
 }
 
-/// From the first lab on, SIGINT and SIGTERM take all labs of this process down and end it with status 130.
+/// Makes SIGINT and SIGTERM take all labs of this process down and end it with status 130, from the first lab on.
 fn watch_signals() -> Result<()> {
     static WATCH: Once = Once::new();
     let mut result = Ok(());

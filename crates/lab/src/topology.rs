@@ -1,8 +1,7 @@
-//! Which hosts a lab has, how they are connected, and what their addresses are. Nothing here touches the
-//! system.
+//! Hosts, connections and addresses of a lab, without access to the system.
 //!
-//! The last part of an address tells the host: the router is 1, switches count from 10, nodes from 20, the
-//! VIP is 100, clients count from 120. IPv6 addresses end in the same digits (`2001:db8::20` is a node).
+//! The last part of an address identifies the host: the router is 1, switches count from 10, nodes from 20, the VIP is
+//! 100, clients count from 120. IPv6 addresses end in the same digits (`2001:db8::20` is a node).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,21 +17,21 @@ const ROUTER_NUMBER: usize = 1;
 pub(crate) const ROUTER: &str = "router";
 const DEFAULT_MTU: u32 = 1500;
 
-/// How the hosts of a lab are connected.
+/// The connections between the hosts of a lab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Topology {
     /// All hosts on one bridge: 192.0.2.0/24 and 2001:db8::/64.
     #[default]
     Flat,
-    /// Clients (198.51.100.0/24, 2001:db8:1::/64), switches (192.0.2.0/24, 2001:db8::/64) and nodes
-    /// (203.0.113.0/24, 2001:db8:2::/64) each on a bridge of their own, with a router between, which routes
-    /// the VIPs to the first switch.
+    /// Clients (198.51.100.0/24, 2001:db8:1::/64), switches (192.0.2.0/24, 2001:db8::/64) and nodes (203.0.113.0/24,
+    /// 2001:db8:2::/64) each on a bridge of their own, with a router between, which routes the VIPs to the first
+    /// switch.
     Routed,
     /// As `Routed`, and each switch has a second interface, `eth1`, on the nodes' bridge.
     TwoArmed,
 }
 
-/// What a host is for.
+/// The role of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Sends requests.
@@ -45,7 +44,7 @@ pub enum Role {
     Router,
 }
 
-/// What lab to make. Start with [`Lab::builder`](crate::Lab::builder), end with [`up`](Self::up).
+/// Options of a lab: [`Lab::builder`](crate::Lab::builder) starts, [`up`](Self::up) makes the lab.
 #[derive(Clone, Debug)]
 pub struct Builder {
     topology: Topology,
@@ -70,32 +69,31 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// How the hosts are connected; `Flat` unless told.
+    /// The topology; `Flat` by default.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = topology;
         self
     }
 
-    /// Number of clients, at most 100; 1 unless told.
+    /// Number of clients, at most 100; 1 by default.
     pub fn clients(mut self, count: usize) -> Self {
         self.clients = count;
         self
     }
 
-    /// Number of switches, at most 10; 1 unless told.
+    /// Number of switches, at most 10; 1 by default.
     pub fn switches(mut self, count: usize) -> Self {
         self.switches = count;
         self
     }
 
-    /// Number of nodes, at most 80; 1 unless told.
+    /// Number of nodes, at most 80; 1 by default.
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
         self
     }
 
-    /// MTU of all interfaces in bytes; 1500 unless told. [`Host::set_mtu`](crate::Host::set_mtu) changes one
-    /// host's.
+    /// MTU of all interfaces in bytes; 1500 by default. [`Host::set_mtu`](crate::Host::set_mtu) changes one host's.
     pub fn mtu(mut self, bytes: u32) -> Self {
         self.mtu = bytes;
         self
@@ -178,7 +176,7 @@ fn check(what: &str, count: usize, limit: usize) -> Result<()> {
     }
 }
 
-/// A lab on paper.
+/// The plan of a lab.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) hosts: Vec<HostPlan>,
@@ -191,23 +189,23 @@ pub(crate) struct Plan {
 pub(crate) struct HostPlan {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// At least one; the first is that of `eth0`.
+    /// At least one link; the first is that of `eth0`.
     pub(crate) links: Vec<Link>,
 }
 
 /// One interface of a host and its cable.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// What has the addresses.
+    /// The interface with the addresses.
     pub(crate) interface: String,
-    /// The veth: the interface itself, or what is below it if that is a macvlan.
+    /// The veth: the interface itself, or the device below a macvlan.
     pub(crate) device: String,
     /// The other end of the veth, in the lab's `net` namespace.
     pub(crate) port: String,
     pub(crate) bridge: &'static str,
     pub(crate) ipv4: Ipv4Addr,
     pub(crate) ipv6: Ipv6Addr,
-    /// Where the default routes lead.
+    /// The gateway of the default routes.
     pub(crate) gateway: Option<(Ipv4Addr, Ipv6Addr)>,
 }
 

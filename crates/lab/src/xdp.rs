@@ -13,7 +13,7 @@ const MOV64_IMM: u8 = 0xb7;
 const EXIT: u8 = 0x95;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Attaches the program to a device of the namespace, or takes it away.
+/// Attaches the program to a device of the namespace, or detaches it.
 pub(crate) fn set(namespace: &NetNs, device: &str, attached: bool) -> Result<()> {
     let done = namespace.enter(|| attach(device, attached))?;
     done.doing(|| format!("set the XDP program of {device} in {}", namespace.name()))
@@ -40,7 +40,7 @@ fn load() -> io::Result<OwnedFd> {
             std::ptr::null_mut(),
         )
     })?;
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel has just created this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -3,16 +3,15 @@
 //! After the same observation as [`Fill`](crate::Fill), that connections fail where a queue overflows, but
 //! spread over the pool: all queues stay equally short instead of one being filled after the other.
 //!
-//! Room is measured as a share of the queue's limit and not as a number of places. Limits say more about how
-//! a server was configured than about what it can do, and an idle pool has only empty queues: by places, a
-//! node with a limit of 4,096 would get every connection before one with a limit of 511 got its first. Empty
-//! queues are equally empty, then requests in flight decide.
+//! Room is measured as a share of the queue's limit and not as a number of places. Limits depend more on a server's
+//! configuration than on its speed, and an idle pool has only empty queues: by places, a node with a limit of 4,096
+//! would get every connection before one with a limit of 511 got its first. Among equal shares requests in flight
+//! decide.
 
 use crate::least::{Least, PerWeight};
 use crate::{Ask, Candidate, Policy};
 
-/// The limit that a queue is taken to have while it is not known: `net.core.somaxconn` before Linux 5.4, the
-/// smallest that is common.
+/// The assumed limit of a queue while it is unknown: `net.core.somaxconn` before Linux 5.4, the smallest common one.
 const ASSUMED_LIMIT: u32 = 128;
 
 /// The least of (queue's length / its limit) / weight; among equals the least of (requests in flight + 1) /
@@ -50,7 +49,7 @@ impl Policy for AcceptQueue {
     }
 }
 
-/// How full its queue is in relation to its weight. Never NaN for a usable node.
+/// Fill level of its queue in relation to its weight. Never NaN for a usable node.
 fn fullness(node: &Candidate) -> f64 {
     let (len, limit) = match node.queue.room() {
         Some(_) => (node.queue.len, node.queue.limit),

@@ -1,8 +1,7 @@
-//! What every pool does around its policy.
+//! The part of a pool's choice that does not depend on its policy.
 //!
-//! Which nodes can be offered a request at all does not depend on how one of them is then chosen: health,
-//! zones, what was tried already, and how much a node that has just come up can bear. It is decided here
-//! once, so that a policy sees only candidates with weights.
+//! Health, zones, failed attempts and slow start limit the candidates of every policy. They are handled here once, so
+//! that a policy sees only candidates with weights.
 //!
 //! In this order:
 //!
@@ -21,7 +20,7 @@ use crate::{Ask, Candidate, Policy, PolicyKind, Queue, build};
 /// A configured weight of 1, as policies see it. The factor leaves room for the fractions of slow start.
 pub const WEIGHT_SCALE: u32 = 256;
 
-/// Whether a member can be given requests.
+/// Availability of a member for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     /// It can be given requests.
@@ -35,10 +34,10 @@ pub enum Availability {
 /// State of one member at the moment of one choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Whether it can be given requests.
+    /// Availability for requests.
     pub availability: Availability,
-    /// When it came up, on the clock of [`Ask::now`]. Zero: before this process started, so that its weight
-    /// counts whole.
+    /// When it came up, on the clock of [`Ask::now`]. Zero: before this process started, so that it has its full
+    /// weight.
     pub up_since: Duration,
     /// The accept queue of its listener.
     pub queue: Queue,
@@ -57,7 +56,7 @@ pub struct Member {
     pub name: String,
     /// Share of the requests relative to the other members. 0: none. Capped at 2^24 - 1.
     pub weight: u32,
-    /// Whether it is in the switch's zone. In a pool without zones all are or none is, which is the same.
+    /// Whether it is in the switch's zone. In a pool without zones all members have the same value.
     pub near: bool,
 }
 
@@ -77,7 +76,7 @@ pub struct Balancer {
     up: usize,
     /// Members in their slow start.
     rising: BTreeSet<usize>,
-    /// Of each member, at the last choice.
+    /// Weight of each member at the last choice.
     weights: Vec<u32>,
     /// Availability of the members that the policy may choose.
     offered: Availability,
@@ -247,8 +246,8 @@ fn whole_weight(weight: u32) -> u32 {
     weight.saturating_mul(WEIGHT_SCALE)
 }
 
-/// The configured weight in units of 1 / [`WEIGHT_SCALE`], or what slow start makes of it: from a tenth when
-/// the member came up it grows evenly to the whole. Only a weight of 0 becomes 0.
+/// The configured weight in units of 1 / [`WEIGHT_SCALE`], reduced by slow start: from a tenth when the member came up
+/// it grows linearly to the whole. Only a weight of 0 becomes 0.
 fn effective_weight(weight: u32, up_since: Duration, now: Duration, slow_start: Duration) -> u32 {
     let whole = whole_weight(weight);
     if up_since.is_zero() {
@@ -288,7 +287,7 @@ mod tests {
         Balancer::new(kind, near.iter().enumerate().map(member).collect(), Duration::ZERO)
     }
 
-    /// Which members are chosen at least once in 100 requests.
+    /// Members that are chosen at least once in 100 requests.
     fn chosen(kind: PolicyKind, near: &[bool], loads: &[Load], tried: &[usize]) -> Vec<usize> {
         let mut balancer = balancer(kind, near);
         let mut random = seeded(1);

@@ -13,10 +13,10 @@
 
 use crate::{Ask, Candidate, Policy};
 
-/// Fills the accept queues one after the other, in the pool's order. A node whose limit is not known counts as
-/// having room: it is the node that refuses when it has none, and a refusal moves us on.
+/// Fills the accept queues one after the other, in the pool's order. A node whose limit is unknown counts as having
+/// room: the node refuses if it has none, and a refusal moves the place on.
 ///
-/// Weights other than 0 are not looked at: the limit of its queue says how much a node gets.
+/// Weights other than 0 are ignored: the limit of its queue decides how much a node gets.
 #[derive(Clone, Debug, Default)]
 pub struct Fill {
     /// The node that was chosen last.
@@ -50,7 +50,7 @@ mod tests {
         policy.pick(candidates, &Ask::default(), &mut || unreachable!("fill draws no random number"))
     }
 
-    /// Gives `count` requests, which stay in the queues, and returns where they went.
+    /// Gives `count` requests, which stay in the queues, and returns the chosen nodes.
     fn give(policy: &mut Fill, candidates: &mut [Candidate], count: usize) -> Vec<usize> {
         let one = |_| {
             let node = pick(policy, candidates)?;

@@ -1,8 +1,8 @@
-//! Handing over work of a busy node to another one: "SSL with backend forwarding".
+//! Hand-over of work by a busy node: "SSL with backend forwarding".
 //!
-//! Sessions bind clients to nodes, so work arrives where it must and not where there is room. A node that is
-//! busy gives a connection or a request to one that is not. Reports of others are some 200 ms old; so the
-//! caller adds to them what it has given since.
+//! Sessions bind clients to nodes, so some nodes are busy while others have room. A busy node hands over a connection
+//! or a request to one that is not. Reports of others are some 200 ms old; so the caller adds its hand-overs since
+//! then.
 
 /// The work of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -195,7 +195,7 @@ mod tests {
             }
         }
 
-        /// The short cut that saves logarithms changes nothing.
+        /// The shortcut that saves logarithms changes no choice.
         #[test]
         fn it_is_the_least_of_all_scores(weights in prop::collection::vec(1u32.., 10), key: u64) {
             let hash = Rendezvous::new(NAMES.into_iter());

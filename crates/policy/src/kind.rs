@@ -1,9 +1,9 @@
-//! The policies' names.
+//! The names of the policies.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The policies that a pool can ask for.
+/// The policies of pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// In turn, by weight: [`RoundRobin`](crate::RoundRobin).
@@ -58,7 +58,7 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// A name that is no policy's. The message lists those that exist.
+/// An unknown name of a policy. The message lists those that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 

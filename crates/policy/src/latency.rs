@@ -26,7 +26,7 @@ use crate::draw::{Lots, below};
 use crate::least::PerWeight;
 use crate::{Ask, Candidate, Policy};
 
-/// One of so many choices ignores latency.
+/// Reciprocal of the share of choices that ignore latency.
 const EXPLORED: u64 = 128;
 
 /// Hot and cold, then lowest latency, of three nodes drawn by weight.

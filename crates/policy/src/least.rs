@@ -1,11 +1,11 @@
-//! Finding the least loaded candidate.
+//! The choice of the least loaded candidate.
 
 use std::cmp::Ordering;
 
 use crate::draw::below;
 use crate::tree::{Summary, Tree};
 
-/// A load in relation to the weight that carries it, compared exactly.
+/// A load in relation to a weight, compared exactly.
 ///
 /// The load is counted with the request that is about to be given. In a pool of weights 1 and 1000 the small
 /// node then gets its first request when the big one has a thousand, and not whenever it is idle. The price:
@@ -19,7 +19,7 @@ pub struct PerWeight {
 }
 
 impl PerWeight {
-    /// The load of a candidate that has `count` already, with one more.
+    /// The load of a candidate with `count` and one more.
     pub fn with_one_more(count: u32, weight: u32) -> Self {
         PerWeight { load: u64::from(count) + 1, weight }
     }
@@ -52,7 +52,7 @@ pub struct Least<L> {
     loads: Tree<Lowest<L>>,
 }
 
-/// The least load of some candidates, and the number that have it.
+/// The least load of some candidates, and the number of candidates with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Lowest<L>(Option<(L, u64)>);
 
@@ -125,8 +125,8 @@ mod tests {
     }
 
     proptest! {
-        /// As if each were looked at: of those with the least load, in their order, the one that the number
-        /// says.
+        /// As a scan of all candidates: among those with the least load, in their order, the one that the number
+        /// selects.
         #[test]
         fn it_is_what_a_look_at_each_would_find(
             changes in prop::collection::vec((0usize..9, prop::option::of(0u32..4), any::<u64>()), 1..60),

@@ -1,8 +1,8 @@
-//! How a node of a pool is chosen for a request.
+//! The choice of a pool's node for a request.
 //!
-//! A policy is a state machine without surroundings: it reads no clock, draws no random number and opens no
-//! socket. Whoever drives it passes these in, so the simulator under its virtual clock and the switch under
-//! the real one run the same code, and a run can be repeated from its seed.
+//! A policy is a pure state machine: it reads no clock, draws no random number and opens no socket. Its caller passes
+//! these in, so the simulator under its virtual clock and the switch under the real one run the same code, and a run
+//! can be repeated from its seed.
 //!
 //! Each policy is one file with one type that implements [`Policy`]. [`PolicyKind`] is its name in
 //! `cluster.toml`, [`build`] makes it. What every pool does whatever its policy is (health, zones, slow
@@ -66,8 +66,8 @@ impl Candidate {
 /// The queue of connections that a server has not accepted yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Connections in it. Whoever fills this in adds to the node's last report what was given to the node
-    /// since: a report alone makes the queue look shorter than it is while a burst arrives.
+    /// Connections in it. The caller adds to the node's last report the connections given to the node since: a report
+    /// alone makes the queue look too short during a burst.
     pub len: u32,
     /// Connections up to which the node adopts; 0 while unknown.
     pub limit: u32,
@@ -85,7 +85,7 @@ impl Queue {
     }
 }
 
-/// One choice to make: what a policy needs of the request, and the time.
+/// The inputs of one choice: the relevant part of the request, and the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     /// Hash of the key of [`Rendezvous`], such as the client's address; `None` if the request has none.
@@ -119,7 +119,7 @@ pub trait Policy: Send {
     -> Option<usize>;
 }
 
-/// Makes the policy `kind` for a pool of `members`, with nothing remembered yet.
+/// Makes the policy `kind` for a pool of `members`, in its initial state.
 pub fn build(kind: PolicyKind, members: &[Member]) -> Box<dyn Policy> {
     let nodes = members.len();
     match kind {
@@ -136,11 +136,11 @@ pub fn build(kind: PolicyKind, members: &[Member]) -> Box<dyn Policy> {
 
 #[cfg(test)]
 mod testing {
-    //! What the tests of several policies need.
+    //! Helpers for the tests of several policies.
 
     use super::*;
 
-    /// An available node of weight 1 about which nothing else is known.
+    /// An available node of weight 1 without load.
     pub const IDLE: Candidate = Candidate {
         weight: 1,
         available: true,
@@ -164,7 +164,7 @@ mod testing {
         }
     }
 
-    /// A choice of a policy that has been told of every candidate.
+    /// A choice of a policy that knows every candidate.
     pub fn pick(
         policy: &mut dyn Policy,
         candidates: &[Candidate],
@@ -177,7 +177,7 @@ mod testing {
         policy.pick(candidates, ask, random)
     }
 
-    /// How often each candidate is chosen in `rounds` requests that change nothing.
+    /// Number of choices of each candidate in `rounds` requests that change nothing.
     pub fn shares(policy: &mut dyn Policy, candidates: &[Candidate], rounds: u32, seed: u64) -> Vec<u32> {
         let mut random = seeded(seed);
         let mut counts = vec![0; candidates.len()];
@@ -187,7 +187,7 @@ mod testing {
         counts
     }
 
-    /// That the counts are as the weights say, each within `slack` (0.1 is 10 %).
+    /// Asserts that the counts are proportional to the weights, each within `slack` (0.1 is 10 %).
     pub fn assert_shares(counts: &[u32], weights: &[u32], slack: f64, seed: u64) {
         let rounds: u32 = counts.iter().sum();
         let total: u32 = weights.iter().sum();

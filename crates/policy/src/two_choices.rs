@@ -1,10 +1,9 @@
 //! The less loaded of two nodes drawn at random (Mitzenmacher, "The Power of Two Choices in Randomized Load
 //! Balancing", IEEE TPDS 12(10), 2001).
 //!
-//! To take the least loaded of all is best only if the loads are exact at every moment. They are not: reports
-//! are some milliseconds old, other switches give requests too, and then everyone runs to the node that
-//! looked idle last. Two drawn at random are nearly as good as all of them, and no node is ever drawn by
-//! everyone.
+//! The least loaded of all is the best choice only if the loads are exact at every moment. They are not: reports are
+//! some milliseconds old, other switches give requests too, and then all of them choose the node that looked idle last.
+//! Two drawn at random are nearly as good as all of them, and avoid that.
 
 use crate::draw::Lots;
 use crate::least::PerWeight;
@@ -65,7 +64,7 @@ mod tests {
         let counts = shares(&mut TwoChoices::new(2), &candidates[..2], 100, 4);
         assert_eq!(counts, [100, 0]);
         let counts = shares(&mut TwoChoices::new(3), &candidates, 30_000, 4);
-        // The idlest wins in the two of three pairs that it is in.
+        // The least loaded wins in the two of three pairs that it is in.
         assert_shares(&counts, &[1, 0, 2], 0.05, 4);
     }
 

@@ -12,27 +12,27 @@ use crate::scenario::{self, Interval, ScenarioError};
 /// Source of the times between arrivals.
 #[derive(Debug)]
 pub(crate) enum Arrivals {
-    /// Drawn, with this mean in nanoseconds.
+    /// Random times with this mean, in nanoseconds.
     Exponential(f64),
     Constant(f64),
     Pareto(Pareto<f64>),
-    /// When another connection ends (closed loop).
+    /// The end of another connection (closed loop).
     Closed,
-    /// Recorded times, in nanoseconds since the first, and the number that have come.
+    /// Recorded times, in nanoseconds since the first, and the number that have been used.
     Log(Vec<f64>, usize),
 }
 
-/// The fields that are used of a line of the access log.
+/// The relevant fields of a line of the access log.
 #[derive(Deserialize)]
 struct Line {
     /// Arrival of the request.
     time: String,
-    /// Bytes of the response, if there was one.
+    /// Bytes of the response, if any.
     bytes: Option<u64>,
 }
 
 impl Arrivals {
-    /// Arrivals of a scenario; with an access log, the lengths of its responses, too.
+    /// Arrivals of a scenario; with an access log, also the lengths of its responses.
     pub(crate) fn new(arrivals: &scenario::Arrivals) -> Result<(Self, Option<Source>), ScenarioError> {
         if let Some(path) = &arrivals.access_log {
             let text =
@@ -54,7 +54,7 @@ impl Arrivals {
         Ok((arrivals, None))
     }
 
-    /// Time to the next arrival in nanoseconds; None if there is none.
+    /// Time to the next arrival in nanoseconds; None at the end.
     pub(crate) fn next(&mut self, random: &mut Generator) -> Option<f64> {
         Some(match self {
             Arrivals::Exponential(mean) => {

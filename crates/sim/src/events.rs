@@ -9,13 +9,13 @@ pub type Time = u64;
 /// One second.
 pub const SECOND: f64 = 1e9;
 
-/// Nanoseconds as a whole number, rounded up, so that no work takes zero time.
+/// The time after `nanos`, rounded up, so that no work takes zero time.
 pub(crate) fn after(now: Time, nanos: f64) -> Time {
-    // Beyond 580 years it is never.
+    // The conversion saturates beyond 580 years, which stands for never.
     now.saturating_add(nanos.ceil() as Time)
 }
 
-/// Future events. Those of one moment come in the order in which they were added, so every run is the same.
+/// Future events. Events of one time keep the order in which they were added, so every run is the same.
 #[derive(Debug)]
 pub(crate) struct Events<E> {
     heap: BinaryHeap<Entry<E>>,
@@ -45,7 +45,7 @@ impl<E> Events<E> {
     }
 }
 
-/// The earliest is the greatest, as [`BinaryHeap`] wants it.
+/// The earliest event is the greatest, as [`BinaryHeap`] requires.
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))

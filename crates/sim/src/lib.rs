@@ -1,8 +1,8 @@
 //! Clusters of any size under a virtual clock, with the dispatch code of the switch.
 //!
-//! A [`Scenario`] describes cluster and load; [`simulate`] runs its replications and returns an [`Outcome`]
-//! of each. The simulation has the dispatch code, queues, processors and links, but no packets, losses and
-//! caches. `docs/simulator.md` has its use, and how far it agrees with theory and with real clusters.
+//! A [`Scenario`] describes cluster and load; [`simulate`] runs its replications and returns an [`Outcome`] of each.
+//! The simulation has the dispatch code, queues, processors and links, but no packets, losses and caches.
+//! `docs/simulator.md` describes its use, and its agreement with theory and with real clusters.
 
 mod arrivals;
 mod cluster;
@@ -49,7 +49,7 @@ fn in_parallel<T: Send>(count: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The mean of one number over replications.
+/// The mean of one value over replications.
 pub fn estimate(outcomes: &[Outcome], number: impl Fn(&Outcome) -> f64) -> Estimate {
     Estimate::of(&outcomes.iter().map(number).collect::<Vec<_>>())
 }

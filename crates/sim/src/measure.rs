@@ -14,7 +14,7 @@ pub(crate) struct Latencies {
 
 /// Significant digits of a quantile.
 const DIGITS: u8 = 3;
-/// Longest latency, an hour; longer ones count as that.
+/// Longest latency, an hour; longer ones are counted as an hour.
 const LONGEST: u64 = 3600 * SECOND as u64;
 
 impl Latencies {
@@ -41,7 +41,7 @@ impl Latencies {
 /// Results of one run, from the end of the warm-up on. Times are in seconds, shares between 0 and 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Connections and requests that came.
+    /// Arrived connections and requests.
     pub offered: u64,
     /// Requests with complete responses.
     pub answered: u64,
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub latency_p99: f64,
     /// Time average of the number of requests in the system.
     pub in_system: f64,
-    /// Of the processors of all switches, the busiest first.
+    /// Use of the processors of all switches, the busiest first.
     pub switch_cpu: f64,
     /// Use of the switches' links, towards the nodes.
     pub switch_link: f64,
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub node_link: f64,
     /// Standard deviation of the nodes' CPU shares, over their mean.
     pub spread: f64,
-    /// Handshakes of TLS that resumed a session, of those of clients that had one.
+    /// Share of TLS handshakes that resumed a session, among clients that had one.
     pub reuse: f64,
     /// Connections or requests that were handed over.
     pub handed_over: u64,
@@ -91,7 +91,7 @@ impl Outcome {
         self.latency_p99 = latencies.quantile(0.99);
     }
 
-    /// Every number by its name, in the order of the CSV files.
+    /// Every value with its name, in the order of the CSV files.
     pub fn numbers(&self) -> [(&'static str, f64); 21] {
         [
             ("offered", self.offered as f64),
@@ -118,7 +118,7 @@ impl Outcome {
         ]
     }
 
-    /// Whether more requests came than could be answered: latencies then depend on the length of the run.
+    /// Whether more requests arrived than could be answered: latencies then depend on the length of the run.
     pub fn is_saturated(&self) -> bool {
         (self.answered as f64) < 0.97 * self.offered as f64
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// The generator. The same seed gives the same numbers on every machine.
 pub(crate) type Generator = Xoshiro256PlusPlus;
 
-/// A stream for each quantity that is drawn: two policies meet the same arrivals and the same sizes, although
-/// one of them draws more than the other. That makes differences between them visible in fewer runs.
+/// A stream for each drawn quantity, so that two policies get the same arrivals and sizes, although one draws more
+/// numbers than the other. Differences between them are then visible in fewer runs.
 #[derive(Debug)]
 pub(crate) struct Streams {
     pub(crate) arrivals: Generator,
@@ -22,7 +22,7 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) fn new(seed: u64) -> Self {
         let mut all = Generator::seed_from_u64(seed);
-        // Each begins 2^128 numbers behind the one before.
+        // Each stream begins 2^128 numbers after the previous one.
         let mut next = || {
             let stream = all.clone();
             all.jump();
@@ -56,11 +56,11 @@ pub enum Amount {
         /// Standard deviation of the logarithm.
         sigma: f64,
     },
-    /// Files of the web, in bytes, as table 1 of "SSL with backend forwarding" has them: a lognormal body up
-    /// to 10 KiB (mu 1.16, sigma 0.9, in KiB), and for the rest a Pareto tail up to 2,000 KiB (alpha 1.1).
+    /// Sizes of web files in bytes, from table 1 of "SSL with backend forwarding": a lognormal body up to 10 KiB (mu
+    /// 1.16, sigma 0.9, in KiB), and for the rest a Pareto tail up to 2,000 KiB (alpha 1.1).
     Web {
-        /// The share of the body: the paper does not give it; Barford and Crovella (SIGMETRICS 1998), whose
-        /// model it is, have 0.93.
+        /// The share of the body, which the paper does not give; it is 0.93 in the model's source, Barford and Crovella
+        /// (SIGMETRICS 1998).
         body: f64,
     },
     /// These values in turn.
@@ -72,7 +72,7 @@ const WEB_BODY: (f64, f64, f64) = (1.16, 0.9, 10.0);
 const WEB_TAIL: (f64, f64, f64) = (1.1, 10.0, 2000.0);
 
 impl Amount {
-    /// The mistake in it, if there is one.
+    /// The mistake in the distribution, if any.
     pub(crate) fn mistake(&self) -> Option<String> {
         let (values, all_positive): (Vec<f64>, bool) = match self {
             Amount::Constant(value) => (vec![*value], false),
@@ -96,7 +96,7 @@ impl Amount {
         values.into_iter().find(is_wrong).map(|value| format!("{value}, allowed is what is {least}"))
     }
 
-    /// None if there is none.
+    /// The mean; None if it does not exist.
     pub fn mean(&self) -> Option<f64> {
         Some(match self {
             Amount::Constant(value) => *value,
@@ -193,7 +193,7 @@ fn web_tail(random: &mut Generator) -> f64 {
     least / (1.0 - random.random::<f64>() * cut).powf(1.0 / alpha)
 }
 
-/// Draws clients by Zipf's law with this exponent, the first most often; all alike with 0.
+/// Draws clients by Zipf's law with this exponent, the first most often; uniformly with 0.
 #[derive(Clone, Debug)]
 pub(crate) enum Clients {
     Alike(u32),

@@ -1,4 +1,4 @@
-//! A scenario: a file in TOML, or made by an experiment.
+//! A scenario, from a TOML file or from an experiment.
 
 use std::fmt;
 use std::fs;
@@ -13,13 +13,13 @@ use crate::random::Amount;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
-    /// Seed of the first replication; each other one has the next.
+    /// Seed of the first replication; each further one has the next seed.
     pub seed: u64,
     /// Number of replications.
     pub replications: u32,
     /// Length of the warm-up, in seconds.
     pub warm_up_s: f64,
-    /// Length of the measurement behind it, in seconds.
+    /// Length of the measurement after it, in seconds.
     pub seconds: f64,
     /// Arrivals of connections.
     pub arrivals: Arrivals,
@@ -31,7 +31,7 @@ pub struct Scenario {
     pub costs: Costs,
     /// The switches.
     pub switch: Switch,
-    /// How nodes are chosen.
+    /// The choice of nodes.
     pub pool: Pool,
     /// The nodes, of one kind or several.
     pub nodes: Vec<Nodes>,
@@ -47,13 +47,11 @@ pub struct Scenario {
 pub struct Arrivals {
     /// Mean rate, per second.
     pub per_second: f64,
-    /// Distribution of the times between two.
+    /// Distribution of the times between arrivals.
     pub interval: Interval,
-    /// Instead of both: a number of connections at a time, each of which is followed by another one (a closed
-    /// loop).
+    /// Instead of both: a number of concurrent connections, each of which is followed by another one (a closed loop).
     pub at_a_time: Option<u32>,
-    /// Instead of both: an access log, whose connections come when they came. Their responses are as long as
-    /// they were, too.
+    /// Instead of both: an access log, with the recorded times of connections and lengths of responses.
     pub access_log: Option<String>,
 }
 
@@ -75,9 +73,9 @@ pub enum Interval {
 pub struct Clients {
     /// Number of clients.
     pub count: u32,
-    /// The exponent of Zipf's law, by which some come oftener than others; 0: all alike.
+    /// The exponent of Zipf's law, by which some clients connect more often than others; 0: all equally often.
     pub skew: f64,
-    /// Requests on a connection, on average.
+    /// Mean number of requests on a connection.
     pub requests: f64,
     /// Time between two requests of a connection, in milliseconds.
     pub think_ms: Amount,
@@ -91,19 +89,19 @@ pub struct Clients {
 pub struct Responses {
     /// Their lengths, in bytes.
     pub bytes: Amount,
-    /// Time of the application for each, in microseconds of a processor of speed 1, besides [`Costs`].
+    /// Time of the application for each, in microseconds of a processor of speed 1, in addition to [`Costs`].
     pub service_us: Amount,
 }
 
-/// Costs in processor time, in microseconds; `docs/simulator.md` has their sources.
+/// Costs in processor time, in microseconds; `docs/simulator.md` gives their sources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Costs {
-    /// At the switch, for a new connection: its handshake.
+    /// At the switch, for the handshake of a new connection.
     pub switch_connection_us: f64,
     /// At the switch, for each request.
     pub switch_request_us: f64,
-    /// At the switch, for a packet that it passes on: acknowledgments.
+    /// At the switch, for an acknowledgment that it passes on.
     pub switch_packet_us: f64,
     /// At the node, for each connection that it adopts.
     pub node_connection_us: f64,
@@ -117,15 +115,15 @@ pub struct Costs {
     pub tls_resumed_us: f64,
     /// At the node, for each KiB that is encrypted.
     pub tls_kib_us: f64,
-    /// At the node, to give a connection away, and at the other one to take it.
+    /// At the node, for handing over a connection, and at the other one for taking it.
     pub move_us: f64,
-    /// At the node, to give a request away, and at the other one to take it.
+    /// At the node, for handing over a request, and at the other one for taking it.
     pub relay_us: f64,
-    /// At the node, to pass on a KiB that another one has encrypted.
+    /// At the node, for passing on a KiB that another one has encrypted.
     pub relay_kib_us: f64,
 }
 
-/// Switches. Connections are spread over them evenly.
+/// Switches, with an even distribution of connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Switch {
@@ -139,7 +137,7 @@ pub struct Switch {
     pub held: u32,
 }
 
-/// How a node is chosen.
+/// The choice of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
@@ -147,7 +145,7 @@ pub struct Pool {
     pub policy: Policy,
     /// Whether each request is dispatched, or each connection.
     pub balance: Balance,
-    /// Time in which the weight of a node that comes back grows, in seconds.
+    /// Time in which the weight of a returning node grows, in seconds.
     pub slow_start_s: f64,
     /// Time for which a node is silent before it counts as dead, in milliseconds.
     pub silence_ms: f64,
@@ -192,14 +190,13 @@ pub struct Nodes {
     pub cores: u32,
     /// Speed of each processor; costs are those of speed 1.
     pub speed: f64,
-    /// Requests that are worked on at once, and share the processors: processes of the server. None: as many
-    /// as there are.
+    /// Concurrent requests, which share the processors: processes of the server. None: no limit.
     pub workers: Option<u32>,
     /// Capacity of the accept queue.
     pub accept_queue: u32,
     /// Rate of its link, in Mbit/s.
     pub link_mbit: f64,
-    /// Share of the requests, beside the other nodes.
+    /// Share of the requests, relative to the other nodes.
     pub weight: u32,
 }
 
@@ -239,7 +236,7 @@ pub enum Sessions {
 pub enum HandOver {
     /// The connection.
     Direct,
-    /// One request, whose response comes back through it.
+    /// One request, whose response is relayed by the busy node.
     Relay,
 }
 
@@ -259,11 +256,11 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// It dies.
+    /// The node dies.
     Fails,
-    /// It drains.
+    /// The node drains.
     Drains,
-    /// It is back.
+    /// The node returns.
     Returns,
 }
 
@@ -392,12 +389,12 @@ impl Default for Tls {
     }
 }
 
-/// Why a scenario cannot be simulated.
+/// The reason why a scenario cannot be simulated.
 #[derive(Debug)]
 pub enum ScenarioError {
     /// A file cannot be read.
     Unread(String, std::io::Error),
-    /// A file is invalid; with its name and the place.
+    /// A file is invalid; its name, place and mistake.
     Invalid(String),
 }
 
@@ -413,8 +410,8 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl Scenario {
-    /// Reads a file. Costs, pools and the like that it leaves out are what [`Default`] says; paths in it
-    /// begin at its directory.
+    /// Reads a file. Missing costs, pools and the like have their [`Default`]; paths are relative to the file's
+    /// directory.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|error| ScenarioError::Unread(name.clone(), error))?;
@@ -430,7 +427,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The mistake in it, if there is one.
+    /// The mistake in the scenario, if any.
     pub fn mistake(&self) -> Option<String> {
         let positive = [
             ("seconds", self.seconds),

@@ -1,13 +1,13 @@
 //! A station: processors or a link, shared by the jobs in service, and a queue.
 //!
-//! Jobs in service share the station evenly, and none gets more than one processor. That is how an operating
-//! system shares its processors and TCP a link. With as many slots as processors it is a queue with so many
+//! Jobs in service share the station evenly, and none gets more than one processor, as processes share an operating
+//! system's processors and TCP connections a link. With as many slots as processors it is a queue with that number of
 //! servers, first come, first served.
 //!
-//! The share changes with each job that comes or goes. Instead of each job's rest, one number is kept: the
-//! service that each has got since the start ("virtual time", as in fair queueing). A new job adds its work
-//! to that number, and is done when the number gets there; so each change takes the logarithm of the number
-//! of jobs.
+//! The share changes with each job that arrives or leaves. Instead of each job's remaining work, one number is kept:
+//! the service that each has received since the start ("virtual time", as in fair queueing). A new job adds its work to
+//! that number, and is done when the number reaches the sum; so each change takes time logarithmic in the number of
+//! jobs.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,15 +25,15 @@ pub(crate) struct Station {
     slots: usize,
     /// Jobs that may wait.
     room: usize,
-    /// Service that each job in service has got since the start, as of `at`.
+    /// Service that each job in service has received since the start, as of `at`.
     served: f64,
     at: Time,
     active: BinaryHeap<Active>,
     waiting: VecDeque<(Job, f64)>,
     started: u64,
-    /// Server time that has been used, in nanoseconds.
+    /// Used server time, in nanoseconds.
     used: f64,
-    /// Announcements are valid as long as this is the same.
+    /// Number of changes; announcements of earlier epochs are invalid.
     epoch: u32,
     announced: Option<Time>,
 }
@@ -48,9 +48,9 @@ struct Active {
 /// The result of offering a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered {
-    /// The job is served, or waits.
+    /// The job is in service or waits.
     Taken,
-    /// There is no room.
+    /// The station has no room.
     Full,
 }
 
@@ -82,18 +82,18 @@ impl Station {
         self.waiting.len()
     }
 
-    /// Whether another job would be taken.
+    /// Whether another job would be accepted.
     pub(crate) fn has_room(&self) -> bool {
         self.active.len() < self.slots || self.waiting.len() < self.room
     }
 
-    /// Server time that has been used until now, in nanoseconds.
+    /// Server time used so far, in nanoseconds.
     pub(crate) fn used(&mut self, now: Time) -> f64 {
         self.advance(now);
         self.used
     }
 
-    /// Offers a job that takes so many nanoseconds of one server.
+    /// Offers a job that takes `work` nanoseconds of one server.
     pub(crate) fn offer(&mut self, now: Time, job: Job, work: f64) -> Offered {
         self.advance(now);
         if self.active.len() < self.slots {
@@ -107,14 +107,14 @@ impl Station {
         }
     }
 
-    /// When the next job is done, with the epoch of this announcement. None if nothing has changed since the
+    /// The time at which the next job is done, with the epoch of this announcement. None if it is unchanged since the
     /// last call, or there is no job.
     pub(crate) fn announce(&mut self, now: Time) -> Option<(Time, u32)> {
         let next = self.active.peek().map(|first| {
             let left = (first.done - self.served).max(0.0);
             after(now, left / self.rate())
         });
-        // Rounding may move by one what has not changed.
+        // Rounding may shift an unchanged time by one.
         let is_same = match (next, self.announced) {
             (Some(next), Some(announced)) => next.abs_diff(announced) <= 1,
             (next, announced) => next == announced,
@@ -127,14 +127,14 @@ impl Station {
         next.map(|at| (at, self.epoch))
     }
 
-    /// Takes a job that is done, if `epoch` is valid. There may be another one.
+    /// Takes a job that is done, if `epoch` is valid. Further ones may be done.
     pub(crate) fn finish(&mut self, now: Time, epoch: u32) -> Option<Job> {
         if epoch != self.epoch {
             return None;
         }
         self.advance(now);
         let first = self.active.pop()?;
-        // What was rounded when it was announced does not add up.
+        // The announced time was rounded, so the sum does not match exactly.
         self.served = self.served.max(first.done);
         self.announced = None;
         if let Some((job, work)) = self.waiting.pop_front() {
@@ -178,7 +178,7 @@ impl Station {
     }
 }
 
-/// The job that is done first is the greatest, as [`BinaryHeap`] wants it.
+/// The job that is done first is the greatest, as [`BinaryHeap`] requires.
 impl Ord for Active {
     fn cmp(&self, other: &Self) -> Ordering {
         other.done.total_cmp(&self.done).then(other.number.cmp(&self.number))
@@ -203,7 +203,7 @@ impl Eq for Active {}
 mod tests {
     use super::*;
 
-    /// When each job is done, if so much work comes at these times.
+    /// The time at which each job is done, for these arrivals and amounts of work.
     fn run(mut station: Station, jobs: &[(Time, f64)]) -> Vec<(Job, Time)> {
         let mut done = Vec::new();
         let mut next: Option<(Time, u32)> = None;
@@ -239,8 +239,7 @@ mod tests {
 
     #[test]
     fn who_shares_gets_less() {
-        // The first has 4 alone, then both get half of each second: the second is done with 6 at 16, the
-        // first with 10 at 18.
+        // The first job has 4 alone, then each gets half: the second is done with 6 at 16, the first with 10 at 18.
         assert_eq!(run(Station::shared(), &[(0, 12.0), (4, 6.0)]), [(1, 16), (0, 18)]);
         // Two processors for three.
         let station = Station::new(2.0, usize::MAX, 0);

@@ -1,5 +1,5 @@
-//! What nodes and clients that know them say to each other, made in user space: for tests, and to show how. The programs
-//! do the same in `bpf/direct.h`.
+//! Packets between nodes and the clients that know them, made in user space for tests and as a reference. The programs
+//! make the same packets in `bpf/direct.h`.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ use crate::handoff::{Peers, Way, encode};
 use crate::packet::{TcpView, build, flags, seal};
 use crate::{address_bytes, bytes_of};
 
-/// The SipHash-2-4 tag of an introduction: binds it to the node, the flow, and the position in it.
+/// The SipHash-2-4 tag of an introduction, which binds it to the node, the flow and its position in the flow.
 pub fn introduction_tag(key: &sb_key, input: &sb_introduction_input) -> [u8; 8] {
     SipHasher24::new_with_keys(key.k0, key.k1).hash(bytes_of(input)).to_le_bytes()
 }
 
-/// The packet by which a node introduces itself to the client of the flow, which is as the cluster sees it. `numbers`
-/// are sequence and acknowledgment number; up to `next` the client's data may go to the node; the window is as in the
-/// header, scaled, and with it the client's own scale.
+/// An introduction: the packet by which a node makes itself known to the client of `flow`, a flow as the cluster sees
+/// it. `numbers` are sequence and acknowledgment number; the client may send the node data up to `next`; the window is
+/// scaled, as in the header, and comes with the client's own scale.
 pub fn introduction(
     key: &sb_key,
     node: IpAddr,
@@ -57,8 +57,8 @@ pub fn introduction(
     packet
 }
 
-/// Appends a packet of a client's tunnel, from its outer IP header on: the inner packet behind an option whose tag knows
-/// nothing of sequence numbers. One of `source` and `dest` is the node.
+/// Appends a packet of a client's tunnel, from its outer IP header on: the inner packet behind an option whose tag does
+/// not cover sequence numbers. One of `source` and `dest` is the node.
 pub fn tunneled(
     out: &mut Vec<u8>,
     key: &sb_key,

@@ -1,53 +1,53 @@
-//! Clocks of nodes, by which handoff packets have a time. The programs do the same in `bpf/packet.h`.
+//! Clocks of nodes, which give handoff packets their time. The programs do the same in `bpf/packet.h`.
 
 use std::time::Duration;
 
 use crate::generated::{SB_CLOCK_SHIFT, SB_EPOCH_SHIFT};
 
-/// The clock of a node, as what it is ahead of another one: that of the machine that asks. All arithmetic wraps.
+/// A node's clock, as its lead over the clock of the machine that reads it. All arithmetic wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeClock(u64);
 
-/// Steps of a clock that two readings of one may differ by because of what lies between them: a quarter of a second.
+/// Most steps by which two readings of one clock may differ because of the delay between them: a quarter of a second.
 const JITTER: u64 = 250_000_000 >> SB_CLOCK_SHIFT;
 
 impl NodeClock {
-    /// As it stands in maps.
+    /// The clock with this lead, in the form that maps hold.
     pub fn from_ahead(ahead: u64) -> Self {
         NodeClock(ahead)
     }
 
-    /// Likewise.
+    /// The lead, in the form that maps hold.
     pub fn ahead(self) -> u64 {
         self.0
     }
 
-    /// The clock that says `told` when the other one says `now`.
+    /// The clock that reads `told` when the local clock reads `now`.
     pub fn told(told: u64, now: Duration) -> Self {
         NodeClock(told.wrapping_sub(steps(now)))
     }
 
-    /// What it says.
+    /// The reading of the clock at local time `now`.
     pub fn time(self, now: Duration) -> u64 {
         self.0.wrapping_add(steps(now))
     }
 
-    /// The epoch that it is in.
+    /// The epoch of the clock at local time `now`.
     pub fn epoch(self, now: Duration) -> u64 {
         self.time(now) >> SB_EPOCH_SHIFT
     }
 
-    /// The same clock beside one that said `then` when the present one began.
+    /// The same clock relative to a local clock that read `then` when the present one started.
     pub fn beside(self, then: Duration) -> Self {
         NodeClock(self.0.wrapping_sub(steps(then)))
     }
 
-    /// The opposite.
+    /// The inverse of [`Self::beside`].
     pub fn since(self, then: Duration) -> Self {
         NodeClock(self.0.wrapping_add(steps(then)))
     }
 
-    /// Both are what two readings of one clock can be.
+    /// Whether the two can be readings of one clock.
     pub fn agrees_with(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0).min(other.0.wrapping_sub(self.0)) <= JITTER
     }

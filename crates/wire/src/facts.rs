@@ -1,5 +1,5 @@
-//! FACTS packets: what became of responses, from a node's agent to the switch that gave it the requests. The layout is in
-//! `bpf/handoff.h`, at `struct sb_facts`.
+//! FACTS packets: the outcome of responses, sent by a node's agent to the switch that forwarded the requests. The
+//! layout is in `bpf/handoff.h`, at `struct sb_facts`.
 
 use std::hash::Hasher;
 use std::net::Ipv4Addr;
@@ -13,58 +13,58 @@ use crate::{
     address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_key, sb_op, sb_option,
 };
 
-/// How many fit into one packet on any link, whatever the headers.
+/// Facts that fit into one packet on any link, whatever the headers.
 pub const FACTS_MAX: usize = 15;
 
-/// The packet of one agent with this number.
+/// The numbering of one agent's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbered {
-    /// Drawn by the agent when it began.
+    /// A number drawn by the agent when it started.
     pub epoch: u32,
-    /// From 1 on.
+    /// The packet's number, from 1 on.
     pub number: u32,
-    /// Facts that the node has had no room for, since its programs were loaded.
+    /// Facts lost for lack of room since the node's programs were loaded.
     pub lost: u32,
 }
 
-/// What a node has seen of one response.
+/// A node's record of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
     /// The client's connection.
     pub flow: sb_flow,
-    /// Sequence number of the connection's first byte.
+    /// The sequence number of the connection's first byte.
     pub origin: u32,
-    /// Which of the requests that the node was given on the flow, as in `sb_option.requests`.
+    /// The request's number among those that the node was given on the flow, as in `sb_option.requests`.
     pub request: u16,
-    /// None if no response came, or not its whole head.
+    /// The status code; None if the node has not seen a whole response head.
     pub status: Option<u16>,
-    /// How it ended.
+    /// How the response ended.
     pub end: End,
-    /// Bytes that the server sent, and how many of these come before the body.
+    /// Bytes that the server sent, heads included.
     pub bytes: u64,
-    /// Interim responses included.
+    /// Bytes before the body, interim responses included.
     pub head_bytes: u32,
-    /// From the request's turn at the node to the first byte; None if there was none.
+    /// Time from the request's turn at the node to the first byte; None if there was none.
     pub first_byte: Option<Duration>,
-    /// Likewise, to the last byte that the node has seen.
+    /// Time from the request's turn at the node to the last byte that it has seen.
     pub duration: Duration,
 }
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The server has sent all of it.
+    /// The server sent all of it.
     Complete,
-    /// The client closed the connection, or was gone.
+    /// The client closed or lost the connection.
     ByClient,
-    /// The server closed it before that.
+    /// The server closed the connection before the response was complete.
     ByServer,
-    /// It cannot be told.
+    /// The end is unknown.
     Unknown,
 }
 
 impl Fact {
-    /// As it is sent.
+    /// The fact in its wire format.
     pub fn to_wire(&self) -> sb_fact {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let end = match self.end {
@@ -92,7 +92,7 @@ impl Fact {
         }
     }
 
-    /// What it says. An end that this version does not know is unknown.
+    /// The fact in a wire record. An end that this version does not know becomes [`End::Unknown`].
     pub fn from_wire(fact: &sb_fact) -> Fact {
         let end = [
             (sb_end::SB_END_COMPLETE, End::Complete),
@@ -120,8 +120,8 @@ impl Fact {
     }
 }
 
-/// The whole packet from a node to a switch, with up to [`FACTS_MAX`] facts. None if
-/// the two are not of one IP version.
+/// A whole packet from a node to a switch, with up to [`FACTS_MAX`] facts. None if the two addresses differ in IP
+/// version.
 pub fn encode(key: &sb_key, peers: Peers, numbered: Numbered, facts: &[sb_fact]) -> Option<Vec<u8>> {
     if peers.node.is_ipv4() != peers.switch.is_ipv4() {
         return None;
@@ -151,7 +151,7 @@ pub fn encode(key: &sb_key, peers: Peers, numbered: Numbered, facts: &[sb_fact])
     Some(out)
 }
 
-/// What the data of a packet's inner packet says, if its tag is that of one of the keys.
+/// The facts in the data of an inner packet, if the tag was made with one of the keys.
 pub fn read(data: &[u8], keys: &[sb_key; 2]) -> Option<(Numbered, Vec<sb_fact>)> {
     let header: sb_facts = read_from(data)?;
     if !keys.iter().any(|key| tag(key, data) == header.tag) {
@@ -166,7 +166,7 @@ pub fn read(data: &[u8], keys: &[sb_key; 2]) -> Option<(Numbered, Vec<sb_fact>)>
     Some((numbered, facts.filter_map(read_from).collect()))
 }
 
-/// Options are tagged under the same key: what comes first keeps one from being taken for the other.
+/// The tag of a FACTS packet. Options are tagged under the same key; the prefix keeps the two apart.
 fn tag(key: &sb_key, data: &[u8]) -> [u8; 8] {
     let mut hasher = SipHasher24::new_with_keys(key.k0, key.k1);
     hasher.write(b"facts");

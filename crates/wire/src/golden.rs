@@ -1,5 +1,5 @@
-//! Golden bytes: formats are seen by other versions on the wire and by the programs in maps, so that a change of any
-//! byte must be a decision.
+//! Golden bytes. Other versions see the formats on the wire, and the programs in maps, so a change of any byte must be
+//! deliberate.
 
 use crate::handoff::{Peers, Way, encode, option, tag};
 use crate::packet::{TcpView, bare, flags};
@@ -82,7 +82,7 @@ fn a_forward_of_an_ipv6_flow_over_ipv6() {
     assert_eq!(packet(true, true, sb_op::SB_OP_FORWARD), golden.concat());
 }
 
-/// LAST, ABORT and AHEAD are of different packets.
+/// LAST, ABORT and AHEAD occur in different packets.
 #[test]
 fn flags_beside_what_the_handshake_settled() {
     let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_AHEAD, SB_FLAG_READ, SB_FLAG_AGAIN];

@@ -1,4 +1,4 @@
-//! Making and checking handoff packets in user space. The programs do the same in `bpf/packet.h`.
+//! Encoding and verification of handoff packets in user space. The programs do the same in `bpf/packet.h`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,53 +8,53 @@ use crate::generated::*;
 use crate::packet::{TcpView, fold, sum};
 use crate::{address_bytes, bytes_of, read_from};
 
-/// Everything in front of the inner packet when both outer addresses are IPv6.
+/// Bytes before the inner packet with IPv6 outer addresses.
 pub const OVERHEAD_V6: usize = 40 + size_of::<sb_shim>();
-/// Likewise with IPv4.
+/// Bytes before the inner packet with IPv4 outer addresses.
 pub const OVERHEAD_V4: usize = 20 + size_of::<sb_shim>();
 
-/// Between whom a handoff packet goes, and when: what a tag binds it to besides its flow.
+/// The two ends and the epoch of a handoff packet, to which a tag binds it besides its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peers {
-    /// The node.
+    /// The node's address.
     pub node: IpAddr,
-    /// The switch; no address between a node and a client.
+    /// The switch's address; unspecified between a node and a client.
     pub switch: IpAddr,
-    /// The node's; 0 where it is not known.
+    /// The node's epoch; 0 if unknown.
     pub epoch: u64,
 }
 
 impl Peers {
-    /// A node and a client.
+    /// The peers of a packet between a node and a client.
     pub fn of_client(node: IpAddr) -> Self {
         Peers { node, switch: Ipv6Addr::UNSPECIFIED.into(), epoch: 0 }
     }
 }
 
-/// The way of a packet.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Of the outer header.
+    /// The outer source address.
     pub source: IpAddr,
-    /// Likewise.
+    /// The outer destination address.
     pub dest: IpAddr,
-    /// Those at its ends.
+    /// The ends of the packet.
     pub peers: Peers,
 }
 
 impl Way {
-    /// From a switch.
+    /// From the switch to the node.
     pub fn to_node(peers: Peers) -> Self {
         Way { source: peers.switch, dest: peers.node, peers }
     }
 
-    /// To a switch.
+    /// From the node to the switch.
     pub fn to_switch(peers: Peers) -> Self {
         Way { source: peers.node, dest: peers.switch, peers }
     }
 }
 
-/// The SipHash-2-4 tag of an option: binds it to node, switch and epoch, the flow, and the position in it.
+/// The SipHash-2-4 tag of an option, which binds it to node, switch, epoch, flow, and position in the flow.
 pub fn tag(key: &sb_key, peers: &Peers, flow: &sb_flow, view: &TcpView, option: &sb_option) -> [u8; 8] {
     let mut input = sb_tag_input {
         node: address_bytes(peers.node),
@@ -69,7 +69,7 @@ pub fn tag(key: &sb_key, peers: &Peers, flow: &sb_flow, view: &TcpView, option: 
     SipHasher24::new_with_keys(key.k0, key.k1).hash(bytes_of(&input)).to_le_bytes()
 }
 
-/// An option of the operation that says nothing yet.
+/// An otherwise empty option of the operation.
 pub fn blank(op: sb_op) -> sb_option {
     sb_option {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
@@ -80,7 +80,7 @@ pub fn blank(op: sb_op) -> sb_option {
     }
 }
 
-/// An option of the operation that describes the flow. It has no tag.
+/// An option of the operation that describes the flow, without a tag.
 pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
     sb_option {
         flags: entry.options,
@@ -97,7 +97,7 @@ pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
     }
 }
 
-/// What `sb_option.framing` says besides the state.
+/// The bits of `sb_option.framing` beside the state.
 fn beside_state(mode: u8) -> u16 {
     const TUNNEL: u8 = sb_mode::SB_MODE_TUNNEL as u8;
     const UPGRADING: u8 = sb_mode::SB_MODE_UPGRADING as u8;
@@ -108,7 +108,7 @@ fn beside_state(mode: u8) -> u16 {
     }
 }
 
-/// Mode and framing of a flow that has a node, as an option tells them; None if it does not tell them exactly.
+/// Mode and framing at the mark of a flow with a node, from an option; None if the option does not give them exactly.
 pub fn at_mark(option: &sb_option) -> Option<(sb_mode, sb_framing)> {
     let (framing, left) = (u16::from_be(option.framing), u32::from_be(option.left));
     let mode = match u32::from(framing) & (SB_FRAMING_TUNNEL | SB_FRAMING_UPGRADING) {
@@ -122,8 +122,7 @@ pub fn at_mark(option: &sb_option) -> Option<(sb_mode, sb_framing)> {
     (left != u32::MAX).then_some((mode, framing))
 }
 
-/// Appends to `out` the whole handoff packet from its outer IP header on: outer header, UDP, Geneve, option with its
-/// tag, inner packet.
+/// Appends the whole handoff packet to `out`: outer IP header, UDP, Geneve, option with its tag, inner packet.
 pub fn encode(
     out: &mut Vec<u8>,
     key: &sb_key,
@@ -171,13 +170,13 @@ pub fn encode(
     out.extend_from_slice(&inner[..view.end]);
 }
 
-/// Which of some epochs it is.
+/// The low byte of an epoch, which tells neighbouring epochs apart.
 fn low_byte(epoch: u64) -> u32 {
     (epoch & 0xff) as u32
 }
 
-/// Adds a second candidate to the ADOPT packet that begins at `start` in `out` and was encoded with the same key, from
-/// the same switch.
+/// Adds a second candidate to the ADOPT packet that begins at `start` in `out`, encoded with the same key by the same
+/// switch.
 pub fn add_second(
     out: &mut Vec<u8>,
     start: usize,
@@ -213,7 +212,7 @@ pub fn add_second(
     }
 }
 
-/// Outer UDP source port of a flow; `sb_source_port()` in `bpf/packet.h` is the same.
+/// The outer UDP source port of a flow, as `sb_source_port()` in `bpf/packet.h` computes it.
 pub fn source_port(flow: &sb_flow) -> u16 {
     let hash = bytes_of(flow).chunks_exact(4).fold(0u32, |hash, word| {
         let word = u32::from_ne_bytes(word.try_into().expect("chunks of four"));

@@ -12,41 +12,41 @@ use siphasher::sip::SipHasher24;
 use crate::bytes_of;
 use crate::generated::{sb_client_key_input, sb_key};
 
-/// How long one key makes SYN cookies. A cookie is valid in its own epoch and the next: between 128 and 256 s.
+/// Time for which one key makes SYN cookies. A cookie is valid in its own epoch and the next: between 128 and 256 s.
 pub const COOKIE_EPOCH: Duration = Duration::from_secs(128);
 
-/// The epoch of a moment, given as time since 1970.
+/// The epoch of a time since 1970.
 pub fn cookie_epoch(since_1970: Duration) -> u64 {
     since_1970.as_secs() / COOKIE_EPOCH.as_secs()
 }
 
-/// The key under the tags of handoff packets.
+/// The key of the tags of handoff packets.
 pub fn handoff_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback handoff v1", 0)
 }
 
-/// The key under SYN cookies made in `epoch`.
+/// The key of SYN cookies made in `epoch`.
 pub fn cookie_key(cluster_key: &[u8; 32], epoch: u64) -> sb_key {
     derive(cluster_key, b"switchback cookie v1", epoch)
 }
 
-/// The key under the codes and tags in cookies.
+/// The key of the codes and tags in session cookies.
 pub fn session_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback session v1", 0)
 }
 
-/// The key under what session tickets say in the open.
+/// The key of the key names of session tickets, which are sent in the clear.
 pub fn ticket_name_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback ticket name v1", 0)
 }
 
-/// The key from which those of clients are made.
+/// The key from which the keys of clients are derived.
 pub fn client_master_key(cluster_key: &[u8; 32]) -> sb_key {
     derive(cluster_key, b"switchback client v1", 0)
 }
 
-/// The key of the client with this address, in its 16 bytes. A node makes it for each packet, so it takes one SipHash
-/// for each half; `sb_client_key()` in `bpf/direct.h` is the same.
+/// The key of the client with this address in its 16-byte form: one SipHash for each half, since a node derives it for
+/// each packet. `sb_client_key()` in `bpf/direct.h` is the same.
 pub fn client_key(master: &sb_key, address: [u8; 16]) -> sb_key {
     let half = |half: u64| {
         let input = sb_client_key_input { client: address, half: half.to_le() };

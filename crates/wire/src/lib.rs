@@ -1,5 +1,5 @@
-//! What crosses a boundary: handoff packets between switch and nodes, and the BPF maps between a program and its
-//! user-space half. The formats are defined once, in C headers; [`generated`] is made from them.
+//! The formats between programs and machines: handoff packets between switch and nodes, and the BPF maps between a
+//! program and its user-space half. The formats are defined once, in C headers; [`generated`] is made from them.
 //!
 //! `docs/wire-format.md` draws the packets and gives the receiver's rules.
 
@@ -24,10 +24,10 @@ pub use plain::{Plain, bytes_of, read_from};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where the headers that the BPF programs include are; for their build scripts.
+/// The directory of the headers that the BPF programs include, for build scripts.
 pub const BPF_INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
 
-/// The 16 bytes that stand for an address in maps and tags: IPv4 as `::ffff:a.b.c.d` (RFC 4291 section 2.5.5.2).
+/// The 16-byte form of an address in maps and tags: IPv4 as `::ffff:a.b.c.d` (RFC 4291 section 2.5.5.2).
 pub fn address_bytes(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -1,17 +1,17 @@
-//! Handoff packets as types: what a switch tells a node, and a node tells a switch. [`handoff`] puts them
-//! into packets; each field's place in the option is in `bpf/handoff.h`, at `struct sb_option`.
+//! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`] puts
+//! them into packets; `bpf/handoff.h` gives each field's place in the option, at `struct sb_option`.
 
 use crate::generated::*;
 use crate::handoff;
 use crate::packet::{TcpView, timestamps};
 use crate::report::{Report, queue_of};
 
-/// What the node can do for the client if its server goes away before it answers (`SB_FLAG_LAST`, `SB_FLAG_AGAIN`).
+/// Ways to recover the request if the server goes away before it answers (`SB_FLAG_LAST`, `SB_FLAG_AGAIN`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// No other node could go on with the connection behind this request.
+    /// No other node could continue the connection after this request.
     pub last: bool,
-    /// Another node can answer the request: it is one packet, idempotent, and the client has it still.
+    /// Another node can answer the request: it is one packet, idempotent, and the client still has it.
     pub again: bool,
 }
 
@@ -21,21 +21,21 @@ impl Recovery {
     }
 }
 
-/// What the switch has read of a packet's data.
+/// The result of the switch's parsing of a packet's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Nothing: more of a body, or a copy.
+    /// Nothing parsed: more of a body, or a copy.
     None,
-    /// A request begins with the packet, and so many of its bytes have been read.
+    /// A request begins with the packet.
     Request {
-        /// In bytes.
+        /// Bytes of the request that the switch has read.
         head: u16,
         /// See [`Recovery`].
         recovery: Recovery,
     },
-    /// More of a request that has begun before, from so many bytes of the packet on.
+    /// More of a request that began in an earlier packet.
     More {
-        /// In bytes.
+        /// Bytes of the packet before it.
         skip: u16,
     },
 }
@@ -58,28 +58,28 @@ impl Reading {
     }
 }
 
-/// What a switch tells a node about a flow.
+/// A message from a switch to a node about a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToNode {
     /// Adopt the flow: the packet begins a request.
     Adopt {
-        /// How much of the request has been read, in bytes from the packet's first one on.
+        /// Bytes of the request that the switch has read, from the packet's first byte on.
         head: u16,
         /// See [`Recovery`].
         recovery: Recovery,
-        /// Share of the listener's accept queue up to which to adopt, in percent; 0: whatever its length.
+        /// Share of the listener's accept queue up to which to adopt, in percent; 0: no limit.
         queue_share: u8,
     },
-    /// One more packet of a flow that the node has.
+    /// One more packet of a flow that the node owns.
     Forward(Reading),
-    /// Say up to where the flow's data has arrived. Data that has not is taken as with [`ToNode::Forward`].
+    /// Confirm up to where the flow's data has arrived. Missing data is taken as with [`ToNode::Forward`].
     Confirm(Reading),
-    /// Give the flow up.
+    /// Release the flow.
     Release {
-        /// Although the request is not complete.
+        /// Release even if the request is incomplete.
         abort: bool,
     },
-    /// Say whether the node has the flow.
+    /// Tell whether the node owns the flow.
     Probe,
 }
 
@@ -95,7 +95,7 @@ impl ToNode {
         }
     }
 
-    /// The option of its packet, without a tag. `entry` is the flow's.
+    /// The option of its packet, without a tag. `entry` is the flow's entry.
     pub fn option(&self, entry: &sb_flow_entry) -> sb_option {
         let (flags, head, reason) = match *self {
             ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), head, queue_share),
@@ -108,19 +108,19 @@ impl ToNode {
     }
 }
 
-/// What a switch tells a node about no flow.
+/// A message from a switch to a node's agent, about no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToAgent {
     /// Send reports to this switch.
     Hello {
-        /// Send facts about responses, too.
+        /// Also send facts about responses.
         facts: bool,
-        /// The epoch of the agent of which facts have come, and the number up to which all of them have.
+        /// The agent's epoch of the facts received, and the number up to which all have arrived.
         heard: (u32, u32),
     },
-    /// Say the time.
+    /// Tell the time.
     Sync {
-        /// The answer repeats it.
+        /// A number that the answer repeats.
         nonce: u64,
     },
 }
@@ -144,12 +144,12 @@ impl ToAgent {
     }
 }
 
-/// Why a node has not done what it was asked for, or has done it in a special way (`enum sb_reason`).
+/// Why a node did not do what it was asked for, or did it in a special way (`enum sb_reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The accept queue is full.
     QueueFull,
-    /// Nobody listens.
+    /// The port has no listener.
     NoListener,
     /// The node drains.
     Draining,
@@ -159,13 +159,13 @@ pub enum Reason {
     Failed,
     /// The server closes the connection.
     Closing,
-    /// The node has this request already.
+    /// The node already has this request.
     Duplicate,
-    /// In the middle of a response.
+    /// A response is in progress.
     Responding,
     /// The health check fails.
     Unhealthy,
-    /// The request was answered here, on this connection.
+    /// The node has answered the request on this connection.
     Served,
 }
 
@@ -183,12 +183,12 @@ impl Reason {
         (sb_reason::SB_REASON_SERVED, Reason::Served),
     ];
 
-    /// The reason with this number; None for `SB_REASON_NONE`, and for one that is not sent.
+    /// The reason with this number; None for `SB_REASON_NONE`, and for unknown numbers.
     pub fn from_number(number: u8) -> Option<Reason> {
         Reason::ALL.into_iter().find(|(known, _)| *known as u8 == number).map(|(_, reason)| reason)
     }
 
-    /// Its number in packets.
+    /// The reason's number in packets.
     pub fn number(self) -> u8 {
         let entry = Reason::ALL.into_iter().find(|(_, reason)| *reason == self);
         entry.map_or(sb_reason::SB_REASON_NONE as u8, |(number, _)| number as u8)
@@ -198,24 +198,24 @@ impl Reason {
 /// Length and limit of an accept queue, in connections, each saturated at 65,535.
 pub type Queue = (u16, u16);
 
-/// What a node knows of a flow that it has: all that a switch's entry needs.
+/// A node's description of a flow that it owns: all that a switch's entry needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
     /// The mark: sequence number at which the next request, or more of a body, begins.
     pub next: u32,
-    /// What comes at the mark; None if the option cannot say it, 4 GiB or more before the end of a body.
+    /// Mode and framing at the mark; None if the option cannot give them, 4 GiB or more before the end of a body.
     pub at_mark: Option<(sb_mode, sb_framing)>,
-    /// The client's.
+    /// The client's MSS.
     pub mss: u16,
-    /// `SB_SYN_*`.
+    /// TCP options of the handshake, `SB_SYN_*`.
     pub options: u8,
-    /// Window scales: high nibble the client's, low nibble ours.
+    /// Window scales: the client's in the high nibble, ours in the low nibble.
     pub wscale: u8,
-    /// Requests that the node has been given, modulo 2^16.
+    /// Requests given to the node, modulo 2^16.
     pub requests: u16,
-    /// Which of the last 32 were HEAD, the latest in the lowest bit.
+    /// The HEAD requests among the last 32, the latest in the lowest bit.
     pub heads: u32,
-    /// Of the last request.
+    /// The session of the last request.
     pub session: sb_session,
 }
 
@@ -234,84 +234,84 @@ impl Owned {
     }
 }
 
-/// What a node tells a switch.
+/// A message from a node to a switch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FromNode {
-    /// The flow is the node's.
+    /// The node has adopted the flow.
     Adopted {
-        /// After the adoption.
+        /// The accept queue after the adoption.
         queue: Queue,
     },
-    /// The node does not take the packet, which comes back.
+    /// The node refuses the packet and returns it.
     Refused {
-        /// Why.
+        /// The reason for the refusal.
         reason: Option<Reason>,
-        /// With [`Reason::QueueFull`].
+        /// The accept queue, with [`Reason::QueueFull`].
         queue: Queue,
-        /// Requests that the switch had given the node, as the packet said it.
+        /// Requests that the switch had given the node, from the refused packet.
         requests: u16,
     },
-    /// The flow is nobody's.
+    /// The node has released the flow.
     Released {
         /// [`Reason::Responding`], or another one that changes nothing.
         reason: Option<Reason>,
         /// The sequence number that the node would send next.
         sent: u32,
-        /// Its TSval.
+        /// The node's TSval.
         clock: Option<u32>,
     },
-    /// The flow stays.
+    /// The node keeps the flow.
     Busy(Option<Reason>),
     /// The flow's socket is gone.
     Closed,
-    /// The node has the flow.
+    /// The node owns the flow.
     Owned(Owned),
-    /// Data was refused: it is to be read from the mark on.
+    /// The node refused data, which has to be read again from the mark on.
     Unread(Owned),
-    /// The node does not have the flow.
+    /// The node does not own the flow.
     Unowned {
-        /// It had, and has answered the request.
+        /// It owned the flow, and has answered the request.
         served: bool,
-        /// Where the next request begins if the node has released the flow; else its origin.
+        /// The start of the next request if the node has released the flow; otherwise its origin.
         next: u32,
     },
     /// All data before this sequence number has arrived.
     Confirmed {
-        /// The client's.
+        /// The client's sequence number.
         arrived: u32,
         /// The sequence number that the node would send next.
         sent: u32,
-        /// Its TSval.
+        /// The node's TSval.
         clock: Option<u32>,
     },
-    /// The node has given the flow up for the node with this [`pool_id`](crate::report::pool_id) of its name.
+    /// The node has released the flow for another node, given by the [`pool_id`](crate::report::pool_id) of its name.
     Move {
-        /// That node.
+        /// The hash of the new node's name.
         target: u32,
-        /// What the new node is to know.
+        /// The state of the flow for the new node.
         owned: Owned,
     },
-    /// How a listener is doing.
+    /// The state of a listener.
     Report(Report),
-    /// How long a response was.
+    /// The length of a response.
     Sized {
-        /// Names the request's path to the switch.
+        /// The switch's number for the request's path.
         path: u16,
-        /// In bytes, modulo 2^32.
+        /// Length in bytes, modulo 2^32.
         bytes: u32,
     },
-    /// The time.
+    /// The node's time.
     Synced {
-        /// Of the question.
+        /// The nonce of the question.
         nonce: u64,
-        /// In steps of `SB_CLOCK_SHIFT`.
+        /// The clock in steps of `SB_CLOCK_SHIFT`.
         clock: u64,
     },
 }
 
 impl FromNode {
-    /// What a packet with this option and inner packet says. Its tag has been checked. None for an operation that no node
-    /// sends to a dispatcher.
+    /// The message in a packet with this option and inner packet, whose tag has been verified. None for an operation
+    /// that no node sends to a dispatcher.
     pub fn read(flow: &sb_flow, option: &sb_option, view: &TcpView, packet: &[u8]) -> Option<FromNode> {
         let reason = Reason::from_number(option.reason);
         let clock = || timestamps(packet, view).map(|(_, echo)| echo);

@@ -1,4 +1,4 @@
-//! The IP packets inside records and handoff packets: reading them, cutting them, making small ones.
+//! The IP packets inside records and handoff packets: parsing, cutting, and construction.
 
 use crate::generated::{sb_flow, sb_op};
 
@@ -12,8 +12,8 @@ pub mod flags {
     pub const ACK: u8 = 0x10;
 }
 
-/// Where the parts of an IPv4 or IPv6 packet with TCP are. IP options and extension headers are not expected: the
-/// programs drop such packets.
+/// The layout of an IPv4 or IPv6 packet with TCP. IP options and extension headers are not expected, since the programs
+/// drop such packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpView {
     /// Offset of the TCP header: 20 or 40.
@@ -31,7 +31,7 @@ pub struct TcpView {
 }
 
 impl TcpView {
-    /// None when the packet is not whole TCP over IP.
+    /// The view of a packet; None unless it is whole TCP over IP.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (tcp, end) = match packet.first()? >> 4 {
             4 => (20, usize::from(be16(packet, 2)?)),
@@ -57,19 +57,19 @@ impl TcpView {
         self.seq.wrapping_add(self.len() as u32)
     }
 
-    /// A packet without data.
+    /// Whether the packet has no data.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// (TSval, TSecr) of a packet that has the option.
+/// TSval and TSecr of a packet with the timestamps option.
 pub fn timestamps(packet: &[u8], view: &TcpView) -> Option<(u32, u32)> {
     let at = timestamps_at(packet, view)?;
     Some((be32(packet, at + 2), be32(packet, at + 6)))
 }
 
-/// Where the option with the timestamps is.
+/// The offset of the timestamps option.
 fn timestamps_at(packet: &[u8], view: &TcpView) -> Option<usize> {
     let mut options = packet.get(view.tcp + 20..view.data)?;
     loop {
@@ -83,7 +83,7 @@ fn timestamps_at(packet: &[u8], view: &TcpView) -> Option<usize> {
     }
 }
 
-/// Makes the packet one that acknowledges up to `ack` and echoes `echo`, where these are later than its own.
+/// Raises the packet's acknowledgment to `ack` and its echoed timestamp to `echo`, where these are later than its own.
 pub fn bring_up_to_date(packet: &mut [u8], view: &mut TcpView, ack: u32, echo: Option<u32>) {
     let later = |new: u32, old: u32| (new.wrapping_sub(old) as i32) > 0;
     if later(ack, view.ack) {
@@ -106,8 +106,8 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("the caller has checked the length"))
 }
 
-/// A copy of a TCP packet that carries `range` of its data only, with sequence number, lengths and checksums to
-/// match. FIN stays with the part that ends the data, PSH goes to every part.
+/// A copy of a TCP packet with only `range` of its data, and sequence number, lengths and checksums to match. FIN stays
+/// with the part that ends the data; every part has PSH.
 pub fn cut(packet: &[u8], view: &TcpView, range: std::ops::Range<usize>) -> Vec<u8> {
     let last = range.end == view.len();
     let mut out = Vec::with_capacity(view.data + range.len());
@@ -120,8 +120,7 @@ pub fn cut(packet: &[u8], view: &TcpView, range: std::ops::Range<usize>) -> Vec<
     out
 }
 
-/// Appends the data of `next`, which follows that of `packet`, with FIN if it has one. Acknowledgment and options
-/// stay as they are.
+/// Appends the data of `next`, which follows that of `packet`, with its FIN. Acknowledgment and options stay unchanged.
 pub fn append(packet: &mut Vec<u8>, view: &mut TcpView, next: &[u8], next_view: &TcpView) {
     packet.truncate(view.end);
     packet.extend_from_slice(&next[next_view.data..next_view.end]);
@@ -148,8 +147,8 @@ pub fn segment(
     build(flow, from_client, numbers, tcp_flags, &timestamp_option(timestamps), data)
 }
 
-/// An acknowledgment from the flow's VIP, which also says what has come beyond a gap (RFC 2018 section 3): up to three
-/// pairs of sequence numbers, the first byte and the one after the last. The window is as in the header, scaled.
+/// An acknowledgment from the flow's VIP with up to three SACK blocks (RFC 2018 section 3): pairs of sequence numbers,
+/// of the first byte and the one after the last. The window is scaled, as in the header.
 pub fn acknowledgment(
     flow: &sb_flow,
     numbers: (u32, u32),
@@ -173,7 +172,7 @@ pub fn acknowledgment(
     packet
 }
 
-/// Changes the window of a packet without more than that to say, as it is in the header.
+/// Sets the window field and updates the checksum.
 pub fn set_window(packet: &mut [u8], window: u16) {
     let Some(view) = TcpView::parse(packet) else { return };
     packet[view.tcp + 14..view.tcp + 16].copy_from_slice(&window.to_be_bytes());
@@ -185,7 +184,7 @@ fn timestamp_option(timestamps: Option<(u32, u32)>) -> Vec<u8> {
     [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat()
 }
 
-/// `options` are whole words.
+/// A packet with TCP options in whole words.
 pub(crate) fn build(
     flow: &sb_flow,
     from_client: bool,
@@ -240,7 +239,7 @@ pub(crate) fn seal(packet: &mut [u8], tcp: usize) {
     packet[tcp + 16..tcp + 18].copy_from_slice(&check.to_be_bytes());
 }
 
-/// RFC 1071, unfolded.
+/// The unfolded Internet checksum (RFC 1071).
 pub fn sum(bytes: &[u8]) -> u64 {
     let mut pairs = bytes.chunks_exact(2);
     let mut total: u64 = pairs.by_ref().map(|p| u64::from(u16::from_be_bytes([p[0], p[1]]))).sum();
@@ -250,7 +249,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
     total
 }
 
-/// RFC 1071: the one's complement of the folded sum.
+/// The Internet checksum (RFC 1071): the one's complement of the folded sum.
 pub fn fold(mut total: u64) -> u16 {
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
@@ -305,7 +304,7 @@ mod tests {
         }
     }
 
-    /// A packet whose checksums are right sums up to zero, pseudo-header included.
+    /// Asserts that the checksums are right: the packet sums up to zero, pseudo-header included.
     fn assert_sealed(packet: &[u8], view: &TcpView) {
         let addresses = if view.tcp == 20 { 12..20 } else { 8..40 };
         if view.tcp == 20 {
@@ -384,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The same bytes can stand inside of an option before it.
+    /// The same bytes can occur inside an earlier option.
     #[test]
     fn the_echo_is_that_of_the_timestamps_and_of_no_other_option() {
         let times = timestamp_option(Some((3, 4)));

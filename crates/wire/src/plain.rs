@@ -1,8 +1,8 @@
-//! Map formats as bytes and back.
+//! Conversion of map formats to bytes and back.
 
 use crate::generated::*;
 
-/// Types without padding, pointers or invalid bit patterns: any bytes of the right number are a value.
+/// Types without padding, pointers or invalid bit patterns: any bytes of the right length are a value.
 ///
 /// # Safety
 ///

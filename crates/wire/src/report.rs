@@ -1,5 +1,4 @@
-//! REPORT packets: how a listener of a node is doing. The field by field layout is in `bpf/handoff.h`, at
-//! `struct sb_option`.
+//! REPORT packets: the state of a node's listener. The layout is in `bpf/handoff.h`, at `struct sb_option`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,22 +8,22 @@ use crate::message::Reason;
 use crate::packet::{TcpView, bare, flags};
 use crate::{address_bytes, handoff, sb_flow, sb_key, sb_op, sb_option};
 
-/// What a node says of one of its listeners, for one pool.
+/// A node's report on one of its listeners, for one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The VIP and port at which the server listens.
+    /// The VIP and port of the listener.
     pub listener: SocketAddr,
-    /// [`pool_id`] of the pool.
+    /// [`pool_id`] of the pool's name.
     pub pool: u32,
-    /// Counts up, modulo 2^16.
+    /// The report's number, modulo 2^16.
     pub number: u16,
-    /// Why the pool is to have no requests here; None if it may.
+    /// Why the node must not have the pool's requests; None if it may.
     pub reason: Option<Reason>,
-    /// Length and limit of the accept queue, each saturated at 65535; no limit without a listener.
+    /// Length and limit of the accept queue, each saturated at 65,535; the limit is 0 without a listener.
     pub queue: (u16, u16),
-    /// Requests that the node has and has not answered whole.
+    /// Requests that the node has not answered completely.
     pub in_flight: u32,
-    /// Flows that the node has.
+    /// Flows that the node owns.
     pub flows: u32,
     /// Mean time to first byte in the last period, to the microsecond; None if no response began in it.
     pub first_byte: Option<Duration>,
@@ -32,19 +31,19 @@ pub struct Report {
     pub cpu: u16,
 }
 
-/// What stands for a pool in reports: the FNV-1a hash of its name. Two pools of one hash share their reports, so a
-/// configuration must not have such names.
+/// The number of a pool in reports: the FNV-1a hash of its name. Two pools with one hash would share their reports, so
+/// a configuration must not have such names.
 pub fn pool_id(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The two halves of an option's `detail` where it is an accept queue: length and limit.
+/// Length and limit of the accept queue in an option's `detail`.
 pub fn queue_of(option: &sb_option) -> (u16, u16) {
     let detail = u32::from_be(option.detail);
     ((detail >> 16) as u16, detail as u16)
 }
 
-/// Why a node is to have no requests, in words; `up` if it may have some.
+/// The reason why a node must not have requests, in words; `up` if it may.
 pub fn condition(reason: Option<Reason>) -> &'static str {
     match reason {
         None => "up",
@@ -56,13 +55,13 @@ pub fn condition(reason: Option<Reason>) -> &'static str {
 }
 
 impl Report {
-    /// Appends the whole packet from a node to a switch, outer IP header first. Nothing if node and switch are not of
-    /// one IP version.
+    /// Appends the whole packet from a node to a switch, outer IP header first; appends nothing if the two addresses
+    /// differ in IP version.
     pub fn encode(&self, out: &mut Vec<u8>, key: &sb_key, peers: Peers) {
         if peers.node.is_ipv4() != peers.switch.is_ipv4() {
             return;
         }
-        // Inner addresses are of the VIP's version; the client's says nothing.
+        // The inner addresses have the VIP's version; the client's is unspecified.
         let nobody: IpAddr = if self.listener.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
         let flow = sb_flow {
             client: address_bytes(nobody),
@@ -86,7 +85,7 @@ impl Report {
         handoff::encode(out, key, &Way::to_switch(peers), &flow, option, &view, &inner);
     }
 
-    /// What a packet with this option and inner header says. Its tag has been checked.
+    /// The report in a packet with this option and inner header, whose tag has been verified.
     pub fn read(flow: &sb_flow, option: &sb_option, view: &TcpView) -> Report {
         Report {
             listener: flow.vip(),
@@ -101,7 +100,7 @@ impl Report {
         }
     }
 
-    /// The pool may have requests here.
+    /// Whether the node may have the pool's requests.
     pub fn is_ready(&self) -> bool {
         self.reason.is_none()
     }
@@ -160,7 +159,7 @@ mod tests {
 
     #[test]
     fn names_of_pools_are_told_apart() {
-        // Fowler, Noll, Vo: the published value of "foobar".
+        // The published FNV-1a value of "foobar".
         assert_eq!(pool_id("foobar"), 0xbf9c_f968);
         assert_ne!(pool_id("web"), pool_id("img"));
     }

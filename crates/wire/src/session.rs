@@ -1,8 +1,8 @@
-//! What cookies say of a session: the codes of pools and nodes, and what is made of them.
+//! Codes of pools and nodes in session cookies.
 //!
-//! A code is a keyed hash of a name, so it tells nobody a node's name or address, is the same on every machine of the
-//! cluster, and cannot be guessed: of 2^18 codes a pool has as many as it has nodes. A rewritten name is no more than
-//! two codes, because it must not be longer than what it replaces. An inserted cookie has room for a tag besides.
+//! A code is a keyed hash of a name: it hides a node's name and address, is the same on every machine of the cluster,
+//! and is hard to guess, since of 2^18 codes a pool has as many as it has nodes. A rewritten name is no more than two
+//! codes, because it must not be longer than what it replaces. An inserted cookie also has room for a tag.
 
 use std::collections::HashSet;
 use std::hash::Hasher;
@@ -11,16 +11,16 @@ use siphasher::sip::SipHasher24;
 
 use crate::{SB_CODE_LEN, sb_key, sb_session};
 
-/// Three characters that a cookie's name may have.
+/// Three characters that are allowed in a cookie's name.
 pub type Code = [u8; 3];
 
-/// Begins every rewritten name.
+/// The start of every rewritten name.
 pub const KEYWORD: &[u8; 2] = b"SB";
 
 /// Length of [`inserted_value`].
 pub const INSERTED_LEN: usize = 14;
 
-/// base64url (RFC 4648 section 5): all of it may be in names and values of cookies (RFC 6265 section 4.1.1).
+/// base64url (RFC 4648 section 5), all allowed in names and values of cookies (RFC 6265 section 4.1.1).
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 fn hash(key: &sb_key, purpose: &str, parts: &[&[u8]]) -> u64 {
@@ -33,13 +33,13 @@ fn hash(key: &sb_key, purpose: &str, parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// The lowest bits of a number, six for each character.
+/// The lowest bits of a number, six in each character.
 fn characters<const N: usize>(number: u64) -> [u8; N] {
     std::array::from_fn(|at| ALPHABET[(number.checked_shr(6 * at as u32).unwrap_or(0) & 63) as usize])
 }
 
-/// A code for each name, no two the same. Where two names would have the same one, the later in the alphabet has the
-/// next: then a new name can change another's code, which happens once in 2^18 times.
+/// Distinct codes of the names. Of two names with one code, the later in the alphabet takes the next code, so a new
+/// name can change another's code, with a probability of about 2^-18.
 fn codes(key: &sb_key, purpose: &str, of: &str, names: &[&str]) -> Vec<Code> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|&index| names[index]);
@@ -54,17 +54,17 @@ fn codes(key: &sb_key, purpose: &str, of: &str, names: &[&str]) -> Vec<Code> {
     codes
 }
 
-/// The codes of pools, by their names.
+/// The codes of pools, from their names.
 pub fn pool_codes(key: &sb_key, pools: &[&str]) -> Vec<Code> {
     codes(key, "pool", "", pools)
 }
 
-/// The codes of a pool's nodes, by their names.
+/// The codes of a pool's nodes, from their names.
 pub fn node_codes(key: &sb_key, pool: &str, nodes: &[&str]) -> Vec<Code> {
     codes(key, "node", pool, nodes)
 }
 
-/// What the first characters of a session cookie's name become.
+/// The replacement for the first characters of a session cookie's name.
 pub fn rewritten(pool: Code, node: Code) -> [u8; SB_CODE_LEN as usize] {
     let mut name = [0; SB_CODE_LEN as usize];
     name[..2].copy_from_slice(KEYWORD);
@@ -82,7 +82,7 @@ pub fn inserted_value(key: &sb_key, pool: &str, node: Code) -> [u8; INSERTED_LEN
 }
 
 impl sb_session {
-    /// Of a pool in whose sessions nodes take part. `node` if the request has a cookie that names one.
+    /// The session of a request for a pool with sessions; `node` if its cookie names one.
     pub fn new(pool: Code, node: Option<Code>) -> Self {
         sb_session { pool, node: node.unwrap_or_default(), path: 0 }
     }
@@ -109,7 +109,7 @@ mod tests {
         let names: Vec<String> = (0..4096).map(|number| format!("n{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let alone: HashSet<Code> = names.iter().map(|name| pool_codes(&KEY, &[name])[0]).collect();
-        // 4096^2 / 2 / 2^18 = 32 pairs are the same by chance.
+        // 4096^2 / 2 / 2^18 = 32 pairs have equal hashes by chance.
         assert!(alone.len() < names.len(), "some have to give way");
         let together: HashSet<Code> = pool_codes(&KEY, &names).into_iter().collect();
         assert_eq!(together.len(), names.len());

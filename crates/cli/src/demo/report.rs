@@ -1,10 +1,10 @@
-//! What the demonstration's tools print, read, and made into tables.
+//! Parsers for the output of the demonstration's tools, and its tables.
 
 use switchback_lab::{Error, Result};
 
 use crate::table::{Align, Table};
 
-/// What curl is to print for each request.
+/// The output format of curl, one line for each request.
 pub const WRITE_OUT: &str =
     "%{num_connects} %{local_port} %{http_code} %header{x-node} %{size_download} %{url_effective}\n";
 
@@ -19,26 +19,26 @@ pub struct Request {
     url: String,
 }
 
-/// How long responses took, as wrk prints it.
+/// Response times, in wrk's format.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     p50: Option<String>,
     p99: Option<String>,
 }
 
-/// What one load did.
+/// The result of one load.
 pub struct Load {
     pub name: String,
-    /// Requests of each node.
+    /// Requests by node.
     pub nodes: Vec<u64>,
-    /// Bytes that the nodes sent to the client themselves.
+    /// Bytes that the nodes sent to the client directly.
     pub direct: u64,
-    /// Bytes in and out of the switch.
+    /// Bytes into and out of the switch.
     pub switched: u64,
     pub latency: Latency,
 }
 
-/// The lines that [`WRITE_OUT`] makes.
+/// Parses the lines that [`WRITE_OUT`] makes.
 pub fn parse_requests(text: &str) -> Result<Vec<Request>> {
     let parse = |line: &str| {
         let mut words = line.split_whitespace();
@@ -54,7 +54,7 @@ pub fn parse_requests(text: &str) -> Result<Vec<Request>> {
     text.lines().map(|line| parse(line).ok_or_else(|| unexpected("curl", line))).collect()
 }
 
-/// A table of the requests, and how many connections they took.
+/// A table of the requests, and the number of their connections.
 pub fn connection(requests: &[Request]) -> String {
     let mut table = Table::new(&[
         ("REQUEST", Align::Left),
@@ -85,14 +85,14 @@ pub fn connection(requests: &[Request]) -> String {
     )
 }
 
-/// nginx's stub_status: the third number after the line of titles counts requests.
+/// The number of requests in nginx's stub_status: the third number after the line of titles.
 pub fn parse_stub_status(text: &str) -> Result<u64> {
     let numbers = text.lines().skip_while(|line| !line.starts_with("server accepts")).nth(1);
     let requests = numbers.and_then(|line| line.split_whitespace().nth(2)?.parse().ok());
     requests.ok_or_else(|| unexpected("nginx", text))
 }
 
-/// The latency in wrk's output. An error if requests failed: its numbers would mean nothing then.
+/// The latency in wrk's output; an error if requests failed, which would make it meaningless.
 pub fn parse_wrk(text: &str) -> Result<Latency> {
     let failed = |line: &&str| line.contains("Socket errors:") || line.contains("Non-2xx or 3xx responses:");
     if let Some(line) = text.lines().find(failed) {
@@ -126,7 +126,7 @@ pub fn loads(loads: &[Load]) -> String {
     table.render(2)
 }
 
-/// One sentence for the end, with the numbers of the last load.
+/// A closing sentence with the numbers of the last load.
 pub fn what_to_notice(loads: &[Load]) -> String {
     let Some(load) = loads.last() else { return String::new() };
     format!(

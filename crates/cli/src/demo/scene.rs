@@ -1,4 +1,4 @@
-//! The lab of the demonstration, and what is done in it.
+//! The lab of the demonstration, and its loads.
 
 use std::fs;
 use std::process::Command;
@@ -11,20 +11,20 @@ use switchback_lab::{
 use super::report::{self, Latency, Load, Request};
 
 const NODES: usize = 3;
-/// How long a daemon may take until it is ready.
+/// Timeout of a daemon's start.
 const READY: Duration = Duration::from_secs(30);
-/// How long a load may take beyond what it is meant to.
+/// Time that a load may take beyond its duration.
 const SLACK: Duration = Duration::from_secs(30);
-/// Lines of each log that are shown when something fails.
+/// Lines of each log that are shown after a failure.
 const LOG_LINES: usize = 20;
-/// nginx's own count of requests.
+/// Path of nginx's stub_status.
 const STATUS_PATH: &str = "/requests";
 
 /// One client, one switch, three nodes: node0 and node1 serve `/`, node2 serves `/img/`.
 pub struct Scene {
     lab: Lab,
     daemons: Vec<Process>,
-    /// For each node, what it sent from the VIP.
+    /// For each node, the bytes it sent from the VIP.
     direct: Vec<TrafficCounter>,
 }
 
@@ -74,7 +74,7 @@ impl Scene {
         self.daemons.iter().try_for_each(|daemon| daemon.wait_for_log("ready", READY).map(drop))
     }
 
-    /// What there is, for the reader.
+    /// A description of the lab.
     pub fn describe(&self) -> String {
         let mut text = format!(
             "A cluster in network namespaces: the switch holds the VIP {}, three nodes run nginx.\n\
@@ -87,7 +87,7 @@ impl Scene {
         text
     }
 
-    /// Requests for both pools in turn, on one connection.
+    /// Sends requests for both pools in turn, on one connection.
     pub fn one_connection(&self) -> Result<Vec<Request>> {
         let paths = ["/small", "/img/logo", "/small", "/img/logo", "/1m", "/img/logo", "/small", "/img/1m"];
         let mut words = vec!["curl", "--silent", "--show-error", "--max-time", "20"];
@@ -99,7 +99,7 @@ impl Scene {
         report::parse_requests(&self.client().run(words)?.success()?)
     }
 
-    /// Small requests on 16 connections.
+    /// Sends small requests on 16 connections.
     pub fn small_requests(&self, seconds: u32) -> Result<Latency> {
         let duration = format!("-d{seconds}s");
         let url = self.url("/small");
@@ -108,7 +108,7 @@ impl Scene {
         report::parse_wrk(&self.client().run_within(timeout, words)?.success()?)
     }
 
-    /// 25 documents of 1 MiB from each pool, on at most four connections.
+    /// Fetches 25 documents of 1 MiB from each pool, on at most four connections.
     pub fn large_requests(&self) -> Result<()> {
         let (web, img) = (self.url("/1m?[1-25]"), self.url("/img/1m?[1-25]"));
         let words = ["curl", "--silent", "--show-error", "--fail", "--parallel", "--parallel-max", "4"];
@@ -116,14 +116,14 @@ impl Scene {
         self.client().run_within(SLACK, [&words[..], &urls[..]].concat())?.success().map(drop)
     }
 
-    /// Counts what happens during a load.
+    /// Runs a load, and counts requests and bytes.
     pub fn measure(&self, name: &str, load: impl FnOnce() -> Result<Latency>) -> Result<Load> {
         let (requests, direct, switched) =
             (self.requests_of_nodes()?, self.bytes_direct()?, self.bytes_of_switch()?);
         let latency = load()?;
         let (direct, switched) = (self.bytes_direct()? - direct, self.bytes_of_switch()? - switched);
         let nodes = std::iter::zip(self.requests_of_nodes()?, requests)
-            // Less the question itself.
+            // Without the query of the counter itself.
             .map(|(after, before)| (after - before).saturating_sub(1))
             .collect();
         Ok(Load { name: name.to_owned(), nodes, direct, switched, latency })
@@ -140,7 +140,7 @@ impl Scene {
         self.daemons.iter().map(tail).collect()
     }
 
-    /// The lab has been taken down, by a signal. Waits until that is done.
+    /// Whether a signal has taken the lab down; waits until it is removed.
     pub fn is_gone(&self) -> bool {
         matches!(self.client().run(["true"]), Err(Error::TornDown))
     }
@@ -158,19 +158,19 @@ impl Scene {
         format!("http://{}{path}", self.lab.vip4())
     }
 
-    /// By nginx's own count. Asked on the node itself, so that the question does not go over the cables.
+    /// Requests by node, from nginx. The query is sent on the node itself, and adds no traffic to the links.
     fn requests_of_nodes(&self) -> Result<Vec<u64>> {
         let url = format!("http://127.0.0.1{STATUS_PATH}");
         let ask = |node: &Host| report::parse_stub_status(&node.run(["curl", "-sS", &url])?.success()?);
         self.lab.nodes().map(ask).collect()
     }
 
-    /// What the nodes sent from the VIP to the client, in bytes.
+    /// Bytes that the nodes sent from the VIP to the client.
     fn bytes_direct(&self) -> Result<u64> {
         self.direct.iter().map(|counter| Ok(counter.from_host()?.bytes)).sum()
     }
 
-    /// What went in and out of the switch, in bytes.
+    /// Bytes into and out of the switch.
     fn bytes_of_switch(&self) -> Result<u64> {
         let counters = self.lab.switch(0).interface_counters("eth0")?;
         Ok(counters.rx.bytes + counters.tx.bytes)

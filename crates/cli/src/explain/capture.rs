@@ -1,6 +1,5 @@
-//! Connections out of a capture. What is taken from it are whole packets of clients to a VIP, as they are on
-//! the clients' side, or inside the handoff packets ADOPT and FORWARD, as they reach a node. The same packet
-//! may be in a capture several times.
+//! Connections from a capture: whole packets of clients to a VIP, either as on the clients' side, or inside ADOPT and
+//! FORWARD handoff packets, as they reach a node. The same packet may occur several times in a capture.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,7 +18,7 @@ use super::request::vips;
 use super::{Begins, Explained, cannot_read};
 use crate::failure::Failure;
 
-/// Longer than any packet.
+/// Buffer for any packet, in bytes.
 const BUFFER: usize = 1 << 20;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -31,22 +30,22 @@ struct Capture<'a> {
     latest: HashMap<sb_flow, usize>,
     /// Packets of any kind.
     packets: u64,
-    /// Those to a VIP that were not captured whole.
+    /// Packets to a VIP that were captured only in part.
     cut: u64,
-    /// Those to a VIP that the switch drops: with IP options, or in fragments.
+    /// Packets to a VIP that the switch drops: with IP options, or in fragments.
     dropped: u64,
 }
 
-/// How an IP packet came into the capture.
+/// The form of a captured IP packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Packet {
-    /// From its client.
+    /// A client's packet.
     Plain,
-    /// In a handoff packet; whether that says that its data begins a request.
+    /// The content of a handoff packet; whether its data begins a request.
     Handoff(bool),
 }
 
-/// All connections to a VIP; beside them a failure, if the capture lacks some of their packets.
+/// Explains all connections to a VIP; also returns a failure if the capture lacks some of their packets.
 pub fn explain(explainer: &mut Explainer, file: &Path) -> Result<(Vec<Explained>, Option<Failure>), Failure> {
     let opened = File::open(file).map_err(|error| cannot_read(file, error))?;
     let mut capture = Capture {
@@ -83,7 +82,7 @@ pub fn explain(explainer: &mut Explainer, file: &Path) -> Result<(Vec<Explained>
 }
 
 impl Capture<'_> {
-    /// Why there is nothing to explain.
+    /// The reason why there is no connection to explain.
     fn nothing(&self, file: &Path) -> String {
         let (file, vips) = (file.display(), vips(self.explainer.cluster()));
         let hint = if self.dropped > 0 {
@@ -137,7 +136,7 @@ impl Capture<'_> {
         }
     }
 
-    /// A packet with its link header.
+    /// Reads a packet with its link header.
     fn frame(&mut self, link: Option<Linktype>, frame: &[u8], len: u32) -> Result<(), String> {
         self.packets += 1;
         let link = link.ok_or_else(|| format!("packet {} is of no interface", self.packets))?;
@@ -158,7 +157,7 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// An IP packet of which the end may be cut off.
+    /// Reads an IP packet, which may be cut off.
     fn ip(&mut self, packet: Option<&[u8]>, how: Packet, cut: bool) {
         let Some((packet, header)) = packet.and_then(|packet| Some((packet, Header::parse(packet)?))) else {
             return;
@@ -179,7 +178,7 @@ impl Capture<'_> {
         }
     }
 
-    /// What a node gets in a handoff packet.
+    /// Reads a handoff packet to a node.
     fn handoff(&mut self, packet: &[u8], header: &Header, cut: bool) {
         let Some(shim) = packet.get(header.len..).and_then(read_from::<sb_shim>) else { return };
         let option = &shim.option;
@@ -232,7 +231,7 @@ impl Capture<'_> {
     }
 }
 
-/// What is in an Ethernet frame, inside any VLAN tags (IEEE 802.1Q), if it is IP.
+/// The IP packet in an Ethernet frame, inside any VLAN tags (IEEE 802.1Q).
 fn ethernet(frame: &[u8]) -> Option<&[u8]> {
     let mut at = 12;
     loop {
@@ -245,11 +244,11 @@ fn ethernet(frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The beginning of an IP packet.
+/// The IP header.
 struct Header {
     len: usize,
     protocol: u8,
-    /// Neither with options nor a fragment. IPv6 has another `protocol` then.
+    /// Whether it has no options and is no fragment. If not, `protocol` of an IPv6 packet is another one.
     plain: bool,
 }
 
@@ -266,7 +265,7 @@ impl Header {
         }
     }
 
-    /// From client to VIP, if this is TCP.
+    /// The flow from client to VIP, if this is TCP.
     fn flow(&self, packet: &[u8]) -> Option<sb_flow> {
         let v6 = |at: usize| packet.get(at..)?.first_chunk().copied();
         let v4 = |at: usize| {

@@ -1,4 +1,4 @@
-//! Explanations for programs: what `text` shows, with the same order and numbering.
+//! Explanations as JSON, with the order and numbering of `text`.
 
 use serde_json::{Value, json};
 use switchback_config::Cluster;
@@ -11,7 +11,7 @@ use super::text::{caret, conditions};
 use super::tls;
 use super::{Begins, Explained};
 
-/// One object.
+/// All explanations as one object.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
     let connections = explained.iter().enumerate().map(|(index, explained)| {
         let connection = &explained.connection;
@@ -71,7 +71,7 @@ fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
     })
 }
 
-/// Without the cluster's key, what the cookies name is not known.
+/// The session of a request. Cookies cannot be decoded without the cluster's key.
 fn session(cluster: &Cluster, session: &SessionRead) -> Value {
     let persistence = cluster.pools[session.pool].persistence.as_ref();
     let (names, node) = match session.names {

@@ -1,4 +1,4 @@
-//! A request from the command line: its bytes, and the VIP that it goes to.
+//! A request from the command line: its bytes, and its VIP.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,13 +31,13 @@ pub struct Options {
     alpn: Vec<String>,
 }
 
-/// A request, and how it comes.
+/// A request, with its flow.
 pub struct Request {
-    /// Its bytes, in the clear.
+    /// The request's bytes, in the clear.
     pub bytes: Vec<u8>,
-    /// The flow that they come on.
+    /// The flow of the request.
     pub flow: sb_flow,
-    /// The ClientHello before it, if the service speaks TLS.
+    /// The ClientHello before the request, if the service speaks TLS.
     pub hello: Option<Vec<u8>>,
 }
 
@@ -84,7 +84,7 @@ impl Options {
         let without_host = self.http10 && authority.is_none();
         if !without_host && !self.headers.iter().any(is_host) {
             let vip = flow.vip();
-            // As the URL of the VIP would have it.
+            // The port is the default of the VIP's scheme.
             let port = if is_tls { Scheme::Https } else { Scheme::Http }.default_port();
             let host = vip.to_string();
             let host = authority.unwrap_or(host.strip_suffix(&format!(":{port}")).unwrap_or(&host));
@@ -97,7 +97,7 @@ impl Options {
         Ok(Request { bytes: head.into_bytes(), flow, hello })
     }
 
-    /// What a client says first that wants this host; an address is no name, and is not said.
+    /// The ClientHello for a host; an address is not a name, and is not sent.
     fn hello(&self, authority: Option<&str>) -> Result<Vec<u8>, Failure> {
         let of = authority.map_or("127.0.0.1", host);
         let name = ServerName::try_from(of.to_owned())
@@ -122,7 +122,7 @@ impl Options {
     }
 }
 
-/// That of an authority, without brackets.
+/// The host of an authority, without brackets.
 fn host(authority: &str) -> &str {
     let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let plain = || authority.split_once(':').map_or(authority, |(host, _)| host);
@@ -130,7 +130,7 @@ fn host(authority: &str) -> &str {
 }
 
 impl Destination {
-    /// A flow to the VIP that is asked for, or named by the URL, or the first one of the only service with this scheme.
+    /// A flow to the VIP given by option or URL, or to the first VIP of the only service with this scheme.
     pub fn flow(
         &self,
         cluster: &Cluster,
@@ -166,21 +166,21 @@ impl Destination {
                 services(cluster)
             )));
         };
-        // Some client: none of the decisions depends on it.
+        // The client's address does not affect any decision.
         let client = address_bytes(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok(sb_flow { client, vip: address_bytes(vip.ip()), client_port: 0, vip_port: vip.port().to_be() })
     }
 }
 
-/// What a client makes of a URL.
+/// The parts of a URL that a client uses.
 struct Url<'a> {
     scheme: Option<Scheme>,
     authority: Option<&'a str>,
-    /// Without the fragment, which clients keep to themselves.
+    /// Path and query, without the fragment, which clients do not send.
     target: String,
 }
 
-/// A URL, or a path alone.
+/// Splits a URL, or a path alone.
 fn split(url: &str) -> Result<Url<'_>, Failure> {
     let url = url.split_once('#').map_or(url, |(url, _)| url);
     if url.starts_with('/') || url == "*" {
@@ -205,13 +205,13 @@ fn services(cluster: &Cluster) -> String {
     cluster.services.iter().map(|service| service.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// All VIPs.
+/// A list of all VIPs.
 pub fn vips(cluster: &Cluster) -> String {
     let vips = cluster.services.iter().flat_map(|service| &service.listen);
     vips.map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The bytes of a file, or of stdin.
+/// Reads a file, or stdin.
 pub fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = if file == Path::new("-") {
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Explanations for people.
+//! Explanations as text.
 
 use switchback_config::{Balance, Cluster, PolicyKind, Pool, Route};
 use switchback_http::Body;
@@ -8,13 +8,13 @@ use switchback_switch::explain::{
 
 use super::{Begins, Explained, tls};
 
-/// Why a policy chooses what it does.
+/// The condition under which an explained choice of a policy holds.
 pub const AT_FIRST: &str =
     "if nothing but what is shown here came before; a running switch has its own state";
-/// Longer lines are cut.
+/// Bytes to which lines are cut.
 const LINE_MAX: usize = 200;
 
-/// Lines with a name in front.
+/// Lines with a label in front.
 pub struct Lines(pub String);
 
 impl Lines {
@@ -22,7 +22,7 @@ impl Lines {
         self.0 += &format!("  {name:<8}  {text}\n");
     }
 
-    /// A line of the client's data with a caret under a byte.
+    /// Adds a line of the client's data with a caret under a byte.
     fn add_place(&mut self, place: &Place) {
         let (shown, caret) = caret(place);
         self.add("", shown);
@@ -30,7 +30,7 @@ impl Lines {
     }
 }
 
-/// All of them, in order.
+/// All explanations, in order.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> String {
     let mut parts = Vec::new();
     for (index, explained) in explained.iter().enumerate() {
@@ -111,7 +111,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
     }
 }
 
-/// What the pool's sessions go by, what the request says of its own, and where that leads.
+/// The pool's way of persistence, the request's session, and the resulting choice.
 fn session(lines: &mut Lines, cluster: &Cluster, session: &SessionRead, outcome: &Outcome) {
     let pool = &cluster.pools[session.pool];
     let Some(persistence) = &pool.persistence else { return };
@@ -203,14 +203,14 @@ pub fn in_pool(cluster: &Cluster, pool: &Pool) -> String {
     format!("{}: {}", pool.name, nodes.join(", "))
 }
 
-/// How a pool chooses.
+/// The pool's policy.
 pub fn policy(pool: &Pool) -> String {
     let by =
         if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
     format!("{}: {}{by}", pool.policy, in_words(pool.policy))
 }
 
-/// In XDP or by the L7 thread, and why.
+/// The place of the decision, XDP or the L7 thread, with the reason.
 fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
     let (by_l7, one_packet) = ("by the L7 thread", "if its head is one packet, no more and no less");
     let what = match (&forwarded.express, forwarded.flow, forwarded.alone) {
@@ -258,7 +258,7 @@ pub fn refusal(lines: &mut Lines, refusal: &Refusal, client_gets: &str) {
     lines.add_place(&refusal.place);
 }
 
-/// What a route asks for.
+/// The conditions of a route.
 pub fn conditions(route: &Route) -> String {
     let mut conditions = Vec::new();
     conditions.extend(route.host.as_ref().map(|host| format!("host {host}")));
@@ -290,13 +290,13 @@ fn in_words(policy: PolicyKind) -> &'static str {
     }
 }
 
-/// Bytes as ASCII with escapes, not too many.
+/// The first bytes as ASCII with escapes.
 pub fn printable_start(bytes: &[u8]) -> String {
     let shown = bytes[..bytes.len().min(LINE_MAX)].escape_ascii().to_string();
     if bytes.len() > LINE_MAX { shown + "..." } else { shown }
 }
 
-/// The line in printable form, and the column in it where the byte is.
+/// The line in printable form, and the column of the byte in it.
 pub fn caret(place: &Place) -> (String, usize) {
     let before = place.line[..place.column].escape_ascii().to_string();
     (place.line.escape_ascii().to_string(), before.len())
@@ -324,7 +324,7 @@ mod tests {
         )
     }
 
-    /// As text, and the request of the JSON.
+    /// The explanation as text, and the request of the JSON.
     fn explain(persistence: &str, key: bool, field: &str) -> (String, serde_json::Value) {
         let keys = |_: &Path| Ok(if key { vec![ClusterKey::from_bytes([7; 32])] } else { Vec::new() });
         let cluster =

@@ -1,4 +1,4 @@
-//! What becomes of clients that speak TLS, for people and for programs.
+//! Explanations of TLS connections, as text and JSON.
 
 use serde_json::{Value, json};
 use switchback_config::{Action, Cluster, HandOver, Model, Protocol, Tls};
@@ -7,7 +7,7 @@ use switchback_switch::explain::{Connection, Decrypted, Greeting, Hello, HelloRo
 use super::json::refusal as refusal_json;
 use super::text::{AT_FIRST, Lines, conditions, in_pool, policy, printable_start, refusal};
 
-/// The ClientHello of a connection, and the request behind it, as far as there are any.
+/// The ClientHello of a connection, and the request after it, as far as present.
 pub fn render(cluster: &Cluster, connection: &Connection, of: &str) -> Vec<String> {
     let Some(hello) = &connection.hello else { return Vec::new() };
     let mut parts = vec![render_hello(cluster, connection, hello, of)];
@@ -171,7 +171,7 @@ fn node_of<'a>(cluster: &'a Cluster, connection: &Connection) -> &'a str {
     }
 }
 
-/// What [`render`] shows of a ClientHello.
+/// The JSON form of [`render`]'s ClientHello.
 pub fn hello_json(cluster: &Cluster, hello: &Hello) -> Value {
     let service = &cluster.services[hello.service];
     let routes = std::iter::zip(&hello.routes, &service.routes).enumerate().map(|(index, (what, route))| {
@@ -219,7 +219,7 @@ pub fn hello_json(cluster: &Cluster, hello: &Hello) -> Value {
     })
 }
 
-/// What [`render`] shows of the request behind it.
+/// The JSON form of [`render`]'s request.
 pub fn over_tls_json(cluster: &Cluster, connection: &Connection, request: &OverTls) -> Value {
     let (outcome, details) = match &request.outcome {
         Decrypted::Here(pool) => {

@@ -1,4 +1,4 @@
-//! What `top` shows at the moment, and what keys do to it. Nothing here touches a terminal.
+//! State of `top`, and its changes by keys. It does not depend on a terminal.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use switchback_admin::View;
@@ -6,18 +6,18 @@ use switchback_admin::view::NodeRow;
 
 use super::cells::COLUMNS;
 
-/// How many rows a page key moves.
+/// Rows that a page key moves.
 const PAGE: usize = 10;
 
-/// Everything that is shown.
+/// The state of the display.
 pub struct App {
     pub view: View,
-    /// Why the switch has not answered the last time.
+    /// Why the switch did not answer last time.
     pub trouble: Option<String>,
-    /// Which of [`COLUMNS`] the nodes are sorted by; None: they are as in the configuration.
+    /// Index of the sort column in [`COLUMNS`]; None: the order of the configuration.
     pub sorted_by: Option<usize>,
     pub is_descending: bool,
-    /// How many nodes are above the first one that is shown.
+    /// Nodes above the first shown one.
     pub scroll: usize,
     pub helps: bool,
     pub is_over: bool,
@@ -36,7 +36,7 @@ impl App {
         }
     }
 
-    /// The switch has answered, or has not.
+    /// Takes an answer of the switch, or its failure.
     pub fn tell(&mut self, answer: Result<View, String>) {
         match answer {
             Ok(view) => (self.view, self.trouble) = (view, None),
@@ -45,13 +45,13 @@ impl App {
         self.scroll_by(0);
     }
 
-    /// Something has happened at the terminal.
+    /// Handles an event of the terminal.
     pub fn on(&mut self, event: &Event) {
         let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else { return };
         match code {
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => self.is_over = true,
             KeyCode::Char('?' | 'h') => self.helps = !self.helps,
-            // The first of these only closes the help.
+            // The first key only closes the help.
             KeyCode::Char('q') | KeyCode::Esc if self.helps => self.helps = false,
             KeyCode::Char('q') | KeyCode::Esc => self.is_over = true,
             KeyCode::Char('r') => self.is_descending = !self.is_descending,
@@ -67,7 +67,7 @@ impl App {
         }
     }
 
-    /// Goes from column to column, and between the last and the first to none.
+    /// Moves the sort column; between the last and the first column there is the order of the configuration.
     fn sort(&mut self, by: isize) {
         let places = COLUMNS.len() as isize + 1;
         let now = self.sorted_by.map_or(0, |index| index as isize + 1);
@@ -80,7 +80,7 @@ impl App {
         self.scroll = self.scroll.saturating_add_signed(rows).min(last);
     }
 
-    /// The nodes as they are to be shown.
+    /// The nodes in the order of the display.
     pub fn nodes(&self) -> Vec<&NodeRow> {
         let mut nodes: Vec<&NodeRow> = self.view.nodes.iter().collect();
         if let Some(column) = self.sorted_by.map(|index| &COLUMNS[index]) {

@@ -1,4 +1,4 @@
-//! Rows of the tables, as texts, and all of it as one text where there is no terminal.
+//! Rows of the tables as texts, and the whole as one text without a terminal.
 
 use std::cmp::Ordering;
 
@@ -8,21 +8,21 @@ use switchback_admin::view::{ErrorRow, Latency, NodeRow, Quantiles, Rate, Servic
 use crate::status::duration;
 use crate::table::{Align, Table};
 
-/// What is not known.
+/// An unknown value.
 pub const UNKNOWN: &str = "-";
 
 /// A column of the table of nodes.
 pub struct Column {
     pub title: &'static str,
-    /// In letters, without the blanks between columns; that of the first is what is left.
+    /// Width in characters, without the blanks between columns; the first column has the remaining width.
     pub width: u16,
-    /// If there is too little room, the highest go first.
+    /// Rank: in a narrow terminal, the columns with the highest ranks are dropped first.
     pub rank: u8,
     pub cell: fn(&NodeRow) -> String,
     pub compare: fn(&NodeRow, &NodeRow) -> Ordering,
 }
 
-/// In the order in which they are shown.
+/// The columns, in the order of the display.
 pub const COLUMNS: [Column; 11] = [
     column("NODE", 10, 0, |node| node.name.clone(), |a, b| a.name.cmp(&b.name)),
     column("STATE", 12, 0, |node| node.state.clone(), |a, b| a.state.cmp(&b.state)),
@@ -111,7 +111,7 @@ pub fn service(row: &ServiceRow) -> [String; 4] {
     [row.name.clone(), row.listen.join(", "), rate(row.requests_per_s), row.requests.to_string()]
 }
 
-/// Titles of the table of latencies: of half of the requests, and of all but one of a hundred.
+/// Titles of the table of latencies: the median and the 99th percentile.
 pub const LATENCY: [&str; 8] =
     ["SERVICE", "POOL", "QUEUED P50", "P99", "1ST BYTE P50", "P99", "WHOLE P50", "P99"];
 
@@ -128,7 +128,7 @@ pub fn error(row: &ErrorRow) -> [String; 3] {
     [rate(row.per_s), row.total.to_string(), row.what.clone()]
 }
 
-/// What holds for the switch as a whole: each with its title.
+/// Values of the whole switch, with their titles.
 pub fn headline(view: &View) -> [(&'static str, String); 6] {
     [
         ("req/s", rate(view.requests_per_s)),
@@ -140,7 +140,7 @@ pub fn headline(view: &View) -> [(&'static str, String); 6] {
     ]
 }
 
-/// A line for each node that drains.
+/// A line for each draining node.
 pub fn drains(view: &View) -> Vec<String> {
     let draining = view.nodes.iter().filter(|node| node.state == "draining");
     let line = |node: &NodeRow| match (node.flows, node.in_flight) {
@@ -161,7 +161,7 @@ pub fn title(view: &View) -> String {
     format!("switch, up {}, {}", duration(view.uptime_s), interfaces.join(", "))
 }
 
-/// Everything, one table below the other.
+/// All tables, one below the other.
 pub fn plain(view: &View) -> String {
     let mut text = title(view) + "\n";
     let headline = headline(view).map(|(name, value)| format!("{value} {name}"));
@@ -183,7 +183,7 @@ pub fn plain(view: &View) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// The first `texts` columns are texts, the others numbers.
+/// A table; the first `texts` columns are texts, the others numbers.
 fn table(titles: &[&str], texts: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
     let align = |index| if index < texts { Align::Left } else { Align::Right };
     let columns: Vec<_> = titles.iter().enumerate().map(|(index, title)| (*title, align(index))).collect();
@@ -196,7 +196,7 @@ fn known<T: ToString>(value: Option<T>) -> String {
     value.map_or(UNKNOWN.to_owned(), |value| value.to_string())
 }
 
-/// A number per second.
+/// A rate per second.
 pub fn rate(per_s: Option<f64>) -> String {
     known(per_s.map(|per_s| match per_s {
         0.0 => "0".to_owned(),
@@ -205,7 +205,7 @@ pub fn rate(per_s: Option<f64>) -> String {
     }))
 }
 
-/// As a network has it.
+/// A rate in the units of networks.
 pub fn traffic(responses: Option<Rate>) -> String {
     known(responses.map(|responses| {
         let bits = responses.bytes_per_s * 8.0;
@@ -226,7 +226,7 @@ pub fn time(us: Option<f64>) -> String {
     }))
 }
 
-/// Three digits.
+/// A number with three digits.
 fn precise(number: f64) -> String {
     match number {
         below if below < 10.0 => format!("{number:.2}"),

@@ -1,4 +1,4 @@
-//! How `top` looks. What there is no room for is left out: columns from the right, then errors and latencies.
+//! Layout of `top`. In a small terminal, columns are dropped from the right, then errors and latencies.
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -16,9 +16,9 @@ use super::cells::{self, COLUMNS};
 const THERE: Color = Color::Blue;
 const BACK: Color = Color::Yellow;
 const BAD: Color = Color::Red;
-/// So many nodes have room before anything else.
+/// Nodes that have room before all other tables.
 const NODES: u16 = 10;
-/// How many errors and services are shown at most.
+/// Most errors and services that are shown.
 const FEW: usize = 5;
 
 const HELP: [(&str, &str); 7] = [
@@ -31,15 +31,15 @@ const HELP: [(&str, &str); 7] = [
     ("BACK", "what nodes send straight to the clients"),
 ];
 
-/// Draws all of it.
+/// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let view = &app.view;
     let drains = cells::drains(view);
     let latencies = view.latencies.as_deref().unwrap_or_default();
-    // A blank line and the titles besides.
+    // With a blank line and the titles.
     let nodes_lines = view.nodes.len() as u16 + 2;
     let mut left = frame.area().height.saturating_sub(2);
-    // In order of importance, each with the lines that it needs: a blank one, a title, rows.
+    // In order of importance, each with its lines: a blank one, a title, rows.
     let mut room = |rows: usize, titled: u16| {
         let wanted = if rows == 0 { 0 } else { rows as u16 + titled + 1 };
         let fits = left >= wanted + NODES.min(nodes_lines);
@@ -74,7 +74,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     cover(frame.buffer_mut());
 }
 
-/// What a terminal would obey instead of showing it: ratatui leaves out the controls of ASCII and C1 only.
+/// Replaces characters that control a terminal: ratatui removes only the controls of ASCII and C1.
 fn cover(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if !cell.symbol().chars().all(is_printable) {
@@ -107,13 +107,12 @@ fn second_line(view: &View) -> Line<'static> {
     Line::from(spans)
 }
 
-/// An area without its first line.
+/// The area without its first line.
 fn below(area: Rect) -> Rect {
     Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }
 }
 
-/// A table with a column as wide as each needs. The first `texts` columns are texts; if there are none, the
-/// last is.
+/// Draws a table with columns as wide as needed. The first `texts` columns are texts; if there are none, the last is.
 fn few(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -180,7 +179,7 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, app: &App) {
     }
 }
 
-/// The columns for which there is room.
+/// The columns that fit the width.
 fn columns_in(width: u16, name: u16) -> Vec<usize> {
     let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
     let needed = |columns: &[usize]| {

@@ -1,7 +1,6 @@
-//! `top`: what a switch is doing, once a second, in a terminal.
+//! `top`: a switch's state in a terminal, once a second.
 //!
-//! The same as on the page of `[admin]`, of the same [`View`], but over the control socket: it needs no
-//! configuration.
+//! It shows the page of `[admin]`, from the same [`View`], but over the control socket, and needs no configuration.
 
 mod app;
 mod cells;
@@ -24,11 +23,11 @@ use crate::control::Target;
 use crate::failure::Failure;
 use app::App;
 
-/// How often the switch is asked.
+/// Interval between requests to the switch.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long it may take to answer.
+/// Timeout of the switch's answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A signal is heard after so long at the latest.
+/// Longest delay of a signal's handling.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Show what a switch is doing, once a second: services, nodes, latencies, errors
@@ -54,14 +53,14 @@ impl Top {
         let mut signals = Signals::take()?;
         let mut history = History::default();
         let mut app = App::new(look(&socket, &mut history)?);
-        // From here to restore(), also if something panics, the terminal is the application's.
+        // From here to restore(), even after a panic, the application controls the terminal.
         let mut terminal = ratatui::try_init().map_err(|error| cannot("take the terminal", &error))?;
         let ended = show(&mut app, &mut terminal, (&socket, &mut history), &mut signals);
         ratatui::restore();
         ended.map_err(|error| cannot("use the terminal", &error))
     }
 
-    /// That of a switch: the others have no nodes to show.
+    /// The socket of a switch: other processes have no nodes to show.
     fn socket(&self) -> Result<PathBuf, Failure> {
         if let Some(socket) = &self.target.socket {
             return Ok(socket.clone());
@@ -82,7 +81,7 @@ fn cannot(doing: &str, error: &io::Error) -> Failure {
     Failure::system(format!("cannot {doing}: {error}; `switchback top --once` needs none"))
 }
 
-/// Asks, and adds the answer to what is known.
+/// Asks the switch, and adds the answer to the history.
 fn look(socket: &Path, history: &mut History) -> Result<View, Failure> {
     match Status::ask(socket, PATIENCE)? {
         Status::Switch(status) => history.push(Instant::now(), *status),
@@ -96,7 +95,7 @@ fn look(socket: &Path, history: &mut History) -> Result<View, Failure> {
     history.view().ok_or_else(|| Failure::system("the switch has said nothing"))
 }
 
-/// Rates need two moments.
+/// Asks twice, since rates need two samples.
 fn look_once(socket: &Path) -> Result<View, Failure> {
     let mut history = History::default();
     look(socket, &mut history)?;
@@ -104,7 +103,7 @@ fn look_once(socket: &Path) -> Result<View, Failure> {
     look(socket, &mut history)
 }
 
-/// Until somebody wants to end it.
+/// Shows the switch until a key or a signal ends it.
 fn show(
     app: &mut App,
     terminal: &mut ratatui::DefaultTerminal,
@@ -115,7 +114,7 @@ fn show(
     let mut is_new = true;
     while !app.is_over {
         let wishes = signals.arrived();
-        // SIGHUP: the terminal has gone.
+        // SIGHUP: the terminal is gone.
         if wishes.end || wishes.reload {
             break;
         }
@@ -129,7 +128,7 @@ fn show(
         let patience = LOOK.min(due.saturating_duration_since(Instant::now()));
         is_new = event::poll(patience)?;
         if is_new {
-            // A changed size is one, too.
+            // A changed size is an event, too.
             app.on(&event::read()?);
         }
     }

@@ -1,4 +1,4 @@
-//! What is drawn of a made-up switch, in terminals of several sizes.
+//! Drawings of an invented switch, in terminals of several sizes.
 
 #[path = "../../../admin/tests/made_up/mod.rs"]
 mod made_up;
@@ -9,7 +9,7 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
 
-/// After ten seconds of running.
+/// A view after ten seconds of running.
 fn view(nodes: usize, known: bool) -> View {
     let (mut history, now) = (History::default(), Instant::now());
     for second in 0..=10 {
@@ -31,7 +31,7 @@ fn press(app: &mut App, codes: &[KeyCode]) {
     codes.iter().for_each(|code| app.on(&Event::Key(KeyEvent::new(*code, KeyModifiers::NONE))));
 }
 
-/// The names of the nodes that are shown, from above.
+/// The names of the shown nodes, from the top.
 fn names(lines: &[String]) -> Vec<&str> {
     lines.iter().filter_map(|line| line.split(' ').next().filter(|word| word.starts_with("web"))).collect()
 }
@@ -74,7 +74,7 @@ fn what_is_not_known_is_a_dash() {
     assert!(!contains(&lines, &["P50"]), "no latencies");
 }
 
-/// Columns go from the right, tables below go, the nodes stay.
+/// Columns are dropped from the right and tables from the bottom; the nodes stay.
 #[test]
 fn little_room_is_for_the_nodes() {
     let app = App::new(view(40, true));

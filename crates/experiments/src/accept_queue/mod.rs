@@ -1,20 +1,19 @@
-//! The experiment of Verma, Lokhande & Khare, "Eliminating TCP Connection Failure in a Web Server Cluster": what
-//! becomes of connections when a dispatcher does not know how full the servers' accept queues are, and when it
-//! does.
+//! The experiment of Verma, Lokhande & Khare, "Eliminating TCP Connection Failure in a Web Server Cluster": connections
+//! through a dispatcher that does not know the lengths of the servers' accept queues, and through one that does.
 //!
-//! As in the paper there are one client, one dispatcher and two servers, and the number of connections is what
-//! varies. The paper says neither how fast they came nor how fast its servers were; here all connections of a
-//! load begin within the same time, so that more connections mean a higher rate, and the servers take times for
-//! an answer that give connection times like the paper's. Arrivals are a Poisson process; at the highest rate both
-//! servers together are busy for 0.6 of the time on a quiet machine. Their queues are then long enough together,
-//! but not each at every moment when its share is drawn by lot.
+//! As in the paper there are one client, one dispatcher and two servers, and the number of connections varies. The
+//! paper gives neither the rate of arrivals nor the speed of its servers; here all connections of a load arrive within
+//! the same time, so that more connections mean a higher rate, and the servers' response times give connection times
+//! like the paper's. Arrivals are a Poisson process; at the highest rate both servers together are busy for 0.6 of the
+//! time on a quiet machine. Their queues are then long enough together, but with a random choice not each at every
+//! moment.
 //!
-//! What the paper compares with, a dispatcher that draws by lot and knows nothing, is the kernel's own here: an
-//! nftables rule on a second switch. Switchback without a look at the queues (`queue_limit = "off"`) is not it: the
-//! node notices that its kernel has dropped a connection and says so, and the switch gives it to the other node.
+//! The paper's random dispatcher without knowledge of queues is the kernel here: an nftables rule on a second switch.
+//! Switchback without queue limits (`queue_limit = "off"`) differs from it: the node notices that its kernel has
+//! dropped a connection and reports it, and the switch gives the connection to the other node.
 //!
-//! All ways of dispatching run on one lab and take turns, changed by a reload of the configuration. In one
-//! repetition all get connections at the same times.
+//! All dispatchers run on one lab and take turns, changed by a reload of the configuration. In one repetition all get
+//! connections at the same times.
 
 mod plot;
 mod report;
@@ -34,36 +33,36 @@ use super::{Experiment, Options, Progress, in_turn};
 /// Processes of each server.
 const WORKERS: u32 = 16;
 const BACKLOG: u32 = 16;
-/// With [`WORKERS`] on two nodes this is enough for 1,882 connections a second.
+/// Service time. With [`WORKERS`] on two nodes it allows 1,882 connections a second.
 const SERVICE: Duration = Duration::from_millis(17);
-/// Clients give up after so long.
+/// Timeout of the clients.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// One client stands for many here, and its address may hold as many waiting requests as the switch has room for.
+/// One client stands for many, so its address may hold as many waiting requests as the switch has room for.
 const LIMITS: &str = "[limits]\nheld_per_source = \"64MiB\"\n";
-/// A load before the first one that counts.
+/// Connections of a load before the first measured one.
 const WARM_UP: u32 = 500;
 
-/// How connections are given to the nodes.
+/// The dispatcher of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// By lot, without Switchback: the dispatcher that the paper compares with.
+    /// nftables at random, without Switchback: the paper's baseline.
     Nftables,
-    /// By lot, and no node looks at its queue.
+    /// Random, without queue limits at the nodes.
     BlindRandom,
-    /// By lot; a node with a full queue sends the connection back.
+    /// Random; a node with a full queue refuses the connection.
     Random,
-    /// One node until its queue is full, then the next: the paper's.
+    /// One node until its queue is full, then the next: the paper's proposal.
     Fill,
-    /// The node with the emptier queue.
+    /// The node with the shorter queue.
     AcceptQueue,
 }
 
 impl Dispatch {
-    /// All, in the order of the tables.
+    /// All dispatchers, in the order of the tables.
     pub const ALL: [Dispatch; 5] =
         [Dispatch::Nftables, Dispatch::BlindRandom, Dispatch::Random, Dispatch::Fill, Dispatch::AcceptQueue];
 
-    /// None if it is not Switchback.
+    /// Switchback's pool; None for another dispatcher.
     fn pool(self) -> Option<Pool> {
         let (policy, limit) = match self {
             Dispatch::Nftables => return None,
@@ -112,22 +111,22 @@ pub const PAPER: [PaperRow; 5] = [
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// How many connections were asked for.
+    /// Number of connections of the load.
     pub connections: u32,
-    /// How they were given to the nodes.
+    /// The dispatcher.
     pub dispatch: Dispatch,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: Connections,
     /// Connections that the nodes' kernels dropped at a full queue (`ListenOverflows`).
     pub listen_overflows: u64,
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
-/// Several ways of dispatching, each with several numbers of connections.
+/// Several dispatchers, each with several numbers of connections.
 #[derive(Clone, Debug)]
 pub struct AcceptQueue {
     /// Numbers of connections.
@@ -135,7 +134,7 @@ pub struct AcceptQueue {
 }
 
 impl AcceptQueue {
-    /// Unless told otherwise: the paper's numbers of connections.
+    /// The default: the paper's numbers of connections.
     pub const CONNECTIONS: [u32; 5] = [8_000, 10_000, 12_000, 14_000, 16_000];
 }
 
@@ -187,7 +186,7 @@ fn write_config(lab: &Lab, pool: Pool) -> Result<PathBuf> {
     lab.write_config(&Cluster { pools: vec![pool], extra: LIMITS.to_owned(), ..Cluster::default() })
 }
 
-/// Everybody reads the configuration again.
+/// Makes the switch and the agents reload the configuration.
 fn reload(lab: &Lab, options: &Options) -> Result<()> {
     let reload = [options.program.as_os_str(), "reload".as_ref()];
     lab.nodes().chain([lab.switch(0)]).try_for_each(|host| host.run(reload)?.success().map(drop))

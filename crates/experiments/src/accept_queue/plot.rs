@@ -1,10 +1,10 @@
-//! The average connection time over the number of connections, with the paper's two curves.
+//! A plot of the average connection time over the number of connections, with the paper's two curves.
 
 use switchback_plot::{COLORS, Curve, Lines, Plot};
 
 use super::{Dispatch, PAPER, Results};
 
-/// A color for each, the same in every plot.
+/// The index of the dispatcher's color, the same in every plot.
 fn place(dispatch: Dispatch) -> usize {
     match dispatch {
         Dispatch::Nftables => 0,

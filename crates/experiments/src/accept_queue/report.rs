@@ -1,4 +1,4 @@
-//! The results as a table for people and as a file for programs.
+//! The results as a table and as a CSV file.
 
 use switchback_plot::Plot;
 
@@ -6,7 +6,7 @@ use super::{Dispatch, PAPER, PaperRow, Results, Sample};
 use crate::report::{ABSENT, Report, header, ratio, row, shown, thousands, with_extremes};
 use crate::statistics::Spread;
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 11] = [
     ("Connections", true),
     ("Policy", false),
@@ -39,7 +39,7 @@ impl Report for Results {
         cells
     }
 
-    /// A line for each number of connections and way of dispatching, with the paper's figures.
+    /// A line for each number of connections and dispatcher, with the paper's figures.
     fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         for connections in self.connections() {
@@ -64,7 +64,7 @@ impl Report for Results {
 }
 
 impl Results {
-    /// The numbers of connections that were measured, in order.
+    /// The measured numbers of connections, in order.
     pub(super) fn connections(&self) -> Vec<u32> {
         let mut found: Vec<u32> = self.samples.iter().map(|sample| sample.connections).collect();
         found.sort_unstable();
@@ -108,7 +108,7 @@ impl Results {
     }
 }
 
-/// What the paper has for it: the average time, and as a part of its random distribution's.
+/// The paper's figures: the average time, and its ratio to that of random distribution.
 fn paper(connections: u32, dispatch: Dispatch) -> [String; 2] {
     let row = PAPER.iter().find(|row| row.connections == connections);
     let value = row.and_then(|PaperRow { random_ms, proposed_ms, .. }| match dispatch {
@@ -130,7 +130,7 @@ pub(super) mod tests {
     use crate::fixtures;
     use crate::open_loop::{Connections, Failures};
 
-    /// Three repetitions of the least and the greatest number of connections.
+    /// Three repetitions of the smallest and the greatest number of connections.
     pub(in super::super) fn results() -> Results {
         let mut samples = Vec::new();
         for repetition in 1..=3 {

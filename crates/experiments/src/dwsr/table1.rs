@@ -1,4 +1,4 @@
-//! Table I: requests/s with more and more nodes, while the switch's link stays as fast as one node's.
+//! Table I: requests/s with a growing number of nodes, while the switch's link stays as fast as one node's.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ use crate::systems::{Programs, Running, System};
 use crate::{Experiment, Options, Progress, in_turn};
 
 const DOCUMENTS: [Document; 2] = [Document::PAPER, Document::LONGER];
-/// Those that are not allowed to be better than one link.
+/// Systems that cannot exceed one link.
 const PROXIES: [System; 3] = [System::Haproxy, System::Nginx, System::Envoy];
-/// The least part of linear growth.
+/// Least ratio to linear growth.
 const TARGET: f64 = 0.97;
-/// With responses of the paper's length, up to its number of servers. More of them are more requests than two cores have
-/// time for, whatever the links can carry.
+/// Numbers of nodes with a target. With responses of the paper's length it is the paper's number of servers: more
+/// servers would be more requests than two cores can handle, whatever the links' rate.
 const TARGET_NODES: [(Document, usize); 2] =
     [(Document::PAPER, PAPER[PAPER.len() - 1].nodes), (Document::LONGER, 12)];
-/// The most that a proxy may have of one link, measurement being what it is.
+/// Greatest ratio of a proxy to one link, with a tolerance for measurement.
 const ONE_LINK: f64 = 1.01;
 
 /// A row of the paper's table: requests/s and Mbit/s of each system.
@@ -35,7 +35,7 @@ struct PaperRow {
     dwsr: (f64, f64),
     /// A proxy in the kernel, with a link of 100 Mbit/s.
     slow_ktcpvs: (f64, f64),
-    /// And one of 1000 Mbit/s.
+    /// A proxy in the kernel, with a link of 1000 Mbit/s.
     fast_ktcpvs: (f64, f64),
 }
 
@@ -65,35 +65,35 @@ const PAPER: [PaperRow; 3] = [
 pub struct DwsrTable1 {
     /// Numbers of nodes, besides one.
     pub nodes: Vec<u32>,
-    /// Envoy's program, if it is not the one in the PATH.
+    /// Envoy's executable, if it is not in the PATH.
     pub envoy: Option<PathBuf>,
 }
 
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What was asked for.
+    /// The requested document.
     pub document: Document,
-    /// The rest.
+    /// The measurement.
     pub measured: Measured,
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = crate::Results<Sample>;
 
 impl DwsrTable1 {
-    /// Unless told otherwise; the paper has 2, 4 and 6.
+    /// The default; the paper has 2, 4 and 6.
     pub const NODES: [u32; 5] = [2, 4, 6, 8, 12];
 
-    /// With one, which the others are compared with.
+    /// The numbers of nodes, with one node for comparison.
     fn numbers_of_nodes(&self) -> Vec<usize> {
         in_order([1].into_iter().chain(self.nodes.iter().map(|nodes| *nodes as usize)))
     }
 }
 
-/// Each once.
+/// The numbers in order, without duplicates.
 fn in_order(numbers: impl Iterator<Item = usize>) -> Vec<usize> {
     numbers.collect::<BTreeSet<_>>().into_iter().collect()
 }
@@ -145,7 +145,7 @@ impl Experiment for DwsrTable1 {
     }
 }
 
-/// One node alone is measured for comparison; a proxy in front of it says nothing new.
+/// Whether the combination is measured: the direct path only with one node, proxies only with more.
 fn is_measured(system: System, nodes: usize) -> bool {
     match system {
         System::Direct => nodes == 1,
@@ -167,7 +167,7 @@ fn describe(sample: &Sample) -> String {
     )
 }
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 10] = [
     ("Response", false),
     ("Nodes", true),
@@ -190,7 +190,7 @@ impl Report for Results {
         [vec![repetition.to_string(), document.kib.to_string()], measured.csv_cells()].concat()
     }
 
-    /// A line for each response and number of nodes.
+    /// A line for each document and number of nodes.
     fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         for document in DOCUMENTS {
@@ -264,7 +264,7 @@ impl Report for Results {
         )
     }
 
-    /// Mbit/s over nodes, with the paper's: as many requests of other lengths would not compare.
+    /// A plot of Mbit/s over nodes, with the paper's, since requests/s of other lengths would not compare.
     fn plot(&self) -> Option<Plot> {
         let points = |document, system| {
             let point = |nodes: usize| {
@@ -309,7 +309,7 @@ impl Report for Results {
 }
 
 impl Results {
-    /// Those that were measured.
+    /// The measured numbers of nodes.
     fn numbers_of_nodes(&self) -> Vec<usize> {
         in_order(self.samples.iter().map(|sample| sample.measured.nodes))
     }
@@ -332,7 +332,7 @@ impl Results {
         self.spread(document, system, nodes, |measured| measured.load.requests_per_s)
     }
 
-    /// So many times the median of one node that was asked directly.
+    /// Linear growth: the median of one node asked directly, times the number of nodes.
     fn linear(&self, document: Document, nodes: usize) -> Option<f64> {
         let one = self.rate(document, System::Direct, 1)?.median;
         (one > 0.0).then_some(nodes as f64 * one)
@@ -344,7 +344,7 @@ impl Results {
         Some(Spread { min: min / linear, median: median / linear, max: max / linear })
     }
 
-    /// What is to be reached, and whether it is.
+    /// The targets, and whether they are reached.
     fn targets(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (document, most) in TARGET_NODES {
@@ -436,7 +436,7 @@ mod tests {
         };
         let targets = slowed(Document::LONGER, 12);
         assert!(targets[1].contains("least 0.950 (0.950–0.950), with 12; **not reached**."), "{targets:?}");
-        // More than the paper's nodes are too much for the machine with responses of its length.
+        // More nodes than the paper's exceed the machine with responses of its length.
         assert!(slowed(Document::PAPER, 12)[0].ends_with("; reached."));
         assert!(slowed(Document::PAPER, 6)[0].ends_with("**not reached**."));
         let mut fast = results();

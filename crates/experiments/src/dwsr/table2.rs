@@ -1,4 +1,4 @@
-//! Table II: six nodes, the most that the paper has, behind Switchback and behind proxies.
+//! Table II: six nodes, the paper's greatest number, behind Switchback and behind proxies.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::{Experiment, Options, Progress, in_turn};
 
 const NODES: usize = 6;
 const SYSTEMS: [System; 4] = [System::Haproxy, System::Nginx, System::Envoy, System::Switchback];
-/// The paper's table: requests/s.
+/// The paper's table, in requests/s.
 const PAPER: [(&str, f64); 7] = [
     ("DWSR", 8_878.0),
     ("Cisco CSS 11154", 6_020.0),
@@ -31,12 +31,12 @@ const PAPER: [(&str, f64); 7] = [
     ("Radware WSD", 2_763.0),
 ];
 
-/// What limits a load.
+/// The limit of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The links of the nodes; that of the switch is ten times as fast.
+    /// The links of the nodes; the switch's link is ten times as fast.
     NodeLinks,
-    /// Nothing but the machine.
+    /// The machine's CPUs.
     Cpu,
 }
 
@@ -65,22 +65,22 @@ impl fmt::Display for Limit {
 /// Switchback and proxies with six nodes.
 #[derive(Clone, Debug, Default)]
 pub struct DwsrTable2 {
-    /// Envoy's program, if it is not the one in the PATH.
+    /// Envoy's executable, if it is not in the PATH.
     pub envoy: Option<PathBuf>,
 }
 
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What limited it.
+    /// The limit of the load.
     pub limit: Limit,
-    /// The rest.
+    /// The measurement.
     pub measured: Measured,
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = crate::Results<Sample>;
 
 impl Experiment for DwsrTable2 {
@@ -134,7 +134,7 @@ fn describe(sample: &Sample) -> String {
     )
 }
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 11] = [
     ("Limit", false),
     ("System", false),
@@ -228,7 +228,7 @@ impl Report for Results {
         )
     }
 
-    /// Without a limit of the links.
+    /// A plot of the loads without a limit of the links.
     fn plot(&self) -> Option<Plot> {
         let colors = [0, 4, 1, 3];
         let there = |system| self.of(Limit::Cpu, system).next().is_some();

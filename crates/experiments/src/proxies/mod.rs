@@ -1,8 +1,8 @@
-//! Switchback beside two proxies that do what it does: HAProxy and nginx.
+//! Switchback beside two proxies of the same purpose, HAProxy and nginx.
 //!
-//! All systems run on one lab from beginning to end and take turns: one load of each, then the next load of
-//! each, then all over again. So what changes on the machine meanwhile meets all of them, and the repetitions
-//! show how much it was. The order is another one in each round, because a load may feel what came before it.
+//! All systems run on one lab from beginning to end and take turns: one load of each, then the next load of each, and
+//! so on for each repetition. So changes of the machine affect all systems, and the repetitions show their size. The
+//! order changes in each round, because a load may be affected by the one before it.
 
 mod report;
 
@@ -15,20 +15,20 @@ use super::wrk::{Load, LoadResult};
 use super::{Experiment, Options, Progress, in_turn};
 
 const NODES: usize = 2;
-/// Before the first load that a system gets of each workload.
+/// Duration of the load before a system's first load of each workload.
 const WARM_UP_SECONDS: u32 = 1;
-/// Head and body of a small response in one packet, as Debian configures nginx. Without, there are two, and
+/// Sends head and body of a small response in one packet, as Debian configures nginx. Otherwise there are two, and
 /// clients acknowledge each response with a packet of its own.
 const NODE_OPTIONS: &str = "tcp_nopush on;";
 
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// For tables.
+    /// Its name in tables.
     pub name: &'static str,
-    /// What is asked for.
+    /// The requested path.
     pub path: &'static str,
-    /// How many connections the client has at a time.
+    /// Number of concurrent connections.
     pub connections: u32,
     /// Whether every request has a connection of its own.
     pub close: bool,
@@ -40,35 +40,34 @@ pub const WORKLOADS: [Workload; 5] = [
     Workload { name: "100 B, new connection", path: "/small", connections: 32, close: true },
     Workload { name: "1 MiB, keep-alive", path: "/1m", connections: 16, close: false },
     Workload { name: "1 MiB, new connection", path: "/1m", connections: 16, close: true },
-    // Whatever stands between client and nodes answers it.
+    // Answered by the host between client and nodes.
     Workload { name: "301, new connection", path: systems::MOVED, connections: 32, close: true },
 ];
 
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What kind of load.
+    /// The kind of load.
     pub workload: Workload,
-    /// On what.
+    /// The measured system.
     pub system: System,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: LoadResult,
-    /// What the host between client and nodes used meanwhile, if there is one.
+    /// CPU time of the host between client and nodes, if any.
     pub cpu: Option<CpuTimes>,
 }
 
 impl Sample {
-    /// CPU time for each request, in microseconds: of the program, of receiving, together. None if there was
-    /// no request.
+    /// CPU time per request, in microseconds: program, receive work, sum. None without a request.
     pub fn cpu_us_per_request(&self) -> Option<[f64; 3]> {
         let cpu = self.cpu.filter(|_| self.load.requests > 0)?;
         Some([cpu.process, cpu.receive, cpu.total()].map(|time| micros(time) / self.load.requests as f64))
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// Switchback beside HAProxy, nginx and the direct way to a node.

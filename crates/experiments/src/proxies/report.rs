@@ -1,4 +1,4 @@
-//! The results as a table for people and as a file for programs.
+//! The results as a table and as a CSV file.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::report::{
 use crate::statistics::Spread;
 use crate::systems::System;
 
-/// The most CPU time that Switchback is to use for a request, as a part of HAProxy's: for small responses and
-/// for large ones, on connections that are kept.
+/// Greatest ratio of Switchback's CPU time per request to HAProxy's: for small responses and for large ones, on kept
+/// connections.
 const CPU_TARGETS: [(Workload, &str, f64); 2] =
     [(WORKLOADS[0], "1/4", 1.0 / 4.0), (WORKLOADS[2], "1/20", 1.0 / 20.0)];
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 12] = [
     ("Workload", false),
     ("System", false),
@@ -51,7 +51,7 @@ impl Group<'_> {
         self.spread(|sample| (sample.load.requests > 0).then(|| micros(which(sample))))
     }
 
-    /// Of the program, of receiving, together.
+    /// CPU time of the program, of receive work, and their sum.
     fn cpu_us(&self) -> [Option<Spread>; 3] {
         [0, 1, 2].map(|part| self.spread(|sample| Some(sample.cpu_us_per_request()?[part])))
     }
@@ -96,7 +96,7 @@ impl Report for Results {
         text
     }
 
-    /// And whether the targets are reached.
+    /// The method, and whether the targets are reached.
     fn how(&self) -> String {
         let targets: String = self.targets().iter().map(|target| format!("- {target}\n")).collect();
         format!("{}\nErrors are those of all repetitions together.\n\n{targets}", repeated(self))
@@ -104,7 +104,7 @@ impl Report for Results {
 }
 
 impl Results {
-    /// What is to be reached, and whether it is.
+    /// The targets, and whether they are reached.
     fn targets(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (workload, part, at_most) in CPU_TARGETS {
@@ -239,7 +239,7 @@ mod tests {
             lines[4],
             "2,\"100 B, keep-alive\",HAProxy,24000,12000.00,2500000,399,1700,0,0,0,1,0,12.000,6.000,18.000"
         );
-        // The name of the workload has a comma in it, in quotes.
+        // The name of the workload has a comma, in quotes.
         assert!(lines[1..].iter().all(|line| line.split(',').count() == lines[0].split(',').count() + 1));
     }
 }

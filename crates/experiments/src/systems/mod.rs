@@ -1,9 +1,9 @@
-//! What is measured: the direct way to a node, proxies, and Switchback, all on one lab at once.
+//! The measured systems: the direct path to a node, proxies, and Switchback, all on one lab at once.
 //!
-//! Switchback runs on the first switch, the proxies on the second, each on ports of its own, so that nothing
-//! has to be started or stopped between loads. All wait for events; a system that has no load uses no CPU.
+//! Switchback runs on the first switch, the proxies on the second, each on ports of its own, so that nothing is started
+//! or stopped between loads. All wait for events; a system without load uses no CPU.
 //!
-//! Each has a port for each number of nodes that are to share a load; the nodes are the lab's first ones.
+//! Each has a port for each number of nodes that share a load; the nodes are the lab's first ones.
 
 mod proxies;
 
@@ -18,33 +18,33 @@ use switchback_lab::{Error, Host, Lab, Process, Result, ServerOptions};
 
 use super::cpu::{CpuMeter, CpuTimes};
 
-/// A path that all systems redirect to `/small`, none of them with the help of a node.
+/// A path that all systems redirect to `/small` without a node.
 pub(super) const MOVED: &str = "/moved";
 
 const READY: Duration = Duration::from_secs(30);
 
-/// A way from the client to a server.
+/// A path from the client to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
-    /// To one node, with nothing between.
+    /// Directly to one node.
     Direct,
-    /// HAProxy in between, as an HTTP proxy.
+    /// Through HAProxy as an HTTP proxy.
     Haproxy,
-    /// nginx in between, as an HTTP proxy.
+    /// Through nginx as an HTTP proxy.
     Nginx,
-    /// Envoy in between, as an HTTP proxy.
+    /// Through Envoy as an HTTP proxy.
     Envoy,
-    /// Switchback: requests by the switch, responses past it.
+    /// Through Switchback: requests by the switch, responses past it.
     Switchback,
 }
 
 impl System {
-    /// All, in the order of the tables.
+    /// All systems, in the order of the tables.
     pub const ALL: [System; 5] =
         [System::Direct, System::Haproxy, System::Nginx, System::Envoy, System::Switchback];
 
-    /// The port of a service with so many nodes. Different ones for the proxies, which share a host; the others' is that
-    /// of the nodes' servers.
+    /// The port of a service with this number of nodes. The proxies share a host, so theirs differ; the others' is the
+    /// port of the nodes' servers.
     pub(super) fn port(self, nodes: usize) -> u16 {
         let base = match self {
             System::Direct | System::Switchback => 8000,
@@ -55,7 +55,7 @@ impl System {
         base + nodes as u16
     }
 
-    /// What stands between client and nodes, if there is something.
+    /// The host between client and nodes, if any.
     pub(super) fn host(self, lab: &Lab) -> Option<&Host> {
         match self {
             System::Direct => None,
@@ -77,30 +77,30 @@ impl fmt::Display for System {
     }
 }
 
-/// The programs that are no part of every machine.
+/// Programs that are not on every machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Programs<'a> {
     pub(super) switchback: &'a Path,
-    /// Left out without.
+    /// Envoy's executable; Envoy is left out if None.
     pub(super) envoy: Option<&'a Path>,
 }
 
-/// A system that runs.
+/// A running system.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) system: System,
     ip: Ipv4Addr,
-    /// None where nothing is between client and node.
+    /// None without a host between client and node.
     meter: Option<CpuMeter>,
 }
 
 impl Running {
-    /// Of its service with so many nodes.
+    /// The address of its service with this number of nodes.
     pub(super) fn address(&self, nodes: usize) -> SocketAddr {
         (self.ip, self.system.port(nodes)).into()
     }
 
-    /// CPU time that its host has used for it so far.
+    /// CPU time of its host so far.
     pub(super) fn cpu_times(&self) -> Result<Option<CpuTimes>> {
         self.meter.as_ref().map(CpuMeter::read).transpose()
     }
@@ -131,7 +131,7 @@ pub(super) fn start(
         .collect()
 }
 
-/// Starts a proxy that ends TLS in front of so many nodes.
+/// Starts a proxy that ends TLS in front of this number of nodes.
 pub(super) fn start_tls_proxy(
     lab: &Lab,
     system: System,
@@ -156,14 +156,14 @@ fn switchback(lab: &Lab, program: &Path, nodes: &[usize]) -> Result<Running> {
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     pub(super) port: u16,
-    /// The lab's first ones.
+    /// Number of nodes, the lab's first ones.
     pub(super) nodes: usize,
-    /// More lines of TOML in the pool's table.
+    /// Additional lines of TOML in the pool's table.
     pub(super) pool: String,
 }
 
 impl Service {
-    /// Which gives its connections to the nodes in turn.
+    /// A service that gives its connections to the nodes in turn.
     pub(super) fn new(port: u16, nodes: usize) -> Service {
         Service { port, nodes, pool: String::new() }
     }
@@ -225,7 +225,7 @@ fn start_daemon(host: &Host, program: &Path, config: &Path, name: &str, words: &
     host.spawn(name, command)
 }
 
-/// What `switchback status --json` says on a host, as far as `T` has it.
+/// The part of `switchback status --json` on a host that `T` describes.
 pub(super) fn status<T: DeserializeOwned>(host: &Host, program: &Path) -> Result<T> {
     let said = host.run([program.as_os_str(), "status".as_ref(), "--json".as_ref()])?.success()?;
     serde_json::from_str(&said).map_err(|error| Error::Invalid(format!("status of {}: {error}", host.name())))

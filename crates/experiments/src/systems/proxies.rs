@@ -1,5 +1,5 @@
-//! The proxies and their configurations, each as fast as it goes: two threads or processes, connections to the nodes
-//! kept, no log.
+//! The proxies and their configurations, each at its fastest: two threads or processes, kept connections to the nodes,
+//! no log.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,16 +15,16 @@ const WORKERS: usize = 2;
 /// Idle connections to the nodes that each worker of nginx keeps.
 const NGINX_IDLE: usize = 64;
 
-/// Where a proxy listens, and what is behind it.
+/// Address of a proxy, and the servers behind it.
 struct Front {
     listen: SocketAddr,
     nodes: Vec<SocketAddr>,
-    /// The file with certificate and key, if it ends TLS.
+    /// The file with certificate and key, if the proxy ends TLS.
     certificate: Option<PathBuf>,
 }
 
 impl Front {
-    /// No other front of the proxy has it.
+    /// A name that is unique among the proxy's fronts.
     fn name(&self) -> String {
         format!("p{}", self.listen.port())
     }
@@ -35,8 +35,8 @@ impl Front {
     }
 }
 
-/// Starts a proxy on the second switch, with a front for each number of nodes, and waits until it listens. With a certificate
-/// it ends TLS.
+/// Starts a proxy on the second switch, with a front for each number of nodes, and waits until it listens. With a
+/// certificate it ends TLS.
 pub(super) fn start(
     lab: &Lab,
     system: System,
@@ -57,7 +57,7 @@ pub(super) fn start(
     let (configuration, file) = match system {
         System::Haproxy => (haproxy_configuration(&fronts), "proxy.conf"),
         System::Nginx => (nginx_configuration(&directory, &fronts), "proxy.conf"),
-        // It takes the format from the ending.
+        // Envoy infers the format from the extension.
         _ => (envoy_configuration(&fronts), "proxy.yaml"),
     };
     let file = directory.join(file);
@@ -112,8 +112,8 @@ fn nginx_command(directory: &Path, file: &Path) -> Command {
     command
 }
 
-/// An empty `Connection` is what makes nginx keep connections to the nodes. Both limits on requests for each
-/// connection (1000 if not set) would be the others' advantage, which have none.
+/// nginx keeps connections to the nodes because of the empty `Connection`. Its limits on requests per connection (1000
+/// by default) are lifted, since the other proxies have none.
 fn nginx_configuration(directory: &Path, fronts: &[Front]) -> String {
     let path = |name: &str| directory.join(name).display().to_string();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -173,7 +173,7 @@ http {{
 
 fn envoy_command(program: &Path, file: &Path) -> Command {
     let mut command = Command::new(program);
-    // Hot restart would leave shared memory behind, which labs side by side would share, too.
+    // Hot restart would leave shared memory behind, shared with labs that run at the same time.
     command.args([
         "--disable-hot-restart",
         "--log-level",

@@ -1,8 +1,8 @@
 //! The paper's three models of a cluster that ends TLS: round robin, session-aware, session-aware with forwarding.
 //!
-//! Each node has a small part of a CPU, so that nodes are what a load is too much for, and not the machine. All models are
-//! services of one cluster and take turns, with the same clients and the same times of arrival within a round. Each load
-//! begins with clients that have been there once, so that they have a session.
+//! Each node has a small part of a CPU, so that a load exceeds the nodes, and not the machine. All models are services
+//! of one cluster and take turns, with the same clients and the same times of arrival within a round. Each load begins
+//! with clients that have connected once, so that they have a session.
 
 mod report;
 mod workload;
@@ -24,43 +24,43 @@ use super::tls_load::{Certificate, Client, Document, KeyKind, Requests, Version,
 use super::{Experiment, Options, Progress, in_turn, tls_load};
 
 const NODES: usize = 6;
-/// Of one CPU, in thousandths, for the processes of each node.
+/// CPU quota of each node's processes, in thousandths of a CPU.
 const QUOTA: u32 = 150;
 const SERVER: &str = "127.0.0.1:8080";
-/// Of the server that makes pages on each node. The paper's contents are dynamic; it does not say what they cost.
+/// Workers of each node's page server. The paper's contents are dynamic, of unknown cost.
 const WORKERS: u32 = 4;
-/// About a millisecond.
+/// Rounds of work for a page, about a millisecond.
 const ROUNDS: u32 = 500;
-/// With more connections than these a node is busy. Below saturation there are two or three at a time.
+/// Number of connections above which a node is busy. Below saturation there are two or three at a time.
 const BUSY_CONNECTIONS: u32 = 4;
-/// Clients give up after so long.
+/// Timeout of the clients.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// How much is offered with the least k, as a part of what the session-aware cluster can do when load is even.
+/// Rate with the smallest k, relative to the capacity of the session-aware cluster under even load.
 const MOST: f64 = 1.1;
-/// Conversations at a time while it is found out what a cluster can do, and for how long.
+/// Concurrent conversations, and duration, of the measurement of capacity.
 const CAPACITY_CLIENTS: usize = 8 * NODES;
 const CAPACITY: Duration = Duration::from_secs(2);
-/// Between the first visits of clients.
+/// Interval between the first visits of clients.
 const VISIT: Duration = Duration::from_millis(4);
-/// How long the cluster may take to become what it is to be.
+/// Timeout for the cluster to reach an expected state.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How clients get to nodes.
+/// The distribution of clients over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// In turn.
+    /// Round robin.
     RoundRobin,
-    /// To the node that has their session.
+    /// To the node with their session.
     Session,
-    /// Likewise, and a busy node gives connections to others.
+    /// To the node with their session; a busy node hands connections over.
     Direct,
-    /// Likewise, and a busy node has others answer, as in the paper.
+    /// To the node with their session; a busy node has others answer, as in the paper.
     Relay,
 }
 
 impl Model {
-    /// In the order of the tables.
+    /// All values, in the order of the tables.
     pub const ALL: [Model; 4] = [Model::RoundRobin, Model::Session, Model::Direct, Model::Relay];
 
     /// Lines of `[service.tls]`.
@@ -94,7 +94,7 @@ impl fmt::Display for Model {
     }
 }
 
-/// What a node has done during a load.
+/// A node's work during a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NodeShare {
     /// Handshakes, full and resumed.
@@ -103,7 +103,7 @@ pub struct NodeShare {
     pub responses: u64,
     /// CPU time of its processes.
     pub cpu: Duration,
-    /// Connections given to other nodes.
+    /// Connections handed over to other nodes.
     pub given: u64,
     /// Requests that other nodes answered.
     pub requests_given: u64,
@@ -112,34 +112,34 @@ pub struct NodeShare {
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// How clients got to nodes.
+    /// The distribution of clients.
     pub model: Model,
-    /// The paper's parameter.
+    /// The paper's parameter k.
     pub k: u32,
-    /// Conversations each second that were to begin.
+    /// Planned conversations per second.
     pub offered: f64,
-    /// As a part of what the cluster can do.
+    /// The rate relative to the capacity.
     pub load: f64,
-    /// As the clients saw it.
+    /// The clients' measurement.
     pub outcome: Outcome,
-    /// What each node did.
+    /// The work of each node.
     pub nodes: Vec<NodeShare>,
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// The paper's models under the paper's load.
 #[derive(Clone, Debug)]
 pub struct TlsForwarding {
-    /// Values of the paper's parameter; the least is the greatest load.
+    /// Values of the paper's parameter k; the smallest is the greatest load.
     pub k: Vec<u32>,
 }
 
 impl TlsForwarding {
-    /// The paper's, some of them.
+    /// Some of the paper's values.
     pub const K: [u32; 5] = [45, 40, 35, 30, 25];
 }
 
@@ -187,13 +187,13 @@ impl Experiment for TlsForwarding {
     }
 }
 
-/// A cluster that runs.
+/// A running cluster.
 struct Cluster<'a> {
     lab: &'a Lab,
     program: &'a Path,
     certificate: Certificate,
     text: Vec<u8>,
-    /// Of each node its agent, its server, and what makes the pages, together.
+    /// For each node, its agent, its server and its page server together.
     meters: Vec<CpuMeter>,
 }
 
@@ -230,13 +230,13 @@ impl<'a> Cluster<'a> {
         (self.lab.vip4(), model.port()).into()
     }
 
-    /// Conversations each second with clients that come back and are all alike.
+    /// Capacity in conversations per second, with returning clients of equal rates.
     fn capacity(&self, documents: &[Document]) -> Result<f64> {
         let clients = self.clients(CAPACITY_CLIENTS)?;
         let workload = Workload { documents, seed: 1, k: 1.0, unit: 1.0 };
         let mut state = workload.seed;
         let mut done = closed::Done::default();
-        // The first time they have no sessions.
+        // In the first round clients have no sessions.
         for _ in 0..2 {
             let address = self.address(Model::Session);
             let requests = || Requests::Each(workload.conversation(&mut state));
@@ -252,7 +252,7 @@ impl<'a> Cluster<'a> {
         Ok(done.conversations as f64 / done.lasted.as_secs_f64())
     }
 
-    /// A load, by clients that have a session each.
+    /// Runs a load of clients with a session each.
     fn load(&self, model: Model, arrivals: &[Arrival]) -> Result<(Outcome, Vec<NodeShare>)> {
         let clients = self.clients(CLIENTS)?;
         let run = |arrivals: &[Arrival]| {
@@ -281,7 +281,7 @@ impl<'a> Cluster<'a> {
         Ok((outcome, after.into_iter().zip(&before).map(difference).collect()))
     }
 
-    /// What the nodes have done so far.
+    /// The nodes' work so far.
     fn shares(&self, model: Model) -> Result<Vec<NodeShare>> {
         let share = |(node, meter): (&Host, &CpuMeter)| {
             let status = self.service(node, model)?;
@@ -303,7 +303,7 @@ impl<'a> Cluster<'a> {
         found.ok_or_else(|| Error::NotFound(format!("{} has no service {}", node.name(), model.service())))
     }
 
-    /// What clients have given up may still be worked at.
+    /// Waits until the nodes have finished work for clients that timed out.
     fn wait_until_quiet(&self, model: Model) -> Result<()> {
         self.lab.nodes().try_for_each(|node| {
             wait_until("connections end", || Ok(self.service(node, model)?.connections == 0))
@@ -320,7 +320,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// There is no event for what the daemons say of themselves.
+/// Polls until the daemons' status, for which there are no events, satisfies `is_so`.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !is_so()? {
@@ -332,7 +332,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()>
     Ok(())
 }
 
-/// What `switchback status --json` says on a switch, as far as it matters.
+/// The relevant part of `switchback status --json` on a switch.
 #[derive(Deserialize)]
 struct SwitchStatus {
     nodes: Vec<SwitchNode>,
@@ -348,7 +348,7 @@ struct ListenerStatus {
     state: String,
 }
 
-/// And on a node.
+/// The relevant part of `switchback status --json` on a node.
 #[derive(Deserialize)]
 struct NodeStatus {
     tls: Vec<ServiceStatus>,

@@ -1,4 +1,4 @@
-//! The results as a table for people and as a file for programs.
+//! The results as a table and as a CSV file.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::{Model, NODES, NodeShare, QUOTA, Results, Sample};
 use crate::report::{Report, header, micros, repeated, row, shown, thousands, with_extremes};
 use crate::statistics::Spread;
 
-/// The paper's latency with forwarding, as a part of that of session-aware distribution.
+/// The paper's latency with forwarding, relative to session-aware distribution.
 const PAPER: f64 = 0.7;
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 15] = [
     ("k", true),
     ("Load", true),
@@ -31,7 +31,7 @@ const COLUMNS: [(&str, bool); 15] = [
 ];
 
 impl Sample {
-    /// Of all responses, in milliseconds.
+    /// The mean time of all responses, in milliseconds.
     fn mean_ms(&self) -> Option<f64> {
         let times = &self.outcome.responses_ms;
         (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
@@ -41,18 +41,18 @@ impl Sample {
         self.outcome.responses_ms.len() as f64 / self.outcome.lasted.as_secs_f64().max(1e-9)
     }
 
-    /// The part of the handshakes that went on with an earlier session.
+    /// The share of resumed handshakes.
     fn reused(&self) -> Option<f64> {
         let handshakes = self.outcome.handshakes_ms.len();
         (handshakes > 0).then(|| self.outcome.resumed as f64 / handshakes as f64)
     }
 
-    /// How uneven something is among the nodes.
+    /// The unevenness of a value among the nodes.
     fn spread(&self, of: fn(&NodeShare) -> f64) -> Option<f64> {
         coefficient_of_variation(&self.nodes.iter().map(of).collect::<Vec<_>>())
     }
 
-    /// Connections and requests that nodes gave to others.
+    /// Connections and requests that nodes handed over.
     fn handed_over(&self) -> u64 {
         self.sum(|node| node.given + node.requests_given)
     }
@@ -62,7 +62,7 @@ impl Sample {
     }
 }
 
-/// Standard deviation by mean.
+/// Standard deviation divided by mean.
 fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -70,7 +70,7 @@ fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     (mean > 0.0).then(|| variance.sqrt() / mean)
 }
 
-/// The time that this part took at most, of times in order.
+/// The quantile of sorted times for this share.
 fn quantile(times: &[f64], part: f64) -> Option<f64> {
     let rank = (part * times.len() as f64).ceil() as usize;
     times.get(rank.saturating_sub(1)).copied()
@@ -113,7 +113,7 @@ impl Report for Results {
             number(quantile(&outcome.handshakes_ms, 0.5)),
             number(quantile(&outcome.first_bytes_ms, 0.5)),
         ]);
-        // Clients that have given up are no errors where there is too much load; that is what is measured.
+        // Timeouts are no errors under overload; they are part of the measurement.
         let errors = outcome.broken + outcome.wrong;
         cells
             .extend([errors, outcome.timeouts, outcome.broken, outcome.wrong].map(|count| count.to_string()));
@@ -183,7 +183,7 @@ impl Report for Results {
         )
     }
 
-    /// Latency with forwarding as a part of the session-aware cluster's.
+    /// A plot of latency with forwarding relative to the session-aware cluster's.
     fn plot(&self) -> Option<Plot> {
         let load = |k| {
             Some(
@@ -219,12 +219,12 @@ impl Report for Results {
     }
 }
 
-/// What the table has the spread of.
+/// The values whose spread the table shows.
 const SPREADS: [fn(&NodeShare) -> f64; 3] =
     [|node| node.handshakes as f64, |node| node.responses as f64, |node| node.cpu.as_secs_f64()];
 
 impl Results {
-    /// The values of k, from the least load.
+    /// The values of k, from the smallest load on.
     fn loads(&self) -> Vec<u32> {
         let mut all: Vec<u32> = self.samples.iter().map(|sample| sample.k).collect();
         all.sort_unstable_by_key(|k| std::cmp::Reverse(*k));
@@ -240,8 +240,8 @@ impl Results {
         Spread::of(self.of(k, model).filter_map(value))
     }
 
-    /// The mean latency, as a part of session-aware distribution's in the same round: which clients are popular differs from
-    /// round to round, and is the same for all models of one.
+    /// The mean latency relative to session-aware distribution's in the same round: the popular clients differ between
+    /// rounds, and are the same for all models of one.
     fn parts(&self, k: u32, model: Model) -> impl Iterator<Item = f64> {
         self.of(k, model).filter_map(move |sample| {
             let session = self.of(k, Model::Session).find(|other| other.repetition == sample.repetition)?;
@@ -253,7 +253,7 @@ impl Results {
         Spread::of(self.parts(k, model))
     }
 
-    /// Of all rounds and loads: the geometric mean, for which half and twice as much cancel out.
+    /// The geometric mean over all rounds and loads, for which half and twice as much cancel out.
     fn part_of_all(&self, model: Model) -> Option<f64> {
         let logarithms: Vec<f64> =
             self.loads().into_iter().flat_map(|k| self.parts(k, model)).map(f64::ln).collect();
@@ -328,7 +328,7 @@ mod tests {
         assert!(beside.contains("| 45 | forwarding, relay | 0.50 (0.50–0.50) | 0.70 | 20.0 % |"), "{beside}");
         let csv = results.csv();
         let titles = csv.lines().next().map(|line| line.split(',').count());
-        // The name of the model has a comma in it, in quotes.
+        // The name of the model has a comma, in quotes.
         assert_eq!(csv.lines().nth(2).map(|line| line.split(',').count()), titles.map(|count| count + 1));
     }
 

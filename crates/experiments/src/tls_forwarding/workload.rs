@@ -1,4 +1,4 @@
-//! The paper's load: sizes of documents, and when clients come.
+//! The paper's load: sizes of documents, and arrivals of clients.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -8,22 +8,22 @@ use crate::open_loop::uniform;
 use crate::tls_load::Document;
 use crate::tls_load::open::Arrival;
 
-/// Both of sizes and of intervals.
+/// Pareto exponent of sizes and of intervals.
 const ALPHA: f64 = 1.1;
-/// Of the logarithm of a small document's size in KB.
+/// Mean and deviation of the logarithm of a small document's size in KB.
 const BODY: (f64, f64) = (1.16, 0.9);
-/// Where small documents end and large ones begin, in KB.
+/// Boundary between small and large documents, in KB.
 const BODY_MAX_KB: f64 = 10.0;
 const TAIL_MAX_KB: f64 = 2000.0;
-/// How many documents there are, and how many of them are large. The paper does not say which part is; this is what
-/// Barford and Crovella found (SURGE), from whom its model comes.
+/// Numbers of documents and of large ones. The paper does not give the share; this one is from Barford and Crovella
+/// (SURGE), the source of its model.
 const DOCUMENTS: usize = 1000;
 const LARGE: usize = 70;
-/// Clients.
+/// Number of clients.
 pub(super) const CLIENTS: usize = 120;
-/// Of how often they come, by rank (Zipf). The paper says nothing of it; 0.6 to 0.9 is what is found.
+/// Zipf exponent of the clients' rates. The paper gives none; measured values are 0.6 to 0.9.
 const POPULARITY: f64 = 0.8;
-/// A client asks for one document to so many on each connection.
+/// Most documents that a client requests on a connection; the least is one.
 const REQUESTS_MAX: u64 = 3;
 
 /// All documents.
@@ -38,38 +38,39 @@ pub(super) fn documents() -> Vec<Document> {
         .collect()
 }
 
-/// Lognormal.
+/// A lognormal size.
 fn body_kb(state: &mut u64) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(state)).ln()).sqrt();
     (BODY.0 + BODY.1 * radius * (TAU * uniform(state)).cos()).exp()
 }
 
-/// Bounded Pareto: at most so large is this part of all.
+/// A bounded Pareto size: the quantile of this share.
 fn tail_kb(part: f64) -> f64 {
     let all = 1.0 - (BODY_MAX_KB / TAIL_MAX_KB).powf(ALPHA);
     BODY_MAX_KB * (1.0 - part * all).powf(-1.0 / ALPHA)
 }
 
-/// How often the clients come and what they ask for.
+/// The clients' rates and requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Workload<'a> {
     pub(super) documents: &'a [Document],
-    /// Another one has other times and other popular clients.
+    /// The seed of arrival times and popularity.
     pub(super) seed: u64,
-    /// The paper's parameter: a client's shortest interval.
+    /// The paper's parameter k: a client's shortest interval.
     pub(super) k: f64,
-    /// One of the paper's units of time, in seconds, for a client of average popularity.
+    /// The paper's unit of time, in seconds, for a client of average popularity.
     pub(super) unit: f64,
 }
 
 impl Workload<'_> {
-    /// Who comes when within so many seconds, and what for. A client's intervals are distributed as the paper says.
+    /// The arrivals within this many seconds, with their requests. A client's intervals are distributed as in the
+    /// paper.
     pub(super) fn arrivals(&self, seconds: f64) -> Vec<Arrival> {
         let mut state = self.seed;
         let mut all = BTreeMap::new();
         for (client, weight) in weights(&mut state).into_iter().enumerate() {
             let shortest = self.k * self.unit / weight;
-            // It has been coming for as long before.
+            // The client has been coming for as long before.
             let mut at = -seconds;
             loop {
                 at += shortest * (1.0 - uniform(&mut state)).powf(-1.0 / ALPHA);
@@ -85,7 +86,7 @@ impl Workload<'_> {
         all.into_iter().map(|((at, client), documents)| Arrival { at, client, documents }).collect()
     }
 
-    /// What a client asks for on one connection.
+    /// A client's requests on one connection.
     pub(super) fn conversation(&self, state: &mut u64) -> Vec<Document> {
         let count = 1 + below(state, REQUESTS_MAX);
         (0..count)
@@ -93,14 +94,14 @@ impl Workload<'_> {
             .collect()
     }
 
-    /// Likewise, with the unit that makes so many arrivals each second on the average of the seeds from 1 to `rounds`.
+    /// The workload with the unit that gives this rate on the average of the seeds from 1 to `rounds`.
     pub(super) fn with_rate(self, per_second: f64, seconds: f64, rounds: u32) -> Self {
         let with = |unit: f64| Workload { unit, ..self };
         let rate = |unit: f64| {
             let count = |round: u32| Workload { seed: round.into(), ..with(unit) }.arrivals(seconds).len();
             (1..=rounds).map(count).sum::<usize>() as f64 / seconds / f64::from(rounds)
         };
-        // The longer the unit, the fewer come.
+        // The longer the unit, the fewer arrivals.
         let (mut short, mut long) = (1e-6, 1.0);
         for _ in 0..24 {
             let middle = f64::sqrt(short * long);
@@ -110,7 +111,7 @@ impl Workload<'_> {
     }
 }
 
-/// Of the clients, one on the average; which of them are popular is chance.
+/// The clients' weights, with mean one, in random order.
 fn weights(state: &mut u64) -> Vec<f64> {
     let mut weights: Vec<f64> = (1..=CLIENTS).map(|rank| (rank as f64).powf(-POPULARITY)).collect();
     let mean = weights.iter().sum::<f64>() / CLIENTS as f64;

@@ -1,4 +1,4 @@
-//! A fixed number of conversations at a time: each that ends is followed by another one.
+//! A fixed number of concurrent conversations: each one that ends is followed by another.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,29 +7,29 @@ use switchback_lab::{Doing, Host, Result};
 
 use super::{Client, Conversations, End, Event, Requests};
 
-/// Nothing that is asked for here takes so long.
+/// Timeout of a conversation, longer than any request takes here.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was done.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
-    /// Handshakes.
+    /// Number of handshakes.
     pub handshakes: u64,
-    /// Those of them that went on with an earlier session.
+    /// Number of resumed handshakes.
     pub resumed: u64,
-    /// Responses.
+    /// Number of responses.
     pub responses: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the responses' bodies.
     pub bytes: u64,
-    /// Conversations that ended well.
+    /// Number of successful conversations.
     pub conversations: u64,
-    /// Conversations that did not.
+    /// Number of failed conversations.
     pub errors: u64,
-    /// How long it was done for.
+    /// Duration of the load.
     pub lasted: Duration,
 }
 
-/// Loads a server from this host for so long, with one conversation for each of the clients at a time.
+/// Loads a server from this host for this time, with one conversation at a time for each client.
 pub(in super::super) fn run(
     host: &Host,
     server: SocketAddr,

@@ -12,27 +12,27 @@ use rustls::pki_types::ServerName;
 use super::{Client, Document, End, Event, NAME};
 use crate::open_loop::connecting;
 
-/// What is read at once.
+/// Size of the read buffer.
 const READ: usize = 64 << 10;
-/// No head of a response has more.
+/// Most fields of a response's head.
 const FIELDS: usize = 32;
 
-/// What a conversation asks for.
+/// The requests of a conversation.
 #[derive(Clone, Debug)]
 pub(in super::super) enum Requests {
-    /// These, one after the other; with the last one the server is told to end the connection.
+    /// These documents, one after the other; the last request asks the server to close the connection.
     Each(Vec<Document>),
-    /// Always this.
+    /// This document, repeatedly.
     ForEver(Document),
 }
 
-/// What is to be waited for.
+/// The result of a step.
 pub(super) enum Step {
-    /// This, from now on.
+    /// The conversation waits for these events from now on.
     Waits(EpollFlags),
-    /// The same as before.
+    /// The awaited events are unchanged.
     AsBefore,
-    /// Nothing.
+    /// The conversation has ended.
     Over(End),
 }
 
@@ -40,11 +40,11 @@ pub(super) struct Conversation {
     stream: TcpStream,
     tls: ClientConnection,
     requests: Requests,
-    /// How many have been asked.
+    /// Number of requests sent.
     asked: usize,
-    /// When the current request was to be made.
+    /// The time at which the current request was due.
     since: Instant,
-    /// The current response, as far as it has come.
+    /// The received part of the current response.
     response: Response,
     first_byte: Option<Duration>,
     is_shaken: bool,
@@ -54,7 +54,7 @@ pub(super) struct Conversation {
 #[derive(Default)]
 struct Response {
     head: Vec<u8>,
-    /// Bytes of the body, once its head is there.
+    /// Bytes of the body, once the head is complete.
     body: Option<usize>,
 }
 
@@ -86,7 +86,7 @@ impl Conversation {
         &self.stream
     }
 
-    /// Does what can be done.
+    /// Makes all possible progress.
     pub(super) fn step(&mut self, text: &[u8], mut hear: impl FnMut(Event)) -> Step {
         match self.try_step(text, &mut hear) {
             Err(end) => Step::Over(end),
@@ -135,7 +135,7 @@ impl Conversation {
         }
     }
 
-    /// All that was asked has been answered.
+    /// Whether all requests have been answered.
     fn is_over(&self) -> bool {
         match &self.requests {
             Requests::Each(documents) => self.asked > documents.len(),
@@ -143,7 +143,7 @@ impl Conversation {
         }
     }
 
-    /// Makes the next request, if there is one.
+    /// Sends the next request, if any.
     fn ask(&mut self, since: Instant) -> Result<(), End> {
         let (document, is_last) = match &self.requests {
             Requests::Each(documents) => (documents.get(self.asked), self.asked + 1 == documents.len()),
@@ -165,7 +165,7 @@ impl Conversation {
                 Ok(0) => return Ok(()),
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Without a close_notify: the end that is seen next says whether that matters.
+                // No close_notify: the end that follows shows whether that matters.
                 Err(_) => return Ok(()),
             };
             let took = self.since.elapsed();
@@ -186,7 +186,7 @@ impl Conversation {
 }
 
 impl Response {
-    /// True at its end.
+    /// Adds received bytes; true at the end of the response.
     fn add(&mut self, mut bytes: &[u8], expected: &[u8]) -> Result<bool, End> {
         if self.body.is_none() {
             let before = self.head.len();

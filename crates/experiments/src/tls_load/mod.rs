@@ -1,10 +1,11 @@
 //! Clients of a service over TLS: conversations of handshake, requests and responses, many at once on one thread.
 //!
-//! wrk and httperf know no session tickets. These clients do: each keeps its own, as a browser does, and what it is
-//! answered is compared byte by byte. [`open`] begins conversations at given times, [`closed`] has a fixed number of them.
+//! wrk and httperf do not support session tickets. These clients do: each keeps its own, as a browser does, and
+//! compares its responses byte by byte. [`open`] begins conversations at given times, [`closed`] has a fixed number of
+//! them.
 //!
-//! Keys are exchanged by X25519 and records sealed by AES-128-GCM, whatever else a server could: then all servers do the
-//! same work.
+//! Keys are exchanged by X25519 and records sealed by AES-128-GCM, whatever else a server supports, so that all servers
+//! do the same work.
 
 pub(super) mod closed;
 mod conversation;
@@ -34,11 +35,11 @@ use switchback_lab::{Doing, Error, Host, Lab, Result};
 
 /// The name in the certificate.
 const NAME: &str = "shop.example.com";
-/// Tickets of TLS 1.3 that a client keeps for a server; it uses each once (RFC 8446 appendix C.4).
+/// TLS 1.3 tickets that a client keeps for a server; it uses each once (RFC 8446 appendix C.4).
 const TICKETS: usize = 8;
 const EVENTS_AT_ONCE: usize = 64;
 
-/// What certificates are signed with.
+/// The key of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
     /// ECDSA over P-256.
@@ -47,7 +48,7 @@ pub(super) enum KeyKind {
     Rsa,
 }
 
-/// Which version of TLS clients speak.
+/// The clients' TLS version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Tls12,
@@ -61,12 +62,12 @@ pub(super) struct Certificate {
     trusted: Arc<RootCertStore>,
 }
 
-/// The names of its files, which are beside the lab's configuration; the last one has both, as HAProxy wants it.
+/// The names of its files, which are beside the lab's configuration; the last one has both, as HAProxy needs it.
 pub(super) const CHAIN: &str = "shop.pem";
 pub(super) const KEY: &str = "shop.key";
 pub(super) const BOTH: &str = "shop-both.pem";
 
-/// `[service.tls]` of a configuration, with these more lines: nodes end TLS with the certificate before `server`.
+/// `[service.tls]` of a configuration, with additional lines: nodes end TLS with the certificate before `server`.
 pub(super) fn service_table(server: impl fmt::Display, lines: &str) -> String {
     format!(
         "[service.tls]\nserver = \"{server}\"\n{lines}\n\n\
@@ -75,7 +76,7 @@ pub(super) fn service_table(server: impl fmt::Display, lines: &str) -> String {
 }
 
 impl Certificate {
-    /// Makes one and writes its files.
+    /// Creates a certificate and writes its files.
     pub(super) fn create(lab: &Lab, kind: KeyKind) -> Result<Certificate> {
         let certificate = Certificate::make(kind).map_err(|error| invalid("make a certificate", &error))?;
         let Certificate { chain, key, .. } = &certificate;
@@ -98,10 +99,10 @@ impl Certificate {
         Ok(Certificate { chain: certificate.pem(), key: key.serialize_pem(), trusted: Arc::new(trusted) })
     }
 
-    /// A client that trusts it. One that `returns` keeps its sessions.
+    /// A client that trusts the certificate. One that `returns` keeps its sessions.
     pub(super) fn client(&self, version: Version, returns: bool) -> Result<Client> {
         let mut provider = aws_lc_rs::default_provider();
-        // With TLS 1.2 the second is what a certificate's key is on (RFC 8422 section 5.1.1).
+        // TLS 1.2 also needs the curve of the certificate's key (RFC 8422 section 5.1.1).
         provider.kx_groups = vec![aws_lc_rs::kx_group::X25519, aws_lc_rs::kx_group::SECP256R1];
         provider.cipher_suites.retain(|suite| {
             let aes_128 = [
@@ -138,18 +139,18 @@ fn invalid(what: &str, error: &dyn fmt::Display) -> Error {
     Error::Invalid(format!("{what}: {error}"))
 }
 
-/// Lets a host open so many connections, one after the other: their ports are free again after a second.
+/// Allows a host many successive connections, by freeing their ports after a second.
 pub(super) fn prepare(client: &Host) -> Result<()> {
     client.sysctl(&[("ipv4/tcp_tw_reuse", "1"), ("ipv4/ip_local_port_range", "1024 65535")])
 }
 
-/// Somebody who asks for documents, with the sessions that he has.
+/// A client with its sessions.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     config: Arc<ClientConfig>,
 }
 
-/// What a client remembers of the one server that it knows.
+/// The sessions of a client with its only server.
 #[derive(Debug, Default)]
 struct Sessions(Mutex<(Option<Tls12ClientSessionValue>, VecDeque<Tls13ClientSessionValue>)>);
 
@@ -193,34 +194,34 @@ impl ClientSessionStore for Sessions {
     }
 }
 
-/// What clients ask for: `/name`, which has the first bytes of a text that all documents begin with.
+/// A requested document: `/name`, which has the first bytes of a text common to all documents.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     pub(super) path: String,
     pub(super) len: usize,
 }
 
-/// What happens to a conversation.
+/// An event of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Event {
-    /// The handshake is done, so long after the conversation was to begin.
+    /// The handshake is complete; `took` counts from the planned start of the conversation.
     Shaken { took: Duration, resumed: bool },
-    /// A response is whole, and is what it should be. The first request counts from when the conversation was to begin.
+    /// A response is complete and correct. The first request counts from the planned start of the conversation.
     Answered { took: Duration, first_byte: Duration, bytes: usize },
-    /// It is over.
+    /// The conversation has ended.
     Ended(End),
 }
 
-/// How a conversation ended.
+/// The end of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// All requests were answered.
     Good,
-    /// Not over in time.
+    /// Timed out.
     Timeout,
     /// Refused, or reset.
     Broken,
-    /// The server speaks no TLS that this client understands, or said that something is wrong.
+    /// The server's TLS is not supported by the client, or the server sent an alert.
     Tls,
     /// Another status than 200, or another body.
     Wrong,
@@ -230,13 +231,13 @@ pub(super) enum End {
 struct Conversations<'a> {
     server: SocketAddr,
     name: ServerName<'static>,
-    /// All documents begin with it.
+    /// The text whose first bytes are the documents.
     text: &'a [u8],
     timeout: Duration,
     epoll: Epoll,
-    /// By number; None for those that are over.
+    /// By number; None for ended ones.
     all: Vec<Option<Conversation>>,
-    /// When each has taken too long, in the order in which they began.
+    /// The deadline of each conversation, in order of their start.
     deadlines: VecDeque<(Instant, usize)>,
     active: usize,
 }
@@ -255,12 +256,12 @@ impl<'a> Conversations<'a> {
         })
     }
 
-    /// How many go on.
+    /// Number of open conversations.
     fn active(&self) -> usize {
         self.active
     }
 
-    /// Begins one, which was to begin at `due`; returns its number, which counts from zero.
+    /// Begins a conversation that was due at `due`; returns its number, which counts from zero.
     fn begin(&mut self, client: &Client, requests: Requests, due: Instant) -> io::Result<usize> {
         let number = self.all.len();
         let conversation = Conversation::begin(self.server, self.name.clone(), client, requests, due)?;
@@ -272,8 +273,8 @@ impl<'a> Conversations<'a> {
         Ok(number)
     }
 
-    /// Goes on with all that can go on, waiting for the first until `until`, or until one has taken too long; tells `hear` what
-    /// happens to which one.
+    /// Continues all conversations that can, after waiting for events until `until` or the next timeout; passes events,
+    /// with the conversation's number, to `hear`.
     fn go_on(&mut self, until: Option<Instant>, mut hear: impl FnMut(usize, Event)) -> io::Result<()> {
         while self.deadlines.front().is_some_and(|(_, number)| self.all[*number].is_none()) {
             self.deadlines.pop_front();
@@ -348,7 +349,8 @@ mod tests {
         Arc::new(config)
     }
 
-    /// Answers each request of a connection with the next of these; an empty one is silence until the client goes.
+    /// Answers each request of a connection with the next of `answers`; an empty one is silence until the client
+    /// closes.
     fn serve(socket: TcpStream, config: &Arc<ServerConfig>, answers: &[&str]) {
         let session = ServerConnection::new(Arc::clone(config)).expect("a session");
         let mut stream = StreamOwned::new(session, socket);
@@ -370,7 +372,7 @@ mod tests {
         let _ = stream.flush();
     }
 
-    /// What becomes of conversations one after the other, each with these answers, and each with two requests for so many bytes.
+    /// The outcome of successive conversations with these answers, each with two requests for the same number of bytes.
     fn outcome(version: Version, all: &'static [&'static [&'static str]]) -> Outcome {
         let certificate = Certificate::make(KeyKind::Ecdsa).expect("a certificate");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

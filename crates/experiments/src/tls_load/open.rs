@@ -1,4 +1,4 @@
-//! Conversations that begin at given times, whatever became of earlier ones.
+//! Conversations that begin at given times, whether or not earlier ones have ended.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,43 +8,43 @@ use switchback_lab::{Doing, Host, Result};
 
 use super::{Client, Conversations, Document, End, Event, Requests};
 
-/// A conversation that is to begin.
+/// A planned conversation.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Arrival {
-    /// From the start of the load.
+    /// Time from the start of the load.
     pub(in super::super) at: Duration,
-    /// Which of the clients.
+    /// Index of the client.
     pub(in super::super) client: usize,
-    /// What it asks for, one after the other.
+    /// The requested documents, one after the other.
     pub(in super::super) documents: Vec<Document>,
 }
 
-/// What became of the conversations; times in milliseconds, in order of time.
+/// The outcome of the conversations; times in milliseconds, in order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// From when a conversation was to begin to the end of its handshake.
+    /// Times from the planned start of a conversation to the end of its handshake.
     pub handshakes_ms: Vec<f64>,
-    /// From when a request was to be made to the first byte of its response. The first of a conversation has the
-    /// handshake in it.
+    /// Times from the planned start of a request to the first byte of its response. The first request of a conversation
+    /// includes the handshake.
     pub first_bytes_ms: Vec<f64>,
-    /// Likewise, to the last byte.
+    /// Times from the planned start of a request to the last byte of its response.
     pub responses_ms: Vec<f64>,
-    /// Of the handshakes those that went on with an earlier session.
+    /// Number of resumed handshakes.
     pub resumed: u64,
     /// Bytes of all bodies.
     pub bytes: u64,
-    /// From the first arrival to the last response.
+    /// Time from the first arrival to the last response.
     pub lasted: Duration,
-    /// Conversations that were not over in time.
+    /// Conversations that timed out.
     pub timeouts: u64,
-    /// Conversations that ended otherwise before all was answered.
+    /// Conversations that ended otherwise before all requests were answered.
     pub broken: u64,
-    /// Conversations with another answer than the right one.
+    /// Conversations with a wrong answer.
     pub wrong: u64,
 }
 
 impl Outcome {
-    /// Conversations that did not end well.
+    /// Number of failed conversations.
     pub fn errors(&self) -> u64 {
         self.timeouts + self.broken + self.wrong
     }
@@ -69,7 +69,8 @@ impl Outcome {
     }
 }
 
-/// Loads a server from this host until every conversation is over, for at most `timeout` after the last one was to begin.
+/// Loads a server from this host until every conversation has ended, at most until `timeout` after the last planned
+/// start.
 pub(in super::super) fn run(
     host: &Host,
     server: SocketAddr,

@@ -1,8 +1,8 @@
 //! Switchback, whose nodes end TLS, beside two proxies that end it themselves: HAProxy and nginx.
 //!
-//! The same servers are behind all of them, the same certificate (ECDSA, P-256) and the same clients in front: keys by X25519,
-//! AES-128-GCM, tickets. All run on one lab from beginning to end and take turns. A proxy has the work of TLS on the balancer's
-//! host, Switchback on the nodes; so the CPU time of both is counted.
+//! All have the same servers, certificate (ECDSA, P-256) and clients: keys by X25519, AES-128-GCM, tickets. All run on
+//! one lab from beginning to end and take turns. A proxy does the work of TLS on the balancer's host, Switchback on the
+//! nodes; so the CPU time of both is counted.
 
 mod report;
 
@@ -18,16 +18,16 @@ use super::{Experiment, Options, Progress, in_turn};
 
 const NODES: usize = 2;
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Those of [`proxies`](super::proxies).
+/// The options of [`proxies`](super::proxies).
 const NODE_OPTIONS: &str = "tcp_nopush on;";
 const SYSTEMS: [System; 3] = [System::Haproxy, System::Nginx, System::Switchback];
-/// Of Switchback's service.
+/// Port of Switchback's service.
 const PORT: u16 = 443;
-/// What the small document is called here; it is a part of what all documents begin with.
+/// Path of the small document, which is a part of the documents' common text.
 const SMALL_PATH: &str = "/tls-small";
 const LARGE_PATH: &str = "/tls-large";
 
-/// What is counted.
+/// The unit of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Handshakes, each with one request and a response of 100 bytes.
@@ -39,13 +39,13 @@ pub enum Unit {
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// For tables.
+    /// Its name in tables.
     pub name: &'static str,
     version: Version,
-    /// Whether clients have sessions from before.
+    /// Whether clients have earlier sessions.
     returns: bool,
     unit: Unit,
-    /// Conversations at a time.
+    /// Number of concurrent conversations.
     clients: usize,
 }
 
@@ -80,22 +80,22 @@ impl Workload {
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What kind of load.
+    /// The kind of load.
     pub workload: Workload,
-    /// On what.
+    /// The measured system.
     pub system: System,
-    /// As the clients saw it.
+    /// The clients' measurement.
     pub done: closed::Done,
-    /// What the host between client and nodes used.
+    /// CPU time of the host between client and nodes.
     pub balancer: CpuTimes,
-    /// What the nodes used together, agents and servers.
+    /// CPU time of all nodes, agents and servers.
     pub nodes: CpuTimes,
 }
 
 impl Sample {
-    /// How many were done.
+    /// Number of units done.
     fn units(&self) -> f64 {
         match self.workload.unit {
             Unit::Handshake => self.done.handshakes as f64,
@@ -108,7 +108,7 @@ impl Sample {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = super::Results<Sample>;
 
 /// Switchback beside HAProxy and nginx, over TLS.
@@ -128,7 +128,7 @@ impl Experiment for TlsProxies {
     }
 
     fn facts(&self) -> Result<Vec<(String, String)>> {
-        // Of the library that both proxies are linked with.
+        // The version of the library that both proxies are linked with.
         let version = super::machine::version("openssl".as_ref(), "version")?;
         Ok(vec![("OpenSSL, of the proxies".to_owned(), version)])
     }
@@ -149,7 +149,7 @@ impl Experiment for TlsProxies {
                     let clients =
                         (0..workload.clients).map(|_| certificate.client(workload.version, workload.returns));
                     let clients = clients.collect::<Result<Vec<_>>>()?;
-                    // Those that return have a session then.
+                    // Returning clients have a session after it.
                     cluster.load(running, workload, &clients, &text, WARM_UP)?;
                     let before = cluster.cpu_times(running)?;
                     let done = cluster.load(running, workload, &clients, &text, seconds)?;
@@ -166,18 +166,18 @@ impl Experiment for TlsProxies {
     }
 }
 
-/// A system that runs.
+/// A running system.
 struct Running {
     system: System,
     address: SocketAddr,
-    /// Of the host between client and nodes.
+    /// The meter of the host between client and nodes.
     meter: CpuMeter,
 }
 
 struct Cluster<'a> {
     lab: &'a Lab,
     systems: Vec<Running>,
-    /// Of each node its agent and its server.
+    /// For each node, its agent and its server.
     nodes: Vec<CpuMeter>,
 }
 
@@ -219,13 +219,13 @@ impl<'a> Cluster<'a> {
         closed::run(self.lab.client(0), running.address, text, clients, || workload.requests(), limit)
     }
 
-    /// Of the host between client and nodes, and of the nodes.
+    /// CPU times of the host between client and nodes, and of the nodes.
     fn cpu_times(&self, running: &Running) -> Result<(CpuTimes, CpuTimes)> {
         Ok((running.meter.read()?, self.nodes.iter().map(CpuMeter::read).sum::<Result<CpuTimes>>()?))
     }
 }
 
-/// Where the server behind an agent is.
+/// The address of the server behind an agent.
 fn server() -> SocketAddr {
     ([127, 0, 0, 1], System::Direct.port(NODES)).into()
 }

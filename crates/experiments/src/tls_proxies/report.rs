@@ -1,4 +1,4 @@
-//! The results as a table for people and as a file for programs.
+//! The results as a table and as a CSV file.
 
 use super::{Results, SYSTEMS, Sample, Unit, WORKLOADS, Workload};
 use crate::cpu::CpuTimes;
@@ -8,7 +8,7 @@ use crate::report::{
 use crate::statistics::Spread;
 use crate::systems::System;
 
-/// The columns of the table, and whether they are numbers.
+/// The columns of the table, with true for numbers.
 const COLUMNS: [(&str, bool); 12] = [
     ("Workload", false),
     ("System", false),
@@ -25,7 +25,7 @@ const COLUMNS: [(&str, bool); 12] = [
 ];
 
 impl Sample {
-    /// Microseconds for each handshake or megabyte. None without any.
+    /// Microseconds per handshake or megabyte; None without any.
     fn each(&self, cpu: impl Fn(&Sample) -> f64) -> Option<f64> {
         (self.units() > 0.0).then(|| cpu(self) / self.units())
     }

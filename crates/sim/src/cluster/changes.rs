@@ -1,4 +1,4 @@
-//! Nodes that die, drain and come back.
+//! Nodes that fail, drain and return.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::scenario::{Change, What};
 use crate::station::Job;
 
 impl Cluster<'_> {
-    /// The node is dead, which the switch does not know yet.
+    /// Makes a request wait at a dead node, which the switch does not yet know to be dead.
     pub(super) fn wait_for_silence(&mut self, job: Job) {
         self.flows[job as usize].stage = Stage::Silence;
         self.events.add(after(self.now, self.scenario.pool.silence_ms * 1e6), Event::Resume(job));
     }
 
-    /// The switch knows that the node is dead.
+    /// Ends the wait of a request whose node is now known to be dead.
     pub(super) fn give_up_waiting(&mut self, job: Job) {
         let Flow { node, worker, .. } = self.flows[job as usize];
         for node in [node, worker] {

@@ -1,4 +1,4 @@
-//! Dispatch of requests, and of those that no node has room for.
+//! Dispatch of requests, and of requests that wait for room at a node.
 
 use std::time::Duration;
 
@@ -10,8 +10,7 @@ use crate::scenario::Sessions;
 use crate::station::Job;
 
 impl Cluster<'_> {
-    /// Gives a request to a node; it is held if no node has room, and refused if there is no room for that
-    /// either.
+    /// Gives a request to a node; it is held if no node has room, and refused if it cannot be held.
     pub(super) fn dispatch(&mut self, job: Job) {
         if !self.try_dispatch(job) {
             if self.held.len() < self.scenario.switch.held as usize {
@@ -66,7 +65,7 @@ impl Cluster<'_> {
         balancer.pick_noted(&ask, tried, &mut || bits(&mut random.choices))
     }
 
-    /// Makes this node the connection's.
+    /// Binds the connection to this node.
     pub(super) fn bind(&mut self, job: Job, node: u32) {
         let flow = &mut self.flows[job as usize];
         let before = std::mem::replace(&mut flow.node, node);

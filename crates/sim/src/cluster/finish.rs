@@ -1,4 +1,4 @@
-//! Counts from the end of the warm-up on.
+//! Statistics from the end of the warm-up on.
 
 use super::Cluster;
 use crate::events::SECOND;

@@ -1,13 +1,12 @@
 //! A cluster under a virtual clock.
 //!
-//! A connection comes to a switch, which works on its handshake and its request and chooses a node by the
-//! [`Balancer`] that real switches use. At the node it waits in the accept queue, is worked on, and its
-//! response goes out by the node's link. Acknowledgments cost the switch time of their own, but nobody waits
-//! for them. A connection with more requests stays with its node, or each of them is dispatched.
+//! A connection arrives at a switch, which works on its handshake and its request and chooses a node by the
+//! [`Balancer`] of real switches. At the node it waits in the accept queue, is served, and its response leaves by the
+//! node's link. Acknowledgments cost the switch time, but delay no request. A connection with more requests stays with
+//! its node, or each of them is dispatched.
 //!
-//! With TLS the node does the handshake first, whole or resumed. With forwarding a busy node then gives the
-//! connection, or the request, to a lighter one, by the rule of real nodes and by what the others have told
-//! of themselves at the last time.
+//! With TLS the node does the handshake first, full or resumed. With forwarding a busy node then hands over the
+//! connection, or the request, to a less loaded one, by the rule of real nodes and by the last reports of the others.
 
 mod changes;
 mod dispatch;
@@ -28,7 +27,7 @@ use crate::station::{Job, Offered, Station};
 
 const MICRO: f64 = 1e3;
 const KIB: f64 = 1024.0;
-/// Data of a full segment in bytes, and segments for each acknowledgment.
+/// Data of a full segment in bytes.
 const SEGMENT: f64 = 1448.0;
 const ACKNOWLEDGED: f64 = 2.0;
 /// Bytes on a link for each byte of data: a full segment has 66 bytes of headers (Ethernet, IPv4, TCP with
@@ -39,9 +38,9 @@ const ACK_BYTES: f64 = 66.0;
 const REQUEST_BYTES: f64 = 500.0;
 /// Time from the end of a connection to the start of the next in a closed loop, in nanoseconds.
 const AGAIN: f64 = 1e3;
-/// Job of acknowledgments, whose end no request waits for.
+/// Job of acknowledgments, which no request waits for.
 const NOBODY: Job = Job::MAX;
-/// No node.
+/// The absence of a node.
 const NONE: u32 = u32::MAX;
 /// Weight of a new latency in the mean, as in the nodes' reports.
 const LATENCY_WEIGHT: f64 = 0.125;
@@ -54,7 +53,7 @@ enum Event {
         station: u32,
         epoch: u32,
     },
-    /// The client asks again, or a node is known to be dead.
+    /// The client sends its next request, or a node is known to be dead.
     Resume(Job),
     /// Nodes report their loads.
     Tell,
@@ -67,47 +66,47 @@ enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Switch,
-    /// At the connection's node: with TLS its handshake.
+    /// At the connection's node: the TLS handshake.
     Handshake,
-    /// Waits for a node to be known as dead.
+    /// Wait until a node is known to be dead.
     Silence,
-    /// At the first node: reads the request that it gives away.
+    /// At the first node: reading of a request that is handed over.
     Giving,
-    /// The server works on it.
+    /// At the server.
     Service,
-    /// At the first node: passes on the response of another one.
+    /// At the first node: passing on of another node's response.
     Passing,
     Link,
-    /// Between two requests.
+    /// Wait between two requests.
     Thinking,
 }
 
 #[derive(Clone, Debug)]
 struct Flow {
     client: u32,
-    /// Requests to come, this one included.
+    /// Remaining requests, this one included.
     left: u32,
     /// When the client sent the request.
     asked: Time,
     bytes: f64,
     stage: Stage,
     switch: u32,
-    /// Node of the connection, and node that works on the request.
+    /// Node of the connection, and node that serves the request.
     node: u32,
     worker: u32,
-    /// Whether the node has had no request of it yet.
+    /// Whether the node has had no request of the connection yet.
     is_new: bool,
 }
 
 struct Node {
     cpu: u32,
     link: u32,
-    /// The link.
+    /// Speed of its link.
     nanos_per_byte: f64,
     speed: f64,
     cores: f64,
     is_dead: bool,
-    /// Requests that it works on for others.
+    /// Number of requests that it serves for others.
     taken: u32,
     /// Mean of the last latencies, in nanoseconds.
     latency: Option<f64>,
@@ -116,7 +115,7 @@ struct Node {
     used_when_told: f64,
 }
 
-/// A run.
+/// The state of a run.
 pub(crate) struct Cluster<'a> {
     scenario: &'a Scenario,
     now: Time,
@@ -133,7 +132,7 @@ pub(crate) struct Cluster<'a> {
     switches: u32,
     turn: u32,
     nodes: Vec<Node>,
-    /// State of each node as the switch sees it: nodes report with every adoption.
+    /// State of each node as the switch knows it: nodes report with every adoption.
     loads: Vec<Load>,
     balancer: Balancer,
     flows: Vec<Flow>,
@@ -274,7 +273,7 @@ impl<'a> Cluster<'a> {
         &self.scenario.costs
     }
 
-    /// Changes the state of a node as the switch sees it.
+    /// Changes the state of a node as the switch knows it.
     fn note(&mut self, node: u32, change: impl FnOnce(&mut Load)) {
         let load = &mut self.loads[node as usize];
         change(load);
@@ -335,7 +334,7 @@ impl<'a> Cluster<'a> {
         self.ask(job);
     }
 
-    /// A request comes to the switch.
+    /// Handles a request's arrival at the switch.
     fn ask(&mut self, job: Job) {
         let bytes = self.bytes.draw(&mut self.random.sizes);
         self.count_in_system(true);
@@ -346,7 +345,7 @@ impl<'a> Cluster<'a> {
         flow.stage = Stage::Switch;
         let (switch, is_new) = (flow.switch, flow.is_new);
         let costs = self.costs();
-        // A request that stays is passed on as any packet is; under TLS nobody could read it.
+        // A request that stays is passed on as any packet is; under TLS it cannot be read.
         let is_dispatched = is_new || self.scenario.pool.balance == Balance::Request && self.tls().is_none();
         let work = match (is_new, is_dispatched) {
             (true, _) => costs.switch_connection_us + costs.switch_request_us,
@@ -382,7 +381,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// A request comes to the node that it was given to.
+    /// Handles a request's arrival at the node that it was given to.
     fn reach_node(&mut self, job: Job) {
         let flow = &mut self.flows[job as usize];
         flow.worker = flow.node;
@@ -448,7 +447,7 @@ impl<'a> Cluster<'a> {
         self.count_in_system(false);
         let costs = self.costs();
         let flow = &mut self.flows[job as usize];
-        // A connection is made first, and in TLS keys.
+        // A new connection takes one more round trip, and the TLS handshake another.
         let round_trips = match (flow.is_new, self.scenario.tls.is_some()) {
             (false, _) => 1.0,
             (true, false) => 2.0,
@@ -492,7 +491,7 @@ impl<'a> Cluster<'a> {
         }
         self.free.push(job);
         if self.scenario.arrivals.at_a_time.is_some() {
-            // Not at once: one that is refused would be refused for ever at this moment.
+            // With a delay, since at this moment a refused connection would be refused again for ever.
             self.events.add(after(self.now, AGAIN), Event::Arrival);
         }
     }

@@ -1,4 +1,4 @@
-//! TLS: load reports of nodes, and handing over of a busy one.
+//! TLS: load reports of nodes, and hand-overs by a busy node.
 
 use switchback_policy::{Availability, Busy, Work, is_lighter};
 
@@ -17,7 +17,7 @@ impl<'a> Cluster<'a> {
         self.tls().is_some_and(|tls| tls.sessions == Sessions::Forwarding)
     }
 
-    /// Whether a busy node gives away requests rather than connections.
+    /// Whether a busy node hands over requests rather than connections.
     fn relays(&self) -> bool {
         self.tls().is_some_and(|tls| tls.hand_over == HandOver::Relay)
     }
@@ -63,7 +63,7 @@ impl<'a> Cluster<'a> {
         (self.loads[node as usize].flows + self.nodes[node as usize].taken).into()
     }
 
-    /// The lighter node with the fewest connections, as a real node finds it.
+    /// The less loaded node with the fewest connections, chosen as by a real node.
     fn lighter(&self, node: u32) -> Option<u32> {
         let tls = self.tls().filter(|tls| tls.sessions == Sessions::Forwarding)?;
         let busy = Busy { connections: tls.busy_connections.into(), cpu: tls.busy_cpu * 10 };

@@ -1,4 +1,4 @@
-//! The papers' experiments and a few questions of our own, each a series of scenarios.
+//! The papers' experiments and further questions, each a series of scenarios.
 
 mod plan;
 mod policies;
@@ -50,7 +50,7 @@ impl Point {
         Ok(Point { series: series.to_owned(), x, outcomes })
     }
 
-    /// The mean of one number.
+    /// The mean of one value over the replications.
     pub fn estimate(&self, number: impl Fn(&Outcome) -> f64) -> Estimate {
         estimate(&self.outcomes, number)
     }
@@ -97,7 +97,7 @@ pub struct Curve {
 }
 
 impl Report {
-    /// All numbers of all points as CSV: means, and half the widths of their intervals.
+    /// All values of all points as CSV: means, and half the widths of their intervals.
     pub fn csv(&self) -> String {
         let names = Outcome::default().numbers().map(|(name, _)| format!("{name},{name}_half")).join(",");
         let mut text = format!(

@@ -11,8 +11,8 @@ pub struct Needs {
     pub scenario: Scenario,
     /// Limit of the 0.99 quantile of latency, in milliseconds.
     pub p99_ms: f64,
-    /// Limit of the use of processors and links, between 0 and 1: the rest is for bursts and for the load of
-    /// a dead node.
+    /// Limit of the use of processors and links, between 0 and 1: the rest is reserved for bursts and for the load of a
+    /// dead node.
     pub most: f64,
     /// Greatest number of nodes.
     pub nodes_max: u32,
@@ -33,7 +33,7 @@ pub struct Plan {
 
 /// Finds the smallest cluster that meets the requirements; None if even the largest does not.
 pub fn plan(needs: &Needs, progress: Progress<'_>) -> Result<Option<Plan>, ScenarioError> {
-    // More nodes never hurt, so the smallest number that holds is found by halves.
+    // More nodes never hurt, so the smallest sufficient number is found by bisection.
     let (mut too_few, mut enough) = (0, None);
     let mut next = 1;
     loop {
@@ -67,7 +67,7 @@ fn with(needs: &Needs, nodes: u32, progress: Progress<'_>) -> Result<Option<Plan
         let mean = |number: fn(&Outcome) -> f64| estimate(&outcomes, number).mean;
         let switch = mean(|run| run.switch_cpu).max(mean(|run| run.switch_link));
         if switch > needs.most {
-            // A switch that is saturated does not show how much there is to do.
+            // A saturated switch does not show how much work there is.
             let wanted = (f64::from(switches) * switch / needs.most).ceil() as u32;
             scenario.switch.count = wanted.max(switches + 1);
             continue;

@@ -32,10 +32,9 @@ pub enum Mix {
 }
 
 const LOADS: [u32; 6] = [50, 60, 70, 80, 90, 95];
-/// Least requests for each node: fewer are over before the queues reach their lengths.
+/// Least requests per node: shorter runs end before the queues reach their lengths.
 const LEAST_FOR_EACH: f64 = 2000.0;
-/// Service time at a node of speed 1: half of the requests take less than 0.7 ms, one in a hundred more than
-/// 7.
+/// Service time at a node of speed 1: half of the requests take less than 0.7 ms, one in a hundred more than 7 ms.
 const SERVICE: Amount = Amount::Lognormal { mu: 6.4, sigma: 1.0 };
 
 impl Policies {

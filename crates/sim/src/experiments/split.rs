@@ -1,5 +1,5 @@
-//! How many data servers a connection server can serve (split protocol, HTTP request splitting): the switch
-//! is the connection server, the nodes are data servers, and all are always busy.
+//! The number of data servers for a connection server (split protocol, HTTP request splitting): the switch is the
+//! connection server, the nodes are data servers, and all are always busy.
 
 use crate::ScenarioError;
 use crate::experiments::{Curves, Point, Progress, Report, curve, digits, table};
@@ -13,7 +13,7 @@ pub struct Split {
     pub seed: u64,
     /// Replications of each point.
     pub replications: u32,
-    /// Costs of a request at both kinds.
+    /// Costs of a request at both kinds of servers.
     pub costs: Costs,
     /// Bytes of each response.
     pub bytes: f64,
@@ -21,8 +21,7 @@ pub struct Split {
     pub link_mbit: f64,
     /// Greatest number of data servers.
     pub most: u32,
-    /// Acknowledgments that the client sends in place of each one: fewer is less work for the connection
-    /// server.
+    /// Acknowledgments that the client sends in place of each one: fewer mean less work for the connection server.
     pub acknowledged: f64,
 }
 
@@ -45,7 +44,7 @@ const FEWER: &str = "fewer acknowledgments";
 const DIRECT: &str = "acknowledgments direct";
 
 impl Split {
-    /// A scenario with so many requests at a time that no server is ever idle.
+    /// A scenario with enough concurrent requests to keep every server busy.
     fn scenario(&self, data_servers: u32, acknowledgments: f64) -> Scenario {
         let node_us = self.costs.node_connection_us
             + self.costs.node_request_us

@@ -1,12 +1,11 @@
-//! Figures 2 and 3 of "SSL with backend forwarding": latency and throughput of 16 nodes while arrivals come
-//! closer to each other.
+//! Figures 2 and 3 of "SSL with backend forwarding": latency and throughput of 16 nodes under a growing rate of
+//! arrivals.
 //!
-//! The paper gives the distribution of arrivals (Pareto, alpha 1.1) and of file sizes, and lets k, the least
-//! time between two requests, fall from 45 to 25. It gives neither k's unit, nor what a handshake costs, nor
-//! how often which client comes. What it says is that the session-aware models are saturated at k = 25. So
-//! the unit is chosen here such that the nodes would be busy to the last at k = 25 if every handshake resumed
-//! a session and load were even. Some clients come oftener than others, by Zipf's law; how much is another
-//! thing that the paper leaves open.
+//! The paper gives the distribution of arrivals (Pareto, alpha 1.1) and of file sizes, and lowers k, the least time
+//! between two requests, from 45 to 25. It gives neither k's unit, nor the cost of a handshake, nor the clients'
+//! frequencies, but says that the session-aware models are saturated at k = 25. So the unit is chosen here such that
+//! the nodes would be fully busy at k = 25 if every handshake resumed a session and load were even. The clients'
+//! frequencies follow Zipf's law, whose exponent the paper does not give either.
 
 use crate::experiments::{Curves, Point, Progress, Report, curve, digits, milliseconds, table};
 use crate::random::Amount;
@@ -24,9 +23,9 @@ pub struct Models {
     pub replications: u32,
     /// Requests of each replication, without the warm-up's.
     pub requests: u32,
-    /// Costs. By default handshakes are those of TLS 1.2 with RSA of 2,048 bits, which is next to the paper's
-    /// SSL: a full one takes 1.1 ms more than a resumed one. And nodes speak to each other as cheaply as the
-    /// paper's, by a network of their own and past the kernel (VIA).
+    /// Costs. By default handshakes are those of TLS 1.2 with RSA of 2,048 bits, the closest to the paper's SSL: a full
+    /// one takes 1.1 ms more than a resumed one. And communication between nodes is as cheap as the paper's, by a
+    /// network of its own that bypasses the kernel (VIA).
     pub costs: Costs,
     /// Mean time of the application for a page, in microseconds.
     pub page_us: f64,
@@ -52,7 +51,7 @@ const ALPHA: f64 = 1.1;
 const K: [u32; 9] = [45, 42, 40, 37, 35, 32, 30, 27, 25];
 const SATURATED_AT: f64 = 25.0;
 
-/// The models by their names, as the file of a cluster has them.
+/// The models with their names in a cluster's file.
 const MODELS: [(&str, Sessions, HandOver); 4] = [
     ("round-robin", Sessions::RoundRobin, HandOver::Relay),
     ("session", Sessions::Session, HandOver::Relay),
@@ -76,7 +75,7 @@ impl Models {
         Scenario {
             seed,
             replications,
-            // Every client has come, and nodes have filled, before anything is measured.
+            // Every client has connected, and nodes are loaded, before the measurement.
             warm_up_s: seconds,
             seconds,
             arrivals: Arrivals { per_second, interval: Interval::Pareto(ALPHA), ..Arrivals::default() },
@@ -97,8 +96,8 @@ impl Models {
     }
 }
 
-/// Part of the mean that is usually seen in this number of intervals. With an alpha of 1.1 a third of the
-/// mean of 100,000 is in intervals that are so long that none of them is to be expected among these.
+/// Part of the mean that is usually seen in this number of intervals. With an alpha of 1.1 a third of the mean of
+/// 100,000 is in intervals so long that none of them is to be expected among these.
 fn seen(intervals: u32) -> f64 {
     1.0 - f64::from(intervals).powf(-(ALPHA - 1.0) / ALPHA)
 }
@@ -156,7 +155,7 @@ pub fn tls(models: &Models, progress: Progress<'_>) -> Result<Report, ScenarioEr
     Ok(Report { axis: "k, the smaller the more load", points, markdown, curves })
 }
 
-/// Reduction of latency by forwarding against sessions alone, at each k where neither is saturated.
+/// Reduction of latency by forwarding, relative to sessions alone, at each k where neither is saturated.
 fn beside_the_paper(points: &[Point]) -> String {
     let find = |name: &str, k| points.iter().find(|point| point.series == name && point.x == k);
     let latency = |point: &Point| -> Option<Estimate> {

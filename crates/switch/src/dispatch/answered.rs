@@ -1,11 +1,12 @@
 //! Connections that the switch has answered itself, until their clients have seen the answer.
 //!
-//! Whoever asks for redirects, or for nonsense, gets as many answers as they want, so an answer costs what it takes to send
-//! again what has not been acknowledged, and nobody's budget of held requests. The table has a bound of its own, in which the
-//! oldest give way: their clients' packets meet no flow, and a request whose answer was lost comes again and is answered again.
+//! A client can provoke any number of redirects and errors, so an answer costs only what it takes to retransmit its
+//! unacknowledged data, and is charged to no budget of held requests. The table has a bound of its own: when it is
+//! full, the oldest answers are dropped, their clients' packets meet no flow, and a request whose answer was lost is
+//! retransmitted and answered again.
 //!
-//! Nor is there a TIME-WAIT (RFC 9293 section 3.6.1). If the last acknowledgment is lost, the client's FIN comes again, meets no
-//! flow, and is reset, when everything has been said.
+//! There is no TIME-WAIT either (RFC 9293 section 3.6.1). If the last acknowledgment is lost, the client retransmits
+//! its FIN, which meets no flow and is reset, after all data has arrived.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 use super::{Change, Dispatcher, Moment};
 use switchback_flow::answer::Answer;
 
-/// Memory that all may take, in bytes: some 25,000 redirects that nobody has acknowledged.
+/// Memory of all answers, in bytes: some 25,000 unacknowledged redirects.
 const MOST: usize = 16 << 20;
 
 /// The connection of an answer.
@@ -24,12 +25,12 @@ const MOST: usize = 16 << 20;
 struct Answered {
     answer: Answer,
     origin: u32,
-    /// Counted from the first one.
+    /// Number of the answer, counted from the first one.
     number: u64,
 }
 
 impl Answered {
-    /// Twice its size in a table that has just grown, its places in two orders, and its text.
+    /// Bytes for its place in the tables: twice its size in a table that has just grown, two orders, and its text.
     fn cost(&self) -> usize {
         2 * size_of::<(sb_flow, Answered)>() + 2 * size_of::<(Timer, sb_flow)>() + self.answer.held()
     }
@@ -39,10 +40,10 @@ impl Answered {
     }
 }
 
-/// The number keeps equal deadlines apart.
+/// A deadline, with a number that keeps equal deadlines apart.
 type Timer = (Duration, u64);
 
-/// All answers under way.
+/// All unacknowledged answers.
 #[derive(Debug, Default)]
 pub(super) struct AnsweredFlows {
     flows: HashMap<sb_flow, Answered>,
@@ -58,7 +59,7 @@ impl AnsweredFlows {
         self.timers.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// What the flow map has of a flow, as far as it matters.
+    /// The flow's entry, with the fields that matter here.
     pub fn entry(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
         self.flows.get(flow).map(|answered| entry(answered.origin))
     }
@@ -89,14 +90,14 @@ impl AnsweredFlows {
         (*due <= now).then(|| self.take(&flow).map(|answered| (flow, answered)))?
     }
 
-    /// The oldest one, if there are too many.
+    /// Takes out the oldest answer if the bound is exceeded.
     fn take_excess(&mut self) -> Option<(sb_flow, Answered)> {
         let flow = *self.ages.first_key_value().filter(|_| self.cost > MOST)?.1;
         Some((flow, self.take(&flow)?))
     }
 }
 
-/// The switch has the flow itself.
+/// Whether the switch itself owns the flow.
 pub(super) fn is_answered(entry: &sb_flow_entry) -> bool {
     entry.mode == sb_mode::SB_MODE_ANSWERED as u8
 }
@@ -106,7 +107,7 @@ fn entry(origin: u32) -> sb_flow_entry {
 }
 
 impl Dispatcher {
-    /// Sends an answer, of which the flow consists from here on.
+    /// Sends an answer; from here on the flow consists of it alone.
     pub(super) fn send_answer(&mut self, flow: &sb_flow, entry: &sb_flow_entry, answer: Answer) {
         self.set_entry(flow, &sb_flow_entry { mode: sb_mode::SB_MODE_ANSWERED as u8, ..*entry });
         self.say(flow, &answer.unacknowledged(flow));
@@ -117,7 +118,7 @@ impl Dispatcher {
         }
     }
 
-    /// Deals with a packet of a connection that has been answered; false if it has not.
+    /// Handles a packet of an answered connection; false if the connection has no answer.
     pub(super) fn on_answered(
         &mut self,
         at: Moment<'_>,
@@ -128,10 +129,10 @@ impl Dispatcher {
     ) -> bool {
         let reset = view.flags & flags::RST != 0;
         let origin = recorded.origin;
-        // The client may have begun another connection with the same ports.
+        // The client may have opened another connection with the same ports.
         let answered = self.answered.take(flow).filter(|answered| answered.origin == origin);
         let Some(mut answered) = answered else {
-            // By this process or by an earlier one, which has forgotten it.
+            // Answered by this process or by an earlier one, whose table is lost.
             let is_answered = is_answered(recorded);
             if is_answered && !reset && self.mapped(at, flow).is_some_and(|entry| entry.origin == origin) {
                 self.reset(flow, origin, view.ack);
@@ -148,7 +149,7 @@ impl Dispatcher {
         true
     }
 
-    /// Sends again what has not been acknowledged in time.
+    /// Retransmits answers whose acknowledgment is overdue.
     pub(super) fn send_answers_again(&mut self, now: Duration) {
         while let Some((flow, mut answered)) = self.answered.take_due(now) {
             match answered.answer.on_time(&flow, now) {
@@ -161,7 +162,7 @@ impl Dispatcher {
         }
     }
 
-    /// The connection is over; late records of it say nothing about another one.
+    /// Ends the connection, so that late records of it do not affect another one.
     fn finish(&mut self, flow: &sb_flow, origin: u32) {
         self.output.change(flow, Change::Remove { origin });
         self.recent.insert(*flow, entry(origin));

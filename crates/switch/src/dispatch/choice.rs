@@ -1,5 +1,5 @@
-//! Which node a request goes to: that of its session, if it has one, and else the one that the policy chooses; and how it
-//! waits while none can take it.
+//! The choice of the node for a request: the node of its session, or else the one that the policy chooses; and the wait
+//! for room when no node has any.
 
 use switchback_policy::Ask;
 use switchback_wire::sb_flow_entry;
@@ -11,11 +11,11 @@ use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::State;
 use switchback_flow::verdict::{Next, Placement, Session};
 
-/// The longest packet that is sent with a second candidate, in bytes: whatever the link, that fits.
+/// Length of the longest packet that is sent with a second candidate, in bytes: it fits any link.
 const SECOND_MAX: usize = 1000;
 
 impl Dispatcher {
-    /// Where the request of a flow goes that has a node; `choice` is what the policy has said before.
+    /// The destination of the request of a flow with a node; `choice` is the policy's earlier answer.
     pub(crate) fn next_node(
         &mut self,
         at: Moment<'_>,
@@ -27,7 +27,7 @@ impl Dispatcher {
             Some(session) => self.next_of_session(at, request.group, session, entry.node),
             None => self.next_by_policy(at, request, entry.node, choice),
         };
-        // A node knows one pool for each flow that it adopts.
+        // A node knows one pool for each adopted flow.
         match next {
             Next::Stays if !self.plan.matches_session(request.group, &entry.session) => {
                 Next::Leaves(Some(entry.node).filter(|_| request.session.is_none()))
@@ -51,7 +51,7 @@ impl Dispatcher {
                 let adopting = self.pending.adopting(request.group);
                 let group = (request.group, request.side);
                 let pick = || self.plan.pick(group, &ask, (&[], false), adopting, &mut self.random);
-                // Where every accept queue is full, the flow needs no place in one as long as it stays.
+                // If every accept queue is full, a flow that stays needs no place in one.
                 match choice.or_else(pick) {
                     Some(other) if other != node => Next::Leaves(Some(other)),
                     _ => Next::Stays,
@@ -60,8 +60,8 @@ impl Dispatcher {
         }
     }
 
-    /// No choice is made for the time after the release: where a session goes is the same then, unless its node has
-    /// come to be another.
+    /// The destination within a session. The node is not chosen before the release: it is the same afterwards, unless
+    /// the session has moved to another node.
     fn next_of_session(&mut self, at: Moment<'_>, group: usize, session: &Session, node: NodeId) -> Next {
         let may_stay = self.plan.keeps(group, None, node, at.now) != Some(false);
         if may_stay && session.node == Some(node) {
@@ -76,8 +76,8 @@ impl Dispatcher {
         }
     }
 
-    /// Where a request goes whose flow has no node. It overtakes none that waits for the same room, unless it
-    /// `has_waited_longest` itself.
+    /// The destination of the request of a flow without a node. A request that has not `has_waited_longest` does not
+    /// overtake others that wait for the same room.
     pub(crate) fn place(
         &mut self,
         at: Moment<'_>,
@@ -88,7 +88,7 @@ impl Dispatcher {
         let is_next = |node| has_waited_longest || !self.pending.is_crowded((group, node));
         let adopting = self.pending.adopting(group);
         let tried = (&request.tried[..], request.has_waited);
-        // A reload may have ended the pool's sessions meanwhile.
+        // A reload may have removed the pool's sessions meanwhile.
         let Some(session) = session.filter(|_| self.plan.sessions(group).is_some()) else {
             if !is_next(None) {
                 return Placement::Any(None);
@@ -110,8 +110,8 @@ impl Dispatcher {
         }
     }
 
-    /// There may be room at this node of the group: for those that wait, the oldest first. Those whose session it has
-    /// come before the others, which can go elsewhere.
+    /// Gives room at this node to waiting requests of the group, the oldest first. Requests with a session there come
+    /// before the others, which can go to another node.
     pub(super) fn admit(&mut self, at: Moment<'_>, group: usize, node: NodeId) {
         for room in [(group, Some(node)), (group, None)] {
             while let Some((flow, pending)) = self.pending.take_crowded(room) {
@@ -127,15 +127,16 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the request waits for this node while it has no room, because the node has its session.
+    /// Whether the request waits for this node, which has its session, until it has room.
     pub(super) fn is_awaited(&self, request: &InProgress, node: NodeId) -> bool {
         let Request { group, session, .. } = request.request;
         session.is_some_and(|session| session.node == Some(node))
             && self.plan.sessions(group).is_some_and(|sessions| sessions.waits_for_room())
     }
 
-    /// The node to which `first` may pass the request on: only the first time, so that a node that has passed it on knows
-    /// what is a copy, and only where it is one packet with room for one more option. A session is not passed on.
+    /// The node to which `first` may pass on the request. There is one only at the first attempt, so that a node can
+    /// recognise copies of what it has passed on, and only for a single packet with room for one more option, without a
+    /// session.
     pub(super) fn second(&self, at: Moment<'_>, request: &InProgress, first: NodeId) -> Option<NodeId> {
         let fits = request.packets.only().is_some_and(|packet| packet.bytes.len() <= SECOND_MAX);
         let is_tied = request.has_waited || request.request.session.is_some();
@@ -148,8 +149,7 @@ impl Dispatcher {
         (family(first) == family(second)).then_some(second)
     }
 
-    /// Joins packets so that a node finds each name that it is to give back in one packet. `data` is what the request
-    /// begins.
+    /// Joins packets so that each name that a node has to restore is in one packet. `data` is the start of the request.
     pub(super) fn keep_name_whole(&self, request: &mut InProgress, data: &[u8]) {
         if request.packets.only().is_some() {
             return;

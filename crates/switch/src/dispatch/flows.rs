@@ -1,4 +1,4 @@
-//! All pending flows: their deadlines in order, and what they cost.
+//! All pending flows, with their deadlines in order and their cost in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::plan::NodeId;
 use switchback_flow::held::HeldPacket;
 use switchback_flow::state::State;
 
-/// Which budget is used up.
+/// The budget that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The flow's own, or its window.
+    /// The budget of the flow, or its window.
     Flow,
-    /// That of its source address.
+    /// The budget of its source address.
     Source,
-    /// The switch's.
+    /// The budget of the switch.
     Switch,
 }
 
-/// Who shares a budget: an IPv4 address, or an IPv6 network of 64 bits, which is what one customer gets.
+/// The holder of a budget: an IPv4 address, or an IPv6 /64 network, the usual allocation for one customer.
 type Source = [u8; 16];
 
 fn source(flow: &sb_flow) -> Source {
@@ -33,10 +33,10 @@ fn source(flow: &sb_flow) -> Source {
     source
 }
 
-/// In the place of a group that is there no more: no plan has so many.
+/// The index of a group that has been removed; no plan has so many groups.
 const GONE: usize = usize::MAX;
 
-/// What a flow without room at a node waits for, and since when.
+/// The room that a flow waits for, and the time since when it has waited.
 fn awaited_room(pending: &Pending) -> Option<(Room, Duration)> {
     match &pending.state {
         State::Crowded(state) => Some((state.room(), pending.connection.born)),
@@ -52,7 +52,7 @@ fn adoption(pending: &Pending) -> Option<(usize, NodeId)> {
     }
 }
 
-/// Since when a flow has been waiting for its client.
+/// The time since when a flow has waited for its client.
 fn waits_since(pending: &Pending) -> Option<Duration> {
     match &pending.state {
         State::Assembling(state) => state.waits_since(),
@@ -60,35 +60,35 @@ fn waits_since(pending: &Pending) -> Option<Duration> {
     }
 }
 
-/// Pending flows. One that is being dealt with is taken out and put back.
+/// The pending flows. A flow is taken out to be handled, and put back.
 #[derive(Debug, Default)]
 pub struct PendingFlows {
     flows: HashMap<sb_flow, (Pending, Timer)>,
     timers: BTreeMap<Timer, sb_flow>,
-    /// Flows that wait for their client, by since when.
+    /// Flows that wait for their client, by start of the wait.
     waiting: BTreeMap<Timer, sb_flow>,
     last_timer: u64,
     cost: usize,
     cost_by_source: HashMap<Source, usize>,
-    /// Flows that wait for a node with room, by what they wait for and since when.
+    /// Flows that wait for a node with room, by room and start of the wait.
     crowded: BTreeMap<(Room, Timer), sb_flow>,
-    /// How many wait for a node's word about their adoption, by group and node.
+    /// Numbers of unanswered adoptions, by group and node.
     adopting: Vec<Vec<u32>>,
 }
 
-/// Room for requests of a group at this node, or at any.
+/// Room for requests of a group, at one node or at any.
 pub type Room = (usize, Option<NodeId>);
 
-/// The number keeps equal deadlines apart.
+/// A deadline, with a number that keeps equal deadlines apart.
 type Timer = (Duration, u64);
 
 impl PendingFlows {
-    /// How many there are.
+    /// Number of pending flows.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Memory that they take, in bytes.
+    /// Memory of all pending flows, in bytes.
     pub fn cost(&self) -> usize {
         self.cost
     }
@@ -105,18 +105,18 @@ impl PendingFlows {
         self.first_crowded(room).is_some()
     }
 
-    /// Takes out the one of them that has waited longest.
+    /// Takes out the flow that has waited longest for this room.
     pub fn take_crowded(&mut self, room: Room) -> Option<(sb_flow, Pending)> {
         let flow = *self.first_crowded(room)?;
         Some((flow, self.take(&flow)?))
     }
 
-    /// By node, how many of the group's adoptions it has not answered.
+    /// Numbers of the group's unanswered adoptions, by node.
     pub fn adopting(&self, group: usize) -> &[u32] {
         self.adopting.get(group).map_or(&[], Vec::as_slice)
     }
 
-    /// The groups of requests have other places from here on, or none.
+    /// Gives the groups of requests their new indices, or none.
     pub fn move_groups(&mut self, place: impl Fn(usize) -> Option<usize>) {
         let flows: Vec<sb_flow> = self.flows.keys().copied().collect();
         for flow in flows {
@@ -129,7 +129,7 @@ impl PendingFlows {
         }
     }
 
-    /// How many requests wait for a node with room.
+    /// Number of requests that wait for a node with room.
     pub fn all_crowded(&self) -> usize {
         self.crowded.len()
     }
@@ -157,7 +157,7 @@ impl PendingFlows {
         self.flows.insert(flow, (pending, timer));
     }
 
-    /// A flow, which stays.
+    /// A pending flow, which stays in place.
     pub fn get(&self, flow: &sb_flow) -> Option<&Pending> {
         self.flows.get(flow).map(|(pending, _)| pending)
     }
@@ -185,7 +185,7 @@ impl PendingFlows {
         Some(pending)
     }
 
-    /// Takes out a flow whose deadline has come.
+    /// Takes out a flow whose deadline has passed.
     pub fn take_due(&mut self, now: Duration) -> Option<(sb_flow, Pending)> {
         let ((due, _), flow) = self.timers.first_key_value()?;
         if *due > now {
@@ -195,7 +195,7 @@ impl PendingFlows {
         Some((flow, self.take(&flow)?))
     }
 
-    /// Counts an adoption, unless its pool is not configured any more.
+    /// Changes the count of unanswered adoptions, unless the pool is no longer configured.
     fn count_adopting(&mut self, pending: &Pending, change: impl Fn(&mut u32)) {
         let Some((group, node)) = adoption(pending).filter(|(group, _)| *group != GONE) else { return };
         let node = node as usize;
@@ -208,8 +208,8 @@ impl PendingFlows {
         change(&mut self.adopting[group][node]);
     }
 
-    /// Whether a flow, which has been taken out, may hold a packet; otherwise whose budget forbids it. What begins so
-    /// far beyond the mark that all before it could not be held is nothing to wait for, whoever sent it.
+    /// Whether a flow that has been taken out may hold a packet; otherwise the budget that forbids it. Data so far
+    /// beyond the mark that all data before it could not be held is never waited for.
     pub fn room(
         &self,
         limits: &Limits,
@@ -233,7 +233,8 @@ impl PendingFlows {
         }
     }
 
-    /// Takes out the flow that has waited longest for its client. Nodes that are waited for answer soon.
+    /// Takes out the flow that has waited longest for its client. Waits for nodes do not count, since nodes answer
+    /// soon.
     pub fn take_slowest(&mut self) -> Option<(sb_flow, Pending)> {
         let flow = *self.waiting.first_key_value()?.1;
         Some((flow, self.take(&flow)?))

@@ -1,11 +1,11 @@
 //! The L7 decisions of the switch, without I/O: records from the XDP program and the time go in, changes of the flow
 //! map and packets come out.
 //!
-//! Nearly all requests need nothing remembered: a whole head in one packet, for a pool that the flow's node belongs
-//! to, is forwarded and forgotten. A flow is *pending* only while its request is incomplete, or its node has to say
-//! something first: that it released the flow, or that it adopted it. Crate `flow` has what a pending flow can wait for. Its
-//! packets are held, unacknowledged, and sent again until the node answers; those of a client that is about to retransmit are
-//! acknowledged, and may be lost with this process (docs/decisions/0007).
+//! Nearly all requests need no state: a whole head in one packet, for a pool that the flow's node belongs to, is
+//! forwarded and forgotten. A flow is *pending* only while its request is incomplete, or until its node confirms a
+//! release or an adoption. Crate `flow` has the states of a pending flow. Its packets are held, unacknowledged, and
+//! sent again until the node answers; packets whose retransmission by the client is near are acknowledged, and may be
+//! lost with this process (docs/decisions/0007).
 
 mod answered;
 mod choice;
@@ -50,19 +50,19 @@ use pending::Pending;
 use recent::Recent;
 pub use stats::{NodeStats, Stats};
 
-/// How long a flow's entry is remembered beside the map: longer than a record can wait in a ring.
+/// Time for which a flow's entry is remembered beside the map: longer than a record can wait in a ring.
 const RECENT: Duration = Duration::from_millis(100);
 
-/// The time of an event, and the flow map as it is then.
+/// The time of an event, and access to the flow map at that time.
 #[derive(Clone, Copy)]
 pub struct Moment<'a> {
-    /// Since a fixed start.
+    /// Time since a fixed start.
     pub now: Duration,
-    /// Reads the flow map, for the rare case in which a record does not say what is in it.
+    /// Reads the flow map, for the rare case in which the record lacks the entry.
     pub map: &'a dyn Fn(&sb_flow) -> Option<sb_flow_entry>,
 }
 
-/// Whether the server may agree to go on with another version of HTTP. Nobody would read the requests in it.
+/// Whether the server may agree to upgrade to another version of HTTP, whose requests the switch could not read.
 fn asks_for_http(head: &Head<'_>) -> bool {
     let names = |value: &[u8]| {
         let value = value.to_ascii_lowercase();
@@ -77,8 +77,8 @@ enum RecordOf {
     Current,
     /// A connection that is over.
     Over,
-    /// A connection that had a node, and whose entry was lost; a late copy of its first request has made a new one. If the
-    /// connection is not over, its node knows the true one.
+    /// A connection with a node, whose entry was lost and replaced when a late copy of its first request arrived. If
+    /// the connection is still open, its node knows the true entry.
     Lost,
 }
 
@@ -92,7 +92,7 @@ pub struct Dispatcher {
     budget: seeking::Budget,
     sizes: Sizes,
     random: Box<dyn FnMut() -> u64 + Send>,
-    /// There is an observer of requests.
+    /// Whether requests have an observer.
     observes: bool,
     heard: FactsReceived,
     /// Changes and packets for the driver, which clears them.
@@ -128,8 +128,8 @@ impl Dispatcher {
         &mut self.plan
     }
 
-    /// Decides by another plan from here on. What the old one knew goes on; a request that waits for a pool which is there
-    /// no more is answered 503 in its time.
+    /// Replaces the plan. The state of nodes and flows is kept; a request that waits for a removed pool is answered 503
+    /// at its deadline.
     pub fn replace_plan(&mut self, plan: Plan) {
         let old = std::mem::replace(&mut self.plan, plan);
         let places = self.plan.inherit(old);
@@ -146,22 +146,22 @@ impl Dispatcher {
         self.pending.all_crowded()
     }
 
-    /// Flows with a request that waits for something.
+    /// Flows with a waiting request.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Memory that pending flows take, in bytes.
+    /// Memory of pending flows, in bytes.
     pub fn held(&self) -> usize {
         self.pending.cost()
     }
 
-    /// When [`Self::on_time`] wants to be called.
+    /// The time at which [`Self::on_time`] has to be called.
     pub fn deadline(&self) -> Option<Duration> {
         [self.pending.deadline(), self.answered.deadline()].into_iter().flatten().min()
     }
 
-    /// A record of the XDP program.
+    /// Handles a record of the XDP program.
     pub fn on_record(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8]) {
         self.now = at.now;
         self.recent.turn(at.now);
@@ -185,7 +185,7 @@ impl Dispatcher {
         }
     }
 
-    /// Tells every node that reports are wanted here, and perhaps facts about responses, and asks what its clock says.
+    /// Asks every node for reports, for facts about responses if observed, and for its clock.
     pub fn ask_for_reports(&mut self) {
         for id in 0..self.plan.nodes.len() as NodeId {
             self.plan.forget_challenge(id);
@@ -196,20 +196,20 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the node for its clock. A recorded answer has another nonce.
+    /// Asks the node for its clock, with a nonce that keeps recorded answers from being accepted.
     fn ask_for_clock(&mut self, id: NodeId) {
         let Some(nonce) = self.plan.challenge(id, &mut *self.random) else { return };
         self.tell_agent(id, 0, ToAgent::Sync { nonce });
     }
 
-    /// The node has answered with its clock.
+    /// Handles the node's answer with its clock.
     fn on_synced(&mut self, now: Duration, node: NodeId, nonce: u64, clock: u64) {
         if self.plan.set_clock(node, nonce, NodeClock::told(clock, now)) {
             self.say_hello(node);
         }
     }
 
-    /// Asks the node for reports, and acknowledges facts that have come.
+    /// Asks the node for reports, and acknowledges received facts.
     fn say_hello(&mut self, id: NodeId) {
         let epoch = self.plan.node(id).and_then(|node| node.clock).map(|clock| clock.epoch(self.now));
         let Some(epoch) = epoch else { return self.ask_for_clock(id) };
@@ -217,7 +217,7 @@ impl Dispatcher {
         self.tell_agent(id, epoch, hello);
     }
 
-    /// Sends the node a packet of no flow.
+    /// Sends the node's agent a packet that belongs to no flow.
     fn tell_agent(&mut self, id: NodeId, epoch: u64, message: ToAgent) {
         let flow = sb_flow::default();
         let inner = bare(&flow, true, 0, 0, flags::RST);
@@ -225,7 +225,7 @@ impl Dispatcher {
         self.output.handoff(&self.plan.key, (peers, None), &flow, message.option(), (&view, &inner));
     }
 
-    /// Takes an idle flow from its node, which is to become idle too. The flow has no node then until its next request.
+    /// Releases an idle flow from its node, which is draining. The flow has no node then until its next request.
     pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: sb_flow_entry) {
         let entry = self.entry_of(flow, entry);
         let idle =
@@ -238,20 +238,20 @@ impl Dispatcher {
         self.keep(flow, connection, state);
     }
 
-    /// Deals with all flows whose deadline has come.
+    /// Handles all flows whose deadline has passed.
     pub fn on_time(&mut self, at: Moment<'_>) {
         self.now = at.now;
         self.on_deadlines(at);
         self.send_answers_again(at.now);
     }
 
-    /// The flow's entry in the map, unless the output that has not been written yet removes it.
+    /// The flow's entry in the map, unless pending output removes it.
     fn mapped(&self, at: Moment<'_>, flow: &sb_flow) -> Option<sb_flow_entry> {
         (at.map)(flow).filter(|entry| !self.output.removes(flow, entry.origin))
     }
 
     /// Compares a record's connection with the flow's. Rings are read one after the other, so a record of an earlier
-    /// connection with the same ports may come late.
+    /// connection with the same ports may arrive late.
     fn record_of(&self, at: Moment<'_>, flow: &sb_flow, recorded: &sb_flow_entry) -> RecordOf {
         let pending = self.pending.get(flow).map(|pending| pending.connection.entry);
         let pending = pending.or_else(|| self.answered.entry(flow));
@@ -271,8 +271,8 @@ impl Dispatcher {
         }
     }
 
-    /// A record's entry may be older than what was decided since it was written, or newer, because the program has
-    /// forwarded packets since.
+    /// The flow's latest entry. The record's may be older than the dispatcher's last decision, or newer, because the
+    /// program has forwarded packets since.
     fn entry_of(&self, flow: &sb_flow, recorded: sb_flow_entry) -> sb_flow_entry {
         match self.recent.get(flow) {
             Some(recent) if recent.origin == recorded.origin && !mark::is_newer(&recorded, recent) => *recent,
@@ -280,12 +280,12 @@ impl Dispatcher {
         }
     }
 
-    /// Writes the entry, and lets the program move the mark again.
+    /// Writes the entry, and allows the program to move the mark again.
     fn set_entry(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
         self.write_entry(flow, sb_flow_entry { locked: 0, ..*entry });
     }
 
-    /// Writes the entry behind the packets that bring the mark there, so that what follows them meets them at the node.
+    /// Writes the entry after the packets up to the mark, so that the packets after them arrive later at the node.
     fn move_mark(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
         let entry = sb_flow_entry { locked: 0, ..*entry };
         self.output.change_behind(flow, Change::Replace(entry));
@@ -302,21 +302,21 @@ impl Dispatcher {
         self.recent.remove(flow);
     }
 
-    /// Ends a connection on which nothing can be said any more.
+    /// Resets a connection that cannot continue.
     fn reset(&mut self, flow: &sb_flow, origin: u32, seq: u32) {
         self.observe(|| Observation::Reset { flow: *flow, origin });
         self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
         self.forget(flow, origin);
     }
 
-    /// Answers the client's FIN on a connection without a node or a request: `seq` and `ack` are what comes next of either
-    /// side. If the answer is lost, the FIN comes again and meets no flow.
+    /// Answers the client's FIN on a connection without a node or a request: `seq` and `ack` are the next sequence
+    /// numbers of the two sides. If the answer is lost, the FIN is retransmitted and meets no flow.
     fn say_goodbye(&mut self, flow: &sb_flow, origin: u32, seq: u32, ack: u32) {
         self.output.to_client(flow, &bare(flow, false, seq, ack, flags::FIN | flags::ACK));
         self.forget(flow, origin);
     }
 
-    /// A request goes to a node that has its flow.
+    /// Counts a request given to the node that has its flow.
     fn give(&mut self, request: &Request, node: NodeId) {
         self.stats.request(request, node);
         if let Some(group) = self.plan.group_mut(request.group) {
@@ -336,8 +336,8 @@ impl Dispatcher {
         self.send(ToNode::Forward(reading), entry.node, flow, entry, view, packet);
     }
 
-    /// Sends a node a packet of the flow. It is lost, as on any network, without a route to the node, or while the node's
-    /// clock is not known; senders that wait for an answer send again.
+    /// Sends a node a packet of the flow. The packet is lost, as on any network, without a route to the node, or while
+    /// the node's clock is unknown; senders that wait for an answer send again.
     fn send(
         &mut self,
         message: ToNode,
@@ -370,7 +370,7 @@ impl Dispatcher {
         self.output.handoff(&self.plan.key, (peers, second.as_ref()), flow, option, (view, packet));
     }
 
-    /// Data that reaches beyond the mark, or any packet of a flow that no node has.
+    /// Handles data beyond the mark, or any packet of a flow without a node.
     fn on_client(
         &mut self,
         at: Moment<'_>,
@@ -400,7 +400,7 @@ impl Dispatcher {
             self.pending.take(flow).filter(|pending| pending.connection.entry.origin == entry.origin);
         if let Some(pending) = pending {
             if pending.connection.has_node() && is_held(&recorded) {
-                // A late copy of its first packet has made an entry once more.
+                // A late copy of the first packet has created an entry again.
                 self.output.change(flow, Change::Abandon { origin: entry.origin });
             }
             self.on_pending(at, flow, pending, &entry, packet, view);
@@ -437,7 +437,7 @@ impl Dispatcher {
         }
     }
 
-    /// A flow begins to wait, with its first packet; `judged` is what has been read of it.
+    /// Makes a flow pending with its first packet; `judged` is the result of reading it.
     fn begin(
         &mut self,
         at: Moment<'_>,
@@ -465,8 +465,8 @@ impl Dispatcher {
         self.keep(flow, connection, state);
     }
 
-    /// The client sends the last request's beginning once more, and its node seems to be dead: it has not got it, or not
-    /// said so. A node that lives after all says whether it has it when it is asked to give the flow up.
+    /// Whether the client retransmits the start of the last request and the node seems dead: it did not receive or
+    /// confirm it. A node that is alive after all says at its release whether it has the request.
     fn is_sent_again(&self, at: Moment<'_>, entry: &sb_flow_entry, view: &TcpView) -> bool {
         let modes = [sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_UPGRADING as u8];
         modes.contains(&entry.mode)
@@ -475,8 +475,8 @@ impl Dispatcher {
             && self.plan.is_dead(entry.node, at.now)
     }
 
-    /// FIN, RST or an ACK of a flow that the record says has no node; if there is one by now, it is the node's. If not,
-    /// there is no request either, because one would be pending.
+    /// Handles a FIN, RST or ACK of a flow whose record has no node. If the flow has a node by now, the packet is the
+    /// node's; otherwise there is no request, since the flow would be pending.
     fn on_end(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &[u8], view: &TcpView) {
         if !is_held(entry) && !answered::is_answered(entry) {
             self.forward(flow, entry, view, packet, Reading::None);
@@ -489,7 +489,7 @@ impl Dispatcher {
         }
     }
 
-    /// Reads a packet that begins at the mark of a flow with a node. None unless a request may begin there.
+    /// Reads a packet that begins at the mark of a flow with a node; None if no request can begin there.
     fn judge_whole(
         &mut self,
         at: Moment<'_>,
@@ -511,7 +511,7 @@ impl Dispatcher {
         Some(Judged { verdict, next })
     }
 
-    /// The common case: one packet with one whole head, for the node that the flow has.
+    /// Forwards the common case: one packet with one whole head, for the node of the flow.
     fn forward_at_once(
         &mut self,
         at: Moment<'_>,
@@ -531,8 +531,8 @@ impl Dispatcher {
         self.forward(flow, &after, &view, packet, reading);
     }
 
-    /// Data before the mark belongs to what the node has: the client sends it again. What is `in_delivery` the node gets
-    /// from here.
+    /// Forwards data before the mark, which the client retransmits, to the node. The switch itself sends the node the
+    /// data `in_delivery`.
     fn forward_old_data(
         &mut self,
         flow: &sb_flow,
@@ -551,14 +551,14 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the node whether it has come so far that the mark can go on.
+    /// Asks the node whether the mark can move on.
     fn ask_for_progress(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView) {
         let question = bare(flow, true, mark::due(entry), view.ack, flags::ACK);
         let Some(view) = TcpView::parse(&question) else { return };
         self.send(ToNode::Confirm(Reading::None), entry.node, flow, entry, &view, &question);
     }
 
-    /// What is to become of the request at the start of `data`, where the mark of `entry` is.
+    /// The decision on the request at the start of `data`, at the mark of `entry`.
     pub(crate) fn judge(
         &mut self,
         now: Duration,
@@ -574,7 +574,7 @@ impl Dispatcher {
         let limits = self.plan.http_limits();
         let refuse = |reject: Reject, head| Verdict::Answer { reply: Reply::Refused(reject), head };
         let head = match parse_head(data, &limits) {
-            // The method stands first in what is refused, too, or behind an empty line.
+            // The method also comes first in a refused request, or after an empty line.
             Err(reject) => {
                 let line = data.strip_prefix(b"\r\n").unwrap_or(data);
                 return refuse(reject, line.starts_with(b"HEAD "));
@@ -632,7 +632,8 @@ impl Dispatcher {
         }
     }
 
-    /// Judges the beginning of a connection over TLS: the ClientHello is the request, and all that follows goes to its node.
+    /// The decision on the start of a connection over TLS, whose ClientHello is the request: all further data goes to
+    /// its node.
     fn judge_hello(
         &mut self,
         now: Duration,
@@ -667,8 +668,8 @@ impl Dispatcher {
         })
     }
 
-    /// Where this machine is a node, too: who is to answer the request, as far as the pool says. If that depends on the
-    /// length of the response, the node is asked for it.
+    /// The side that answers the request, on a machine that is also a node, as far as the pool decides it. If it
+    /// depends on the length of the response, the node is asked for the length.
     fn side(
         &mut self,
         group: usize,

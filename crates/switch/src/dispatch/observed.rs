@@ -1,4 +1,4 @@
-//! What the dispatcher tells the observer of requests.
+//! Observations of requests by the dispatcher.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use switchback_flow::verdict::Chosen;
 use crate::observe::{FactsOrder, Observation, RequestForwarded, RequestSeen};
 use crate::plan::NodeId;
 
-/// When a request came, and how long it has been held.
+/// Arrival of a request, and the time for which it was held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Duration,
-    /// How long it has been here.
+    /// Time since the arrival.
     pub(super) queued: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Arrival {
 }
 
 impl Dispatcher {
-    /// From here on, or not any more, the output has observations, and nodes are asked for facts.
+    /// Switches observations in the output on or off, and with them the facts asked of nodes.
     pub fn set_observes(&mut self, observes: bool) {
         self.observes = observes;
     }
@@ -41,7 +41,7 @@ impl Dispatcher {
         }
     }
 
-    /// A node has been given the request that `after`, the flow's entry from now on, says is the last.
+    /// Records a request given to a node, the last one of `after`, the flow's new entry.
     pub(super) fn observe_given(
         &mut self,
         flow: &sb_flow,
@@ -59,7 +59,7 @@ impl Dispatcher {
         });
     }
 
-    /// A node has been given a request that had to wait.
+    /// Records a request that waited before a node was given it.
     pub(super) fn observe_request(
         &mut self,
         at: Moment<'_>,
@@ -76,7 +76,7 @@ impl Dispatcher {
         });
     }
 
-    /// The request that is at the mark, as far as it has come.
+    /// The request at the mark, as far as it has arrived.
     fn asked(&self, at: Moment<'_>, flow: &sb_flow, connection: &Connection, packets: &Held) -> RequestSeen {
         let begins = connection.entry.next;
         let Arrival { at, queued } = Arrival::of(connection, at.now);
@@ -84,7 +84,7 @@ impl Dispatcher {
         RequestSeen { flow: *flow, origin: connection.entry.origin, begins, head, at, queued }
     }
 
-    /// The switch is about to answer it. What it was is not held any more when the answer is made.
+    /// The request that the switch is about to answer, taken before the answer drops its packets.
     pub(super) fn request_to_answer(
         &self,
         at: Moment<'_>,
@@ -99,7 +99,7 @@ impl Dispatcher {
         self.output.observed.extend(asked.map(|asked| Observation::Answered { asked, status, bytes }));
     }
 
-    /// The client has gone; perhaps its request is whole and has waited for a node.
+    /// Records that the client has gone, possibly with a whole request that waited for a node.
     pub(super) fn observe_abandoned(
         &mut self,
         at: Moment<'_>,
@@ -113,7 +113,7 @@ impl Dispatcher {
         }
     }
 
-    /// A node tells what became of responses.
+    /// Handles a node's facts about responses.
     pub fn on_facts(&mut self, node: NodeId, numbered: Numbered, facts: &[sb_fact]) {
         if let FactsOrder::Next { lost } = self.heard.take(node, numbered) {
             let facts = facts.iter().map(Fact::from_wire);
@@ -122,8 +122,8 @@ impl Dispatcher {
         }
     }
 
-    /// Nodes that have told something hear how much of it has come: once for all packets that came together, because an
-    /// answer costs as much as what it answers.
+    /// Acknowledges facts to the nodes that sent some: once for all packets of a batch, because an acknowledgment costs
+    /// as much as a packet of facts.
     pub fn acknowledge_facts(&mut self) {
         self.heard.unanswered().into_iter().for_each(|node| self.say_hello(node));
     }

@@ -1,4 +1,4 @@
-//! What the dispatcher wants done: changes of the flow map first, then packets.
+//! Output of the dispatcher: changes of the flow map first, then packets.
 
 use std::net::IpAddr;
 
@@ -13,11 +13,11 @@ use crate::observe::Observation;
 /// The effects of a batch of records.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Changes of the flow map, in order, before the packets: what the client sends in answer to them meets the new entries.
+    /// Changes of the flow map before the packets, in order: the clients' replies to the packets meet the new entries.
     pub changes: Vec<(sb_flow, Change)>,
-    /// Likewise, behind the packets. While the mark is where it was, the program forwards nothing that follows them.
+    /// Changes of the flow map after the packets. Until the mark moves, the program forwards no later packet.
     pub moves: Vec<(sb_flow, Change)>,
-    /// What has been seen of requests, if anybody wants to know.
+    /// Observations of requests; empty without an observer.
     pub observed: Vec<Observation>,
     packets: Vec<u8>,
     ends: Vec<(usize, IpAddr)>,
@@ -30,12 +30,12 @@ impl Output {
         std::iter::zip(starts, &self.ends).map(|(start, (end, dest))| (&self.packets[start..*end], *dest))
     }
 
-    /// Nothing to do.
+    /// Whether there is no output.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.moves.is_empty() && self.ends.is_empty() && self.observed.is_empty()
     }
 
-    /// Empties all, keeping the memory.
+    /// Empties the output, and keeps its memory.
     pub fn clear(&mut self) {
         self.changes.clear();
         self.moves.clear();
@@ -44,25 +44,25 @@ impl Output {
         self.ends.clear();
     }
 
-    /// A change of the flow map before the packets, unless the flow has one behind them already.
+    /// Adds a change of the flow map before the packets, unless the flow already has one after them.
     pub fn change(&mut self, flow: &sb_flow, change: Change) {
         let moves = self.moves.iter().any(|(moved, _)| moved == flow);
         if moves { &mut self.moves } else { &mut self.changes }.push((*flow, change));
     }
 
-    /// A change of the flow map behind the packets.
+    /// Adds a change of the flow map after the packets.
     pub fn change_behind(&mut self, flow: &sb_flow, change: Change) {
         self.moves.push((*flow, change));
     }
 
-    /// Whether the last change of the flow ends its connection with this origin.
+    /// Whether the flow's last change ends its connection with this origin.
     pub fn removes(&self, flow: &sb_flow, origin: u32) -> bool {
         let mut changes = self.changes.iter().chain(&self.moves);
         let last = changes.rfind(|(changed, _)| changed == flow);
         matches!(last, Some((_, Change::Remove { origin: removed })) if *removed == origin)
     }
 
-    /// A handoff packet to a node, and perhaps to a second candidate.
+    /// Adds a handoff packet to a node, and possibly to a second candidate.
     pub fn handoff(
         &mut self,
         key: &sb_key,
@@ -79,7 +79,7 @@ impl Output {
         self.ends.push((self.packets.len(), peers.node));
     }
 
-    /// A packet to the flow's client.
+    /// Adds a packet to the flow's client.
     pub fn to_client(&mut self, flow: &sb_flow, packet: &[u8]) {
         self.packets.extend_from_slice(packet);
         self.ends.push((self.packets.len(), flow.client().ip()));

@@ -1,4 +1,4 @@
-//! A flow while it waits for something.
+//! A pending flow.
 
 use std::time::Duration;
 
@@ -13,56 +13,56 @@ use switchback_flow::connection::Connection;
 use switchback_flow::held::{HeldPacket, before};
 use switchback_flow::state::{Assembling, Event, State};
 
-/// Cost of a pending flow besides the bytes of the packets that it holds: up to twice its size in a table that has just
-/// grown, its places in two orders of time, its source's sum, and room for four packets. Measured by VmRSS with 10,000 to
-/// 50,000 flows of one small packet each: 1,230 to 1,900 bytes.
+/// Cost of a pending flow besides the bytes of its packets: up to twice its size in a table that has just grown, two
+/// entries in orders of time, its source's sum, and room for four packets. Measured by VmRSS with 10,000 to 50,000
+/// flows of one small packet each: 1,230 to 1,900 bytes.
 const OWN_COST: usize = 4 * size_of::<Pending>();
 
-/// A flow, and what it waits for.
+/// A pending flow, with its state.
 #[derive(Debug)]
 pub struct Pending {
     /// The client's side.
     pub connection: Connection,
-    /// What it waits for.
+    /// The state, which says what the flow waits for.
     pub state: State,
 }
 
 impl Pending {
-    /// A flow of which nothing has been read.
+    /// A flow without any data read.
     pub fn new(connection: Connection, now: Duration) -> Self {
         Pending { connection, state: State::Assembling(Assembling::new(now)) }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory of the flow, in bytes.
     pub fn cost(&self) -> usize {
         OWN_COST + self.held_bytes()
     }
 
-    /// Bytes of the packets that it holds.
+    /// Bytes of the held packets.
     pub fn held_bytes(&self) -> usize {
         let request = self.state.request().map_or(0, |request| request.packets.bytes());
         self.connection.held.bytes() + request
     }
 
-    /// Holds what is new in a packet.
+    /// Holds the new data of a packet.
     pub fn hold(&mut self, packet: &HeldPacket) {
         self.connection.hold(packet, self.state.request_mut());
     }
 
-    /// Where what waits for a node begins.
+    /// Sequence number of the first byte that waits for a node.
     fn first_waiting(&self) -> u32 {
         self.state.request().map_or(self.connection.entry.next, |request| request.start.next)
     }
 
-    /// The client's next sequence number, as far as is known here.
+    /// The client's next sequence number, as far as known.
     fn expected(&self) -> u32 {
         let mark = self.connection.entry.next;
         let end = self.state.request().map_or(mark, |request| request.packets.stream_end(mark));
         self.connection.held.stream_end(end)
     }
 
-    /// Makes room for a packet that brings what is missing, by forgetting the data that is farthest beyond the gap; false if
-    /// the packet does not, or there is none.
+    /// Makes room for a packet that fills a gap by dropping the data farthest beyond the gap; false if the packet fills
+    /// no gap, or there is no such data.
     fn make_room(&mut self, packet: &TcpView) -> bool {
         let expected = self.expected();
         let brings = !before(expected, packet.seq) && before(expected, packet.end_seq());
@@ -72,7 +72,7 @@ impl Pending {
                 || request.is_some_and(|request| request.packets.forget_last(expected)))
     }
 
-    /// The stretch of data that the node gets from here, and not from the client's retransmissions.
+    /// The range of data that the switch, and not the client's retransmission, delivers to the node.
     fn in_delivery(&self) -> Option<(u32, u32)> {
         match &self.state {
             State::Delivering(state) => state.stretch(&self.connection),
@@ -82,21 +82,21 @@ impl Pending {
 }
 
 impl Dispatcher {
-    /// Has a pending flow handle an event, and keeps it if it still waits.
+    /// Has a pending flow handle an event, and keeps the flow if it still waits.
     pub(super) fn step(&mut self, at: Moment<'_>, flow: &sb_flow, pending: Pending, event: Event<'_>) {
         let Pending { mut connection, state } = pending;
         let state = state.on(event, &mut connection, &mut self.world(at, flow));
         self.keep(flow, connection, state);
     }
 
-    /// Keeps a flow that waits for something.
+    /// Keeps a waiting flow.
     pub(super) fn keep(&mut self, flow: &sb_flow, connection: Connection, state: State) {
         if !matches!(state, State::Over) {
             self.pending.put(*flow, Pending { connection, state });
         }
     }
 
-    /// A packet of a flow that waits for something. `entry` is the latest that is known of it.
+    /// Handles a packet of a pending flow. `entry` is its latest known entry.
     pub(super) fn on_pending(
         &mut self,
         at: Moment<'_>,
@@ -114,7 +114,7 @@ impl Dispatcher {
             pending.state.catch_up(&mut pending.connection, entry);
             let first_waiting = pending.first_waiting();
             pending.connection.note_repetition(&held.view, first_waiting, at.now);
-            // Whether or not there is room for the rest: it may be all that the client can send until it is acknowledged.
+            // Done even without room for the rest: it may be all that the client can send until it is acknowledged.
             self.forward_old_data(flow, &pending.connection, pending.in_delivery(), &held);
             if self.has_room(at, flow, &mut pending, &held) {
                 pending.hold(&held);
@@ -126,7 +126,7 @@ impl Dispatcher {
         self.keep(flow, connection, state);
     }
 
-    /// The client has sent something, which is held.
+    /// Handles held data of the client.
     fn on_data(&mut self, at: Moment<'_>, flow: &sb_flow, pending: Pending, view: &TcpView) {
         let Pending { mut connection, state } = pending;
         let mut world = self.world(at, flow);
@@ -139,12 +139,12 @@ impl Dispatcher {
         self.keep(flow, connection, state);
     }
 
-    /// The client resets a flow that waits for something.
+    /// Handles a client's reset of a pending flow.
     fn on_reset(&mut self, at: Moment<'_>, flow: &sb_flow, pending: Pending, packet: &[u8], view: TcpView) {
         let is_exact = view.seq == pending.expected();
         let Pending { connection, mut state } = pending;
         if connection.has_node() {
-            // The node's kernel judges it.
+            // The node's kernel validates the reset.
             self.forward(flow, &connection.entry, &view, packet, Reading::None);
         } else if is_exact {
             // Only the exact number counts (RFC 5961 section 3.2).
@@ -155,8 +155,8 @@ impl Dispatcher {
         self.keep(flow, connection, state);
     }
 
-    /// Whether the flow may hold the packet. Where the flow has too much itself, what lies beyond a gap gives way to what is
-    /// missing; where the whole switch has, the clients that have been slow for longest have to send again.
+    /// Whether the flow may hold the packet. If the flow's own budget is full, data beyond a gap makes room for the
+    /// missing data; if the switch's is, the flows that have waited longest for their clients are dropped.
     pub(super) fn has_room(
         &mut self,
         at: Moment<'_>,
@@ -184,7 +184,7 @@ impl Dispatcher {
         }
     }
 
-    /// Deals with all flows whose deadline has come.
+    /// Handles all flows whose deadline has passed.
     pub(super) fn on_deadlines(&mut self, at: Moment<'_>) {
         while let Some((flow, pending)) = self.pending.take_due(at.now) {
             let world: &mut dyn World = &mut self.world(at, &flow);

@@ -1,11 +1,11 @@
-//! What was learned a moment ago about flows that nothing is pending for.
+//! Recent knowledge of flows that are not pending.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use switchback_wire::sb_flow;
 
-/// A map that forgets: a value lives for one to two periods. Forgetting costs nothing for each value.
+/// A map whose values live for one to two periods. Expiry costs nothing per value.
 #[derive(Debug)]
 pub struct Recent<T> {
     period: Duration,
@@ -20,7 +20,7 @@ impl<T> Recent<T> {
         Recent { period, turned: Duration::ZERO, young: HashMap::new(), old: HashMap::new() }
     }
 
-    /// Forgets what is due.
+    /// Drops expired values.
     pub fn turn(&mut self, now: Duration) {
         let age = now.saturating_sub(self.turned);
         if age >= self.period {
@@ -43,7 +43,7 @@ impl<T> Recent<T> {
         self.young.insert(flow, value);
     }
 
-    /// Forgets the flow.
+    /// Removes the flow's value.
     pub fn remove(&mut self, flow: &sb_flow) {
         self.young.remove(flow);
         self.old.remove(flow);

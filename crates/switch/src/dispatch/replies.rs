@@ -1,4 +1,4 @@
-//! What nodes say.
+//! Messages from nodes.
 
 use switchback_wire::message::{FromNode, Owned, Reason};
 use switchback_wire::packet::TcpView;
@@ -14,7 +14,7 @@ use switchback_flow::state::{Adopting, Event, State};
 use switchback_flow::world::entry_of_node;
 
 impl Dispatcher {
-    /// A handoff packet from a node.
+    /// Handles a handoff packet from a node.
     pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
         let (flow, origin) = (&record.flow, u32::from_be(record.option.origin));
         let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
@@ -36,13 +36,13 @@ impl Dispatcher {
             FromNode::Move { target, owned } => {
                 self.on_move(at, flow, (node, origin), (target, &owned), packet);
             }
-            // The program deals with those that come by the network.
+            // The program handles the ones that arrive from the network.
             FromNode::Closed => self.forget(flow, origin),
             _ => self.on_reply(at, flow, (node, origin), message, packet, view),
         }
     }
 
-    /// The answer to a question about a flow.
+    /// Handles the answer to a question about a flow.
     fn on_reply(
         &mut self,
         at: Moment<'_>,
@@ -78,13 +78,13 @@ impl Dispatcher {
             }
             self.step(at, flow, pending, Event::Reply(reply));
         } else {
-            // A late answer to an earlier question says nothing about this one.
+            // A late answer to an earlier question does not apply to this one.
             let Pending { connection, state } = pending;
             self.keep(flow, connection, state);
         }
     }
 
-    /// An answer about a flow for which nothing is pending.
+    /// Handles an answer about a flow that is not pending.
     fn on_late_reply(
         &mut self,
         at: Moment<'_>,
@@ -108,8 +108,8 @@ impl Dispatcher {
         }
     }
 
-    /// The flow's node has given it up for another one. Nobody but that one can go on with it: what is spoken on it is
-    /// encrypted, and only it has been given the keys.
+    /// Handles a release for another node. Only that node can continue the flow: the connection is encrypted, and only
+    /// that node has the keys.
     fn on_move(
         &mut self,
         at: Moment<'_>,
@@ -121,7 +121,7 @@ impl Dispatcher {
         let Some(held) = HeldPacket::new(packet) else { return };
         let (seq, ack) = (held.view.seq, held.view.ack);
         let entry = match self.pending.get(flow) {
-            // Its word that it has the flow has been lost, or has been overtaken by this one.
+            // The node's ADOPTED was lost, or overtaken by the MOVE.
             Some(Pending { connection, state: State::Adopting(state) }) if state.is_chosen_by_owner() => {
                 let is_later = seq != connection.entry.next || before(connection.last_ack, ack);
                 is_later.then_some(connection.entry)
@@ -131,13 +131,14 @@ impl Dispatcher {
                 Some(recorded) => Some(self.entry_of(flow, recorded)),
                 None if self.knows(flow) => None,
                 None => {
-                    // The switch that gave the flow to this node has gone meanwhile.
+                    // The switch that gave the flow to this node is gone.
                     let entry = entry_of_node(owned, (node, origin), &self.plan.limits);
                     self.recover(flow, origin, entry, &held.view)
                 }
             },
         };
-        // It says so until it hears that the other node has it. By then the flow may have come back, by a later adoption.
+        // The node repeats its message until it hears of the adoption. By then a later adoption may have returned the
+        // flow.
         let is_current = |entry: &sb_flow_entry| {
             entry.node == node
                 && entry.origin == origin
@@ -166,7 +167,7 @@ impl Dispatcher {
         self.keep(flow, connection, state);
     }
 
-    /// The node has refused data, because it was not given what the switch read before that: from its mark on all is read again.
+    /// Handles refused data: the node lacks data before it, so the switch reads again from the node's mark on.
     fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, (node, origin): (NodeId, u32), owned: &Owned) {
         let Some(mark) = entry_of_node(owned, (node, origin), &self.plan.limits) else { return };
         if let Some(pending) = self.pending.take(flow) {
@@ -181,7 +182,7 @@ impl Dispatcher {
         }
     }
 
-    /// The node has so much of a long body that the mark can go on.
+    /// Moves the mark on, since the node has enough of a long body.
     fn on_progress(&mut self, flow: &sb_flow, mut entry: sb_flow_entry, arrived: u32, view: TcpView) {
         if mark::is_passing(&entry) && view.seq == mark::due(&entry) && !before(arrived, view.seq) {
             mark::settle(&mut entry);
@@ -189,8 +190,8 @@ impl Dispatcher {
         }
     }
 
-    /// A request was forwarded to a node that has no socket for its flow, because its server or the node itself was
-    /// restarted. Any node can take it from here.
+    /// Handles a request that was forwarded to a node without a socket for its flow, because the server or the node was
+    /// restarted. From here on any node can have the flow.
     fn on_no_socket(
         &mut self,
         at: Moment<'_>,
@@ -200,7 +201,7 @@ impl Dispatcher {
         packet: &[u8],
         view: TcpView,
     ) {
-        // Only the flow's latest request counts: a late copy of an earlier one finds no socket where the flow was.
+        // Only the flow's latest request counts: a late copy of an earlier one finds no socket at a former node.
         if latest.requests != requests {
             return;
         }
@@ -214,7 +215,7 @@ impl Dispatcher {
             ..latest
         };
         if view.is_empty() {
-            // The client's end, if nothing is missing before it.
+            // The client's FIN, if no data before it is missing.
             if view.seq == latest.next {
                 self.on_end(flow, &entry, packet, &view);
             }

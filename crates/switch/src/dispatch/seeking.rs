@@ -1,8 +1,8 @@
-//! The search for the node of a flow that the switch does not know: packets without an entry and without a valid cookie, and
-//! first requests whose cookie may be another process's. Those begin when no node has the flow.
+//! The search for the node of an unknown flow: packets without an entry and without a valid cookie, and first requests
+//! whose cookie may be another process's. Such a request is a new flow when no node has the flow.
 //!
-//! Anybody can make a switch ask, so a question goes without data, to the nodes of its VIP only, once for each flow at a
-//! time, and there are so many in a second and no more. The program shares them out between the networks that clients come from
+//! Forged packets can make a switch ask, so a question carries no data, goes to the nodes of its VIP only, once for
+//! each flow at a time, and the rate is limited. The program divides the rate among the networks of the clients
 //! (`bpf/allowance.h`).
 
 use std::time::Duration;
@@ -22,28 +22,28 @@ use switchback_flow::world::entry_of_node;
 
 /// PROBEs that a switch sends in a second.
 const PROBES_PER_SECOND: u32 = 100_000;
-/// Those of so long a time may be sent at once.
+/// Time whose PROBEs may be sent at once.
 const BURST: Duration = Duration::from_millis(100);
-/// When nodes are asked again about a flow, if its client sends again.
+/// Time after which nodes are asked again about a flow, if its client retransmits.
 const ROUND: Duration = Duration::from_millis(100);
-/// After this time without an owner, an unknown flow is reset.
+/// Time after which an unknown flow without an owner is reset.
 const UNOWNED: Duration = Duration::from_millis(500);
-/// How long it is remembered that a flow was asked for.
+/// Time for which a question about a flow is remembered.
 pub const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// How many PROBEs may be sent in so long a time.
+/// PROBEs that may be sent in this time.
 pub const fn probes_in(time: Duration) -> u32 {
     (time.as_micros() as u64 * PROBES_PER_SECOND as u64 / 1_000_000) as u32
 }
 
-/// When nodes were asked about an unknown flow.
+/// The times at which nodes were asked about an unknown flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Probed {
     first: Duration,
     last: Duration,
 }
 
-/// How many PROBEs may be sent now.
+/// PROBEs that may be sent now.
 #[derive(Debug)]
 pub struct Budget {
     left: u32,
@@ -59,7 +59,7 @@ impl Default for Budget {
 impl Budget {
     const MOST: u32 = probes_in(BURST);
 
-    /// Takes so many, or none.
+    /// Takes all `count` PROBEs from the budget, or none.
     fn take(&mut self, count: usize, now: Duration) -> bool {
         let more = probes_in(now.saturating_sub(self.at).min(BURST));
         if more > 0 {
@@ -73,15 +73,15 @@ impl Budget {
 }
 
 impl Dispatcher {
-    /// A packet of a flow that we do not know, with no valid cookie: after a restart, or because another switch had
-    /// the VIP. Its node knows it.
+    /// Handles a packet of an unknown flow without a valid cookie: after a restart, or a change of the VIP's switch.
+    /// The flow's node knows it.
     pub(super) fn on_unknown(&mut self, at: Moment<'_>, flow: &sb_flow, packet: &[u8], view: TcpView) {
         let is_recent = self.recent.get(flow).is_some();
         if let Some(mut pending) = self.pending.take(flow) {
             let seeks = matches!(pending.state, State::Seeking(_));
             let is_known = is_recent || self.mapped(at, flow).is_some();
             if !seeks && !is_known {
-                // Its entry was pushed out, or the connection has ended.
+                // The entry was evicted, or the connection has ended.
                 (&mut self.world(at, flow) as &mut dyn World).end(&pending.connection);
                 return;
             }
@@ -96,7 +96,7 @@ impl Dispatcher {
             return;
         }
         if is_recent {
-            // Its node may know less than was decided here.
+            // The node may lack the dispatcher's later decisions.
             return;
         }
         let probed = self.probed.get(flow).copied();
@@ -116,7 +116,7 @@ impl Dispatcher {
         let first = probed.map_or(at.now, |probed| probed.first);
         self.probed.insert(*flow, Probed { first, last: at.now });
         if view.is_empty() {
-            // It comes back with the answer.
+            // The packet comes back with the answer.
             return;
         }
         let entry = sb_flow_entry { origin: view.seq, next: view.seq, ..sb_flow_entry::default() };
@@ -128,7 +128,7 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the nodes that live who owns the flow; false if too much has been asked already.
+    /// Asks the live nodes which one owns the flow; false if the budget is used up.
     pub(super) fn ask(
         &mut self,
         at: Moment<'_>,
@@ -156,7 +156,8 @@ impl Dispatcher {
         true
     }
 
-    /// A node does not have the flow. Where it has had it, and answered what is held, that is not to begin once more.
+    /// Handles a node's answer that it does not own the flow. If it did, and has answered the held request, the request
+    /// is not started again.
     pub(super) fn on_unowned(
         &mut self,
         at: Moment<'_>,
@@ -169,7 +170,7 @@ impl Dispatcher {
         self.step(at, flow, pending, Event::Unowned { node, origin, seq: view.seq, served, next });
     }
 
-    /// A node has the flow.
+    /// Handles a node's answer that it owns the flow.
     pub(super) fn on_owned(
         &mut self,
         at: Moment<'_>,
@@ -191,12 +192,12 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the flow has, or had a moment ago, an entry of this process's making.
+    /// Whether this process has made an entry for the flow, now or recently.
     pub(super) fn knows(&self, flow: &sb_flow) -> bool {
         self.recent.get(flow).is_some() || self.answered.entry(flow).is_some()
     }
 
-    /// Takes up the flow again. Without an entry its node knows too little, and it ends.
+    /// Resumes the flow. Without an entry its node knows too little, and the flow ends.
     pub(super) fn recover(
         &mut self,
         flow: &sb_flow,

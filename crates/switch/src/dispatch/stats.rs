@@ -1,4 +1,4 @@
-//! What the dispatcher counts.
+//! Statistics of the dispatcher.
 
 use std::ops::{Deref, DerefMut};
 
@@ -13,24 +13,24 @@ use switchback_flow::world::Count;
 /// Counts of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeStats {
-    /// Requests it was given.
+    /// Requests given to the node.
     pub requests: u64,
-    /// Flows it adopted.
+    /// Flows that the node adopted.
     pub adopted: u64,
-    /// Adoptions it refused.
+    /// Adoptions that the node refused.
     pub refused: u64,
-    /// Flows it released.
+    /// Flows that the node released.
     pub released: u64,
 }
 
-/// Counts since the start: those of the status as they are there, and those that it has by node and by service.
+/// Counts since the start: those of the status page, and those by node and by service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// By node.
+    /// Counts by node.
     pub nodes: Vec<NodeStats>,
     /// Requests by service.
     pub services: Vec<u64>,
-    /// All others.
+    /// All other counts.
     pub counts: DispatchCounts,
 }
 

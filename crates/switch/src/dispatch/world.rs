@@ -1,4 +1,4 @@
-//! The dispatcher as the world of one flow.
+//! The dispatcher as the world of one flow (trait `World` of crate `flow`).
 
 use std::time::Duration;
 

@@ -55,7 +55,7 @@ impl All {
                 eprintln!("switchback: {}: {error}", entry.name);
             }
             done.push(Done { name: entry.name, took: start.elapsed(), outcome });
-            // After each, so that it is there whatever becomes of the next one.
+            // Written after each experiment, so that it survives a failure of the next one.
             write_report(&self.output, &done)?;
         }
         match done.iter().filter(|one| one.outcome.is_err()).count() {
@@ -65,10 +65,10 @@ impl All {
     }
 }
 
-/// With the options and the `switchback` binary; what it wrote.
+/// Runs an experiment with the options and the `switchback` binary, and returns the written files.
 type RunIt = dyn FnOnce(&All, &Path) -> switchback_lab::Result<Vec<PathBuf>>;
 
-/// An experiment, and what runs it.
+/// An experiment, with its function.
 struct Entry {
     name: &'static str,
     run: Box<RunIt>,
@@ -89,7 +89,7 @@ where
     Entry { name: E::NAME, run: Box::new(run) }
 }
 
-/// In the order of the documentation.
+/// The experiments, in the order of the documentation.
 fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
     let nodes = experiment::DwsrTable1::NODES.to_vec();
     let connections = experiment::AcceptQueue::CONNECTIONS.to_vec();
@@ -114,11 +114,11 @@ fn names() -> Vec<&'static str> {
     entries(None).into_iter().map(|entry| entry.name).collect()
 }
 
-/// How one of them went.
+/// A finished experiment.
 struct Done {
     name: &'static str,
     took: Duration,
-    /// The files that it wrote, or why it failed.
+    /// The written files, or the reason of the failure.
     outcome: Result<Vec<PathBuf>, String>,
 }
 

@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use all::All;
 use progress::Shown;
 
-/// The exit status after ^C, as shells have it.
+/// The exit status after SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// The commands, one for each experiment: its options, then those that all have, with defaults of its own. A macro,
+/// Defines the commands, one for each experiment: its options, then the common ones, with defaults of its own. A macro,
 /// because clap keeps one default for all instances of a generic type.
 macro_rules! experiments {
     ($(
@@ -186,7 +186,7 @@ experiments! {
     DwsrTable3 {}
 }
 
-/// Runs one, prints its tables, and returns the paths of its files.
+/// Runs an experiment, prints its tables, and returns the paths of its files.
 fn run<E: Experiment>(
     experiment: &E,
     options: &Options,
@@ -197,7 +197,7 @@ where
 {
     let mut progress = Shown::new(E::NAME);
     let results = experiment.run(options, &mut progress)?;
-    // The bar goes before anything else is printed.
+    // The bar is removed before anything else is printed.
     drop(progress);
     print!("{}", results.summary());
     let written = results.write(output, E::NAME)?;
@@ -211,7 +211,7 @@ fn own_program() -> Result<PathBuf, Failure> {
 
 fn failure(error: Error) -> Failure {
     match error {
-        // ^C; there is nothing to say.
+        // ^C needs no message.
         Error::TornDown => Failure::silent(INTERRUPTED),
         error => error.into(),
     }

@@ -1,4 +1,4 @@
-//! How far an experiment is: a bar under the lines on a terminal, numbered lines elsewhere.
+//! Progress of an experiment: a bar on a terminal, numbered lines elsewhere.
 
 use std::io::{IsTerminal, stderr};
 
@@ -11,12 +11,12 @@ const STYLE: &str = "{prefix} {bar:40} {pos} of {len} loads, some {eta} left";
 pub struct Shown {
     expected: usize,
     seen: usize,
-    /// None if nobody sees it move.
+    /// The bar; None without a terminal.
     bar: Option<ProgressBar>,
 }
 
 impl Shown {
-    /// Of the experiment of this name.
+    /// Progress of the experiment with this name.
     pub fn new(name: &'static str) -> Shown {
         let style = ProgressStyle::with_template(STYLE).expect("the template is well-formed");
         let bar = || ProgressBar::no_length().with_style(style).with_prefix(name);

@@ -1,8 +1,8 @@
-//! Table III: what each function costs switch and nodes.
+//! Table III: the cost of each function at switch and nodes.
 //!
-//! The functions are not measured one by one, on packets made for the purpose, but as differences: loads that differ in
-//! one function, on real connections with real responses. The kernel's own clock says how long BPF programs run
-//! (`BPF_ENABLE_STATS`), the scheduler's how long everything else does.
+//! The functions are not measured one by one with synthetic packets, but as differences between loads that differ in
+//! one function, on real connections with real responses. Run times of BPF programs are the kernel's
+//! (`BPF_ENABLE_STATS`), all others the scheduler's.
 
 mod report;
 
@@ -21,20 +21,20 @@ use crate::{Experiment, Options, Progress, in_turn};
 
 const CONNECTIONS: u32 = 16;
 
-/// A way of a request through switch and nodes.
+/// The path of a request through switch and nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// On a connection that is kept, and stays with its node: the automaton in the XDP program reads the request.
+    /// Kept connection that stays with its node: the automaton in the XDP program reads the request.
     Automaton,
-    /// The same, read and decided by the L7 thread.
+    /// Kept connection that stays with its node: the L7 thread reads and dispatches the request.
     Thread,
-    /// By the L7 thread to one of two nodes in turn: about half of the connections move.
+    /// The L7 thread dispatches to one of two nodes in turn: about half of the connections move.
     Moved,
-    /// On a connection of its own.
+    /// A new connection for each request.
     New,
-    /// As [`Thread`](Way::Thread), and the session's cookie is rewritten in the response and restored in the request.
+    /// As [`Thread`](Way::Thread); the session's cookie is rewritten in the response and restored in the request.
     Rewritten,
-    /// As [`Thread`](Way::Thread), and a cookie is inserted into the response.
+    /// As [`Thread`](Way::Thread); a cookie is inserted into the response.
     Inserted,
 }
 
@@ -76,26 +76,26 @@ impl fmt::Display for Way {
     }
 }
 
-/// All ways of a request.
+/// All paths of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct DwsrTable3;
 
 /// One load, measured.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// What was done with the requests.
+    /// The path of the requests.
     pub way: Way,
-    /// As the client saw it.
+    /// The client's measurement.
     pub load: LoadResult,
-    /// The programs of switch and nodes.
+    /// Run times of the programs of switch and nodes.
     pub bpf: BpfTimes,
-    /// What the switch used.
+    /// CPU time of the switch.
     pub switch: CpuTimes,
-    /// What the nodes used, with their servers.
+    /// CPU time of the nodes, with their servers.
     pub nodes: CpuTimes,
-    /// How often a node gave a connection up for another one.
+    /// Connections that a node released for another one.
     pub moves: u64,
 }
 
@@ -118,7 +118,7 @@ impl Sample {
     }
 }
 
-/// Everything that was measured.
+/// All measurements.
 pub type Results = crate::Results<Sample>;
 
 impl Experiment for DwsrTable3 {
@@ -174,7 +174,7 @@ impl Experiment for DwsrTable3 {
     }
 }
 
-/// How many connections nodes have released so far, as the switch counts them.
+/// Connections that nodes have released so far, by the switch's count.
 fn moves(lab: &Lab, options: &Options) -> Result<u64> {
     let status: serde_json::Value = systems::status(lab.switch(0), &options.program)?;
     let unexpected = || Error::Invalid(format!("unexpected output of `switchback status --json`: {status}"));

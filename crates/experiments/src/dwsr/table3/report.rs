@@ -1,4 +1,4 @@
-//! The loads as a table, and the functions that follow from their differences.
+//! The loads as a table, and the functions derived from their differences.
 
 use switchback_plot::{Bars, Panel, Plot};
 
@@ -6,7 +6,7 @@ use super::{CONNECTIONS, Results, Sample, Way};
 use crate::report::{Report, header, median, micros, repeated, row, shown, thousands, with_extremes};
 use crate::statistics::Spread;
 
-/// The columns of the table, and whether they are numbers; µs are for each request.
+/// The columns of the table, with true for numbers; µs are per request.
 const COLUMNS: [(&str, bool); 11] = [
     ("Requests", false),
     ("Requests/s", true),
@@ -40,7 +40,7 @@ impl Report for Results {
         cells
     }
 
-    /// A line for each way.
+    /// A line for each path.
     fn table(&self) -> String {
         let mut text = header(&COLUMNS);
         for way in Way::ALL {
@@ -93,7 +93,7 @@ impl Report for Results {
         )
     }
 
-    /// The functions that the paper has.
+    /// A plot of the functions that the paper has.
     fn plot(&self) -> Option<Plot> {
         let functions: Vec<Function> =
             self.functions().into_iter().filter(|function| function.paper.is_some()).collect();
@@ -112,11 +112,11 @@ impl Report for Results {
     }
 }
 
-/// What the paper has a figure for, or what stands in its place.
+/// A function with a figure in the paper, or its replacement.
 struct Function {
     name: &'static str,
     paper: Option<f64>,
-    /// In microseconds.
+    /// Our cost, in microseconds.
     ours: Option<f64>,
     how: &'static str,
 }
@@ -126,18 +126,18 @@ impl Results {
         Spread::of(self.samples.iter().filter(|sample| sample.way == way).map(value))
     }
 
-    /// Of the medians.
+    /// The difference of the medians.
     fn more(&self, than: Way, way: Way, value: fn(&Sample) -> f64) -> Option<f64> {
         Some(self.spread(way, value)?.median - self.spread(than, value)?.median)
     }
 
-    /// Of the requests to two nodes in turn, those before which the connection moved.
+    /// The share of requests to two nodes in turn before which the connection moved.
     fn moved_part(&self) -> Option<f64> {
         let moved = self.spread(Way::Moved, |sample| sample.each(sample.moves as f64))?;
         (moved.median > 0.0).then_some(moved.median)
     }
 
-    /// What a move adds.
+    /// The additional cost of a move.
     fn of_a_move(&self, value: fn(&Sample) -> f64) -> Option<f64> {
         Some(self.more(Way::Thread, Way::Moved, value)? / self.moved_part()?)
     }
@@ -267,7 +267,7 @@ mod tests {
                 load: fixtures::load(100, 50.0),
                 bpf: BpfTimes {
                     xdp: time(200, 20_000),
-                    // Of a new connection one is no FORWARD.
+                    // One packet of a new connection is not a FORWARD.
                     ingress: time(packets, (packets - if adopt_ns > 0 { 100 } else { 0 }) * 100 + adopt_ns),
                     egress: time(100, 40_000 + rewritten_ns),
                     ..BpfTimes::default()
@@ -297,7 +297,7 @@ mod tests {
             "| Rebuild TCP state | 101.39 | 30.00 |",
             "| Of it the node's program | – | 3.00 |",
             "| Forwarded packet at the node | – | 0.10 |",
-            // Six for each request, of which every second moved.
+            // Six per request, and every second request moved.
             "| Move: switch | – | 12.00 |",
             "| Cookie, filter | 4.47 | 0.50 |",
             "| Cookie, switch | 12 | 0.00 |",
@@ -321,7 +321,7 @@ mod tests {
         let csv = results().csv();
         let commas = |line: &str| line.matches(',').count();
         let titles = commas(csv.lines().next().expect("titles"));
-        // The names of the ways have commas of their own.
+        // The names of the paths contain commas.
         let quoted = |line: &str| line.split('"').nth(1).map_or(0, commas);
         assert!(csv.lines().skip(1).all(|line| commas(line) - quoted(line) == titles), "{csv}");
     }
