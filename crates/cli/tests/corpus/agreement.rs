@@ -121,8 +121,8 @@ fn is_seen(request: &Seen, (host, path): &(String, String)) -> bool {
         None => true,
         Some(wanted) => without_port(host) == without_port(wanted) || request.by_target && host.is_empty(),
     };
-    let target =
-        path.split_once("://").map_or(&**path, |(_, rest)| rest.find('/').map_or("/", |at| &rest[at..]));
+    let absolute = path.split_once("://").filter(|_| !path.starts_with('/'));
+    let target = absolute.map_or(&**path, |(_, rest)| rest.find('/').map_or("/", |at| &rest[at..]));
     let target = if target.is_empty() { "/" } else { target };
     same_host && request.readings.contains(&path::normal(target).into_owned())
 }
