@@ -131,10 +131,7 @@ impl Adopting {
             Event::Reply(FromNode::Adopted { queue }) => self.on_adopted(queue, connection, world),
             Event::Reply(FromNode::Refused { reason, queue, .. }) => {
                 world.count(Count::Refused(connection.entry.node));
-                if self.is_chosen_by_owner() {
-                    return world.refused_for_ever(&self.request, (reason, queue), connection);
-                }
-                try_another(self.request, reason, queue, connection, world)
+                self.go_elsewhere(reason, queue, connection, world)
             }
             _ => State::Adopting(self),
         }
@@ -150,12 +147,23 @@ impl Adopting {
                 self.send(connection, world);
                 State::Adopting(self)
             }
-            Unanswered::TakenOver if self.is_chosen_by_owner() => {
-                world.refused_for_ever(&self.request, (None, (0, 0)), connection)
-            }
-            Unanswered::TakenOver => try_another(self.request, None, (0, 0), connection, world),
+            Unanswered::TakenOver => self.go_elsewhere(None, (0, 0), connection, world),
             Unanswered::ForEver => world.give_up(connection),
         }
+    }
+
+    /// The node cannot adopt: another one may, unless the last owner has chosen this one.
+    fn go_elsewhere(
+        self,
+        reason: Option<Reason>,
+        queue: Queue,
+        connection: &mut Connection,
+        world: &mut dyn World,
+    ) -> State {
+        if self.is_chosen_by_owner() {
+            return world.refused_for_ever(&self.request, (reason, queue), connection);
+        }
+        try_another(self.request, reason, queue, connection, world)
     }
 
     fn on_adopted(self, queue: Queue, connection: &mut Connection, world: &mut dyn World) -> State {
