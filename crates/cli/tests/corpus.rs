@@ -30,7 +30,7 @@ const AT_ONCE: usize = 16;
 const ENDED_BY_SERVER: &[(ServerKind, &str, u16, &str)] = &[
     (ServerKind::Nginx, "chunked-among-blanks", 501, "a tab is part of a value"),
     (ServerKind::Nginx, "content-length-among-blanks", 400, "a tab is part of a value"),
-    (ServerKind::Nginx, "host-lower-case-among-blanks", 400, "a tab is part of a value"),
+    (ServerKind::Nginx, "host-lower-case-behind-blanks", 400, "a tab is part of a value"),
     (ServerKind::Nginx, "method-lower-case", 400, "methods are capital letters, - and _"),
     (ServerKind::Nginx, "method-of-odd-characters", 400, "methods are capital letters, - and _"),
     (ServerKind::Nginx, "options-asterisk", 400, "targets begin with a slash"),

@@ -143,7 +143,7 @@ fn parse_lines<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Option<Head<'a>>,
         let value_end = table::span_value(bytes, name_end + 1);
         let next = fields::line_end(bytes, value_end, Reject::InvalidFieldValue)?;
         let Some(next) = next else { return Ok(None) };
-        seen.field(&bytes[at..name_end], fields::trim(&bytes[name_end + 1..value_end]), &line, limits)?;
+        seen.field(&bytes[at..name_end], &bytes[name_end + 1..value_end], &line, limits)?;
         at = next;
     }
     let Some(len) = fields::line_end(bytes, at, Reject::InvalidFieldName)? else { return Ok(None) };
@@ -256,15 +256,21 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
+    /// Takes one field; blanks around its value are still there.
     #[inline]
     fn field(
         &mut self,
         name: &[u8],
-        value: &'a [u8],
+        raw_value: &'a [u8],
         line: &RequestLine<'a>,
         limits: &Limits,
     ) -> Result<(), Reject> {
+        let value = fields::trim(raw_value);
         match fields::framing(name)? {
+            // gunicorn 20 takes blanks after the host as a part of it.
+            Some(Framing::Host) if raw_value.ends_with(b" ") || raw_value.ends_with(b"\t") => {
+                Err(Reject::InvalidHost)
+            }
             Some(Framing::Host) => self.host(value, line),
             Some(Framing::ContentLength) => self.content_length(value, limits),
             Some(Framing::TransferEncoding) => self.transfer_encoding(value, line),

@@ -9,6 +9,7 @@
 //!
 //! - `%2F` is part of its segment, or separates segments; so does `%5C`, where `%2F` separates.
 //! - `;` and the rest of its segment belong to the segment, or are parameters that are removed first (Tomcat, Jetty).
+//!   Jetty 9 removes only the last one of `/a;x;y`.
 //! - A dot segment after a doubled slash removes the empty segment, or the one before it: slashes are merged after dot
 //!   segments are removed, or before.
 //! - A dot segment at the end leaves a slash there, or none (Tomcat).
@@ -26,12 +27,20 @@ enum Separators {
     SlashAndBackslash,
 }
 
+/// Which parameters are removed from segments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parameters {
+    None,
+    All,
+    /// From the last semicolon of the last segment on.
+    Last,
+}
+
 /// A way to read a path.
 #[derive(Clone, Copy)]
 struct How {
     separators: Separators,
-    /// Parameters are removed from segments.
-    without_parameters: bool,
+    removed: Parameters,
     /// Slashes are merged after dot segments are removed.
     merges_last: bool,
     /// A dot segment at the end is removed with the slash before it.
@@ -39,7 +48,7 @@ struct How {
 }
 
 const NORMALLY: How =
-    How { separators: Separators::None, without_parameters: false, merges_last: false, bare_end: false };
+    How { separators: Separators::None, removed: Parameters::None, merges_last: false, bare_end: false };
 
 /// The path in normal form: octets that need no encoding are decoded, other encodings are in upper case, dot segments
 /// are removed and slashes merged. For an invalid path the result is meaningless.
@@ -104,12 +113,16 @@ fn ways(path: &str) -> impl Iterator<Item = How> {
         (_, true, false) => &[None, Slash],
         (_, _, true) => &[None, Slash, SlashAndBackslash],
     };
-    let parameters: &[bool] = if path.contains(';') { &[false, true] } else { &[false] };
+    let removed: &[Parameters] = match path.bytes().filter(|&byte| byte == b';').count() {
+        0 => &[Parameters::None],
+        1 => &[Parameters::None, Parameters::All],
+        _ => &[Parameters::None, Parameters::All, Parameters::Last],
+    };
     separators.iter().flat_map(move |&separators| {
-        parameters.iter().flat_map(move |&without_parameters| {
+        removed.iter().flat_map(move |&removed| {
             [(false, false), (false, true), (true, false), (true, true)].map(|(merges_last, bare_end)| How {
                 separators,
-                without_parameters,
+                removed,
                 merges_last,
                 bare_end,
             })
@@ -142,6 +155,7 @@ fn read(path: &str, how: How) -> Result<String, Reject> {
     let mut segments: Vec<String> = Vec::new();
     let mut segment = String::new();
     let mut in_parameters = false;
+    let path = if how.removed == Parameters::Last { without_last_parameter(path) } else { path };
     let mut octets = Octets { rest: path.as_bytes().strip_prefix(b"/").unwrap_or(path.as_bytes()) };
     loop {
         let is_encoded = octets.rest.first() == Some(&b'%');
@@ -158,7 +172,7 @@ fn read(path: &str, how: How) -> Result<String, Reject> {
         }
         match octet {
             None => break,
-            Some(b';') if how.without_parameters && !is_encoded => in_parameters = true,
+            Some(b';') if how.removed == Parameters::All && !is_encoded => in_parameters = true,
             Some(octet) if !separates && !in_parameters => write(&mut segment, octet),
             Some(_) => {}
         }
@@ -167,6 +181,11 @@ fn read(path: &str, how: How) -> Result<String, Reject> {
     segments.retain(|segment| !segment.is_empty());
     segments.push(last);
     Ok(format!("/{}", segments.join("/")))
+}
+
+fn without_last_parameter(path: &str) -> &str {
+    let last_segment = path.rfind('/').unwrap_or(0);
+    path[last_segment..].rfind(';').map_or(path, |semicolon| &path[..last_segment + semicolon])
 }
 
 /// RFC 3986 section 5.2.4, segment by segment. The last segment is empty if the path ends in a slash.
@@ -231,7 +250,7 @@ mod tests {
 
     #[test]
     fn where_servers_disagree_every_reading_is_given() {
-        let rows: [(&str, &[&str]); 12] = [
+        let rows: [(&str, &[&str]); 15] = [
             ("/a/b.c-d", &["/a/b.c-d"]),
             ("/x/../b", &["/b"]),
             ("/b/.", &["/b", "/b/"]),
@@ -244,6 +263,9 @@ mod tests {
             ("/x/..;/b", &["/x/..;/b", "/b"]),
             ("/;x/b", &["/;x/b", "/b"]),
             ("/x/..;%2fb", &["/x/..;%2Fb", "/", "/x/..;/b", "/b"]),
+            ("/;;x=1", &["/;;x=1", "/", "/;"]),
+            ("/a;x/b;y", &["/a;x/b;y", "/a/b", "/a;x/b"]),
+            ("/a;x;y/b", &["/a;x;y/b", "/a/b"]),
         ];
         for (path, expected) in rows {
             let mut readings = readings(path);

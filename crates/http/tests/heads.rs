@@ -65,7 +65,7 @@ fn targets() {
 
 #[test]
 fn the_host_is_that_of_the_authority() {
-    let head = accepted("GET http://[2001:DB8::1]:80/ HTTP/1.1\r\nhost: \t [2001:db8::1]:80 \t\r\n\r\n");
+    let head = accepted("GET http://[2001:DB8::1]:80/ HTTP/1.1\r\nhost: \t [2001:db8::1]:80\r\n\r\n");
     assert_eq!(head.host, Some("[2001:db8::1]"));
     assert_eq!(accepted("GET / HTTP/1.0\r\n\r\n").host, None);
     // RFC 9112 section 3.2.2.
