@@ -102,8 +102,8 @@ fn beside_state(mode: u8) -> u16 {
     const TUNNEL: u8 = sb_mode::SB_MODE_TUNNEL as u8;
     const UPGRADING: u8 = sb_mode::SB_MODE_UPGRADING as u8;
     match mode {
-        TUNNEL => SB_FRAMING_TUNNEL as u16,
-        UPGRADING => SB_FRAMING_UPGRADING as u16,
+        TUNNEL => SB_MARK_TUNNEL as u16,
+        UPGRADING => SB_MARK_UPGRADING as u16,
         _ => 0,
     }
 }
@@ -111,13 +111,13 @@ fn beside_state(mode: u8) -> u16 {
 /// Mode and framing at the mark of a flow with a node, from an option; None if the option does not give them exactly.
 pub fn at_mark(option: &sb_option) -> Option<(sb_mode, sb_framing)> {
     let (framing, left) = (u16::from_be(option.framing), u32::from_be(option.left));
-    let mode = match u32::from(framing) & (SB_FRAMING_TUNNEL | SB_FRAMING_UPGRADING) {
-        SB_FRAMING_TUNNEL => sb_mode::SB_MODE_TUNNEL,
-        SB_FRAMING_UPGRADING => sb_mode::SB_MODE_UPGRADING,
+    let mode = match u32::from(framing) & (SB_MARK_TUNNEL | SB_MARK_UPGRADING) {
+        SB_MARK_TUNNEL => sb_mode::SB_MODE_TUNNEL,
+        SB_MARK_UPGRADING => sb_mode::SB_MODE_UPGRADING,
         0 => sb_mode::SB_MODE_REQUESTS,
         _ => return None,
     };
-    let state = framing & !(SB_FRAMING_TUNNEL | SB_FRAMING_UPGRADING) as u16;
+    let state = framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING) as u16;
     let framing = sb_framing { state, left: left.into(), ..sb_framing::default() };
     (left != u32::MAX).then_some((mode, framing))
 }

@@ -156,7 +156,7 @@ fn random_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
         options: random.next() as u8 & 15,
         wscale: random.next() as u8,
         state: random.below(3) as u8,
-        mark_framing: random.pick(&[0, any as u16, (any as u16) & !(SB_FRAMING_TUNNEL as u16).to_be()]),
+        mark_framing: random.pick(&[0, any as u16, (any as u16) & !(SB_MARK_TUNNEL as u16).to_be()]),
         mark_left: random.pick(&[0, 1000u32.to_be(), any as u32]),
         read: near(random, of.seq).wrapping_add(random.pick(&[0, 0, REQUEST.len() as u32])),
         passed: near(random, of.seq),

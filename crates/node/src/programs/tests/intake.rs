@@ -292,11 +292,11 @@ fn reading_goes_on_at_the_mark() {
 fn a_tunnel_passes_all() {
     alone(|| {
         let bench = Bench::new();
-        let upgrading = SwitchRead { framing: SB_FRAMING_UPGRADING, ..request(LEN, 1) };
+        let upgrading = SwitchRead { framing: SB_MARK_UPGRADING, ..request(LEN, 1) };
         let mut flow = Flow::new(&bench, REQUEST, upgrading);
-        let undecided = Mark { framing: SB_FRAMING_UPGRADING, ..at(LEN, 1) };
+        let undecided = Mark { framing: SB_MARK_UPGRADING, ..at(LEN, 1) };
         flow.refuses(LEN, b"first", SwitchRead { flags: 0, ..upgrading }, undecided);
-        let tunnel = SwitchRead { framing: SB_FRAMING_TUNNEL, ..request(LEN, 1) };
+        let tunnel = SwitchRead { framing: SB_MARK_TUNNEL, ..request(LEN, 1) };
         let mut flow = Flow::new(&bench, REQUEST, tunnel);
         flow.takes(LEN + 5, b"second", SwitchRead { flags: 0, ..tunnel });
         flow.takes(LEN, b"first", SwitchRead { flags: 0, ..tunnel });

@@ -6,10 +6,10 @@ use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_FLAG_AHEAD, SB_FLAG_REQUEST, SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER,
-    SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_FRAMING_TUNNEL, SB_FRAMING_UPGRADING, SB_OPTION_CLASS,
-    SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, address_from, handoff, read_from,
-    sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason,
-    sb_second, sb_shim,
+    SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_OPTION_CLASS, SB_OPTION_TYPE,
+    SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, address_from, handoff, read_from, sb_changed,
+    sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second,
+    sb_shim,
 };
 
 use super::bench::*;
@@ -453,7 +453,7 @@ fn check_mark(said: &sb_option, owned: &sb_owned) {
     let is_head = |number: u16| owned.heads[usize::from(number >> 6 & 3)] >> (number & 63) & 1;
     let heads = (0..32).map(|i| (is_head(owned.requests.wrapping_sub(i)) as u32) << i).sum::<u32>();
     assert_eq!(u32::from_be(said.detail), heads, "which requests were HEAD");
-    let decided = SB_FRAMING_UPGRADING | SB_FRAMING_TUNNEL;
+    let decided = SB_MARK_UPGRADING | SB_MARK_TUNNEL;
     let framing = |framing: u16| u32::from(u16::from_be(framing)) & !decided;
     assert_eq!(framing(said.framing), framing(owned.mark_framing), "what comes at the mark");
 }

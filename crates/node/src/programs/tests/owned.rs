@@ -8,8 +8,8 @@ use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
 
-const TUNNEL: u32 = SB_FRAMING_TUNNEL;
-const UPGRADING: u32 = SB_FRAMING_UPGRADING;
+const TUNNEL: u32 = SB_MARK_TUNNEL;
+const UPGRADING: u32 = SB_MARK_UPGRADING;
 const CHUNK: u32 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
 
 fn asked(bench: &Bench, known: &KnownFlow) -> sb_option {
