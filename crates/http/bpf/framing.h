@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * States and actions of the automata that find where HTTP messages end. crates/http/src/framing makes their
- * tables, framing_walk.h and Table::follow_names() walk them.
+ * States and actions of the automata that find where HTTP messages end. src/framing makes their tables,
+ * framing_walk.h and Table::follow_names() walk them.
  */
 #ifndef SWITCHBACK_FRAMING_H
 #define SWITCHBACK_FRAMING_H
