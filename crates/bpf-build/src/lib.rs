@@ -6,6 +6,9 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
+/// Directories of the headers that programs share.
+const SHARED: [&str; 2] = [switchback_http::BPF_INCLUDE, switchback_wire::BPF_INCLUDE];
+
 /// Compiles `bpf/NAME.bpf.c` of the calling package to `NAME.skel.rs` in its `OUT_DIR`.
 ///
 /// # Panics
@@ -17,7 +20,7 @@ pub fn build(name: &str) {
         PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join(format!("{name}.skel.rs"));
     let mut args = ["-mcpu=v3", "-Wall", "-Werror", "-fno-strict-aliasing"].map(String::from).to_vec();
     args.extend(multiarch_include().map(|directory| format!("-I{}", directory.display())));
-    args.push(format!("-I{}", switchback_wire::BPF_INCLUDE));
+    args.extend(SHARED.map(|headers| format!("-I{headers}")));
     SkeletonBuilder::new().source(&source).clang_args(args).build_and_generate(&skeleton).unwrap_or_else(
         |error| {
             panic!(
@@ -25,8 +28,9 @@ pub fn build(name: &str) {
             )
         },
     );
-    println!("cargo:rerun-if-changed=bpf");
-    println!("cargo:rerun-if-changed={}", switchback_wire::BPF_INCLUDE);
+    for headers in ["bpf"].iter().chain(&SHARED) {
+        println!("cargo:rerun-if-changed={headers}");
+    }
 }
 
 /// The directory of `asm/types.h`, which Debian keeps apart for each architecture. clang looks there only for programs

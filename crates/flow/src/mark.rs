@@ -3,8 +3,8 @@
 //! The mark says where what has been read ends. A flow entry has it as `next`, with what comes there in `framing`: a
 //! request (state NONE), or more of a body. The XDP program moves marks by the same rules (`bpf/body.h`).
 
-use switchback_http::framing::{self, Followed};
-use switchback_http::{Head, Limits, Reject, Version};
+use switchback_http::framing::{self, Followed, Framing};
+use switchback_http::{Body, Head, Limits, Reject, Version};
 use switchback_wire::*;
 
 use crate::held::before;
@@ -20,30 +20,18 @@ pub fn saturated(read: usize) -> u16 {
 /// Moves the mark into data that need not be read, as long as it still can be told from the past: `settle()` in
 /// `bpf/body.h`.
 pub fn settle(entry: &mut sb_flow_entry) {
-    if !is_passing(entry) {
-        return;
-    }
-    let framing = &mut entry.framing;
-    let step = framing.left.min(u64::from(SB_STEP_MAX));
+    let step = entry.framing.skip(SB_STEP_MAX.into());
     entry.next = entry.next.wrapping_add(step as u32);
-    framing.left -= step;
-    if framing.left > 0 {
-        return;
-    }
-    framing.state &= !(SB_FRAMING_SKIP as u16);
-    if u32::from(framing.state) == SB_FRAMING_BODY {
-        framing.state = SB_FRAMING_NONE as u16;
-    }
 }
 
 /// Whether the mark is inside a body.
 pub fn in_body(entry: &sb_flow_entry) -> bool {
-    u32::from(entry.framing.state) != SB_FRAMING_NONE
+    !entry.framing.is_between_messages()
 }
 
 /// Whether the mark is in the middle of data, because a body is longer than the mark may be moved at once.
 pub fn is_passing(entry: &sb_flow_entry) -> bool {
-    u32::from(entry.framing.state) & SB_FRAMING_SKIP != 0
+    entry.framing.is_in_data()
 }
 
 /// Where the node must have come to before a mark in the middle of data goes on. A client's word is not enough: with
@@ -71,7 +59,7 @@ pub fn enter(
     }
     entry.framing = head.body.framing(limits);
     settle(entry);
-    if u32::from(entry.framing.state) != SB_FRAMING_CHUNK {
+    if head.body != Body::Chunked {
         return Ok(head.len);
     }
     let data = &data[..data.len().min(READ_MAX.max(head.len))];
@@ -133,7 +121,7 @@ pub fn back(entry: &sb_flow_entry) -> sb_flow_entry {
         next: entry.begins,
         requests: entry.requests.wrapping_sub(1),
         heads: entry.heads >> 1,
-        framing: sb_framing::default(),
+        framing: Framing::default(),
         mode: sb_mode::SB_MODE_REQUESTS as u8,
         locked: 0,
         ..*entry

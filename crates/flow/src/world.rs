@@ -5,7 +5,7 @@ use std::time::Duration;
 use switchback_config::Limits;
 use switchback_wire::message::{Owned, Queue, Reading, Reason, ToNode};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{sb_flow, sb_flow_entry, sb_framing, sb_mode};
+use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
 use crate::NodeId;
 use crate::answer::Reply;
@@ -339,7 +339,7 @@ pub fn entry_of_node(owned: &Owned, (node, origin): (NodeId, u32), limits: &Limi
         node,
         origin,
         next: owned.next,
-        framing: sb_framing { allowed: limits.body.unwrap_or(u64::MAX), ..framing },
+        framing: framing.with_allowed(limits.body.unwrap_or(u64::MAX)),
         mss: owned.mss,
         options: owned.options,
         wscale: owned.wscale,

@@ -35,6 +35,9 @@ pub use head::{Body, Head, Progress, Version, parse_head};
 pub use reject::Reject;
 pub use target::{Form, Target};
 
+/// The directory of the headers of [`framing`] that the BPF programs include, for build scripts.
+pub const BPF_INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+
 /// Limits on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -1,16 +1,16 @@
 //! Request bodies with their results.
 
-use switchback_http::framing::{self, Followed};
-use switchback_http::{Body, Limits, Reject};
-use switchback_wire::{
-    SB_FRAMING_EXTENSION_MAX, SB_FRAMING_LOST, SB_FRAMING_STATES, SB_FRAMING_TRAILER_MAX, sb_framing,
+use switchback_http::framing::generated::{
+    SB_FRAMING_EXTENSION_MAX, SB_FRAMING_STATES, SB_FRAMING_TRAILER_MAX,
 };
+use switchback_http::framing::{self, Followed, Framing};
+use switchback_http::{Body, Limits, Reject};
 
-fn chunked() -> sb_framing {
+fn chunked() -> Framing {
     Body::Chunked.framing(&Limits::default())
 }
 
-fn follow(framing: &mut sb_framing, bytes: impl AsRef<[u8]>) -> Followed {
+fn follow(framing: &mut Framing, bytes: impl AsRef<[u8]>) -> Followed {
     framing::requests().follow(framing, bytes.as_ref(), false)
 }
 
@@ -55,7 +55,7 @@ fn data_is_skipped_without_being_looked_at() {
     for _ in 0..1000 {
         assert_eq!(follow(&mut framing, [b'\n'; 4096]), Followed::More);
     }
-    assert_eq!(framing.left, i64::MAX as u64 - 4_096_000);
+    assert_eq!(framing.left(), i64::MAX as u64 - 4_096_000);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_data_of_all_chunks_is_within_the_limit() {
 
 #[test]
 fn the_extensions_of_all_chunks_are_within_a_limit() {
-    let max = SB_FRAMING_EXTENSION_MAX as usize;
+    let max = usize::from(SB_FRAMING_EXTENSION_MAX);
     let chunks = |len: usize| format!("1;{}\r\na\r\n0;{}\r\n\r\n", "x".repeat(max / 2 - 1), "x".repeat(len));
     let fits = chunks(max / 2 - 1);
     assert_eq!(follow(&mut chunked(), &fits), Followed::Ends(fits.len()));
@@ -82,14 +82,14 @@ fn the_extensions_of_all_chunks_are_within_a_limit() {
 
 #[test]
 fn a_state_that_no_message_has_is_lost() {
-    let mut framing = sb_framing { state: SB_FRAMING_STATES as u16, ..Default::default() };
+    let mut framing = Framing::new(SB_FRAMING_STATES, 0);
     assert_eq!(follow(&mut framing, "0"), Followed::Lost);
-    assert_eq!(framing.state, SB_FRAMING_LOST as u16);
+    assert!(framing.is_lost());
 }
 
 #[test]
 fn trailers_are_within_the_limit() {
-    let max = SB_FRAMING_TRAILER_MAX as usize;
+    let max = usize::from(SB_FRAMING_TRAILER_MAX);
     // The limit counts all bytes but the last line feed.
     let body = |value: usize| format!("1\r\nx\r\n0\r\na:{}\r\nb:\r\n\r\n", "x".repeat(value));
     let fits = body(max - "a:\r\nb:\r\n\r".len());

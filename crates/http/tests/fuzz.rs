@@ -11,9 +11,8 @@ use following::{begin, follow_pieces};
 use fuzzing::Input;
 use httparse::{Header, Status};
 use serde::Deserialize;
-use switchback_http::framing::{self, Followed, Table};
+use switchback_http::framing::{self, Followed, Framing, Table};
 use switchback_http::{Body, Head, Limits, Progress, Reject, Version, parse_head};
-use switchback_wire::sb_framing;
 
 const PIECES: &[&[u8]] = &[
     b"\r\n",
@@ -310,13 +309,7 @@ fn set_cookies(bytes: &[u8]) -> Vec<&[u8]> {
 const WANTED: &[u8] = b"id";
 
 /// Follows a message, whole and in pieces, and checks that the results are the same.
-fn follow(
-    table: &Table,
-    begin: sb_framing,
-    bytes: &[u8],
-    cuts: &[u8],
-    to_head: bool,
-) -> (Followed, Vec<usize>) {
+fn follow(table: &Table, begin: Framing, bytes: &[u8], cuts: &[u8], to_head: bool) -> (Followed, Vec<usize>) {
     let in_pieces = |pieces: &[&[u8]]| follow_pieces(table, begin, pieces, to_head, WANTED);
     let whole = in_pieces(&[bytes]);
     assert_eq!(in_pieces(&cut(bytes, cuts)), whole);

@@ -4,9 +4,8 @@ mod following;
 
 use following::{begin, follow_pieces};
 use proptest::prelude::*;
-use switchback_http::framing::{self, Followed, Table};
+use switchback_http::framing::{self, Followed, Framing, Table};
 use switchback_http::{Body, Limits, Progress, Reject, parse_head};
-use switchback_wire::sb_framing;
 
 /// Limits small enough for random texts to reach them.
 const LIMITS: Limits = Limits { head_len: 160, fields: 6, body_len: 8 };
@@ -140,7 +139,7 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Follows a message. Returns the result, the last state, and the positions of cookies named `id`.
-fn follow(table: &Table, framing: sb_framing, pieces: &[&[u8]]) -> (Followed, sb_framing, Vec<usize>) {
+fn follow(table: &Table, framing: Framing, pieces: &[&[u8]]) -> (Followed, Framing, Vec<usize>) {
     follow_pieces(table, framing, pieces, false, b"id")
 }
 

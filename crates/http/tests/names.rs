@@ -3,10 +3,10 @@
 mod following;
 
 use following::{begin, follow_pieces};
-use switchback_http::framing::{self, Followed, Table};
-use switchback_wire::sb_framing;
+use switchback_http::framing::generated::{SB_FRAMING_NAME, sb_framing};
+use switchback_http::framing::{self, Followed, Framing, Table};
 
-fn follow(table: &Table, pieces: &[&[u8]], wanted: &str) -> (Followed, sb_framing, Vec<usize>) {
+fn follow(table: &Table, pieces: &[&[u8]], wanted: &str) -> (Followed, Framing, Vec<usize>) {
     follow_pieces(table, begin(), pieces, false, wanted.as_bytes())
 }
 
@@ -146,13 +146,13 @@ fn a_name_that_was_begun_is_forgotten_with_its_message() {
     let found = &mut |at| panic!("found at {at}");
     assert_eq!(table.follow_names(&mut framing, b"d", false, b"id", found), Followed::More);
     assert_eq!(table.follow_names(&mut framing, b"\r\n\r\n", false, b"id", found), Followed::Ends(4));
-    assert_eq!(framing, sb_framing { allowed: u64::MAX, ..Default::default() });
+    assert_eq!(framing, Framing::default().with_allowed(u64::MAX));
 }
 
 #[test]
 fn more_matched_bytes_than_the_name_has_are_another_name() {
     // Possible if the wanted name has become shorter in the meantime.
-    let mut framing = sb_framing { state: switchback_wire::SB_FRAMING_NAME as u16, matched: 200, ..begin() };
+    let mut framing = Framing::from(sb_framing { state: SB_FRAMING_NAME, matched: 200, ..begin().into() });
     let found = &mut |at| panic!("found at {at}");
     let table = framing::requests();
     assert_eq!(table.follow_names(&mut framing, b"=1\r\n\r\n", false, b"id", found), Followed::Ends(6));

@@ -1,14 +1,14 @@
 //! Ends of whole requests.
 
-use switchback_http::framing::{self, Followed};
+use switchback_http::framing::generated::SB_FRAMING_HEAD;
+use switchback_http::framing::{self, Followed, Framing};
 use switchback_http::{Limits, Progress, parse_head};
-use switchback_wire::{SB_FRAMING_HEAD, SB_FRAMING_LOST, sb_framing};
 
-fn begin() -> sb_framing {
-    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
+fn begin() -> Framing {
+    Framing::new(SB_FRAMING_HEAD, 0).with_allowed(u64::MAX)
 }
 
-fn follow(framing: &mut sb_framing, text: &str) -> Followed {
+fn follow(framing: &mut Framing, text: &str) -> Followed {
     framing::requests().follow(framing, text.as_bytes(), false)
 }
 
@@ -33,8 +33,7 @@ fn requests_end_where_they_end() {
             assert_eq!(table.follow(&mut framing, first, false), Followed::More, "{text:?}");
             let ends = Followed::Ends(second.len());
             assert_eq!(table.follow(&mut framing, second, false), ends, "{text:?} at {split}");
-            let over = sb_framing { allowed: framing.allowed, ..Default::default() };
-            assert_eq!(framing, over, "{text:?} at {split}");
+            assert_eq!(framing.with_allowed(0), Framing::default(), "{text:?} at {split}");
         }
         let next = format!("{text}{text}");
         assert_eq!(follow(&mut begin(), &next), Followed::Ends(text.len()), "{text:?}");
@@ -55,8 +54,8 @@ fn only_the_head_matters_to_a_request_that_the_switch_has_let_pass() {
         let mut framing = begin();
         let followed = follow(&mut framing, head);
         let body = parsed.body.framing(&Limits::default());
-        assert_eq!((framing.state, framing.left), (body.state, body.left), "{head:?}");
-        let expected = if body.state == 0 { Followed::Ends(head.len()) } else { Followed::More };
+        assert_eq!((framing.state(), framing.left()), (body.state(), body.left()), "{head:?}");
+        let expected = if body.is_between_messages() { Followed::Ends(head.len()) } else { Followed::More };
         assert_eq!(followed, expected, "{head:?}");
     }
 }
@@ -70,7 +69,7 @@ fn a_request_of_two_lengths_is_lost() {
         let mut framing = begin();
         assert_eq!(follow(&mut framing, &format!("POST / HTTP/1.1\r\n{fields}\r")), Followed::More);
         assert_eq!(follow(&mut framing, "\n"), Followed::Lost, "{fields:?}");
-        assert_eq!(framing.state, SB_FRAMING_LOST as u16);
+        assert!(framing.is_lost());
     }
 }
 
@@ -112,6 +111,6 @@ fn refused_requests() {
         let (but_last, last) = text.split_at(text.len() - 1);
         assert_eq!(follow(&mut framing, but_last), Followed::More, "{text:?}");
         assert!(matches!(follow(&mut framing, last), Followed::Rejected(_, 0)), "{text:?}");
-        assert_eq!(framing.state, SB_FRAMING_LOST as u16, "{text:?}");
+        assert!(framing.is_lost(), "{text:?}");
     }
 }

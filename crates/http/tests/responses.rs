@@ -1,11 +1,11 @@
 //! Ends of responses.
 
 use proptest::prelude::*;
-use switchback_http::framing::{self, Followed};
-use switchback_wire::{SB_FRAMING_HAS_CLOSE, SB_FRAMING_HEAD, sb_framing};
+use switchback_http::framing::generated::{SB_FRAMING_HAS_CLOSE, SB_FRAMING_HEAD, sb_framing};
+use switchback_http::framing::{self, Followed, Framing};
 
-fn begin() -> sb_framing {
-    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
+fn begin() -> Framing {
+    Framing::new(SB_FRAMING_HEAD, 0).with_allowed(u64::MAX)
 }
 
 fn follow(text: &str, head: bool) -> Followed {
@@ -68,7 +68,7 @@ fn closes(text: &str, split: usize) -> bool {
     for part in [first, second] {
         assert_eq!(framing::responses().follow(&mut framing, part, false), Followed::More, "{text:?}");
     }
-    u32::from(framing.flags) & SB_FRAMING_HAS_CLOSE != 0
+    sb_framing::from(framing).flags & SB_FRAMING_HAS_CLOSE != 0
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn servers_announce_that_they_close() {
             framing::responses().follow(&mut framing, text.as_bytes(), false),
             Followed::Ends(text.len())
         );
-        assert_eq!(framing, sb_framing { allowed: framing.allowed, ..Default::default() }, "{text:?}");
+        assert_eq!(framing.with_allowed(0), Framing::default(), "{text:?}");
     }
 }
 
@@ -368,7 +368,7 @@ proptest! {
                     return Ok(());
                 }
             }
-            prop_assert_eq!(framing, sb_framing { allowed: framing.allowed, ..Default::default() });
+            prop_assert_eq!(framing.with_allowed(0), Framing::default());
             at += response.bytes.len();
         }
     }

@@ -53,10 +53,10 @@ static __always_inline __be16 at_mark(const struct sb_owned *flow)
         __u16 framing = bpf_ntohs(flow->mark_framing);
         int lost = flow->framing.state == SB_FRAMING_LOST;
 
-        if (!(framing & SB_FRAMING_UPGRADING) || (!lost && flow->responses != flow->requests))
+        if (!(framing & SB_MARK_UPGRADING) || (!lost && flow->responses != flow->requests))
                 return flow->mark_framing;
-        framing &= ~SB_FRAMING_UPGRADING;
-        return bpf_htons(lost && flow->framing.status == 101 ? framing | SB_FRAMING_TUNNEL : framing);
+        framing &= ~SB_MARK_UPGRADING;
+        return bpf_htons(lost && flow->framing.status == 101 ? framing | SB_MARK_TUNNEL : framing);
 }
 
 /* Which of the last 32 requests were HEAD, as in sb_option.detail. */
@@ -143,7 +143,7 @@ __noinline int take_in(struct sb_owned *flow, const struct handoff *h, const str
                 return INTAKE_DROP;
         end = h->seq + h->payload;
         if (!h->payload || h->tcp_flags & SB_TCP_RST || facts->kind != SOCKET_LIVE ||
-            at_mark(flow) & bpf_htons(SB_FRAMING_TUNNEL) || !is_before(facts->rcv_nxt, end))
+            at_mark(flow) & bpf_htons(SB_MARK_TUNNEL) || !is_before(facts->rcv_nxt, end))
                 return INTAKE_TAKE;
         flags = h->option.op == SB_OP_DIRECT ? 0 : h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_READ);
         if (flags & SB_FLAG_REQUEST)

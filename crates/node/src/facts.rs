@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use switchback_wire::facts::{End, FACTS_MAX, Fact, Numbered, encode};
-use switchback_wire::{SB_FRAMING_LOST, SB_FRAMING_NONE, address_from, sb_closed, sb_end, sb_fact};
+use switchback_wire::{address_from, sb_closed, sb_end, sb_fact};
 
 use crate::signer::Signer;
 
@@ -183,7 +183,7 @@ impl Outbox {
 fn unfinished(closed: &sb_closed) -> Vec<Fact> {
     let owned = &closed.owned;
     let count = owned.requests.wrapping_sub(owned.responses);
-    let is_lost = u32::from(owned.framing.state) == SB_FRAMING_LOST;
+    let is_lost = owned.framing.is_lost();
     let end = match closed.end {
         end if end == sb_end::SB_END_CLIENT as u8 => End::ByClient,
         _ => End::ByServer,
@@ -202,10 +202,10 @@ fn unfinished(closed: &sb_closed) -> Vec<Fact> {
     };
     let mut facts: Vec<Fact> = (1..=count).map(|more| fact(owned.responses.wrapping_add(more))).collect();
     if let Some(first) = facts.first_mut()
-        && u32::from(owned.framing.state) != SB_FRAMING_NONE
+        && !owned.framing.is_between_messages()
         && owned.sent > 0
     {
-        let status = owned.framing.status;
+        let status = owned.framing.status();
         first.bytes = owned.sent;
         first.head_bytes = owned.head_bytes;
         first.first_byte = Some(Duration::from_micros(owned.first_byte_us.into()));
@@ -221,10 +221,14 @@ fn unfinished(closed: &sb_closed) -> Vec<Fact> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use switchback_http::framing::Framing;
+    use switchback_http::framing::generated::{
+        SB_FRAMING_BODY, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_SKIP, sb_framing,
+    };
     use switchback_wire::facts::read;
     use switchback_wire::handoff::OVERHEAD_V4;
     use switchback_wire::packet::TcpView;
-    use switchback_wire::{sb_flow, sb_framing, sb_key, sb_owned};
+    use switchback_wire::{sb_flow, sb_key, sb_owned};
 
     const KEY: sb_key = sb_key { k0: 1, k1: 2 };
     const SWITCH: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 10));
@@ -338,8 +342,12 @@ mod tests {
         assert!(!bench.outboxes.is_behind(), "the last ones are on their way");
     }
 
+    fn in_state(state: u16, status: u16) -> Framing {
+        sb_framing { state, status, ..Default::default() }.into()
+    }
+
     /// A connection with two requests; `framing` and `sent` give the state of the first response.
-    fn closed(end: sb_end, framing: sb_framing, sent: u64, head_bytes: u32) -> sb_closed {
+    fn closed(end: sb_end, framing: Framing, sent: u64, head_bytes: u32) -> sb_closed {
         let flow = sb_flow { client_port: 1, ..Default::default() };
         let owned = sb_owned {
             requests: 5,
@@ -356,7 +364,7 @@ mod tests {
 
     #[test]
     fn requests_without_a_whole_response_have_an_end() {
-        let body = sb_framing { state: 4, status: 200, left: 9, ..Default::default() };
+        let body = in_state(SB_FRAMING_BODY | SB_FRAMING_SKIP, 200);
         let facts = unfinished(&closed(sb_end::SB_END_CLIENT, body, 700, 200));
         let [first, second] = facts[..] else { panic!("{facts:?}") };
         assert_eq!((first.request, second.request), (4, 5));
@@ -367,18 +375,18 @@ mod tests {
         assert_eq!(second.end, End::ByClient);
 
         // No byte of a response has been sent.
-        let facts = unfinished(&closed(sb_end::SB_END_SERVER, sb_framing::default(), 700, 200));
+        let facts = unfinished(&closed(sb_end::SB_END_SERVER, Framing::default(), 700, 200));
         assert!(facts.iter().all(|fact| (fact.status, fact.bytes, fact.end) == (None, 0, End::ByServer)));
 
         // Half a head has been sent.
-        let head = sb_framing { state: 1, status: 20, ..Default::default() };
+        let head = in_state(SB_FRAMING_HEAD, 20);
         let facts = unfinished(&closed(sb_end::SB_END_SERVER, head, 12, 0));
         assert_eq!((facts[0].status, facts[0].bytes), (None, 12));
     }
 
     #[test]
     fn a_response_may_be_as_long_as_its_connection() {
-        let lost = |status| sb_framing { state: SB_FRAMING_LOST as u16, status, ..Default::default() };
+        let lost = |status| in_state(SB_FRAMING_LOST, status);
         let first = |end, status| unfinished(&closed(end, lost(status), 900, 100))[0];
         assert_eq!(first(sb_end::SB_END_SERVER, 200).end, End::Complete);
         assert_eq!(first(sb_end::SB_END_CLIENT, 200).end, End::ByClient);

@@ -19,8 +19,8 @@ use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::{
-    NodeCounter, SB_FRAMING_LOST, address_bytes, address_from, bytes_of, read_from, sb_listening_switch,
-    sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
+    NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_listening_switch, sb_load,
+    sb_node_settings, sb_owned, sb_ownership, sb_persistence,
 };
 
 use crate::plan::Plan;
@@ -207,7 +207,7 @@ impl<'obj> Programs<'obj> {
             let is_ours = flow.state != sb_ownership::SB_OWN_RELEASED as u8;
             walked.flows += i64::from(is_open);
             walked.owned += usize::from(is_ours);
-            if is_ours && u32::from(flow.framing.state) != SB_FRAMING_LOST {
+            if is_ours && !flow.framing.is_lost() {
                 walked.in_flight += i64::from(flow.requests.wrapping_sub(flow.responses));
             }
         }

@@ -19,7 +19,7 @@
 
 /*
  * Moves the mark over data that nobody needs to read, by SB_STEP_MAX at most, so that it is never taken for
- * the past. settle() in crates/switch/src/dispatch/mark.rs does it in the L7 thread.
+ * the past. settle() in crates/flow/src/mark.rs does it in the L7 thread.
  */
 static __always_inline void settle(struct sb_flow_entry *entry)
 {

@@ -11,7 +11,6 @@
 #include <bpf/bpf_helpers.h>
 
 #include "counters.h"
-#include "framing.h"
 #include "handoff.h"
 #include "l7.h"
 #include "maps.h"
@@ -22,9 +21,7 @@
 /* Bits of sb_option.framing besides the state. */
 static __always_inline __u16 beside_state(__u8 mode)
 {
-        return mode == SB_MODE_TUNNEL      ? SB_FRAMING_TUNNEL
-               : mode == SB_MODE_UPGRADING ? SB_FRAMING_UPGRADING
-                                           : 0;
+        return mode == SB_MODE_TUNNEL ? SB_MARK_TUNNEL : mode == SB_MODE_UPGRADING ? SB_MARK_UPGRADING : 0;
 }
 
 /* Writes UDP, Geneve and the option into the packet. */

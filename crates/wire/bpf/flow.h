@@ -2,9 +2,9 @@
 /*
  * Flows, endpoints, networks and keys.
  *
- * The headers of formats are this one, handoff.h, framing.h, switch_maps.h, node_maps.h, client_maps.h and
- * counters.h. They are the only definition of what C and Rust share; src/generated.rs is made from them (see
- * CONTRIBUTING.md).
+ * The headers of formats are this one, handoff.h, switch_maps.h, node_maps.h, client_maps.h and counters.h,
+ * and framing.h of crates/http. They are the only definition of what C and Rust share; Rust's generated.rs
+ * are made from them (see CONTRIBUTING.md).
  *
  * Network byte order is spelled __be16 and __be32. Addresses have 16 bytes; IPv4 is ::ffff:a.b.c.d (RFC 4291
  * section 2.5.5.2).

@@ -257,6 +257,10 @@ struct sb_geneve {
 #define SB_GENEVE_OAM      0x80
 #define SB_GENEVE_CRITICAL 0x40
 
+/* Bits of sb_option.framing besides sb_framing.state, for SB_MODE_TUNNEL and SB_MODE_UPGRADING. */
+#define SB_MARK_TUNNEL    0x4000
+#define SB_MARK_UPGRADING 0x2000
+
 /*
  * Option of handoff packets.
  *

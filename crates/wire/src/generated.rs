@@ -1,4 +1,6 @@
 // Made from the headers in bpf/ by crates/wire/generate; edit those.
+use switchback_http::framing::Framing as sb_framing;
+
 pub const SB_GENEVE_PORT: u32 = 6081;
 pub const SB_OPTION_CLASS: u32 = 65371;
 pub const SB_OPTION_TYPE: u32 = 129;
@@ -22,30 +24,14 @@ pub const SB_FLAG_ASK: u32 = 16;
 pub const SB_FLAG_FACTS: u32 = 16;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
+pub const SB_MARK_TUNNEL: u16 = 16384;
+pub const SB_MARK_UPGRADING: u16 = 8192;
 pub const SB_SECOND_TYPE: u32 = 2;
 pub const SB_SECOND_USED: u32 = 3;
 pub const SB_TAGGED_LEN: u32 = 36;
 pub const SB_TCPOPT_EXPERIMENT: u32 = 253;
 pub const SB_INTRODUCTION_ID: u32 = 23489;
-pub const SB_FRAMING_NONE: u32 = 0;
-pub const SB_FRAMING_HEAD: u32 = 1;
-pub const SB_FRAMING_CHUNK: u32 = 2;
-pub const SB_FRAMING_TRAILER: u32 = 3;
-pub const SB_FRAMING_BODY: u32 = 4;
-pub const SB_FRAMING_LOST: u32 = 5;
-pub const SB_FRAMING_TEXT: u32 = 6;
-pub const SB_FRAMING_NAME: u32 = 7;
-pub const SB_FRAMING_OTHER: u32 = 8;
-pub const SB_FRAMING_SKIP: u32 = 32768;
-pub const SB_FRAMING_TUNNEL: u32 = 16384;
-pub const SB_FRAMING_UPGRADING: u32 = 8192;
-pub const SB_FRAMING_STATES: u32 = 128;
-pub const SB_FRAMING_TRAILER_MAX: u32 = 4096;
-pub const SB_FRAMING_EXTENSION_MAX: u32 = 4096;
 pub const SB_NAME_MAX: u32 = 32;
-pub const SB_FRAMING_HAS_LENGTH: u32 = 1;
-pub const SB_FRAMING_HAS_CHUNKED: u32 = 2;
-pub const SB_FRAMING_HAS_CLOSE: u32 = 4;
 pub const SB_INSTANCES: u32 = 1024;
 pub const SB_STEP_MAX: u32 = 536870912;
 pub const SB_STEP_NEAR: u32 = 268435456;
@@ -289,34 +275,6 @@ pub struct sb_introduction_input {
     pub next: __be32,
     pub wscale: __u8,
     pub reserved: [__u8; 3usize],
-}
-#[repr(u32)]
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub enum sb_framing_action {
-    SB_FRAMING_GO = 0,
-    SB_FRAMING_REJECT = 1,
-    SB_FRAMING_HEX = 2,
-    SB_FRAMING_DECIMAL = 3,
-    SB_FRAMING_STATUS = 4,
-    SB_FRAMING_LENGTH = 5,
-    SB_FRAMING_CHUNKED = 6,
-    SB_FRAMING_CHUNK_BEGINS = 7,
-    SB_FRAMING_COUNT = 8,
-    SB_FRAMING_HEAD_ENDS = 9,
-    SB_FRAMING_ENDS = 10,
-    SB_FRAMING_CLOSE = 11,
-    SB_FRAMING_EXTEND = 12,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct sb_framing {
-    pub left: __u64,
-    pub allowed: __u64,
-    pub state: __u16,
-    pub status: __u16,
-    pub flags: __u8,
-    pub matched: __u8,
-    pub reserved: [__u8; 2usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

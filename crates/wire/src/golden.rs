@@ -5,6 +5,7 @@ use crate::handoff::{Peers, Way, encode, option, tag};
 use crate::packet::{TcpView, bare, flags};
 use crate::*;
 use std::net::IpAddr;
+use switchback_http::framing::Framing;
 
 fn flow(v6: bool) -> sb_flow {
     let (client, vip) = if v6 { ("2001:db8::1", "2001:db8::100") } else { ("198.51.100.1", "192.0.2.100") };
@@ -126,17 +127,17 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_endpoint>(), 16 + 2 + 2);
     assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
     assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 8 + 6 * 4);
-    assert_eq!(size_of::<sb_framing>(), 8 + 8 + 2 + 2 + 1 + 3);
-    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<sb_framing>() + 8 + 4 + 4);
+    assert_eq!(size_of::<Framing>(), 8 + 8 + 2 + 2 + 1 + 3);
+    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<Framing>() + 8 + 4 + 4);
     assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
     assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
-    assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<sb_framing>() + 2 * (4 * 4 + 4 + 4));
+    assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<Framing>() + 2 * (4 * 4 + 4 + 4));
     assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4 + 4 + 8);
     assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 48 + 16 + 4 + 4);
     let owned = 16
         + 5 * 4
         + 2 * 2
-        + size_of::<sb_framing>()
+        + size_of::<Framing>()
         + 256 / 8
         + 3 * 2
         + 6

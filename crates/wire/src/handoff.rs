@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use siphasher::sip::SipHasher24;
+use switchback_http::framing::Framing;
 
 use crate::generated::*;
 use crate::packet::{TcpView, fold, sum};
@@ -91,8 +92,8 @@ pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
         next: entry.next.to_be(),
         detail: entry.heads.to_be(),
         session: entry.session,
-        framing: (entry.framing.state | beside_state(entry.mode)).to_be(),
-        left: u32::try_from(entry.framing.left).unwrap_or(u32::MAX).to_be(),
+        framing: (entry.framing.state() | beside_state(entry.mode)).to_be(),
+        left: u32::try_from(entry.framing.left()).unwrap_or(u32::MAX).to_be(),
         ..blank(op)
     }
 }
@@ -102,23 +103,22 @@ fn beside_state(mode: u8) -> u16 {
     const TUNNEL: u8 = sb_mode::SB_MODE_TUNNEL as u8;
     const UPGRADING: u8 = sb_mode::SB_MODE_UPGRADING as u8;
     match mode {
-        TUNNEL => SB_FRAMING_TUNNEL as u16,
-        UPGRADING => SB_FRAMING_UPGRADING as u16,
+        TUNNEL => SB_MARK_TUNNEL,
+        UPGRADING => SB_MARK_UPGRADING,
         _ => 0,
     }
 }
 
 /// Mode and framing at the mark of a flow with a node, from an option; None if the option does not give them exactly.
-pub fn at_mark(option: &sb_option) -> Option<(sb_mode, sb_framing)> {
+pub fn at_mark(option: &sb_option) -> Option<(sb_mode, Framing)> {
     let (framing, left) = (u16::from_be(option.framing), u32::from_be(option.left));
-    let mode = match u32::from(framing) & (SB_FRAMING_TUNNEL | SB_FRAMING_UPGRADING) {
-        SB_FRAMING_TUNNEL => sb_mode::SB_MODE_TUNNEL,
-        SB_FRAMING_UPGRADING => sb_mode::SB_MODE_UPGRADING,
+    let mode = match framing & (SB_MARK_TUNNEL | SB_MARK_UPGRADING) {
+        SB_MARK_TUNNEL => sb_mode::SB_MODE_TUNNEL,
+        SB_MARK_UPGRADING => sb_mode::SB_MODE_UPGRADING,
         0 => sb_mode::SB_MODE_REQUESTS,
         _ => return None,
     };
-    let state = framing & !(SB_FRAMING_TUNNEL | SB_FRAMING_UPGRADING) as u16;
-    let framing = sb_framing { state, left: left.into(), ..sb_framing::default() };
+    let framing = Framing::new(framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING), left.into());
     (left != u32::MAX).then_some((mode, framing))
 }
 

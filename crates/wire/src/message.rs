@@ -1,6 +1,8 @@
 //! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`] puts
 //! them into packets; `bpf/handoff.h` gives each field's place in the option, at `struct sb_option`.
 
+use switchback_http::framing::Framing;
+
 use crate::generated::*;
 use crate::handoff;
 use crate::packet::{TcpView, timestamps};
@@ -204,7 +206,7 @@ pub struct Owned {
     /// The mark: sequence number at which the next request, or more of a body, begins.
     pub next: u32,
     /// Mode and framing at the mark; None if the option cannot give them, 4 GiB or more before the end of a body.
-    pub at_mark: Option<(sb_mode, sb_framing)>,
+    pub at_mark: Option<(sb_mode, Framing)>,
     /// The client's MSS.
     pub mss: u16,
     /// TCP options of the handshake, `SB_SYN_*`.
@@ -354,6 +356,7 @@ impl FromNode {
 mod tests {
     use super::*;
     use crate::packet::{bare, flags};
+    use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_SKIP};
 
     #[test]
     fn reasons_read_back() {
@@ -390,21 +393,20 @@ mod tests {
         let flow = sb_flow::default();
         let inner = bare(&flow, true, 1, 2, flags::ACK);
         let view = TcpView::parse(&inner).unwrap();
-        let framing = sb_framing { state: SB_FRAMING_BODY as u16, left: 9, ..Default::default() };
+        let framing = |left| Framing::new(SB_FRAMING_BODY | SB_FRAMING_SKIP, left);
         let mode = sb_mode::SB_MODE_REQUESTS as u8;
-        let entry =
-            sb_flow_entry { next: 7, mss: 1460, requests: 3, heads: 5, framing, mode, ..Default::default() };
-        let read = |entry: &sb_flow_entry| {
-            let option = handoff::option(sb_op::SB_OP_OWNED, entry);
+        let entry = sb_flow_entry { next: 7, mss: 1460, requests: 3, heads: 5, mode, ..Default::default() };
+        let read = |left| {
+            let entry = sb_flow_entry { framing: framing(left), ..entry };
+            let option = handoff::option(sb_op::SB_OP_OWNED, &entry);
             let Some(FromNode::Owned(owned)) = FromNode::read(&flow, &option, &view, &inner) else {
                 panic!("an OWNED")
             };
             owned
         };
-        let owned = read(&entry);
+        let owned = read(9);
         assert_eq!((owned.next, owned.mss, owned.requests, owned.heads), (7, 1460, 3, 5));
-        assert_eq!(owned.at_mark, Some((sb_mode::SB_MODE_REQUESTS, framing)));
-        let far = sb_framing { left: 1 << 32, ..framing };
-        assert_eq!(read(&sb_flow_entry { framing: far, ..entry }).at_mark, None);
+        assert_eq!(owned.at_mark, Some((sb_mode::SB_MODE_REQUESTS, framing(9))));
+        assert_eq!(read(1 << 32).at_mark, None);
     }
 }

@@ -12,8 +12,8 @@ pub unsafe trait Plain: Copy {}
 macro_rules! plain {
     ($($name:ty),+) => {
         $(
-            // SAFETY: made by bindgen as repr(C) of integers and arrays of them; the header pads by named fields, and
-            // the test `formats_have_no_padding` adds the fields up.
+            // SAFETY: made by bindgen as repr(C) of integers, arrays of them, and `Framing`, which is such a structure; the
+            // header pads by named fields, and the test `formats_have_no_padding` adds the fields up.
             unsafe impl Plain for $name {}
         )+
     };

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use switchback_wire::SB_FRAMING_STATES;
-
+use super::generated::SB_FRAMING_STATES;
 use super::{CHUNK, CHUNK_BEGINS, DECIMAL, GO, HEAD_ENDS, HEX, LENGTH, NONE, OTHER, REJECT, TEXT, Table};
 use crate::table::{self, TOKEN};
 use crate::{Reject, fields};
@@ -51,7 +50,7 @@ pub(super) fn value_ends(blanks: u16, before_lf: u16) -> impl Fn(u8) -> u16 {
 
 impl Builder {
     pub(super) fn new() -> Self {
-        let cells = vec![reject(Reject::InvalidFieldName); SB_FRAMING_STATES as usize * 256];
+        let cells = vec![reject(Reject::InvalidFieldName); usize::from(SB_FRAMING_STATES) * 256];
         Builder { cells, next: OTHER + 1 }
     }
 

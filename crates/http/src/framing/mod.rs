@@ -2,10 +2,10 @@
 //!
 //! The switch follows the chunked bodies of requests. A node follows the responses of its servers and, where it changes
 //! cookie names, the requests as well. Both do so in BPF programs, one packet at a time, and keep of a message only how
-//! far it has been followed ([`sb_framing`]). A parser with a branch for each case of the grammar would be too complex
+//! far it has been followed ([`Framing`]). A parser with a branch for each case of the grammar would be too complex
 //! for the verifier, and would exist twice, in C and in Rust. So the grammar is a table, built here by [`requests()`]
 //! and [`responses()`], and only the few rules that interpret it are written twice, in [`Table::follow_names`] and in
-//! `crates/wire/bpf/framing_walk.h`.
+//! `bpf/framing_walk.h`.
 //!
 //! A table has a row for each of `SB_FRAMING_STATES` states and a cell in it for each byte. A cell has an
 //! action (`sb_framing_action`) in its high byte and the next state in its low byte. The rules:
@@ -56,35 +56,24 @@
 //! 6. `left` is 0: the message ends. Otherwise the state becomes `BODY` with `SKIP`.
 
 mod builder;
+#[allow(missing_docs, non_camel_case_types, clippy::all)]
+#[rustfmt::skip]
+pub mod generated;
 mod requests;
 mod responses;
 
 use std::sync::LazyLock;
 
-use switchback_wire::sb_framing_action::*;
-use switchback_wire::{
-    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_EXTENSION_MAX, SB_FRAMING_HAS_CHUNKED,
-    SB_FRAMING_HAS_CLOSE, SB_FRAMING_HAS_LENGTH, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NAME,
-    SB_FRAMING_NONE, SB_FRAMING_OTHER, SB_FRAMING_SKIP, SB_FRAMING_TEXT, SB_FRAMING_TRAILER,
-    SB_FRAMING_TRAILER_MAX, sb_framing,
+use generated::sb_framing_action::*;
+use generated::{
+    SB_FRAMING_BODY as BODY, SB_FRAMING_CHUNK as CHUNK, SB_FRAMING_EXTENSION_MAX,
+    SB_FRAMING_HAS_CHUNKED as HAS_CHUNKED, SB_FRAMING_HAS_CLOSE as HAS_CLOSE,
+    SB_FRAMING_HAS_LENGTH as HAS_LENGTH, SB_FRAMING_HEAD as HEAD, SB_FRAMING_LOST as LOST,
+    SB_FRAMING_NAME as NAME, SB_FRAMING_NONE as NONE, SB_FRAMING_OTHER as OTHER, SB_FRAMING_SKIP as SKIP,
+    SB_FRAMING_TEXT as TEXT, SB_FRAMING_TRAILER as TRAILER, SB_FRAMING_TRAILER_MAX, sb_framing,
 };
 
 use crate::{Body, Limits, Reject};
-
-const NONE: u16 = SB_FRAMING_NONE as u16;
-const HEAD: u16 = SB_FRAMING_HEAD as u16;
-const CHUNK: u16 = SB_FRAMING_CHUNK as u16;
-const TRAILER: u16 = SB_FRAMING_TRAILER as u16;
-const BODY: u16 = SB_FRAMING_BODY as u16;
-const LOST: u16 = SB_FRAMING_LOST as u16;
-const TEXT: u16 = SB_FRAMING_TEXT as u16;
-const NAME: u16 = SB_FRAMING_NAME as u16;
-const OTHER: u16 = SB_FRAMING_OTHER as u16;
-const SKIP: u16 = SB_FRAMING_SKIP as u16;
-
-const HAS_LENGTH: u8 = SB_FRAMING_HAS_LENGTH as u8;
-const HAS_CHUNKED: u8 = SB_FRAMING_HAS_CHUNKED as u8;
-const HAS_CLOSE: u8 = SB_FRAMING_HAS_CLOSE as u8;
 
 const GO: u16 = SB_FRAMING_GO as u16;
 const REJECT: u16 = SB_FRAMING_REJECT as u16;
@@ -121,6 +110,85 @@ pub fn responses() -> &'static Table {
     &TABLE
 }
 
+/// How far a message has been followed: `struct sb_framing` in the maps of the BPF programs. By default, between
+/// messages.
+///
+/// The numbers of states have a meaning only for [`Table`] and its counterpart in C. Tests of the programs convert from
+/// and to [`sb_framing`], to make and to see any state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Framing(sb_framing);
+
+impl From<sb_framing> for Framing {
+    fn from(framing: sb_framing) -> Self {
+        Framing(framing)
+    }
+}
+
+impl From<Framing> for sb_framing {
+    fn from(framing: Framing) -> Self {
+        framing.0
+    }
+}
+
+impl Framing {
+    /// The framing with this [`state`](Self::state) and [`left`](Self::left), as handoff packets have them.
+    pub fn new(state: u16, left: u64) -> Self {
+        Framing(sb_framing { state, left, ..Default::default() })
+    }
+
+    /// The number of the state, with `SB_FRAMING_SKIP` before data.
+    pub fn state(&self) -> u16 {
+        self.0.state
+    }
+
+    /// Bytes of data to skip, or the number that is being read.
+    pub fn left(&self) -> u64 {
+        self.0.left
+    }
+
+    /// The status of the response, as far as it has been read; 0 before.
+    pub fn status(&self) -> u16 {
+        self.0.status
+    }
+
+    /// The same, with a limit for the rest of a request's body, in bytes of data.
+    pub fn with_allowed(self, allowed: u64) -> Self {
+        Framing(sb_framing { allowed, ..self.0 })
+    }
+
+    /// Whether the next byte begins a message.
+    pub fn is_between_messages(&self) -> bool {
+        self.0.state == NONE
+    }
+
+    /// Whether the end of the message is unknown.
+    pub fn is_lost(&self) -> bool {
+        self.0.state == LOST
+    }
+
+    /// Whether the next byte is data, which need not be read.
+    pub fn is_in_data(&self) -> bool {
+        self.0.state & SKIP != 0
+    }
+
+    /// Passes over data, up to `available` bytes, and returns how many; 0 outside of data.
+    pub fn skip(&mut self, available: u64) -> u64 {
+        if !self.is_in_data() {
+            return 0;
+        }
+        let taken = self.0.left.min(available);
+        self.0.left -= taken;
+        if self.0.left == 0 {
+            self.0.state &= !SKIP;
+            if self.0.state == BODY {
+                begin(&mut self.0, NONE);
+            }
+        }
+        taken
+    }
+}
+
 /// An automaton that follows messages.
 #[derive(Debug)]
 pub struct Table {
@@ -148,7 +216,7 @@ impl Table {
 
     /// Follows the message through `bytes`, which come after those already followed. `head` says that the message is a
     /// response to HEAD.
-    pub fn follow(&self, framing: &mut sb_framing, bytes: &[u8], head: bool) -> Followed {
+    pub fn follow(&self, framing: &mut Framing, bytes: &[u8], head: bool) -> Followed {
         self.follow_names(framing, bytes, head, b"", &mut |_| {})
     }
 
@@ -157,7 +225,7 @@ impl Table {
     /// bytes; an empty name is never found.
     pub fn follow_names(
         &self,
-        framing: &mut sb_framing,
+        framing: &mut Framing,
         bytes: &[u8],
         head: bool,
         wanted: &[u8],
@@ -165,16 +233,17 @@ impl Table {
     ) -> Followed {
         let mut at = 0;
         loop {
-            match framing.state {
+            match framing.state() {
                 NONE => return Followed::Ends(at),
                 LOST => return Followed::Lost,
                 _ => {}
             }
             let Some(&byte) = bytes.get(at) else { return Followed::More };
-            if framing.state & SKIP != 0 {
-                at += skip(framing, bytes.len() - at);
+            if framing.is_in_data() {
+                at += framing.skip((bytes.len() - at) as u64) as usize;
                 continue;
             }
+            let framing = &mut framing.0;
             if framing.state == NAME {
                 match compare(framing, byte, wanted) {
                     Compared::Same => at += 1,
@@ -199,27 +268,14 @@ impl Table {
 
 impl Body {
     /// State at the start of this body, for [`requests()`].
-    pub fn framing(self, limits: &Limits) -> sb_framing {
+    pub fn framing(self, limits: &Limits) -> Framing {
         let (state, left) = match self {
             Body::None | Body::Length(0) => (NONE, 0),
             Body::Length(len) => (BODY | SKIP, len),
             Body::Chunked => (CHUNK, 0),
         };
-        sb_framing { state, left, allowed: limits.body_len, ..Default::default() }
+        Framing::new(state, left).with_allowed(limits.body_len)
     }
-}
-
-/// Passes over data, up to `available` bytes, and returns how many.
-fn skip(framing: &mut sb_framing, available: usize) -> usize {
-    let taken = usize::try_from(framing.left).map_or(available, |left| left.min(available));
-    framing.left -= taken as u64;
-    if framing.left == 0 {
-        framing.state &= !SKIP;
-        if framing.state == BODY {
-            begin(framing, NONE);
-        }
-    }
-    taken
 }
 
 /// Result of comparing a byte with the wanted cookie name.
@@ -283,7 +339,7 @@ fn act(framing: &mut sb_framing, cell: u16, byte: u8, head: bool) -> Result<(), 
         CLOSE => framing.flags |= HAS_CLOSE,
         EXTEND => {
             framing.status += 1;
-            if u32::from(framing.status) > SB_FRAMING_EXTENSION_MAX {
+            if framing.status > SB_FRAMING_EXTENSION_MAX {
                 return Err(Reject::ExtensionTooLong);
             }
         }
@@ -341,7 +397,7 @@ mod tests {
         for table in [requests(), responses()] {
             let rows: Vec<_> = table.cells().chunks_exact(256).collect();
             let has_row = |state: usize| rows[state].iter().any(|cell| cell >> 8 != REJECT);
-            assert_eq!(rows.len(), switchback_wire::SB_FRAMING_STATES as usize);
+            assert_eq!(rows.len(), usize::from(generated::SB_FRAMING_STATES));
             for &cell in table.cells() {
                 let low = usize::from(cell & 0xff);
                 match cell >> 8 {

@@ -1,22 +1,22 @@
 //! Follows a message that arrives in pieces.
 
-use switchback_http::framing::{Followed, Table};
-use switchback_wire::{SB_FRAMING_HEAD, sb_framing};
+use switchback_http::framing::generated::SB_FRAMING_HEAD;
+use switchback_http::framing::{Followed, Framing, Table};
 
 /// State at the start of a request or a response.
-pub fn begin() -> sb_framing {
-    sb_framing { state: SB_FRAMING_HEAD as u16, allowed: u64::MAX, ..Default::default() }
+pub fn begin() -> Framing {
+    Framing::new(SB_FRAMING_HEAD, 0).with_allowed(u64::MAX)
 }
 
 /// Follows the message that begins with `framing` and arrives in `pieces`. Returns the result, the last state, and the
 /// positions of cookies named `wanted`, counted from the start of the first piece.
 pub fn follow_pieces(
     table: &Table,
-    mut framing: sb_framing,
+    mut framing: Framing,
     pieces: &[&[u8]],
     to_head: bool,
     wanted: &[u8],
-) -> (Followed, sb_framing, Vec<usize>) {
+) -> (Followed, Framing, Vec<usize>) {
     let (mut start, mut found) = (0, Vec::new());
     for piece in pieces {
         let tell = &mut |at| found.push(start + at);

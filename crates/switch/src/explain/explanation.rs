@@ -1,8 +1,7 @@
 //! The types of an explanation.
 
-use switchback_http::framing::{self, Followed};
+use switchback_http::framing::{self, Followed, Framing};
 use switchback_http::{Body, Head, Limits, Reject, parse_head};
-use switchback_wire::sb_framing;
 
 /// Characters of a line shown on either side of a byte.
 const AROUND: usize = 40;
@@ -203,7 +202,7 @@ impl Refusal {
     }
 
     /// Refusal of the body that continues in `data`.
-    pub(super) fn of_body(reject: Reject, mut framing: sb_framing, data: &[u8], offset: u64) -> Self {
+    pub(super) fn of_body(reject: Reject, mut framing: Framing, data: &[u8], offset: u64) -> Self {
         let at = match framing::requests().follow(&mut framing, data, false) {
             Followed::Rejected(_, at) => at,
             _ => 0,

@@ -6,9 +6,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use switchback_config::ClientAddress;
-use switchback_http::framing::{self, Followed};
+use switchback_http::framing::{self, Followed, Framing};
 use switchback_http::{Body, Head, Version};
-use switchback_wire::{SB_FRAMING_CHUNK, sb_framing};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
@@ -76,14 +75,14 @@ impl ServerRequest {
 
 /// The end of a request's body in the client's data.
 #[derive(Clone, Copy)]
-pub(super) struct RequestBody(Option<sb_framing>);
+pub(super) struct RequestBody(Option<Framing>);
 
 impl RequestBody {
     /// Length of the part of `data` that belongs to the body; an error if that is malformed.
     pub(super) fn next(&mut self, data: &[u8]) -> Result<usize, ()> {
         match &mut self.0 {
             None => Ok(data.len()),
-            Some(framing) if framing.state == 0 => Ok(0),
+            Some(framing) if framing.is_between_messages() => Ok(0),
             Some(framing) => match framing::requests().follow(framing, data, false) {
                 Followed::More => Ok(data.len()),
                 Followed::Ends(len) => Ok(len),
@@ -94,7 +93,7 @@ impl RequestBody {
 
     /// Whether the body is complete.
     pub(super) fn is_whole(&self) -> bool {
-        self.0.is_some_and(|framing| framing.state == 0)
+        self.0.is_some_and(|framing| framing.is_between_messages())
     }
 
     /// Whether it ends with the connection.
@@ -238,7 +237,7 @@ async fn server_for(
 #[derive(Clone, Copy)]
 enum Rest {
     Head,
-    Body(sb_framing),
+    Body(Framing),
     UntilEnd,
     Tunnel,
     Over,
@@ -442,11 +441,7 @@ impl<'a, C: Client> Exchange<'a, C> {
             ResponseBody::Interim => return,
             ResponseBody::Length(0) => Rest::Over,
             ResponseBody::Length(len) => Rest::Body(Body::Length(len).framing(&ANY)),
-            ResponseBody::Chunked => Rest::Body(sb_framing {
-                state: SB_FRAMING_CHUNK as u16,
-                allowed: u64::MAX,
-                ..sb_framing::default()
-            }),
+            ResponseBody::Chunked => Rest::Body(Body::Chunked.framing(&ANY)),
             ResponseBody::UntilEnd => Rest::UntilEnd,
             ResponseBody::Tunnel => {
                 self.request = RequestBody(None);

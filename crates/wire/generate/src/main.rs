@@ -1,6 +1,6 @@
-//! Makes `crates/wire/src/generated.rs` and the tables in `docs/wire-format.md` from the headers of formats in
-//! `crates/wire/bpf`: `cargo run -p switchback-wire-generate`. A test fails when a committed file differs. A package of
-//! its own, so that it still builds when the formats and the code that uses them do not agree.
+//! Makes `generated.rs` of `crates/wire` and `crates/http`, and the tables in `docs/wire-format.md`, from the headers of
+//! formats in the crates' `bpf`: `cargo run -p switchback-wire-generate`. A test fails when a committed file differs. A
+//! package of its own, so that it still builds when the formats and the code that uses them do not agree.
 
 mod header;
 mod page;
@@ -8,13 +8,13 @@ mod page;
 use std::fmt::Write;
 use std::fs;
 
+use bindgen::callbacks::{DeriveTrait, ImplementsTrait, IntKind, ParseCallbacks};
 use header::Header;
 
-/// Headers that define what C and Rust share.
-const HEADERS: [&str; 7] = [
+/// Headers that define what C and Rust share, but [`FRAMING`].
+const HEADERS: [&str; 6] = [
     concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/flow.h"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/handoff.h"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/framing.h"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/switch_maps.h"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/node_maps.h"),
     concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/client_maps.h"),
@@ -24,6 +24,13 @@ const HEADERS: [&str; 7] = [
 const ON_THE_WIRE: [&str; 2] = [HEADERS[0], HEADERS[1]];
 const COUNTERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/counters.h");
 const GENERATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/generated.rs");
+/// The folder of the framing's headers.
+const FRAMING_INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../http/bpf");
+const FRAMING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../http/bpf/framing.h");
+const FRAMING_GENERATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../http/src/framing/generated.rs");
+/// What `switchback_http` defines and the other formats use: the framing's items in C.
+const FRAMING_ITEMS: &str = "(sb_framing|SB_FRAMING)(_.*)?";
+const NOTE: &str = "// Made from the headers in bpf/ by crates/wire/generate; edit those.\n";
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/wire-format.md");
 
 /// `X(NAME, "help")` lines of a counter list become an enum that can be iterated.
@@ -66,29 +73,56 @@ fn camel(name: &str) -> String {
     name.split('_').map(|word| word[..1].to_string() + &word[1..].to_lowercase()).collect()
 }
 
-fn generate() -> String {
-    let lists = fs::read_to_string(COUNTERS).expect("the header is there");
-    let bindings = bindgen::Builder::default()
-        .headers(HEADERS)
+/// Types of numbers that C writes without one, and traits of types that are defined elsewhere.
+#[derive(Debug)]
+struct Types;
+
+impl ParseCallbacks for Types {
+    fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
+        match name {
+            _ if name.starts_with("SB_FRAMING_HAS_") => Some(IntKind::U8),
+            _ if name.starts_with("SB_FRAMING_") || name.starts_with("SB_MARK_") => Some(IntKind::U16),
+            _ => None,
+        }
+    }
+
+    fn blocklisted_type_implements_trait(&self, _: &str, _: DeriveTrait) -> Option<ImplementsTrait> {
+        Some(ImplementsTrait::Yes)
+    }
+}
+
+fn builder() -> bindgen::Builder {
+    bindgen::Builder::default()
         .clang_arg("--target=x86_64-linux-gnu")
-        .allowlist_item("(sb|SB)_.*")
-        .blocklist_item("SB_(SWITCH|NODE|CLIENT)_(COUNTERS_LEN)?.*")
-        .blocklist_type("sb_(switch|node|client)_counter")
-        .rustified_enum(
-            "sb_(op|reason|mode|record_kind|ownership|framing_action|session_mode|hook|direct_state|end)",
-        )
+        .parse_callbacks(Box::new(Types))
         .prepend_enum_name(false)
         .derive_default(true)
-        .no_default("sb_(persistence|tag_input)")
         .derive_eq(true)
         .derive_hash(true)
         .layout_tests(false)
         .generate_comments(false)
         .disable_header_comment()
-        .generate()
-        .expect("libclang reads the headers");
-    let mut made = String::from("// Made from the headers in bpf/ by crates/wire/generate; edit those.\n");
-    made.push_str(&bindings.to_string());
+}
+
+fn framing() -> String {
+    let bindings =
+        builder().header(FRAMING).allowlist_item(FRAMING_ITEMS).rustified_enum("sb_framing_action");
+    format!("{NOTE}{}", bindings.generate().expect("libclang reads the header"))
+}
+
+fn formats() -> String {
+    let lists = fs::read_to_string(COUNTERS).expect("the header is there");
+    let bindings = builder()
+        .headers(HEADERS)
+        .clang_arg(format!("-I{FRAMING_INCLUDE}"))
+        .raw_line("use switchback_http::framing::Framing as sb_framing;")
+        .allowlist_item("(sb|SB)_.*")
+        .blocklist_item("SB_(SWITCH|NODE|CLIENT)_(COUNTERS_LEN)?.*")
+        .blocklist_type("sb_(switch|node|client)_counter")
+        .blocklist_item(FRAMING_ITEMS)
+        .rustified_enum("sb_(op|reason|mode|record_kind|ownership|session_mode|hook|direct_state|end)")
+        .no_default("sb_(persistence|tag_input)");
+    let mut made = format!("{NOTE}{}", bindings.generate().expect("libclang reads the headers"));
     made.push_str(&counters(&lists, "SB_SWITCH_COUNTERS", "SwitchCounter"));
     made.push_str(&counters(&lists, "SB_NODE_COUNTERS", "NodeCounter"));
     made.push_str(&counters(&lists, "SB_CLIENT_COUNTERS", "ClientCounter"));
@@ -107,14 +141,17 @@ fn documentation() -> (String, String) {
 }
 
 fn main() {
-    fs::write(GENERATED, generate()).expect("the file can be written");
+    fs::write(FRAMING_GENERATED, framing()).expect("the file can be written");
+    fs::write(GENERATED, formats()).expect("the file can be written");
     fs::write(PAGE, documentation().1).expect("the page can be written");
 }
 
 #[test]
 fn generated_rs_is_made_from_the_headers() {
-    let committed = fs::read_to_string(GENERATED).expect("the file is committed");
-    assert!(committed == generate(), "generated.rs is stale: run `cargo run -p switchback-wire-generate`");
+    for (path, made) in [(FRAMING_GENERATED, framing()), (GENERATED, formats())] {
+        let committed = fs::read_to_string(path).expect("the file is committed");
+        assert!(committed == made, "{path} is stale: run `cargo run -p switchback-wire-generate`");
+    }
 }
 
 #[test]

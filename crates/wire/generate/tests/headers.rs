@@ -5,8 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Folders of programs, and that of the headers that they share.
-const FOLDERS: [&str; 4] = ["wire", "switch", "node", "client"];
+/// Folders of the headers that programs share.
+const SHARED: [&str; 2] = ["http", "wire"];
+
+/// Those, and folders of programs.
+const FOLDERS: [&str; 5] = [SHARED[0], SHARED[1], "switch", "node", "client"];
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name).join("bpf")
@@ -37,8 +40,7 @@ fn errors_of(headers: &[&Path], libbpf: &Path) -> String {
         .args(["-D__TARGET_ARCH_x86", "-fno-strict-aliasing", "-I/usr/include/x86_64-linux-gnu"])
         .arg("-I")
         .arg(libbpf)
-        .arg("-I")
-        .arg(folder("wire"))
+        .args(SHARED.iter().flat_map(|name| [Path::new("-I").into(), folder(name)]))
         .args(["-x", "c", "-"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())

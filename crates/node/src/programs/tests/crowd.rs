@@ -71,8 +71,8 @@ fn a_request_makes_a_flow_known_again() {
         known.seq += REQUEST.len() as u32;
         known.answer();
         let owned = bench.flow(&known.flow).expect("it is known again");
-        let counts = (owned.requests, owned.origin, u32::from(owned.framing.state));
-        assert_eq!(counts, (2, u32::from_be(origin), SB_FRAMING_LOST));
+        let counts = (owned.requests, owned.origin, owned.framing.is_lost());
+        assert_eq!(counts, (2, u32::from_be(origin), true));
         assert_eq!(owned.answered, known.ack - RESPONSE.len() as u32, "the response has begun behind it");
         assert_eq!(bench.counter(Remembered), 1);
         let entry = answer(&bench, &known, SB_OP_PROBE).option;

@@ -2,13 +2,11 @@
 
 use std::io::Write;
 
+use switchback_http::framing::generated::{SB_FRAMING_HEAD, SB_FRAMING_LOST, sb_framing};
 use switchback_http::framing::{Followed, responses};
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::packet::flags;
-use switchback_wire::{
-    NodeCounter, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_HEADS, address_bytes, sb_flow,
-    sb_framing, sb_owned, sb_ownership, sb_session,
-};
+use switchback_wire::{NodeCounter, SB_HEADS, address_bytes, sb_flow, sb_owned, sb_ownership, sb_session};
 
 use super::bench::*;
 use super::frames::*;
@@ -21,8 +19,8 @@ fn is_head(flow: &sb_owned, number: u16) -> bool {
 }
 
 fn lose_track(flow: &mut sb_owned) {
-    let sb_framing { allowed, status, .. } = flow.framing;
-    flow.framing = sb_framing { state: SB_FRAMING_LOST as u16, allowed, status, ..Default::default() };
+    let sb_framing { allowed, status, .. } = flow.framing.into();
+    flow.framing = sb_framing { state: SB_FRAMING_LOST, allowed, status, ..Default::default() }.into();
 }
 
 /// A whole response: number of the request, status, bytes, bytes of the head.
@@ -60,7 +58,7 @@ fn follow_into(
     if seen >= data.len() as i32 {
         return;
     }
-    if u32::from(flow.framing.state) == SB_FRAMING_LOST {
+    if flow.framing.is_lost() {
         flow.followed = seq.wrapping_add(data.len() as u32);
         return;
     }
@@ -70,11 +68,11 @@ fn follow_into(
     flow.followed = seq.wrapping_add(data.len() as u32);
     let mut rest = &data[seen as usize..];
     while !rest.is_empty() {
-        if u32::from(flow.framing.state) == SB_FRAMING_NONE {
+        if flow.framing.is_between_messages() {
             if !(1..=SB_HEADS as u16).contains(&flow.requests.wrapping_sub(flow.responses)) {
                 return lose_track(flow);
             }
-            flow.framing.state = SB_FRAMING_HEAD as u16;
+            flow.framing = sb_framing { state: SB_FRAMING_HEAD, ..flow.framing.into() }.into();
         }
         let number = flow.responses.wrapping_add(1);
         let head = is_head(flow, number);
@@ -195,7 +193,7 @@ fn the_program_follows_responses_as_the_table_does() {
                 requests: responses.wrapping_add(random.below(8) as u16),
                 heads: std::array::from_fn(|_| random.next() & random.next() & random.next()),
                 state: sb_ownership::SB_OWN_OPEN as u8,
-                framing: sb_framing { allowed: u64::MAX, ..Default::default() },
+                framing: idle(),
                 switch_address: address_bytes(address(SWITCHES[0])),
                 ..Default::default()
             };
@@ -225,7 +223,7 @@ fn the_program_follows_responses_as_the_table_does() {
                 packets += 1;
             }
             whole += usize::from(expected.responses == expected.requests);
-            lost += usize::from(u32::from(expected.framing.state) == SB_FRAMING_LOST);
+            lost += usize::from(expected.framing.is_lost());
         }
         println!(
             "{packets} packets; {whole} of {STREAMS} streams were followed to their end, {lost} were lost"

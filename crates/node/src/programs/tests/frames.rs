@@ -3,12 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use switchback_http::framing::Framing;
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::session::Code;
 use switchback_wire::{
     SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, sb_flow,
-    sb_flow_entry, sb_framing, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
+    sb_flow_entry, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
 };
 
 use super::bench::*;
@@ -129,8 +130,8 @@ pub fn head_len(data: &[u8]) -> usize {
 }
 
 /// Framing state between two messages.
-pub fn idle() -> sb_framing {
-    sb_framing { allowed: u64::MAX, ..Default::default() }
+pub fn idle() -> Framing {
+    Framing::default().with_allowed(u64::MAX)
 }
 
 /// A flow with its next sequence numbers, and the server's socket.

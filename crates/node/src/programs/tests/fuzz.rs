@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use NodeCounter::*;
 use sb_op::*;
+use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_SKIP, SB_FRAMING_STATES, sb_framing};
 use switchback_wire::handoff::Way;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::*;
@@ -111,7 +112,7 @@ fn random_cookies(random: &mut Random, of: &KnownFlow) -> sb_cookies {
     let request = sb_framing {
         left: random.pick(&[0, 0, 1, 100, u64::MAX, any]),
         allowed: random.pick(&[u64::MAX, 0, any]),
-        state: random.pick(&[0, 0, 1, 5, 7, 8, any as u16, any as u16 & 0x7f | SB_FRAMING_SKIP as u16]),
+        state: random.pick(&[0, 0, 1, 5, 7, 8, any as u16, any as u16 & 0x7f | SB_FRAMING_SKIP]),
         flags: random.below(256) as u8,
         matched: random.pick(&[0, 1, 8, 11, 255, any as u8]),
         ..Default::default()
@@ -119,7 +120,7 @@ fn random_cookies(random: &mut Random, of: &KnownFlow) -> sb_cookies {
     sb_cookies {
         session: random_session(random),
         heard: near(random, of.seq),
-        request,
+        request: request.into(),
         restored: random_changed(random, of.seq),
         rewritten: random_changed(random, of.ack),
         ..Default::default()
@@ -131,11 +132,11 @@ fn random_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
     let any = random.next();
     let requests = random.next() as u16;
     let responses = requests.wrapping_sub(random.pick(&[0, 0, 1, 1, 2, 255, 256, 257, any as u16]));
-    let state = random.below(SB_FRAMING_STATES as usize) as u16;
+    let state = random.below(SB_FRAMING_STATES.into()) as u16;
     let framing = sb_framing {
         left: random.pick(&[0, 0, 1, 2, 1400, u64::from(u32::MAX), 1 << 59, u64::MAX, any]),
         allowed: random.pick(&[u64::MAX, u64::MAX, 0, any]),
-        state: random.pick(&[0, 0, 0, 1, 2, 3, 5, 7, state, state | SB_FRAMING_SKIP as u16]),
+        state: random.pick(&[0, 0, 0, 1, 2, 3, 5, 7, state, state | SB_FRAMING_SKIP]),
         status: random.pick(&[0, 100, 200, 204, any as u16]),
         flags: random.below(8) as u8,
         matched: random.pick(&[0, 0, 1, 4, 8, 11, 255, any as u8]),
@@ -150,13 +151,13 @@ fn random_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
         followed: near(random, of.ack),
         requests,
         responses,
-        framing,
+        framing: framing.into(),
         heads: std::array::from_fn(|_| random.next()),
         mss: random.next() as u16,
         options: random.next() as u8 & 15,
         wscale: random.next() as u8,
         state: random.below(3) as u8,
-        mark_framing: random.pick(&[0, any as u16, (any as u16) & !(SB_FRAMING_TUNNEL as u16).to_be()]),
+        mark_framing: random.pick(&[0, any as u16, (any as u16) & !SB_MARK_TUNNEL.to_be()]),
         mark_left: random.pick(&[0, 1000u32.to_be(), any as u32]),
         read: near(random, of.seq).wrapping_add(random.pick(&[0, 0, REQUEST.len() as u32])),
         passed: near(random, of.seq),
@@ -251,7 +252,7 @@ fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> 
     option.origin = near(random, known.seq).to_be();
     option.next = near(random, known.seq).to_be();
     option.head = random.pick(&[0, 0, 1, REQUEST.len() as u16, any as u16]).to_be();
-    option.framing = random.pick(&[0, 0, (SB_FRAMING_BODY | SB_FRAMING_SKIP) as u16, any as u16]).to_be();
+    option.framing = random.pick(&[0, 0, SB_FRAMING_BODY | SB_FRAMING_SKIP, any as u16]).to_be();
     option.left = random.pick(&[0, 0, 1000, any as u32]).to_be();
     let v6 = address(node).is_ipv6() != random.one_in(32);
     let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));

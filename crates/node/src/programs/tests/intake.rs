@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use NodeCounter::*;
 use sb_op::*;
+use switchback_http::framing::generated::{
+    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_NONE, SB_FRAMING_SKIP,
+};
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
@@ -32,7 +35,7 @@ struct SwitchRead {
     head: u32,
     requests: u16,
     next: u32,
-    framing: u32,
+    framing: u16,
     left: u32,
 }
 
@@ -40,7 +43,7 @@ struct SwitchRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     next: u32,
-    framing: u32,
+    framing: u16,
     left: u32,
     requests: u16,
 }
@@ -49,7 +52,7 @@ impl Mark {
     fn of(option: &sb_option) -> Mark {
         Mark {
             next: u32::from_be(option.next).wrapping_sub(FIRST),
-            framing: u16::from_be(option.framing).into(),
+            framing: u16::from_be(option.framing),
             left: u32::from_be(option.left),
             requests: u16::from_be(option.requests),
         }
@@ -104,7 +107,7 @@ impl<'a> Flow<'a> {
             head: (said.head as u16).to_be(),
             requests: said.requests.to_be(),
             next: FIRST.wrapping_add(said.next).to_be(),
-            framing: (said.framing as u16).to_be(),
+            framing: said.framing.to_be(),
             left: said.left.to_be(),
             ..self.from(0).option(op)
         };
@@ -292,11 +295,11 @@ fn reading_goes_on_at_the_mark() {
 fn a_tunnel_passes_all() {
     alone(|| {
         let bench = Bench::new();
-        let upgrading = SwitchRead { framing: SB_FRAMING_UPGRADING, ..request(LEN, 1) };
+        let upgrading = SwitchRead { framing: SB_MARK_UPGRADING, ..request(LEN, 1) };
         let mut flow = Flow::new(&bench, REQUEST, upgrading);
-        let undecided = Mark { framing: SB_FRAMING_UPGRADING, ..at(LEN, 1) };
+        let undecided = Mark { framing: SB_MARK_UPGRADING, ..at(LEN, 1) };
         flow.refuses(LEN, b"first", SwitchRead { flags: 0, ..upgrading }, undecided);
-        let tunnel = SwitchRead { framing: SB_FRAMING_TUNNEL, ..request(LEN, 1) };
+        let tunnel = SwitchRead { framing: SB_MARK_TUNNEL, ..request(LEN, 1) };
         let mut flow = Flow::new(&bench, REQUEST, tunnel);
         flow.takes(LEN + 5, b"second", SwitchRead { flags: 0, ..tunnel });
         flow.takes(LEN, b"first", SwitchRead { flags: 0, ..tunnel });

@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 
+use switchback_http::framing::generated::{
+    SB_FRAMING_NAME, SB_FRAMING_OTHER, SB_FRAMING_SKIP, SB_FRAMING_STATES, sb_framing,
+};
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
-    SB_FLAG_AHEAD, SB_FLAG_REQUEST, SB_FRAMING_LOST, SB_FRAMING_NAME, SB_FRAMING_NONE, SB_FRAMING_OTHER,
-    SB_FRAMING_SKIP, SB_FRAMING_STATES, SB_FRAMING_TUNNEL, SB_FRAMING_UPGRADING, SB_OPTION_CLASS,
-    SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, address_from, handoff, read_from,
-    sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason,
-    sb_second, sb_shim,
+    SB_FLAG_AHEAD, SB_FLAG_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_OPTION_CLASS, SB_OPTION_TYPE,
+    SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, address_from, handoff, read_from, sb_changed,
+    sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second,
+    sb_shim,
 };
 
 use super::bench::*;
@@ -215,7 +217,7 @@ fn is_sealed(packet: &[u8]) -> bool {
 
 fn in_range(owned: &sb_owned) -> bool {
     owned.state <= sb_ownership::SB_OWN_RELEASED as u8
-        && u32::from(owned.framing.state) & !SB_FRAMING_SKIP < SB_FRAMING_STATES
+        && owned.framing.state() & !SB_FRAMING_SKIP < SB_FRAMING_STATES
 }
 
 fn is_released(owned: Option<&sb_owned>) -> bool {
@@ -453,8 +455,8 @@ fn check_mark(said: &sb_option, owned: &sb_owned) {
     let is_head = |number: u16| owned.heads[usize::from(number >> 6 & 3)] >> (number & 63) & 1;
     let heads = (0..32).map(|i| (is_head(owned.requests.wrapping_sub(i)) as u32) << i).sum::<u32>();
     assert_eq!(u32::from_be(said.detail), heads, "which requests were HEAD");
-    let decided = SB_FRAMING_UPGRADING | SB_FRAMING_TUNNEL;
-    let framing = |framing: u16| u32::from(u16::from_be(framing)) & !decided;
+    let decided = SB_MARK_UPGRADING | SB_MARK_TUNNEL;
+    let framing = |framing: u16| u16::from_be(framing) & !decided;
     assert_eq!(framing(said.framing), framing(owned.mark_framing), "what comes at the mark");
 }
 
@@ -514,23 +516,21 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let rest =
         sb_owned { framing: before.framing, responses: before.responses, followed: before.followed, ..after };
     assert_eq!(rest, *before, "only how far responses are followed");
-    assert_eq!(
-        after.framing.allowed.max(before.framing.allowed),
-        before.framing.allowed,
-        "data has been paid for"
-    );
+    let allowed = |owned: &sb_owned| sb_framing::from(owned.framing).allowed;
+    assert!(allowed(&after) <= allowed(before), "data has been paid for");
     if after.followed != before.followed {
         let len = frame.len().saturating_sub(start) as u32;
         assert_eq!(after.followed, seq.wrapping_add(len), "followed to the end of the packet");
         assert!(after.followed.wrapping_sub(before.followed) as i32 > 0, "followed backwards");
-    } else if u32::from(after.framing.state) == SB_FRAMING_OTHER && changes {
-        let matched = (u32::from(before.framing.state), before.framing.matched != 0);
-        assert!(matched == (SB_FRAMING_NAME, true) || after == *before, "what is given up is a cut name");
-    } else if u32::from(after.framing.state) != SB_FRAMING_LOST {
+    } else if after.framing.state() == SB_FRAMING_OTHER && changes {
+        let sb_framing { state, matched, .. } = before.framing.into();
+        let is_cut = state == SB_FRAMING_NAME && matched != 0;
+        assert!(is_cut || after == *before, "what is given up is a cut name");
+    } else if !after.framing.is_lost() {
         assert_eq!(after, *before, "nothing new, but followed");
     }
     let asked = before.requests.wrapping_sub(before.responses);
-    let within = matches!(u32::from(before.framing.state), SB_FRAMING_NONE | SB_FRAMING_LOST) || asked != 0;
+    let within = before.framing.is_between_messages() || before.framing.is_lost() || asked != 0;
     let more = after.responses.wrapping_sub(before.responses);
     assert!(!within || more <= asked, "more responses than requests");
 }
@@ -539,7 +539,7 @@ pub fn check_egress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
 fn check_kept_back(frame: &[u8], before: &sb_owned, after: &sb_owned) {
     let (_, seq, start) = leaving(frame).expect("a TCP packet");
     assert_eq!(frame.len(), start, "data is kept back");
-    assert_eq!(u32::from(before.framing.state), SB_FRAMING_NONE, "in the middle of a response");
+    assert!(before.framing.is_between_messages(), "in the middle of a response");
     let waits = before.requests.wrapping_sub(before.responses);
     if after.state == sb_ownership::SB_OWN_OPEN as u8 {
         assert_eq!((before.again, waits, after), (1, 1, before), "only an acknowledgment is kept back");

@@ -10,6 +10,8 @@ use std::time::Duration;
 use sb_op::*;
 use sb_ownership::*;
 use sb_reason::*;
+use switchback_http::framing::Framing;
+use switchback_http::framing::generated::{SB_FRAMING_HEAD, SB_FRAMING_LOST};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
@@ -51,7 +53,11 @@ fn become_idle(owned: &mut sb_owned) {
 }
 
 fn in_response(owned: &mut sb_owned) {
-    owned.framing.state = SB_FRAMING_HEAD as u16;
+    owned.framing = Framing::new(SB_FRAMING_HEAD, 0).with_allowed(u64::MAX);
+}
+
+fn lose_track(owned: &mut sb_owned) {
+    owned.framing = Framing::new(SB_FRAMING_LOST, 0);
 }
 
 /// The switch's option for the flow's first request.
@@ -73,14 +79,7 @@ const ACKNOWLEDGMENTS: [Acknowledgment; 11] = [
     ("behind the response", become_idle, LEN, b"", Verdict::Next, false),
     ("of a request that must not be repeated", |owned| owned.again = 0, LEN, b"", Verdict::Next, false),
     ("of two requests", |owned| owned.requests = 2, LEN, b"", Verdict::Next, false),
-    (
-        "behind a response that cannot be followed",
-        |owned| owned.framing.state = SB_FRAMING_LOST as u16,
-        LEN,
-        b"",
-        Verdict::Next,
-        false,
-    ),
+    ("behind a response that cannot be followed", lose_track, LEN, b"", Verdict::Next, false),
     ("with the response", |_| {}, LEN, RESPONSE, Verdict::Next, false),
     ("with data that was sent before the request came", |_| {}, 0, RESPONSE, Verdict::Next, true),
 ];
@@ -128,13 +127,7 @@ const RESETS: [Reset; 10] = [
     ),
     ("behind data that has not been sent", become_idle, 1, b"", false),
     ("with data", become_idle, 0, b"x", false),
-    (
-        "behind a response that cannot be followed",
-        |owned| owned.framing.state = SB_FRAMING_LOST as u16,
-        0,
-        b"",
-        false,
-    ),
+    ("behind a response that cannot be followed", lose_track, 0, b"", false),
 ];
 
 /// The listener was closed while an adoption was on its way, and the kernel answers for it.

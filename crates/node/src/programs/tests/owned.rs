@@ -1,6 +1,10 @@
 //! Answers to a switch that asks for the owner of a flow.
 
 use sb_op::*;
+use switchback_http::framing::Framing;
+use switchback_http::framing::generated::{
+    SB_FRAMING_CHUNK, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, sb_framing,
+};
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
@@ -8,9 +12,9 @@ use super::bench::*;
 use super::frames::*;
 use super::invariants::Handoff;
 
-const TUNNEL: u32 = SB_FRAMING_TUNNEL;
-const UPGRADING: u32 = SB_FRAMING_UPGRADING;
-const CHUNK: u32 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
+const TUNNEL: u16 = SB_MARK_TUNNEL;
+const UPGRADING: u16 = SB_MARK_UPGRADING;
+const CHUNK: u16 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
 
 fn asked(bench: &Bench, known: &KnownFlow) -> sb_option {
     let probe = known.hand_over(handoff::option(SB_OP_PROBE, &sb_flow_entry::default()), b"");
@@ -25,7 +29,7 @@ fn the_mark_moves_with_the_data_read() {
         let bench = Bench::new();
         let mut known = KnownFlow { flow: flow(false, 52_000, PORT), seq: 1000, ack: 5000, socket: None };
         let adopt = known.option(SB_OP_ADOPT);
-        let (framing, left) = (((CHUNK | UPGRADING) as u16).to_be(), 77u32.to_be());
+        let (framing, left) = ((CHUNK | UPGRADING).to_be(), 77u32.to_be());
         let packet = known.hand_over(sb_option { framing, left, ..adopt }, REQUEST);
         known.socket = Some(bench.adopt(&packet, &known.flow));
         let said = asked(&bench, &known);
@@ -37,7 +41,7 @@ fn the_mark_moves_with_the_data_read() {
         let first = known.seq + REQUEST.len() as u32;
         let mark = |bench: &Bench, known: &KnownFlow| {
             let said = asked(bench, known);
-            let framing = u32::from(u16::from_be(said.framing));
+            let framing = u16::from_be(said.framing);
             (u32::from_be(said.next), framing, u32::from_be(said.left), u16::from_be(said.requests))
         };
         // Flags, data and next mark of the packet, and the expected mark.
@@ -62,7 +66,7 @@ fn the_mark_moves_with_the_data_read() {
             ),
         ] {
             known.seq = at;
-            let (next, framing, left) = (says.0.to_be(), (says.1 as u16).to_be(), u32::to_be(says.2));
+            let (next, framing, left) = (says.0.to_be(), says.1.to_be(), u32::to_be(says.2));
             let said = sb_option { next, framing, left, head: 0, flags: flags as u8, ..adopt };
             let option = sb_option { op: SB_OP_FORWARD as u8, reason: 0, ..said };
             assert_eq!(
@@ -98,11 +102,11 @@ fn the_server_decides_whether_a_flow_goes_on_in_another_protocol() {
     alone(|| {
         let bench = Bench::new();
         let known = KnownFlow { flow: flow(false, 52_001, PORT), seq: 1000, ack: 5000, socket: None };
-        let lost = |status| sb_framing { state: SB_FRAMING_LOST as u16, status, ..idle() };
+        let lost = |status| sb_framing { state: SB_FRAMING_LOST, status, ..idle().into() }.into();
         // Mode named by the switch, state of the responses, number of responses; expected mode at the mark.
         for (said, framing, responses, expected) in [
             (UPGRADING, idle(), 1, UPGRADING),
-            (UPGRADING, sb_framing { state: SB_FRAMING_HEAD as u16, ..idle() }, 1, UPGRADING),
+            (UPGRADING, Framing::new(SB_FRAMING_HEAD, 0), 1, UPGRADING),
             (UPGRADING, lost(101), 1, TUNNEL),
             (UPGRADING, lost(200), 1, SB_FRAMING_NONE),
             (UPGRADING, lost(0), 1, SB_FRAMING_NONE),
@@ -111,13 +115,13 @@ fn the_server_decides_whether_a_flow_goes_on_in_another_protocol() {
             (SB_FRAMING_NONE, lost(101), 1, SB_FRAMING_NONE),
             (TUNNEL, idle(), 1, TUNNEL),
         ] {
-            let mark_framing = (said as u16).to_be();
+            let mark_framing = said.to_be();
             bench.put(
                 &known.flow,
                 &sb_owned { mark_framing, framing, responses, requests: 2, ..known.owned() },
             );
             let told = asked(&bench, &known);
-            assert_eq!(u32::from(u16::from_be(told.framing)), expected, "{said:#x} {framing:?} {responses}");
+            assert_eq!(u16::from_be(told.framing), expected, "{said:#x} {framing:?} {responses}");
         }
     });
 }
@@ -137,12 +141,12 @@ fn a_response_with_101_is_remembered() {
             (52_005, b"HTTP/1.1 200 OK\r\n\r\n", SB_FRAMING_NONE),
         ] {
             let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
-            let mark_framing = (UPGRADING as u16).to_be();
+            let mark_framing = UPGRADING.to_be();
             bench
                 .put(&known.flow, &sb_owned { mark_framing, framing: idle(), responses: 0, ..known.owned() });
             let frame = response(&known.flow, (known.ack, known.seq), flags::ACK, false, answer);
             assert_eq!(bench.egress(&frame).0, Verdict::Next);
-            assert_eq!(u32::from(u16::from_be(asked(&bench, &known).framing)), expected, "{port}");
+            assert_eq!(u16::from_be(asked(&bench, &known).framing), expected, "{port}");
         }
     });
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use switchback_http::framing::Framing;
+use switchback_http::framing::generated::{SB_FRAMING_CHUNK, SB_FRAMING_NONE, SB_FRAMING_SKIP};
 use switchback_wire::packet::{TcpView, bare, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::*;
 
@@ -34,9 +36,9 @@ fn the_program_follows_chunks_and_the_next_request_is_routed() {
     assert_eq!(world.map[&flow()].next, ORIGIN.wrapping_add(len + 2), "the chunk's data is skipped");
     let sent = world.client_packet(&data(len, 0, b"lo\r\n3\r\nabc\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
-    assert_ne!(u32::from(sent[0].option.framing), SB_FRAMING_NONE);
+    assert_ne!(sent[0].option.framing, SB_FRAMING_NONE);
     let sent = world.client_packet(&data(len + 12, 0, b"0\r\n\r\n"));
-    assert_eq!(u32::from(sent[0].option.framing), SB_FRAMING_NONE);
+    assert_eq!(sent[0].option.framing, SB_FRAMING_NONE);
     assert_eq!(world.dispatcher.pending(), 0, "without the L7 thread");
     let sent = world.client_packet(&data(len + 17, 10, &get("/img/b")));
     assert_eq!(sent[0].op, SB_OP_RELEASE);
@@ -63,7 +65,7 @@ fn a_gap_in_a_body_is_held_until_it_closes() {
     assert_eq!(bytes, parts.concat().as_bytes());
     assert!(sent.iter().all(|sent| sent.op == SB_OP_FORWARD && sent.node == adopt.node));
     let entry = world.map[&flow()];
-    assert_eq!((entry.locked, entry.framing.state), (0, SB_FRAMING_NONE as u16));
+    assert_eq!((entry.locked, entry.framing.is_between_messages()), (0, true));
     assert_eq!(world.dispatcher.pending(), 0);
 }
 
@@ -122,7 +124,7 @@ fn a_flow_that_is_found_again_inside_a_body_goes_on_where_it_was() {
     for begun in ["ff\r\nabc", "f", "3\r\nabc", "3\r\nabc\r\n0\r\nx: y"] {
         let (world, adopt, len) = uploading(begun);
         let mut before = world.map[&flow()];
-        before.framing.allowed = World::new().dispatcher.plan().http_limits().body_len;
+        before.framing = before.framing.with_allowed(World::new().dispatcher.plan().http_limits().body_len);
         let mut world = World::new();
         world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &bare_ack(len));
         world.handoff(adopt.node, handoff::option(SB_OP_OWNED, &before), &bare_ack(len));
@@ -138,11 +140,7 @@ fn bare_ack(offset: u32) -> Vec<u8> {
 #[test]
 fn a_flow_of_which_its_node_knows_too_little_is_reset() {
     let (world, adopt, len) = uploading("");
-    let framing = sb_framing {
-        state: (SB_FRAMING_CHUNK | SB_FRAMING_SKIP) as u16,
-        left: 1 << 32,
-        ..Default::default()
-    };
+    let framing = Framing::new(SB_FRAMING_CHUNK | SB_FRAMING_SKIP, 1 << 32);
     let option = handoff::option(SB_OP_OWNED, &sb_flow_entry { framing, ..world.map[&flow()] });
     let mut world = World::new();
     let more = data(len, 100, b"more");
@@ -411,5 +409,5 @@ fn a_long_body_goes_on_when_the_node_has_come_that_far() {
     let sent = world.answer(&asked[0], SB_OP_CONFIRMED, SB_REASON_NONE);
     assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_FORWARD, &b"yz"[..]));
     let entry = world.map[&flow()];
-    assert_eq!((mark(&world), entry.framing.state), (3 << 29, SB_FRAMING_NONE as u16));
+    assert_eq!((mark(&world), entry.framing.is_between_messages()), (3 << 29, true));
 }

@@ -17,6 +17,8 @@ use std::time::Duration;
 use bolero::{TypeGenerator, check};
 use fuzzing::{Edit, Input, Watchdog};
 use switchback_config::ClusterKey;
+use switchback_http::framing::Framing;
+use switchback_http::framing::generated::{SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_SKIP};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, bring_up_to_date, flags, fold, segment, sum};
@@ -342,11 +344,11 @@ impl Fuzz {
     }
 
     fn entry(&self, index: usize, entry: &Entry) -> sb_flow_entry {
-        let skip = SB_FRAMING_SKIP as u16;
+        let skip = SB_FRAMING_SKIP;
         let data = [0, 0, 0, 2, 3, 4 | skip, 9 | skip, u16::from(entry.state % 60)];
         let mut state = data[usize::from(entry.state) % data.len()];
         // The automaton for requests has no such states.
-        if [SB_FRAMING_HEAD, SB_FRAMING_LOST].contains(&state.into()) {
+        if [SB_FRAMING_HEAD, SB_FRAMING_LOST].contains(&state) {
             state = 0;
         }
         sb_flow_entry {
@@ -358,7 +360,7 @@ impl Fuzz {
             mode: entry.mode % 5,
             requests: entry.requests,
             heads: entry.heads,
-            framing: sb_framing { left: entry.left, allowed: entry.allowed, state, ..Default::default() },
+            framing: Framing::new(state, entry.left).with_allowed(entry.allowed),
             session: self.asked.front().map_or_else(sb_session::default, |asked| asked.option.session),
             ..Default::default()
         }

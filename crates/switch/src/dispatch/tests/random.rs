@@ -118,12 +118,12 @@ impl Net {
                 option.op = op as u8;
                 option.flags = 0;
                 (option.framing, option.left) = (node.framing.to_be(), node.left.to_be());
-                let undecided = u32::from(node.framing) == SB_FRAMING_UPGRADING;
+                let undecided = node.framing == SB_MARK_UPGRADING;
                 if undecided && node.end() >= Net::offset(node.next) && self.random.chance(60) {
                     let agrees = self.switches_at == Some(Net::offset(node.next));
-                    let rest = u32::from(node.framing) & !SB_FRAMING_UPGRADING;
-                    let said = if agrees { SB_FRAMING_TUNNEL } else { rest };
-                    node.framing = said as u16;
+                    let rest = node.framing & !SB_MARK_UPGRADING;
+                    let said = if agrees { SB_MARK_TUNNEL } else { rest };
+                    node.framing = said;
                     option.framing = node.framing.to_be();
                 }
                 option.origin = ORIGIN.to_be();
@@ -365,7 +365,7 @@ impl Node {
         let (option, view) = (&packet.option, packet.view());
         let (seq, end) = (Net::offset(view.seq), Net::offset(view.seq) + view.len() as u32);
         let flags = u32::from(option.flags) & (SB_FLAG_REQUEST | SB_FLAG_READ);
-        if self.end() >= end || u32::from(self.framing) & SB_FRAMING_TUNNEL != 0 {
+        if self.end() >= end || self.framing & SB_MARK_TUNNEL != 0 {
             self.take(seq, packet.data());
             return false;
         }

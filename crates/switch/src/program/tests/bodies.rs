@@ -2,7 +2,10 @@
 
 use SwitchCounter::*;
 use sb_record_kind::*;
-use switchback_http::framing::{self, Followed};
+use switchback_http::framing::generated::{
+    SB_FRAMING_BODY, SB_FRAMING_CHUNK, SB_FRAMING_LOST, SB_FRAMING_SKIP, SB_FRAMING_TRAILER_MAX, sb_framing,
+};
+use switchback_http::framing::{self, Followed, Framing};
 use switchback_wire::*;
 
 use super::bench::*;
@@ -12,38 +15,26 @@ use super::{Row, run_all};
 
 /// Sequence number of the bodies' first byte; the numbers wrap around in the body.
 const START: u32 = 0xffff_fff8;
-const SKIP: u16 = SB_FRAMING_SKIP as u16;
 
 /// A flow entry with the mark in this framing state.
-fn entry(framing: sb_framing) -> sb_flow_entry {
+fn entry(framing: Framing) -> sb_flow_entry {
     sb_flow_entry { next: START, framing, ..super::forward::entry(V4) }
 }
 
 /// Entry before the first chunk of a body with at most `allowed` more bytes of data.
 pub fn chunked(allowed: u64) -> sb_flow_entry {
-    entry(sb_framing { state: SB_FRAMING_CHUNK as u16, allowed, ..Default::default() })
+    entry(Framing::new(SB_FRAMING_CHUNK, 0).with_allowed(allowed))
 }
 
 /// Entry before a body of known length.
 fn of_length(left: u64) -> sb_flow_entry {
-    let state = SB_FRAMING_BODY as u16 | SKIP;
-    entry(sb_framing { state, left, allowed: u64::MAX, ..Default::default() })
+    entry(Framing::new(SB_FRAMING_BODY | SB_FRAMING_SKIP, left).with_allowed(u64::MAX))
 }
 
 /// Moves the mark into data that need not be parsed, by 2^29 bytes at most.
 pub fn settle(entry: &mut sb_flow_entry) {
-    let framing = &mut entry.framing;
-    if framing.state & SKIP != 0 {
-        let step = framing.left.min(1 << 29);
-        framing.left -= step;
-        entry.next = entry.next.wrapping_add(step as u32);
-        if framing.left == 0 {
-            framing.state &= !SKIP;
-            if framing.state == SB_FRAMING_BODY as u16 {
-                framing.state = SB_FRAMING_NONE as u16;
-            }
-        }
-    }
+    let step = entry.framing.skip(1 << 29);
+    entry.next = entry.next.wrapping_add(step as u32);
 }
 
 /// Moves the mark over `data` if all of it belongs to the body.
@@ -82,8 +73,8 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
 }
 
 /// The end of a body, with a trailer section of `len` bytes up to the last line feed.
-fn with_trailers(len: u32) -> String {
-    format!("0\r\nx: {}\r\n\r\n", "x".repeat(len as usize - "x: \r\n\r".len()))
+fn with_trailers(len: u16) -> String {
+    format!("0\r\nx: {}\r\n\r\n", "x".repeat(usize::from(len) - "x: \r\n\r".len()))
 }
 
 /// Packets that belong to the body completely: they are forwarded and the mark moves.
@@ -161,7 +152,7 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
         .into_iter()
         .map(|(what, read, data)| asked_row(what, flow, &through(read), &packet(flow, read, &data)));
     let mut rows: Vec<Row> = rows.collect();
-    let exhausted = sb_flow_entry { framing: sb_framing { allowed: 4, ..chunked(0).framing }, ..chunked(0) };
+    let exhausted = sb_flow_entry { framing: chunked(0).framing.with_allowed(4), ..chunked(0) };
     rows.push(asked_row("more data than allowed", flow, &exhausted, &packet(flow, "", "5\r\n")));
     let mut once = chunked(8);
     assert!(follow(&mut once, b"5\r\nhello\r\n"));
@@ -177,8 +168,9 @@ fn asked_rows(flow: &sb_flow) -> Vec<Row> {
         &packet(flow, "5\r\nhello\r\n", "5\r\n"),
     ));
     // States that the automaton does not have lead nowhere.
-    for state in [SB_FRAMING_LOST as u16, 127, 255, 0x0300, 0x7fff] {
-        let odd = sb_flow_entry { framing: sb_framing { state, left: 1, ..begun.framing }, ..begun };
+    for state in [SB_FRAMING_LOST, 127, 255, 0x0300, 0x7fff] {
+        let odd =
+            sb_flow_entry { framing: sb_framing { state, left: 1, ..begun.framing.into() }.into(), ..begun };
         let what = format!("state {state:#x}");
         let row = asked_row(&what, flow, &odd, &packet(flow, "5\r\nhello\r\n", "5\r\nhello\r\n"));
         rows.push(row.leaves(Some(sb_flow_entry { locked: 1, ..odd })));
@@ -293,10 +285,7 @@ fn a_body_of_5_gb_is_followed_by_a_request() {
         bench.put(flow, &before);
         let at_end = send_long(&bench, flow, START, LEN);
         let next = START.wrapping_add(LEN as u32);
-        assert_eq!(
-            at_end,
-            sb_flow_entry { next, ..entry(sb_framing { allowed: u64::MAX, ..Default::default() }) }
-        );
+        assert_eq!(at_end, sb_flow_entry { next, ..entry(Framing::default().with_allowed(u64::MAX)) });
         request_follows(&bench, flow, &at_end);
     }
 }
@@ -316,11 +305,11 @@ fn a_chunk_of_5_gb_is_followed_by_another_and_a_request() {
         let at = say(START, "140000000\r\nbegins");
         let data = LEN - "begins".len() as u64;
         let inside = send_long(&bench, flow, at, data);
-        assert_ne!(inside.framing.state, SB_FRAMING_NONE as u16);
+        assert!(!inside.framing.is_between_messages());
         let at = say(at.wrapping_add(data as u32), "\r\n5\r\nhello\r\n0\r\n");
         let at = say(at, "\r\n");
         let at_end = bench.program.flow(flow).unwrap();
-        assert_eq!(at_end, sb_flow_entry { next: at, ..entry(sb_framing::default()) });
+        assert_eq!(at_end, sb_flow_entry { next: at, ..entry(Framing::default()) });
         request_follows(&bench, flow, &at_end);
     }
 }

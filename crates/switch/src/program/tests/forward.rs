@@ -3,6 +3,8 @@
 use SwitchCounter::*;
 use sb_mode::*;
 use sb_record_kind::*;
+use switchback_http::framing::Framing;
+use switchback_http::framing::generated::SB_FRAMING_CHUNK;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
@@ -36,7 +38,7 @@ pub fn entry(node: u32) -> sb_flow_entry {
 
 /// Entry with the mark before a chunk.
 fn in_body(node: u32) -> sb_flow_entry {
-    let framing = sb_framing { state: SB_FRAMING_CHUNK as u16, allowed: u64::MAX, ..Default::default() };
+    let framing = Framing::new(SB_FRAMING_CHUNK, 0).with_allowed(u64::MAX);
     sb_flow_entry { framing, ..entry(node) }
 }
 

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use sb_mode::*;
+use switchback_http::framing::generated::{SB_FRAMING_SKIP, sb_framing};
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
@@ -58,7 +59,7 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
     let next = seq.wrapping_add(if random.one_in(4) { far } else { near });
     let known = random.below(50) as u16;
     let any = random.next() as u16;
-    let skip = SB_FRAMING_SKIP as u16;
+    let skip = SB_FRAMING_SKIP;
     let framing = sb_framing {
         left: extreme(random),
         allowed: extreme(random),
@@ -102,7 +103,7 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         contested: u8::from(random.one_in(4)),
         requests: random.pick(&[0, 1, u16::MAX, any]),
         heads: random.next() as u32,
-        framing,
+        framing: framing.into(),
         session: if random.one_in(4) {
             sb_session::new(*b"abc", Some(*b"xyz"))
         } else {

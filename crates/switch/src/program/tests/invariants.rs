@@ -3,6 +3,8 @@
 use sb_mode::*;
 use sb_record_kind::*;
 use siphasher::sip::SipHasher24;
+use switchback_http::framing::Framing;
+use switchback_http::framing::generated::{SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_STATES, sb_framing};
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::*;
 
@@ -250,7 +252,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             assert!(!view.is_empty(), "an entry without data");
             let numbers = (after.mode, after.origin, after.next, after.framing, after.requests, after.heads);
             let held = if after.mode == SB_MODE_SOUGHT as u8 { SB_MODE_SOUGHT } else { SB_MODE_HELD };
-            let new = (held as u8, view.seq, view.seq, sb_framing::default(), 0, 0);
+            let new = (held as u8, view.seq, view.seq, Framing::default(), 0, 0);
             assert_eq!((numbers, after.locked, after.node), (new, 0, 0), "a new entry");
         }
         (Some(before), None) => match view {
@@ -289,10 +291,11 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             // Two steps at most: one because the mark is near, one because a chunk begins.
             let ahead = after.next.wrapping_sub(before.next);
             assert!(ahead <= 2 * SB_STEP_MAX + SB_RECORD_LARGE, "the mark moves by {ahead}");
-            let state = |entry: &sb_flow_entry| u32::from(entry.framing.state) & !SB_FRAMING_SKIP;
+            let state = |entry: &sb_flow_entry| entry.framing.state() & !SB_FRAMING_SKIP;
             assert!(state(after) < SB_FRAMING_STATES || state(before) >= SB_FRAMING_STATES, "state");
-            assert!(after.framing.allowed <= before.framing.allowed, "more is allowed than was");
-            let skips = u32::from(before.framing.state) & SB_FRAMING_SKIP != 0;
+            let allowed = |entry: &sb_flow_entry| sb_framing::from(entry.framing).allowed;
+            assert!(allowed(after) <= allowed(before), "more is allowed than was");
+            let skips = before.framing.is_in_data();
             assert!(skips || ahead == 0 || is_intact(&calm(frame)[14..]), "a damaged packet is read");
             let counted = after.requests.wrapping_sub(before.requests);
             assert!(
@@ -304,7 +307,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             assert_eq!(after.mode, before.mode, "only the L7 thread decides what is read");
             let heads = before.heads << counted;
             assert!(counted <= 1 && after.heads & !u32::from(counted) == heads, "one request a packet");
-            let in_body = state(before) != SB_FRAMING_NONE && before.framing.state == after.framing.state;
+            let in_body = state(before) != SB_FRAMING_NONE && before.framing.state() == after.framing.state();
             assert!(counted == 0 || !in_body, "a request inside a body");
         }
     }

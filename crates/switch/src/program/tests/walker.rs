@@ -16,8 +16,7 @@ fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_
     let mut entry = *before;
     let end = seq.wrapping_add(data.len() as u32);
     let distance = |to: u32, from: u32| to.wrapping_sub(from) as i32;
-    let skips = u32::from(entry.framing.state) & SB_FRAMING_SKIP != 0;
-    if skips && entry.locked == 0 && distance(entry.next, end) < 1 << 28 {
+    if entry.framing.is_in_data() && entry.locked == 0 && distance(entry.next, end) < 1 << 28 {
         settle(&mut entry);
     }
     if distance(end, entry.next) <= 0 {
@@ -26,7 +25,7 @@ fn expected(before: &sb_flow_entry, seq: u32, data: &[u8]) -> (Verdict, sb_flow_
     let read = distance(entry.next, seq);
     let forwarded = read >= 0 && entry.locked == 0 && {
         let new = &data[read as usize..];
-        if u32::from(entry.framing.state) != SB_FRAMING_NONE {
+        if !entry.framing.is_between_messages() {
             follow(&mut entry, new)
         } else if read == 0 && new == PLAIN.as_bytes() && entry.mode == SB_MODE_REQUESTS as u8 {
             entry = after_head(&entry, PLAIN);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Follows HTTP messages by the automata of crates/http/src/framing; Table::follow_names() does it in Rust.
+ * Follows HTTP messages by the automata of src/framing; Table::follow_names() does it in Rust.
  *
  * By default for XDP programs with one automaton. A program of another kind defines, before it includes this
  * header:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * States and actions of the automata that find where HTTP messages end. crates/http/src/framing makes their
- * tables, framing_walk.h and Table::follow_names() walk them.
+ * States and actions of the automata that find where HTTP messages end. src/framing makes their tables,
+ * framing_walk.h and Table::follow_names() walk them.
  */
 #ifndef SWITCHBACK_FRAMING_H
 #define SWITCHBACK_FRAMING_H
@@ -23,9 +23,6 @@
 #define SB_FRAMING_NAME    7      /* the name of a cookie, compared with the wanted name */
 #define SB_FRAMING_OTHER   8      /* the rest of a cookie with another name, or behind its name */
 #define SB_FRAMING_SKIP    0x8000 /* with a state: skip `left` bytes of data first */
-/* Bits of sb_option.framing besides the state, for SB_MODE_TUNNEL and SB_MODE_UPGRADING. */
-#define SB_FRAMING_TUNNEL    0x4000
-#define SB_FRAMING_UPGRADING 0x2000
 
 #define SB_FRAMING_STATES        128
 #define SB_FRAMING_TRAILER_MAX   4096 /* bytes of a trailer section */
