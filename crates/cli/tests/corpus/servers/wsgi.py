@@ -7,7 +7,7 @@ from urllib.parse import quote
 def application(environ, start_response):
     while environ["wsgi.input"].read(65536):
         pass
-    path = quote(environ["PATH_INFO"].encode("latin-1"))
+    path = quote(environ["PATH_INFO"].encode("latin-1"), safe="/*")
     saw = f"{environ.get('HTTP_HOST', '')}|{path}"
     start_response("200 OK", [("X-Saw", saw), ("Content-Length", "0")])
     return []
