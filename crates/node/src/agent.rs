@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{OpenObject, RingBufferBuilder};
+use libbpf_rs::{MapHandle, OpenObject, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
@@ -30,7 +31,9 @@ use crate::programs::{Programs, cannot_load};
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
 use crate::sized;
-use crate::{Options, ROLE, SwitchHere};
+
+/// The role in the names of pins and of the control socket.
+pub const ROLE: &str = "node";
 
 /// Capabilities for addresses and programs; for TLS services on ports below 1024; for moving connections between
 /// sockets (`TCP_REPAIR`); and for handoff packets.
@@ -42,8 +45,38 @@ const TICK: Duration = Duration::from_millis(50);
 /// Interval of emptying the rings while more facts wait than can be in flight.
 const BUSY_TICK: Duration = Duration::from_millis(5);
 
+/// Options of `switchback node`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Path of `cluster.toml`.
+    pub config: PathBuf,
+    /// Name of the node in the configuration.
+    pub name: String,
+    /// Interface for handoff packets and responses.
+    pub interface: String,
+}
+
+/// Runs the agent until SIGTERM or SIGINT. Prints `ready` to stderr once flows can be handed over.
+pub fn run(options: Options) -> Result<()> {
+    start_and_serve(options, None)
+}
+
+/// Runs the agent on a machine that is also a switch.
+pub fn run_beside_switch(options: Options, switch: impl SwitchHere) -> Result<()> {
+    start_and_serve(options, Some(&switch))
+}
+
+/// The switch on the same machine.
+pub trait SwitchHere {
+    /// Called when flows can be handed over. The ring contains the programs' messages to that switch: each record is an
+    /// `sb_record` with a packet, as in the switch's own rings.
+    fn begin(&self, ring: MapHandle);
+    /// Called before the agent ends; returns when the switch hands over no more flows.
+    fn end(&self);
+}
+
 /// `switch` is the switch in the same process.
-pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
+fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
     let mut plan = Plan::load(&options.config, &options.name)?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
@@ -114,8 +147,8 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     ended.and(addresses).and(programs)
 }
 
-struct Agent<'obj, 'run> {
-    options: &'run Options,
+struct Agent<'obj> {
+    options: Options,
     plan: Plan,
     programs: Programs<'obj>,
     guards: Guards,
@@ -135,7 +168,7 @@ struct Drain {
     by_command: bool,
 }
 
-impl Agent<'_, '_> {
+impl Agent<'_> {
     /// Runs until a signal ends the agent.
     fn serve(
         &mut self,
@@ -169,7 +202,7 @@ impl Agent<'_, '_> {
             builder.add(&facts, collect).doing(|| "read the map facts")?;
             builder.build().doing(|| "read the maps closed, sized and facts")?
         };
-        let Options { name, interface, .. } = self.options;
+        let Options { name, interface, .. } = &self.options;
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
             count => format!("{count} VIPs"),
