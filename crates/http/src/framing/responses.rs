@@ -2,7 +2,8 @@
 //! values, chunk extensions and trailers. It is as strict about everything that determines the end of a response.
 
 use super::builder::{Builder, cell, only, reject, rest_of_line, value_ends};
-use super::{CHUNKED, CLOSE, ENDS, GO, HEAD, NAME, NONE, OTHER, STATUS, TEXT, TRAILER, Table};
+use super::codes::{CHUNKED, CLOSE, ENDS, GO, HEAD, NAME, NONE, OTHER, STATUS, TEXT, TRAILER};
+use super::table::Table;
 use crate::Reject;
 
 const VERSION: &[&[u8]] = &[b"H", b"T", b"T", b"P", b"/", b"1", b"."];
