@@ -1,6 +1,5 @@
 //! Start, event loop, reload and shutdown of the node agent.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,29 +7,25 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapHandle, OpenObject, RingBufferBuilder};
+use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
 use switchback_status::node::NodeStatus;
-use switchback_wire::{
-    NodeCounter, SB_GENEVE_PORT, address_bytes, address_from, read_from, sb_closed, sb_node_settings,
-    sb_seen, sb_sized,
-};
+use switchback_wire::{NodeCounter, SB_GENEVE_PORT, address_bytes, sb_node_settings};
 
 use crate::addresses::Loopback;
-use crate::closed;
 use crate::endpoint::TlsEndpoint;
 use crate::facts::{FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
+use crate::records::Records;
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
-use crate::sized;
 
 /// The role in the names of pins and of the control socket.
 pub const ROLE: &str = "node";
@@ -177,31 +172,8 @@ impl Agent<'_> {
         pins: &PinDir,
         switch: Option<&dyn SwitchHere>,
     ) -> Result<()> {
-        let (ended, long) = (RefCell::new(Vec::<sb_closed>::new()), RefCell::new(Vec::<sb_sized>::new()));
-        let outboxes = RefCell::new(Outboxes::new(epoch()));
-        let (closed, sized, facts) =
-            (self.programs.closed()?, self.programs.sized()?, self.programs.facts()?);
-        let rings = {
-            let mut builder = RingBufferBuilder::new();
-            let collect = |record: &[u8]| {
-                ended.borrow_mut().extend(read_from::<sb_closed>(record));
-                0
-            };
-            builder.add(&closed, collect).doing(|| "read the map closed")?;
-            let collect = |record: &[u8]| {
-                long.borrow_mut().extend(read_from::<sb_sized>(record));
-                0
-            };
-            builder.add(&sized, collect).doing(|| "read the map sized")?;
-            let collect = |record: &[u8]| {
-                if let Some(seen) = read_from::<sb_seen>(record) {
-                    outboxes.borrow_mut().add(address_from(seen.switch_address), seen.fact);
-                }
-                0
-            };
-            builder.add(&facts, collect).doing(|| "read the map facts")?;
-            builder.build().doing(|| "read the maps closed, sized and facts")?
-        };
+        let records = Records::new(epoch());
+        let rings = records.rings(&self.programs)?;
         let Options { name, interface, .. } = &self.options;
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
@@ -222,7 +194,7 @@ impl Agent<'_> {
                 self.guards.as_fd(),
             ];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            let tick = if outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
+            let tick = if records.outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
             let tick = PollTimeout::try_from(tick).expect("some milliseconds fit");
             match poll(&mut waiting, tick) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -232,14 +204,8 @@ impl Agent<'_> {
                 self.guards.keep(&self.programs, pins)?;
             }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
-            let signer = self.plan.signer();
-            let (ended, long) = (ended.take(), long.take());
-            ended.iter().for_each(|flow| outboxes.borrow_mut().add_ended(flow));
-            let ended = ended.iter().filter_map(|flow| closed::packet(&signer, flow));
-            let long = long.iter().filter_map(|response| sized::packet(&signer, response));
-            let packets: Vec<_> = ended.chain(long).collect();
-            self.sender.send(self.plan.address, &packets)?;
-            self.send_facts(&mut outboxes.borrow_mut())?;
+            self.sender.send(self.plan.address, &records.packets(&self.plan.signer()))?;
+            self.send_facts(&mut records.outboxes.borrow_mut())?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());

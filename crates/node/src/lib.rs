@@ -20,6 +20,7 @@ mod machine;
 mod moving;
 mod plan;
 mod programs;
+mod records;
 mod reports;
 mod sender;
 mod sessions;
