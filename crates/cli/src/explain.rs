@@ -2,10 +2,12 @@
 //! capture; the decisions are made by the switch's own code.
 
 mod capture;
+mod explained;
 mod json;
 mod request;
 mod text;
 mod tls;
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,7 @@ use switchback_config::Cluster;
 use switchback_switch::explain::{Connection, Explainer};
 
 use crate::failure::Failure;
+use explained::{Begins, Explained};
 use request::{Destination, Options, Request};
 
 /// Tell which route, pool and node would take a request, and why
@@ -42,27 +45,6 @@ pub struct Explain {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The first captured or given part of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Begins {
-    /// The first request, from an unspecified client.
-    Given,
-    /// The client's SYN.
-    Syn,
-    /// A request that a node was given.
-    Handoff,
-    /// The middle: earlier packets were not captured.
-    Middle,
-}
-
-/// A connection that has been read to its end.
-struct Explained {
-    connection: Connection,
-    begins: Begins,
-    /// Offset of the first gap in the client's data.
-    missing: Option<u64>,
 }
 
 impl Explain {
@@ -105,10 +87,6 @@ fn load(file: &Path) -> Result<Cluster, Failure> {
     if let Ok(cluster) = switchback_config::load(file) {
         return Ok(cluster);
     }
-    let text = std::fs::read_to_string(file).map_err(|error| cannot_read(file, error))?;
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::cannot_read(file, error))?;
     Ok(switchback_config::parse(&text, file, |_| Ok(Vec::new()))?)
-}
-
-fn cannot_read(file: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::system(format!("cannot read {}: {why}", file.display()))
 }

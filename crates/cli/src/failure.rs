@@ -1,5 +1,6 @@
 //! Failures of commands: the message on stderr, and the exit status.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use switchback_access_log::escape::printable;
@@ -20,6 +21,11 @@ impl Failure {
     /// A failure unrelated to the content of a file.
     pub fn system(message: impl Into<String>) -> Self {
         Failure { status: Self::SYSTEM, message: format!("switchback: {}", message.into()) }
+    }
+
+    /// A file that cannot be read, for this reason.
+    pub fn cannot_read(file: &Path, why: impl std::fmt::Display) -> Self {
+        Failure::system(format!("cannot read {}: {why}", file.display()))
     }
 
     /// A configuration that a process rejects, with its message.

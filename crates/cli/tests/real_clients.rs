@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::http::{Documents, alternating, block, fetch};
+use common::document::block;
+use common::http::{Documents, alternating, fetch};
 use common::{Cluster, PATIENCE, Plan, Result, chromium, long, text};
 use switchback_lab::{Host, TrafficCounter};
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::http::{Document, block, start_fetch};
+use common::document::block;
+use common::http::{Document, start_fetch};
 use common::steady::Steady;
 use common::{PATIENCE, PROGRAM, Result, alone, markdown, status, wait_until, write_script};
 use switchback_lab::{Cluster, Host, Lab, Process, ServerOptions};

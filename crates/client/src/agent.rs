@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use libbpf_rs::OpenObject;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,10 +15,23 @@ use switchback_runtime::{Error, Facts, Result, Signals, checks, interface, tell_
 use switchback_status::client::{ClientStatus, DirectNode};
 
 use crate::programs::{Programs, cannot_load};
-use crate::{Options, ROLE, sockets};
+use crate::sockets;
 
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let client = load(options)?;
+/// The role in the names of pins and of the control socket.
+pub const ROLE: &str = "client";
+
+/// Options of `switchback client`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Path of `client.toml`.
+    pub config: PathBuf,
+    /// Interface towards switch and nodes.
+    pub interface: String,
+}
+
+/// Runs the shim until SIGTERM or SIGINT. Prints `ready` to stderr once nodes can introduce themselves.
+pub fn run(options: Options) -> Result<()> {
+    let client = load(&options)?;
     let facts = Facts::gather(&options.interface);
     checks::refuse_fatal(&checks::check_client(&facts))?;
     let mut signals = Signals::take()?;
@@ -53,13 +67,13 @@ fn load(options: &Options) -> Result<Client> {
         .map_err(|error| Error::new(error.to_string()).with_exit_status(error.exit_status()))
 }
 
-struct Agent<'obj, 'run> {
-    options: &'run Options,
+struct Agent<'obj> {
+    options: Options,
     client: Client,
     programs: Programs<'obj>,
 }
 
-impl Agent<'_, '_> {
+impl Agent<'_> {
     /// Runs until a signal ends the shim.
     fn serve(&mut self, signals: &mut Signals, control: &mut ControlServer) -> Result<()> {
         let services = match self.client.services.len() {
@@ -110,7 +124,7 @@ impl Agent<'_, '_> {
 
     /// Reads the configuration again and applies it; the result has one line per change.
     fn reload(&mut self) -> Result<Vec<String>> {
-        let new = load(self.options)?;
+        let new = load(&self.options)?;
         if let Err(error) = self.programs.configure(&new) {
             // The first error is the one to report.
             let _ = self.programs.configure(&self.client);

@@ -13,23 +13,5 @@ mod programs;
 mod skeleton;
 mod sockets;
 
-use std::path::PathBuf;
-
+pub use agent::{Options, ROLE, run};
 pub use switchback_runtime::Error;
-
-/// The role in the names of pins and of the control socket.
-pub const ROLE: &str = "client";
-
-/// Options of `switchback client`.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Path of `client.toml`.
-    pub config: PathBuf,
-    /// Interface towards switch and nodes.
-    pub interface: String,
-}
-
-/// Runs the shim until SIGTERM or SIGINT. Prints `ready` to stderr once nodes can introduce themselves.
-pub fn run(options: Options) -> Result<(), Error> {
-    agent::run(&options)
-}

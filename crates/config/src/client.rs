@@ -16,8 +16,8 @@ use switchback_wire::{address_bytes, keys, sb_key};
 
 use crate::error::{self, Error, Mistake};
 use crate::key::{ClusterKey, MAX_KEYS, hex, read_private};
+use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
-use crate::validate::Mistakes;
 use crate::{MAX_LISTEN, raw, shape, syntax};
 
 /// Allowed values of `thin_acks`.

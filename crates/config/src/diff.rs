@@ -1,6 +1,6 @@
 //! Changes between two clusters in words, for the log of a reload.
 
-use crate::{AccessLog, Action, Admin, Cluster, Network, Node, Route, Service, Tls};
+use crate::{AccessLog, Action, Admin, Cluster, Network, Route, Service, Tls};
 
 impl Cluster {
     /// What is different in `new`, a line for each change, in the order keys, reports, limits, access log, admin,
@@ -27,14 +27,7 @@ impl Cluster {
             |node| &node.name,
             &mut lines,
             |name, old, new, lines| {
-                changed(name, "address", old.address.to_string(), new.address.to_string(), lines);
-                changed(name, "weight", old.weight.to_string(), new.weight.to_string(), lines);
-                // No name has parentheses.
-                let zone = |node: &Node| node.zone.clone().unwrap_or("(none)".to_owned());
-                changed(name, "zone", zone(old), zone(new), lines);
-                changed(name, "drain", old.drain.to_string(), new.drain.to_string(), lines);
-                changed(name, "hidden", old.hidden.to_string(), new.hidden.to_string(), lines);
-                changed(name, "tunnel", old.tunnel.to_string(), new.tunnel.to_string(), lines);
+                all_changed(name, old.in_words(), new.in_words(), lines);
             },
         );
         named(

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
+/// The most networks of clients that a cluster can have.
+pub const MAX_NETWORKS: usize = 256;
+
 /// A network: all addresses whose first bits are the same. Displays as in the file, `198.51.100.0/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::health::Health;
 use crate::limits::{size, time};
-use crate::{Node, Persistence, PolicyKind};
+use crate::{HashKey, Node, Persistence, PolicyKind};
 
 /// Allowed values of [`Pool::slow_start`].
 pub(crate) const SLOW_START: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -128,31 +128,6 @@ impl fmt::Display for Delegate {
             Delegate::None => f.write_str(none),
             Delegate::Share(percent) => write!(f, "{percent}%"),
             Delegate::Above(bytes) => write!(f, "{{ above = {:?} }}", size(*bytes)),
-        }
-    }
-}
-
-/// The key by which requests go to the same node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HashKey {
-    /// The client's address.
-    Client,
-    /// The request's path.
-    Path,
-    /// The value of this header field; its name in lower case.
-    Header(String),
-    /// The value of this cookie; upper and lower case of its name differ.
-    Cookie(String),
-}
-
-/// As in the file: `header x-user`.
-impl fmt::Display for HashKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HashKey::Client => f.write_str("client"),
-            HashKey::Path => f.write_str("path"),
-            HashKey::Header(name) => write!(f, "header {name}"),
-            HashKey::Cookie(name) => write!(f, "cookie {name}"),
         }
     }
 }

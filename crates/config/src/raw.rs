@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Mistake;
 use crate::limits::{size, time};
+use crate::node::DEFAULT_WEIGHT;
 use crate::persistence::Mode;
-use crate::validate::DEFAULT_WEIGHT;
 use crate::{
     Balance, ClientAddress, HandOver, HashKey, LogFormat, MAX_LISTEN, MAX_NETWORKS, MAX_NODES, MAX_SWITCHES,
     Model, PolicyKind, Protocol, SameSite, Scheme, TicketScope, TlsVersion, WEIGHTS, access_log, health,

@@ -3,6 +3,9 @@
 
 use crate::Service;
 
+/// The most switches that a cluster can have.
+pub const MAX_SWITCHES: usize = 64;
+
 /// The services of a switch that serves all. No name has parentheses.
 const ALL: &str = "(all)";
 

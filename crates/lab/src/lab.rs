@@ -167,7 +167,7 @@ impl Builder {
     /// Makes the lab, after removing labs whose owners have ended.
     pub fn up(&self) -> Result<Lab> {
         let plan = self.plan()?;
-        state::sweep()?;
+        teardown::sweep()?;
         let _making = teardown::making();
         let info = claim(&plan)?;
         let shared = match Shared::register(info.clone()) {

@@ -54,5 +54,6 @@ pub use process::{Process, Signal};
 pub use server::{Server, ServerKind, ServerOptions};
 pub use session_server::{SessionServerKind, SessionServerOptions};
 pub use slow_server::{ServiceTime, SlowServerOptions};
-pub use state::{HostInfo, LabInfo, list, sweep};
+pub use state::{HostInfo, LabInfo, list};
+pub use teardown::sweep;
 pub use topology::{Builder, Role, Topology};

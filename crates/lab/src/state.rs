@@ -13,7 +13,6 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, Error, Result};
-use crate::teardown;
 
 const DIRECTORY: &str = "/run/switchback-lab";
 
@@ -93,7 +92,8 @@ impl LabInfo {
         format!("switchback-lab-{}-{host}", self.id)
     }
 
-    fn is_orphan(&self) -> bool {
+    /// Whether its owner has ended and it should have ended with it.
+    pub(crate) fn is_orphan(&self) -> bool {
         !self.persistent && start_ticks(self.owner_pid) != Some(self.owner_start_ticks)
     }
 }
@@ -114,18 +114,14 @@ pub fn list() -> Result<Vec<LabInfo>> {
     Ok(labs)
 }
 
-/// Removes the labs whose owner has ended; returns their ids.
-pub fn sweep() -> Result<Vec<String>> {
+/// Locks the directory of the state files, which it creates if there is none.
+pub(crate) fn lock_directory() -> Result<Flock<File>> {
     fs::create_dir_all(DIRECTORY).doing(|| format!("create {DIRECTORY}"))?;
     let path = Path::new(DIRECTORY).join("lock");
     let file = File::create(&path).doing(|| format!("open {}", path.display()))?;
-    // Held until the end, so that two processes that start together do not both remove the same lab.
-    let _lock = Flock::lock(file, FlockArg::LockExclusive)
+    Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| errno)
-        .doing(|| format!("lock {}", path.display()))?;
-    let orphans: Vec<LabInfo> = list()?.into_iter().filter(LabInfo::is_orphan).collect();
-    orphans.iter().try_for_each(teardown::remove)?;
-    Ok(orphans.into_iter().map(|lab| lab.id).collect())
+        .doing(|| format!("lock {}", path.display()))
 }
 
 /// When a process started, in clock ticks since boot; `None` if there is no such process or it is a zombie.

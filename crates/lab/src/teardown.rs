@@ -17,7 +17,7 @@ use crate::cgroup;
 use crate::error::{Doing, Error, Result};
 use crate::netns;
 use crate::process::{GRACE, Process, open_pidfd, wait_readable};
-use crate::state::LabInfo;
+use crate::state::{self, LabInfo};
 
 /// Time after SIGKILL for which a process's end is awaited.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
@@ -97,6 +97,15 @@ impl Shared {
 /// Delays ^C while a lab is made.
 pub(crate) fn making() -> RwLockReadGuard<'static, ()> {
     MAKING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the labs whose owner has ended; returns their ids.
+pub fn sweep() -> Result<Vec<String>> {
+    // Held until the end, so that two processes that start together do not both remove the same lab.
+    let _lock = state::lock_directory()?;
+    let orphans: Vec<LabInfo> = state::list()?.into_iter().filter(LabInfo::is_orphan).collect();
+    orphans.iter().try_for_each(remove)?;
+    Ok(orphans.into_iter().map(|lab| lab.id).collect())
 }
 
 /// Removes a lab: its processes, control groups, namespaces, directory and state file.

@@ -1,36 +1,34 @@
 //! Start, event loop, reload and shutdown of the node agent.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{OpenObject, RingBufferBuilder};
+use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_runtime::control::{ControlServer, Request, Response};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
 use switchback_status::node::NodeStatus;
-use switchback_wire::{
-    NodeCounter, SB_GENEVE_PORT, address_bytes, address_from, read_from, sb_closed, sb_node_settings,
-    sb_seen, sb_sized,
-};
+use switchback_wire::{NodeCounter, SB_GENEVE_PORT, address_bytes, sb_node_settings};
 
 use crate::addresses::Loopback;
-use crate::closed;
 use crate::endpoint::TlsEndpoint;
 use crate::facts::{FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
+use crate::records::Records;
 use crate::reports::{Reporter, listening};
 use crate::sender::Sender;
-use crate::sized;
-use crate::{Options, ROLE, SwitchHere};
+
+/// The role in the names of pins and of the control socket.
+pub const ROLE: &str = "node";
 
 /// Capabilities for addresses and programs; for TLS services on ports below 1024; for moving connections between
 /// sockets (`TCP_REPAIR`); and for handoff packets.
@@ -42,8 +40,38 @@ const TICK: Duration = Duration::from_millis(50);
 /// Interval of emptying the rings while more facts wait than can be in flight.
 const BUSY_TICK: Duration = Duration::from_millis(5);
 
+/// Options of `switchback node`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Path of `cluster.toml`.
+    pub config: PathBuf,
+    /// Name of the node in the configuration.
+    pub name: String,
+    /// Interface for handoff packets and responses.
+    pub interface: String,
+}
+
+/// Runs the agent until SIGTERM or SIGINT. Prints `ready` to stderr once flows can be handed over.
+pub fn run(options: Options) -> Result<()> {
+    start_and_serve(options, None)
+}
+
+/// Runs the agent on a machine that is also a switch.
+pub fn run_beside_switch(options: Options, switch: impl SwitchHere) -> Result<()> {
+    start_and_serve(options, Some(&switch))
+}
+
+/// The switch on the same machine.
+pub trait SwitchHere {
+    /// Called when flows can be handed over. The ring contains the programs' messages to that switch: each record is an
+    /// `sb_record` with a packet, as in the switch's own rings.
+    fn begin(&self, ring: MapHandle);
+    /// Called before the agent ends; returns when the switch hands over no more flows.
+    fn end(&self);
+}
+
 /// `switch` is the switch in the same process.
-pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
+fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<()> {
     let mut plan = Plan::load(&options.config, &options.name)?;
     plan.beside_switch = switch.is_some();
     let facts = Facts::gather(&options.interface);
@@ -114,8 +142,8 @@ pub(crate) fn run(options: &Options, switch: Option<&dyn SwitchHere>) -> Result<
     ended.and(addresses).and(programs)
 }
 
-struct Agent<'obj, 'run> {
-    options: &'run Options,
+struct Agent<'obj> {
+    options: Options,
     plan: Plan,
     programs: Programs<'obj>,
     guards: Guards,
@@ -135,7 +163,7 @@ struct Drain {
     by_command: bool,
 }
 
-impl Agent<'_, '_> {
+impl Agent<'_> {
     /// Runs until a signal ends the agent.
     fn serve(
         &mut self,
@@ -144,32 +172,9 @@ impl Agent<'_, '_> {
         pins: &PinDir,
         switch: Option<&dyn SwitchHere>,
     ) -> Result<()> {
-        let (ended, long) = (RefCell::new(Vec::<sb_closed>::new()), RefCell::new(Vec::<sb_sized>::new()));
-        let outboxes = RefCell::new(Outboxes::new(epoch()));
-        let (closed, sized, facts) =
-            (self.programs.closed()?, self.programs.sized()?, self.programs.facts()?);
-        let rings = {
-            let mut builder = RingBufferBuilder::new();
-            let collect = |record: &[u8]| {
-                ended.borrow_mut().extend(read_from::<sb_closed>(record));
-                0
-            };
-            builder.add(&closed, collect).doing(|| "read the map closed")?;
-            let collect = |record: &[u8]| {
-                long.borrow_mut().extend(read_from::<sb_sized>(record));
-                0
-            };
-            builder.add(&sized, collect).doing(|| "read the map sized")?;
-            let collect = |record: &[u8]| {
-                if let Some(seen) = read_from::<sb_seen>(record) {
-                    outboxes.borrow_mut().add(address_from(seen.switch_address), seen.fact);
-                }
-                0
-            };
-            builder.add(&facts, collect).doing(|| "read the map facts")?;
-            builder.build().doing(|| "read the maps closed, sized and facts")?
-        };
-        let Options { name, interface, .. } = self.options;
+        let records = Records::new(epoch());
+        let rings = records.rings(&self.programs)?;
+        let Options { name, interface, .. } = &self.options;
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
             count => format!("{count} VIPs"),
@@ -189,7 +194,7 @@ impl Agent<'_, '_> {
                 self.guards.as_fd(),
             ];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            let tick = if outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
+            let tick = if records.outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
             let tick = PollTimeout::try_from(tick).expect("some milliseconds fit");
             match poll(&mut waiting, tick) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -199,14 +204,8 @@ impl Agent<'_, '_> {
                 self.guards.keep(&self.programs, pins)?;
             }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
-            let signer = self.plan.signer();
-            let (ended, long) = (ended.take(), long.take());
-            ended.iter().for_each(|flow| outboxes.borrow_mut().add_ended(flow));
-            let ended = ended.iter().filter_map(|flow| closed::packet(&signer, flow));
-            let long = long.iter().filter_map(|response| sized::packet(&signer, response));
-            let packets: Vec<_> = ended.chain(long).collect();
-            self.sender.send(self.plan.address, &packets)?;
-            self.send_facts(&mut outboxes.borrow_mut())?;
+            self.sender.send(self.plan.address, &records.packets(&self.plan.signer()))?;
+            self.send_facts(&mut records.outboxes.borrow_mut())?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());

@@ -17,7 +17,7 @@ use switchback_config::{Check, Health as Settings};
 use switchback_runtime::{Doing, Result};
 use switchback_status::node::HealthStatus;
 
-use crate::plan::PoolListener;
+use crate::plan::{Plan, PoolListener};
 
 const USER_AGENT: &str = "switchback-health";
 
@@ -85,6 +85,21 @@ pub(crate) struct CheckSpec {
     /// Address to check: the listener itself, or the server behind TLS termination.
     pub(crate) server: SocketAddr,
     pub(crate) settings: Settings,
+}
+
+impl Plan {
+    /// Health checks of this node.
+    pub(crate) fn checks(&self) -> Vec<CheckSpec> {
+        let check = |listener: &PoolListener| {
+            let settings = self.cluster.pools[listener.pool].health.clone()?;
+            Some(CheckSpec {
+                listener: listener.clone(),
+                server: self.server_at(listener.address)?,
+                settings,
+            })
+        };
+        self.listeners.iter().filter_map(check).collect()
+    }
 }
 
 struct RunningCheck {

@@ -20,6 +20,7 @@ mod machine;
 mod moving;
 mod plan;
 mod programs;
+mod records;
 mod reports;
 mod sender;
 mod sessions;
@@ -28,41 +29,7 @@ mod sized;
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton;
 
-use std::path::PathBuf;
-
+pub use agent::{Options, ROLE, SwitchHere, run, run_beside_switch};
 pub use libbpf_rs::MapHandle;
 pub use plan::service_ports;
 pub use switchback_runtime::Error;
-
-/// The role in the names of pins and of the control socket.
-pub const ROLE: &str = "node";
-
-/// Options of `switchback node`.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Path of `cluster.toml`.
-    pub config: PathBuf,
-    /// Name of the node in the configuration.
-    pub name: String,
-    /// Interface for handoff packets and responses.
-    pub interface: String,
-}
-
-/// Runs the agent until SIGTERM or SIGINT. Prints `ready` to stderr once flows can be handed over.
-pub fn run(options: Options) -> Result<(), Error> {
-    agent::run(&options, None)
-}
-
-/// Runs the agent on a machine that is also a switch.
-pub fn run_beside_switch(options: Options, switch: impl SwitchHere) -> Result<(), Error> {
-    agent::run(&options, Some(&switch))
-}
-
-/// The switch on the same machine.
-pub trait SwitchHere {
-    /// Called when flows can be handed over. The ring contains the programs' messages to that switch: each record is an
-    /// `sb_record` with a packet, as in the switch's own rings.
-    fn begin(&self, ring: MapHandle);
-    /// Called before the agent ends; returns when the switch hands over no more flows.
-    fn end(&self);
-}

@@ -10,7 +10,6 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::{SB_VIP_HELD, SB_VIP_SWITCHED, keys, sb_key, sb_persistence};
 
 use crate::clients::Clients;
-use crate::health::CheckSpec;
 use crate::sessions::{self, PoolKey};
 use crate::signer::Signer;
 
@@ -107,21 +106,8 @@ impl Plan {
         if self.beside_switch && self.switched.contains(&vip) { SB_VIP_SWITCHED } else { SB_VIP_HELD }
     }
 
-    /// Health checks of this node.
-    pub(crate) fn checks(&self) -> Vec<CheckSpec> {
-        let check = |listener: &PoolListener| {
-            let settings = self.cluster.pools[listener.pool].health.clone()?;
-            Some(CheckSpec {
-                listener: listener.clone(),
-                server: self.server_at(listener.address)?,
-                settings,
-            })
-        };
-        self.listeners.iter().filter_map(check).collect()
-    }
-
     /// Address of a VIP's server; None if it has no IP address.
-    fn server_at(&self, vip: SocketAddr) -> Option<SocketAddr> {
+    pub(crate) fn server_at(&self, vip: SocketAddr) -> Option<SocketAddr> {
         let service = self.cluster.services.iter().find(|service| service.listen.contains(&vip))?;
         match service.tls.as_ref().map(|tls| &tls.server) {
             None => Some(vip),

@@ -7,7 +7,7 @@ use plotters::element::{Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color, IntoFont, TextStyle};
 
-use super::{COLORS, FAMILY, TEXT_SIZE};
+use super::style::{COLORS, FAMILY, TEXT_SIZE};
 
 /// Of a letter, generously.
 const LETTER_WIDTH: i32 = 8;

@@ -2,6 +2,7 @@
 
 mod bars;
 mod lines;
+mod style;
 
 use std::fmt;
 use std::fs;
@@ -11,27 +12,15 @@ use std::sync::OnceLock;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea};
-use plotters::style::{FontStyle, RGBColor, WHITE};
+use plotters::style::{FontStyle, WHITE};
 
 pub use bars::{Bars, Panel};
 pub use lines::{Curve, Lines};
+pub use style::{COLORS, thousands};
+
+use style::FAMILY;
 
 const FONT: &str = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
-const FAMILY: &str = "sans-serif";
-const TEXT_SIZE: i32 = 15;
-
-/// Distinct in print and for those who do not see red and green apart (Okabe and Ito's palette).
-pub const COLORS: [RGBColor; 8] = [
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 0, 0),
-    RGBColor(150, 150, 150),
-];
-
 /// What to draw.
 pub enum Plot {
     /// Lines over an axis.
@@ -109,29 +98,3 @@ impl fmt::Display for PlotError {
 }
 
 impl std::error::Error for PlotError {}
-
-/// `12,345`; below 1000 with one decimal, as it matters there.
-pub fn thousands(value: f64) -> String {
-    if value < 1000.0 {
-        return format!("{value:.1}");
-    }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_have_commas() {
-        assert_eq!([999.94, 1000.0, 1234567.8].map(thousands), ["999.9", "1,000", "1,234,568"]);
-    }
-}

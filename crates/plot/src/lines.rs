@@ -10,8 +10,7 @@ use plotters::element::{Circle, PathElement, Text};
 use plotters::series::{DashedLineSeries, LineSeries};
 use plotters::style::{BLACK, Color, RGBColor, ShapeStyle, TextStyle, WHITE};
 
-use super::thousands;
-use super::{FAMILY, TEXT_SIZE};
+use super::style::{FAMILY, TEXT_SIZE, thousands};
 
 pub(super) const SIZE: (u32, u32) = (900, 480);
 /// Of it the part for the axes; the legend has the rest.

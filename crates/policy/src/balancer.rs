@@ -15,7 +15,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::{Ask, Candidate, Policy, PolicyKind, Queue, build};
+use crate::build::build;
+use crate::{Ask, Candidate, Member, Policy, PolicyKind, Queue};
 
 /// A configured weight of 1, as policies see it. The factor leaves room for the fractions of slow start.
 pub const WEIGHT_SCALE: u32 = 256;
@@ -47,17 +48,6 @@ pub struct Load {
     pub flows: u32,
     /// Its recent time to the first byte of a response; `None` if there is no recent one.
     pub latency: Option<Duration>,
-}
-
-/// One node of a pool, as configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Unique in the pool; [`PolicyKind::Hash`] hashes it.
-    pub name: String,
-    /// Share of the requests relative to the other members. 0: none. Capped at 2^24 - 1.
-    pub weight: u32,
-    /// Whether it is in the switch's zone. In a pool without zones all members have the same value.
-    pub near: bool,
 }
 
 /// A pool: its members, its policy and the policy's state.

@@ -409,6 +409,40 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
+impl Costs {
+    /// All costs, by their keys in the file.
+    fn by_key(&self) -> [(&'static str, f64); 12] {
+        let Costs {
+            switch_connection_us,
+            switch_request_us,
+            switch_packet_us,
+            node_connection_us,
+            node_request_us,
+            node_kib_us,
+            tls_full_us,
+            tls_resumed_us,
+            tls_kib_us,
+            move_us,
+            relay_us,
+            relay_kib_us,
+        } = *self;
+        [
+            ("costs.switch_connection_us", switch_connection_us),
+            ("costs.switch_request_us", switch_request_us),
+            ("costs.switch_packet_us", switch_packet_us),
+            ("costs.node_connection_us", node_connection_us),
+            ("costs.node_request_us", node_request_us),
+            ("costs.node_kib_us", node_kib_us),
+            ("costs.tls_full_us", tls_full_us),
+            ("costs.tls_resumed_us", tls_resumed_us),
+            ("costs.tls_kib_us", tls_kib_us),
+            ("costs.move_us", move_us),
+            ("costs.relay_us", relay_us),
+            ("costs.relay_kib_us", relay_kib_us),
+        ]
+    }
+}
+
 impl Scenario {
     /// Reads a file. Missing costs, pools and the like have their [`Default`]; paths are relative to the file's
     /// directory.
@@ -429,6 +463,13 @@ impl Scenario {
 
     /// The mistake in the scenario, if any.
     pub fn mistake(&self) -> Option<String> {
+        self.not_positive()
+            .or_else(|| self.negative())
+            .or_else(|| self.of_distributions())
+            .or_else(|| self.of_nodes())
+    }
+
+    fn not_positive(&self) -> Option<String> {
         let positive = [
             ("seconds", self.seconds),
             ("arrivals.per_second", self.arrivals.per_second),
@@ -448,49 +489,26 @@ impl Scenario {
         });
         let of_tls = self.tls.iter().map(|tls| ("tls.told_ms", tls.told_ms));
         let is_positive = |value: f64| value > 0.0 && value.is_finite();
-        if let Some((key, value)) =
-            positive.into_iter().chain(of_nodes).chain(of_tls).find(|(_, value)| !is_positive(*value))
-        {
-            return Some(format!("{key} is {value}, allowed is what is above 0"));
-        }
-        let Costs {
-            switch_connection_us,
-            switch_request_us,
-            switch_packet_us,
-            node_connection_us,
-            node_request_us,
-            node_kib_us,
-            tls_full_us,
-            tls_resumed_us,
-            tls_kib_us,
-            move_us,
-            relay_us,
-            relay_kib_us,
-        } = self.costs;
+        let mut all = positive.into_iter().chain(of_nodes).chain(of_tls);
+        let (key, value) = all.find(|(_, value)| !is_positive(*value))?;
+        Some(format!("{key} is {value}, allowed is what is above 0"))
+    }
+
+    fn negative(&self) -> Option<String> {
         let not_negative = [
             ("warm_up_s", self.warm_up_s),
             ("clients.skew", self.clients.skew),
             ("clients.round_trip_us", self.clients.round_trip_us),
             ("pool.slow_start_s", self.pool.slow_start_s),
             ("pool.silence_ms", self.pool.silence_ms),
-            ("costs.switch_connection_us", switch_connection_us),
-            ("costs.switch_request_us", switch_request_us),
-            ("costs.switch_packet_us", switch_packet_us),
-            ("costs.node_connection_us", node_connection_us),
-            ("costs.node_request_us", node_request_us),
-            ("costs.node_kib_us", node_kib_us),
-            ("costs.tls_full_us", tls_full_us),
-            ("costs.tls_resumed_us", tls_resumed_us),
-            ("costs.tls_kib_us", tls_kib_us),
-            ("costs.move_us", move_us),
-            ("costs.relay_us", relay_us),
-            ("costs.relay_kib_us", relay_kib_us),
         ];
-        if let Some((key, value)) =
-            not_negative.into_iter().find(|(_, value)| !(*value >= 0.0 && value.is_finite()))
-        {
-            return Some(format!("{key} is {value}, allowed is 0 or above"));
-        }
+        let mut all = not_negative.into_iter().chain(self.costs.by_key());
+        let (key, value) = all.find(|(_, value)| !(*value >= 0.0 && value.is_finite()))?;
+        Some(format!("{key} is {value}, allowed is 0 or above"))
+    }
+
+    /// A mistake in what is drawn at random.
+    fn of_distributions(&self) -> Option<String> {
         let amounts = [
             ("clients.think_ms", &self.clients.think_ms),
             ("responses.bytes", &self.responses.bytes),
@@ -508,9 +526,12 @@ impl Scenario {
                 "arrivals.interval: pareto {alpha}, allowed is what is above 1: it has a mean"
             ));
         }
-        if self.clients.requests < 1.0 {
-            return Some(format!("clients.requests is {}, allowed is 1 or above", self.clients.requests));
-        }
+        let requests = self.clients.requests;
+        (requests < 1.0).then(|| format!("clients.requests is {requests}, allowed is 1 or above"))
+    }
+
+    /// A mistake in the nodes, or in a change of one.
+    fn of_nodes(&self) -> Option<String> {
         let nodes: u32 = self.nodes.iter().map(|nodes| nodes.count).sum();
         if nodes == 0 {
             return Some("no nodes, at least one [[nodes]] is needed".to_owned());

@@ -19,8 +19,8 @@ use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_session};
 
 use crate::key::{hash_of, key_of};
-use crate::plan::{LocalMachine, NodeId};
 use crate::sessions::{RequestSession, Sessions};
+use switchback_flow::NodeId;
 use switchback_flow::verdict::{Placement, Session, Side};
 
 /// How long a full accept queue is believed. Servers accept within microseconds, so after this time one adoption is
@@ -106,6 +106,15 @@ pub struct Group {
     sessions: Option<Sessions>,
     /// Index in `members` of the local node, and its delegation rule.
     delegate: Option<(usize, Delegate)>,
+}
+
+/// Location and local node of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalMachine<'a> {
+    /// Zone of this machine; the policies prefer nodes in it.
+    pub zone: Option<&'a str>,
+    /// Name of the node on this machine.
+    pub node: Option<&'a str>,
 }
 
 /// State of a node that is the same in all of its groups.

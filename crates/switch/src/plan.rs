@@ -19,6 +19,7 @@ use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::verdict::{Placement, Session, Side};
 use switchback_routes::Routes;
 
+pub use crate::group::LocalMachine;
 pub use switchback_flow::NodeId;
 
 /// A node, its configuration and what its reports say.
@@ -116,15 +117,6 @@ pub enum Choice<'a> {
     Pool(usize),
     /// Answer with a redirect.
     Redirect(&'a Redirect),
-}
-
-/// Location and local node of this machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LocalMachine<'a> {
-    /// Zone of this machine; the policies prefer nodes in it.
-    pub zone: Option<&'a str>,
-    /// Name of the node on this machine.
-    pub node: Option<&'a str>,
 }
 
 /// Time for a node to learn that reports are wanted and to send the first one.

@@ -15,9 +15,8 @@ use switchback_wire::session::{self, Code, INSERTED_LEN, KEYWORD};
 use switchback_wire::{keys, sb_flow, sb_key, sb_session};
 
 use crate::key::{cookie_pairs, hash_of, part_of};
+use switchback_flow::NodeId;
 use switchback_flow::verdict::Session;
-
-use crate::plan::NodeId;
 
 /// Result of reading a request's cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use rustls::ConnectionTrafficSecrets;
 use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::records::Version;
+use crate::record_layer::Version;
 
 /// Of every AEAD in TLS.
 pub(crate) const IV: usize = 12;

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::keys::{Cipher, Half};
-use crate::records::{Records, Version};
+use crate::record_layer::Version;
+use crate::records::Records;
 use crate::sealer::Sealer;
 use crate::session::{Facts, Session, State};
 use crate::{Error, MovedError};

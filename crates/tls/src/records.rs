@@ -8,53 +8,24 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::keys::{Half, TAG};
+use crate::record_layer::{DATA_MAX, HEADER, KEY_UPDATE, Version, content};
 use crate::sealer::{Sealer, aad_12};
 
-/// Content types (RFC 8446 section 5.1).
-pub(crate) mod content {
-    pub const CHANGE_CIPHER_SPEC: u8 = 20;
-    pub const ALERT: u8 = 21;
-    pub const HANDSHAKE: u8 = 22;
-    pub const DATA: u8 = 23;
-}
-
-/// Alerts (RFC 8446 section 6) and the only handshake messages that are met here.
+/// Alerts (RFC 8446 section 6) and the handshake message that begins a renegotiation.
 const CLOSE_NOTIFY: u8 = 0;
 const USER_CANCELED: u8 = 90;
 const NO_RENEGOTIATION: u8 = 100;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 const CLIENT_HELLO: u8 = 1;
-pub(crate) const KEY_UPDATE: u8 = 24;
 
-pub(crate) const HEADER: usize = 5;
-/// Data of one record, and what protection may add to it (RFC 8446 section 5.2, RFC 5246 section 6.2.3).
-pub(crate) const DATA_MAX: usize = 1 << 14;
+/// Most bytes of a protected record (RFC 8446 section 5.2, RFC 5246 section 6.2.3).
 const SEALED_MAX: usize = DATA_MAX + 256;
 const SEALED_MAX_12: usize = DATA_MAX + 2048;
 /// The longest handshake message that is waited for: the only one that has a place has 5 bytes.
 const MESSAGE_MAX: usize = 1 << 14;
 /// Most empty records in a row.
 const EMPTY_MAX: u32 = 32;
-
-/// Version of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// TLS 1.2, RFC 5246, with AEADs only.
-    Tls12 = 2,
-    /// TLS 1.3, RFC 8446.
-    Tls13 = 3,
-}
-
-impl Version {
-    /// Name, as openssl writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Version::Tls12 => "TLSv1.2",
-            Version::Tls13 => "TLSv1.3",
-        }
-    }
-}
 
 /// A connection whose handshake is over.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::keys::{Half, TAG};
-use crate::records::{DATA_MAX, HEADER, KEY_UPDATE, Version, content};
+use crate::record_layer::{DATA_MAX, HEADER, KEY_UPDATE, Version, content};
 
 /// The content type of keys that the kernel gets, among records that it encrypts. TLS has none of that
 /// number.

@@ -12,7 +12,8 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::Error;
 use crate::keys::Half;
-use crate::records::{Opened, Records, Version};
+use crate::record_layer::Version;
+use crate::records::{Opened, Records};
 
 /// Bytes of opened data above which no record is opened until some is taken.
 const UNREAD_MAX: usize = 64 << 10;

@@ -9,6 +9,37 @@ use crate::metric::{Add, Kind, Metric, Value};
 /// A counter of a service with TLS: name, help, value.
 type Count = (&'static str, &'static str, fn(&TlsStatus) -> u64);
 
+/// Counters of a service with TLS.
+const TLS_COUNTS: [Count; 15] = [
+    ("handshakes", "Handshakes that needed a certificate", |tls| tls.handshakes),
+    ("resumed", "Handshakes that went on with an earlier session", |tls| tls.resumed),
+    ("failed", "Handshakes that failed, or were not done in time", |tls| tls.failed),
+    ("requests", "Requests over TLS", |tls| tls.requests),
+    ("responses", "Responses of servers to these", |tls| tls.responses),
+    ("refused", "Requests over TLS that the node answered with an error", |tls| tls.refused),
+    ("connections_refused", "Connections that were closed at once, because there were too many", |tls| {
+        tls.connections_refused
+    }),
+    (
+        "handshakes_refused",
+        "Connections that were closed at once, because there were too many handshakes",
+        |tls| tls.handshakes_refused,
+    ),
+    ("streams_refused", "Streams of HTTP/2 that were refused, because there were too many", |tls| {
+        tls.streams_refused
+    }),
+    ("given", "Connections given to other nodes, in the middle", |tls| tls.given),
+    ("taken", "Connections that other nodes have given", |tls| tls.taken),
+    ("forwarded", "Requests over TLS that were forwarded to other nodes", |tls| tls.forwarded),
+    ("requests_given", "Requests given to another node, which makes and encrypts the response", |tls| {
+        tls.requests_given
+    }),
+    ("requests_taken", "Requests of other nodes' clients that were given to this one", |tls| {
+        tls.requests_taken
+    }),
+    ("kernel", "Connections whose records the kernel has begun to encrypt", |tls| tls.kernel),
+];
+
 /// All metrics of a node agent.
 pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
     let mut all = vec![
@@ -55,36 +86,7 @@ pub(super) fn metrics() -> Vec<Metric<NodeStatus>> {
         ),
     ];
     all.push(of_service(Kind::Gauge, "connections", "Connections of clients", |tls| tls.connections));
-    let counts: [Count; 15] = [
-        ("handshakes", "Handshakes that needed a certificate", |tls| tls.handshakes),
-        ("resumed", "Handshakes that went on with an earlier session", |tls| tls.resumed),
-        ("failed", "Handshakes that failed, or were not done in time", |tls| tls.failed),
-        ("requests", "Requests over TLS", |tls| tls.requests),
-        ("responses", "Responses of servers to these", |tls| tls.responses),
-        ("refused", "Requests over TLS that the node answered with an error", |tls| tls.refused),
-        ("connections_refused", "Connections that were closed at once, because there were too many", |tls| {
-            tls.connections_refused
-        }),
-        (
-            "handshakes_refused",
-            "Connections that were closed at once, because there were too many handshakes",
-            |tls| tls.handshakes_refused,
-        ),
-        ("streams_refused", "Streams of HTTP/2 that were refused, because there were too many", |tls| {
-            tls.streams_refused
-        }),
-        ("given", "Connections given to other nodes, in the middle", |tls| tls.given),
-        ("taken", "Connections that other nodes have given", |tls| tls.taken),
-        ("forwarded", "Requests over TLS that were forwarded to other nodes", |tls| tls.forwarded),
-        ("requests_given", "Requests given to another node, which makes and encrypts the response", |tls| {
-            tls.requests_given
-        }),
-        ("requests_taken", "Requests of other nodes' clients that were given to this one", |tls| {
-            tls.requests_taken
-        }),
-        ("kernel", "Connections whose records the kernel has begun to encrypt", |tls| tls.kernel),
-    ];
-    all.extend(counts.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
+    all.extend(TLS_COUNTS.map(|(name, help, count)| of_service(Kind::Counter, name, help, count)));
     all.push(counted("access_log_lines", "Lines of the node's access log", |status| status.log_lines));
     all.push(counted(
         "access_log_lost_lines",

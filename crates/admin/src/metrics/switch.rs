@@ -163,6 +163,52 @@ fn of_listener(
     )
 }
 
+/// A counter of the dispatcher: name, help, value.
+type Count = (&'static str, &'static str, fn(&DispatchCounts) -> u64);
+
+/// Counters of the dispatcher without labels.
+const DISPATCH_COUNTS: [Count; 23] = [
+    ("resent", "Handoff packets sent again", |counts| counts.resent),
+    ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |counts| {
+        counts.acknowledged
+    }),
+    ("busy", "Releases that had to wait for a response to end", |counts| counts.busy),
+    ("probed", "Packets of unknown connections that the nodes were asked about", |counts| counts.probed),
+    ("unasked", "Those that they were not asked about, because they were asked too much", |counts| {
+        counts.unasked
+    }),
+    ("recovered", "Unknown connections that a node owned", |counts| counts.recovered),
+    ("unread", "Packets refused by nodes that had not been given what was read before them", |counts| {
+        counts.unread
+    }),
+    ("reset_unowned", "Unknown connections reset because no node owned them", |counts| counts.reset_unowned),
+    ("dropped_flow_full", "Packets dropped because held_per_flow was used up", |counts| {
+        counts.dropped_flow_full
+    }),
+    ("dropped_source_full", "Packets dropped because held_per_source was used up", |counts| {
+        counts.dropped_source_full
+    }),
+    ("dropped_switch_full", "Packets dropped because held was used up", |counts| counts.dropped_switch_full),
+    ("evicted", "Connections that gave way to others because held was used up", |counts| counts.evicted),
+    ("answers_forgotten", "Answers forgotten before their clients had seen them", |counts| {
+        counts.answers_forgotten
+    }),
+    ("waited", "Requests that had to wait for a node with room", |counts| counts.waited),
+    ("turned_away", "Requests answered 503 because too many waited", |counts| counts.turned_away),
+    ("moved", "Connections that a node has given to another one, in the middle", |counts| counts.moved),
+    ("passed_on", "Adoptions that a node passed on to their second candidate", |counts| counts.passed_on),
+    ("reports", "Reports of nodes", |counts| counts.reports),
+    ("taken_back", "Idle connections taken from nodes that drain", |counts| counts.taken_back),
+    ("sessions_kept", "Requests that went to the node of their session", |counts| counts.sessions_kept),
+    ("sessions_moved", "Requests that went elsewhere because that node was away", |counts| {
+        counts.sessions_moved
+    }),
+    ("sessions_refused", "Requests answered 503 because that node was away", |counts| {
+        counts.sessions_refused
+    }),
+    ("cookies_ignored", "Cookies that look like a pool's own and are not", |counts| counts.cookies_ignored),
+];
+
 fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
     let answered = |status: &SwitchStatus, add: &mut Add<'_>| {
         for (code, count) in &status.dispatch.counts.answered {
@@ -206,55 +252,7 @@ fn of_dispatch() -> Vec<Metric<SwitchStatus>> {
             refused,
         ),
     ];
-    type Count = (&'static str, &'static str, fn(&DispatchCounts) -> u64);
-    let counts: [Count; 23] = [
-        ("resent", "Handoff packets sent again", |counts| counts.resent),
-        ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |counts| {
-            counts.acknowledged
-        }),
-        ("busy", "Releases that had to wait for a response to end", |counts| counts.busy),
-        ("probed", "Packets of unknown connections that the nodes were asked about", |counts| counts.probed),
-        ("unasked", "Those that they were not asked about, because they were asked too much", |counts| {
-            counts.unasked
-        }),
-        ("recovered", "Unknown connections that a node owned", |counts| counts.recovered),
-        ("unread", "Packets refused by nodes that had not been given what was read before them", |counts| {
-            counts.unread
-        }),
-        ("reset_unowned", "Unknown connections reset because no node owned them", |counts| {
-            counts.reset_unowned
-        }),
-        ("dropped_flow_full", "Packets dropped because held_per_flow was used up", |counts| {
-            counts.dropped_flow_full
-        }),
-        ("dropped_source_full", "Packets dropped because held_per_source was used up", |counts| {
-            counts.dropped_source_full
-        }),
-        ("dropped_switch_full", "Packets dropped because held was used up", |counts| {
-            counts.dropped_switch_full
-        }),
-        ("evicted", "Connections that gave way to others because held was used up", |counts| counts.evicted),
-        ("answers_forgotten", "Answers forgotten before their clients had seen them", |counts| {
-            counts.answers_forgotten
-        }),
-        ("waited", "Requests that had to wait for a node with room", |counts| counts.waited),
-        ("turned_away", "Requests answered 503 because too many waited", |counts| counts.turned_away),
-        ("moved", "Connections that a node has given to another one, in the middle", |counts| counts.moved),
-        ("passed_on", "Adoptions that a node passed on to their second candidate", |counts| counts.passed_on),
-        ("reports", "Reports of nodes", |counts| counts.reports),
-        ("taken_back", "Idle connections taken from nodes that drain", |counts| counts.taken_back),
-        ("sessions_kept", "Requests that went to the node of their session", |counts| counts.sessions_kept),
-        ("sessions_moved", "Requests that went elsewhere because that node was away", |counts| {
-            counts.sessions_moved
-        }),
-        ("sessions_refused", "Requests answered 503 because that node was away", |counts| {
-            counts.sessions_refused
-        }),
-        ("cookies_ignored", "Cookies that look like a pool's own and are not", |counts| {
-            counts.cookies_ignored
-        }),
-    ];
-    all.extend(counts.map(|(name, help, count)| {
+    all.extend(DISPATCH_COUNTS.map(|(name, help, count)| {
         dispatch(Kind::Counter, name, help, move |dispatch| count(&dispatch.counts))
     }));
     all

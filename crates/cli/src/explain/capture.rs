@@ -14,8 +14,8 @@ use switchback_wire::{
     sb_op, sb_shim,
 };
 
+use super::explained::{Begins, Explained};
 use super::request::vips;
-use super::{Begins, Explained, cannot_read};
 use crate::failure::Failure;
 
 /// Buffer for any packet, in bytes.
@@ -47,7 +47,7 @@ enum Packet {
 
 /// Explains all connections to a VIP; also returns a failure if the capture lacks some of their packets.
 pub fn explain(explainer: &mut Explainer, file: &Path) -> Result<(Vec<Explained>, Option<Failure>), Failure> {
-    let opened = File::open(file).map_err(|error| cannot_read(file, error))?;
+    let opened = File::open(file).map_err(|error| Failure::cannot_read(file, error))?;
     let mut capture = Capture {
         explainer,
         connections: Vec::new(),
@@ -58,7 +58,7 @@ pub fn explain(explainer: &mut Explainer, file: &Path) -> Result<(Vec<Explained>
     };
     let ended = capture.read(opened);
     if capture.connections.is_empty() && capture.cut == 0 {
-        ended.map_err(|why| cannot_read(file, why))?;
+        ended.map_err(|why| Failure::cannot_read(file, why))?;
         return Err(Failure::system(capture.nothing(file)));
     }
     for explained in &mut capture.connections {

@@ -1,15 +1,15 @@
 //! Explanations as JSON, with the order and numbering of `text`.
 
 use serde_json::{Value, json};
-use switchback_config::Cluster;
+use switchback_config::{Cluster, Protocol};
 use switchback_http::Body;
 use switchback_switch::explain::{
-    Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
+    Connection, Decrypted, Explanation, Flow, Forwarded, Greeting, Hello, HelloRoute, Names, Outcome,
+    OverTls, Place, Refusal, SessionRead, Slow, Then,
 };
 
-use super::text::{caret, conditions};
-use super::tls;
-use super::{Begins, Explained};
+use super::explained::{Begins, Explained};
+use super::words::{caret, conditions, node_of, offered};
 
 /// All explanations as one object.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
@@ -29,12 +29,92 @@ pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
             "vip": connection.flow().vip().to_string(),
             "begins": begins,
             "missing": explained.missing,
-            "hello": connection.hello.as_ref().map(|hello| tls::hello_json(cluster, hello)),
-            "over_tls": connection.over_tls.as_ref().map(|request| tls::over_tls_json(cluster, connection, request)),
+            "hello": connection.hello.as_ref().map(|hello| self::hello(cluster, hello)),
+            "over_tls": connection.over_tls.as_ref().map(|request| over_tls(cluster, connection, request)),
             "requests": requests.map(|(index, one)| request(cluster, index + 1, one)).collect::<Vec<_>>(),
         })
     });
     json!({ "connections": connections.collect::<Vec<_>>() })
+}
+
+fn hello(cluster: &Cluster, hello: &Hello) -> Value {
+    let service = &cluster.services[hello.service];
+    let routes = std::iter::zip(&hello.routes, &service.routes).enumerate().map(|(index, (what, route))| {
+        let (takes, why_not) = match what {
+            HelloRoute::No(why_not) => ("none", Some(why_not)),
+            HelloRoute::Some => ("some", None),
+            HelloRoute::All => ("all", None),
+        };
+        json!({ "number": index + 1, "conditions": conditions(route), "takes": takes, "why_not": why_not })
+    });
+    let session = hello.session.map(|names| match names {
+        Names::Nothing => json!({ "names": "nothing", "node": null }),
+        Names::Gone => json!({ "names": "gone", "node": null }),
+        Names::Node(node) => json!({ "names": "node", "node": cluster.nodes[node].name }),
+    });
+    let (outcome, details) = match &hello.outcome {
+        Greeting::To { route, pool, node, spoken } => {
+            let details = json!({
+                "route": route + 1,
+                "pool": cluster.pools[*pool].name,
+                "policy": cluster.pools[*pool].policy.name(),
+                "node": cluster.nodes[*node].name,
+                "spoken": spoken.map(Protocol::name),
+            });
+            ("given", details)
+        }
+        Greeting::Alert(reject) => {
+            ("refused", json!({ "reason": reject.name(), "alert": reject.description() }))
+        }
+        Greeting::PlainHttp => ("answered", json!({ "status": 400 })),
+        Greeting::Incomplete { received, closed } => {
+            ("incomplete", json!({ "received": received, "closed": closed }))
+        }
+        Greeting::Encrypted => ("encrypted", json!({})),
+    };
+    json!({
+        "service": service.name,
+        "server_name": hello.said.server_name,
+        "protocols": offered(hello),
+        "tickets": hello.said.tickets.len(),
+        "session": session,
+        "routes": routes.collect::<Vec<_>>(),
+        "outcome": outcome,
+        outcome: details,
+    })
+}
+
+fn over_tls(cluster: &Cluster, connection: &Connection, request: &OverTls) -> Value {
+    let (outcome, details) = match &request.outcome {
+        Decrypted::Here(pool) => {
+            let node = node_of(cluster, connection);
+            ("stays", json!({ "pool": cluster.pools[*pool].name, "node": node }))
+        }
+        Decrypted::Elsewhere { pool, nodes } => {
+            let names: Vec<&String> = nodes.iter().map(|index| &cluster.nodes[*index].name).collect();
+            let outcome = match request.spoken {
+                Protocol::Http11 => "moves",
+                Protocol::Http2 => "forwarded",
+            };
+            (outcome, json!({ "pool": cluster.pools[*pool].name, "nodes": names }))
+        }
+        Decrypted::Answered { status, location } => {
+            ("answered", json!({ "status": status, "location": location }))
+        }
+        Decrypted::Refused(why) => ("refused", refusal(why)),
+    };
+    let routes = request.routes.iter().enumerate();
+    let routes = routes.map(
+        |(index, why_not)| json!({ "number": index + 1, "takes": why_not.is_none(), "why_not": why_not }),
+    );
+    json!({
+        "line": request.line.escape_ascii().to_string(),
+        "spoken": request.spoken.name(),
+        "read_as": request.read_as,
+        "routes": routes.collect::<Vec<_>>(),
+        "outcome": outcome,
+        outcome: details,
+    })
 }
 
 fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
@@ -134,7 +214,7 @@ fn forwarded(cluster: &Cluster, forwarded: &Forwarded) -> Value {
     })
 }
 
-pub fn refusal(refusal: &Refusal) -> Value {
+fn refusal(refusal: &Refusal) -> Value {
     json!({
         "reason": refusal.reject.name(),
         "status": refusal.reject.status(),

@@ -11,7 +11,6 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use switchback_config::{Cluster, Scheme, Service};
 use switchback_wire::{address_bytes, sb_flow};
 
-use super::cannot_read;
 use crate::failure::Failure;
 
 /// What the request says besides its URL.
@@ -219,9 +218,9 @@ pub fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     } else {
         std::fs::read(file)
     };
-    let bytes = bytes.map_err(|error| cannot_read(file, error))?;
+    let bytes = bytes.map_err(|error| Failure::cannot_read(file, error))?;
     if bytes.is_empty() {
-        return Err(cannot_read(file, "it is empty"));
+        return Err(Failure::cannot_read(file, "it is empty"));
     }
     Ok(bytes)
 }

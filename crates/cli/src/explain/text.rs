@@ -1,34 +1,14 @@
 //! Explanations as text.
 
-use switchback_config::{Balance, Cluster, PolicyKind, Pool, Route};
+use switchback_config::{Balance, Cluster};
 use switchback_http::Body;
 use switchback_switch::explain::{
-    Connection, Explanation, Flow, Forwarded, Names, Outcome, Place, Refusal, SessionRead, Slow, Then,
+    Connection, Explanation, Flow, Forwarded, Names, Outcome, SessionRead, Slow, Then,
 };
 
-use super::{Begins, Explained, tls};
-
-/// The condition under which an explained choice of a policy holds.
-pub const AT_FIRST: &str =
-    "if nothing but what is shown here came before; a running switch has its own state";
-/// Bytes to which lines are cut.
-const LINE_MAX: usize = 200;
-
-/// Lines with a label in front.
-pub struct Lines(pub String);
-
-impl Lines {
-    pub fn add(&mut self, name: &str, text: impl std::fmt::Display) {
-        self.0 += &format!("  {name:<8}  {text}\n");
-    }
-
-    /// Adds a line of the client's data with a caret under a byte.
-    fn add_place(&mut self, place: &Place) {
-        let (shown, caret) = caret(place);
-        self.add("", shown);
-        self.add("", format!("{:>1$}", '^', caret + 1));
-    }
-}
+use super::explained::{Begins, Explained};
+use super::tls;
+use super::words::{AT_FIRST, Lines, in_pool, policy, printable_start};
 
 /// All explanations, in order.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> String {
@@ -71,16 +51,7 @@ fn title(number: usize, explained: &Explained) -> String {
 fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, request: &Explanation) {
     let service = &cluster.services[request.service];
     lines.add("service", format!("{} ({})", service.name, connection.flow().vip()));
-    if !request.read_as.is_empty() {
-        lines.add("path", format!("read as {}", request.read_as.join(" or ")));
-    }
-    for (index, (why_not, route)) in std::iter::zip(&request.routes, &service.routes).enumerate() {
-        let what = match why_not {
-            Some(why_not) => format!("no: {why_not}"),
-            None => format!("yes: it takes {}", conditions(route)),
-        };
-        lines.add(&format!("route {}", index + 1), what);
-    }
+    lines.add_routes(&request.read_as, &request.routes, service);
     if let Some(session) = &request.session {
         self::session(lines, cluster, session, &request.outcome);
     }
@@ -96,7 +67,7 @@ fn request(lines: &mut Lines, cluster: &Cluster, connection: &Connection, reques
         Outcome::Answered { status, .. } => {
             lines.add("answer", format!("the switch answers {status} and ends the connection"));
         }
-        Outcome::Refused(refusal) => self::refusal(lines, refusal, "the client gets"),
+        Outcome::Refused(refusal) => lines.add_refusal(refusal, "the client gets"),
         Outcome::Incomplete { received, closed: true } => {
             let what = format!("{received} bytes, then the client closes: the switch answers 400");
             lines.add("head", what);
@@ -182,7 +153,7 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, sessio
     };
     lines.add("body", body);
     if let Some(refusal) = &forwarded.refusal {
-        self::refusal(lines, refusal, "the node gives the request up, the client gets");
+        lines.add_refusal(refusal, "the node gives the request up, the client gets");
         return;
     }
     let then = match forwarded.then {
@@ -194,20 +165,6 @@ fn forwarded(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded, sessio
         }
     };
     lines.add("then", then);
-}
-
-/// A pool and its nodes.
-pub fn in_pool(cluster: &Cluster, pool: &Pool) -> String {
-    let nodes = pool.nodes.iter().map(|&index| &cluster.nodes[index]);
-    let nodes: Vec<_> = nodes.map(|node| format!("{} (weight {})", node.name, node.weight)).collect();
-    format!("{}: {}", pool.name, nodes.join(", "))
-}
-
-/// The pool's policy.
-pub fn policy(pool: &Pool) -> String {
-    let by =
-        if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
-    format!("{}: {}{by}", pool.policy, in_words(pool.policy))
 }
 
 /// The place of the decision, XDP or the L7 thread, with the reason.
@@ -249,57 +206,6 @@ fn decided(lines: &mut Lines, cluster: &Cluster, forwarded: &Forwarded) {
         (Ok(()), Flow::Stays, None) => format!("in XDP, {one_packet}"),
     };
     lines.add("decided", what);
-}
-
-pub fn refusal(lines: &mut Lines, refusal: &Refusal, client_gets: &str) {
-    let (reject, status) = (refusal.reject, refusal.reject.status());
-    lines.add("refused", format!("{reject}: {client_gets} {status}, and the connection ends"));
-    lines.add("at byte", refusal.place.offset);
-    lines.add_place(&refusal.place);
-}
-
-/// The conditions of a route.
-pub fn conditions(route: &Route) -> String {
-    let mut conditions = Vec::new();
-    conditions.extend(route.host.as_ref().map(|host| format!("host {host}")));
-    conditions.extend(route.path.as_ref().map(|path| format!("paths that begin with {path}")));
-    if !route.methods.is_empty() {
-        conditions.push(format!("method {}", route.methods.join(" or ")));
-    }
-    if !route.alpn.is_empty() {
-        let names: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
-        conditions.push(format!("protocol {}", names.join(" or ")));
-    }
-    conditions.extend(route.header.as_ref().map(|header| match &header.value {
-        Some(value) => format!("header field {} with {value}", header.name),
-        None => format!("header field {}", header.name),
-    }));
-    if conditions.is_empty() { "every request".to_owned() } else { conditions.join(", ") }
-}
-
-fn in_words(policy: PolicyKind) -> &'static str {
-    match policy {
-        PolicyKind::RoundRobin => "in turn, by weight",
-        PolicyKind::Random => "at random, by weight",
-        PolicyKind::LeastConnections => "the node with the fewest connections for its weight",
-        PolicyKind::TwoChoices => "of two at random, the node with fewer requests in flight",
-        PolicyKind::Hash => "the node that belongs to a part of the request",
-        PolicyKind::Fill => "one accept queue up to its limit, then the next",
-        PolicyKind::AcceptQueue => "the node with the most room in its accept queue",
-        PolicyKind::Latency => "of the nodes that are not busy, the one that answers fastest",
-    }
-}
-
-/// The first bytes as ASCII with escapes.
-pub fn printable_start(bytes: &[u8]) -> String {
-    let shown = bytes[..bytes.len().min(LINE_MAX)].escape_ascii().to_string();
-    if bytes.len() > LINE_MAX { shown + "..." } else { shown }
-}
-
-/// The line in printable form, and the column of the byte in it.
-pub fn caret(place: &Place) -> (String, usize) {
-    let before = place.line[..place.column].escape_ascii().to_string();
-    (place.line.escape_ascii().to_string(), before.len())
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
-//! Explanations of TLS connections, as text and JSON.
+//! Explanations of TLS connections, as text.
 
-use serde_json::{Value, json};
-use switchback_config::{Action, Cluster, HandOver, Model, Protocol, Tls};
+use switchback_config::{Action, Cluster, HandOver, Model, Pool, Protocol, Service, Tls};
 use switchback_switch::explain::{Connection, Decrypted, Greeting, Hello, HelloRoute, Names, OverTls};
 
-use super::json::refusal as refusal_json;
-use super::text::{AT_FIRST, Lines, conditions, in_pool, policy, printable_start, refusal};
+use super::words::{AT_FIRST, Lines, conditions, in_pool, node_of, offered, policy, printable_start};
 
 /// The ClientHello of a connection, and the request after it, as far as present.
 pub fn render(cluster: &Cluster, connection: &Connection, of: &str) -> Vec<String> {
@@ -17,10 +15,6 @@ pub fn render(cluster: &Cluster, connection: &Connection, of: &str) -> Vec<Strin
     parts
 }
 
-fn offered(hello: &Hello) -> Vec<String> {
-    hello.said.protocols.iter().map(|protocol| protocol.escape_ascii().to_string()).collect()
-}
-
 fn render_hello(cluster: &Cluster, connection: &Connection, hello: &Hello, of: &str) -> String {
     let service = &cluster.services[hello.service];
     let name = hello.said.server_name.as_deref().unwrap_or("no name");
@@ -29,48 +23,10 @@ fn render_hello(cluster: &Cluster, connection: &Connection, hello: &Hello, of: &
     let said = if hello.said.len > 0 { format!(": {name}{offers}") } else { String::new() };
     let mut lines = Lines(format!("ClientHello{of}{said}\n"));
     lines.add("service", format!("{} ({})", service.name, connection.flow().vip()));
-    for (index, (what, route)) in std::iter::zip(&hello.routes, &service.routes).enumerate() {
-        let taken = matches!(&hello.outcome, Greeting::To { route, .. } if *route == index);
-        let asked = conditions(route);
-        let what = match what {
-            HelloRoute::No(why_not) => format!("no: {why_not}"),
-            HelloRoute::All => format!("yes: it takes {asked}"),
-            HelloRoute::Some if taken => {
-                format!("yes: it may take some of its requests ({asked}), and no route takes all")
-            }
-            HelloRoute::Some if matches!(route.action, Action::Redirect(_)) => {
-                format!("not yet: the node redirects some of its requests ({asked})")
-            }
-            HelloRoute::Some => format!("not yet: it takes some of its requests ({asked})"),
-        };
-        lines.add(&format!("route {}", index + 1), what);
-        if taken {
-            break;
-        }
-    }
+    hello_routes(&mut lines, service, hello);
     match &hello.outcome {
         Greeting::To { pool, node, spoken, .. } => {
-            let (pool, node) = (&cluster.pools[*pool], &cluster.nodes[*node].name);
-            lines.add("pool", in_pool(cluster, pool));
-            let chosen_by = match hello.session {
-                Some(Names::Node(named)) if cluster.nodes[named].name == *node => "which has its session",
-                _ => {
-                    lines.add("policy", policy(pool));
-                    AT_FIRST
-                }
-            };
-            lines.add("session", session(cluster, hello));
-            lines.add("node", format!("{node}, {chosen_by}"));
-            let speaks = match spoken {
-                Some(protocol) if offered.is_empty() => {
-                    format!("{}, because it offers nothing", protocol.name())
-                }
-                Some(protocol) => format!("{}, which the service likes best of that", protocol.name()),
-                None => {
-                    "nothing in common: the node answers with the alert no_application_protocol".to_owned()
-                }
-            };
-            lines.add("speaks", speaks);
+            given(&mut lines, cluster, hello, (&cluster.pools[*pool], *node), *spoken);
         }
         Greeting::Alert(reject) => {
             let alert = reject.description();
@@ -97,6 +53,56 @@ fn render_hello(cluster: &Cluster, connection: &Connection, hello: &Hello, of: &
     lines.0
 }
 
+fn hello_routes(lines: &mut Lines, service: &Service, hello: &Hello) {
+    for (index, (what, route)) in std::iter::zip(&hello.routes, &service.routes).enumerate() {
+        let taken = matches!(&hello.outcome, Greeting::To { route, .. } if *route == index);
+        let asked = conditions(route);
+        let what = match what {
+            HelloRoute::No(why_not) => format!("no: {why_not}"),
+            HelloRoute::All => format!("yes: it takes {asked}"),
+            HelloRoute::Some if taken => {
+                format!("yes: it may take some of its requests ({asked}), and no route takes all")
+            }
+            HelloRoute::Some if matches!(route.action, Action::Redirect(_)) => {
+                format!("not yet: the node redirects some of its requests ({asked})")
+            }
+            HelloRoute::Some => format!("not yet: it takes some of its requests ({asked})"),
+        };
+        lines.add(&format!("route {}", index + 1), what);
+        if taken {
+            break;
+        }
+    }
+}
+
+/// The node that a client is given to, and why.
+fn given(
+    lines: &mut Lines,
+    cluster: &Cluster,
+    hello: &Hello,
+    (pool, node): (&Pool, usize),
+    spoken: Option<Protocol>,
+) {
+    lines.add("pool", in_pool(cluster, pool));
+    let chosen_by = match hello.session {
+        Some(Names::Node(named)) if named == node => "which has its session",
+        _ => {
+            lines.add("policy", policy(pool));
+            AT_FIRST
+        }
+    };
+    lines.add("session", session(cluster, hello));
+    lines.add("node", format!("{}, {chosen_by}", cluster.nodes[node].name));
+    let speaks = match spoken {
+        Some(protocol) if hello.said.protocols.is_empty() => {
+            format!("{}, because it offers nothing", protocol.name())
+        }
+        Some(protocol) => format!("{}, which the service likes best of that", protocol.name()),
+        None => "nothing in common: the node answers with the alert no_application_protocol".to_owned(),
+    };
+    lines.add("speaks", speaks);
+}
+
 fn session(cluster: &Cluster, hello: &Hello) -> String {
     let tickets = hello.said.tickets.len();
     match hello.session {
@@ -115,16 +121,7 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
     let service = &cluster.services[hello.service];
     let (line, spoken) = (printable_start(&request.line), request.spoken.name());
     let mut lines = Lines(format!("request over {spoken}, which the node reads: {line}\n"));
-    if !request.read_as.is_empty() {
-        lines.add("path", format!("read as {}", request.read_as.join(" or ")));
-    }
-    for (index, (why_not, route)) in std::iter::zip(&request.routes, &service.routes).enumerate() {
-        let what = match why_not {
-            Some(why_not) => format!("no: {why_not}"),
-            None => format!("yes: it takes {}", conditions(route)),
-        };
-        lines.add(&format!("route {}", index + 1), what);
-    }
+    lines.add_routes(&request.read_as, &request.routes, service);
     let node = node_of(cluster, connection);
     match &request.outcome {
         Decrypted::Here(pool) => {
@@ -159,96 +156,7 @@ fn render_request(cluster: &Cluster, connection: &Connection, hello: &Hello, req
             lines.add("answer", "no route takes it: the node answers 404")
         }
         Decrypted::Answered { status, .. } => lines.add("answer", format!("the node answers {status}")),
-        Decrypted::Refused(why) => refusal(&mut lines, why, "the client gets"),
+        Decrypted::Refused(why) => lines.add_refusal(why, "the client gets"),
     }
     lines.0
-}
-
-fn node_of<'a>(cluster: &'a Cluster, connection: &Connection) -> &'a str {
-    match connection.hello.as_ref().map(|hello| &hello.outcome) {
-        Some(Greeting::To { node, .. }) => &cluster.nodes[*node].name,
-        _ => "no node",
-    }
-}
-
-/// The JSON form of [`render`]'s ClientHello.
-pub fn hello_json(cluster: &Cluster, hello: &Hello) -> Value {
-    let service = &cluster.services[hello.service];
-    let routes = std::iter::zip(&hello.routes, &service.routes).enumerate().map(|(index, (what, route))| {
-        let (takes, why_not) = match what {
-            HelloRoute::No(why_not) => ("none", Some(why_not)),
-            HelloRoute::Some => ("some", None),
-            HelloRoute::All => ("all", None),
-        };
-        json!({ "number": index + 1, "conditions": conditions(route), "takes": takes, "why_not": why_not })
-    });
-    let session = hello.session.map(|names| match names {
-        Names::Nothing => json!({ "names": "nothing", "node": null }),
-        Names::Gone => json!({ "names": "gone", "node": null }),
-        Names::Node(node) => json!({ "names": "node", "node": cluster.nodes[node].name }),
-    });
-    let (outcome, details) = match &hello.outcome {
-        Greeting::To { route, pool, node, spoken } => {
-            let details = json!({
-                "route": route + 1,
-                "pool": cluster.pools[*pool].name,
-                "policy": cluster.pools[*pool].policy.name(),
-                "node": cluster.nodes[*node].name,
-                "spoken": spoken.map(Protocol::name),
-            });
-            ("given", details)
-        }
-        Greeting::Alert(reject) => {
-            ("refused", json!({ "reason": reject.name(), "alert": reject.description() }))
-        }
-        Greeting::PlainHttp => ("answered", json!({ "status": 400 })),
-        Greeting::Incomplete { received, closed } => {
-            ("incomplete", json!({ "received": received, "closed": closed }))
-        }
-        Greeting::Encrypted => ("encrypted", json!({})),
-    };
-    json!({
-        "service": service.name,
-        "server_name": hello.said.server_name,
-        "protocols": offered(hello),
-        "tickets": hello.said.tickets.len(),
-        "session": session,
-        "routes": routes.collect::<Vec<_>>(),
-        "outcome": outcome,
-        outcome: details,
-    })
-}
-
-/// The JSON form of [`render`]'s request.
-pub fn over_tls_json(cluster: &Cluster, connection: &Connection, request: &OverTls) -> Value {
-    let (outcome, details) = match &request.outcome {
-        Decrypted::Here(pool) => {
-            let node = node_of(cluster, connection);
-            ("stays", json!({ "pool": cluster.pools[*pool].name, "node": node }))
-        }
-        Decrypted::Elsewhere { pool, nodes } => {
-            let names: Vec<&String> = nodes.iter().map(|index| &cluster.nodes[*index].name).collect();
-            let outcome = match request.spoken {
-                Protocol::Http11 => "moves",
-                Protocol::Http2 => "forwarded",
-            };
-            (outcome, json!({ "pool": cluster.pools[*pool].name, "nodes": names }))
-        }
-        Decrypted::Answered { status, location } => {
-            ("answered", json!({ "status": status, "location": location }))
-        }
-        Decrypted::Refused(why) => ("refused", refusal_json(why)),
-    };
-    let routes = request.routes.iter().enumerate();
-    let routes = routes.map(
-        |(index, why_not)| json!({ "number": index + 1, "takes": why_not.is_none(), "why_not": why_not }),
-    );
-    json!({
-        "line": request.line.escape_ascii().to_string(),
-        "spoken": request.spoken.name(),
-        "read_as": request.read_as,
-        "routes": routes.collect::<Vec<_>>(),
-        "outcome": outcome,
-        outcome: details,
-    })
 }

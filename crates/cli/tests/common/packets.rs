@@ -15,7 +15,8 @@ use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::{address_bytes, handoff, keys, sb_flow, sb_flow_entry, sb_key, sb_op};
 
-use super::{Cluster, Result};
+use super::Result;
+use super::cluster::Cluster;
 
 /// A socket for whole IPv4 or IPv6 packets.
 pub struct Raw(OwnedFd);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use switchback_lab::Impairment;
 
 use super::client::{Connection, Segment, Stack, Syn};
-use super::common::http::block;
+use super::common::document::block;
 use super::common::{Cluster, PATIENCE, Plan, Result};
 use super::{port, show, side_by_side};
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::chromium::dump_dom_with;
-use crate::common::http::{Document, add_long_document, block, fetch};
+use crate::common::document::block;
+use crate::common::http::{Document, add_long_document, fetch};
 use crate::common::{Cluster, PATIENCE, Plan, Result, long, text};
 use crate::{
     NAME, PYTHON, TIMEOUT, authority, begin, change_config, curl, openssl, plan, prepare, program, start,

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::http::{add_long_document, block};
+use crate::common::document::block;
+use crate::common::http::add_long_document;
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 use crate::{Connection, NAME, authority, curl, received, start_plan, tls_status, to_service, url};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::http::block;
+use crate::common::document::block;
 use crate::common::{Cluster, PATIENCE, Plan, Result, text, wait_until};
 use crate::{Connection, begin, change_config, curl, prepare, tls_status, url};
 

@@ -1,7 +1,7 @@
 //! `[access_log]`.
 
-use super::Mistakes;
 use crate::access_log::{AccessLog, DEFAULT_LINES_PER_SECOND, LINES_PER_SECOND, LogFormat, LogTarget};
+use crate::mistakes::Mistakes;
 use crate::raw;
 
 impl Mistakes {

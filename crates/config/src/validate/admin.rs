@@ -1,6 +1,6 @@
 //! `[admin]`: an address that is free on every machine.
 
-use super::Mistakes;
+use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
 use crate::{Admin, Service, raw, syntax};
 

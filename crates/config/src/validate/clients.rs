@@ -1,6 +1,6 @@
 //! `[[client]]`: networks of clients that may run the shim, and nodes that need them.
 
-use super::Mistakes;
+use crate::mistakes::Mistakes;
 use crate::{MAX_NETWORKS, Network, raw, syntax};
 
 impl Mistakes {

@@ -1,8 +1,8 @@
 //! `[pool.health]`: what is asked, and whether there is time for the answer.
 
-use super::Mistakes;
 use crate::health::{DEFAULT_STATUS, INTERVAL, TIMEOUT, TIMES, shown};
 use crate::limits::time;
+use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
 use crate::{Check, Health, raw, syntax};
 
@@ -10,11 +10,11 @@ impl Mistakes {
     pub(super) fn health(&mut self, file: &raw::Health) -> Health {
         let default = Health::default();
         let check = self.check(file);
-        let mistakes_before = self.0.len();
+        let mistakes_before = self.count();
         let interval = self.time("interval", &file.interval, INTERVAL, default.interval);
         let timeout = self.time("timeout", &file.timeout, TIMEOUT, default.timeout);
         // The default timeout fits the default interval, so one of the two is in the file.
-        if self.0.len() == mistakes_before
+        if self.count() == mistakes_before
             && timeout > interval
             && let Some(place) = file.timeout.as_ref().or(file.interval.as_ref())
         {

@@ -2,17 +2,17 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Mistakes, Text};
 use crate::limits::{
     self, BODY, CAP, Caps, FIELDS, HEAD, HEAD_TIMEOUT, HELD, Limits, NODE_FLOWS, STREAMS, TlsLimits,
     WAIT_TIMEOUT, WAITING,
 };
+use crate::mistakes::{Mistakes, Text};
 use crate::{raw, syntax};
 
 impl Mistakes {
     pub(super) fn limits(&mut self, file: &raw::Limits) -> Limits {
         let default = Limits::default();
-        let mistakes_before = self.0.len();
+        let mistakes_before = self.count();
         let limits = Limits {
             head: self.memory("head", &file.head, HEAD, default.head),
             fields: self.number_or("fields", &file.fields, FIELDS, default.fields),
@@ -32,7 +32,7 @@ impl Mistakes {
             tls: self.tls_limits(file, default.tls),
         };
         // A default in the place of a wrong value would be compared with what the user never meant it for.
-        if self.0.len() == mistakes_before {
+        if self.count() == mistakes_before {
             self.order(&limits, file);
         }
         limits

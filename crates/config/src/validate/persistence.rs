@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Mistakes, Names};
+use crate::mistakes::{Mistakes, Names};
 use crate::persistence::{DEFAULT_PATH, INSERTED_NAME, MARK, MAX_LINE, Mode};
 use crate::raw::Spanned;
 use crate::syntax::{COOKIE_PREFIXES, HOST_PREFIX, has_cookie_prefix};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use switchback_wire::report::pool_id;
 
-use super::{Mistakes, Names};
+use crate::mistakes::{Mistakes, Names};
 use crate::pool::{ABOVE, DEFAULT_QUEUE_LIMIT, QUEUE_LIMIT, QUEUE_LIMIT_OFF, SLOW_START};
 use crate::raw::Spanned;
 use crate::{Balance, Delegate, HashKey, PolicyKind, Pool, raw, syntax};
@@ -32,22 +32,7 @@ impl Mistakes {
         node_names: &Names<'_>,
         switch_names: &Names<'_>,
     ) -> Option<Pool> {
-        if pool.nodes.get_ref().is_empty() {
-            self.at(
-                &pool.nodes,
-                format!("pool {:?} is empty, at least one node is needed", pool.name.get_ref()),
-            );
-        }
-        let mut nodes = Vec::new();
-        for name in pool.nodes.get_ref() {
-            let Some(node) = self.resolve("node", name, node_names) else { continue };
-            if nodes.contains(&node) {
-                let what =
-                    format!("node {:?} is in the pool already, allowed is each node once", name.get_ref());
-                self.at(name, what);
-            }
-            nodes.push(node);
-        }
+        let nodes = self.nodes_of(pool, node_names);
         let policy = self.take(&pool.policy, syntax::policy(pool.policy.get_ref()));
         let balance = pool.balance.as_ref();
         let balance =
@@ -70,34 +55,10 @@ impl Mistakes {
         if let (Some(place), Some(persistence)) = (&pool.delegate, &persistence)
             && persistence.mode.is_by_cookie()
         {
-            let what = format!(
-                "delegate in pool {:?}, whose sessions stay with their nodes by cookies, allowed is one of the two",
-                pool.name.get_ref()
-            );
-            self.at(place, what);
+            self.delegate_with_cookies(place, pool);
         }
-
         let policy = policy?;
-        if let Some(place) = &pool.hash
-            && policy != PolicyKind::Hash
-        {
-            let what = format!(
-                "hash with policy {:?}, allowed is it only with policy {:?}",
-                policy.name(),
-                PolicyKind::Hash.name()
-            );
-            self.at(place, what);
-        }
-        if let (Some(place), Some(0)) = (limit, queue_limit)
-            && matches!(policy, PolicyKind::Fill | PolicyKind::AcceptQueue)
-        {
-            let (policy, low, high) = (policy.name(), QUEUE_LIMIT.start(), QUEUE_LIMIT.end());
-            let what = format!(
-                "queue_limit {QUEUE_LIMIT_OFF:?} with policy {policy:?}, which looks at the queue, \
-                 allowed are \"{low}%\" to \"{high}%\""
-            );
-            self.at(place, what);
-        }
+        self.keys_of_other_policies(pool, policy, queue_limit);
         let hash = hash.unwrap_or(HashKey::Client);
         Some(Pool {
             name: pool.name.get_ref().clone(),
@@ -112,6 +73,57 @@ impl Mistakes {
             health,
             persistence,
         })
+    }
+
+    fn nodes_of(&mut self, pool: &raw::Pool, node_names: &Names<'_>) -> Vec<usize> {
+        if pool.nodes.get_ref().is_empty() {
+            self.at(
+                &pool.nodes,
+                format!("pool {:?} is empty, at least one node is needed", pool.name.get_ref()),
+            );
+        }
+        let mut nodes = Vec::new();
+        for name in pool.nodes.get_ref() {
+            let Some(node) = self.resolve("node", name, node_names) else { continue };
+            if nodes.contains(&node) {
+                let what =
+                    format!("node {:?} is in the pool already, allowed is each node once", name.get_ref());
+                self.at(name, what);
+            }
+            nodes.push(node);
+        }
+        nodes
+    }
+
+    fn delegate_with_cookies(&mut self, place: &Spanned<raw::Delegate>, pool: &raw::Pool) {
+        let what = format!(
+            "delegate in pool {:?}, whose sessions stay with their nodes by cookies, allowed is one of the two",
+            pool.name.get_ref()
+        );
+        self.at(place, what);
+    }
+
+    fn keys_of_other_policies(&mut self, pool: &raw::Pool, policy: PolicyKind, queue_limit: Option<u8>) {
+        if let Some(place) = &pool.hash
+            && policy != PolicyKind::Hash
+        {
+            let what = format!(
+                "hash with policy {:?}, allowed is it only with policy {:?}",
+                policy.name(),
+                PolicyKind::Hash.name()
+            );
+            self.at(place, what);
+        }
+        if let (Some(place), Some(0)) = (&pool.queue_limit, queue_limit)
+            && matches!(policy, PolicyKind::Fill | PolicyKind::AcceptQueue)
+        {
+            let (policy, low, high) = (policy.name(), QUEUE_LIMIT.start(), QUEUE_LIMIT.end());
+            let what = format!(
+                "queue_limit {QUEUE_LIMIT_OFF:?} with policy {policy:?}, which looks at the queue, \
+                 allowed are \"{low}%\" to \"{high}%\""
+            );
+            self.at(place, what);
+        }
     }
 
     fn is_a_switch(&mut self, place: &Spanned<raw::Delegate>, pool: &raw::Pool, switch_names: &Names<'_>) {

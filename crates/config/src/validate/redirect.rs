@@ -1,6 +1,6 @@
 //! `redirect` of a route: its parts, and whether it leads anywhere.
 
-use super::Mistakes;
+use crate::mistakes::Mistakes;
 use crate::raw::Spanned;
 use crate::redirect::{DEFAULT_STATUS, PORTS};
 use crate::{HostMatch, Redirect, Route, Scheme, Service, raw, syntax};

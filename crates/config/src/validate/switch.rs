@@ -1,6 +1,6 @@
 //! `[[switch]]`: what each serves, and whether every service has a switch.
 
-use super::{Mistakes, Names};
+use crate::mistakes::{Mistakes, Names};
 use crate::{MAX_SWITCHES, Switch, raw, syntax};
 
 impl Mistakes {
@@ -14,11 +14,11 @@ impl Mistakes {
             let what = format!("{} switches, allowed are at most {MAX_SWITCHES}", switches.len());
             self.at(&switch.name, what);
         }
-        let mistakes_before = self.0.len();
+        let mistakes_before = self.count();
         let valid: Vec<Switch> =
             switches.iter().map(|switch| self.switch(switch, services.len(), service_names)).collect();
         // A name with a slip in it may be that of the service that seems to have no switch.
-        if self.0.len() == mistakes_before {
+        if self.count() == mistakes_before {
             self.served(services, &valid, service_names);
         }
         valid

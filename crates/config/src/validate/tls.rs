@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::{Mistakes, Text};
+use crate::mistakes::{Mistakes, Text};
 use crate::raw::{Spanned, Texts};
 use crate::tls::{BUSY_CONNECTIONS, BUSY_CPU, DEFAULT_BUSY_CONNECTIONS, DEFAULT_BUSY_CPU, DEFAULT_PROTOCOLS};
 use crate::{
@@ -78,7 +78,7 @@ impl Mistakes {
 
     /// None with a mistake in it.
     fn protocols(&mut self, list: &Spanned<Vec<Spanned<String>>>) -> Option<Vec<Protocol>> {
-        let mistakes_before = self.0.len();
+        let mistakes_before = self.count();
         if list.get_ref().is_empty() {
             let default = DEFAULT_PROTOCOLS.map(Protocol::name).join(", ");
             self.at(list, format!("no protocol, leave the line out for {default}"));
@@ -93,14 +93,14 @@ impl Mistakes {
             }
             protocols.push(protocol);
         }
-        (self.0.len() == mistakes_before).then_some(protocols)
+        (self.count() == mistakes_before).then_some(protocols)
     }
 
     /// `sessions`, and what goes with one value of it only.
     fn model(&mut self, file: &raw::Tls) -> Model {
-        let mistakes_before = self.0.len();
+        let mistakes_before = self.count();
         let model = self.choice("sessions", &file.sessions, Model::ALL, Model::name);
-        if model != Model::Forwarding && self.0.len() == mistakes_before {
+        if model != Model::Forwarding && self.count() == mistakes_before {
             let what = |key| {
                 let (model, forwarding) = (model.name(), Model::Forwarding.name());
                 format!("{key} with sessions {model:?}, allowed is it only with sessions {forwarding:?}")

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use switchback_lab::{Doing, Lab, Process, Result};
 
-use super::{MOVED, READY, System};
+use super::system::{MOVED, READY, System};
 
 /// Worker threads or processes of each.
 const WORKERS: usize = 2;

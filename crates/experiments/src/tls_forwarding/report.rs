@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use switchback_plot::{COLORS, Curve, Lines, Plot};
 
-use super::{Model, NODES, NodeShare, QUOTA, Results, Sample};
+use super::sample::{Model, NODES, NodeShare, QUOTA, Results, Sample};
 use crate::report::{Report, header, micros, repeated, row, shown, thousands, with_extremes};
 use crate::statistics::Spread;
 

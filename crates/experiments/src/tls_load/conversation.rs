@@ -9,13 +9,46 @@ use rustls::ClientConnection;
 use rustls::HandshakeKind;
 use rustls::pki_types::ServerName;
 
-use super::{Client, Document, End, Event, NAME};
+use super::certificate::{Client, NAME};
 use crate::open_loop::connecting;
 
 /// Size of the read buffer.
 const READ: usize = 64 << 10;
 /// Most fields of a response's head.
 const FIELDS: usize = 32;
+
+/// A requested document: `/name`, which has the first bytes of a text common to all documents.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Document {
+    pub(in super::super) path: String,
+    pub(in super::super) len: usize,
+}
+
+/// An event of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) enum Event {
+    /// The handshake is complete; `took` counts from the planned start of the conversation.
+    Shaken { took: Duration, resumed: bool },
+    /// A response is complete and correct. The first request counts from the planned start of the conversation.
+    Answered { took: Duration, first_byte: Duration, bytes: usize },
+    /// The conversation has ended.
+    Ended(End),
+}
+
+/// The end of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum End {
+    /// All requests were answered.
+    Good,
+    /// Timed out.
+    Timeout,
+    /// Refused, or reset.
+    Broken,
+    /// The server's TLS is not supported by the client, or the server sent an alert.
+    Tls,
+    /// Another status than 200, or another body.
+    Wrong,
+}
 
 /// The requests of a conversation.
 #[derive(Clone, Debug)]

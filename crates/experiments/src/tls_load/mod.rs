@@ -7,224 +7,33 @@
 //! Keys are exchanged by X25519 and records sealed by AES-128-GCM, whatever else a server supports, so that all servers
 //! do the same work.
 
+mod certificate;
 pub(super) mod closed;
 mod conversation;
 pub(super) mod open;
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rcgen::{CertificateParams, KeyPair};
-use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
-use rustls::{CipherSuite, ClientConfig, NamedGroup, RootCertStore};
 
-pub(super) use conversation::Requests;
-use conversation::{Conversation, Step};
-use switchback_lab::{Doing, Error, Host, Lab, Result};
+use certificate::NAME;
+pub(super) use certificate::{BOTH, Certificate, Client, KeyKind, Version, service_table};
+use conversation::{Conversation, End, Event, Step};
+pub(super) use conversation::{Document, Requests};
+use switchback_lab::{Host, Result};
 
-/// The name in the certificate.
-const NAME: &str = "shop.example.com";
-/// TLS 1.3 tickets that a client keeps for a server; it uses each once (RFC 8446 appendix C.4).
-const TICKETS: usize = 8;
 const EVENTS_AT_ONCE: usize = 64;
-
-/// The key of certificates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyKind {
-    /// ECDSA over P-256.
-    Ecdsa,
-    /// RSA with 2,048 bits.
-    Rsa,
-}
-
-/// The clients' TLS version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
-    Tls12,
-    Tls13,
-}
-
-/// A certificate of the lab's own.
-pub(super) struct Certificate {
-    chain: String,
-    key: String,
-    trusted: Arc<RootCertStore>,
-}
-
-/// The names of its files, which are beside the lab's configuration; the last one has both, as HAProxy needs it.
-pub(super) const CHAIN: &str = "shop.pem";
-pub(super) const KEY: &str = "shop.key";
-pub(super) const BOTH: &str = "shop-both.pem";
-
-/// `[service.tls]` of a configuration, with additional lines: nodes end TLS with the certificate before `server`.
-pub(super) fn service_table(server: impl fmt::Display, lines: &str) -> String {
-    format!(
-        "[service.tls]\nserver = \"{server}\"\n{lines}\n\n\
-         [[service.tls.certificate]]\nchain = \"{CHAIN}\"\nkey = \"{KEY}\"\n\n"
-    )
-}
-
-impl Certificate {
-    /// Creates a certificate and writes its files.
-    pub(super) fn create(lab: &Lab, kind: KeyKind) -> Result<Certificate> {
-        let certificate = Certificate::make(kind).map_err(|error| invalid("make a certificate", &error))?;
-        let Certificate { chain, key, .. } = &certificate;
-        for (name, text) in [(CHAIN, chain), (KEY, key), (BOTH, &format!("{chain}{key}"))] {
-            let path = lab.directory().join(name);
-            fs::write(&path, text).doing(|| format!("write {}", path.display()))?;
-        }
-        Ok(certificate)
-    }
-
-    fn make(kind: KeyKind) -> std::result::Result<Certificate, Box<dyn std::error::Error>> {
-        let algorithm = match kind {
-            KeyKind::Ecdsa => &rcgen::PKCS_ECDSA_P256_SHA256,
-            KeyKind::Rsa => &rcgen::PKCS_RSA_SHA256,
-        };
-        let key = KeyPair::generate_for(algorithm)?;
-        let certificate = CertificateParams::new([NAME.to_owned()])?.self_signed(&key)?;
-        let mut trusted = RootCertStore::empty();
-        trusted.add(certificate.der().clone())?;
-        Ok(Certificate { chain: certificate.pem(), key: key.serialize_pem(), trusted: Arc::new(trusted) })
-    }
-
-    /// A client that trusts the certificate. One that `returns` keeps its sessions.
-    pub(super) fn client(&self, version: Version, returns: bool) -> Result<Client> {
-        let mut provider = aws_lc_rs::default_provider();
-        // TLS 1.2 also needs the curve of the certificate's key (RFC 8422 section 5.1.1).
-        provider.kx_groups = vec![aws_lc_rs::kx_group::X25519, aws_lc_rs::kx_group::SECP256R1];
-        provider.cipher_suites.retain(|suite| {
-            let aes_128 = [
-                CipherSuite::TLS13_AES_128_GCM_SHA256,
-                CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-                CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-            ];
-            aes_128.contains(&suite.suite())
-        });
-        self.client_with(provider, version, returns).map_err(|error| invalid("make a client", &error))
-    }
-
-    fn client_with(
-        &self,
-        provider: CryptoProvider,
-        version: Version,
-        returns: bool,
-    ) -> std::result::Result<Client, rustls::Error> {
-        let version = match version {
-            Version::Tls12 => &rustls::version::TLS12,
-            Version::Tls13 => &rustls::version::TLS13,
-        };
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&[version])?
-            .with_root_certificates(Arc::clone(&self.trusted))
-            .with_no_client_auth();
-        config.resumption =
-            if returns { Resumption::store(Arc::new(Sessions::default())) } else { Resumption::disabled() };
-        Ok(Client { config: Arc::new(config) })
-    }
-}
-
-fn invalid(what: &str, error: &dyn fmt::Display) -> Error {
-    Error::Invalid(format!("{what}: {error}"))
-}
 
 /// Allows a host many successive connections, by freeing their ports after a second.
 pub(super) fn prepare(client: &Host) -> Result<()> {
     client.sysctl(&[("ipv4/tcp_tw_reuse", "1"), ("ipv4/ip_local_port_range", "1024 65535")])
-}
-
-/// A client with its sessions.
-#[derive(Clone, Debug)]
-pub(super) struct Client {
-    config: Arc<ClientConfig>,
-}
-
-/// The sessions of a client with its only server.
-#[derive(Debug, Default)]
-struct Sessions(Mutex<(Option<Tls12ClientSessionValue>, VecDeque<Tls13ClientSessionValue>)>);
-
-impl Sessions {
-    fn lock(
-        &self,
-    ) -> std::sync::MutexGuard<'_, (Option<Tls12ClientSessionValue>, VecDeque<Tls13ClientSessionValue>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ClientSessionStore for Sessions {
-    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
-
-    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        None
-    }
-
-    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
-        self.lock().0 = Some(value);
-    }
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.lock().0.clone()
-    }
-
-    fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        self.lock().0 = None;
-    }
-
-    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        let tickets = &mut self.lock().1;
-        if tickets.len() >= TICKETS {
-            tickets.pop_front();
-        }
-        tickets.push_back(value);
-    }
-
-    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.lock().1.pop_back()
-    }
-}
-
-/// A requested document: `/name`, which has the first bytes of a text common to all documents.
-#[derive(Clone, Debug)]
-pub(super) struct Document {
-    pub(super) path: String,
-    pub(super) len: usize,
-}
-
-/// An event of a conversation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Event {
-    /// The handshake is complete; `took` counts from the planned start of the conversation.
-    Shaken { took: Duration, resumed: bool },
-    /// A response is complete and correct. The first request counts from the planned start of the conversation.
-    Answered { took: Duration, first_byte: Duration, bytes: usize },
-    /// The conversation has ended.
-    Ended(End),
-}
-
-/// The end of a conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// All requests were answered.
-    Good,
-    /// Timed out.
-    Timeout,
-    /// Refused, or reset.
-    Broken,
-    /// The server's TLS is not supported by the client, or the server sent an alert.
-    Tls,
-    /// Another status than 200, or another body.
-    Wrong,
 }
 
 /// All conversations with a server.
@@ -327,8 +136,10 @@ impl<'a> Conversations<'a> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
     use std::thread;
 
+    use rustls::crypto::aws_lc_rs;
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::{ServerConfig, ServerConnection, StreamOwned};

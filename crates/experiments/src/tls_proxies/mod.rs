@@ -5,112 +5,26 @@
 //! nodes; so the CPU time of both is counted.
 
 mod report;
+mod sample;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use sample::{LARGE_PATH, SMALL_PATH, SYSTEMS};
+pub use sample::{Sample, WORKLOADS, Workload};
 use switchback_lab::{Lab, ONE_MIB, Result, SMALL, ServerOptions, pseudo_random};
 
 use super::cpu::{CpuMeter, CpuTimes};
 use super::systems::{self, System};
-use super::tls_load::{self, BOTH, Certificate, Client, Document, KeyKind, Requests, Version, closed};
+use super::tls_load::{self, BOTH, Certificate, Client, KeyKind, closed};
 use super::{Experiment, Options, Progress, in_turn};
 
 const NODES: usize = 2;
 const WARM_UP: Duration = Duration::from_secs(1);
 /// The options of [`proxies`](super::proxies).
 const NODE_OPTIONS: &str = "tcp_nopush on;";
-const SYSTEMS: [System; 3] = [System::Haproxy, System::Nginx, System::Switchback];
 /// Port of Switchback's service.
 const PORT: u16 = 443;
-/// Path of the small document, which is a part of the documents' common text.
-const SMALL_PATH: &str = "/tls-small";
-const LARGE_PATH: &str = "/tls-large";
-
-/// The unit of a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Handshakes, each with one request and a response of 100 bytes.
-    Handshake,
-    /// 10^6 bytes of responses.
-    Megabyte,
-}
-
-/// A kind of load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workload {
-    /// Its name in tables.
-    pub name: &'static str,
-    version: Version,
-    /// Whether clients have earlier sessions.
-    returns: bool,
-    unit: Unit,
-    /// Number of concurrent conversations.
-    clients: usize,
-}
-
-/// All workloads, in the order of the tables.
-pub const WORKLOADS: [Workload; 5] = [
-    workload("full handshake, TLS 1.3", Version::Tls13, false),
-    workload("full handshake, TLS 1.2", Version::Tls12, false),
-    workload("resumed, TLS 1.3", Version::Tls13, true),
-    workload("resumed, TLS 1.2", Version::Tls12, true),
-    Workload {
-        name: "1 MiB, keep-alive",
-        version: Version::Tls13,
-        returns: false,
-        unit: Unit::Megabyte,
-        clients: 16,
-    },
-];
-
-const fn workload(name: &'static str, version: Version, returns: bool) -> Workload {
-    Workload { name, version, returns, unit: Unit::Handshake, clients: 32 }
-}
-
-impl Workload {
-    fn requests(self) -> Requests {
-        match self.unit {
-            Unit::Handshake => Requests::Each(vec![Document { path: SMALL_PATH.to_owned(), len: SMALL }]),
-            Unit::Megabyte => Requests::ForEver(Document { path: LARGE_PATH.to_owned(), len: ONE_MIB }),
-        }
-    }
-}
-
-/// One load, measured.
-#[derive(Clone, Debug)]
-pub struct Sample {
-    /// Number of the repetition, from 1.
-    pub repetition: u32,
-    /// The kind of load.
-    pub workload: Workload,
-    /// The measured system.
-    pub system: System,
-    /// The clients' measurement.
-    pub done: closed::Done,
-    /// CPU time of the host between client and nodes.
-    pub balancer: CpuTimes,
-    /// CPU time of all nodes, agents and servers.
-    pub nodes: CpuTimes,
-}
-
-impl Sample {
-    /// Number of units done.
-    fn units(&self) -> f64 {
-        match self.workload.unit {
-            Unit::Handshake => self.done.handshakes as f64,
-            Unit::Megabyte => self.done.bytes as f64 / 1e6,
-        }
-    }
-
-    fn per_second(&self) -> f64 {
-        self.units() / self.done.lasted.as_secs_f64().max(1e-9)
-    }
-}
-
-/// All measurements.
-pub type Results = super::Results<Sample>;
-
 /// Switchback beside HAProxy and nginx, over TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct TlsProxies;

@@ -1,6 +1,6 @@
 //! The results as a table and as a CSV file.
 
-use super::{Results, SYSTEMS, Sample, Unit, WORKLOADS, Workload};
+use super::sample::{Results, SYSTEMS, Sample, Unit, WORKLOADS, Workload};
 use crate::cpu::CpuTimes;
 use crate::report::{
     Report, cpu_time, header, median, micros, ratio, repeated, row, shown, thousands, with_extremes,

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::codes::{CHUNK, CHUNK_BEGINS, DECIMAL, GO, HEAD_ENDS, HEX, LENGTH, NONE, OTHER, REJECT, TEXT};
 use super::generated::SB_FRAMING_STATES;
-use super::{CHUNK, CHUNK_BEGINS, DECIMAL, GO, HEAD_ENDS, HEX, LENGTH, NONE, OTHER, REJECT, TEXT, Table};
+use super::table::Table;
 use crate::table::{self, TOKEN};
 use crate::{Reject, fields};
 

@@ -2,7 +2,8 @@
 //! checked before, so it reads only their ends, the length of the body, and cookies.
 
 use super::builder::{Builder, cell, only, reject, rest_of_line};
-use super::{CHUNKED, COUNT, ENDS, EXTEND, GO, HEAD, NAME, NONE, OTHER, TEXT, TRAILER, Table};
+use super::codes::{CHUNKED, COUNT, ENDS, EXTEND, GO, HEAD, NAME, NONE, OTHER, TEXT, TRAILER};
+use super::table::Table;
 use crate::table::{self, TOKEN, VALUE};
 use crate::{Reject, fields};
 

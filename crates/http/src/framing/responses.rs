@@ -2,7 +2,8 @@
 //! values, chunk extensions and trailers. It is as strict about everything that determines the end of a response.
 
 use super::builder::{Builder, cell, only, reject, rest_of_line, value_ends};
-use super::{CHUNKED, CLOSE, ENDS, GO, HEAD, NAME, NONE, OTHER, STATUS, TEXT, TRAILER, Table};
+use super::codes::{CHUNKED, CLOSE, ENDS, GO, HEAD, NAME, NONE, OTHER, STATUS, TEXT, TRAILER};
+use super::table::Table;
 use crate::Reject;
 
 const VERSION: &[&[u8]] = &[b"H", b"T", b"T", b"P", b"/", b"1", b"."];
@@ -14,6 +15,27 @@ pub(super) fn table() -> Table {
     let mut builder = Builder::new();
     let [line_lf, encoding, option] = builder.states();
 
+    status_line(&mut builder, line_lf);
+    let known: &[(&'static [u8], u16)] = &[
+        (b"transfer-encoding", cell(CHUNKED, encoding)),
+        (b"connection", cell(GO, option)),
+        (b"set-cookie", cell(GO, NAME)),
+    ];
+    builder.head(line_lf, known);
+    // One cookie per field; what follows may look like more cookies, but is none (RFC 6265 section 4.1).
+    builder.fill(OTHER, rest_of_line(OTHER, line_lf));
+
+    let encoding_end = builder.sequence(encoding, GO, ENCODING, Reject::UnsupportedEncoding);
+    builder.set(encoding, b' ', cell(GO, encoding));
+    builder.set(encoding, b'\t', cell(GO, encoding));
+    builder.fill(encoding_end, value_ends(encoding_end, line_lf));
+    connection(&mut builder, option, line_lf);
+    chunks_and_trailer(&mut builder);
+    builder.table()
+}
+
+/// The status line.
+fn status_line(builder: &mut Builder, line_lf: u16) {
     let minor = builder.sequence(HEAD, GO, VERSION, Reject::InvalidVersion);
     let [version_end] = builder.states();
     // An HTTP/1.0 response closes the connection by default (RFC 9112 section 9.3), and may close it even with
@@ -30,22 +52,10 @@ pub(super) fn table() -> Table {
         b'\r' => cell(GO, line_lf),
         _ => reject(Reject::InvalidVersion),
     });
+}
 
-    let known: &[(&'static [u8], u16)] = &[
-        (b"transfer-encoding", cell(CHUNKED, encoding)),
-        (b"connection", cell(GO, option)),
-        (b"set-cookie", cell(GO, NAME)),
-    ];
-    builder.head(line_lf, known);
-    // One cookie per field; what follows may look like more cookies, but is none (RFC 6265 section 4.1).
-    builder.fill(OTHER, rest_of_line(OTHER, line_lf));
-
-    let encoding_end = builder.sequence(encoding, GO, ENCODING, Reject::UnsupportedEncoding);
-    builder.set(encoding, b' ', cell(GO, encoding));
-    builder.set(encoding, b'\t', cell(GO, encoding));
-    builder.fill(encoding_end, value_ends(encoding_end, line_lf));
-
-    // RFC 9110 section 7.6.1: a list with `close` at any position.
+/// The value of `Connection`, from the state `option` on: a list with `close` at any position (RFC 9110 section 7.6.1).
+fn connection(builder: &mut Builder, option: u16, line_lf: u16) {
     let [other_option, closes_end] = builder.states();
     let goes_on = |c| match c {
         b',' => cell(GO, option),
@@ -68,7 +78,10 @@ pub(super) fn table() -> Table {
         b'\r' => cell(CLOSE, line_lf),
         c => goes_on(c),
     });
+}
 
+/// Chunks, with any extensions, and any trailer.
+fn chunks_and_trailer(builder: &mut Builder) {
     let [size_lf, before_extension, extension] = builder.states();
     let extension_begins = |c| match c {
         b' ' | b'\t' => cell(GO, before_extension),
@@ -84,5 +97,4 @@ pub(super) fn table() -> Table {
     builder.fill(trailer, rest_of_line(trailer, trailer_lf));
     builder.fill(trailer_lf, only(b'\n', cell(GO, TRAILER), Reject::BareCr));
     builder.fill(end_lf, only(b'\n', cell(ENDS, NONE), Reject::BareCr));
-    builder.table()
 }

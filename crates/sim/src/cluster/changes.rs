@@ -48,8 +48,8 @@ impl Cluster<'_> {
                 }
                 for job in self.stations[link as usize].clear(self.now) {
                     self.leave_nodes(job);
-                    self.count_in_system(false);
-                    self.outcome.broken += u64::from(self.is_measured());
+                    self.statistics.count_in_system(self.now, false);
+                    self.statistics.count(|outcome| &mut outcome.broken);
                     self.leave(job);
                 }
             }

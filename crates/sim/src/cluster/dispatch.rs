@@ -31,8 +31,8 @@ impl Cluster<'_> {
     }
 
     fn refuse(&mut self, job: Job) {
-        self.count_in_system(false);
-        self.outcome.refused += u64::from(self.is_measured());
+        self.statistics.count_in_system(self.now, false);
+        self.statistics.count(|outcome| &mut outcome.refused);
         self.leave(job);
     }
 
@@ -61,8 +61,8 @@ impl Cluster<'_> {
             return Some(node as usize);
         }
         let ask = Ask { key: Some(flow.client.into()), now: Duration::from_nanos(self.now) };
-        let Cluster { balancer, random, .. } = self;
-        balancer.pick_noted(&ask, tried, &mut || bits(&mut random.choices))
+        let Cluster { balancer, workload, .. } = self;
+        balancer.pick_noted(&ask, tried, &mut || bits(&mut workload.random.choices))
     }
 
     /// Binds the connection to this node.

@@ -12,18 +12,20 @@ mod changes;
 mod dispatch;
 mod finish;
 mod sessions;
+mod statistics;
+mod workload;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use switchback_policy::{Availability, Balancer, Load, Member, Queue, Work};
 
-use crate::arrivals::Arrivals;
 use crate::events::{Events, SECOND, Time, after};
-use crate::measure::{Latencies, Outcome};
-use crate::random::{Clients, Source, Streams, requests};
-use crate::scenario::{Balance, Costs, Scenario, ScenarioError};
+use crate::measure::Outcome;
+use crate::scenario::{Balance, Costs, Nodes, Scenario, ScenarioError};
 use crate::station::{Job, Offered, Station};
+use statistics::Statistics;
+use workload::Workload;
 
 const MICRO: f64 = 1e3;
 const KIB: f64 = 1024.0;
@@ -115,6 +117,24 @@ struct Node {
     used_when_told: f64,
 }
 
+impl Node {
+    /// A node of this kind, whose station `cpu` comes before that of its link.
+    fn new(kind: &Nodes, cpu: u32) -> Self {
+        Node {
+            cpu,
+            link: cpu + 1,
+            nanos_per_byte: 8e3 / kind.link_mbit,
+            speed: kind.speed,
+            cores: kind.cores.into(),
+            is_dead: false,
+            taken: 0,
+            latency: None,
+            told: Work::default(),
+            used_when_told: 0.0,
+        }
+    }
+}
+
 /// The state of a run.
 pub(crate) struct Cluster<'a> {
     scenario: &'a Scenario,
@@ -122,12 +142,7 @@ pub(crate) struct Cluster<'a> {
     until: Time,
     events: Events<Event>,
     worked_off: u64,
-    random: Streams,
-    arrivals: Arrivals,
-    clients: Clients,
-    think: Source,
-    bytes: Source,
-    service: Source,
+    workload: Workload,
     stations: Vec<Station>,
     switches: u32,
     turn: u32,
@@ -140,15 +155,7 @@ pub(crate) struct Cluster<'a> {
     held: VecDeque<Job>,
     /// Node of each client's session.
     sessions: Vec<u32>,
-    measured_since: Option<Time>,
-    latencies: Latencies,
-    outcome: Outcome,
-    bits: f64,
-    returning: u64,
-    resumed: u64,
-    in_system: (u64, Time, f64),
-    switch_bytes: f64,
-    used_before: Vec<f64>,
+    statistics: Statistics,
 }
 
 impl<'a> Cluster<'a> {
@@ -162,21 +169,9 @@ impl<'a> Cluster<'a> {
         let (mut loads, mut members) = (Vec::new(), Vec::new());
         for kind in kinds {
             let slots = kind.workers.map_or(usize::MAX, |workers| workers as usize);
-            let cpu = stations.len() as u32;
+            nodes.push(Node::new(kind, stations.len() as u32));
             stations.push(Station::new(kind.cores.into(), slots, kind.accept_queue as usize));
             stations.push(Station::shared());
-            nodes.push(Node {
-                cpu,
-                link: cpu + 1,
-                nanos_per_byte: 8e3 / kind.link_mbit,
-                speed: kind.speed,
-                cores: kind.cores.into(),
-                is_dead: false,
-                taken: 0,
-                latency: None,
-                told: Work::default(),
-                used_when_told: 0.0,
-            });
             loads.push(Load {
                 availability: Availability::Up,
                 up_since: Duration::ZERO,
@@ -190,8 +185,6 @@ impl<'a> Cluster<'a> {
         let slow_start = Duration::from_secs_f64(scenario.pool.slow_start_s);
         let mut balancer = Balancer::new(scenario.pool.policy.0, members, slow_start);
         loads.iter().enumerate().for_each(|(index, load)| balancer.note(index, *load));
-        let (arrivals, trace) = Arrivals::new(&scenario.arrivals)?;
-        let bytes = trace.unwrap_or_else(|| Source::new(&scenario.responses.bytes));
         let sessions =
             scenario.tls.iter().flat_map(|_| vec![NONE; scenario.clients.count as usize]).collect();
         Ok(Cluster {
@@ -200,13 +193,8 @@ impl<'a> Cluster<'a> {
             until: after(0, (scenario.warm_up_s + scenario.seconds) * SECOND),
             events: Events::new(),
             worked_off: 0,
-            random: Streams::new(seed),
-            arrivals,
-            clients: Clients::new(scenario.clients.count, scenario.clients.skew),
-            think: Source::new(&scenario.clients.think_ms),
-            bytes,
-            service: Source::new(&scenario.responses.service_us),
-            used_before: vec![0.0; stations.len()],
+            workload: Workload::new(scenario, seed)?,
+            statistics: Statistics::new(stations.len()),
             stations,
             switches,
             turn: 0,
@@ -217,14 +205,6 @@ impl<'a> Cluster<'a> {
             free: Vec::new(),
             held: VecDeque::new(),
             sessions,
-            measured_since: None,
-            latencies: Latencies::new(),
-            outcome: Outcome::default(),
-            bits: 0.0,
-            returning: 0,
-            resumed: 0,
-            in_system: (0, 0, 0.0),
-            switch_bytes: 0.0,
         })
     }
 
@@ -262,7 +242,7 @@ impl<'a> Cluster<'a> {
                 Event::Resume(job) => self.resume(job),
                 Event::Tell => self.tell(),
                 Event::Change(index) => self.change(self.scenario.changes[index as usize]),
-                Event::Measure => self.begin_to_measure(),
+                Event::Measure => self.statistics.begin(self.now, &mut self.stations),
             }
         }
         self.now = self.until;
@@ -302,7 +282,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn next_arrival(&mut self) {
-        if let Some(interval) = self.arrivals.next(&mut self.random.arrivals) {
+        if let Some(interval) = self.workload.interval() {
             self.events.add(after(self.now, interval), Event::Arrival);
         }
     }
@@ -310,8 +290,8 @@ impl<'a> Cluster<'a> {
     fn arrive(&mut self) {
         self.next_arrival();
         let flow = Flow {
-            client: self.clients.draw(&mut self.random.clients),
-            left: requests(self.scenario.clients.requests, &mut self.random.clients),
+            client: self.workload.client(),
+            left: self.workload.requests(self.scenario.clients.requests),
             asked: self.now,
             bytes: 0.0,
             stage: Stage::Switch,
@@ -336,9 +316,9 @@ impl<'a> Cluster<'a> {
 
     /// Handles a request's arrival at the switch.
     fn ask(&mut self, job: Job) {
-        let bytes = self.bytes.draw(&mut self.random.sizes);
-        self.count_in_system(true);
-        self.outcome.offered += u64::from(self.is_measured());
+        let bytes = self.workload.bytes();
+        self.statistics.count_in_system(self.now, true);
+        self.statistics.count(|outcome| &mut outcome.offered);
         let flow = &mut self.flows[job as usize];
         flow.asked = self.now;
         flow.bytes = bytes;
@@ -352,7 +332,7 @@ impl<'a> Cluster<'a> {
             (false, true) => costs.switch_request_us,
             (false, false) => costs.switch_packet_us,
         };
-        self.switch_bytes += REQUEST_BYTES;
+        self.statistics.switch_bytes += REQUEST_BYTES;
         let _ = self.offer(switch, job, work * MICRO);
     }
 
@@ -410,7 +390,7 @@ impl<'a> Cluster<'a> {
     /// Starts the work of the request's node, with additional microseconds.
     fn serve(&mut self, job: Job, besides: f64) {
         let costs = self.costs();
-        let service = self.service.draw(&mut self.random.service);
+        let service = self.workload.service_us();
         let flow = &mut self.flows[job as usize];
         flow.stage = Stage::Service;
         let encrypting = if self.scenario.tls.is_some() { costs.tls_kib_us } else { 0.0 };
@@ -444,7 +424,7 @@ impl<'a> Cluster<'a> {
     /// Ends a request whose response has been sent.
     fn answer(&mut self, job: Job) {
         self.leave_nodes(job);
-        self.count_in_system(false);
+        self.statistics.count_in_system(self.now, false);
         let costs = self.costs();
         let flow = &mut self.flows[job as usize];
         // A new connection takes one more round trip, and the TLS handshake another.
@@ -454,31 +434,25 @@ impl<'a> Cluster<'a> {
             (true, true) => 3.0,
         };
         let latency = after(self.now - flow.asked, round_trips * self.scenario.clients.round_trip_us * MICRO);
-        let (bytes, switch, worker) = (flow.bytes, flow.switch, flow.worker);
+        let (asked, bytes, switch, worker) = (flow.asked, flow.bytes, flow.switch, flow.worker);
         flow.left -= 1;
         flow.is_new = false;
         let is_last = flow.left == 0;
-        if let Some(since) = self.measured_since {
-            if flow.asked >= since {
-                self.latencies.add(latency);
-            }
-            self.outcome.answered += 1;
-            self.bits += bytes * 8.0;
-        }
+        self.statistics.answer(asked, latency, bytes);
         let node = &mut self.nodes[worker as usize];
         let before = node.latency.unwrap_or(latency as f64);
         let mean = before + LATENCY_WEIGHT * (latency as f64 - before);
         node.latency = Some(mean);
         self.note(worker, |load| load.latency = Some(Duration::from_nanos(mean as u64)));
         let acknowledgments = (bytes / SEGMENT / ACKNOWLEDGED).ceil();
-        self.switch_bytes += acknowledgments * ACK_BYTES;
+        self.statistics.switch_bytes += acknowledgments * ACK_BYTES;
         if costs.switch_packet_us > 0.0 && acknowledgments > 0.0 {
             let _ = self.offer(switch, NOBODY, acknowledgments * costs.switch_packet_us * MICRO);
         }
         if is_last {
             return self.leave(job);
         }
-        let think = self.think.draw(&mut self.random.clients);
+        let think = self.workload.think_ms();
         self.flows[job as usize].stage = Stage::Thinking;
         self.events.add(after(self.now, think * 1e6), Event::Resume(job));
     }

@@ -31,9 +31,8 @@ impl<'a> Cluster<'a> {
         let Flow { client, node, .. } = self.flows[job as usize];
         let before = self.session_of(client);
         let resumes = before.is_some_and(|with| with == node || tls.cluster_tickets);
-        if self.is_measured() && before.is_some() {
-            self.returning += 1;
-            self.resumed += u64::from(resumes);
+        if before.is_some() {
+            self.statistics.return_of_client(resumes);
         }
         self.sessions[client as usize] = node;
         let costs = self.costs();
@@ -45,7 +44,7 @@ impl<'a> Cluster<'a> {
     /// Serves a request that has been read, or with forwarding hands it over.
     pub(super) fn begin_service(&mut self, job: Job) {
         let Some(to) = self.lighter(self.flows[job as usize].node) else { return self.serve(job, 0.0) };
-        self.outcome.handed_over += u64::from(self.is_measured());
+        self.statistics.count(|outcome| &mut outcome.handed_over);
         let taker = &mut self.nodes[to as usize];
         taker.told.connections += 1;
         taker.taken += 1;

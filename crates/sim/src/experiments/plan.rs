@@ -1,6 +1,6 @@
 //! Number of machines for a load.
 
-use crate::experiments::{Progress, Step, digits};
+use super::report::{Progress, Step, digits};
 use crate::scenario::Scenario;
 use crate::{Outcome, ScenarioError, estimate, simulate};
 

@@ -2,8 +2,8 @@
 
 use switchback_policy::PolicyKind;
 
+use super::report::{Curves, Point, Progress, Report, curve, milliseconds, table};
 use crate::ScenarioError;
-use crate::experiments::{Curves, Point, Progress, Report, curve, milliseconds, table};
 use crate::random::Amount;
 use crate::scenario::{Arrivals, Clients, Costs, Nodes, Policy, Pool, Responses, Scenario, Switch};
 

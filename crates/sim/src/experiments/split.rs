@@ -1,8 +1,8 @@
 //! The number of data servers for a connection server (split protocol, HTTP request splitting): the switch is the
 //! connection server, the nodes are data servers, and all are always busy.
 
+use super::report::{Curves, Point, Progress, Report, curve, digits, table};
 use crate::ScenarioError;
-use crate::experiments::{Curves, Point, Progress, Report, curve, digits, table};
 use crate::random::Amount;
 use crate::scenario::{Arrivals, Costs, Nodes, Responses, Scenario, Switch};
 

@@ -7,7 +7,7 @@
 //! the nodes would be fully busy at k = 25 if every handshake resumed a session and load were even. The clients'
 //! frequencies follow Zipf's law, whose exponent the paper does not give either.
 
-use crate::experiments::{Curves, Point, Progress, Report, curve, digits, milliseconds, table};
+use super::report::{Curves, Point, Progress, Report, curve, digits, milliseconds, table};
 use crate::random::Amount;
 use crate::scenario::{
     Arrivals, Clients, Costs, HandOver, Interval, Nodes, Responses, Scenario, Sessions, Tls,

@@ -4,9 +4,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use switchback_config::{Action, ClusterKey};
-use switchback_wire::{address_bytes, keys, session};
+use switchback_http::{Progress, parse_head};
+use switchback_wire::packet::{flags, segment};
+use switchback_wire::{address_bytes, keys, sb_flow, session};
 
+use super::connection::GAP_MAX;
 use super::*;
+use crate::automaton::Walked;
 use crate::plan::Choice;
 
 const CLUSTER: &str = r#"

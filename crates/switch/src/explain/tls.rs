@@ -1,18 +1,22 @@
 //! Explanations for TLS clients: of the ClientHello, which the switch reads, and of a request after it, which only the
 //! node can read.
 
-use switchback_config::{Action, Protocol, Route, Scheme, Service};
+use std::net::SocketAddr;
+
+use switchback_config::{Action, Cluster, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
 use switchback_http::{Head, Progress, parse_head, path};
 use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all};
+use switchback_wire::{sb_flow, sb_flow_entry};
 
-use super::{AT_FIRST, Connection, Explainer, Names, Refusal, first_line, read_as, why_not};
+use super::explainer::{AT_FIRST, Explainer, read_as, why_not};
+use super::explanation::{Names, Refusal, first_line};
 use switchback_flow::answer::Reply;
 use switchback_flow::request::Request;
 use switchback_flow::verdict::Verdict;
 
 /// Type of encrypted records (RFC 8446 section 5.1).
-const APPLICATION_DATA: u8 = 23;
+pub(super) const APPLICATION_DATA: u8 = 23;
 
 /// Explanation of a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,22 +111,61 @@ pub enum Decrypted {
     Refused(Refusal),
 }
 
-impl Connection {
-    /// Explains a request after the ClientHello, given in the clear. Without a negotiated connection there is no
-    /// result.
-    pub fn request_over_tls(&mut self, explainer: &mut Explainer, text: &[u8]) {
-        let Some(Hello { service, outcome: Greeting::To { node, spoken: Some(spoken), .. }, .. }) =
-            self.hello
-        else {
-            return;
+impl Hello {
+    /// A client's first data at a VIP, and what the switch does with it.
+    pub(super) fn new(explainer: &Explainer, vip: SocketAddr, data: &[u8], outcome: Greeting) -> Hello {
+        let service = explainer.service_at(vip);
+        let said = match switchback_hello::read(data, explainer.cluster.limits.head) {
+            Ok(HelloProgress::Complete(said)) => Some(said),
+            _ => None,
         };
+        let config = &explainer.cluster.services[service];
+        let routes = said.iter().flat_map(|said| hello_routes(config, said)).collect();
+        Hello { service, said: said.unwrap_or_default(), session: None, routes, outcome }
+    }
+
+    /// Reads a client's first data; None if the switch waits for more.
+    pub(super) fn read(
+        explainer: &mut Explainer,
+        flow: &sb_flow,
+        entry: &sb_flow_entry,
+        data: &[u8],
+    ) -> Option<Hello> {
+        let (request, outcome) = match explainer.dispatcher.judge(AT_FIRST.now, flow, data, entry) {
+            Verdict::Incomplete(_) => return None,
+            Verdict::Answer { reply: Reply::Alert(reject), .. } => (None, Greeting::Alert(reject)),
+            Verdict::Answer { .. } => (None, Greeting::PlainHttp),
+            Verdict::To(request) => (Some(request), Greeting::Alert(Reject::Unavailable)),
+        };
+        let mut hello = Hello::new(explainer, flow.vip(), data, outcome);
+        if let Some(request) = request {
+            let picked = explainer.pick(&request, entry);
+            hello.session = explainer.tls_session(&request, &hello.said);
+            if let Some((node, _)) = picked {
+                hello.outcome = explainer.welcome(&hello, node as usize);
+            }
+        }
+        Some(hello)
+    }
+}
+
+impl OverTls {
+    /// Reads a request on a connection to a VIP after its ClientHello; None if no node has the connection.
+    pub(super) fn read(
+        explainer: &mut Explainer,
+        vip: SocketAddr,
+        hello: &Hello,
+        text: &[u8],
+    ) -> Option<OverTls> {
+        let Greeting::To { node, spoken: Some(spoken), .. } = hello.outcome else { return None };
         let limits = explainer.limits();
-        let routes = &explainer.cluster.services[service].routes;
+        let cluster = &explainer.cluster;
+        let routes = &cluster.services[hello.service].routes;
         let (read_as, routes, outcome) = match parse_head(text, &limits) {
             Ok(Progress::Complete(head)) => {
                 let tried = tried(routes, &head, spoken);
                 let outcome = match Routes::new(routes.clone()).find_over(&head, spoken) {
-                    Ok(route) => self.decrypted(explainer, route.map(|route| &route.action), &head, node),
+                    Ok(route) => Decrypted::by(route.map(|route| &route.action), cluster, &head, (vip, node)),
                     Err(reject) => Decrypted::Refused(Refusal::of_path(reject, text, &head, 0)),
                 };
                 (read_as(&head), tried, outcome)
@@ -136,67 +179,32 @@ impl Connection {
             }
         };
         let line = first_line(text).to_vec();
-        self.over_tls = Some(OverTls { line, spoken, read_as, routes, outcome });
+        Some(OverTls { line, spoken, read_as, routes, outcome })
     }
+}
 
-    fn decrypted(
-        &self,
-        explainer: &Explainer,
+impl Decrypted {
+    /// Outcome of a request that a node got at a VIP, by the action of its route.
+    fn by(
         action: Option<&Action>,
+        cluster: &Cluster,
         head: &Head<'_>,
-        node: usize,
+        (vip, node): (SocketAddr, usize),
     ) -> Decrypted {
         match action {
             None => Decrypted::Answered { status: 404, location: None },
             Some(Action::Redirect(redirect)) => {
-                let location = location(redirect, Scheme::Https, head, self.flow.vip());
+                let location = location(redirect, Scheme::Https, head, vip);
                 Decrypted::Answered { status: redirect.status, location: Some(location) }
             }
             Some(Action::Pool(pool)) => {
-                let nodes = &explainer.cluster.pools[*pool].nodes;
+                let nodes = &cluster.pools[*pool].nodes;
                 match nodes.contains(&node) {
                     true => Decrypted::Here(*pool),
                     false => Decrypted::Elsewhere { pool: *pool, nodes: nodes.clone() },
                 }
             }
         }
-    }
-
-    /// Reads the client's first data. What follows is encrypted and cannot be explained.
-    pub(super) fn greet(&mut self, explainer: &mut Explainer, data: &[u8]) {
-        if self.is_middle && data[0] == APPLICATION_DATA {
-            self.greeted(explainer, None, Greeting::Encrypted);
-            return;
-        }
-        match explainer.dispatcher.judge(AT_FIRST.now, &self.flow, data, &self.entry) {
-            Verdict::Incomplete(_) => {}
-            Verdict::Answer { reply: Reply::Alert(reject), .. } => {
-                self.greeted(explainer, None, Greeting::Alert(reject));
-            }
-            Verdict::Answer { .. } => self.greeted(explainer, None, Greeting::PlainHttp),
-            Verdict::To(request) => {
-                let picked = explainer.pick(&request, &self.entry);
-                self.greeted(explainer, Some(&request), Greeting::Alert(Reject::Unavailable));
-                if let (Some((node, _)), Some(hello)) = (picked, &mut self.hello) {
-                    hello.outcome = explainer.welcome(hello, node as usize);
-                }
-            }
-        }
-    }
-
-    /// Records the result; the connection is not read further.
-    pub(super) fn greeted(&mut self, explainer: &Explainer, request: Option<&Request>, outcome: Greeting) {
-        let data = self.held.stream(self.entry.next);
-        let service = self.service(explainer);
-        let said = match switchback_hello::read(&data, explainer.cluster.limits.head) {
-            Ok(HelloProgress::Complete(said)) => Some(said),
-            _ => None,
-        };
-        let config = &explainer.cluster.services[service];
-        let routes = said.iter().flat_map(|said| hello_routes(config, said)).collect();
-        let session = request.and_then(|request| explainer.tls_session(request, said.as_ref()?));
-        self.over = true;
-        self.hello = Some(Hello { service, said: said.unwrap_or_default(), session, routes, outcome });
     }
 }
 

@@ -11,11 +11,14 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use super::budgets::{Always, Kind, Permit};
+use super::client::StreamError;
 use super::counters::Counted;
-use super::peers::{Opening, hear, say};
+use super::flow::addresses;
+use super::messages::{Opening, hear, say};
 use super::services::Service;
-use super::stream::{self, StreamError, TlsStream};
-use super::{Shared, http1, http2, load, log, moving, relay};
+use super::shared::Shared;
+use super::stream::TlsStream;
+use super::{http1, http2, load, log, moving, relay};
 
 /// Capacity of the accept queue of each VIP, in connections.
 const BACKLOG: u32 = 1024;
@@ -58,7 +61,7 @@ async fn serve_stream(
     shared: &Arc<Shared>,
 ) -> Result<(), StreamError> {
     socket.set_nodelay(true)?;
-    let flow = stream::addresses(&socket)?;
+    let flow = addresses(&socket)?;
     let promised = shared.expected.take(flow);
     let permit = |kind, may_always| {
         shared.budgets.take(kind, &service.name, flow.0.ip(), &service.limits.tls, may_always)
@@ -133,7 +136,7 @@ async fn serve_peer(socket: TcpStream, shared: &Shared) -> io::Result<()> {
                 shared.ticket_keys.learn(told, Instant::now());
                 say(&mut channel, &shared.ticket_keys.tell(Instant::now())).await?;
             }
-            Opening::Load => return load::tell(&mut channel, shared).await,
+            Opening::Load => return load::tell(&mut channel, &shared.loads).await,
             Opening::Forward { service } => {
                 let service = shared.service(&service).ok_or(io::ErrorKind::NotFound)?;
                 let mut server = service.servers.connect().await?;

@@ -1,6 +1,5 @@
 //! One request and its response, between a client and the server of this node.
 
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,13 +10,14 @@ use switchback_http::{Body, Head, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
+use super::client::{Client, StreamError, UNSENT_MAX};
 use super::counters::Counter;
+use super::flow::Addresses;
 use super::head::{ResponseBody, ResponseHead, forwarded, proxy_header, response_head};
+use super::idle::Stream;
 use super::log::Answer;
-use super::moving::Addresses;
-use super::server::{Servers, Stream};
+use super::server::Servers;
 use super::services::Service;
-use super::stream::{StreamError, UNSENT_MAX};
 
 /// Bytes held for a server that does not read.
 const UNREAD_MAX: usize = 64 << 10;
@@ -99,50 +99,6 @@ impl RequestBody {
     /// Whether it ends with the connection.
     fn is_tunnel(&self) -> bool {
         self.0.is_none()
-    }
-}
-
-/// The client of a request: one of this node, or of another one.
-pub(super) trait Client {
-    /// Data that has come and has not been taken.
-    fn data(&self) -> &[u8];
-    /// Takes bytes of it.
-    fn consume(&mut self, len: usize) -> Result<(), StreamError>;
-    /// Whether there is room for more.
-    fn wants_more(&self) -> bool;
-    /// Waits for more; false if the client has ended.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamError>>;
-    /// Sends data, as soon as there is room.
-    fn send(&mut self, data: &[u8]) -> Result<(), StreamError>;
-    /// Announces a response with this status.
-    fn begins(&mut self, _status: u16) {}
-    /// Bytes that have not been sent for want of room.
-    fn unsent(&mut self) -> usize;
-    /// Waits until all bytes have been sent.
-    fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-
-    /// Reads data, if there is room; true if some came. `ended` is set at the end.
-    fn fill(&mut self, cx: &mut Context<'_>, ended: &mut bool) -> Result<bool, StreamError> {
-        if *ended || !self.wants_more() {
-            return Ok(false);
-        }
-        match self.poll_fill(cx) {
-            Poll::Pending => Ok(false),
-            Poll::Ready(filled) => {
-                *ended = !filled?;
-                Ok(true)
-            }
-        }
-    }
-
-    /// Sends as much as there is room for; true if some was sent.
-    fn write_out(&mut self, cx: &mut Context<'_>) -> Result<bool, StreamError> {
-        let unsent = self.unsent();
-        if unsent == 0 {
-            return Ok(false);
-        }
-        let _ = self.poll_write_out(cx)?;
-        Ok(self.unsent() < unsent)
     }
 }
 

@@ -7,36 +7,24 @@ use std::time::{Duration, Instant};
 use log::debug;
 use switchback_access_log::Ended;
 use switchback_config::{HandOver, Protocol, Redirect, Scheme};
-use switchback_http::{Head, Progress, Reject, Version, parse_head};
+use switchback_http::{Head, Progress, Version, parse_head};
 use switchback_routes::location;
 use tokio::time::timeout_at;
 
-use super::exchange::{Client, Failure, ServerRequest, exchange};
+use super::client::{Client, StreamError};
+use super::exchange::{Failure, ServerRequest, exchange};
 use super::head::{error_response, redirection};
+use super::idle::Stream;
 use super::log::{Connection, Entry};
-use super::moving::{Given, Peer, give_away};
-use super::server::Stream;
-use super::services::{Elsewhere, Service};
-use super::stream::{StreamError, TlsStream};
-use super::{Shared, relay};
+use super::moving::{Given, give_away};
+use super::peers::Peer;
+use super::relay;
+use super::services::{Elsewhere, Service, Way};
+use super::shared::Shared;
+use super::stream::TlsStream;
 
 /// How long a client may be silent between requests.
 const IDLE: Duration = Duration::from_secs(75);
-
-/// Where a request goes.
-#[derive(Clone, Copy)]
-pub(super) enum Way<'a> {
-    /// To the server of this node; these other nodes are in the pool, too.
-    Here(&'a [Peer]),
-    /// To other nodes: this one is not in the pool.
-    Elsewhere(&'a Elsewhere),
-    /// Nowhere: the client is redirected.
-    Redirect(&'a Redirect),
-    /// No route takes it.
-    Nowhere,
-    /// Nowhere: the request is one that two parsers could read differently.
-    Refused(Reject),
-}
 
 /// Serves requests until the connection ends, or goes on at another node.
 ///

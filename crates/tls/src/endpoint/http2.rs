@@ -1,12 +1,9 @@
 //! HTTP/2 over TLS: streams of a client, each a request of HTTP/1.1 to the server of this node.
 
-use std::collections::HashMap;
-use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,8 +13,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use log::debug;
@@ -25,58 +20,24 @@ use switchback_access_log::Ended;
 use switchback_config::{ClientAddress, Protocol, Scheme};
 use switchback_http::{Progress, Reject, parse_head};
 use switchback_routes::location;
-use tokio::io::AsyncWriteExt;
 
-use super::Shared;
 use super::budgets::{Stream, Streams};
+use super::client::StreamError;
+use super::flow::Addresses;
+use super::forwarding::{Forwarder, OtherNode, forwarder};
 use super::head::{SayWho, proxy_header};
-use super::http1::Way;
 use super::log::{Connection as Lines, Entry};
-use super::moving::{Addresses, Peer};
-use super::server::{self, PeersOf, ServerAddress};
-use super::services::{Elsewhere, Service};
-use super::stream::{StreamError, TlsStream};
+use super::peers::Peer;
+use super::services::{Elsewhere, Service, Way};
+use super::shared::Shared;
+use super::stream::TlsStream;
 
 /// Bytes of a stream's response that wait for the client.
 const SEND_BUFFER: usize = 16 << 10;
-/// Bytes of a stream's response that are read ahead from the server; also the longest head of a response.
-const READ_BUFFER: usize = 16 << 10;
 /// Time without frames of the client after which it gets a PING.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// Connections to a server that are kept idle.
-const IDLE_MAX: usize = 256;
-
 /// Fields that are about one connection (RFC 9113 section 8.2.2).
 const HOP_BY_HOP: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authenticate"];
-
-/// Requests to the server of this node, over connections that are kept.
-pub(super) type Forwarder = Client<Connector, Incoming>;
-
-/// A forwarder to this server, over connections that begin with `greeting`.
-pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder {
-    forwarder_to(Destination { address, otherwise: None, greeting })
-}
-
-fn forwarder_to(destination: Destination) -> Forwarder {
-    let connector = Connector(Arc::new(destination));
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_max_idle_per_host(IDLE_MAX)
-        .http1_max_buf_size(READ_BUFFER)
-        .build(connector)
-}
-
-/// Forwarders to single other nodes of the service, by their address.
-#[derive(Default)]
-pub(super) struct SingleNodes(Mutex<HashMap<SocketAddr, Forwarder>>);
-
-impl SingleNodes {
-    fn forwarder(&self, peer: &Peer, service: &Service, shared: &Shared) -> Forwarder {
-        let mut forwarders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let forwarder = || forwarder_to(Destination::peer(peer, service, shared, Vec::new()));
-        forwarders.entry(peer.address).or_insert_with(forwarder).clone()
-    }
-}
 
 /// The server that answers a request.
 enum Target<'a> {
@@ -155,19 +116,10 @@ pub(super) async fn serve(
     service: Arc<Service>,
     shared: Arc<Shared>,
 ) -> Result<(), StreamError> {
-    let (from, vip) = (client.client, client.vip);
-    let lines = Arc::new(Lines::new(&client, &service, &shared.log));
-    let requests = Arc::new(AtomicUsize::new(0));
-    let (asked, connection) = (Arc::clone(&requests), Arc::clone(&lines));
-    // What a connection to the server begins with names one client, so no other one may use it.
-    let is_named = service.client_address == ClientAddress::Proxy;
-    let greeting = move || proxy_header(from, vip);
-    let own = match is_named {
-        true => forwarder(service.servers.address().clone(), greeting()),
-        false => service.forwarder.clone(),
-    };
-    let streams = Streams::new(&shared.budgets, &service.name, from.ip(), service.limits.tls);
-    let window = shared.budgets.receive_window(from.ip());
+    let limits = service.limits.tls;
+    let flow = (client.client, client.vip);
+    let streams = Streams::new(&shared.budgets, &service.name, flow.0.ip(), limits);
+    let window = shared.budgets.receive_window(flow.0.ip());
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -175,71 +127,113 @@ pub(super) async fn serve(
         .max_send_buf_size(SEND_BUFFER)
         .initial_connection_window_size(window)
         .initial_stream_window_size(window)
-        .max_concurrent_streams(service.limits.tls.streams_per_connection);
+        .max_concurrent_streams(limits.streams_per_connection);
+    let lines = Lines::new(&client, &service, &shared.log);
+    // What a connection to the server begins with names one client, so no other one may use it.
+    let greeting = (service.client_address == ClientAddress::Proxy).then(|| proxy_header(flow.0, flow.1));
+    let own = match &greeting {
+        Some(greeting) => forwarder(service.servers.address().clone(), greeting.clone()),
+        None => service.forwarder.clone(),
+    };
+    let requests = AtomicUsize::new(0);
+    let conversation = Arc::new(Conversation { service, shared, flow, lines, greeting, own, requests });
+    let asked = Arc::clone(&conversation);
     let answer = service_fn(move |request| {
-        let (service, shared, own) = (Arc::clone(&service), Arc::clone(&shared), own.clone());
+        let conversation = Arc::clone(&asked);
         let stream = streams.begin();
-        asked.fetch_add(1, Ordering::Relaxed);
-        let mut entry = connection.request(Protocol::Http2, &[]);
-        async move {
-            let Some(stream) = stream else {
-                service.counters.streams_refused.add(1);
-                entry.forget();
-                return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
-            };
-            service.counters.requests.add(1);
-            let is_head = request.method() == Method::HEAD;
-            let response = match prepare(request, &service, &shared, (from, vip), &mut entry) {
-                Ok((request, target)) => {
-                    let forwarder = match &target {
-                        Target::Own => own,
-                        Target::Pool(others) if is_named => {
-                            forwarder(others.servers.address().clone(), greeting())
-                        }
-                        Target::Pool(others) => others.forwarder.clone(),
-                        Target::Peer(peer) if is_named => {
-                            forwarder_to(Destination::peer(peer, &service, &shared, greeting()))
-                        }
-                        Target::Peer(peer) => service.single.forwarder(peer, &service, &shared),
-                    };
-                    let _given = match target {
-                        Target::Peer(peer) => Some(shared.loads.give(peer.address)),
-                        _ => None,
-                    };
-                    entry.answer.begin(&service.node);
-                    forwarder.request(request).await.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))
-                }
-                Err(status) => Err(status),
-            };
-            let response = match response {
-                Ok(response) => {
-                    service.counters.responses.add(1);
-                    if let Some(OtherNode(node)) = response.extensions().get() {
-                        entry.answer.set_node(node);
-                    }
-                    entry.answer.has_status(response.status().as_u16());
-                    finish(response)
-                }
-                Err(instead) => {
-                    let response = match instead {
-                        Instead::Redirect(status, location) => redirection(status, &location),
-                        Instead::Error(status) => {
-                            service.counters.refused.add(1);
-                            error(status, is_head)
-                        }
-                    };
-                    entry.is_answered(response.status().as_u16());
-                    response.map(Either::Right)
-                }
-            };
-            Ok(response.map(|inner| Body { inner, entry, _stream: stream }))
-        }
+        conversation.requests.fetch_add(1, Ordering::Relaxed);
+        let entry = conversation.lines.request(Protocol::Http2, &[]);
+        async move { conversation.answer(request, stream, entry).await }
     });
     let served = builder.serve_connection(TokioIo::new(client), answer).await;
-    if requests.load(Ordering::Relaxed) == 0 {
-        lines.without_request(None);
+    if conversation.requests.load(Ordering::Relaxed) == 0 {
+        conversation.lines.without_request(None);
     }
     served.map_err(|error| StreamError::Io(io::Error::other(error)))
+}
+
+/// A client's connection: what its streams have in common.
+struct Conversation {
+    service: Arc<Service>,
+    shared: Arc<Shared>,
+    flow: Addresses,
+    /// For the access log.
+    lines: Lines,
+    /// What connections to servers begin with, if that names the client.
+    greeting: Option<Vec<u8>>,
+    /// Forwarder to the server of this node.
+    own: Forwarder,
+    /// Requests so far.
+    requests: AtomicUsize,
+}
+
+impl Conversation {
+    /// Answers the request of a stream, which is refused without a permit.
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        stream: Option<Stream>,
+        mut entry: Entry,
+    ) -> Result<Response<Body>, h2::Error> {
+        let counters = &self.service.counters;
+        let Some(stream) = stream else {
+            counters.streams_refused.add(1);
+            entry.forget();
+            return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
+        };
+        counters.requests.add(1);
+        let is_head = request.method() == Method::HEAD;
+        let response = match prepare(request, &self.service, &self.shared, self.flow, &mut entry) {
+            Ok((request, target)) => self.forward(request, target, &mut entry).await,
+            Err(instead) => Err(instead),
+        };
+        let response = match response {
+            Ok(response) => {
+                counters.responses.add(1);
+                if let Some(OtherNode(node)) = response.extensions().get() {
+                    entry.answer.set_node(node);
+                }
+                entry.answer.has_status(response.status().as_u16());
+                finish(response)
+            }
+            Err(instead) => {
+                let response = match instead {
+                    Instead::Redirect(status, location) => redirection(status, &location),
+                    Instead::Error(status) => {
+                        counters.refused.add(1);
+                        error(status, is_head)
+                    }
+                };
+                entry.is_answered(response.status().as_u16());
+                response.map(Either::Right)
+            }
+        };
+        Ok(response.map(|inner| Body { inner, entry, _stream: stream }))
+    }
+
+    /// Forwards a request to a server.
+    async fn forward(
+        &self,
+        request: Request<Incoming>,
+        target: Target<'_>,
+        entry: &mut Entry,
+    ) -> Result<Response<Incoming>, Instead> {
+        let forwarder = match (&target, &self.greeting) {
+            (Target::Own, _) => self.own.clone(),
+            (Target::Pool(others), Some(greeting)) => {
+                forwarder(others.servers.address().clone(), greeting.clone())
+            }
+            (Target::Pool(others), None) => others.forwarder.clone(),
+            (Target::Peer(peer), Some(greeting)) => self.service.single.greeting(peer, greeting.clone()),
+            (Target::Peer(peer), None) => self.service.single.forwarder(peer),
+        };
+        let _given = match &target {
+            Target::Peer(peer) => Some(self.shared.loads.give(peer.address)),
+            _ => None,
+        };
+        entry.answer.begin(&self.service.node);
+        forwarder.request(request).await.map_err(|_| Instead::Error(StatusCode::BAD_GATEWAY))
+    }
 }
 
 /// The request as the server gets it, and whose server that is.
@@ -374,105 +368,4 @@ fn redirection(status: u16, location: &str) -> Response<Full<Bytes>> {
         response.headers_mut().insert(LOCATION, location);
     }
     response
-}
-
-/// Destination of connections, whatever the URI.
-struct Destination {
-    address: ServerAddress,
-    /// Destination if the first one cannot be reached.
-    otherwise: Option<ServerAddress>,
-    greeting: Vec<u8>,
-}
-
-impl Destination {
-    /// The server of this other node, or the own one if that cannot be reached.
-    fn peer(peer: &Peer, service: &Service, shared: &Shared, greeting: Vec<u8>) -> Self {
-        let address = ServerAddress::Peers(Arc::new(PeersOf {
-            peers: Arc::clone(&shared.peers),
-            service: service.name.to_string(),
-            nodes: vec![peer.clone()],
-            turn: AtomicUsize::new(0),
-        }));
-        Destination { address, otherwise: Some(service.servers.address().clone()), greeting }
-    }
-
-    /// A connection, and whether it goes to the first destination.
-    async fn connect(&self) -> io::Result<(Box<dyn server::Stream>, bool)> {
-        match (self.address.connect().await, &self.otherwise) {
-            (Ok(stream), _) => Ok((stream, true)),
-            (Err(_), Some(otherwise)) => Ok((otherwise.connect().await?, false)),
-            (Err(error), None) => Err(error),
-        }
-    }
-}
-
-/// Makes connections to a destination.
-#[derive(Clone)]
-pub(super) struct Connector(Arc<Destination>);
-
-/// Name of the other node that a connection goes to; an extension of responses.
-#[derive(Clone)]
-struct OtherNode(Arc<str>);
-
-/// A connection to a server.
-pub(super) struct ToServer {
-    stream: TokioIo<Box<dyn server::Stream>>,
-    is_meant: bool,
-}
-
-impl tower_service::Service<Uri> for Connector {
-    type Response = ToServer;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<ToServer>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let destination = Arc::clone(&self.0);
-        Box::pin(async move {
-            let (mut stream, is_meant) = destination.connect().await?;
-            stream.write_all(&destination.greeting).await?;
-            Ok(ToServer { stream: TokioIo::new(stream), is_meant })
-        })
-    }
-}
-
-impl Connection for ToServer {
-    fn connected(&self) -> Connected {
-        let connected = Connected::new();
-        if !self.is_meant {
-            // Only this request goes there.
-            connected.poison();
-        }
-        match self.stream.inner().node() {
-            Some(node) => connected.extra(OtherNode(Arc::clone(node))),
-            None => connected,
-        }
-    }
-}
-
-impl hyper::rt::Read for ToServer {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl hyper::rt::Write for ToServer {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }

@@ -8,6 +8,7 @@
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::socket::{MsgFlags, sendmsg, setsockopt, sockopt};
@@ -15,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::Cipher;
 use crate::keys::{Half, TAG, TLS_1_3_VERSION, TLS_CIPHER_CHACHA20_POLY1305};
-use crate::records::{HEADER, Version, content};
+use crate::record_layer::{HEADER, Version, content};
 use crate::sealer::KEYS;
 
 /// linux/tls.h; libc has no names for some of these.
@@ -24,6 +25,8 @@ const TLS_TX: libc::c_int = 1;
 const TLS_SET_RECORD_TYPE: libc::c_int = 1;
 /// Where `tcpi_bytes_acked` is in `struct tcp_info` (linux/tcp.h).
 const BYTES_ACKED: usize = 120;
+/// Period at which unacknowledged data is looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(1);
 /// Records written at once.
 const BATCH: usize = 8;
 

@@ -11,11 +11,10 @@ use serde::{Deserialize, Serialize};
 use switchback_policy::{Busy, Work, is_lighter};
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
 use super::counters::{Counted, Counter};
-use super::moving::Peer;
-use super::peers::{Opening, hear, say};
-use super::server::Stream;
+use super::idle::Stream;
+use super::messages::{Opening, hear, say};
+use super::peers::{Peer, Peers};
 
 /// Period of reports.
 const EVERY: Duration = Duration::from_millis(200);
@@ -115,28 +114,28 @@ impl Drop for Given<'_> {
 }
 
 /// Reads the reports of a node, without end.
-pub(super) async fn watch(node: SocketAddr, shared: Arc<Shared>) {
+pub(super) async fn watch(node: SocketAddr, peers: Arc<Peers>, loads: Arc<Loads>) {
     loop {
         // It may not have begun yet, or have ended.
-        let _ = listen_to(node, &shared).await;
+        let _ = listen_to(node, &peers, &loads).await;
         sleep(STALE / 2).await;
     }
 }
 
-async fn listen_to(node: SocketAddr, shared: &Shared) -> io::Result<()> {
-    let mut channel = shared.peers.connect(node).await?;
+async fn listen_to(node: SocketAddr, peers: &Peers, loads: &Loads) -> io::Result<()> {
+    let mut channel = peers.connect(node).await?;
     say(&mut channel, &Opening::Load).await?;
     loop {
         let load = timeout(STALE, hear(&mut channel)).await??;
-        let mut others = shared.loads.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = loads.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.insert(node, (Instant::now(), load));
     }
 }
 
 /// Sends reports to a node.
-pub(super) async fn tell(channel: &mut Box<dyn Stream>, shared: &Shared) -> io::Result<()> {
+pub(super) async fn tell(channel: &mut Box<dyn Stream>, loads: &Loads) -> io::Result<()> {
     loop {
-        say(channel, &shared.loads.own()).await?;
+        say(channel, &loads.own()).await?;
         sleep(EVERY).await;
     }
 }

@@ -20,7 +20,7 @@ use switchback_http::{Head, Progress, Version, parse_head};
 use zeroize::Zeroizing;
 
 use super::counters::Counter;
-use super::moving::Addresses;
+use super::flow::Addresses;
 use super::services::Service;
 use super::stream::TlsStream;
 
@@ -199,7 +199,7 @@ impl Connection {
             book: Arc::clone(book),
             service: Arc::clone(service),
             flow: (client.client, client.vip),
-            tls_version: client.session.version().map(crate::records::Version::name),
+            tls_version: client.session.version().map(crate::Version::name),
             server_name: server_name.map(Arc::from),
         }
     }

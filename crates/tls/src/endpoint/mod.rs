@@ -7,24 +7,31 @@
 
 mod accepting;
 mod budgets;
+mod client;
 mod counters;
 mod exchange;
+mod flow;
+mod forwarding;
 mod head;
 mod http1;
 mod http2;
+mod idle;
 mod kernel;
 mod load;
 mod log;
 mod memory;
+mod messages;
 mod moving;
 mod peers;
 mod relay;
 mod server;
 mod services;
+mod shared;
 mod sharing;
 mod strangers;
 mod stream;
 mod tasks;
+mod transit;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -32,7 +39,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use switchback_config::AccessLog;
@@ -42,47 +49,21 @@ use tokio::runtime::Runtime;
 use crate::TicketKeys;
 
 use accepting::{accept_clients, accept_peers, listen};
-use budgets::Budgets;
 use load::Loads;
-use moving::{Expected, Leaving};
 use services::Services;
+use shared::Shared;
 use sharing::Sharing;
 use tasks::Tasks;
 
+pub use client::StreamError;
 pub use counters::{Counter, Counters};
+pub use flow::Addresses;
 pub use kernel::KernelTls;
 pub use log::Counts;
-pub use moving::{Addresses, Frozen, Handoff, Peer};
-pub use peers::{PORT, Peers};
+pub use peers::{PORT, Peer, Peers};
 pub use server::ServerAddress;
 pub use services::{PoolNodes, RequestLimits, ServiceConfig};
-pub use stream::StreamError;
-
-/// How long a node may take to answer another, when it has nothing to wait for.
-const ANSWER: Duration = Duration::from_secs(3);
-
-/// What all services and connections have in common.
-pub(crate) struct Shared {
-    /// Replaced as a whole at a reload.
-    services: ArcSwap<Services>,
-    peers: Arc<Peers>,
-    handoff: Arc<dyn Handoff>,
-    budgets: Arc<Budgets>,
-    ticket_keys: Arc<TicketKeys>,
-    sharing: Sharing,
-    expected: Expected,
-    leaving: Leaving,
-    loads: Loads,
-    kernel: KernelTls,
-    log: Arc<log::Book>,
-}
-
-impl Shared {
-    /// The service of this name, as it is configured now.
-    fn service(&self, name: &str) -> Option<Arc<services::Service>> {
-        self.services.load().named(name).cloned()
-    }
-}
+pub use transit::{Frozen, Handoff};
 
 /// All services with TLS of a node.
 pub struct Endpoint {
@@ -90,6 +71,9 @@ pub struct Endpoint {
     shared: Arc<Shared>,
     /// By VIP.
     listeners: Tasks,
+    sharing: Arc<Sharing>,
+    /// What the kernel can encrypt.
+    kernel: KernelTls,
     /// Connections to nodes that tell their load, by their address.
     watched: Tasks,
 }
@@ -118,11 +102,9 @@ impl Endpoint {
             handoff,
             budgets: Arc::default(),
             ticket_keys,
-            sharing: Sharing::default(),
-            expected: Expected::default(),
-            leaving: Leaving::default(),
-            loads: Loads { cpu, ..Loads::default() },
-            kernel: KernelTls::of_this_machine(),
+            expected: transit::Expected::default(),
+            leaving: transit::Leaving::default(),
+            loads: Arc::new(Loads { cpu, ..Loads::default() }),
             log: Arc::default(),
         });
         let listener = {
@@ -131,9 +113,18 @@ impl Endpoint {
         };
         runtime.spawn(accept_peers(listener, Arc::clone(&shared)));
         shared.ticket_keys.renew(Instant::now());
-        runtime.spawn(sharing::share(Arc::clone(&shared)));
+        let sharing = Arc::<Sharing>::default();
+        let (peers, keys) = (Arc::clone(&shared.peers), Arc::clone(&shared.ticket_keys));
+        runtime.spawn(sharing::share(Arc::clone(&sharing), peers, keys));
         runtime.spawn(memory::give_back(Arc::clone(&shared.budgets)));
-        Ok(Endpoint { runtime, shared, listeners: Tasks::default(), watched: Tasks::default() })
+        Ok(Endpoint {
+            runtime,
+            shared,
+            listeners: Tasks::default(),
+            sharing,
+            kernel: KernelTls::of_this_machine(),
+            watched: Tasks::default(),
+        })
     }
 
     /// Replaces all services. New VIPs listen before anything is changed; the error names the one that cannot.
@@ -143,17 +134,19 @@ impl Endpoint {
         let handing_over = configs.iter().filter(|config| config.busy.is_some());
         let watched = addresses(handing_over.flat_map(|config| &config.pools).filter(|pool| pool.here));
         let bound = self.bind(&vips)?;
-        let services = Services::new(configs, &self.shared).map_err(SetError::Tls)?;
+        let before = self.shared.services.load();
+        let services =
+            Services::new(configs, &before, &self.shared.peers, self.kernel).map_err(SetError::Tls)?;
         self.shared.services.store(Arc::new(services));
         self.listeners.keep(&vips);
         for (vip, listener) in bound {
             let task = accept_clients(listener, vip, Arc::clone(&self.shared));
             self.listeners.add(vip, self.runtime.spawn(task));
         }
-        self.shared.sharing.set(nodes);
+        self.sharing.set(nodes);
         self.watched.keep(&watched);
         for node in watched.into_iter().filter(|node| !self.watched.has(node)).collect::<Vec<_>>() {
-            let task = load::watch(node, Arc::clone(&self.shared));
+            let task = load::watch(node, Arc::clone(&self.shared.peers), Arc::clone(&self.shared.loads));
             self.watched.add(node, self.runtime.spawn(task));
         }
         Ok(())

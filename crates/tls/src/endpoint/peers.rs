@@ -2,16 +2,7 @@
 //!
 //! It is TLS 1.3 (rustls) with raw public keys (RFC 7250). All nodes of a cluster have the same key, which is
 //! made of the cluster key: whoever can prove to have it is a node. While cluster keys are replaced, that of
-//! each is accepted. A message says what follows on a connection, which is kept for another one behind the
-//! first two:
-//!
-//! - [`Opening::Move`]: a client's connection goes on at the node that is asked. It answers whether it will
-//!   take it, and again when it has it.
-//! - [`Opening::Relay`]: one request of a client's connection is answered by the node that is asked
-//!   ([`relay`](super::relay)).
-//! - [`Opening::Forward`]: what follows is HTTP/1.1 to the server of the node that is asked.
-//! - [`Opening::Load`]: the node that is asked says how much it has to do, again and again.
-//! - [`Opening::TicketKeys`]: both tell each other the keys of their tickets ([`sharing`](super::sharing)).
+//! each is accepted.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,63 +22,17 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, ServerConfig};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
-use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use zeroize::Zeroizing;
 
-use super::relay;
-use super::server::{Idle, Stream};
+use super::idle::{Idle, Stream};
 use super::strangers::Strangers;
-use crate::ticket_keys::SharedKey;
 
 /// TCP port of agents; handoff packets have the UDP port of the same number.
 pub const PORT: u16 = 6081;
 /// Time that a node may take to accept a connection and authenticate.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Longest message, in bytes. A client that uploads may have sent as much as a socket's buffers hold before
-/// its connection moves, and all of that is in the message.
-pub(super) const MESSAGE_MAX: usize = 16 << 20;
-
-/// The first message on a connection between nodes.
-#[derive(Serialize, Deserialize)]
-pub(super) enum Opening {
-    /// A client's connection is to go on here.
-    Move(Offer),
-    /// A request of a client's connection is to be answered here.
-    Relay(relay::Request),
-    /// The bytes that follow are for the server of this service.
-    Forward { service: String },
-    /// The receiver reports its load from now on.
-    Load,
-    /// Keys of tickets, which the receiver answers with its own.
-    TicketKeys(Vec<SharedKey>),
-}
-
-/// The state of a client's connection.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Offer {
-    pub(super) service: String,
-    pub(super) client: SocketAddr,
-    pub(super) vip: SocketAddr,
-    /// [`crate::Moved::to_bytes`]
-    pub(super) state: Zeroizing<Vec<u8>>,
-    /// Time since the request came to the node that offers the connection.
-    pub(super) waited: Duration,
-}
-
-/// The answer to an offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Reply {
-    /// The node waits for the connection.
-    Expected,
-    /// The node has the connection.
-    Taken,
-    /// The node does not take it, or has waited for too long.
-    Refused,
-}
-
 /// The key pair derived from one cluster key.
 struct Identity {
     key: Arc<dyn SigningKey>,
@@ -103,6 +48,15 @@ fn identity(cluster_key: &[u8; 32]) -> Option<Identity> {
     let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(document.as_ref().to_vec())).ok()?;
     let public = key.public_key()?.into_owned();
     Some(Identity { key, public })
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Address of its agent.
+    pub address: SocketAddr,
 }
 
 /// Mutual authentication of nodes, and connections between them.
@@ -212,33 +166,6 @@ impl Proof {
             acceptor: TlsAcceptor::from(Arc::new(server)),
             connector: TlsConnector::from(Arc::new(client)),
         })
-    }
-}
-
-/// Sends a message.
-pub(super) async fn say<T: Serialize>(
-    stream: &mut (impl AsyncWrite + Unpin + ?Sized),
-    message: &T,
-) -> io::Result<()> {
-    let text = Zeroizing::new(postcard::to_allocvec(message).map_err(io::Error::other)?);
-    stream.write_all(&(text.len() as u32).to_be_bytes()).await?;
-    stream.write_all(&text).await?;
-    stream.flush().await
-}
-
-/// Waits for a message.
-pub(super) async fn hear<T: for<'de> Deserialize<'de>>(
-    stream: &mut (impl AsyncRead + Unpin + ?Sized),
-) -> io::Result<T> {
-    let len = stream.read_u32().await? as usize;
-    if len > MESSAGE_MAX {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut text = Zeroizing::new(vec![0; len]);
-    stream.read_exact(&mut text).await?;
-    match postcard::take_from_bytes(&text) {
-        Ok((message, [])) => Ok(message),
-        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -356,6 +283,7 @@ impl ClientCertVerifier for Verifier {
 
 #[cfg(test)]
 mod tests {
+    use super::super::messages::{Opening, Reply, hear, say};
     use super::*;
     use tokio::net::TcpListener;
 

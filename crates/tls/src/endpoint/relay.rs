@@ -27,14 +27,15 @@ use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use zeroize::Zeroize;
 
-use super::Shared;
-use super::exchange::{Client, Failure, RequestBody, ServerRequest, Steps, exchange};
+use super::client::{Client, StreamError, UNSENT_MAX};
+use super::exchange::{Failure, RequestBody, ServerRequest, Steps, exchange};
+use super::idle::Stream;
 use super::log::Answer;
-use super::moving::Peer;
-use super::peers::{MESSAGE_MAX, Opening, Reply, hear, say};
-use super::server::Stream;
+use super::messages::{ANSWER, MESSAGE_MAX, Opening, RelayedRequest, Reply, hear, say};
+use super::peers::Peer;
 use super::services::Service;
-use super::stream::{StreamError, TlsStream, UNSENT_MAX};
+use super::shared::Shared;
+use super::stream::TlsStream;
 use crate::{Lent, Sealer};
 
 /// Kind of a message: body of the request, or records of the response.
@@ -47,17 +48,6 @@ const UPDATE_KEYS: u8 = 2;
 const OVER: u8 = 3;
 /// Kind of a message: status of the response that follows; two bytes.
 const STATUS: u8 = 4;
-
-/// A request that another node is to answer.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Request {
-    service: String,
-    client: std::net::SocketAddr,
-    vip: std::net::SocketAddr,
-    /// The head as the client sent it.
-    head: Vec<u8>,
-    lent: Lent,
-}
 
 /// The end of a relayed request.
 #[derive(Serialize, Deserialize)]
@@ -133,22 +123,8 @@ pub(super) async fn give(
     answer: &mut Answer,
 ) -> Result<Option<bool>, Failure> {
     for peer in to {
-        let Ok(mut channel) = shared.peers.take(peer.address).await else { continue };
-        let lent = client.session.lend().map_err(StreamError::Tls)?;
-        let request = Request {
-            service: service.name.to_string(),
-            client: client.client,
-            vip: client.vip,
-            head: head.to_vec(),
-            lent,
-        };
-        let opening = Opening::Relay(request);
-        let reply = timeout(super::ANSWER, ask(&mut channel, &opening)).await;
-        let Opening::Relay(Request { lent, .. }) = opening else { unreachable!("it was made above") };
-        if !matches!(reply, Ok(Ok(Reply::Expected))) {
-            take_back(client, &lent, false)?;
-            continue;
-        }
+        let Ok(channel) = shared.peers.take(peer.address).await else { continue };
+        let Some((channel, lent)) = lend(client, service, head, channel).await? else { continue };
         service.counters.requests_given.add(1);
         let given = shared.loads.give(peer.address);
         answer.begin(&peer.name.as_str().into());
@@ -197,6 +173,29 @@ pub(super) async fn give(
         };
     }
     Ok(None)
+}
+
+/// Lends the keys that write to a node, with a request. None, and the keys are back, if it does not take them.
+async fn lend(
+    client: &mut TlsStream,
+    service: &Service,
+    head: &[u8],
+    mut channel: Box<dyn Stream>,
+) -> Result<Option<(Box<dyn Stream>, Lent)>, Failure> {
+    let opening = Opening::Relay(RelayedRequest {
+        service: service.name.to_string(),
+        client: client.client,
+        vip: client.vip,
+        head: head.to_vec(),
+        lent: client.session.lend().map_err(StreamError::Tls)?,
+    });
+    let reply = timeout(ANSWER, ask(&mut channel, &opening)).await;
+    let Opening::Relay(RelayedRequest { lent, .. }) = opening else { unreachable!("it was made above") };
+    if !matches!(reply, Ok(Ok(Reply::Expected))) {
+        take_back(client, &lent, false)?;
+        return Ok(None);
+    }
+    Ok(Some((channel, lent)))
 }
 
 async fn ask(channel: &mut Box<dyn Stream>, opening: &Opening) -> io::Result<Reply> {
@@ -305,7 +304,7 @@ impl Passing<'_> {
 /// At the other node: answers a request, and returns the channel for further messages.
 pub(super) async fn answer(
     mut channel: Box<dyn Stream>,
-    request: Request,
+    request: RelayedRequest,
     shared: &Shared,
 ) -> io::Result<Box<dyn Stream>> {
     let service = shared.service(&request.service);

@@ -1,40 +1,23 @@
 //! Connections to the server of this node, which are kept for the next request.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::moving::Peer;
-use super::peers::{Opening, Peers, say};
+use super::idle::{Idle, Stream};
+use super::messages::{Opening, say};
+use super::peers::{Peer, Peers};
 
 /// Time that a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Time after which an idle connection is closed: before servers do, most of which wait a minute or more.
-const IDLE: Duration = Duration::from_secs(30);
-/// Most idle connections.
-const IDLE_MAX: usize = 256;
-
-/// A connection to a server that speaks HTTP/1.1.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Node of the server, if the connection goes through its agent.
-    fn node(&self) -> Option<&Arc<str>> {
-        None
-    }
-}
-
-impl Stream for TcpStream {}
-impl Stream for UnixStream {}
-impl Stream for tokio_rustls::client::TlsStream<TcpStream> {}
-impl Stream for tokio_rustls::server::TlsStream<TcpStream> {}
 
 /// A connection to the server of another node.
 struct OfNode {
@@ -86,11 +69,11 @@ pub enum ServerAddress {
 /// A service at other nodes.
 #[derive(Debug)]
 pub struct PeersOf {
-    pub(super) peers: Arc<Peers>,
-    pub(super) service: String,
-    pub(super) nodes: Vec<Peer>,
+    peers: Arc<Peers>,
+    service: String,
+    nodes: Vec<Peer>,
     /// Index of the next node in rotation.
-    pub(super) turn: AtomicUsize,
+    turn: AtomicUsize,
 }
 
 impl PeersOf {
@@ -112,6 +95,12 @@ impl PeersOf {
 }
 
 impl ServerAddress {
+    /// The server of the service at these nodes.
+    pub(super) fn at_peers(peers: &Arc<Peers>, service: &str, nodes: Vec<Peer>) -> Self {
+        let (peers, service) = (Arc::clone(peers), service.to_owned());
+        ServerAddress::Peers(Arc::new(PeersOf { peers, service, nodes, turn: AtomicUsize::new(0) }))
+    }
+
     /// A new connection.
     pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let connecting = async {
@@ -127,36 +116,6 @@ impl ServerAddress {
         };
         tokio::time::timeout(CONNECT, connecting).await?
     }
-}
-
-/// Idle connections.
-#[derive(Default)]
-pub(super) struct Idle(VecDeque<(Instant, Box<dyn Stream>)>);
-
-impl Idle {
-    /// The latest one that the other side has not closed; its buffers are most likely in the cache.
-    pub(super) fn take(&mut self) -> Option<Box<dyn Stream>> {
-        let now = Instant::now();
-        while self.0.front().is_some_and(|(since, _)| now.duration_since(*since) > IDLE) {
-            self.0.pop_front();
-        }
-        std::iter::from_fn(|| self.0.pop_back()).map(|(_, stream)| stream).find_map(still_open)
-    }
-
-    pub(super) fn put_back(&mut self, stream: Box<dyn Stream>) {
-        if self.0.len() >= IDLE_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back((Instant::now(), stream));
-    }
-}
-
-/// The connection, if it is open: an idle one becomes readable only at its end.
-fn still_open(mut stream: Box<dyn Stream>) -> Option<Box<dyn Stream>> {
-    let mut byte = [0];
-    let mut buffer = ReadBuf::new(&mut byte);
-    let polled = Pin::new(&mut stream).poll_read(&mut Context::from_waker(Waker::noop()), &mut buffer);
-    polled.is_pending().then_some(stream)
 }
 
 /// The server, and connections to it that are idle.

@@ -12,18 +12,16 @@ use std::time::Duration;
 
 use rustls::server::ResolvesServerCert;
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use switchback_config::{Action, ClientAddress, HandOver, Protocol, TlsLimits};
-use switchback_http::{Head, Limits};
+use switchback_config::{Action, ClientAddress, HandOver, Protocol, Redirect, TlsLimits};
+use switchback_http::{Head, Limits, Reject};
 use switchback_policy::Busy;
 use switchback_routes::Routes;
 
 use super::counters::Counters;
-use super::http1::Way;
+use super::forwarding::{Forwarder, SingleNodes, forwarder};
 use super::kernel::KernelTls;
-use super::moving::Peer;
-use super::peers::Peers;
-use super::server::{PeersOf, ServerAddress, Servers};
-use super::{Shared, http2};
+use super::peers::{Peer, Peers};
+use super::server::{ServerAddress, Servers};
 use crate::{Certificates, Tickets};
 
 /// Sizes of requests, and the time they may take.
@@ -94,14 +92,18 @@ pub(super) struct Services {
 
 impl Services {
     /// Services with these configurations. Those that have been there before keep their counters.
-    pub(super) fn new(configs: Vec<ServiceConfig>, shared: &Shared) -> Result<Self, rustls::Error> {
-        let before = shared.services.load();
+    pub(super) fn new(
+        configs: Vec<ServiceConfig>,
+        before: &Services,
+        peers: &Arc<Peers>,
+        kernel: KernelTls,
+    ) -> Result<Self, rustls::Error> {
         let mut services = Services::default();
         for config in configs {
             let known = before.named(&config.name);
             let counters = known.map_or_else(Arc::default, |service| Arc::clone(&service.counters));
             let vips = config.listen.clone();
-            let service = Arc::new(Service::new(config, counters, shared)?);
+            let service = Arc::new(Service::new(config, counters, peers, kernel)?);
             services.by_vip.extend(vips.into_iter().map(|vip| (vip, Arc::clone(&service))));
             services.by_name.insert(Arc::clone(&service.name), service);
         }
@@ -131,8 +133,8 @@ pub(crate) struct Service {
     pub(super) tls: ServerConfig,
     pub(super) routes: Routes,
     pub(super) servers: Servers,
-    pub(super) forwarder: http2::Forwarder,
-    pub(super) single: http2::SingleNodes,
+    pub(super) forwarder: Forwarder,
+    pub(super) single: SingleNodes,
     /// By the index of the pool.
     pub(super) pools: Vec<PoolWay>,
     /// Name and policy of each pool, by its index.
@@ -159,22 +161,17 @@ pub(crate) struct Elsewhere {
     nodes: Vec<Peer>,
     turn: AtomicUsize,
     pub(super) servers: Servers,
-    pub(super) forwarder: http2::Forwarder,
+    pub(super) forwarder: Forwarder,
 }
 
 impl Elsewhere {
     fn new(nodes: Vec<Peer>, service: &str, peers: &Arc<Peers>) -> Self {
-        let address = ServerAddress::Peers(Arc::new(PeersOf {
-            peers: Arc::clone(peers),
-            service: service.to_owned(),
-            nodes: nodes.clone(),
-            turn: AtomicUsize::new(0),
-        }));
+        let address = ServerAddress::at_peers(peers, service, nodes.clone());
         Elsewhere {
             nodes,
             turn: AtomicUsize::new(0),
             servers: Servers::new(address.clone()),
-            forwarder: http2::forwarder(address, Vec::new()),
+            forwarder: forwarder(address, Vec::new()),
         }
     }
 
@@ -187,9 +184,28 @@ impl Elsewhere {
     }
 }
 
+/// Where a request goes.
+#[derive(Clone, Copy)]
+pub(super) enum Way<'a> {
+    /// To the server of this node; these other nodes are in the pool, too.
+    Here(&'a [Peer]),
+    /// To other nodes: this one is not in the pool.
+    Elsewhere(&'a Elsewhere),
+    /// Nowhere: the client is redirected.
+    Redirect(&'a Redirect),
+    /// No route takes it.
+    Nowhere,
+    /// Nowhere: the request is one that two parsers could read differently.
+    Refused(Reject),
+}
+
 impl Service {
-    fn new(config: ServiceConfig, counters: Arc<Counters>, shared: &Shared) -> Result<Self, rustls::Error> {
-        let peers = &shared.peers;
+    fn new(
+        config: ServiceConfig,
+        counters: Arc<Counters>,
+        peers: &Arc<Peers>,
+        kernel: KernelTls,
+    ) -> Result<Self, rustls::Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(config.versions)?
@@ -207,19 +223,21 @@ impl Service {
             false => PoolWay::Elsewhere(Elsewhere::new(nodes.others, &config.name, peers)),
         };
         let names = config.pools.iter().map(|pool| (pool.name.clone(), pool.policy));
+        let name = Arc::from(config.name.as_str());
+        let single = SingleNodes::new(peers, &name, config.server.clone());
         Ok(Service {
             pool_names: names.collect(),
             node: config.node.into(),
             pools: config.pools.into_iter().map(way).collect(),
             busy: config.busy,
             hand_over: config.hand_over,
-            kernel: if config.ktls { shared.kernel } else { KernelTls::None },
-            name: config.name.into(),
+            kernel: if config.ktls { kernel } else { KernelTls::None },
+            name,
             tls,
             routes: config.routes,
             servers: Servers::new(config.server.clone()),
-            forwarder: http2::forwarder(config.server, Vec::new()),
-            single: http2::SingleNodes::default(),
+            forwarder: forwarder(config.server, Vec::new()),
+            single,
             client_address: config.client_address,
             limits: config.limits,
             counters,

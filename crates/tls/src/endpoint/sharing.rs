@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::peers::{Opening, Peers, hear, say};
-use super::{ANSWER, Shared};
+use super::messages::{ANSWER, Opening, hear, say};
+use super::peers::Peers;
 use crate::TicketKeys;
 
 /// Period at which one of the other agents is asked, and all that have not answered.
@@ -37,12 +37,12 @@ impl Sharing {
 }
 
 /// Makes keys in time, and shares them, without end.
-pub(super) async fn share(shared: Arc<Shared>) {
+pub(super) async fn share(sharing: Arc<Sharing>, peers: Arc<Peers>, keys: Arc<TicketKeys>) {
     let (mut known, mut due) = (HashSet::new(), HashSet::new());
     let mut turn = 0;
     loop {
-        let nodes = shared.sharing.nodes();
-        if shared.ticket_keys.renew(Instant::now()) {
+        let nodes = sharing.nodes();
+        if keys.renew(Instant::now()) {
             due.clone_from(&nodes);
         }
         due.extend(nodes.difference(&known));
@@ -54,9 +54,9 @@ pub(super) async fn share(shared: Arc<Shared>) {
         known = nodes;
         let mut exchanges = JoinSet::new();
         for node in asked {
-            let shared = Arc::clone(&shared);
+            let (peers, keys) = (Arc::clone(&peers), Arc::clone(&keys));
             exchanges.spawn(async move {
-                let told = timeout(ANSWER, exchange(node, &shared.peers, &shared.ticket_keys)).await;
+                let told = timeout(ANSWER, exchange(node, &peers, &keys)).await;
                 told.is_ok_and(|told| told.is_ok()).then_some(node)
             });
         }
@@ -64,7 +64,7 @@ pub(super) async fn share(shared: Arc<Shared>) {
             due.remove(&node);
         }
         // Either way it is time.
-        let _ = timeout(INTERVAL, shared.sharing.changed.notified()).await;
+        let _ = timeout(INTERVAL, sharing.changed.notified()).await;
     }
 }
 

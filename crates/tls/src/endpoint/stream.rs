@@ -1,6 +1,5 @@
 //! A connection with its socket: a thin driver around [`Session`].
 
-use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -15,64 +14,21 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf, copy, s
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 
+use super::client::{Client, StreamError, UNSENT_MAX};
 use super::counters::Counters;
-use super::exchange::Client;
-use super::kernel::{self, KernelTls, Sealing};
-use super::moving::{Addresses, LOOK};
+use super::flow::addresses;
+use super::kernel::{self, KernelTls, LOOK, Sealing};
 use super::services::Service;
 use crate::{Error, Moved, Session};
 
 /// Bytes read from a socket at once.
 const READ: usize = 32 << 10;
-/// Encrypted bytes above which no more are encrypted until the client has taken some.
-pub(super) const UNSENT_MAX: usize = 64 << 10;
 /// Bytes that a connection has sent before the kernel gets its keys.
 const SEALED_FROM: usize = 256 << 10;
 /// Time for which a client may leave the last bytes of a connection unread.
 const UNREAD: Duration = Duration::from_secs(300);
 /// Time in which a client has to end its side of a connection after the endpoint has ended its own.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// Why a connection ends before its time.
-#[derive(Debug)]
-pub enum StreamError {
-    /// An error of TLS.
-    Tls(Error),
-    /// An error of the socket.
-    Io(io::Error),
-}
-
-impl fmt::Display for StreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StreamError::Tls(error) => error.fmt(f),
-            StreamError::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StreamError {}
-
-impl From<io::Error> for StreamError {
-    fn from(error: io::Error) -> Self {
-        StreamError::Io(error)
-    }
-}
-
-impl From<Error> for StreamError {
-    fn from(error: Error) -> Self {
-        StreamError::Tls(error)
-    }
-}
-
-impl From<StreamError> for io::Error {
-    fn from(error: StreamError) -> Self {
-        match error {
-            StreamError::Io(error) => error,
-            StreamError::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
-        }
-    }
-}
 
 /// A client's connection.
 #[derive(Debug)]
@@ -317,16 +273,6 @@ impl Client for TlsStream {
     fn unsent(&mut self) -> usize {
         self.session.outgoing().len() - self.written
     }
-}
-
-/// Addresses of client and VIP.
-pub(super) fn addresses(socket: &TcpStream) -> io::Result<Addresses> {
-    Ok((plain(socket.peer_addr()?), plain(socket.local_addr()?)))
-}
-
-/// The address, as IPv4 if it is IPv4-mapped.
-fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 impl AsyncRead for TlsStream {

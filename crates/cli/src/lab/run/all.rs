@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use switchback_experiments::{self as experiment, Experiment, Options, Report, Results};
 use switchback_lab::Error;
 
-use super::{failure, own_program, run};
+use super::measure::{failure, measure, own_program};
 use crate::failure::Failure;
 
 const REPORT: &str = "all.md";
@@ -84,7 +84,7 @@ where
             repetitions: all.repetitions.unwrap_or(E::REPETITIONS),
             program: program.to_owned(),
         };
-        run(&experiment, &options, &all.output)
+        measure(&experiment, &options, &all.output)
     };
     Entry { name: E::NAME, run: Box::new(run) }
 }

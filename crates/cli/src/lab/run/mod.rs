@@ -1,20 +1,17 @@
 //! `lab run`: measurements on labs.
 
 mod all;
+mod measure;
 mod progress;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use switchback_experiments::{self as experiment, Experiment, Options, Report, Results};
-use switchback_lab::Error;
+use switchback_experiments::{self as experiment, Experiment, Options};
 
 use crate::failure::Failure;
 use all::All;
-use progress::Shown;
-
-/// The exit status after SIGINT, as shells report it.
-const INTERRUPTED: u8 = 130;
+use measure::{failure, measure, own_program};
 
 /// Defines the commands, one for each experiment: its options, then the common ones, with defaults of its own. A macro,
 /// because clap keeps one default for all instances of a generic type.
@@ -61,7 +58,7 @@ macro_rules! experiments {
                 fn run(self) -> Result<(), Failure> {
                     let $name { $($option,)* seconds, repetitions, output } = self;
                     let options = Options { seconds, repetitions, program: own_program()? };
-                    run(&experiment::$name { $($option),* }, &options, &output).map(drop).map_err(failure)
+                    measure(&experiment::$name { $($option),* }, &options, &output).map(drop).map_err(failure)
                 }
             }
         )*
@@ -184,35 +181,4 @@ experiments! {
     /// differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output directory
     /// gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
     DwsrTable3 {}
-}
-
-/// Runs an experiment, prints its tables, and returns the paths of its files.
-fn run<E: Experiment>(
-    experiment: &E,
-    options: &Options,
-    output: &Path,
-) -> switchback_lab::Result<Vec<PathBuf>>
-where
-    Results<E::Sample>: Report<Sample = E::Sample>,
-{
-    let mut progress = Shown::new(E::NAME);
-    let results = experiment.run(options, &mut progress)?;
-    // The bar is removed before anything else is printed.
-    drop(progress);
-    print!("{}", results.summary());
-    let written = results.write(output, E::NAME)?;
-    written.iter().for_each(|path| eprintln!("{} written", path.display()));
-    Ok(written)
-}
-
-fn own_program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|error| Failure::system(format!("find this program's own file: {error}")))
-}
-
-fn failure(error: Error) -> Failure {
-    match error {
-        // ^C needs no message.
-        Error::TornDown => Failure::silent(INTERRUPTED),
-        error => error.into(),
-    }
 }

@@ -113,6 +113,7 @@ impl Report for Results {
 }
 
 /// A function with a figure in the paper, or its replacement.
+#[derive(Clone)]
 struct Function {
     name: &'static str,
     paper: Option<f64>,
@@ -142,50 +143,46 @@ impl Results {
         Some(self.more(Way::Thread, Way::Moved, value)? / self.moved_part()?)
     }
 
+    /// The median of a value over the loads of a way.
+    fn of(&self, way: Way, value: fn(&Sample) -> f64) -> Option<f64> {
+        self.spread(way, value).map(|spread| spread.median)
+    }
+
     fn functions(&self) -> Vec<Function> {
-        let of = |way, value: fn(&Sample) -> f64| self.spread(way, value).map(|spread| spread.median);
-        let forward = of(Way::Automaton, |sample| sample.us_per_run(|bpf| bpf.ingress));
+        [self.of_switch(), self.of_nodes(), self.of_cookies()].concat()
+    }
+
+    fn of_switch(&self) -> Vec<Function> {
+        let xdp = |sample: &Sample| sample.us_each(|bpf| bpf.xdp);
+        let run = |sample: &Sample| sample.us_per_run(|bpf| bpf.xdp);
+        let whole = self.of(Way::New, switch);
+        let entry = self.of(Way::New, xdp);
+        let entry_how = "XDP program, all packets of a new connection";
+        let l7 = self.of(Way::New, thread);
+        vec![
+            function("Whole switch, new connection", Some(69.7), whole, "its CPU, handshake to end"),
+            function("Whole switch, kept, L7 thread", None, self.of(Way::Thread, switch), "its CPU"),
+            function("Whole switch, kept, automaton", None, self.of(Way::Automaton, switch), "its CPU"),
+            function("Entry, look-up, redirection", Some(46.0), entry, entry_how),
+            function("The same, kept", None, self.of(Way::Automaton, xdp), "XDP program, with the automaton"),
+            function("XDP program, one packet", None, self.of(Way::Automaton, run), "kept, automaton"),
+            function("L7 work", Some(24.0), l7, "L7 thread: decision, entry, ADOPT, end"),
+            function("The same, kept", None, self.of(Way::Thread, thread), "L7 thread: decision, FORWARD"),
+            function("Move: switch", None, self.of_a_move(switch), "RELEASE, ADOPT: two nodes less one"),
+        ]
+    }
+
+    fn of_nodes(&self) -> Vec<Function> {
+        let forward = self.of(Way::Automaton, |sample| sample.us_per_run(|bpf| bpf.ingress));
         // One packet of a new connection is an ADOPT, the others are forwarded.
-        let adopt = of(Way::New, |sample| sample.us_each(|bpf| bpf.ingress))
-            .zip(of(Way::New, |sample| sample.runs_each(|bpf| bpf.ingress)))
+        let adopt = self
+            .of(Way::New, |sample| sample.us_each(|bpf| bpf.ingress))
+            .zip(self.of(Way::New, |sample| sample.runs_each(|bpf| bpf.ingress)))
             .zip(forward)
             .map(|((all, packets), forward)| all - (packets - 1.0) * forward);
-        let switch = |sample: &Sample| sample.each(micros(sample.switch.total()));
-        let thread = |sample: &Sample| sample.each(micros(sample.switch.process));
         let nodes = |sample: &Sample| sample.each(micros(sample.nodes.total()));
-        let xdp = |sample: &Sample| sample.us_each(|bpf| bpf.xdp);
         let egress = |sample: &Sample| sample.us_each(|bpf| bpf.egress);
-        let filter = |sample: &Sample| {
-            sample.us_each(|bpf| bpf.ingress)
-                + sample.us_each(|bpf| bpf.egress)
-                + sample.us_each(|bpf| bpf.insert)
-        };
-        let function = |name, paper, ours, how| Function { name, paper, ours, how };
         vec![
-            function(
-                "Whole switch, new connection",
-                Some(69.7),
-                of(Way::New, switch),
-                "its CPU, handshake to end",
-            ),
-            function("Whole switch, kept, L7 thread", None, of(Way::Thread, switch), "its CPU"),
-            function("Whole switch, kept, automaton", None, of(Way::Automaton, switch), "its CPU"),
-            function(
-                "Entry, look-up, redirection",
-                Some(46.0),
-                of(Way::New, xdp),
-                "XDP program, all packets of a new connection",
-            ),
-            function("The same, kept", None, of(Way::Automaton, xdp), "XDP program, with the automaton"),
-            function(
-                "XDP program, one packet",
-                None,
-                of(Way::Automaton, |sample| sample.us_per_run(|bpf| bpf.xdp)),
-                "kept, automaton",
-            ),
-            function("L7 work", Some(24.0), of(Way::New, thread), "L7 thread: decision, entry, ADOPT, end"),
-            function("The same, kept", None, of(Way::Thread, thread), "L7 thread: decision, FORWARD"),
-            function("Move: switch", None, self.of_a_move(switch), "RELEASE, ADOPT: two nodes less one"),
             function(
                 "Move: nodes",
                 None,
@@ -213,29 +210,44 @@ impl Results {
             function(
                 "TCP masquerade; follow",
                 Some(3.54),
-                of(Way::Automaton, egress),
+                self.of(Way::Automaton, egress),
                 "nothing to masquerade; a response is watched for its end",
-            ),
-            function(
-                "Cookie, switch",
-                Some(12.0),
-                self.more(Way::Thread, Way::Rewritten, thread),
-                "L7 thread: rewritten less kept",
-            ),
-            function(
-                "Cookie, filter",
-                Some(4.47),
-                self.more(Way::Thread, Way::Rewritten, filter),
-                "both ways, likewise",
-            ),
-            function(
-                "Cookie inserted",
-                None,
-                self.more(Way::Thread, Way::Inserted, filter),
-                "all programs, likewise",
             ),
         ]
     }
+
+    fn of_cookies(&self) -> Vec<Function> {
+        let filter = |sample: &Sample| {
+            sample.us_each(|bpf| bpf.ingress)
+                + sample.us_each(|bpf| bpf.egress)
+                + sample.us_each(|bpf| bpf.insert)
+        };
+        let more = |way, value| self.more(Way::Thread, way, value);
+        vec![
+            function(
+                "Cookie, switch",
+                Some(12.0),
+                more(Way::Rewritten, thread),
+                "L7 thread: rewritten less kept",
+            ),
+            function("Cookie, filter", Some(4.47), more(Way::Rewritten, filter), "both ways, likewise"),
+            function("Cookie inserted", None, more(Way::Inserted, filter), "all programs, likewise"),
+        ]
+    }
+}
+
+fn function(name: &'static str, paper: Option<f64>, ours: Option<f64>, how: &'static str) -> Function {
+    Function { name, paper, ours, how }
+}
+
+/// CPU time of the whole switch, in microseconds per request.
+fn switch(sample: &Sample) -> f64 {
+    sample.each(micros(sample.switch.total()))
+}
+
+/// CPU time of the L7 thread, in microseconds per request.
+fn thread(sample: &Sample) -> f64 {
+    sample.each(micros(sample.switch.process))
 }
 
 fn hundredths(value: f64) -> String {

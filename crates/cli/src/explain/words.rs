@@ -1,0 +1,118 @@
+//! Words that the forms of an explanation share.
+
+use switchback_config::{Cluster, PolicyKind, Pool, Route, Service};
+use switchback_switch::explain::{Connection, Greeting, Hello, Place, Refusal};
+
+/// The condition under which an explained choice of a policy holds.
+pub const AT_FIRST: &str =
+    "if nothing but what is shown here came before; a running switch has its own state";
+/// Bytes to which lines are cut.
+const LINE_MAX: usize = 200;
+
+/// Lines with a label in front.
+pub struct Lines(pub String);
+
+impl Lines {
+    pub fn add(&mut self, name: &str, text: impl std::fmt::Display) {
+        self.0 += &format!("  {name:<8}  {text}\n");
+    }
+
+    /// Adds a line of the client's data with a caret under a byte.
+    pub fn add_place(&mut self, place: &Place) {
+        let (shown, caret) = caret(place);
+        self.add("", shown);
+        self.add("", format!("{:>1$}", '^', caret + 1));
+    }
+    /// Adds how the path is read, and for each route whether it takes the request.
+    pub fn add_routes(&mut self, read_as: &[String], routes: &[Option<String>], service: &Service) {
+        if !read_as.is_empty() {
+            self.add("path", format!("read as {}", read_as.join(" or ")));
+        }
+        for (index, (why_not, route)) in std::iter::zip(routes, &service.routes).enumerate() {
+            let what = match why_not {
+                Some(why_not) => format!("no: {why_not}"),
+                None => format!("yes: it takes {}", conditions(route)),
+            };
+            self.add(&format!("route {}", index + 1), what);
+        }
+    }
+
+    /// Adds why and where the request is refused, and who learns the status.
+    pub fn add_refusal(&mut self, refusal: &Refusal, client_gets: &str) {
+        let (reject, status) = (refusal.reject, refusal.reject.status());
+        self.add("refused", format!("{reject}: {client_gets} {status}, and the connection ends"));
+        self.add("at byte", refusal.place.offset);
+        self.add_place(&refusal.place);
+    }
+}
+
+/// A pool and its nodes.
+pub fn in_pool(cluster: &Cluster, pool: &Pool) -> String {
+    let nodes = pool.nodes.iter().map(|&index| &cluster.nodes[index]);
+    let nodes: Vec<_> = nodes.map(|node| format!("{} (weight {})", node.name, node.weight)).collect();
+    format!("{}: {}", pool.name, nodes.join(", "))
+}
+
+/// The pool's policy.
+pub fn policy(pool: &Pool) -> String {
+    let by =
+        if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
+    format!("{}: {}{by}", pool.policy, in_words(pool.policy))
+}
+
+/// The conditions of a route.
+pub fn conditions(route: &Route) -> String {
+    let mut conditions = Vec::new();
+    conditions.extend(route.host.as_ref().map(|host| format!("host {host}")));
+    conditions.extend(route.path.as_ref().map(|path| format!("paths that begin with {path}")));
+    if !route.methods.is_empty() {
+        conditions.push(format!("method {}", route.methods.join(" or ")));
+    }
+    if !route.alpn.is_empty() {
+        let names: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
+        conditions.push(format!("protocol {}", names.join(" or ")));
+    }
+    conditions.extend(route.header.as_ref().map(|header| match &header.value {
+        Some(value) => format!("header field {} with {value}", header.name),
+        None => format!("header field {}", header.name),
+    }));
+    if conditions.is_empty() { "every request".to_owned() } else { conditions.join(", ") }
+}
+
+fn in_words(policy: PolicyKind) -> &'static str {
+    match policy {
+        PolicyKind::RoundRobin => "in turn, by weight",
+        PolicyKind::Random => "at random, by weight",
+        PolicyKind::LeastConnections => "the node with the fewest connections for its weight",
+        PolicyKind::TwoChoices => "of two at random, the node with fewer requests in flight",
+        PolicyKind::Hash => "the node that belongs to a part of the request",
+        PolicyKind::Fill => "one accept queue up to its limit, then the next",
+        PolicyKind::AcceptQueue => "the node with the most room in its accept queue",
+        PolicyKind::Latency => "of the nodes that are not busy, the one that answers fastest",
+    }
+}
+
+/// The first bytes as ASCII with escapes.
+pub fn printable_start(bytes: &[u8]) -> String {
+    let shown = bytes[..bytes.len().min(LINE_MAX)].escape_ascii().to_string();
+    if bytes.len() > LINE_MAX { shown + "..." } else { shown }
+}
+
+/// The line in printable form, and the column of the byte in it.
+pub fn caret(place: &Place) -> (String, usize) {
+    let before = place.line[..place.column].escape_ascii().to_string();
+    (place.line.escape_ascii().to_string(), before.len())
+}
+
+/// The protocols that the client offers, as ASCII with escapes.
+pub fn offered(hello: &Hello) -> Vec<String> {
+    hello.said.protocols.iter().map(|protocol| protocol.escape_ascii().to_string()).collect()
+}
+
+/// Name of the node that has the connection.
+pub fn node_of<'a>(cluster: &'a Cluster, connection: &Connection) -> &'a str {
+    match connection.hello.as_ref().map(|hello| &hello.outcome) {
+        Some(Greeting::To { node, .. }) => &cluster.nodes[*node].name,
+        _ => "no node",
+    }
+}

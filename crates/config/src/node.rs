@@ -1,0 +1,48 @@
+//! A machine that serves requests.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// The most nodes that a cluster can have.
+pub const MAX_NODES: usize = 1024;
+/// The weights that a node can have.
+pub const WEIGHTS: RangeInclusive<u32> = 0..=1000;
+/// Default of [`Node::weight`].
+pub(crate) const DEFAULT_WEIGHT: u32 = 1;
+
+/// A machine that serves requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// 1 to 63 of `a` to `z`, `0` to `9` and `-`, as all names in the file.
+    pub name: String,
+    /// Destination of handoff packets.
+    pub address: IpAddr,
+    /// Its share of requests relative to other nodes, in [`WEIGHTS`]. With 0 it gets no new ones.
+    pub weight: u32,
+    /// Its location, such as a rack or a data centre; a name as [`Node::name`]. A switch prefers the nodes of its own
+    /// zone.
+    pub zone: Option<String>,
+    /// Whether the node drains: it gets no new requests, whatever its weight, and finishes its open ones.
+    pub drain: bool,
+    /// Whether nothing on the machine answers at its own addresses on the ports of the services, but what a
+    /// switch hands over.
+    pub hidden: bool,
+    /// Whether its network drops what has the address of a VIP, so that responses to [`Cluster::clients`](crate::Cluster::clients) go in a
+    /// tunnel.
+    pub tunnel: bool,
+}
+
+impl Node {
+    /// Each key of `[[node]]` except `name` in words.
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 6] {
+        [
+            ("address", self.address.to_string()),
+            ("weight", self.weight.to_string()),
+            // No name has parentheses.
+            ("zone", self.zone.clone().unwrap_or("(none)".to_owned())),
+            ("drain", self.drain.to_string()),
+            ("hidden", self.hidden.to_string()),
+            ("tunnel", self.tunnel.to_string()),
+        ]
+    }
+}

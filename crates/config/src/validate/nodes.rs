@@ -1,0 +1,43 @@
+//! `[[node]]`: addresses, of which no two are the same, and weights.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::mistakes::Mistakes;
+use crate::node::DEFAULT_WEIGHT;
+use crate::{Node, WEIGHTS, raw, syntax};
+
+impl Mistakes {
+    pub(super) fn nodes(&mut self, nodes: &[raw::Node]) -> Vec<Node> {
+        let mut taken: HashMap<IpAddr, &str> = HashMap::new();
+        let mut valid = Vec::new();
+        for node in nodes {
+            let weight = self.number_or("weight", &node.weight, WEIGHTS, DEFAULT_WEIGHT);
+            let zone = node
+                .zone
+                .as_ref()
+                .filter(|zone| self.take(zone, syntax::name("zone", zone.get_ref())).is_some());
+            let address = self.take(&node.address, syntax::node_address(node.address.get_ref()));
+            if let Some(address) = address {
+                if let Some(other) = taken.get(&address) {
+                    let what =
+                        format!("{address} is the address of node {other:?} already, allowed is each once");
+                    self.at(&node.address, what);
+                }
+                taken.entry(address).or_insert(node.name.get_ref());
+            }
+            if let Some(address) = address {
+                valid.push(Node {
+                    name: node.name.get_ref().clone(),
+                    address,
+                    weight,
+                    zone: zone.map(|zone| zone.get_ref().clone()),
+                    drain: node.drain,
+                    hidden: node.hidden,
+                    tunnel: node.tunnel.as_ref().is_some_and(|tunnel| *tunnel.get_ref()),
+                });
+            }
+        }
+        valid
+    }
+}

@@ -1,0 +1,142 @@
+//! `[[service]]`: where it listens, and its routes.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use super::redirect;
+use crate::mistakes::{Mistakes, Names};
+use crate::raw::Spanned;
+use crate::{Action, HeaderMatch, MAX_LISTEN, Node, Route, Service, Tls, raw, syntax};
+
+/// The listen addresses seen so far.
+pub(super) struct Listening<'a> {
+    pub(super) nodes: &'a [Node],
+    pub(super) taken: HashMap<SocketAddr, &'a str>,
+}
+
+impl Mistakes {
+    pub(super) fn service<'a>(
+        &mut self,
+        service: &'a raw::Service,
+        pool_names: &Names<'_>,
+        listening: &mut Listening<'a>,
+    ) -> Service {
+        let name = service.name.get_ref();
+        let listen = self.listen(service, listening);
+        let tls = service.tls.as_ref().map(|tls| self.tls(tls, &service.name));
+        let mut valid = Service { name: name.clone(), listen, tls, routes: Vec::new() };
+
+        if service.route.is_empty() {
+            let what = format!("service {name:?} has no route, at least one [[service.route]] is needed");
+            self.at(&service.name, what);
+        }
+        let mut reachable = true;
+        for text in &service.route {
+            if !reachable {
+                self.at(text, "this route can never match, a route without conditions stands before it");
+            }
+            // A route with a mistake in it is no catch-all even if nothing valid is left of its conditions.
+            let mistakes_before = self.count();
+            let route = self.route(text, valid.tls.as_ref(), pool_names);
+            let is_right = self.count() == mistakes_before;
+            if is_right
+                && let (Action::Redirect(redirect), Some(place)) = (&route.action, &text.get_ref().redirect)
+                && redirect::changes_nothing(&route, redirect, &valid)
+            {
+                let what = "this redirect sends a request back to where it came from, at least one of \
+                            scheme, host, port, path has to differ";
+                self.at(place, what);
+            }
+            reachable &= !(is_right && route.is_catch_all());
+            valid.routes.push(route);
+        }
+        valid
+    }
+
+    /// The VIPs of a service, each of which is no node's address and no other service's.
+    fn listen<'a>(&mut self, service: &'a raw::Service, listening: &mut Listening<'a>) -> Vec<SocketAddr> {
+        let name = service.name.get_ref();
+        if service.listen.get_ref().is_empty() {
+            self.at(
+                &service.listen,
+                format!("service {name:?} listens nowhere, at least one address is needed"),
+            );
+        }
+        let mut listen = Vec::new();
+        for text in service.listen.get_ref() {
+            let Some(address) = self.take(text, syntax::listen_address(text.get_ref())) else { continue };
+            if let Some(node) = listening.nodes.iter().find(|node| node.address == address.ip()) {
+                self.at(
+                    text,
+                    format!(
+                        "{} is the address of node {:?}, a VIP must be no node's address",
+                        address.ip(),
+                        node.name
+                    ),
+                );
+            }
+            if let Some(other) = listening.taken.get(&address) {
+                let what =
+                    format!("service {other:?} listens at {address} already, allowed is each address once");
+                self.at(text, what);
+            } else {
+                if listening.taken.len() == MAX_LISTEN {
+                    self.at(
+                        text,
+                        format!(
+                            "too many listen addresses, allowed are at most {MAX_LISTEN} in all services"
+                        ),
+                    );
+                }
+                listening.taken.insert(address, name);
+            }
+            listen.push(address);
+        }
+        listen
+    }
+
+    fn route(&mut self, place: &Spanned<raw::Route>, tls: Option<&Tls>, pool_names: &Names<'_>) -> Route {
+        let route = place.get_ref();
+        let host = route.host.as_ref().and_then(|host| self.take(host, syntax::host(host.get_ref())));
+        let path = route.path.as_ref().and_then(|path| self.take(path, syntax::path(path.get_ref())));
+        let methods = route.method.as_ref().map_or(Vec::new(), |methods| {
+            self.each(methods, "no method, leave the line out to allow any", syntax::method)
+        });
+        let alpn = route.alpn.as_ref().map_or(Vec::new(), |alpn| self.alpn(alpn, tls));
+        let header = route.header.as_ref().and_then(|header| {
+            let name = self.take(&header.name, syntax::header_name(header.name.get_ref()));
+            let value = header.value.as_ref();
+            let value = value.and_then(|value| self.take(value, syntax::header_value(value.get_ref())));
+            name.map(|name| HeaderMatch { name, value })
+        });
+        let action = self.action(place, pool_names);
+        let h2c = self.h2c(route, tls);
+        Route { host, path: path.filter(|path| path != "/"), methods, alpn, header, h2c, action }
+    }
+
+    fn h2c(&mut self, route: &raw::Route, tls: Option<&Tls>) -> bool {
+        let Some(h2c) = route.h2c.as_ref().filter(|h2c| *h2c.get_ref()) else { return false };
+        if tls.is_some() {
+            self.at(h2c, "h2c is HTTP/2 without TLS, but the service has TLS");
+        } else if route.redirect.is_some() {
+            self.at(h2c, "h2c goes to a pool, but the route is a redirect");
+        }
+        true
+    }
+
+    fn action(&mut self, place: &Spanned<raw::Route>, pool_names: &Names<'_>) -> Action {
+        let raw::Route { pool, redirect, .. } = place.get_ref();
+        match (pool, redirect) {
+            (None, None) => self.at(place, "this route leads nowhere, allowed is one of pool and redirect"),
+            (Some(_), Some(redirect)) => {
+                self.at(redirect, "this route has a pool already, allowed is one of pool and redirect");
+            }
+            _ => {}
+        }
+        let pool = pool.as_ref().and_then(|pool| self.resolve("pool", pool, pool_names));
+        match redirect {
+            Some(redirect) => Action::Redirect(self.redirect(redirect)),
+            None => Action::Pool(pool.unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The requests on a client's connection, each explained where it ends.
+
+use switchback_http::{Progress, Reject, Version, parse_head};
+use switchback_wire::packet::{flags, segment};
+use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
+
+use super::explainer::{AT_FIRST, Explainer, read_as};
+use super::explanation::{Explanation, Forwarded, Outcome, Refusal, SessionRead, Slow, Then, first_line};
+use super::tls::{APPLICATION_DATA, Greeting, Hello, OverTls};
+use switchback_flow::answer::Reply;
+use switchback_flow::held::{Held, HeldPacket, before};
+use switchback_flow::mark;
+use switchback_flow::request::Request;
+use switchback_flow::verdict::Verdict;
+
+/// Data kept behind a gap, in bytes; with more, the gap is taken to be final.
+pub(super) const GAP_MAX: usize = 4 << 20;
+/// Length of the pieces in which data without packets is read, in bytes: an MSS of the switch.
+const PIECE: usize = 1392;
+
+/// A client's data on a connection, as far as it has been seen.
+pub struct Connection {
+    flow: sb_flow,
+    entry: sb_flow_entry,
+    /// Position of the mark in the client's data.
+    offset: u64,
+    held: Held,
+    /// Start and end sequence numbers of the packets that reach beyond the mark; empty if the data came without
+    /// packets.
+    packets: Vec<(u32, u32)>,
+    /// Sequence number after all data seen.
+    seen: u32,
+    fin: Option<u32>,
+    /// Nothing that follows is read.
+    over: bool,
+    /// The connection may have begun earlier.
+    is_middle: bool,
+    /// Explanations of the requests, in order.
+    pub requests: Vec<Explanation>,
+    /// Explanation of the ClientHello, for a TLS service.
+    pub hello: Option<Hello>,
+    /// Explanation of a request over TLS.
+    pub over_tls: Option<OverTls>,
+}
+
+impl Connection {
+    /// A connection whose first request begins at sequence number `seq`.
+    pub fn new(flow: sb_flow, seq: u32) -> Self {
+        Connection {
+            flow,
+            entry: sb_flow_entry { origin: seq, next: seq, ..Default::default() },
+            offset: 0,
+            held: Held::default(),
+            packets: Vec::new(),
+            seen: seq,
+            fin: None,
+            over: false,
+            is_middle: false,
+            requests: Vec::new(),
+            hello: None,
+            over_tls: None,
+        }
+    }
+
+    /// A connection seen from `seq` on, which may have begun earlier.
+    pub fn in_the_middle(flow: sb_flow, seq: u32) -> Self {
+        Connection { is_middle: true, ..Connection::new(flow, seq) }
+    }
+
+    /// Flow of the connection.
+    pub fn flow(&self) -> &sb_flow {
+        &self.flow
+    }
+
+    /// Sequence number of the first byte.
+    pub fn origin(&self) -> u32 {
+        self.entry.origin
+    }
+
+    /// Processes a client's packet; packets may repeat and come in any order.
+    pub fn packet(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
+        let end = packet.end();
+        if before(self.entry.next, end) {
+            self.packets.push((packet.view.seq, end));
+        }
+        self.read(explainer, packet);
+    }
+
+    /// Processes the client's next data.
+    pub fn data(&mut self, explainer: &mut Explainer, data: &[u8]) {
+        for piece in data.chunks(PIECE) {
+            let packet = segment(&self.flow, true, (self.seen, 0), flags::ACK, None, piece);
+            let packet = HeldPacket::new(&packet).expect("a segment is whole");
+            self.read(explainer, &packet);
+        }
+    }
+
+    /// Starts a request at `seq`, as a handoff packet says, even if earlier data is missing.
+    pub fn begins_request(&mut self, seq: u32) {
+        if !self.over && before(self.seen, seq) {
+            self.offset += u64::from(seq.wrapping_sub(self.entry.next));
+            self.entry = sb_flow_entry { next: seq, framing: Default::default(), ..self.entry };
+            self.held = Held::default();
+            self.seen = seq;
+        }
+    }
+
+    /// Explains a request after the ClientHello, given in the clear. Without a negotiated connection there is no
+    /// result.
+    pub fn request_over_tls(&mut self, explainer: &mut Explainer, text: &[u8]) {
+        let hello = self.hello.as_ref();
+        self.over_tls = hello.and_then(|hello| OverTls::read(explainer, self.flow.vip(), hello, text));
+    }
+
+    /// Ends the client's data. The result is the offset of the first gap, if there is one.
+    pub fn finish(&mut self, explainer: &Explainer) -> Option<u64> {
+        let data = self.held.stream(self.entry.next);
+        let end = self.entry.next.wrapping_add(data.len() as u32);
+        if !self.over && !data.is_empty() && !mark::in_body(&self.entry) {
+            let (received, closed) = (data.len(), self.fin == Some(end));
+            if self.is_tls(explainer) {
+                self.greeted(Hello::new(
+                    explainer,
+                    self.flow.vip(),
+                    &data,
+                    Greeting::Incomplete { received, closed },
+                ));
+            } else {
+                let outcome = Outcome::Incomplete { received, closed };
+                self.explain(explainer, &data, Vec::new(), (None, outcome));
+            }
+        }
+        (!self.held.is_empty() && before(end, self.seen)).then_some(self.offset + data.len() as u64)
+    }
+
+    fn read(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
+        if self.over {
+            return;
+        }
+        if before(self.seen, packet.end()) {
+            self.seen = packet.end();
+        }
+        if packet.view.flags & flags::FIN != 0 {
+            self.fin = Some(packet.end());
+        }
+        self.held.insert(packet, self.entry.next);
+        while !self.over && self.advance(explainer) {
+            self.held.take_until(self.entry.next);
+            self.packets.retain(|&(_, end)| before(self.entry.next, end));
+        }
+        if self.over {
+            self.held = Held::default();
+        }
+        self.over |= self.held.bytes() > GAP_MAX;
+    }
+
+    /// Moves the mark as the L7 thread would; false if more data is needed.
+    fn advance(&mut self, explainer: &mut Explainer) -> bool {
+        let data = self.held.stream(self.entry.next);
+        let start = self.entry;
+        if data.is_empty() {
+            return false;
+        }
+        if self.is_tls(explainer) {
+            if self.is_middle && data[0] == APPLICATION_DATA {
+                self.greeted(Hello::new(explainer, self.flow.vip(), &data, Greeting::Encrypted));
+            } else if let Some(hello) = Hello::read(explainer, &self.flow, &self.entry, &data) {
+                self.greeted(hello);
+            }
+            return false;
+        }
+        if mark::in_body(&start) {
+            if let Err(reject) = mark::follow(&mut self.entry, &data) {
+                let refusal = Refusal::of_body(reject, start.framing, &data, self.offset);
+                if let Some(forwarded) = self.last() {
+                    forwarded.refusal = Some(refusal);
+                }
+                self.over = true;
+                return false;
+            }
+        } else {
+            match explainer.dispatcher.judge(AT_FIRST.now, &self.flow, &data, &start) {
+                Verdict::Incomplete(_) => return false,
+                Verdict::Answer { reply, .. } => {
+                    self.answered(explainer, &data, reply);
+                    return false;
+                }
+                Verdict::To(request) => self.forwarded(explainer, &data, &request),
+            }
+        }
+        self.offset += u64::from(self.entry.next.wrapping_sub(start.next));
+        if !self.over && !mark::in_body(&self.entry) {
+            let end = self.offset;
+            if let Some(forwarded) = self.last() {
+                forwarded.end = Some(end);
+            }
+        }
+        true
+    }
+
+    /// Records the ClientHello. What follows is encrypted and cannot be explained.
+    fn greeted(&mut self, hello: Hello) {
+        self.over = true;
+        self.hello = Some(hello);
+    }
+
+    fn last(&mut self) -> Option<&mut Forwarded> {
+        match &mut self.requests.last_mut()?.outcome {
+            Outcome::Forwarded(forwarded) => Some(forwarded),
+            _ => None,
+        }
+    }
+
+    fn answered(&mut self, explainer: &mut Explainer, data: &[u8], reply: Reply) {
+        self.over = true;
+        let limits = explainer.limits();
+        let head = match parse_head(data, &limits) {
+            Ok(Progress::Complete(head)) => Some(head),
+            _ => None,
+        };
+        let routes = head
+            .as_ref()
+            .map_or_else(Vec::new, |head| explainer.routes(explainer.service_at(self.flow.vip()), head));
+        let outcome = match (reply, head) {
+            (Reply::Refused(reject), None) => {
+                Outcome::Refused(Refusal::of_head(reject, data, &limits, self.offset))
+            }
+            (Reply::Refused(reject @ Reject::AmbiguousPath), Some(head)) => {
+                Outcome::Refused(Refusal::of_path(reject, data, &head, self.offset))
+            }
+            (Reply::Refused(reject), Some(head)) => {
+                let (body, framing) = (&data[head.len..], head.body.framing(&limits));
+                Outcome::Refused(Refusal::of_body(reject, framing, body, self.offset + head.len as u64))
+            }
+            (Reply::Redirect { status, location }, _) => {
+                Outcome::Answered { status, location: Some(location) }
+            }
+            (reply, _) => Outcome::Answered { status: reply.status(), location: None },
+        };
+        self.explain(explainer, data, routes, (None, outcome));
+    }
+
+    fn forwarded(&mut self, explainer: &mut Explainer, data: &[u8], request: &Request) {
+        let after = request.after;
+        let Ok(Progress::Complete(head)) = parse_head(data, &explainer.limits()) else {
+            unreachable!("what is not a head is not forwarded");
+        };
+        let service = explainer.service_at(self.flow.vip());
+        let session = explainer.session(request);
+        let Some((node, flow)) = explainer.pick(request, &self.entry) else {
+            self.over = true;
+            let routes = explainer.routes(service, &head);
+            let outcome = Outcome::Answered { status: 503, location: None };
+            self.explain(explainer, data, routes, (session, outcome));
+            return;
+        };
+        let pool = explainer.dispatcher.plan().pool_of(request.group);
+        let head_end = self.entry.next.wrapping_add(head.len as u32);
+        let alone = self.packets.contains(&(self.entry.next, head_end));
+        let then = match head.version {
+            Version::Http2 => Then::Http2,
+            _ if after.mode == sb_mode::SB_MODE_UPGRADING as u8 => Then::Upgrade,
+            _ if head.keep_alive => Then::Routed,
+            _ => Then::Closes,
+        };
+        let outcome = Outcome::Forwarded(Forwarded {
+            pool,
+            node: node as usize,
+            flow,
+            express: match &session {
+                Some(session) if !session.by_client => Err(Slow::Session),
+                _ => explainer.express(service, &data[..head.len], self.offset),
+            },
+            alone: (!self.packets.is_empty()).then_some(alone),
+            body: head.body,
+            end: None,
+            refusal: None,
+            then,
+        });
+        let routes = explainer.routes(service, &head);
+        self.explain(explainer, data, routes, (session, outcome));
+        self.entry = sb_flow_entry { node, ..after };
+        // After an upgrade the server decides whether requests follow.
+        self.over = after.mode != sb_mode::SB_MODE_REQUESTS as u8;
+    }
+
+    fn explain(
+        &mut self,
+        explainer: &Explainer,
+        data: &[u8],
+        routes: Vec<Option<String>>,
+        (session, outcome): (Option<SessionRead>, Outcome),
+    ) {
+        self.requests.push(Explanation {
+            offset: self.offset,
+            line: first_line(data).to_vec(),
+            service: explainer.service_at(self.flow.vip()),
+            read_as: match parse_head(data, &explainer.dispatcher.seen().http_limits()) {
+                Ok(Progress::Complete(head)) => read_as(&head),
+                _ => Vec::new(),
+            },
+            routes,
+            session,
+            outcome,
+        });
+    }
+
+    fn is_tls(&self, explainer: &Explainer) -> bool {
+        explainer.dispatcher.seen().is_tls(self.flow.vip())
+    }
+}

@@ -1,0 +1,161 @@
+//! Requests forwarded to a server in HTTP/1.1, over connections that are kept.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+
+use super::idle::Stream;
+use super::peers::{Peer, Peers};
+use super::server::ServerAddress;
+
+/// Bytes of a stream's response that are read ahead from the server; also the longest head of a response.
+const READ_BUFFER: usize = 16 << 10;
+/// Connections to a server that are kept idle.
+const IDLE_MAX: usize = 256;
+
+/// Requests to the server of this node, over connections that are kept.
+pub(super) type Forwarder = Client<Connector, Incoming>;
+
+/// A forwarder to this server, over connections that begin with `greeting`.
+pub(super) fn forwarder(address: ServerAddress, greeting: Vec<u8>) -> Forwarder {
+    forwarder_to(Destination { address, otherwise: None, greeting })
+}
+
+fn forwarder_to(destination: Destination) -> Forwarder {
+    let connector = Connector(Arc::new(destination));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_max_idle_per_host(IDLE_MAX)
+        .http1_max_buf_size(READ_BUFFER)
+        .build(connector)
+}
+
+/// Forwarders to single other nodes of a service.
+pub(super) struct SingleNodes {
+    peers: Arc<Peers>,
+    service: Arc<str>,
+    /// The server of this node, if another one cannot be reached.
+    own: ServerAddress,
+    by_address: Mutex<HashMap<SocketAddr, Forwarder>>,
+}
+
+impl SingleNodes {
+    pub(super) fn new(peers: &Arc<Peers>, service: &Arc<str>, own: ServerAddress) -> Self {
+        let (peers, service) = (Arc::clone(peers), Arc::clone(service));
+        SingleNodes { peers, service, own, by_address: Mutex::default() }
+    }
+
+    /// The forwarder to this node for all clients.
+    pub(super) fn forwarder(&self, peer: &Peer) -> Forwarder {
+        let mut forwarders = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let forwarder = || self.greeting(peer, Vec::new());
+        forwarders.entry(peer.address).or_insert_with(forwarder).clone()
+    }
+
+    /// A forwarder to this node, over connections that begin with `greeting`.
+    pub(super) fn greeting(&self, peer: &Peer, greeting: Vec<u8>) -> Forwarder {
+        let address = ServerAddress::at_peers(&self.peers, &self.service, vec![peer.clone()]);
+        forwarder_to(Destination { address, otherwise: Some(self.own.clone()), greeting })
+    }
+}
+
+/// Destination of connections, whatever the URI.
+struct Destination {
+    address: ServerAddress,
+    /// Destination if the first one cannot be reached.
+    otherwise: Option<ServerAddress>,
+    greeting: Vec<u8>,
+}
+
+impl Destination {
+    /// A connection, and whether it goes to the first destination.
+    async fn connect(&self) -> io::Result<(Box<dyn Stream>, bool)> {
+        match (self.address.connect().await, &self.otherwise) {
+            (Ok(stream), _) => Ok((stream, true)),
+            (Err(_), Some(otherwise)) => Ok((otherwise.connect().await?, false)),
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+/// Makes connections to a destination.
+#[derive(Clone)]
+pub(super) struct Connector(Arc<Destination>);
+
+/// Name of the other node that a connection goes to; an extension of responses.
+#[derive(Clone)]
+pub(super) struct OtherNode(pub(super) Arc<str>);
+
+/// A connection to a server.
+pub(super) struct ToServer {
+    stream: TokioIo<Box<dyn Stream>>,
+    is_meant: bool,
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = ToServer;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<ToServer>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let destination = Arc::clone(&self.0);
+        Box::pin(async move {
+            let (mut stream, is_meant) = destination.connect().await?;
+            stream.write_all(&destination.greeting).await?;
+            Ok(ToServer { stream: TokioIo::new(stream), is_meant })
+        })
+    }
+}
+
+impl Connection for ToServer {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new();
+        if !self.is_meant {
+            // Only this request goes there.
+            connected.poison();
+        }
+        match self.stream.inner().node() {
+            Some(node) => connected.extra(OtherNode(Arc::clone(node))),
+            None => connected,
+        }
+    }
+}
+
+impl hyper::rt::Read for ToServer {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl hyper::rt::Write for ToServer {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,34 @@
+//! What all connections of an endpoint have in common.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::budgets::Budgets;
+use super::load::Loads;
+use super::log::Book;
+use super::peers::Peers;
+use super::services::{Service, Services};
+use super::transit::{Expected, Handoff, Leaving};
+use crate::TicketKeys;
+
+/// What all services and connections have in common.
+pub(crate) struct Shared {
+    /// Replaced as a whole at a reload.
+    pub(super) services: ArcSwap<Services>,
+    pub(super) peers: Arc<Peers>,
+    pub(super) handoff: Arc<dyn Handoff>,
+    pub(super) budgets: Arc<Budgets>,
+    pub(super) ticket_keys: Arc<TicketKeys>,
+    pub(super) expected: Expected,
+    pub(super) leaving: Leaving,
+    pub(super) loads: Arc<Loads>,
+    pub(super) log: Arc<Book>,
+}
+
+impl Shared {
+    /// The service of this name, as it is configured now.
+    pub(super) fn service(&self, name: &str) -> Option<Arc<Service>> {
+        self.services.load().named(name).cloned()
+    }
+}
