@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::document::block;
 use common::http::{Documents, alternating, fetch};
 use common::{PATIENCE, PROGRAM, Plan, Result, alone};
 use switchback_lab::{Lab, Process, ServerOptions, Topology};
@@ -26,7 +27,7 @@ fn connections_stay_while_the_router_sends_them_by_way_of_any_switch() -> Result
     let _alone = alone();
     let lab = Lab::builder().topology(Topology::Routed).switches(SWITCHES).nodes(2).up()?;
     lab.add_document("img/small", &[b'#'; 200])?;
-    lab.add_document("img/1m", &common::http::block(1))?;
+    lab.add_document("img/1m", &block(1))?;
     let config = lab.write_config_text(&Plan::default().config(&lab))?;
     for node in lab.nodes() {
         node.nginx(&ServerOptions::default())?;
