@@ -76,37 +76,12 @@ impl Cluster {
     }
 
     fn describe_route(&self, route: &Route) -> String {
-        let mut conditions = Vec::new();
-        if let Some(host) = &route.host {
-            conditions.push(format!("host {host}"));
-        }
-        if let Some(path) = &route.path {
-            conditions.push(format!("path {path}"));
-        }
-        if !route.methods.is_empty() {
-            // Between blanks, which no method has; a bar can be part of one.
-            conditions.push(format!("method {}", route.methods.join(" or ")));
-        }
-        if !route.alpn.is_empty() {
-            let names: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
-            conditions.push(format!("alpn {}", names.join(" or ")));
-        }
-        // The last one, because what is written before could be in its value.
-        if let Some(header) = &route.header {
-            let value = header.value.as_ref().map_or(String::new(), |value| format!(": {value}"));
-            conditions.push(format!("header {}{value}", header.name));
-        }
-        if conditions.is_empty() {
-            conditions.push("any".to_owned());
-        }
-        if route.h2c {
-            conditions.push("h2c".to_owned());
-        }
+        let h2c = if route.h2c { ", h2c" } else { "" };
         let action = match &route.action {
             Action::Pool(pool) => self.pools[*pool].name.clone(),
             Action::Redirect(redirect) => format!("redirect {redirect}"),
         };
-        format!("{} -> {action}", conditions.join(", "))
+        format!("{}{h2c} -> {action}", route.conditions())
     }
 }
 

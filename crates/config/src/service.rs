@@ -68,6 +68,27 @@ impl Route {
         let Route { host, path, methods, alpn, header, h2c: _, action: _ } = self;
         host.is_none() && path.is_none() && methods.is_empty() && alpn.is_empty() && header.is_none()
     }
+
+    /// Its conditions in words, such as `host a.example, paths that begin with /b`.
+    pub fn conditions(&self) -> String {
+        let mut conditions = Vec::new();
+        conditions.extend(self.host.as_ref().map(|host| format!("host {host}")));
+        conditions.extend(self.path.as_ref().map(|path| format!("paths that begin with {path}")));
+        if !self.methods.is_empty() {
+            // Between blanks, which no method has; a bar can be part of one.
+            conditions.push(format!("method {}", self.methods.join(" or ")));
+        }
+        if !self.alpn.is_empty() {
+            let names: Vec<&str> = self.alpn.iter().map(|protocol| protocol.name()).collect();
+            conditions.push(format!("protocol {}", names.join(" or ")));
+        }
+        // The last one, because what is written before could be in its value.
+        conditions.extend(self.header.as_ref().map(|header| match &header.value {
+            Some(value) => format!("header field {} with {value}", header.name),
+            None => format!("header field {}", header.name),
+        }));
+        if conditions.is_empty() { "every request".to_owned() } else { conditions.join(", ") }
+    }
 }
 
 /// The hosts of a route. The texts are in lower case.

@@ -376,10 +376,10 @@ fn changes_in_words() {
             "node n3 added",
             "pool web: nodes n1, n2 -> n1, n3",
             "service shop: listen 192.0.2.100:80, [2001:db8::100]:80 -> 192.0.2.100:8080, [2001:db8::100]:80",
-            "service shop: route removed: host static.example.com, path /img/, method GET or HEAD, \
-             header x-beta: 1 -> web",
-            "service shop: route added: host static.example.com, path /i/, method \
-             GET or PUT, header x-beta: 1 -> web",
+            "service shop: route removed: host static.example.com, paths that begin with /img/, method GET or HEAD, \
+             header field x-beta with 1 -> web",
+            "service shop: route added: host static.example.com, paths that begin with /i/, method \
+             GET or PUT, header field x-beta with 1 -> web",
         ]
     );
     let without_any = changed("path = \"/\"", "path = \"/b\"");
@@ -388,7 +388,10 @@ fn changes_in_words() {
     assert_eq!(good(&without_any).diff(&swapped), ["service shop: routes in another order"]);
     assert_eq!(
         old.diff(&good(&without_any)),
-        ["service shop: route removed: any -> web", "service shop: route added: path /b -> web"]
+        [
+            "service shop: route removed: every request -> web",
+            "service shop: route added: paths that begin with /b -> web"
+        ]
     );
     let renamed =
         GOOD.replace("\"web\"", "\"www\"").replace("\"shop\"", "\"store\"").replace("weight = 3", "");
@@ -435,7 +438,7 @@ fn changed_limits_and_redirects_in_words() {
     assert_eq!(old.diff(&good(&limited("head = \"16384B\"\nhead_timeout = \"10000ms\""))), [""; 0]);
 
     let redirect = |parts: &str| good(&changed("pool = \"web\"", &format!("redirect = {{ {parts} }}")));
-    let conditions = "host static.example.com, path /img/, method GET or HEAD, header x-beta: 1";
+    let conditions = "host static.example.com, paths that begin with /img/, method GET or HEAD, header field x-beta with 1";
     let https = redirect("scheme = \"https\"");
     assert_eq!(
         old.diff(&https),

@@ -505,6 +505,9 @@ fn changes_in_words() {
     let both = "host = \"a\"\nheader = { name = \"x\", value = \"1\" }\nalpn = [\"h2\", \"http/1.1\"]\npool";
     assert_eq!(
         differences(&usual, &secret("pool", both)),
-        said(&["route removed: any -> web", "route added: host a, alpn h2 or http/1.1, header x: 1 -> web",])
+        said(&[
+            "route removed: every request -> web",
+            "route added: host a, protocol h2 or http/1.1, header field x with 1 -> web",
+        ])
     );
 }

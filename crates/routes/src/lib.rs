@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use switchback_config::{Action, HostMatch, Protocol, Redirect, Route, Scheme};
+use switchback_config::{Action, HeaderMatch, HostMatch, Protocol, Redirect, Route, Scheme};
 use switchback_http::{Head, Reject, path};
 
 /// Routes in the order of the configuration.
@@ -231,6 +231,24 @@ pub fn failed(route: &Route, head: &Head<'_>, path: &str) -> Option<Condition> {
         () if !takes_method(route, head) => Some(Condition::Method),
         () if !takes_header(route, head) => Some(Condition::Header),
         () => None,
+    }
+}
+
+/// Why a condition of the route does not hold for the request, in words.
+pub fn why_not(route: &Route, head: &Head<'_>, condition: Condition) -> String {
+    match (condition, &route.host, &route.path, &route.header) {
+        (Condition::Host, Some(wanted), ..) => match head.host {
+            Some(host) => format!("host is {host}, not {wanted}"),
+            None => format!("it names no host, and {wanted} is asked for"),
+        },
+        (Condition::Path, _, Some(prefix), _) => {
+            format!("path is {}, which does not begin with {prefix}", path::normal(head.path()))
+        }
+        (Condition::Header, .., Some(HeaderMatch { name, value })) => match (head.header(name), value) {
+            (Some(found), Some(wanted)) => format!("{name} is {}, not {wanted}", found.escape_ascii()),
+            _ => format!("it has no header field {name}"),
+        },
+        _ => format!("method is {}, not {}", head.method, route.methods.join(" or ")),
     }
 }
 

@@ -9,7 +9,7 @@ use switchback_switch::explain::{
 };
 
 use super::explained::{Begins, Explained};
-use super::words::{caret, conditions, node_of, offered};
+use super::words::{caret, node_of, offered};
 
 /// All explanations as one object.
 pub fn render(cluster: &Cluster, explained: &[Explained]) -> Value {
@@ -45,7 +45,7 @@ fn hello(cluster: &Cluster, hello: &Hello) -> Value {
             HelloRoute::Some => ("some", None),
             HelloRoute::All => ("all", None),
         };
-        json!({ "number": index + 1, "conditions": conditions(route), "takes": takes, "why_not": why_not })
+        json!({ "number": index + 1, "conditions": route.conditions(), "takes": takes, "why_not": why_not })
     });
     let session = hello.session.map(|names| match names {
         Names::Nothing => json!({ "names": "nothing", "node": null }),
@@ -123,7 +123,7 @@ fn request(cluster: &Cluster, number: usize, request: &Explanation) -> Value {
     let routes = routes.map(|(index, (why_not, route))| {
         json!({
             "number": index + 1,
-            "conditions": conditions(route),
+            "conditions": route.conditions(),
             "takes": why_not.is_none(),
             "why_not": why_not,
         })

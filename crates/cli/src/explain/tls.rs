@@ -3,7 +3,7 @@
 use switchback_config::{Action, Cluster, HandOver, Model, Pool, Protocol, Service, Tls};
 use switchback_switch::explain::{Connection, Decrypted, Greeting, Hello, HelloRoute, Names, OverTls};
 
-use super::words::{AT_FIRST, Lines, conditions, in_pool, node_of, offered, policy, printable_start};
+use super::words::{AT_FIRST, Lines, in_pool, node_of, offered, policy, printable_start};
 
 /// The ClientHello of a connection, and the request after it, as far as present.
 pub fn render(cluster: &Cluster, connection: &Connection, of: &str) -> Vec<String> {
@@ -56,7 +56,7 @@ fn render_hello(cluster: &Cluster, connection: &Connection, hello: &Hello, of: &
 fn hello_routes(lines: &mut Lines, service: &Service, hello: &Hello) {
     for (index, (what, route)) in std::iter::zip(&hello.routes, &service.routes).enumerate() {
         let taken = matches!(&hello.outcome, Greeting::To { route, .. } if *route == index);
-        let asked = conditions(route);
+        let asked = route.conditions();
         let what = match what {
             HelloRoute::No(why_not) => format!("no: {why_not}"),
             HelloRoute::All => format!("yes: it takes {asked}"),

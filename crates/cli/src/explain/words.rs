@@ -1,6 +1,6 @@
 //! Words that the forms of an explanation share.
 
-use switchback_config::{Cluster, PolicyKind, Pool, Route, Service};
+use switchback_config::{Cluster, PolicyKind, Pool, Service};
 use switchback_switch::explain::{Connection, Greeting, Hello, Place, Refusal};
 
 /// The condition under which an explained choice of a policy holds.
@@ -31,7 +31,7 @@ impl Lines {
         for (index, (why_not, route)) in std::iter::zip(routes, &service.routes).enumerate() {
             let what = match why_not {
                 Some(why_not) => format!("no: {why_not}"),
-                None => format!("yes: it takes {}", conditions(route)),
+                None => format!("yes: it takes {}", route.conditions()),
             };
             self.add(&format!("route {}", index + 1), what);
         }
@@ -58,25 +58,6 @@ pub fn policy(pool: &Pool) -> String {
     let by =
         if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
     format!("{}: {}{by}", pool.policy, in_words(pool.policy))
-}
-
-/// The conditions of a route.
-pub fn conditions(route: &Route) -> String {
-    let mut conditions = Vec::new();
-    conditions.extend(route.host.as_ref().map(|host| format!("host {host}")));
-    conditions.extend(route.path.as_ref().map(|path| format!("paths that begin with {path}")));
-    if !route.methods.is_empty() {
-        conditions.push(format!("method {}", route.methods.join(" or ")));
-    }
-    if !route.alpn.is_empty() {
-        let names: Vec<&str> = route.alpn.iter().map(|protocol| protocol.name()).collect();
-        conditions.push(format!("protocol {}", names.join(" or ")));
-    }
-    conditions.extend(route.header.as_ref().map(|header| match &header.value {
-        Some(value) => format!("header field {} with {value}", header.name),
-        None => format!("header field {}", header.name),
-    }));
-    if conditions.is_empty() { "every request".to_owned() } else { conditions.join(", ") }
 }
 
 fn in_words(policy: PolicyKind) -> &'static str {

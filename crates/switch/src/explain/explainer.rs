@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use switchback_config::{Cluster, HeaderMatch, Route};
+use switchback_config::Cluster;
 use switchback_http::{Head, Limits, path};
 use switchback_wire::keys::handoff_key;
 use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow_entry, sb_key};
@@ -17,7 +17,7 @@ use crate::plan::{LocalMachine, NodeId, Plan};
 use switchback_flow::is_held;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::verdict::{Next, Placement};
-use switchback_routes::{Condition, failed};
+use switchback_routes::{failed, why_not};
 
 /// Start of a switch that knows no flow but the one explained.
 pub(super) const AT_FIRST: Moment<'static> = Moment { now: Duration::ZERO, map: &|_| None };
@@ -139,23 +139,5 @@ fn always_the_same() -> impl FnMut() -> u64 + Send {
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
-    }
-}
-
-/// Why a condition of the route does not hold for the request, in words.
-pub(super) fn why_not(route: &Route, head: &Head<'_>, condition: Condition) -> String {
-    match (condition, &route.host, &route.path, &route.header) {
-        (Condition::Host, Some(wanted), ..) => match head.host {
-            Some(host) => format!("host is {host}, not {wanted}"),
-            None => format!("it names no host, and {wanted} is asked for"),
-        },
-        (Condition::Path, _, Some(prefix), _) => {
-            format!("path is {}, which does not begin with {prefix}", path::normal(head.path()))
-        }
-        (Condition::Header, .., Some(HeaderMatch { name, value })) => match (head.header(name), value) {
-            (Some(found), Some(wanted)) => format!("{name} is {}, not {wanted}", found.escape_ascii()),
-            _ => format!("it has no header field {name}"),
-        },
-        _ => format!("method is {}, not {}", head.method, route.methods.join(" or ")),
     }
 }

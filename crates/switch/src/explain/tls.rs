@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use switchback_config::{Action, Cluster, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
 use switchback_http::{Head, Progress, parse_head, path};
-use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all};
+use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all, why_not};
 use switchback_wire::{sb_flow, sb_flow_entry};
 
-use super::explainer::{AT_FIRST, Explainer, read_as, why_not};
+use super::explainer::{AT_FIRST, Explainer, read_as};
 use super::explanation::{Names, Refusal, first_line};
 use switchback_flow::answer::Reply;
 use switchback_flow::request::Request;
