@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use switchback_config::Limits;
-use switchback_wire::message::{Owned, Queue, Reading, Reason, ToNode};
+use switchback_wire::flow_state::{FlowState, Stream};
+use switchback_wire::message::{Queue, Reading, Reason, ToNode};
 use switchback_wire::packet::TcpView;
 use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
 
@@ -165,8 +166,8 @@ impl dyn World + '_ {
     }
 
     /// The entry of a flow that a node has.
-    pub(crate) fn entry_of_node(&self, owned: &Owned, node: NodeId, origin: u32) -> Option<sb_flow_entry> {
-        entry_of_node(owned, (node, origin), self.limits())
+    pub(crate) fn entry_of_node(&self, state: &FlowState, node: NodeId) -> Option<sb_flow_entry> {
+        entry_of_node(state, node, self.limits())
     }
 
     /// The latest entry of the connection: the program may have forwarded packets since a record was written.
@@ -312,13 +313,13 @@ impl dyn World + '_ {
     /// A node has the flow: takes it up again, and deals with what is held of it.
     pub(crate) fn recover_with_data(
         &mut self,
-        owned: &Owned,
-        (node, origin): (NodeId, u32),
+        state: &FlowState,
+        node: NodeId,
         view: &TcpView,
         connection: &mut Connection,
     ) -> State {
-        let entry = self.entry_of_node(owned, node, origin);
-        let Some(entry) = self.recover(origin, entry, view) else { return State::Over };
+        let entry = self.entry_of_node(state, node);
+        let Some(entry) = self.recover(state.origin, entry, view) else { return State::Over };
         for packet in connection.held.take_all() {
             let beyond = before(entry.next, packet.end());
             if beyond && entry.mode != sb_mode::SB_MODE_TUNNEL as u8 {
@@ -333,21 +334,26 @@ impl dyn World + '_ {
 
 /// The entry of a flow that a node has; None if the node cannot say what comes at the mark. How much of a body's limit is
 /// left is not known any more.
-pub fn entry_of_node(owned: &Owned, (node, origin): (NodeId, u32), limits: &Limits) -> Option<sb_flow_entry> {
-    let (mode, framing) = owned.at_mark?;
+pub fn entry_of_node(state: &FlowState, node: NodeId, limits: &Limits) -> Option<sb_flow_entry> {
+    let (stream, framing) = state.at_mark?;
+    let mode = match stream {
+        Stream::Requests => sb_mode::SB_MODE_REQUESTS,
+        Stream::Upgrading => sb_mode::SB_MODE_UPGRADING,
+        Stream::Tunnel => sb_mode::SB_MODE_TUNNEL,
+    };
     Some(sb_flow_entry {
         node,
-        origin,
-        next: owned.next,
+        origin: state.origin,
+        next: state.next,
         framing: framing.with_allowed(limits.body.unwrap_or(u64::MAX)),
-        mss: owned.mss,
-        options: owned.options,
-        wscale: owned.wscale,
+        mss: state.handshake.mss,
+        options: state.handshake.options,
+        wscale: state.handshake.wscale,
         mode: mode as u8,
-        requests: owned.requests,
-        heads: owned.heads,
-        session: owned.session,
-        begins: owned.next,
+        requests: state.requests,
+        heads: state.heads,
+        session: state.session,
+        begins: state.next,
         ..Default::default()
     })
 }

@@ -1,7 +1,8 @@
 //! Golden bytes. Other versions see the formats on the wire, and the programs in maps, so a change of any byte must be
 //! deliberate.
 
-use crate::handoff::{Peers, Way, encode, option, tag};
+use crate::flow_state::{FlowState, Handshake};
+use crate::handoff::{Peers, Way, encode, tag};
 use crate::packet::{TcpView, bare, flags};
 use crate::*;
 use std::net::IpAddr;
@@ -17,17 +18,14 @@ fn flow(v6: bool) -> sb_flow {
     }
 }
 
-fn entry() -> sb_flow_entry {
-    sb_flow_entry {
-        node: 1,
-        origin: 0x0102_0304,
-        next: 0x0a0b_0c0d,
-        mss: 1460,
-        options: (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
-        wscale: 0x97,
+fn option(op: sb_op) -> sb_option {
+    let options = (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8;
+    let state = FlowState {
+        handshake: Handshake { mss: 1460, options, wscale: 0x97 },
         session: sb_session::new(*b"abc", Some(*b"xyz")),
-        ..Default::default()
-    }
+        ..FlowState::at(0x0102_0304, 0x0a0b_0c0d)
+    };
+    state.option(op)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -44,7 +42,7 @@ fn packet(outer_v6: bool, inner_v6: bool, op: sb_op) -> String {
         Peers { node: node.parse().unwrap(), switch: source.parse().unwrap(), epoch: 0x0102_0304_0506_0708 };
     let mut out = Vec::new();
     let key = keys::handoff_key(&[0x42; 32]);
-    encode(&mut out, &key, &Way::to_node(peers), &flow, option(op, &entry()), &view, &inner);
+    encode(&mut out, &key, &Way::to_node(peers), &flow, option(op), &view, &inner);
     hex(&out)
 }
 
@@ -178,7 +176,7 @@ fn a_tag_binds_peers_time_flow_position_and_option() {
     let peers = Peers { node: address("192.0.2.21"), switch: address("192.0.2.10"), epoch: 7 };
     let inner = bare(&flow, true, 1, 2, flags::ACK);
     let view = TcpView::parse(&inner).unwrap();
-    let plain = option(sb_op::SB_OP_ADOPT, &entry());
+    let plain = option(sb_op::SB_OP_ADOPT);
     let reference = tag(&key, &peers, &flow, &view, &plain);
     let elsewhere = address("192.0.2.22");
     let other_flow = sb_flow { client_port: 1, ..flow };

@@ -1,8 +1,7 @@
 //! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`] puts
 //! them into packets; `bpf/handoff.h` gives each field's place in the option, at `struct sb_option`.
 
-use switchback_http::framing::Framing;
-
+use crate::flow_state::FlowState;
 use crate::generated::*;
 use crate::handoff;
 use crate::packet::{TcpView, timestamps};
@@ -97,15 +96,15 @@ impl ToNode {
         }
     }
 
-    /// The option of its packet, without a tag. `entry` is the flow's entry.
-    pub fn option(&self, entry: &sb_flow_entry) -> sb_option {
+    /// The option of its packet, without a tag.
+    pub fn option(&self, flow: &FlowState) -> sb_option {
         let (flags, head, reason) = match *self {
             ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), head, queue_share),
             ToNode::Forward(reading) | ToNode::Confirm(reading) => (reading.flags(), reading.head(), 0),
             ToNode::Release { abort } => (if abort { SB_FLAG_ABORT } else { 0 }, 0, 0),
             ToNode::Probe => (0, 0, 0),
         };
-        let plain = handoff::option(self.op(), entry);
+        let plain = flow.option(self.op());
         sb_option { flags: plain.flags | flags as u8, head: head.to_be(), reason, ..plain }
     }
 }
@@ -200,42 +199,6 @@ impl Reason {
 /// Length and limit of an accept queue, in connections, each saturated at 65,535.
 pub type Queue = (u16, u16);
 
-/// A node's description of a flow that it owns: all that a switch's entry needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owned {
-    /// The mark: sequence number at which the next request, or more of a body, begins.
-    pub next: u32,
-    /// Mode and framing at the mark; None if the option cannot give them, 4 GiB or more before the end of a body.
-    pub at_mark: Option<(sb_mode, Framing)>,
-    /// The client's MSS.
-    pub mss: u16,
-    /// TCP options of the handshake, `SB_SYN_*`.
-    pub options: u8,
-    /// Window scales: the client's in the high nibble, ours in the low nibble.
-    pub wscale: u8,
-    /// Requests given to the node, modulo 2^16.
-    pub requests: u16,
-    /// The HEAD requests among the last 32, the latest in the lowest bit.
-    pub heads: u32,
-    /// The session of the last request.
-    pub session: sb_session,
-}
-
-impl Owned {
-    fn read(option: &sb_option) -> Self {
-        Owned {
-            next: u32::from_be(option.next),
-            at_mark: handoff::at_mark(option),
-            mss: u16::from_be(option.mss),
-            options: option.flags & SB_SYN_ALL as u8,
-            wscale: option.wscale,
-            requests: u16::from_be(option.requests),
-            heads: u32::from_be(option.detail),
-            session: option.session,
-        }
-    }
-}
-
 /// A message from a node to a switch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FromNode {
@@ -265,11 +228,11 @@ pub enum FromNode {
     /// The node keeps the flow.
     Busy(Option<Reason>),
     /// The flow's socket is gone.
-    Closed,
+    Closed(FlowState),
     /// The node owns the flow.
-    Owned(Owned),
+    Owned(FlowState),
     /// The node refused data, which has to be read again from the mark on.
-    Unread(Owned),
+    Unread(FlowState),
     /// The node does not own the flow.
     Unowned {
         /// It owned the flow, and has answered the request.
@@ -291,7 +254,7 @@ pub enum FromNode {
         /// The hash of the new node's name.
         target: u32,
         /// The state of the flow for the new node.
-        owned: Owned,
+        state: FlowState,
     },
     /// The state of a listener.
     Report(Report),
@@ -326,9 +289,9 @@ impl FromNode {
             }
             sb_op::SB_OP_RELEASED => FromNode::Released { reason, sent: view.ack, clock: clock() },
             sb_op::SB_OP_BUSY => FromNode::Busy(reason),
-            sb_op::SB_OP_CLOSED => FromNode::Closed,
-            sb_op::SB_OP_OWNED => FromNode::Owned(Owned::read(option)),
-            sb_op::SB_OP_UNREAD => FromNode::Unread(Owned::read(option)),
+            sb_op::SB_OP_CLOSED => FromNode::Closed(FlowState::read(option)),
+            sb_op::SB_OP_OWNED => FromNode::Owned(FlowState::read(option)),
+            sb_op::SB_OP_UNREAD => FromNode::Unread(FlowState::read(option)),
             sb_op::SB_OP_UNOWNED => {
                 FromNode::Unowned { served: reason == Some(Reason::Served), next: u32::from_be(option.next) }
             }
@@ -336,7 +299,7 @@ impl FromNode {
                 FromNode::Confirmed { arrived: u32::from_be(option.next), sent: view.ack, clock: clock() }
             }
             sb_op::SB_OP_MOVE => {
-                FromNode::Move { target: u32::from_be(option.detail), owned: Owned::read(option) }
+                FromNode::Move { target: u32::from_be(option.detail), state: FlowState::read(option) }
             }
             sb_op::SB_OP_REPORT => FromNode::Report(Report::read(flow, option, view)),
             sb_op::SB_OP_SIZED => FromNode::Sized {
@@ -350,13 +313,29 @@ impl FromNode {
             _ => return None,
         })
     }
+
+    /// The option of its packet, without a tag; None for the messages of a node's programs.
+    pub fn option(&self) -> Option<sb_option> {
+        match self {
+            FromNode::Closed(state) => Some(state.option(sb_op::SB_OP_CLOSED)),
+            FromNode::Move { target, state } => {
+                Some(sb_option { detail: target.to_be(), ..state.option(sb_op::SB_OP_MOVE) })
+            }
+            FromNode::Sized { path, bytes } => Some(sb_option {
+                detail: bytes.to_be(),
+                session: sb_session { path: path.to_be(), ..Default::default() },
+                ..handoff::blank(sb_op::SB_OP_SIZED)
+            }),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow_state::Handshake;
     use crate::packet::{bare, flags};
-    use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_SKIP};
 
     #[test]
     fn reasons_read_back() {
@@ -368,7 +347,8 @@ mod tests {
 
     #[test]
     fn a_message_sets_its_own_fields_only() {
-        let entry = sb_flow_entry { options: SB_SYN_ALL as u8, next: 7, requests: 3, ..Default::default() };
+        let handshake = Handshake { options: SB_SYN_ALL as u8, ..Default::default() };
+        let state = FlowState { handshake, requests: 3, ..FlowState::at(1, 7) };
         let recovery = Recovery { last: true, again: true };
         let request = Reading::Request { head: 90, recovery };
         let rows = [
@@ -380,33 +360,26 @@ mod tests {
             (ToNode::Probe, 0, 0, 0),
         ];
         for (message, flags, head, reason) in rows {
-            let option = message.option(&entry);
+            let option = message.option(&state);
             let set = sb_option { flags: 0, head: 0, reason: 0, ..option };
             assert_eq!(u32::from(option.flags), SB_SYN_ALL | flags, "{message:?}");
             assert_eq!((u16::from_be(option.head), option.reason), (head, reason), "{message:?}");
-            assert_eq!(set, sb_option { flags: 0, ..handoff::option(message.op(), &entry) }, "{message:?}");
+            assert_eq!(set, sb_option { flags: 0, ..state.option(message.op()) }, "{message:?}");
         }
     }
 
     #[test]
-    fn an_owner_tells_all_of_an_entry_but_what_is_beyond_4_gib() {
+    fn messages_of_an_agent_read_back() {
         let flow = sb_flow::default();
         let inner = bare(&flow, true, 1, 2, flags::ACK);
         let view = TcpView::parse(&inner).unwrap();
-        let framing = |left| Framing::new(SB_FRAMING_BODY | SB_FRAMING_SKIP, left);
-        let mode = sb_mode::SB_MODE_REQUESTS as u8;
-        let entry = sb_flow_entry { next: 7, mss: 1460, requests: 3, heads: 5, mode, ..Default::default() };
-        let read = |left| {
-            let entry = sb_flow_entry { framing: framing(left), ..entry };
-            let option = handoff::option(sb_op::SB_OP_OWNED, &entry);
-            let Some(FromNode::Owned(owned)) = FromNode::read(&flow, &option, &view, &inner) else {
-                panic!("an OWNED")
-            };
-            owned
-        };
-        let owned = read(9);
-        assert_eq!((owned.next, owned.mss, owned.requests, owned.heads), (7, 1460, 3, 5));
-        assert_eq!(owned.at_mark, Some((sb_mode::SB_MODE_REQUESTS, framing(9))));
-        assert_eq!(read(1 << 32).at_mark, None);
+        let read = |option: &sb_option| FromNode::read(&flow, option, &view, &inner);
+        let state = FlowState { requests: 3, ..FlowState::at(1, 7) };
+        // A MOVE has the target in place of `heads`.
+        let moved = FromNode::Move { target: 9, state: FlowState { heads: 9, ..state } };
+        for message in [FromNode::Closed(state), moved, FromNode::Sized { path: 3, bytes: 70_000 }] {
+            assert_eq!(message.option().and_then(|option| read(&option)), Some(message));
+        }
+        assert_eq!(FromNode::Owned(state).option(), None);
     }
 }

@@ -40,10 +40,10 @@ impl Asking {
                     _ => world.give_up(connection),
                 }
             }
-            Event::Owned { node, origin, owned, .. }
-                if (node, origin) == (connection.entry.node, connection.entry.origin) =>
+            Event::Owned { node, state, .. }
+                if (node, state.origin) == (connection.entry.node, connection.entry.origin) =>
             {
-                match world.entry_of_node(owned, node, origin) {
+                match world.entry_of_node(state, node) {
                     Some(entry) => self.on_mark(&entry, connection, world),
                     None => State::Asking(self),
                 }

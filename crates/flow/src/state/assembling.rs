@@ -80,10 +80,10 @@ impl Assembling {
                 world.read_again(connection)
             }
             Event::Unread(mark) => self.catch_up_with_node(mark, connection, world),
-            Event::Owned { node, origin, owned, .. }
-                if (node, origin) == (connection.entry.node, connection.entry.origin) =>
+            Event::Owned { node, state, .. }
+                if (node, state.origin) == (connection.entry.node, connection.entry.origin) =>
             {
-                match world.entry_of_node(owned, node, origin) {
+                match world.entry_of_node(state, node) {
                     Some(entry) => self.catch_up_with_node(&entry, connection, world),
                     None => State::Assembling(self),
                 }

@@ -13,7 +13,8 @@ mod transitions;
 
 use std::time::Duration;
 
-use switchback_wire::message::{FromNode, Owned, Reading, ToNode};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::{FromNode, Reading, ToNode};
 use switchback_wire::packet::TcpView;
 use switchback_wire::sb_flow_entry;
 
@@ -46,10 +47,8 @@ pub enum Event<'a> {
     Owned {
         /// That node.
         node: NodeId,
-        /// Sequence number of its connection's first byte.
-        origin: u32,
         /// Its state of the flow.
-        owned: &'a Owned,
+        state: &'a FlowState,
         /// The PROBE, which the node has returned.
         view: &'a TcpView,
     },

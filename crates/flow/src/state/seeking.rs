@@ -85,14 +85,12 @@ impl Seeking {
                 self.rule_out(node, connection, world)
             }
             // An older connection, which its client has given up.
-            Event::Owned { node, origin, .. }
-                if matches!(self.kind, Kind::First(_)) && connection.entry.origin != origin =>
+            Event::Owned { node, state, .. }
+                if matches!(self.kind, Kind::First(_)) && connection.entry.origin != state.origin =>
             {
                 self.rule_out(node, connection, world)
             }
-            Event::Owned { node, origin, owned, view } => {
-                world.recover_with_data(owned, (node, origin), view, connection)
-            }
+            Event::Owned { node, state, view } => world.recover_with_data(state, node, view, connection),
             _ => State::Seeking(self),
         }
     }

@@ -21,11 +21,12 @@ use switchback_node::Options;
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
 use switchback_runtime::{boot_number, monotonic_ns};
 use switchback_wire::clock::NodeClock;
+use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, bare, cut, flags};
 use switchback_wire::{
-    SB_FLAG_REQUEST, SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_flow_entry,
-    sb_geneve, sb_key, sb_op, sb_option,
+    SB_FLAG_REQUEST, SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_geneve, sb_key,
+    sb_op, sb_option,
 };
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -195,15 +196,13 @@ impl Handoff {
         view: &TcpView,
         inner: &[u8],
     ) -> Vec<u8> {
-        let entry = sb_flow_entry {
-            origin: self.origin,
-            next: view.seq.wrapping_add(view.len() as u32 + self.body),
-            mss: 1400,
+        let state = FlowState {
+            handshake: Handshake { mss: 1400, ..Default::default() },
             requests: self.requests,
             heads: self.heads,
-            ..sb_flow_entry::default()
+            ..FlowState::at(self.origin, view.seq.wrapping_add(view.len() as u32 + self.body))
         };
-        let mut option = handoff::option(op, &entry);
+        let mut option = state.option(op);
         option.flags |= self.flags as u8;
         if op == sb_op::SB_OP_ADOPT {
             option.reason = self.share;

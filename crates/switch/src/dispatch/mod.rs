@@ -366,7 +366,7 @@ impl Dispatcher {
         let second = second
             .and_then(|id| self.plan.node(id))
             .and_then(|node| Some(Peers { node: node.address, epoch: epoch(node)?, ..peers }));
-        let option = message.option(entry);
+        let option = message.option(&entry.into());
         self.output.handoff(&self.plan.key, (peers, second.as_ref()), flow, option, (view, packet));
     }
 

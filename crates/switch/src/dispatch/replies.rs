@@ -1,6 +1,7 @@
 //! Messages from nodes.
 
-use switchback_wire::message::{FromNode, Owned, Reason};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::{FromNode, Reason};
 use switchback_wire::packet::TcpView;
 use switchback_wire::{address_from, sb_flow, sb_flow_entry, sb_mode, sb_record};
 
@@ -28,16 +29,14 @@ impl Dispatcher {
             }
             FromNode::Synced { nonce, clock } => self.on_synced(at.now, node, nonce, clock),
             FromNode::Sized { path, bytes } => self.sizes.learn(path, bytes),
-            FromNode::Owned(owned) => self.on_owned(at, flow, (node, origin), &owned, packet, view),
-            FromNode::Unread(owned) => self.on_unread(at, flow, (node, origin), &owned),
+            FromNode::Owned(state) => self.on_owned(at, flow, node, &state, packet, view),
+            FromNode::Unread(state) => self.on_unread(at, flow, node, &state),
             FromNode::Unowned { served, next } => {
                 self.on_unowned(at, flow, (node, origin), (served, next), &view);
             }
-            FromNode::Move { target, owned } => {
-                self.on_move(at, flow, (node, origin), (target, &owned), packet);
-            }
+            FromNode::Move { target, state } => self.on_move(at, flow, node, (target, &state), packet),
             // The program handles the ones that arrive from the network.
-            FromNode::Closed => self.forget(flow, origin),
+            FromNode::Closed(state) => self.forget(flow, state.origin),
             _ => self.on_reply(at, flow, (node, origin), message, packet, view),
         }
     }
@@ -114,8 +113,8 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, u32),
-        (target, owned): (u32, &Owned),
+        node: NodeId,
+        (target, state): (u32, &FlowState),
         packet: &[u8],
     ) {
         let Some(held) = HeldPacket::new(packet) else { return };
@@ -132,8 +131,8 @@ impl Dispatcher {
                 None if self.knows(flow) => None,
                 None => {
                     // The switch that gave the flow to this node is gone.
-                    let entry = entry_of_node(owned, (node, origin), &self.plan.limits);
-                    self.recover(flow, origin, entry, &held.view)
+                    let entry = entry_of_node(state, node, &self.plan.limits);
+                    self.recover(flow, state.origin, entry, &held.view)
                 }
             },
         };
@@ -141,8 +140,8 @@ impl Dispatcher {
         // flow.
         let is_current = |entry: &sb_flow_entry| {
             entry.node == node
-                && entry.origin == origin
-                && entry.next == owned.next
+                && entry.origin == state.origin
+                && entry.next == state.next
                 && self.answered.entry(flow).is_none()
         };
         let Some(entry) = entry.filter(is_current) else { return };
@@ -168,8 +167,8 @@ impl Dispatcher {
     }
 
     /// Handles refused data: the node lacks data before it, so the switch reads again from the node's mark on.
-    fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, (node, origin): (NodeId, u32), owned: &Owned) {
-        let Some(mark) = entry_of_node(owned, (node, origin), &self.plan.limits) else { return };
+    fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, node: NodeId, state: &FlowState) {
+        let Some(mark) = entry_of_node(state, node, &self.plan.limits) else { return };
         if let Some(pending) = self.pending.take(flow) {
             self.step(at, flow, pending, Event::Unread(&mark));
             return;

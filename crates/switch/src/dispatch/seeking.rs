@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use switchback_wire::message::{Owned, Reading, ToNode};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::{sb_flow, sb_flow_entry};
 
@@ -175,18 +176,18 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, u32),
-        owned: &Owned,
+        node: NodeId,
+        state: &FlowState,
         packet: &[u8],
         view: TcpView,
     ) {
         if let Some(pending) = self.pending.take(flow) {
-            self.step(at, flow, pending, Event::Owned { node, origin, owned, view: &view });
+            self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
         }
-        let entry = entry_of_node(owned, (node, origin), &self.plan.limits);
+        let entry = entry_of_node(state, node, &self.plan.limits);
         if !self.knows(flow)
-            && let Some(entry) = self.recover(flow, origin, entry, &view)
+            && let Some(entry) = self.recover(flow, state.origin, entry, &view)
         {
             self.forward(flow, &entry, &view, packet, Reading::None);
         }

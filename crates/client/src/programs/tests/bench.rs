@@ -214,8 +214,7 @@ impl ClientFlow {
     /// The tunneled form of a packet to the node.
     pub fn direct(&self, inner: &[u8], more: u32) -> Vec<u8> {
         let (own, node) = (address(CLIENT[self.v6]), address(NODE[self.v6]));
-        let mut option =
-            sb_option { flags: more as u8, ..handoff::option(sb_op::SB_OP_DIRECT, &Default::default()) };
+        let mut option = sb_option { flags: more as u8, ..handoff::blank(sb_op::SB_OP_DIRECT) };
         if self.v6 == 0 {
             option.origin = u32::from_ne_bytes(self.flow.client[12..].try_into().unwrap());
             option.requests = self.flow.client_port;
@@ -228,7 +227,7 @@ impl ClientFlow {
 
     /// A message from a node with this inner packet.
     pub fn message(&self, op: sb_op, node: &str, key: &sb_key, inner: &[u8]) -> Vec<u8> {
-        let mut option = handoff::option(op, &Default::default());
+        let mut option = handoff::blank(op);
         if self.v6 == 0 {
             option.origin = u32::from_ne_bytes(self.flow.client[12..].try_into().unwrap());
             option.requests = self.flow.client_port;

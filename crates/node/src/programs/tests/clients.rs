@@ -40,7 +40,7 @@ pub fn direct(known: &KnownFlow, key: &sb_key, more: u32, tcp_flags: u8, data: &
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), tcp_flags, None, data);
     let (client, node) = (known.flow.client().ip(), address(NODE[usize::from(v6)]));
-    let option = sb_option { flags: more as u8, ..handoff::option(SB_OP_DIRECT, &Default::default()) };
+    let option = sb_option { flags: more as u8, ..handoff::blank(SB_OP_DIRECT) };
     let mut out = Vec::new();
     client::tunneled(&mut out, key, (client, node, node), &known.flow, option, &inner);
     out
@@ -232,7 +232,7 @@ fn forbidden_direct_packets_are_dropped() {
             let (source, node) = (address(source), address(NODE[0]));
             let key = keys::client_key(&MASTER[0], address_bytes(source));
             let inner = segment(&known.flow, true, (known.seq, known.ack), flags::RST, None, b"");
-            let option = handoff::option(SB_OP_DIRECT, &Default::default());
+            let option = handoff::blank(SB_OP_DIRECT);
             let mut out = Vec::new();
             client::tunneled(&mut out, &key, (source, node, node), &known.flow, option, &inner);
             out
@@ -340,7 +340,7 @@ fn responses_are_tunneled_where_configured() {
             let before = bench.counter(NodeCounter::Tunneled);
             let (verdict, left) = bench.egress(&frame);
             let (client, node) = (known.flow.client().ip(), address(NODE[usize::from(v6)]));
-            let option = handoff::option(SB_OP_TUNNELED, &Default::default());
+            let option = handoff::blank(SB_OP_TUNNELED);
             let mut expected = Vec::new();
             let addresses = (node, client, node);
             client::tunneled(

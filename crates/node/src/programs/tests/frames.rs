@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use switchback_http::framing::Framing;
+use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::session::Code;
 use switchback_wire::{
-    SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, sb_flow,
-    sb_flow_entry, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
+    SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, sb_flow, sb_op,
+    sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
 };
 
 use super::bench::*;
@@ -168,15 +169,11 @@ impl KnownFlow {
     /// The switch's option for the first request, which it has read completely. A release comes at the mark.
     pub fn option(&self, op: sb_op) -> sb_option {
         let len = if op == sb_op::SB_OP_RELEASE { 0 } else { REQUEST.len() };
-        let entry = sb_flow_entry {
-            origin: self.seq,
-            next: self.seq.wrapping_add(len as u32),
-            mss: 1400,
-            requests: 1,
-            ..Default::default()
-        };
+        let handshake = Handshake { mss: 1400, ..Default::default() };
+        let next = self.seq.wrapping_add(len as u32);
+        let state = FlowState { handshake, requests: 1, ..FlowState::at(self.seq, next) };
         let reason = if op == sb_op::SB_OP_ADOPT { SB_QUEUE_WHOLE as u8 } else { 0 };
-        sb_option { reason, head: (len as u16).to_be(), ..handoff::option(op, &entry) }
+        sb_option { reason, head: (len as u16).to_be(), ..state.option(op) }
     }
 
     /// The handoff packet with the client's next data, over IPv4.

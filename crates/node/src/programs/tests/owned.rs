@@ -5,6 +5,7 @@ use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{
     SB_FRAMING_CHUNK, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_NONE, SB_FRAMING_SKIP, sb_framing,
 };
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
@@ -17,7 +18,7 @@ const UPGRADING: u16 = SB_MARK_UPGRADING;
 const CHUNK: u16 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
 
 fn asked(bench: &Bench, known: &KnownFlow) -> sb_option {
-    let probe = known.hand_over(handoff::option(SB_OP_PROBE, &sb_flow_entry::default()), b"");
+    let probe = known.hand_over(FlowState::at(0, 0).option(SB_OP_PROBE), b"");
     let (verdict, out) = bench.ingress(&to_us(&probe), 0);
     assert_eq!(verdict, Verdict::Redirect);
     Handoff::parse(&out).expect("an answer").option

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{SB_FRAMING_CHUNK, SB_FRAMING_NONE, SB_FRAMING_SKIP};
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, bare, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::*;
 
@@ -127,7 +128,7 @@ fn a_flow_that_is_found_again_inside_a_body_goes_on_where_it_was() {
         before.framing = before.framing.with_allowed(World::new().dispatcher.plan().http_limits().body_len);
         let mut world = World::new();
         world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &bare_ack(len));
-        world.handoff(adopt.node, handoff::option(SB_OP_OWNED, &before), &bare_ack(len));
+        world.handoff(adopt.node, FlowState::from(&before).option(SB_OP_OWNED), &bare_ack(len));
         let begins = before.next;
         assert_eq!(world.map[&flow()], sb_flow_entry { begins, locked: 0, ..before }, "{begun:?}");
     }
@@ -141,7 +142,7 @@ fn bare_ack(offset: u32) -> Vec<u8> {
 fn a_flow_of_which_its_node_knows_too_little_is_reset() {
     let (world, adopt, len) = uploading("");
     let framing = Framing::new(SB_FRAMING_CHUNK | SB_FRAMING_SKIP, 1 << 32);
-    let option = handoff::option(SB_OP_OWNED, &sb_flow_entry { framing, ..world.map[&flow()] });
+    let option = FlowState::from(&sb_flow_entry { framing, ..world.map[&flow()] }).option(SB_OP_OWNED);
     let mut world = World::new();
     let more = data(len, 100, b"more");
     world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &more);
@@ -215,7 +216,7 @@ fn a_refusal_by_another_node_or_of_another_request_is_ignored() {
     world.client_packet(&data(len + get("/web/b").len() as u32, 200, &get("/web/c")));
     assert!(world.answer(&late, SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty(), "of another request");
     let entry = world.map[&flow()];
-    let mut option = handoff::option(SB_OP_REFUSED, &entry);
+    let mut option = FlowState::from(&entry).option(SB_OP_REFUSED);
     option.reason = SB_REASON_NO_SOCKET as u8;
     assert!(world.handoff(node(3), option, &late.packet).is_empty(), "by another node");
     let sent = world.handoff(adopt.node, option, &late.packet);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
@@ -107,7 +108,7 @@ fn a_request_sent_too_early_goes_on_where_the_response_ended() {
     let sent = world.client_packet(&data(len, 100, &get("/img/b")));
     let numbers = (sent[0].view().seq, SERVER + 5000);
     let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
-    let option = handoff::option(SB_OP_RELEASED, &world.map[&flow()]);
+    let option = FlowState::from(&world.map[&flow()]).option(SB_OP_RELEASED);
     let sent = world.handoff(adopt.node, option, &released);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
     assert_eq!((sent[0].view().ack, sent[0].data()), (SERVER + 5000, &get("/img/b")[..]));
@@ -306,7 +307,7 @@ fn an_unknown_flow_is_asked_for_and_taken_up_again() {
     assert_eq!(sent.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
     assert!(sent.iter().all(|sent| sent.data().is_empty()), "a question goes without data");
     assert!(world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &request).is_empty());
-    let option = handoff::option(SB_OP_OWNED, &entry);
+    let option = FlowState::from(&entry).option(SB_OP_OWNED);
     let sent = world.handoff(adopt.node, option, &sent[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
     entry.begins = entry.next;

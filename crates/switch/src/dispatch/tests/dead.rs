@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
@@ -103,7 +104,7 @@ fn a_node_that_lives_says_so() {
         let sent = world.answer(&asked, answer, reason);
         if answer == SB_OP_BUSY {
             assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_PROBE, adopt.node));
-            let owned = handoff::option(SB_OP_OWNED, &before);
+            let owned = FlowState::from(&before).option(SB_OP_OWNED);
             assert!(world.handoff(adopt.node, owned, &sent[0].packet).is_empty());
             let known = sb_flow_entry { locked: 0, begins: before.next, ..before };
             assert_eq!((world.map[&flow()], world.dispatcher.pending()), (known, 0));

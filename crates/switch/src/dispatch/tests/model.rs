@@ -8,6 +8,7 @@ use std::time::Duration;
 use switchback_config::ClusterKey;
 use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::clock::NodeClock;
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::handoff::Peers;
 use switchback_wire::message::Reason;
 use switchback_wire::packet::{TcpView, flags, segment};
@@ -271,7 +272,7 @@ impl World {
         }
         let entry = self.map[&flow()];
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
-        let mut option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
+        let mut option = FlowState::from(&entry).option(sb_op::SB_OP_FORWARD);
         option.flags |= extra.0;
         option.head = extra.1.to_be();
         vec![ToNode { node, second: None, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use std::net::IpAddr;
 
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
@@ -316,7 +317,8 @@ fn what_a_node_was_told_outlives_the_switch() {
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
     let asked = restarted.world.record(unknown, sb_flow_entry::default(), &packet);
     assert_eq!(asked.len(), 3);
-    let sent = restarted.world.handoff(node(2), handoff::option(SB_OP_OWNED, &entry), &asked[0].packet);
+    let sent =
+        restarted.world.handoff(node(2), FlowState::from(&entry).option(SB_OP_OWNED), &asked[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, node(2)));
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{bare, flags};
 use switchback_wire::*;
 
@@ -35,7 +36,7 @@ fn owned(world: &mut World, asked: &ToNode, origin: u32) -> Vec<ToNode> {
     let end = ORIGIN.wrapping_add(get("/web/").len() as u32);
     let mode = sb_mode::SB_MODE_REQUESTS as u8;
     let entry = sb_flow_entry { origin, next: end, requests: 1, mode, ..Default::default() };
-    world.handoff(asked.node, handoff::option(SB_OP_OWNED, &entry), &asked.packet)
+    world.handoff(asked.node, FlowState::from(&entry).option(SB_OP_OWNED), &asked.packet)
 }
 
 fn unowned(world: &mut World, asked: &ToNode) -> Vec<ToNode> {

@@ -1,5 +1,6 @@
 //! What follows a request that looks like the last one of HTTP/1 on its connection.
 
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
@@ -27,7 +28,7 @@ fn asked_for(request: &[u8]) -> (World, ToNode, u32) {
 /// The node says what comes at the mark.
 fn owned(world: &mut World, asked: &ToNode, mode: sb_mode) -> Vec<ToNode> {
     let entry = sb_flow_entry { mode: mode as u8, ..world.map[&flow()] };
-    world.handoff(asked.node, handoff::option(SB_OP_OWNED, &entry), &asked.packet)
+    world.handoff(asked.node, FlowState::from(&entry).option(SB_OP_OWNED), &asked.packet)
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn a_node_that_has_not_got_the_request_knows_nothing_of_the_answer() {
     world.client_packet(&data(len, 100, &websocket()));
     let len = len + websocket().len() as u32;
     let asked = world.client_packet(&data(len, 100, b"frame")).remove(0);
-    let late = handoff::option(SB_OP_OWNED, &before);
+    let late = FlowState::from(&before).option(SB_OP_OWNED);
     assert!(world.handoff(adopt.node, late, &asked.packet).is_empty());
     assert_eq!(world.map[&flow()].mode, SB_MODE_UPGRADING as u8);
     assert_eq!(world.pass()[0].op, SB_OP_PROBE);
@@ -123,7 +124,7 @@ fn a_flow_that_is_found_again_is_what_its_node_says() {
         world.restart(CONFIG, true);
         let packet = data(len, 100, &get("/img/b"));
         assert_eq!(world.client_packet(&packet).len(), 3, "all nodes are asked");
-        let sent = world.handoff(adopt.node, handoff::option(SB_OP_OWNED, &entry), &packet);
+        let sent = world.handoff(adopt.node, FlowState::from(&entry).option(SB_OP_OWNED), &packet);
         let expected = match mode {
             SB_MODE_REQUESTS => SB_OP_RELEASE,
             SB_MODE_UPGRADING => SB_OP_PROBE,

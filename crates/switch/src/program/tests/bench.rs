@@ -12,7 +12,8 @@ use libbpf_rs::{MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 use switchback_config::{Cluster, ClusterKey};
 use switchback_runtime::monotonic_ns;
 use switchback_wire::clock::NodeClock;
-use switchback_wire::handoff::{OVERHEAD_V6, Peers, Way, encode, option};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::handoff::{OVERHEAD_V6, Peers, Way, encode};
 use switchback_wire::keys::{COOKIE_EPOCH, handoff_key};
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
@@ -304,7 +305,7 @@ impl Bench {
         flags: u32,
         head: u16,
     ) -> Vec<u8> {
-        let mut option = option(sb_op::SB_OP_FORWARD, entry);
+        let mut option = FlowState::from(entry).option(sb_op::SB_OP_FORWARD);
         option.flags |= flags as u8;
         option.head = head.to_be();
         let view = TcpView::parse(packet).expect("a TCP packet");

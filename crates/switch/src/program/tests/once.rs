@@ -4,6 +4,7 @@
 use SwitchCounter::*;
 use sb_mode::*;
 use sb_record_kind::*;
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
@@ -96,7 +97,7 @@ fn a_finished_connection_does_not_begin_again() {
             let change = |change| bench.program.change_flows(&[(*flow, change)]).unwrap();
             let closed = sb_flow_entry { node: V4, mode: SB_MODE_REQUESTS as u8, ..entry };
             let inner = Tcp::new(flow, ISN, 1, flags::ACK).packet();
-            let option = switchback_wire::handoff::option(sb_op::SB_OP_CLOSED, &closed);
+            let option = FlowState::from(&closed).option(sb_op::SB_OP_CLOSED);
             let ends: [(&str, &dyn Fn()); 4] = [
                 ("its node said so", &|| {
                     bench.put(flow, &closed);
