@@ -17,6 +17,6 @@ pub(crate) fn packet(signer: &Signer, report: &sb_closed) -> Option<(IpAddr, Vec
         return None;
     }
     let inner = bare(&report.flow, true, report.owned.next, 0, flags::RST);
-    let option = FromNode::Closed(report.owned.flow_state()).option()?;
+    let option = FromNode::Closed(report.owned.flow_state()).option();
     Some((switch, signer.packet(switch, &report.flow, option, &inner)?))
 }

@@ -18,6 +18,6 @@ pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u
     let nobody = address_bytes(Ipv4Addr::UNSPECIFIED.into());
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
     let inner = bare(&flow, true, 0, 0, flags::ACK);
-    let option = FromNode::Sized { path: u16::from_be(sized.path), bytes: sized.bytes }.option()?;
+    let option = FromNode::Sized { path: u16::from_be(sized.path), bytes: sized.bytes }.option();
     Some((switch, signer.packet(switch, &flow, option, &inner)?))
 }

@@ -51,7 +51,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The bits of `sb_option.framing` beside the state.
+    /// The bits of `sb_flow_state.framing` beside the state.
     fn bits(self) -> u16 {
         match self {
             Stream::Requests => 0,
@@ -100,41 +100,46 @@ impl FlowState {
 
     /// An option of the operation that describes the flow, without a tag.
     pub fn option(&self, op: sb_op) -> sb_option {
+        handoff::blank(op).saying(&self.to_wire())
+    }
+
+    pub(crate) fn to_wire(self) -> sb_flow_state {
         let (framing, left) = self.at_mark.map_or((0, u32::MAX), |(stream, framing)| {
             (framing.state() | stream.bits(), u32::try_from(framing.left()).unwrap_or(u32::MAX))
         });
-        sb_option {
-            flags: self.handshake.options,
-            wscale: self.handshake.wscale,
+        sb_flow_state {
             origin: self.origin.to_be(),
-            mss: self.handshake.mss.to_be(),
-            requests: self.requests.to_be(),
             next: self.next.to_be(),
-            detail: self.heads.to_be(),
-            session: self.session,
-            framing: framing.to_be(),
             left: left.to_be(),
-            ..handoff::blank(op)
+            heads: self.heads.to_be(),
+            requests: self.requests.to_be(),
+            framing: framing.to_be(),
+            mss: self.handshake.mss.to_be(),
+            options: self.handshake.options,
+            wscale: self.handshake.wscale,
+            session: self.session,
+            reserved: [0; 4],
         }
     }
 
-    /// The inverse of [`option`](Self::option), for a flow with a node.
-    pub(crate) fn read(option: &sb_option) -> Self {
-        let (framing, left) = (u16::from_be(option.framing), u32::from_be(option.left));
+    /// The state of a flow with a node, in a message about it whose tag has been verified.
+    pub fn read(option: &sb_option) -> Self {
+        let said: sb_flow_state = option.said();
+        let (framing, left) = (u16::from_be(said.framing), u32::from_be(said.left));
         let stream = Stream::from_bits(framing & (SB_MARK_TUNNEL | SB_MARK_UPGRADING));
         let framing = Framing::new(framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING), left.into());
         FlowState {
-            origin: u32::from_be(option.origin),
+            origin: u32::from_be(said.origin),
             handshake: Handshake {
-                mss: u16::from_be(option.mss),
-                options: option.flags & SB_SYN_ALL as u8,
-                wscale: option.wscale,
+                mss: u16::from_be(said.mss),
+                options: said.options & SB_SYN_ALL as u8,
+                wscale: said.wscale,
             },
-            next: u32::from_be(option.next),
+            next: u32::from_be(said.next),
             at_mark: stream.filter(|_| left != u32::MAX).map(|stream| (stream, framing)),
-            requests: u16::from_be(option.requests),
-            heads: u32::from_be(option.detail),
-            session: option.session,
+            requests: u16::from_be(said.requests),
+            heads: u32::from_be(said.heads),
+            session: said.session,
         }
     }
 }
@@ -196,7 +201,8 @@ mod tests {
     #[test]
     fn a_mark_is_not_both_before_a_tunnel_and_before_an_answer() {
         let option = FlowState::at(1, 7).option(sb_op::SB_OP_OWNED);
-        let framing = (SB_MARK_TUNNEL | SB_MARK_UPGRADING).to_be();
-        assert_eq!(FlowState::read(&sb_option { framing, ..option }).at_mark, None);
+        let both = (SB_MARK_TUNNEL | SB_MARK_UPGRADING).to_be();
+        let option = option.with(|flow: &mut sb_flow_state| flow.framing = both);
+        assert_eq!(FlowState::read(&option).at_mark, None);
     }
 }

@@ -75,9 +75,17 @@ pub fn blank(op: sb_op) -> sb_option {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
         type_: SB_OPTION_TYPE as u8,
         length: (size_of::<sb_option>() / 4 - 1) as u8,
+        version: SB_VERSION,
         op: op as u8,
         ..sb_option::default()
     }
+}
+
+/// Whether the option is ours, in a version that this program knows.
+pub fn is_known(option: &sb_option) -> bool {
+    let ours = blank(sb_op::SB_OP_HELLO);
+    (option.opt_class, option.type_, option.length) == (ours.opt_class, ours.type_, ours.length)
+        && option.version <= SB_VERSION
 }
 
 /// Appends the whole handoff packet to `out`: outer IP header, UDP, Geneve, option with its tag, inner packet.

@@ -16,6 +16,7 @@ pub mod handoff;
 pub mod keys;
 pub mod message;
 pub mod packet;
+pub mod payload;
 mod plain;
 pub mod report;
 pub mod session;

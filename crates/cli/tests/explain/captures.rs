@@ -5,7 +5,7 @@ use std::process::Output;
 
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, bare, flags, segment};
-use switchback_wire::{SB_FLAG_REQUEST, address_bytes, handoff, sb_flow, sb_key, sb_op};
+use switchback_wire::{SB_HANDOVER_REQUEST, address_bytes, handoff, sb_flow, sb_key, sb_op};
 
 use super::{CHUNKED, CLUSTER, IMG, WWW, assert_lines, directory, explain, stderr, stdout};
 
@@ -189,7 +189,7 @@ fn handoff_packets_at_a_node() {
         handed_over(sb_op::SB_OP_FORWARD, 0, &flow, &data(&flow, 0, "the rest of what another node had")),
         handed_over(sb_op::SB_OP_ADOPT, 0, &flow, &data(&flow, 0, &CHUNKED[..80])),
         handed_over(sb_op::SB_OP_FORWARD, 0, &flow, &data(&flow, 80, &CHUNKED[80..])),
-        handed_over(sb_op::SB_OP_FORWARD, SB_FLAG_REQUEST as u8, &flow, &data(&flow, CHUNKED.len(), WWW)),
+        handed_over(sb_op::SB_OP_FORWARD, SB_HANDOVER_REQUEST as u8, &flow, &data(&flow, CHUNKED.len(), WWW)),
         handed_over(sb_op::SB_OP_RELEASE, 0, &flow, &data(&flow, CHUNKED.len() + second, "")),
         // Another node has had it since.
         handed_over(sb_op::SB_OP_ADOPT, 0, &flow, &data(&flow, third, IMG)),

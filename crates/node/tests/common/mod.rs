@@ -25,8 +25,8 @@ use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, bare, cut, flags};
 use switchback_wire::{
-    SB_FLAG_REQUEST, SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_geneve, sb_key,
-    sb_op, sb_option,
+    SB_GENEVE_PORT, SB_HANDOVER_REQUEST, address_bytes, handoff, keys, read_from, sb_flow, sb_geneve,
+    sb_handover, sb_key, sb_op, sb_option,
 };
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -205,10 +205,10 @@ impl Handoff {
         let mut option = state.option(op);
         option.flags |= self.flags as u8;
         if op == sb_op::SB_OP_ADOPT {
-            option.reason = self.share;
+            option = option.with(|said: &mut sb_handover| said.queue_share = self.share);
         }
-        if op == sb_op::SB_OP_ADOPT || self.flags & SB_FLAG_REQUEST != 0 {
-            option.head = (view.len() as u16).to_be();
+        if op == sb_op::SB_OP_ADOPT || self.flags & SB_HANDOVER_REQUEST != 0 {
+            option = option.with(|said: &mut sb_handover| said.head = (view.len() as u16).to_be());
         }
         let mut out = Vec::new();
         handoff::encode(

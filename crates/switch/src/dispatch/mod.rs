@@ -37,7 +37,7 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
 use switchback_wire::message::{Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
+use switchback_wire::{SB_VERSION, sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
 
 use crate::observe::{FactsReceived, Observation};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
@@ -213,7 +213,8 @@ impl Dispatcher {
     fn say_hello(&mut self, id: NodeId) {
         let epoch = self.plan.node(id).and_then(|node| node.clock).map(|clock| clock.epoch(self.now));
         let Some(epoch) = epoch else { return self.ask_for_clock(id) };
-        let hello = ToAgent::Hello { facts: self.observes, heard: self.heard.last(id) };
+        let heard = self.heard.last(id);
+        let hello = ToAgent::Hello { facts: self.observes, heard, newest: SB_VERSION };
         self.tell_agent(id, epoch, hello);
     }
 

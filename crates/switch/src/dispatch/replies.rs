@@ -17,7 +17,8 @@ use switchback_flow::world::entry_of_node;
 impl Dispatcher {
     /// Handles a handoff packet from a node.
     pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
-        let (flow, origin) = (&record.flow, u32::from_be(record.option.origin));
+        let flow = &record.flow;
+        let origin = || FlowState::read(&record.option).origin;
         let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
         let Some(message) = FromNode::read(flow, &record.option, &view, packet) else { return };
         match message {
@@ -32,12 +33,12 @@ impl Dispatcher {
             FromNode::Owned(state) => self.on_owned(at, flow, node, &state, packet, view),
             FromNode::Unread(state) => self.on_unread(at, flow, node, &state),
             FromNode::Unowned { served, next } => {
-                self.on_unowned(at, flow, (node, origin), (served, next), &view);
+                self.on_unowned(at, flow, (node, origin()), (served, next), &view);
             }
             FromNode::Move { target, state } => self.on_move(at, flow, node, (target, &state), packet),
             // The program handles the ones that arrive from the network.
             FromNode::Closed(state) => self.forget(flow, state.origin),
-            _ => self.on_reply(at, flow, (node, origin), message, packet, view),
+            _ => self.on_reply(at, flow, (node, origin()), message, packet, view),
         }
     }
 

@@ -37,13 +37,13 @@ fn the_program_follows_chunks_and_the_next_request_is_routed() {
     assert_eq!(world.map[&flow()].next, ORIGIN.wrapping_add(len + 2), "the chunk's data is skipped");
     let sent = world.client_packet(&data(len, 0, b"lo\r\n3\r\nabc\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
-    assert_ne!(sent[0].option.framing, SB_FRAMING_NONE);
+    assert_ne!(sent[0].option.flow_state().framing, SB_FRAMING_NONE);
     let sent = world.client_packet(&data(len + 12, 0, b"0\r\n\r\n"));
-    assert_eq!(sent[0].option.framing, SB_FRAMING_NONE);
+    assert_eq!(sent[0].option.flow_state().framing, SB_FRAMING_NONE);
     assert_eq!(world.dispatcher.pending(), 0, "without the L7 thread");
     let sent = world.client_packet(&data(len + 17, 10, &get("/img/b")));
     assert_eq!(sent[0].op, SB_OP_RELEASE);
-    assert_eq!(u16::from_be(sent[0].option.requests), 1);
+    assert_eq!(u16::from_be(sent[0].option.flow_state().requests), 1);
 }
 
 #[test]
@@ -89,10 +89,10 @@ fn a_body_that_is_none_ends_in_400_once_the_node_has_given_up() {
     let (mut world, adopt, len) = uploading("3\r\nabc\r\n");
     let sent = world.client_packet(&data(len, 0, b"xyz\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
-    assert_ne!(sent[0].option.flags & SB_FLAG_ABORT as u8, 0);
+    assert_ne!(sent[0].option.flags & SB_RELEASE_ABORT as u8, 0);
     assert!(world.to_client.is_empty());
     let again = world.pass();
-    assert_ne!(again[0].option.flags & SB_FLAG_ABORT as u8, 0);
+    assert_ne!(again[0].option.flags & SB_RELEASE_ABORT as u8, 0);
     assert!(world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
     assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 400 "), "{}", text(&world.to_client[0]));
     assert!(text(&world.to_client[0]).contains("invalid_chunk_size"));
@@ -332,7 +332,7 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
     let mut said = sent[0].packet.clone();
     let mut view = TcpView::parse(&said).unwrap();
     bring_up_to_date(&mut said, &mut view, SERVER + 700, Some(5000));
-    let option = sb_option { op: SB_OP_CONFIRMED as u8, ..sent[0].option };
+    let option = answered(&sent[0].option, SB_OP_CONFIRMED, SB_REASON_NONE);
     assert!(world.handoff(sent[0].node, option, &said).is_empty());
     let ack = TcpView::parse(&world.to_client[1]).unwrap();
     assert_eq!((ack.seq, ack.ack), (SERVER + 700, ORIGIN.wrapping_add(len + 1000)));

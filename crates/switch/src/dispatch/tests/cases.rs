@@ -11,8 +11,8 @@ use sb_op::*;
 use sb_reason::*;
 use switchback_flow::request::TRIES;
 
-const REQUEST: u8 = SB_FLAG_REQUEST as u8;
-const READ: u8 = SB_FLAG_READ as u8;
+const REQUEST: u8 = SB_HANDOVER_REQUEST as u8;
+const READ: u8 = SB_HANDOVER_READ as u8;
 
 /// A world in which the flow has made one request, and the node that has it now.
 pub fn settled(path: &str) -> (World, ToNode, u32) {
@@ -32,7 +32,7 @@ fn a_first_request_is_adopted_and_asked_again_until_it_is() {
     let sent = world.client_packet(&data(0, 0, &request));
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_ADOPT, node(3), &request[..]));
-    assert_eq!(u32::from_be(sent[0].option.next), ORIGIN.wrapping_add(request.len() as u32));
+    assert_eq!(u32::from_be(sent[0].option.flow_state().next), ORIGIN.wrapping_add(request.len() as u32));
     assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_REQUESTS as u8);
     let again = world.pass();
     assert_eq!((again.len(), again[0].op, again[0].data()), (1, SB_OP_ADOPT, &request[..]));
@@ -174,7 +174,7 @@ fn a_refused_request_without_socket_is_adopted_anew() {
     let sent = world.client_packet(&data(len, 100, &request));
     let sent = world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET);
     assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_ADOPT, &request[..]));
-    assert_eq!(sent[0].option.mss, 1460u16.to_be());
+    assert_eq!(sent[0].option.flow_state().mss, 1460u16.to_be());
 }
 
 #[test]
@@ -467,8 +467,8 @@ fn what_the_node_lacks_gets_through_a_full_flow() {
     assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_FORWARD, adopt.node, &get("/web/a")[10..]));
 }
 
-const LAST: u8 = SB_FLAG_LAST as u8;
-const AGAIN: u8 = SB_FLAG_AGAIN as u8;
+const LAST: u8 = SB_HANDOVER_LAST as u8;
+const AGAIN: u8 = SB_HANDOVER_AGAIN as u8;
 
 /// The flags that are about the request.
 fn of_request(sent: &ToNode) -> u8 {
@@ -537,7 +537,8 @@ fn an_acknowledged_request_is_not_asked_for_again() {
             match sent.op {
                 SB_OP_RELEASE => drop(world.answer(&sent, SB_OP_BUSY, SB_REASON_NONE)),
                 SB_OP_CONFIRM => {
-                    let option = sb_option { next: sent.view().seq.to_be(), ..sent.option };
+                    let option =
+                        sent.option.with(|flow: &mut sb_flow_state| flow.next = sent.view().seq.to_be());
                     let confirmed = ToNode { option, ..sent };
                     world.answer(&confirmed, SB_OP_CONFIRMED, SB_REASON_NONE);
                 }
@@ -591,7 +592,10 @@ fn the_end_of_a_flow_without_a_server_is_answered() {
     let sent = world.client_packet(&bare(&flow(), true, numbers.0, numbers.1, end));
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD));
     // A late copy of a packet of an earlier request says nothing.
-    let late = ToNode { option: sb_option { requests: 0, ..sent[0].option }, ..sent[0].clone() };
+    let late = ToNode {
+        option: sent[0].option.with(|flow: &mut sb_flow_state| flow.requests = 0),
+        ..sent[0].clone()
+    };
     assert!(world.answer(&late, SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
     assert!(world.to_client.is_empty() && world.map.contains_key(&flow()));
     assert!(world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
@@ -619,8 +623,8 @@ fn the_last_request_is_called_so_whatever_its_body() {
     let body =
         "POST /web/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     let sent = World::new().client_packet(&data(0, 0, body.as_bytes()));
-    let flags = u32::from(sent[0].option.flags) & (SB_FLAG_LAST | SB_FLAG_AGAIN);
-    assert_eq!((sent[0].op, flags), (SB_OP_ADOPT, SB_FLAG_LAST));
+    let flags = u32::from(sent[0].option.flags) & (SB_HANDOVER_LAST | SB_HANDOVER_AGAIN);
+    assert_eq!((sent[0].op, flags), (SB_OP_ADOPT, SB_HANDOVER_LAST));
 }
 
 /// RFC 9112 section 2.2: some clients send one behind a body.

@@ -71,7 +71,10 @@ fn a_request_that_is_sent_again_goes_elsewhere() {
     assert_eq!(asked.view().seq, ORIGIN, "from its beginning on");
     let (sent, _) = elsewhere(&mut world, &asked);
     assert_eq!((sent.op, sent.data()), (SB_OP_ADOPT, &request[..]));
-    assert_eq!((sent.option.requests, sent.option.next), (1u16.to_be(), adopt.option.next));
+    assert_eq!(
+        (sent.option.flow_state().requests, sent.option.flow_state().next),
+        (1u16.to_be(), adopt.option.flow_state().next)
+    );
     assert!(world.answer(&sent, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     // And the flow goes on there.
     let len = request.len() as u32;

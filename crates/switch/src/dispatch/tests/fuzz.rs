@@ -317,7 +317,11 @@ impl Fuzz {
                 option.reason = reason % 10;
                 option.flags = flags.unwrap_or(option.flags);
                 let client = &self.clients[index];
-                option.next = next.map_or(option.next, |place| client.seq(place).to_be());
+                let next = next.map_or(option.flow_state().next, |place| client.seq(place).to_be());
+                option = option.with(|flow: &mut sb_flow_state| flow.next = next);
+                if option.op == sb_op::SB_OP_CONFIRMED as u8 {
+                    option = option.with(|said: &mut sb_confirmed| said.arrived = next);
+                }
                 let mut packet = about.packet.clone();
                 if let (Some(acked), Some(mut view)) = (acked, TcpView::parse(&packet)) {
                     // How much a node has sent: its word about a release says so.
@@ -361,7 +365,10 @@ impl Fuzz {
             requests: entry.requests,
             heads: entry.heads,
             framing: Framing::new(state, entry.left).with_allowed(entry.allowed),
-            session: self.asked.front().map_or_else(sb_session::default, |asked| asked.option.session),
+            session: self
+                .asked
+                .front()
+                .map_or_else(sb_session::default, |asked| asked.option.flow_state().session),
             ..Default::default()
         }
     }

@@ -122,6 +122,14 @@ pub struct World {
     pub observed: Vec<Observation>,
 }
 
+/// The option of a node's answer: the question's state of the flow, up to whose mark all data has arrived.
+pub fn answered(asked: &sb_option, op: sb_op, reason: sb_reason) -> sb_option {
+    let flow = asked.flow_state();
+    let arrived = if op == sb_op::SB_OP_CONFIRMED { flow.next } else { 0 };
+    let option = sb_option { op: op as u8, flags: 0, reason: reason as u8, ..*asked };
+    option.saying(&sb_confirmed { flow, arrived })
+}
+
 impl World {
     pub fn new() -> Self {
         World::of(CONFIG)
@@ -274,7 +282,7 @@ impl World {
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
         let mut option = FlowState::from(&entry).option(sb_op::SB_OP_FORWARD);
         option.flags |= extra.0;
-        option.head = extra.1.to_be();
+        let option = option.with(|said: &mut sb_handover| said.head = extra.1.to_be());
         vec![ToNode { node, second: None, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
     }
 
@@ -295,7 +303,7 @@ impl World {
             mark::follow(&mut moved, &packet[view.data + offset as usize..view.end]).ok()?;
             let end = view.seq.wrapping_add(view.len() as u32);
             let all = end.wrapping_sub(moved.next) as i32 <= 0;
-            return all.then_some((moved, (SB_FLAG_READ as u8, offset as u16)));
+            return all.then_some((moved, (SB_HANDOVER_READ as u8, offset as u16)));
         }
         if !self.express || offset != 0 || entry.mode != sb_mode::SB_MODE_REQUESTS as u8 {
             return None;
@@ -312,7 +320,7 @@ impl World {
             return None;
         }
         mark::enter(&mut moved, &head, data, &limits).ok()?;
-        Some((moved, (SB_FLAG_REQUEST as u8, head.len as u16)))
+        Some((moved, (SB_HANDOVER_REQUEST as u8, head.len as u16)))
     }
 
     /// The flow's node says that the connection is over.
@@ -371,10 +379,16 @@ impl World {
     /// What nodes say about the handoff packets, read in one batch.
     pub fn answer_all(&mut self, asked: &[ToNode], op: sb_op, reason: sb_reason) -> Vec<ToNode> {
         for asked in asked {
-            let option = sb_option { op: op as u8, reason: reason as u8, ..asked.option };
-            self.read_handoff(asked.node, option, &asked.packet);
+            self.read_handoff(asked.node, answered(&asked.option, op, reason), &asked.packet);
         }
         self.flush()
+    }
+
+    /// What a node with a full accept queue says about the adoption.
+    pub fn refuse(&mut self, adopt: &ToNode, queue: (u16, u16)) -> Vec<ToNode> {
+        let refused = answered(&adopt.option, sb_op::SB_OP_REFUSED, sb_reason::SB_REASON_QUEUE_FULL);
+        let option = refused.with(|outcome: &mut sb_outcome| outcome.queue = queue.into());
+        self.handoff(adopt.node, option, &adopt.packet)
     }
 
     /// A node's report about the pool at the VIP: why it is to have no requests, and its accept queue.
@@ -390,6 +404,7 @@ impl World {
             flows: 1,
             first_byte: None,
             cpu: 0,
+            newest: SB_VERSION,
         };
         let mut packet = Vec::new();
         let peers = Peers { node, switch: "192.0.2.10".parse().unwrap(), epoch: 0 };

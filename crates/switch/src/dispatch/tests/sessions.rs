@@ -107,7 +107,7 @@ impl Client {
             if one.op != SB_OP_RELEASE {
                 assert!(sent.is_empty(), "{sent:?}");
                 assert_eq!(one.data(), request);
-                return (ops, one.node, one.option.session);
+                return (ops, one.node, one.option.flow_state().session);
             }
         }
     }
@@ -348,7 +348,7 @@ fn a_name_in_two_packets_is_sent_in_one() {
             let has_name =
                 |sent: &ToNode| sent.data().windows(name.len()).any(|text| text == name.as_bytes());
             assert_eq!(sent.iter().filter(|sent| has_name(sent)).count(), 1, "cut at {cut}");
-            assert!(sent.iter().all(|sent| sent.option.session == codes(7, "web", 1)));
+            assert!(sent.iter().all(|sent| sent.option.flow_state().session == codes(7, "web", 1)));
             let straddles = at < cut && cut < at + name.len();
             assert_eq!(sent.len(), if straddles { 3 } else { 2 }, "cut at {cut}");
         }

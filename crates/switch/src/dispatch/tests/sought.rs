@@ -27,7 +27,11 @@ fn ops(sent: &[ToNode]) -> Vec<sb_op> {
 fn asked(world: &mut World, answer: impl Fn(&mut World, &ToNode) -> Vec<ToNode>) -> Vec<ToNode> {
     let asked = world.client_packet(&data(0, 0, &get("/web/")));
     assert_eq!(ops(&asked), [SB_OP_PROBE; 3]);
-    assert!(asked.iter().all(|asked| asked.option.origin == ORIGIN.to_be() && asked.data().is_empty()));
+    assert!(
+        asked
+            .iter()
+            .all(|asked| asked.option.flow_state().origin == ORIGIN.to_be() && asked.data().is_empty())
+    );
     asked.iter().flat_map(|asked| answer(world, asked)).collect()
 }
 
@@ -135,7 +139,7 @@ fn a_late_answer_about_something_else_counts_for_nothing() {
     let mut world = restarted();
     asked(&mut world, |world, asked| {
         let mut other = asked.clone();
-        other.option.origin = 0;
+        other.option = other.option.with(|flow: &mut sb_flow_state| flow.origin = 0);
         world.answer(&other, SB_OP_UNOWNED, SB_REASON_NONE)
     });
     assert_eq!(world.dispatcher.pending(), 1);

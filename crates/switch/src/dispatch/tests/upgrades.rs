@@ -111,7 +111,7 @@ fn an_upgrade_with_a_body_is_decided_behind_it() {
     let (mut world, adopt, len) = asked_for(&request);
     let sent = world.client_packet(&data(len, 0, b"3\r\nabc\r\n0\r\n\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
-    assert_eq!(u16::from_be(sent[0].option.framing), SB_MARK_UPGRADING);
+    assert_eq!(u16::from_be(sent[0].option.flow_state().framing), SB_MARK_UPGRADING);
     let sent = world.client_packet(&data(len + 13, 0, &get("/img/b")));
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_PROBE));
 }

@@ -279,7 +279,7 @@ impl Bench {
     /// packet is a head.
     pub fn forwarded(&self, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], flags: u32) -> Vec<u8> {
         let view = TcpView::parse(packet).expect("a TCP packet");
-        let head = if flags & SB_FLAG_REQUEST == 0 { 0 } else { view.len() as u16 };
+        let head = if flags & SB_HANDOVER_REQUEST == 0 { 0 } else { view.len() as u16 };
         self.forwarded_with(entry, flow, packet, flags, head)
     }
 
@@ -294,7 +294,7 @@ impl Bench {
     ) -> Vec<u8> {
         let view = TcpView::parse(packet).expect("a TCP packet");
         let old = before.next.wrapping_sub(view.seq) as u16;
-        self.forwarded_with(after, flow, packet, flags | SB_FLAG_READ, old)
+        self.forwarded_with(after, flow, packet, flags | SB_HANDOVER_READ, old)
     }
 
     fn forwarded_with(
@@ -307,7 +307,7 @@ impl Bench {
     ) -> Vec<u8> {
         let mut option = FlowState::from(entry).option(sb_op::SB_OP_FORWARD);
         option.flags |= flags as u8;
-        option.head = head.to_be();
+        let option = option.with(|said: &mut sb_handover| said.head = head.to_be());
         let view = TcpView::parse(packet).expect("a TCP packet");
         self.handed(entry.node, flow, option, &view, packet)
     }

@@ -320,6 +320,6 @@ fn request_follows(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry) {
     Row::new("a request behind a body", flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
         .with(before)
         .leaves(Some(after))
-        .sends(bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN))
+        .sends(bench.forwarded(&after, flow, &packet, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN))
         .run(bench);
 }

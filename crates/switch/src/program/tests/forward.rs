@@ -112,7 +112,7 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict:
         ("RST with data at the mark", Tcp { flags: flags::ACK | flags::RST, ..body(MARK, 10) }),
         ("an ACK beyond the mark", Tcp { seq: MARK + 999, ..bare(0) }),
     ];
-    let more = if entry.ahead == 0 { 0 } else { SB_FLAG_AHEAD };
+    let more = if entry.ahead == 0 { 0 } else { SB_HANDOVER_AHEAD };
     let row = |what: &str, tcp: &Tcp| {
         let packet = tcp.packet();
         let sent = bench.forwarded(entry, flow, &packet, more);
@@ -294,7 +294,7 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
 fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str) -> Row {
     let packet = Tcp::data(flow, MARK, ACK, head.as_bytes()).packet();
     let after = after_head(before, head);
-    let sent = bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN);
+    let sent = bench.forwarded(&after, flow, &packet, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN);
     let what = format!("a plain head of {} bytes to node {}", head.len(), before.node);
     Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
         .with(before)
@@ -354,7 +354,10 @@ fn requests_one_after_another_move_the_mark() {
             after = after_head(&after, PLAIN);
             let (verdict, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(verdict, Verdict::Tx);
-            assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN));
+            assert_eq!(
+                frame,
+                bench.forwarded(&after, flow, &packet, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN)
+            );
             // A retransmission is below the mark and no longer a request.
             let (_, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));

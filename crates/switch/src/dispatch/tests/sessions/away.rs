@@ -65,8 +65,10 @@ fn a_strict_session_goes_nowhere_else() {
 }
 
 fn refuse(client: &mut Client, asked: &ToNode, reason: sb_reason) -> Vec<ToNode> {
-    let option = sb_option { detail: (16u32 << 16 | 15).to_be(), ..asked.option };
-    client.world.answer(&ToNode { option, ..asked.clone() }, SB_OP_REFUSED, reason)
+    match reason {
+        SB_REASON_QUEUE_FULL => client.world.refuse(asked, (16, 15)),
+        _ => client.world.answer(asked, SB_OP_REFUSED, reason),
+    }
 }
 
 /// The request of another client, which is not answered.
