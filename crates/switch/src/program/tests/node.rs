@@ -3,7 +3,6 @@
 use SwitchCounter::*;
 use sb_op::*;
 use sb_record_kind::*;
-use switchback_wire::flow_state::FlowState;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, Peers};
 use switchback_wire::keys::handoff_key;
 use switchback_wire::packet::flags;
@@ -41,7 +40,7 @@ fn shim_of(bench: &Bench, node: u32) -> usize {
 }
 
 fn node_frame(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> NodeFrame {
-    let mut said = FlowState::from(&entry()).option(op);
+    let mut said = typed(&entry()).flow_state().option(op);
     said.detail = (3u32 << 16 | 511).to_be();
     said.reason = sb_reason::SB_REASON_DRAINING as u8;
     let frame = bench.node_frame(node, key, flow, said, inner);
@@ -163,7 +162,7 @@ fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
             peers,
             &Bench::sign(),
             flow,
-            FlowState::from(&entry()).option(op),
+            typed(&entry()).flow_state().option(op),
             &inner(flow),
         );
         let sent: sb_shim = read_from(&frame[shim_of(bench, node)..]).expect("a whole shim");
