@@ -369,7 +369,7 @@ impl<'a> Driver<'a> {
             return;
         }
         let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
-        for (flow, entry) in program.all_flows() {
+        for (flow, entry) in program.unlocked_flows() {
             if draining.contains(&entry.node) {
                 self.dispatcher.take_back(at, &flow, entry);
             }

@@ -144,25 +144,6 @@ impl FlowState {
     }
 }
 
-impl From<&sb_flow_entry> for FlowState {
-    fn from(entry: &sb_flow_entry) -> Self {
-        let stream = match entry.mode {
-            mode if mode == sb_mode::SB_MODE_TUNNEL as u8 => Stream::Tunnel,
-            mode if mode == sb_mode::SB_MODE_UPGRADING as u8 => Stream::Upgrading,
-            _ => Stream::Requests,
-        };
-        FlowState {
-            origin: entry.origin,
-            handshake: Handshake { mss: entry.mss, options: entry.options, wscale: entry.wscale },
-            next: entry.next,
-            at_mark: Some((stream, entry.framing)),
-            requests: entry.requests,
-            heads: entry.heads,
-            session: entry.session,
-        }
-    }
-}
-
 impl sb_owned {
     /// The flow with its mark between requests, of which agents tell nothing else.
     pub fn flow_state(&self) -> FlowState {

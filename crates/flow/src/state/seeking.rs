@@ -6,8 +6,8 @@ use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::NodeId;
 use crate::connection::Connection;
+use crate::entry::Mode;
 use crate::world::{Count, World};
-use switchback_wire::sb_mode;
 
 /// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
 const ANSWER_WAIT: Duration = Duration::from_millis(40);
@@ -128,7 +128,7 @@ impl Seeking {
         }
         match self.kind {
             Kind::First(_) => {
-                connection.entry.mode = sb_mode::SB_MODE_HELD as u8;
+                connection.entry.mode = Mode::Held;
                 Assembling::new(world.now()).advance(connection, world)
             }
             Kind::Unknown { .. } => State::Over,

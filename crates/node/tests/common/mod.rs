@@ -133,7 +133,7 @@ pub struct Handoff {
     pub heads: u32,
     /// So much of a request's body is to come behind the packet that begins it.
     pub body: u32,
-    /// `SB_FLAG_*` of the next handoff packets.
+    /// `SB_HANDOVER_*` or `SB_RELEASE_*` of the next handoff packets.
     pub flags: u32,
     /// Percent of the accept queue that an adoption may use.
     pub share: u8,

@@ -186,7 +186,7 @@ impl Connection {
 
     /// Records the result; the connection is not read further.
     pub(super) fn greeted(&mut self, explainer: &Explainer, request: Option<&Request>, outcome: Greeting) {
-        let data = self.held.stream(self.entry.next);
+        let data = self.held.stream(self.entry.mark.next);
         let service = self.service(explainer);
         let said = match switchback_hello::read(&data, explainer.cluster.limits.head) {
             Ok(HelloProgress::Complete(said)) => Some(said),

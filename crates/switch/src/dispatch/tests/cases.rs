@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use switchback_wire::flow_state::FlowState;
+use switchback_flow::entry::{Entry, Mode};
+use switchback_wire::flow_state::Stream;
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
 use super::model::*;
+use crate::dispatch::Moment;
 use sb_op::*;
 use sb_reason::*;
 use switchback_flow::request::TRIES;
@@ -33,7 +35,7 @@ fn a_first_request_is_adopted_and_asked_again_until_it_is() {
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_ADOPT, node(3), &request[..]));
     assert_eq!(u32::from_be(sent[0].option.flow_state().next), ORIGIN.wrapping_add(request.len() as u32));
-    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_REQUESTS as u8);
+    assert_eq!(world.map[&flow()].mode, Mode::AtNode(Stream::Requests));
     let again = world.pass();
     assert_eq!((again.len(), again[0].op, again[0].data()), (1, SB_OP_ADOPT, &request[..]));
     assert!(world.answer(&again[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
@@ -108,7 +110,7 @@ fn a_request_sent_too_early_goes_on_where_the_response_ended() {
     let sent = world.client_packet(&data(len, 100, &get("/img/b")));
     let numbers = (sent[0].view().seq, SERVER + 5000);
     let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
-    let option = FlowState::from(&world.map[&flow()]).option(SB_OP_RELEASED);
+    let option = world.map[&flow()].flow_state().option(SB_OP_RELEASED);
     let sent = world.handoff(adopt.node, option, &released);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
     assert_eq!((sent[0].view().ack, sent[0].data()), (SERVER + 5000, &get("/img/b")[..]));
@@ -121,7 +123,7 @@ fn a_late_answer_to_an_earlier_question_is_ignored() {
     let old = world.client_packet(&data(len, 100, &get("/img/b")));
     world.answer(&old[0], SB_OP_BUSY, SB_REASON_CLOSING);
     let offset = len + get("/img/b").len() as u32;
-    world.map.get_mut(&flow()).unwrap().next = ORIGIN.wrapping_add(offset);
+    world.map.get_mut(&flow()).unwrap().mark.next = ORIGIN.wrapping_add(offset);
     let sent = world.client_packet(&data(offset, 200, &get("/img/c")));
     assert_eq!((sent[0].op, sent[0].node), (SB_OP_RELEASE, adopt.node));
     assert!(world.answer(&old[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
@@ -222,7 +224,7 @@ fn a_body_moves_the_mark_without_being_seen() {
     let head = b"POST /web/up HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let sent = world.client_packet(&data(0, 0, head));
     world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
-    assert_eq!(world.map[&flow()].next, ORIGIN.wrapping_add(head.len() as u32 + 100_000));
+    assert_eq!(world.map[&flow()].mark.next, ORIGIN.wrapping_add(head.len() as u32 + 100_000));
     let sent = world.client_packet(&data(head.len() as u32 + 50_000, 0, &[b'x'; 1000]));
     assert_eq!((sent.len(), sent[0].op, sent[0].option.flags & REQUEST), (1, SB_OP_FORWARD, 0));
 }
@@ -298,21 +300,33 @@ fn a_refused_head_has_no_content_behind_an_empty_line_either() {
 }
 
 #[test]
+fn a_flow_in_a_mode_of_another_version_is_unknown() {
+    let entry = sb_flow_entry { mode: u8::MAX, ..Default::default() };
+    for kind in [sb_record_kind::SB_RECORD_REQUEST, sb_record_kind::SB_RECORD_FORWARD] {
+        let mut world = World::new();
+        let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
+        let at = Moment { now: world.now, map: &|_| None };
+        world.dispatcher.on_record(at, &record, &data(0, 0, &get("/web/a")));
+        assert_eq!(world.flush().iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
+    }
+}
+
+#[test]
 fn an_unknown_flow_is_asked_for_and_taken_up_again() {
     let (mut world, adopt, len) = settled("/web/a");
     let mut entry = world.map[&flow()];
     world = World::new();
     let request = data(len, 100, &get("/web/b"));
-    let sent = world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &request);
+    let sent = world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), &request);
     assert_eq!(sent.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
     assert!(sent.iter().all(|sent| sent.data().is_empty()), "a question goes without data");
-    assert!(world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &request).is_empty());
-    let option = FlowState::from(&entry).option(SB_OP_OWNED);
+    assert!(world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), &request).is_empty());
+    let option = entry.flow_state().option(SB_OP_OWNED);
     let sent = world.handoff(adopt.node, option, &sent[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
-    entry.begins = entry.next;
-    entry.next = entry.next.wrapping_add(get("/web/b").len() as u32);
-    entry.requests += 1;
+    entry.mark.begins = entry.mark.next;
+    entry.mark.next = entry.mark.next.wrapping_add(get("/web/b").len() as u32);
+    entry.mark.requests += 1;
     assert_eq!(world.map[&flow()], entry);
 }
 
@@ -321,9 +335,9 @@ fn a_flow_that_nobody_owns_is_reset_after_a_while() {
     let mut world = World::new();
     let ack = bare(&flow(), true, 5, 6, flags::ACK);
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
-    assert_eq!(world.record(unknown, sb_flow_entry::default(), &ack).len(), 3);
+    assert_eq!(world.record(unknown, Entry::default(), &ack).len(), 3);
     world.now += Duration::from_millis(600);
-    assert!(world.record(unknown, sb_flow_entry::default(), &ack).is_empty());
+    assert!(world.record(unknown, Entry::default(), &ack).is_empty());
     let view = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((view.seq, view.flags), (6, flags::RST));
 }
@@ -364,7 +378,7 @@ fn a_new_connection_is_not_given_the_entry_of_an_old_one() {
     world.client_packet(&data(len, 100, &get("/web/b")));
     world.client_packet(&data(len + 30, 100, &get("/web/c")));
     // A SYN, and the first packet of another connection.
-    let new = sb_flow_entry { origin: 5, next: 5, mode: sb_mode::SB_MODE_HELD as u8, ..Default::default() };
+    let new = Entry::new(5);
     world.map.insert(flow(), new);
     world.drain();
     assert_eq!(world.map[&flow()], new);
@@ -379,7 +393,7 @@ fn a_new_connection_is_not_given_the_entry_of_an_old_one() {
 fn a_late_record_of_an_old_connection_does_not_disturb_the_new_one() {
     let (mut world, _, len) = settled("/web/a");
     let old = world.map[&flow()];
-    let new = sb_flow_entry { origin: 5, next: 5, mode: sb_mode::SB_MODE_HELD as u8, ..Default::default() };
+    let new = Entry::new(5);
     world.map.insert(flow(), new);
     let request = sb_record_kind::SB_RECORD_REQUEST;
     let first = segment(&flow(), true, (5, SERVER), flags::ACK, None, b"GET /img/a HTTP/1.1\r\nHost");
@@ -411,7 +425,7 @@ fn a_connection_that_is_over_is_adopted_no_more() {
         let adopt = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
         world.map.clear();
         if let Some(origin) = others {
-            world.map.insert(flow(), sb_flow_entry { origin, ..Default::default() });
+            world.map.insert(flow(), Entry { origin, ..Entry::default() });
         }
         let sent = match late {
             Some(op) => world.answer(&adopt, op, SB_REASON_QUEUE_FULL),
@@ -656,6 +670,6 @@ fn an_empty_line_at_the_end_is_no_request() {
         let sent: Vec<&[u8]> = sent.iter().map(ToNode::data).filter(|data| !data.is_empty()).collect();
         assert_eq!(sent, [line]);
         let behind = ORIGIN.wrapping_add(len + line.len() as u32);
-        assert_eq!((world.map[&flow()].next, world.dispatcher.pending()), (behind, 0));
+        assert_eq!((world.map[&flow()].mark.next, world.dispatcher.pending()), (behind, 0));
     }
 }

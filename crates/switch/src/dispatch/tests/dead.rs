@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
@@ -102,15 +101,16 @@ fn a_node_that_lives_says_so() {
     let request = get("/web/a");
     for (answer, reason) in [(SB_OP_BUSY, SB_REASON_DUPLICATE), (SB_OP_RELEASED, SB_REASON_NONE)] {
         let (mut world, adopt) = on_a_dead_node(&request);
-        let before = world.map[&flow()];
+        let mut before = world.map[&flow()];
         let asked = world.client_packet(&data(0, 0, &request)).remove(0);
         let sent = world.answer(&asked, answer, reason);
         if answer == SB_OP_BUSY {
             assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_PROBE, adopt.node));
-            let owned = FlowState::from(&before).option(SB_OP_OWNED);
+            let owned = before.flow_state().option(SB_OP_OWNED);
             assert!(world.handoff(adopt.node, owned, &sent[0].packet).is_empty());
-            let known = sb_flow_entry { locked: 0, begins: before.next, ..before };
-            assert_eq!((world.map[&flow()], world.dispatcher.pending()), (known, 0));
+            before.mark.begins = before.mark.next;
+            assert_eq!((world.map[&flow()], world.locked.len()), (before, 0));
+            assert_eq!(world.dispatcher.pending(), 0);
         } else {
             assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
             assert_ne!(sent[0].node, adopt.node);

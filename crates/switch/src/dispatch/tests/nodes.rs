@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_flow::entry::Mode;
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::*;
@@ -180,7 +181,7 @@ fn idle_flows_are_taken_from_a_draining_node() {
     let sent = world.flush();
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
     assert!(world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
-    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_HELD as u8);
+    assert_eq!(world.map[&flow()].mode, Mode::Held);
     assert_eq!((world.dispatcher.pending(), world.dispatcher.stats.taken_back), (0, 1));
     let sent = world.client_packet(&data(len, 100, &get("/web/b")));
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
@@ -213,7 +214,7 @@ fn a_request_that_comes_while_its_flow_is_taken_back_is_not_lost() {
 fn a_client_that_closes_a_flow_without_a_node_is_answered() {
     let (mut world, _, len) = settled("/web/a");
     let mut entry = world.map[&flow()];
-    entry.mode = sb_mode::SB_MODE_HELD as u8;
+    entry.mode = Mode::Held;
     world.map.insert(flow(), entry);
     world.now += Duration::from_secs(1);
     let fin = bare(&flow(), true, ORIGIN.wrapping_add(len), SERVER + 100, flags::FIN | flags::ACK);

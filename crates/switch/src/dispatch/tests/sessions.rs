@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use std::net::IpAddr;
 
-use switchback_wire::flow_state::FlowState;
+use switchback_flow::entry::Entry;
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
@@ -143,7 +143,7 @@ fn a_session_finds_its_node_on_any_connection() {
             assert_eq!(done, (vec![SB_OP_ADOPT], node(last), codes(7, pool, last)));
             let done = client.ask(&with(pool, &cookie(7, pool, last)));
             assert_eq!(done, (vec![SB_OP_FORWARD], node(last), codes(7, pool, last)));
-            assert_eq!(client.world.map[&flow()].session, codes(7, pool, last));
+            assert_eq!(client.world.map[&flow()].mark.session, codes(7, pool, last));
             // Another session on the same connection.
             let other = last % 3 + 1;
             let done = client.ask(&with(pool, &cookie(7, pool, other)));
@@ -315,10 +315,9 @@ fn what_a_node_was_told_outlives_the_switch() {
     restarted.sent = client.sent;
     let packet = data(restarted.sent, 100, &request("web", ""));
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
-    let asked = restarted.world.record(unknown, sb_flow_entry::default(), &packet);
+    let asked = restarted.world.record(unknown, Entry::default(), &packet);
     assert_eq!(asked.len(), 3);
-    let sent =
-        restarted.world.handoff(node(2), FlowState::from(&entry).option(SB_OP_OWNED), &asked[0].packet);
+    let sent = restarted.world.handoff(node(2), entry.flow_state().option(SB_OP_OWNED), &asked[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, node(2)));
 }
 

@@ -38,9 +38,8 @@ fn asked(world: &mut World, answer: impl Fn(&mut World, &ToNode) -> Vec<ToNode>)
 /// What the node says of a connection with this origin.
 fn owned(world: &mut World, asked: &ToNode, origin: u32) -> Vec<ToNode> {
     let end = ORIGIN.wrapping_add(get("/web/").len() as u32);
-    let mode = sb_mode::SB_MODE_REQUESTS as u8;
-    let entry = sb_flow_entry { origin, next: end, requests: 1, mode, ..Default::default() };
-    world.handoff(asked.node, FlowState::from(&entry).option(SB_OP_OWNED), &asked.packet)
+    let state = FlowState { requests: 1, ..FlowState::at(origin, end) };
+    world.handoff(asked.node, state.option(SB_OP_OWNED), &asked.packet)
 }
 
 fn unowned(world: &mut World, asked: &ToNode) -> Vec<ToNode> {

@@ -12,7 +12,6 @@ use libbpf_rs::{MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 use switchback_config::{Cluster, ClusterKey};
 use switchback_runtime::monotonic_ns;
 use switchback_wire::clock::NodeClock;
-use switchback_wire::flow_state::FlowState;
 use switchback_wire::handoff::{OVERHEAD_V6, Peers, Way, encode};
 use switchback_wire::keys::{COOKIE_EPOCH, handoff_key};
 use switchback_wire::packet::TcpView;
@@ -22,7 +21,7 @@ use super::frames::*;
 use crate::cookies::Keys;
 use crate::driver::QUESTIONS_PERIOD;
 use crate::program::Program;
-use switchback_flow::is_held;
+use switchback_flow::entry::Entry;
 
 /// Ingress interface.
 const LOOPBACK: u32 = 1;
@@ -155,6 +154,11 @@ pub struct Bench {
     records: Rc<RefCell<Vec<Record>>>,
     counters: RefCell<[u64; SwitchCounter::ALL.len()]>,
     clocks_set: Cell<Instant>,
+}
+
+/// The entry that the L7 thread sees in the map.
+pub fn typed(entry: &sb_flow_entry) -> Entry {
+    Entry::decode(entry).expect("a known mode")
 }
 
 impl Bench {
@@ -305,7 +309,7 @@ impl Bench {
         flags: u32,
         head: u16,
     ) -> Vec<u8> {
-        let mut option = FlowState::from(entry).option(sb_op::SB_OP_FORWARD);
+        let mut option = typed(entry).flow_state().option(sb_op::SB_OP_FORWARD);
         option.flags |= flags as u8;
         let option = option.with(|said: &mut sb_handover| said.head = head.to_be());
         let view = TcpView::parse(packet).expect("a TCP packet");
@@ -390,7 +394,7 @@ impl Bench {
     /// Sets a flow's entry, in the map of flows without a node if it has none.
     pub fn put(&self, flow: &sb_flow, entry: &sb_flow_entry) {
         let maps = &self.program.skel.maps;
-        let nowhere = is_held(entry) || entry.mode == sb_mode::SB_MODE_ANSWERED as u8;
+        let nowhere = !typed(entry).has_node();
         let map = if nowhere { &maps.waiting } else { &maps.flows };
         map.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
     }

@@ -362,7 +362,7 @@ fn requests_one_after_another_move_the_mark() {
             let (_, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));
         }
-        assert_eq!(bench.program.flow(flow), Some(after));
+        assert_eq!(bench.program.mapped(flow), Some(after));
     }
 }
 
@@ -375,13 +375,14 @@ fn changes_are_about_one_connection() {
     let (old, moved, new) = (entry(1, 5), entry(1, 9), entry(7, 7));
     let remove = Change::Remove { origin: 1 };
     for (before, change, after) in [
-        (Some(old), Change::Replace(moved), Some(moved)),
-        (Some(new), Change::Replace(moved), Some(new)),
-        (None, Change::Replace(moved), None),
+        (Some(old), Change::Replace(typed(&moved)), Some(moved)),
+        (Some(new), Change::Replace(typed(&moved)), Some(new)),
+        (None, Change::Replace(typed(&moved)), None),
+        (Some(old), Change::Lock(typed(&moved)), Some(sb_flow_entry { locked: 1, ..moved })),
         (Some(old), Change::Ahead { origin: 1 }, Some(sb_flow_entry { ahead: 1, ..old })),
         (Some(new), Change::Ahead { origin: 1 }, Some(new)),
-        (None, Change::Create(new), Some(sb_flow_entry { contested: 1, ..new })),
-        (Some(old), Change::Create(new), Some(old)),
+        (None, Change::Create(typed(&new)), Some(sb_flow_entry { contested: 1, ..new })),
+        (Some(old), Change::Create(typed(&new)), Some(old)),
         (Some(old), remove, None),
         (Some(new), remove, Some(new)),
         (None, remove, None),
@@ -391,12 +392,12 @@ fn changes_are_about_one_connection() {
             bench.put(flow, &before);
         }
         bench.program.change_flows(&[(*flow, change)]).unwrap();
-        assert_eq!(bench.program.flow(flow), after, "{before:?}, {change:?}");
+        assert_eq!(bench.program.mapped(flow), after, "{before:?}, {change:?}");
     }
     // More than one batch, in order.
     bench.forget(flow);
-    let create = std::iter::once((*flow, Change::Create(entry(1, 0))));
-    let moves = (1..1000).map(|next| (*flow, Change::Replace(entry(1, next))));
+    let create = std::iter::once((*flow, Change::Create(typed(&entry(1, 0)))));
+    let moves = (1..1000).map(|next| (*flow, Change::Replace(typed(&entry(1, next)))));
     bench.program.change_flows(&create.chain(moves).collect::<Vec<_>>()).unwrap();
-    assert_eq!(bench.program.flow(flow).map(|entry| entry.next), Some(999));
+    assert_eq!(bench.program.mapped(flow).map(|entry| entry.next), Some(999));
 }

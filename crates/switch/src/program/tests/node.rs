@@ -3,7 +3,6 @@
 use SwitchCounter::*;
 use sb_op::*;
 use sb_record_kind::*;
-use switchback_wire::flow_state::FlowState;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, Peers};
 use switchback_wire::keys::handoff_key;
 use switchback_wire::packet::flags;
@@ -42,7 +41,7 @@ fn shim_of(bench: &Bench, node: u32) -> usize {
 
 fn node_frame(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> NodeFrame {
     let reason = sb_reason::SB_REASON_DRAINING as u8;
-    let said = sb_option { reason, ..FlowState::from(&entry()).option(op) }
+    let said = sb_option { reason, ..typed(&entry()).flow_state().option(op) }
         .with(|outcome: &mut sb_outcome| outcome.queue = (3, 511).into());
     let frame = bench.node_frame(node, key, flow, said, inner);
     let shim = shim_of(bench, node);
@@ -155,7 +154,7 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
 
 /// Packets of later versions, and of this one with more in it than this program knows.
 fn version_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
-    let closed = FlowState::from(&entry()).option(SB_OP_CLOSED);
+    let closed = typed(&entry()).flow_state().option(SB_OP_CLOSED);
     let frame = |key: &sb_key, option: sb_option| bench.node_frame(node, key, flow, option, &inner(flow));
     let later = |version: u8, key: &sb_key, moves: SwitchCounter| {
         let option = sb_option { version, ..closed };
@@ -191,7 +190,7 @@ fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
             peers,
             &Bench::sign(),
             flow,
-            FlowState::from(&entry()).option(op),
+            typed(&entry()).flow_state().option(op),
             &inner(flow),
         );
         let sent: sb_shim = read_from(&frame[shim_of(bench, node)..]).expect("a whole shim");
