@@ -40,6 +40,8 @@ __noinline int on_said(struct __sk_buff *skb)
         case READ_SAID:
                 if (!is_signed(&said))
                         return drop(SB_CLIENT_DROP_TAG);
+                if (sb_is_later(&said.option))
+                        return drop(SB_CLIENT_DROP_VERSION);
                 break;
         case READ_MALFORMED:
                 return drop(SB_CLIENT_DROP_MALFORMED);

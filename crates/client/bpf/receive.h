@@ -206,8 +206,8 @@ static __noinline int on_answer(const struct said *said)
         struct sb_direct_flow *flow;
 
         if (said->inner.v4) {
-                sb_map_v4(local.client, said->option.origin);
-                local.client_port = said->option.requests;
+                sb_map_v4(local.client, said->option.payload.direct.client);
+                local.client_port = said->option.payload.direct.client_port;
         }
         flow = bpf_map_lookup_elem(&flows, &local);
         if (flow && sb_same_v6(flow->node, said->sender)) {

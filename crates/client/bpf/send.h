@@ -131,10 +131,10 @@ __noinline int send_directly(struct __sk_buff *skb, const struct packet *p, stru
         tunnel.flow.client_port = flow->client_port;
         tunnel.key = own->sign;
         tunnel.option.op = SB_OP_DIRECT;
-        tunnel.option.flags = asks ? SB_FLAG_ASK : 0;
+        tunnel.option.flags = asks ? SB_DIRECT_ASK : 0;
         if (p->v4) {
-                tunnel.option.origin = sb_v4_of(p->flow.client);
-                tunnel.option.requests = p->flow.client_port;
+                tunnel.option.payload.direct.client = sb_v4_of(p->flow.client);
+                tunnel.option.payload.direct.client_port = p->flow.client_port;
         }
         tunnel.source_port = sb_source_port(&tunnel.flow);
         tunnel.dest_port = bpf_htons(SB_GENEVE_PORT);

@@ -1,6 +1,6 @@
 //! Changes of the flow map.
 
-use switchback_wire::sb_flow_entry;
+use crate::entry::Entry;
 
 /// A change of the flow map. Between a record and the change that follows from it the program may have removed the
 /// entry, because the node reported the connection's end or the client began another one. So nothing is changed but an entry
@@ -8,9 +8,11 @@ use switchback_wire::sb_flow_entry;
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
     /// A new value of the entry.
-    Replace(sb_flow_entry),
+    Replace(Entry),
+    /// A new value of the entry, of which the program is not to move the mark.
+    Lock(Entry),
     /// An entry for a flow that has none.
-    Create(sb_flow_entry),
+    Create(Entry),
     /// No entry any more.
     Remove {
         /// The origin of the connection that is over.

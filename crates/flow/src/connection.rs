@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
-use switchback_wire::{SB_SYN_SACK, SB_WINDOW, sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::{SB_WINDOW, sb_flow};
 
 use crate::answer::{Answer, Reply};
+use crate::entry::{Entry, Mode};
 use crate::held::{Held, HeldPacket, before};
+use crate::mark::Mark;
 use crate::request::InProgress;
-use crate::{is_held, mark};
 
 /// After this time a client is about to retransmit, and to send nothing else: Linux has no retransmission time-out below
 /// 200 ms. The time until its data is acknowledged becomes the time-out of its next loss.
@@ -36,7 +37,7 @@ struct NodePosition {
 #[derive(Debug)]
 pub struct Connection {
     /// The flow's entry in the map, once the output is written.
-    pub entry: sb_flow_entry,
+    pub entry: Entry,
     /// Packets from the mark on, without those of the request in progress.
     pub held: Held,
     /// Sequence number of the client's FIN.
@@ -59,7 +60,7 @@ pub struct Connection {
 
 impl Connection {
     /// A flow with nothing held.
-    pub fn new(entry: sb_flow_entry, now: Duration) -> Self {
+    pub fn new(entry: Entry, now: Duration) -> Self {
         Connection {
             entry,
             held: Held::default(),
@@ -69,7 +70,7 @@ impl Connection {
             given: None,
             born: now,
             came: now,
-            repeated: Repetition { seq: entry.next, at: now },
+            repeated: Repetition { seq: entry.mark.next, at: now },
             last_timestamps: None,
             position: None,
         }
@@ -77,27 +78,17 @@ impl Connection {
 
     /// A node has the flow.
     pub fn has_node(&self) -> bool {
-        !is_held(&self.entry)
+        self.entry.has_node()
     }
 
     /// Another process may have given the first request to a node.
     pub fn is_sought(&self) -> bool {
-        self.entry.mode == sb_mode::SB_MODE_SOUGHT as u8
-    }
-
-    /// The flow stays with its node, whatever comes.
-    pub fn is_tunnel(&self) -> bool {
-        self.entry.mode == sb_mode::SB_MODE_TUNNEL as u8
-    }
-
-    /// The server decides whether the flow becomes a tunnel.
-    pub fn is_upgrading(&self) -> bool {
-        self.entry.mode == sb_mode::SB_MODE_UPGRADING as u8
+        self.entry.mode == Mode::Sought
     }
 
     /// The node was given the request at the mark before.
     pub fn was_given(&self) -> bool {
-        self.given == Some(self.entry.next)
+        self.given == Some(self.entry.mark.next)
     }
 
     /// Holds what is new in a packet. `request` is the request in progress, if no node has it: parts of its body may be
@@ -112,11 +103,11 @@ impl Connection {
             self.fin = Some(packet.end());
         }
         match request {
-            Some(request) if before(self.entry.next, request.after().next) => {
-                request.packets.insert_part(packet, self.entry.next, request.after().next);
-                self.held.insert(packet, request.after().next);
+            Some(request) if before(self.entry.mark.next, request.after().mark.next) => {
+                request.packets.insert_part(packet, self.entry.mark.next, request.after().mark.next);
+                self.held.insert(packet, request.after().mark.next);
             }
-            _ => self.held.insert(packet, self.entry.next),
+            _ => self.held.insert(packet, self.entry.mark.next),
         }
     }
 
@@ -133,18 +124,24 @@ impl Connection {
     }
 
     /// Takes the mark of a later entry of the same node; true if it has moved.
-    pub fn catch_up(&mut self, entry: &sb_flow_entry) -> bool {
-        let moves = entry.node == self.entry.node && mark::is_newer(entry, &self.entry);
+    pub fn catch_up(&mut self, entry: &Entry) -> bool {
+        let moves = entry.node == self.entry.node && entry.mark.is_newer(&self.entry.mark);
         if moves {
             self.entry = *entry;
-            self.held.take_until(entry.next);
+            self.held.take_until(entry.mark.next);
         }
         moves
     }
 
+    /// Takes the mark that its node says if it is further on; true if it has moved.
+    pub fn catch_up_with_node(&mut self, said: &Entry) -> bool {
+        let mark = Mark { turn: self.entry.mark.turn, ..said.mark };
+        self.catch_up(&Entry { mark, ..*said })
+    }
+
     /// Takes the mark that the node has, which lies before the entry's.
-    pub fn go_back(&mut self, mark: &sb_flow_entry) {
-        self.entry = mark::at(&self.entry, mark);
+    pub fn go_back(&mut self, said: &Entry) {
+        self.entry = self.entry.set_back_to(said);
         self.given = None;
     }
 
@@ -157,13 +154,13 @@ impl Connection {
 
     /// The client has closed behind this data at the mark.
     pub fn ends_behind(&self, data: &[u8]) -> bool {
-        self.fin == Some(self.entry.next.wrapping_add(data.len() as u32))
+        self.fin == Some(self.entry.mark.next.wrapping_add(data.len() as u32))
     }
 
     /// A request begins at the mark. An empty line is none yet (RFC 9112 section 2.2), and what lies beyond a gap anybody
     /// may have sent.
     pub fn has_beginning(&self) -> bool {
-        !b"\r\n".starts_with(&self.held.stream(self.entry.next)[..])
+        !b"\r\n".starts_with(&self.held.stream(self.entry.mark.next)[..])
     }
 
     /// The request has been waiting for so long that the client is about to retransmit.
@@ -175,10 +172,10 @@ impl Connection {
     /// only the switch has it. The packet that says so.
     pub fn acknowledge(&mut self, flow: &sb_flow, request: Option<&Held>, now: Duration) -> Option<Vec<u8>> {
         let stretch = request.unwrap_or(&self.held);
-        if stretch.first()?.view.seq != self.entry.next {
+        if stretch.first()?.view.seq != self.entry.mark.next {
             return None;
         }
-        let end = stretch.stream_end(self.entry.next);
+        let end = stretch.stream_end(self.entry.mark.next);
         self.acknowledged = Some(end);
         Some(self.say(flow, end, &[], now))
     }
@@ -186,8 +183,8 @@ impl Connection {
     /// The window allows no more than the node that gets the data can take: a receiver drops what lies beyond its window,
     /// and with it the acknowledgments in it. A node's window is a multiple of the scale's unit, and counts from the mark.
     fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)], now: Duration) -> Vec<u8> {
-        let scale = self.entry.wscale & 15;
-        let room = self.entry.next.wrapping_add(SB_WINDOW >> scale << scale).wrapping_sub(ack) as i32;
+        let scale = self.entry.handshake.own_scale();
+        let room = self.entry.mark.next.wrapping_add(SB_WINDOW >> scale << scale).wrapping_sub(ack) as i32;
         let window = (room.max(0) as u32) >> scale;
         let (mut seq, mut times) = (self.last_ack, self.last_timestamps);
         if let Some(position) = self.position {
@@ -209,13 +206,13 @@ impl Connection {
     fn gap(&self, arrived: u32) -> Option<(u32, Vec<(u32, u32)>)> {
         let ack = self.acknowledged.unwrap_or(arrived);
         let stretches = self.held.beyond_gap(ack);
-        let understood = u32::from(self.entry.options) & SB_SYN_SACK != 0;
+        let understood = self.entry.handshake.has_sack();
         (understood && !stretches.is_empty()).then_some((ack, stretches))
     }
 
     /// There is a gap behind the mark, to be reported.
     pub fn has_gap(&self) -> bool {
-        self.gap(self.entry.next).is_some()
+        self.gap(self.entry.mark.next).is_some()
     }
 
     /// A packet that reports what has come beyond a gap, so that the client fills the gap without a time-out. It
@@ -229,7 +226,7 @@ impl Connection {
     /// not need the request.
     pub fn question(&self, flow: &sb_flow, request: Option<&Held>) -> Option<(TcpView, Vec<u8>)> {
         let packet = request.and_then(Held::first).or_else(|| self.held.first());
-        let numbers = (self.entry.next, self.last_ack);
+        let numbers = (self.entry.mark.next, self.last_ack);
         let times = packet.and_then(|packet| timestamps(&packet.bytes, &packet.view));
         let bytes = segment(flow, true, numbers, flags::ACK, times, &[]);
         Some((TcpView::parse(&bytes)?, bytes))
@@ -249,11 +246,11 @@ impl Connection {
 
     /// Answers, and so acknowledges, all held data before a gap, and forgets the rest. `head`: the request was HEAD.
     pub fn make_answer(&mut self, reply: &Reply, head: bool, now: Duration) -> Option<Answer> {
-        let rcv_nxt = self.held.stream_end(self.entry.next);
+        let rcv_nxt = self.held.stream_end(self.entry.mark.next);
         let packets = self.held.take_all();
         let HeldPacket { bytes, view } = packets.first()?;
-        let head = head && !mark::in_body(&self.entry);
+        let head = head && !self.entry.mark.is_in_body();
         let closed = self.fin == Some(rcv_nxt);
-        Some(Answer::new(reply, head, bytes, view, (rcv_nxt, closed), self.entry.mss, now))
+        Some(Answer::new(reply, head, bytes, view, (rcv_nxt, closed), self.entry.handshake.mss, now))
     }
 }

@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod change;
 pub mod connection;
+pub mod entry;
 pub mod held;
 pub mod mark;
 pub mod request;
@@ -14,15 +15,8 @@ pub mod state;
 pub mod verdict;
 pub mod world;
 
-use switchback_wire::{sb_flow_entry, sb_mode};
-
 pub use world::World;
 
 /// Index of a node in the BPF map `nodes`. It belongs to the node's address across reloads and restarts, because flow
 /// entries contain it.
 pub type NodeId = u32;
-
-/// No node has had the flow.
-pub fn is_held(entry: &sb_flow_entry) -> bool {
-    [sb_mode::SB_MODE_HELD as u8, sb_mode::SB_MODE_SOUGHT as u8].contains(&entry.mode)
-}

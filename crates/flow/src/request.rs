@@ -1,13 +1,14 @@
 //! A request that the switch has read, and its way to a node.
 
+use std::num::Wrapping;
 use std::time::Duration;
 
 use switchback_wire::message::{Reading, Reason, Recovery};
 use switchback_wire::packet::bring_up_to_date;
-use switchback_wire::{sb_flow_entry, sb_mode};
 
 use crate::NodeId;
 use crate::connection::Connection;
+use crate::entry::Entry;
 use crate::held::{Held, HeldPacket, before};
 use crate::verdict::{Session, Side};
 
@@ -32,7 +33,7 @@ pub struct Request {
     /// It is idempotent, without a body.
     pub repeatable: bool,
     /// The flow's entry when its present node gets the request.
-    pub after: sb_flow_entry,
+    pub after: Entry,
     /// The session that it names.
     pub session: Option<Session>,
     /// The node that has the client's TLS session and can serve.
@@ -43,7 +44,7 @@ pub struct Request {
 
 impl Request {
     /// A request of which nothing but its destination is known.
-    pub fn new(group: usize, service: usize, after: sb_flow_entry) -> Self {
+    pub fn new(group: usize, service: usize, after: Entry) -> Self {
         Request {
             read: 0,
             group,
@@ -61,12 +62,12 @@ impl Request {
 
     /// Data up to sequence number `end` is all its own.
     pub fn takes_all_to(&self, end: u32) -> bool {
-        self.after.mode == sb_mode::SB_MODE_TUNNEL as u8 || !before(self.after.next, end)
+        self.after.is_tunnel() || !before(self.after.mark.next, end)
     }
 
     /// Recovery from the loss of the server. `again`: the client still has the whole request.
     pub fn recovery(&self, again: bool) -> Recovery {
-        let is_last = self.last || self.after.mode != sb_mode::SB_MODE_REQUESTS as u8;
+        let is_last = self.last || !self.after.has_requests();
         Recovery { last: is_last, again: self.repeatable && again }
     }
 }
@@ -79,7 +80,7 @@ pub struct InProgress {
     /// Its packets.
     pub packets: Held,
     /// The entry before it.
-    pub start: sb_flow_entry,
+    pub start: Entry,
     /// The node that the policy has chosen already.
     pub choice: Option<NodeId>,
     /// Nodes that could not take it.
@@ -92,7 +93,7 @@ pub struct InProgress {
 
 impl InProgress {
     /// A request of a flow with the entry `start`.
-    pub fn without_packets(request: Request, start: sb_flow_entry) -> Self {
+    pub fn without_packets(request: Request, start: Entry) -> Self {
         InProgress {
             request,
             packets: Held::default(),
@@ -107,17 +108,17 @@ impl InProgress {
     /// The held data begins with this request.
     pub fn begin(request: Request, connection: &mut Connection, now: Duration) -> Self {
         connection.born = now;
-        let packets = if request.after.mode == sb_mode::SB_MODE_TUNNEL as u8 {
+        let packets = if request.after.is_tunnel() {
             connection.held.take_all()
         } else {
-            connection.held.take_until(request.after.next)
+            connection.held.take_until(request.after.mark.next)
         };
         let packets = Held::of(packets);
         InProgress { packets, ..InProgress::without_packets(request, connection.entry) }
     }
 
     /// The flow's entry behind it.
-    pub fn after(&self) -> &sb_flow_entry {
+    pub fn after(&self) -> &Entry {
         &self.request.after
     }
 
@@ -128,32 +129,33 @@ impl InProgress {
 
     /// The mark moves behind it, at a new node, for which it is the first.
     pub fn enter_at(&mut self, node: NodeId, connection: &mut Connection) {
-        let heads = self.request.after.heads & 1;
-        self.request.after = sb_flow_entry { node, requests: 1, heads, ..self.request.after };
+        let mark = &mut self.request.after.mark;
+        (mark.requests, mark.heads) = (Wrapping(1), mark.heads & 1);
+        self.request.after.node = node;
         self.enter(connection);
     }
 
     /// It has no node again.
     pub fn leave(&self, connection: &mut Connection) {
-        connection.entry = sb_flow_entry { mode: sb_mode::SB_MODE_HELD as u8, ..self.start };
+        connection.entry = self.start.without_node();
     }
 
     /// Its packets are held once more, from the mark on.
     pub fn put_back(mut self, connection: &mut Connection) {
         for packet in self.packets.take_all() {
-            connection.held.insert(&packet, connection.entry.next);
+            connection.held.insert(&packet, connection.entry.mark.next);
         }
     }
 
     /// It begins there.
     pub fn begins_at(&self, seq: u32) -> bool {
-        seq == self.start.next
+        seq == self.start.mark.next
     }
 
     /// Recovery from the loss of the server.
     pub fn recovery(&self, connection: &Connection) -> Recovery {
         let alone = self.packets.only().is_some() && connection.acknowledged.is_none();
-        self.request.recovery(alone && self.request.after.tries < TRIES)
+        self.request.recovery(alone && self.request.after.mark.tries < TRIES)
     }
 
     /// How much of a packet of it has been read.
@@ -166,7 +168,7 @@ impl InProgress {
     }
 
     fn read_end(&self) -> u32 {
-        self.start.next.wrapping_add(self.request.read.into())
+        self.start.mark.next.wrapping_add(self.request.read.into())
     }
 
     /// The node has to confirm that it has the request up to here: the client does not

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use switchback_config::Limits;
-use switchback_wire::message::{Owned, Queue, Reading, Reason, ToNode};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::{Queue, Reading, Reason, ToNode};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::sb_flow;
 
 use crate::NodeId;
 use crate::answer::Reply;
 use crate::change::Change;
 use crate::connection::Connection;
+use crate::entry::Entry;
 use crate::held::{Held, HeldPacket, before};
-use crate::mark;
 use crate::request::{InProgress, Request};
 use crate::state::{Assembling, Patience, Question, State};
 use crate::verdict::{Chosen, Next, Placement, Verdict};
@@ -70,12 +71,12 @@ pub trait World {
     /// Limits of the configuration.
     fn limits(&self) -> &Limits;
     /// The flow's entry in the map, with all that has been decided since it was written there.
-    fn entry(&self) -> Option<sb_flow_entry>;
+    fn entry(&self) -> Option<Entry>;
 
     /// Reads the data at the mark of `entry`.
-    fn judge(&mut self, data: &[u8], entry: &sb_flow_entry) -> Verdict;
+    fn judge(&mut self, data: &[u8], entry: &Entry) -> Verdict;
     /// Where the request of a flow with a node goes; `choice` is the node that has been chosen already.
-    fn next_node(&mut self, request: &Request, entry: &sb_flow_entry, choice: Option<NodeId>) -> Next;
+    fn next_node(&mut self, request: &Request, entry: &Entry, choice: Option<NodeId>) -> Next;
     /// Where a request goes whose flow has no node. It overtakes none that waits for the same room, unless it
     /// `has_waited_longest` itself.
     fn place(&mut self, request: &mut InProgress, has_waited_longest: bool) -> Placement;
@@ -102,7 +103,7 @@ pub trait World {
         &mut self,
         nodes: (NodeId, Option<NodeId>),
         message: ToNode,
-        entry: &sb_flow_entry,
+        state: &FlowState,
         packet: (&TcpView, &[u8]),
     );
     /// Sends PROBEs to the nodes of the question that are not dead; false if the budget is used up.
@@ -111,10 +112,12 @@ pub trait World {
     fn to_client(&mut self, packet: &[u8]);
     /// Changes the flow map before the packets are sent.
     fn change(&mut self, change: Change);
-    /// Writes the entry, locked or not.
-    fn write_entry(&mut self, entry: sb_flow_entry);
-    /// Writes the entry behind the packets that bring the mark there, so that what follows them meets them at the node.
-    fn move_mark(&mut self, entry: &sb_flow_entry);
+    /// Writes the entry, and lets the program move the mark.
+    fn set_entry(&mut self, entry: &Entry);
+    /// Writes the entry, and lets the program leave the mark where it is.
+    fn lock_entry(&mut self, entry: &Entry);
+    /// As [`set_entry`](World::set_entry), behind the packets that bring the mark there, so that what follows them meets them at the node.
+    fn move_mark(&mut self, entry: &Entry);
     /// Removes the entry of a connection that is over.
     fn forget(&mut self, origin: u32);
     /// Ends a connection on which nothing can be said any more.
@@ -124,10 +127,9 @@ pub trait World {
     /// Answers what is held of the client's; the flow consists of the answer from here on. `head`: the request is HEAD.
     fn send_answer(&mut self, connection: &mut Connection, reply: &Reply, head: bool);
     /// Takes up a flow that a node has. None if the node cannot say enough: the connection ends.
-    fn recover(&mut self, origin: u32, entry: Option<sb_flow_entry>, view: &TcpView)
-    -> Option<sb_flow_entry>;
+    fn recover(&mut self, origin: u32, entry: Option<Entry>, view: &TcpView) -> Option<Entry>;
     /// Deals with a packet of the recovered flow as if it came now.
-    fn receive(&mut self, entry: sb_flow_entry, packet: &HeldPacket);
+    fn receive(&mut self, entry: Entry, packet: &HeldPacket);
 
     /// The node gets the request with an adoption.
     fn adoption_sent(&mut self, group: usize, node: NodeId);
@@ -165,12 +167,12 @@ impl dyn World + '_ {
     }
 
     /// The entry of a flow that a node has.
-    pub(crate) fn entry_of_node(&self, owned: &Owned, node: NodeId, origin: u32) -> Option<sb_flow_entry> {
-        entry_of_node(owned, (node, origin), self.limits())
+    pub(crate) fn entry_of_node(&self, state: &FlowState, node: NodeId) -> Option<Entry> {
+        Entry::of_node(node, state, self.limits().body)
     }
 
     /// The latest entry of the connection: the program may have forwarded packets since a record was written.
-    pub(crate) fn current_entry(&self, connection: &Connection) -> Option<sb_flow_entry> {
+    pub(crate) fn current_entry(&self, connection: &Connection) -> Option<Entry> {
         self.entry().filter(|current| current.origin == connection.entry.origin)
     }
 
@@ -181,17 +183,17 @@ impl dyn World + '_ {
     }
 
     /// Sends the flow's node a packet.
-    pub(crate) fn send(&mut self, message: ToNode, entry: &sb_flow_entry, packet: (&TcpView, &[u8])) {
-        self.send_to((entry.node, None), message, entry, packet);
+    pub(crate) fn send(&mut self, message: ToNode, entry: &Entry, packet: (&TcpView, &[u8])) {
+        self.send_to((entry.node, None), message, &entry.flow_state(), packet);
     }
 
     /// Forwards a packet to the flow's node.
-    pub(crate) fn forward(&mut self, entry: &sb_flow_entry, packet: &HeldPacket, reading: Reading) {
+    pub(crate) fn forward(&mut self, entry: &Entry, packet: &HeldPacket, reading: Reading) {
         self.send(ToNode::Forward(reading), entry, (&packet.view, &packet.bytes));
     }
 
     /// Forwards packets of which nothing has been read.
-    pub(crate) fn forward_all(&mut self, entry: &sb_flow_entry, packets: &[HeldPacket]) {
+    pub(crate) fn forward_all(&mut self, entry: &Entry, packets: &[HeldPacket]) {
         packets.iter().for_each(|packet| self.forward(entry, packet, Reading::None));
     }
 
@@ -209,7 +211,7 @@ impl dyn World + '_ {
         is_stalled: bool,
         arrived: u32,
     ) {
-        let (now, flow, mark) = (self.now(), *self.flow(), connection.entry.next);
+        let (now, flow, mark) = (self.now(), *self.flow(), connection.entry.mark.next);
         let complete = !before(arrived, mark);
         let arrived = if complete { mark } else { arrived };
         let stalled = complete && is_stalled;
@@ -223,14 +225,9 @@ impl dyn World + '_ {
         }
     }
 
-    /// Writes the entry, and lets the program move the mark again.
-    pub(crate) fn set_entry(&mut self, entry: &sb_flow_entry) {
-        self.write_entry(sb_flow_entry { locked: 0, ..*entry });
-    }
-
     /// Writes the entry, unless the program has moved the mark further meanwhile.
     pub(crate) fn bring_up_map(&mut self, connection: &Connection) {
-        if self.entry().is_some_and(|current| mark::is_newer(&connection.entry, &current)) {
+        if self.entry().is_some_and(|current| connection.entry.mark.is_newer(&current.mark)) {
             self.set_entry(&connection.entry);
         }
     }
@@ -248,7 +245,7 @@ impl dyn World + '_ {
     pub(crate) fn finish(&mut self, connection: &Connection) -> State {
         match connection.fin {
             // The client has changed its mind.
-            Some(end) if !connection.has_node() && end == connection.entry.next => {
+            Some(end) if !connection.has_node() && end == connection.entry.mark.next => {
                 self.say_goodbye(connection.entry.origin, connection.last_ack, end.wrapping_add(1));
                 State::Over
             }
@@ -298,7 +295,7 @@ impl dyn World + '_ {
         request: InProgress,
         connection: &mut Connection,
     ) -> State {
-        let head = request.after().heads & 1 == 1;
+        let head = request.after().mark.is_behind_head();
         request.put_back(connection);
         self.answer(&reply, head, connection)
     }
@@ -312,16 +309,16 @@ impl dyn World + '_ {
     /// A node has the flow: takes it up again, and deals with what is held of it.
     pub(crate) fn recover_with_data(
         &mut self,
-        owned: &Owned,
-        (node, origin): (NodeId, u32),
+        state: &FlowState,
+        node: NodeId,
         view: &TcpView,
         connection: &mut Connection,
     ) -> State {
-        let entry = self.entry_of_node(owned, node, origin);
-        let Some(entry) = self.recover(origin, entry, view) else { return State::Over };
+        let entry = self.entry_of_node(state, node);
+        let Some(entry) = self.recover(state.origin, entry, view) else { return State::Over };
         for packet in connection.held.take_all() {
-            let beyond = before(entry.next, packet.end());
-            if beyond && entry.mode != sb_mode::SB_MODE_TUNNEL as u8 {
+            let beyond = before(entry.mark.next, packet.end());
+            if beyond && !entry.is_tunnel() {
                 self.receive(entry, &packet);
             } else {
                 self.forward(&entry, &packet, Reading::None);
@@ -329,25 +326,4 @@ impl dyn World + '_ {
         }
         State::Over
     }
-}
-
-/// The entry of a flow that a node has; None if the node cannot say what comes at the mark. How much of a body's limit is
-/// left is not known any more.
-pub fn entry_of_node(owned: &Owned, (node, origin): (NodeId, u32), limits: &Limits) -> Option<sb_flow_entry> {
-    let (mode, framing) = owned.at_mark?;
-    Some(sb_flow_entry {
-        node,
-        origin,
-        next: owned.next,
-        framing: framing.with_allowed(limits.body.unwrap_or(u64::MAX)),
-        mss: owned.mss,
-        options: owned.options,
-        wscale: owned.wscale,
-        mode: mode as u8,
-        requests: owned.requests,
-        heads: owned.heads,
-        session: owned.session,
-        begins: owned.next,
-        ..Default::default()
-    })
 }

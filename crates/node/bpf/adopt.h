@@ -67,14 +67,14 @@ static __noinline void read_timestamps(struct __sk_buff *skb, struct handoff *h)
 /* Gives the decapsulated packet to the listener, by bpf_sk_assign_tcp_reqsk() of Linux 6.9. */
 static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
 {
-        __u32 mss = bpf_ntohs(h->option.mss), tunnel = tunnel_len(h->flow.client);
-        __u8 settled = h->option.flags;
+        __u32 mss = bpf_ntohs(h->option.payload.flow.mss), tunnel = tunnel_len(h->flow.client);
+        __u8 settled = h->option.payload.flow.options;
         struct bpf_tcp_req_attrs attrs = {
             .rcv_tsval = h->tsval,
             .rcv_tsecr = h->tsecr,
             .mss = mss > tunnel + SMALLEST_MSS ? mss - tunnel : mss,
-            .snd_wscale = h->option.wscale >> 4,
-            .rcv_wscale = h->option.wscale & 15,
+            .snd_wscale = h->option.payload.flow.wscale >> 4,
+            .rcv_wscale = h->option.payload.flow.wscale & 15,
             .wscale_ok = !!(settled & SB_SYN_WSCALE),
             .sack_ok = !!(settled & SB_SYN_SACK),
             .tstamp_ok = !!(settled & SB_SYN_TSTAMP),
@@ -96,13 +96,17 @@ static __noinline int assign(struct __sk_buff *skb, const struct handoff *h)
         return err;
 }
 
+static __always_inline void set_queue(struct handoff *h, __u16 len, __u16 limit)
+{
+        h->option.payload.outcome.queue.len = bpf_htons(len);
+        h->option.payload.outcome.queue.limit = bpf_htons(limit);
+}
+
 static __always_inline int answer_adopted(struct handoff *h, const struct sb_owned *flow)
 {
-        h->option.op = SB_OP_ADOPTED;
-        h->option.reason = SB_REASON_NONE;
-        h->option.detail = 0;
+        set_answer(h, SB_OP_ADOPTED, SB_REASON_NONE);
         if (flow)
-                h->option.detail = bpf_htonl((__u32)flow->queue_len << 16 | flow->queue_limit);
+                set_queue(h, flow->queue_len, flow->queue_limit);
         return ANSWER;
 }
 
@@ -134,16 +138,18 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
         __u8 held = flow && flow->state == SB_OWN_ADOPTING ? flow->slot : 0;
         __u8 slot = held ? held : listener->slot;
         __u64 taken = listener->backlog;
+        int handled;
 
         if (!held)
                 taken += reserve(slot);
-        if (!held && is_full(taken, listener->backlog_limit, h->option.reason)) {
+        if (!held && is_full(taken, listener->backlog_limit, h->option.payload.handover.queue_share)) {
                 unreserve(slot);
                 if (is_being_cured(flow))
                         forget(h, flow);
-                h->option.detail =
-                    bpf_htonl((__u32)saturated(taken) << 16 | saturated(listener->backlog_limit));
-                return decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
+                handled = decline(skb, h, SB_REASON_QUEUE_FULL, SB_NODE_REFUSED_QUEUE_FULL);
+                if (handled == ANSWER_WHOLE)
+                        set_queue(h, saturated(taken), saturated(listener->backlog_limit));
+                return handled;
         }
         own(h, flow, taken, listener->backlog_limit, slot);
         if (come_again(skb, SKB_MARK_CONFIRMED)) {
@@ -159,7 +165,7 @@ static __always_inline int adopt(struct __sk_buff *skb, struct handoff *h, struc
                 return drop(SB_NODE_DROP_MALFORMED);
         if (flow && flow->hooked == SB_HOOK_WANTED && cut_to_handshake(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
-        if (h->option.flags & SB_SYN_TSTAMP)
+        if (h->option.payload.flow.options & SB_SYN_TSTAMP)
                 read_timestamps(skb, h);
         if (flow)
                 flow->latest = h->tsval;
@@ -241,7 +247,7 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
                                             int over, int draining)
 {
         const int ours = is_owned(flow, h);
-        const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.next) - flow->next) : 0;
+        const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.payload.flow.next) - flow->next) : 0;
         int copy;
 
         if (asks_outcome(skb_mark)) {

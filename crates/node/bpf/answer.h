@@ -145,8 +145,7 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
 static __always_inline int refuse(struct handoff *h, enum sb_reason reason, enum sb_node_counter counter)
 {
         count(counter);
-        h->option.op = SB_OP_REFUSED;
-        h->option.reason = reason;
+        set_answer(h, SB_OP_REFUSED, reason);
         return ANSWER_WHOLE;
 }
 

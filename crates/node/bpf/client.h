@@ -120,9 +120,9 @@ static __noinline int fill_introduction(struct introduction_packet *packet, cons
         __u16 window = SB_WINDOW;
         __u64 tag;
 
-        if (h->option.flags & SB_SYN_WSCALE) {
-                window >>= h->option.wscale & 15;
-                input.wscale = h->option.wscale >> 4;
+        if (h->option.payload.flow.options & SB_SYN_WSCALE) {
+                window >>= h->option.payload.flow.wscale & 15;
+                input.wscale = h->option.payload.flow.wscale >> 4;
         }
         packet->tcp.source = h->flow.vip_port;
         packet->tcp.dest = h->flow.client_port;
@@ -233,7 +233,7 @@ static __noinline int tell_client(struct __sk_buff *skb, struct handoff *h, enum
         port = shim->source;
         shim->source = shim->dest;
         shim->dest = port;
-        h->option.op = op;
+        set_answer(h, op, SB_REASON_NONE);
         h->seq = 0;
         h->ack = 0;
         count(counter);
@@ -261,6 +261,8 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
         s = settings_towards(h->sender);
         if (!s || !is_from_client(h, s))
                 return drop(SB_NODE_DROP_TAG);
+        if (sb_is_later(&h->option))
+                return drop(SB_NODE_DROP_VERSION);
         if (h->icmp || h->second || h->tcp_flags & SB_TCP_SYN)
                 return drop(SB_NODE_DROP_MALFORMED);
         if (!sb_same_v6(h->sender, h->flow.client) || !may_know_us(h->sender, s))
@@ -278,7 +280,7 @@ __noinline int on_direct(struct __sk_buff *skb, struct handoff *h)
                 return tell_client(skb, h, SB_OP_GONE, SB_NODE_GONE);
         if (take_in(flow, h, &facts) != INTAKE_TAKE)
                 return drop(SB_NODE_DROP_BEYOND);
-        if (h->option.flags & SB_FLAG_ASK && come_again(skb, SKB_MARK_HEARD))
+        if (h->option.flags & SB_DIRECT_ASK && come_again(skb, SKB_MARK_HEARD))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_DIRECT);
         return deliver(skb, h);

@@ -49,9 +49,9 @@ static __always_inline int is_head(struct sb_owned *flow, __u16 number)
  */
 static __always_inline void note_requests(struct sb_owned *flow, const struct handoff *h)
 {
-        __u16 requests = bpf_ntohs(h->option.requests);
+        __u16 requests = bpf_ntohs(h->option.payload.flow.requests);
         __s16 more = (__s16)(requests - flow->requests);
-        __u32 heads = bpf_ntohl(h->option.detail);
+        __u32 heads = bpf_ntohl(h->option.payload.flow.heads);
         __u64 now;
 
         if (more <= 0)
@@ -74,8 +74,8 @@ static __always_inline void note_requests(struct sb_owned *flow, const struct ha
 /* Notes for which path the switch wants to know the length of the response to the last request. */
 static __always_inline void note_path(struct sb_owned *flow, const struct handoff *h)
 {
-        flow->path = h->option.session.path;
-        flow->path_request = bpf_ntohs(h->option.requests);
+        flow->path = h->option.payload.flow.session.path;
+        flow->path_request = bpf_ntohs(h->option.payload.flow.requests);
 }
 
 static __always_inline __u32 saturated_u32(__u64 value)

@@ -89,7 +89,7 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
                 write_tcp(skb, tcp, offsetof(struct tcphdr, ack_seq), bpf_htonl(h->ack), bpf_htonl(snd_una));
         if (bpf_skb_load_bytes(skb, tcp, &header, sizeof(header)) || header.kinds != SB_TCPOPT_TSTAMP_ALIGNED)
                 return TCX_PASS;
-        if ((h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_AHEAD)) == SB_FLAG_AHEAD)
+        if ((h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_AHEAD)) == SB_HANDOVER_AHEAD)
                 write_tcp(skb, tcp, offsetof(struct tcp_with_timestamps, tsecr), header.tsecr, 0);
         if (!flow)
                 return TCX_PASS;
@@ -121,11 +121,12 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER ||
             (flow && flow->state == SB_OWN_RELEASED)) {
-                if (h->option.flags & SB_FLAG_REQUEST || (is_owned(flow, h) && is_for_the_switch(flow, h)))
+                if (h->option.flags & SB_HANDOVER_REQUEST ||
+                    (is_owned(flow, h) && is_for_the_switch(flow, h)))
                         return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
                 return drop(SB_NODE_DROP_NO_SOCKET);
         }
-        if (!flow && h->option.flags & SB_FLAG_REQUEST && facts.state == TCP_ESTABLISHED &&
+        if (!flow && h->option.flags & SB_HANDOVER_REQUEST && facts.state == TCP_ESTABLISHED &&
             facts.rcv_nxt == h->seq && !remember_again(h)) {
                 flow = bpf_map_lookup_elem(&owned, &h->flow);
                 if (flow)
@@ -146,7 +147,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 if (h->payload && go_on_with_session(skb, h, flow, facts.rcv_nxt) < 0)
                         return TCX_DROP;
         }
-        if (h->option.flags & SB_FLAG_REQUEST && is_owned(flow, h) && meet(skb, h))
+        if (h->option.flags & SB_HANDOVER_REQUEST && is_owned(flow, h) && meet(skb, h))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_FORWARDED);
         if (!is_owned(flow, h) || facts.kind != SOCKET_LIVE)
@@ -175,8 +176,8 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
                 return come_again(skb, SKB_MARK_BEHIND) ? drop(SB_NODE_DROP_MALFORMED) : TCX_DROP;
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && facts.kind == SOCKET_LIVE &&
             (h->payload == 0 || (__s32)(facts.rcv_nxt - (h->seq + h->payload)) >= 0)) {
-                h->option.op = SB_OP_CONFIRMED;
-                h->option.next = bpf_htonl(facts.rcv_nxt);
+                set_answer(h, SB_OP_CONFIRMED, SB_REASON_NONE);
+                h->option.payload.confirmed.arrived = bpf_htonl(facts.rcv_nxt);
                 h->ack = facts.snd_nxt;
                 h->tsecr = clock_of(&facts);
                 count(SB_NODE_CONFIRMED);

@@ -43,8 +43,9 @@ static __always_inline int needs_cookie(const struct handoff *h, const struct sb
 {
         if (!p || p->mode != SB_SESSION_INSERT)
                 return 0;
-        for (__u32 i = 0; i < sizeof(h->option.session.node); i++) {
-                if (h->option.session.node[i] != p->code[SB_CODE_LEN - sizeof(h->option.session.node) + i])
+        for (__u32 i = 0; i < sizeof(h->option.payload.flow.session.node); i++) {
+                if (h->option.payload.flow.session.node[i] !=
+                    p->code[SB_CODE_LEN - sizeof(h->option.payload.flow.session.node) + i])
                         return 1;
         }
         return 0;

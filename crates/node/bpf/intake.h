@@ -59,7 +59,7 @@ static __always_inline __be16 at_mark(const struct sb_owned *flow)
         return bpf_htons(lost && flow->framing.status == 101 ? framing | SB_MARK_TUNNEL : framing);
 }
 
-/* Which of the last 32 requests were HEAD, as in sb_option.detail. */
+/* Which of the last 32 requests were HEAD, as in sb_flow_state.heads. */
 static __always_inline __u32 latest_heads(struct sb_owned *flow)
 {
         __u32 heads = 0;
@@ -72,17 +72,19 @@ static __always_inline __u32 latest_heads(struct sb_owned *flow)
 /* Answers with the contents of a flow entry. */
 static __noinline int answer_mark(struct handoff *h, struct sb_owned *flow, enum sb_op op)
 {
-        h->option.op = op;
-        h->option.flags = flow->options;
-        h->option.wscale = flow->wscale;
-        h->option.origin = bpf_htonl(flow->origin);
-        h->option.mss = bpf_htons(flow->mss);
-        h->option.next = bpf_htonl(flow->next);
-        h->option.requests = bpf_htons(flow->requests);
-        h->option.detail = bpf_htonl(latest_heads(flow));
-        h->option.session = flow->cookies.session;
-        h->option.framing = at_mark(flow);
-        h->option.left = flow->mark_left;
+        struct sb_flow_state *said = &h->option.payload.flow;
+
+        set_answer(h, op, SB_REASON_NONE);
+        said->origin = bpf_htonl(flow->origin);
+        said->next = bpf_htonl(flow->next);
+        said->left = flow->mark_left;
+        said->heads = bpf_htonl(latest_heads(flow));
+        said->requests = bpf_htons(flow->requests);
+        said->framing = at_mark(flow);
+        said->mss = bpf_htons(flow->mss);
+        said->options = flow->options;
+        said->wscale = flow->wscale;
+        said->session = flow->cookies.session;
         return ANSWER;
 }
 
@@ -95,12 +97,12 @@ static __always_inline int refuse_unread(struct handoff *h, struct sb_owned *flo
 /* Sets the mark and what has been read before it, as the packet says. `end` is the end of its data. */
 static __always_inline void set_mark(struct sb_owned *flow, const struct handoff *h, __u32 end)
 {
-        int begins = h->option.op == SB_OP_ADOPT || h->option.flags & SB_FLAG_REQUEST;
+        int begins = h->option.op == SB_OP_ADOPT || h->option.flags & SB_HANDOVER_REQUEST;
 
-        flow->next = bpf_ntohl(h->option.next);
-        flow->mark_framing = h->option.framing;
-        flow->mark_left = h->option.left;
-        flow->read = begins ? h->seq + bpf_ntohs(h->option.head) : end;
+        flow->next = bpf_ntohl(h->option.payload.flow.next);
+        flow->mark_framing = h->option.payload.flow.framing;
+        flow->mark_left = h->option.payload.flow.left;
+        flow->read = begins ? h->seq + bpf_ntohs(h->option.payload.handover.head) : end;
         flow->read_us = now_us();
 }
 
@@ -114,19 +116,20 @@ static __always_inline int passes_to(const struct sb_owned *flow, __u32 to)
 /* Follows the switch's mark over data that needs no reading. */
 static __always_inline void pass_on_mark(struct sb_owned *flow, const struct handoff *h)
 {
-        __u32 next = bpf_ntohl(h->option.next);
+        __u32 next = bpf_ntohl(h->option.payload.flow.next);
 
-        if (!passes_to(flow, next) || bpf_ntohs(h->option.requests) != flow->requests)
+        if (!passes_to(flow, next) || bpf_ntohs(h->option.payload.flow.requests) != flow->requests)
                 return;
         flow->next = next;
-        flow->mark_framing = h->option.framing;
-        flow->mark_left = h->option.left;
+        flow->mark_framing = h->option.payload.flow.framing;
+        flow->mark_left = h->option.payload.flow.left;
 }
 
 static __always_inline int is_same_mark(const struct sb_owned *flow, const struct handoff *h)
 {
-        return bpf_ntohl(h->option.next) == flow->next && h->option.framing == flow->mark_framing &&
-               h->option.left == flow->mark_left;
+        return bpf_ntohl(h->option.payload.flow.next) == flow->next &&
+               h->option.payload.flow.framing == flow->mark_framing &&
+               h->option.payload.flow.left == flow->mark_left;
 }
 
 /*
@@ -145,11 +148,11 @@ __noinline int take_in(struct sb_owned *flow, const struct handoff *h, const str
         if (!h->payload || h->tcp_flags & SB_TCP_RST || facts->kind != SOCKET_LIVE ||
             at_mark(flow) & bpf_htons(SB_MARK_TUNNEL) || !is_before(facts->rcv_nxt, end))
                 return INTAKE_TAKE;
-        flags = h->option.op == SB_OP_DIRECT ? 0 : h->option.flags & (SB_FLAG_REQUEST | SB_FLAG_READ);
-        if (flags & SB_FLAG_REQUEST)
+        flags = h->option.op == SB_OP_DIRECT ? 0 : h->option.flags & (SB_HANDOVER_REQUEST | SB_HANDOVER_READ);
+        if (flags & SB_HANDOVER_REQUEST)
                 from = h->seq;
         else
-                from = flags ? h->seq + bpf_ntohs(h->option.head) : end;
+                from = flags ? h->seq + bpf_ntohs(h->option.payload.handover.head) : end;
         first = later_of(h->seq, facts->rcv_nxt);
         flow->passed = later_of(flow->passed, facts->rcv_nxt);
         /* In a long body nothing more is read: after 2^31 bytes an old number would seem to be ahead. */
@@ -168,7 +171,7 @@ __noinline int take_in(struct sb_owned *flow, const struct handoff *h, const str
                 if (from != flow->next && !passes_to(flow, from))
                         return INTAKE_UNREAD;
                 note_requests(flow, h);
-                if (flags & SB_FLAG_REQUEST) {
+                if (flags & SB_HANDOVER_REQUEST) {
                         note_beginning(flow, h, facts->write_seq);
                         sb_copy_v6(flow->switch_address, h->sender);
                 }

@@ -52,11 +52,13 @@
 /* A switch wants reports. */
 static __noinline int on_hello(const struct handoff *h)
 {
+        const struct sb_hello *said = &h->option.payload.hello;
         struct sb_listening_switch heard = {
             .heard_ns = bpf_ktime_get_ns(),
-            .epoch = bpf_ntohl(h->option.origin),
-            .number = bpf_ntohl(h->option.next),
-            .facts = !!(h->option.flags & SB_FLAG_FACTS),
+            .epoch = bpf_ntohl(said->taken.epoch),
+            .number = bpf_ntohl(said->taken.number),
+            .facts = !!(h->option.flags & SB_HELLO_FACTS),
+            .newest = said->newest,
         };
 
         bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);
@@ -68,9 +70,9 @@ static __always_inline int on_sync(struct handoff *h, const struct sb_node_setti
 {
         __u64 clock = sb_clock(s->clock);
 
-        h->option.op = SB_OP_SYNCED;
-        h->option.detail = bpf_htonl(clock >> 32);
-        h->option.left = bpf_htonl(clock);
+        set_answer(h, SB_OP_SYNCED, SB_REASON_NONE);
+        h->option.payload.sync.clock[0] = bpf_htonl(clock >> 32);
+        h->option.payload.sync.clock[1] = bpf_htonl(clock);
         count(SB_NODE_SYNCED);
         return ANSWER;
 }
@@ -146,6 +148,8 @@ int switchback_ingress(struct __sk_buff *skb)
                 return drop(SB_NODE_DROP_TAG);
         case READ_WRONG_EPOCH:
                 return drop(SB_NODE_DROP_EPOCH);
+        case READ_LATER_VERSION:
+                return drop(SB_NODE_DROP_VERSION);
         default:
                 return drop(SB_NODE_DROP_MALFORMED);
         }

@@ -42,9 +42,9 @@ static __always_inline void note_beginning(struct sb_owned *flow, const struct h
         note_path(flow, h);
         flow->answered = write_seq;
         flow->asked = h->seq;
-        flow->keeps = !(h->option.flags & SB_FLAG_LAST);
-        flow->again =
-            h->option.flags & SB_FLAG_AGAIN && (__u16)(bpf_ntohs(h->option.requests) - flow->responses) == 1;
+        flow->keeps = !(h->option.flags & SB_HANDOVER_LAST);
+        flow->again = h->option.flags & SB_HANDOVER_AGAIN &&
+                      (__u16)(bpf_ntohs(h->option.payload.flow.requests) - flow->responses) == 1;
 }
 
 /* Whether the flow's server is gone, and the client has not noticed. */

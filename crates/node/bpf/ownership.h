@@ -26,7 +26,7 @@ static __always_inline __u16 saturated(__u64 value)
 
 static __always_inline int is_owned(const struct sb_owned *flow, const struct handoff *h)
 {
-        return flow && flow->origin == bpf_ntohl(h->option.origin);
+        return flow && flow->origin == bpf_ntohl(h->option.payload.flow.origin);
 }
 
 /* Whether the request belongs to a connection that has ended here: a late copy, or a recorded packet. */
@@ -34,7 +34,8 @@ static __always_inline int is_over(const struct handoff *h)
 {
         struct ended *ended = bpf_map_lookup_elem(&over, &h->flow);
 
-        return ended && ended->origin == bpf_ntohl(h->option.origin) && (__s32)(h->seq - ended->next) < 0;
+        return ended && ended->origin == bpf_ntohl(h->option.payload.flow.origin) &&
+               (__s32)(h->seq - ended->next) < 0;
 }
 
 /* Whether a packet was sent before the flow was released: later data was read, or the server spoke since. */
@@ -52,8 +53,8 @@ static __noinline int remember_passing(const struct handoff *h)
 
         if (!flow)
                 return -1;
-        flow->origin = bpf_ntohl(h->option.origin);
-        flow->next = bpf_ntohl(h->option.next);
+        flow->origin = bpf_ntohl(h->option.payload.flow.origin);
+        flow->next = bpf_ntohl(h->option.payload.flow.next);
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_PASSED_ON;
         return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);
@@ -62,7 +63,7 @@ static __noinline int remember_passing(const struct handoff *h)
 static __always_inline int was_passed_on(const struct sb_owned *flow, const struct handoff *h)
 {
         return flow->state == SB_OWN_RELEASED && flow->reason == SB_REASON_PASSED_ON &&
-               flow->next == bpf_ntohl(h->option.next);
+               flow->next == bpf_ntohl(h->option.payload.flow.next);
 }
 
 /*
@@ -93,26 +94,26 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
 
         if (!flow)
                 return -1;
-        flow->origin = bpf_ntohl(h->option.origin);
+        flow->origin = bpf_ntohl(h->option.payload.flow.origin);
         set_mark(flow, h, h->seq);
         flow->passed = h->seq + h->payload;
         flow->answered = h->ack;
         flow->followed = h->ack;
         flow->asked = h->seq;
-        flow->again = !!(h->option.flags & SB_FLAG_AGAIN);
-        flow->keeps = !(h->option.flags & SB_FLAG_LAST);
+        flow->again = !!(h->option.flags & SB_HANDOVER_AGAIN);
+        flow->keeps = !(h->option.flags & SB_HANDOVER_LAST);
         /* One less, so that note_requests() counts it. */
-        flow->requests = bpf_ntohs(h->option.requests) - 1;
+        flow->requests = bpf_ntohs(h->option.payload.flow.requests) - 1;
         flow->responses = flow->requests;
         flow->framing.allowed = ~0ULL;
-        flow->mss = bpf_ntohs(h->option.mss);
+        flow->mss = bpf_ntohs(h->option.payload.flow.mss);
         flow->queue_len = saturated(taken + 1);
         flow->queue_limit = saturated(limit);
         flow->slot = slot;
-        flow->options = h->option.flags & SB_SYN_ALL;
-        flow->wscale = h->option.wscale;
+        flow->options = h->option.payload.flow.options & SB_SYN_ALL;
+        flow->wscale = h->option.payload.flow.wscale;
         flow->state = SB_OWN_ADOPTING;
-        flow->cookies.session = h->option.session;
+        flow->cookies.session = h->option.payload.flow.session;
         flow->cookies.heard = h->seq;
         flow->cookies.request.allowed = ~0ULL;
         sb_copy_v6(flow->switch_address, h->sender);

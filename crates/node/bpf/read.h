@@ -31,6 +31,7 @@ enum read_result {
         READ_ARP_FOR_VIP,
         READ_WRONG_TAG,
         READ_WRONG_EPOCH,
+        READ_LATER_VERSION,
         READ_MALFORMED,
 };
 
@@ -153,7 +154,7 @@ static __noinline enum read_result read_handoff(struct __sk_buff *skb, struct ha
         input = tag_input(h, s, epoch);
         if (!input || !sb_tag_valid(&s->sign, &s->accept, input, &h->option))
                 return READ_WRONG_TAG;
-        return READ_HANDOFF;
+        return sb_is_later(&h->option) ? READ_LATER_VERSION : READ_HANDOFF;
 }
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef NODE_RECEIVED_H
 #define NODE_RECEIVED_H
 
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -36,6 +37,19 @@ enum handled {
         ANSWER = 100, /* turn the packet around with h->option, without the client's data */
         ANSWER_WHOLE, /* turn it around with the client's data */
 };
+
+/*
+ * Turns the option into an answer's, which says what the question says but for the operation's own fields.
+ * Reserved bytes and what is behind the flow's state are 0.
+ */
+static __always_inline void set_answer(struct handoff *h, enum sb_op op, __u8 reason)
+{
+        h->option.op = op;
+        h->option.flags = 0;
+        h->option.reason = reason;
+        __builtin_memset(h->option.payload.flow.reserved, 0,
+                         sizeof(h->option.payload) - offsetof(struct sb_flow_state, reserved));
+}
 
 /* Length of the headers between outer and inner IP header, in bytes. */
 static __always_inline __u32 shim_len(const struct handoff *h)
@@ -80,7 +94,7 @@ static __always_inline struct sb_tag_input *tag_input(const struct handoff *h,
         input->flow = h->flow;
         input->seq = bpf_htonl(h->seq);
         input->ack = bpf_htonl(h->ack);
-        __builtin_memcpy(input->option, &h->option.op, SB_TAGGED_LEN);
+        __builtin_memcpy(input->option, &h->option.version, SB_TAGGED_LEN);
         return input;
 }
 

@@ -26,8 +26,7 @@
 
 static __always_inline int answer_release(struct handoff *h, enum sb_op op, __u8 reason)
 {
-        h->option.op = op;
-        h->option.reason = reason;
+        set_answer(h, op, reason);
         if (op == SB_OP_BUSY)
                 count(SB_NODE_BUSY);
         return ANSWER;
@@ -91,7 +90,7 @@ static __noinline int give_up_forgotten(struct __sk_buff *skb, struct handoff *h
 
         if (!flow)
                 return drop(SB_NODE_DROP_MALFORMED);
-        flow->origin = bpf_ntohl(h->option.origin);
+        flow->origin = bpf_ntohl(h->option.payload.flow.origin);
         flow->next = h->seq;
         flow->answered = facts->write_seq;
         flow->tsval = clock_of(facts);
@@ -113,7 +112,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         if (!h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
-        abort = h->option.flags & SB_FLAG_ABORT;
+        abort = h->option.flags & SB_RELEASE_ABORT;
         if (is_owned(flow, h) && flow->state == SB_OWN_RELEASED) {
                 /* The request may be older than the end of the response, and so are its numbers. */
                 h->ack = flow->answered;
@@ -131,10 +130,10 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         if (!is_owned(flow, h) || (facts.state != TCP_ESTABLISHED && !abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_CLOSING);
         pass_on_mark(flow, h);
-        if (is_before(h->seq, facts.rcv_nxt) || is_before(bpf_ntohl(h->option.next), flow->next))
+        if (is_before(h->seq, facts.rcv_nxt) || is_before(bpf_ntohl(h->option.payload.flow.next), flow->next))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
         /* The node has not seen a request before this one. */
-        if (bpf_ntohl(h->option.next) != flow->next)
+        if (bpf_ntohl(h->option.payload.flow.next) != flow->next)
                 return refuse_unread(h, flow);
         /* A flow that stays must not be mute for a moment: its responses would be followed with a gap. */
         if (!can_go(&facts, h, flow, abort))
@@ -162,9 +161,9 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
 static __always_inline int answer_unowned(struct handoff *h, const struct sb_owned *flow,
                                           enum sb_reason reason)
 {
-        h->option.op = SB_OP_UNOWNED;
-        h->option.reason = reason;
-        h->option.next = is_owned(flow, h) ? bpf_htonl(flow->next) : h->option.origin;
+        set_answer(h, SB_OP_UNOWNED, reason);
+        h->option.payload.flow.next =
+            is_owned(flow, h) ? bpf_htonl(flow->next) : h->option.payload.flow.origin;
         return ANSWER;
 }
 
@@ -176,7 +175,7 @@ static __always_inline int answer_from_time_wait(struct __sk_buff *skb, struct h
 {
         struct socket_facts facts = {};
 
-        if (h->option.origin)
+        if (h->option.payload.flow.origin)
                 return answer_unowned(h, NULL, SB_REASON_NONE);
         read_socket(skb, h, &facts);
         return facts.kind == SOCKET_TIME_WAIT ? deliver(skb, h) : answer_unowned(h, NULL, SB_REASON_NONE);

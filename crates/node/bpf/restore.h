@@ -133,12 +133,12 @@ __noinline int hear(struct __sk_buff *skb, const struct handoff *h, struct sb_ow
         walk.framing.framing = cookies->request;
         walk.framing.at = data->start + seen;
         walk.framing.end = data->start + data->len;
-        if (h->option.session.node[0]) {
+        if (h->option.payload.flow.session.node[0]) {
                 walk.framing.name_len = p->name_len;
                 __builtin_memcpy(walk.framing.name, p->name, sizeof(p->name));
                 __builtin_memcpy(walk.framing.name, SB_KEYWORD, 2);
-                __builtin_memcpy(walk.framing.name + 2, h->option.session.pool, 3);
-                __builtin_memcpy(walk.framing.name + 5, h->option.session.node, 3);
+                __builtin_memcpy(walk.framing.name + 2, h->option.payload.flow.session.pool, 3);
+                __builtin_memcpy(walk.framing.name + 5, h->option.payload.flow.session.node, 3);
         }
         bpf_loop(FOLLOW_STEPS, request_step, &walk, 0);
         cookies->request = walk.framing.framing;

@@ -44,9 +44,9 @@ __noinline int go_on_with_session(struct __sk_buff *skb, const struct handoff *h
         if (!h || !flow)
                 return -1;
         /* A late copy says nothing about the next request. */
-        begins = h->option.flags & SB_FLAG_REQUEST && (__s32)(h->seq - rcv_nxt) >= 0;
+        begins = h->option.flags & SB_HANDOVER_REQUEST && (__s32)(h->seq - rcv_nxt) >= 0;
         if (begins) {
-                flow->cookies.session = h->option.session;
+                flow->cookies.session = h->option.payload.flow.session;
                 if (flow->cookies.request.state == SB_FRAMING_LOST)
                         begin_requests(&flow->cookies, h->seq);
         }

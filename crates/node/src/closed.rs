@@ -3,8 +3,9 @@
 
 use std::net::IpAddr;
 
+use switchback_wire::message::FromNode;
 use switchback_wire::packet::{bare, flags};
-use switchback_wire::{address_from, handoff, sb_closed, sb_flow_entry, sb_op};
+use switchback_wire::{address_from, sb_closed};
 
 use crate::signer::Signer;
 
@@ -16,14 +17,6 @@ pub(crate) fn packet(signer: &Signer, report: &sb_closed) -> Option<(IpAddr, Vec
         return None;
     }
     let inner = bare(&report.flow, true, report.owned.next, 0, flags::RST);
-    let entry = sb_flow_entry {
-        origin: report.owned.origin,
-        next: report.owned.next,
-        mss: report.owned.mss,
-        options: report.owned.options,
-        wscale: report.owned.wscale,
-        ..sb_flow_entry::default()
-    };
-    let option = handoff::option(sb_op::SB_OP_CLOSED, &entry);
+    let option = FromNode::Closed(report.owned.flow_state()).option();
     Some((switch, signer.packet(switch, &report.flow, option, &inner)?))
 }

@@ -10,12 +10,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::libc;
+use switchback_http::framing::Framing;
 use switchback_tls::endpoint::{Addresses, Frozen, Handoff};
+use switchback_wire::flow_state::{FlowState, Stream};
+use switchback_wire::message::FromNode;
 use switchback_wire::packet::{flags, segment, set_window};
 use switchback_wire::report::pool_id;
 use switchback_wire::{
-    SB_SYN_TSTAMP, address_bytes, address_from, bytes_of, handoff, read_from, sb_flow, sb_flow_entry, sb_key,
-    sb_mode, sb_op, sb_owned, sb_ownership, sb_reason,
+    address_bytes, address_from, bytes_of, read_from, sb_flow, sb_key, sb_owned, sb_ownership, sb_reason,
 };
 
 use crate::sender::Sender;
@@ -145,26 +147,19 @@ impl Frozen for FrozenFlow {
             inner.write(&self.flow, &released)?;
             self.given = true;
         }
+        let state = before.flow_state();
         // The client's last timestamp is unknown here; zero means none (tcp_paws_check(), include/net/tcp.h).
-        let clock = (u32::from(before.options) & SB_SYN_TSTAMP != 0).then_some((0, taken.clock));
+        let clock = state.handshake.has_timestamps().then_some((0, taken.clock));
         let numbers = (taken.receive_next, taken.send_next);
         let mut packet = segment(&self.flow, true, numbers, flags::ACK, clock, &[]);
-        let scale = before.wscale >> 4;
-        set_window(&mut packet, u16::try_from(taken.window >> scale).unwrap_or(u16::MAX));
-        let entry = sb_flow_entry {
-            origin: before.origin,
-            next: before.next,
-            mss: before.mss,
-            options: before.options,
-            wscale: before.wscale,
-            heads: pool_id(node),
-            mode: sb_mode::SB_MODE_TUNNEL as u8,
-            ..sb_flow_entry::default()
-        };
+        let window = taken.window >> state.handshake.client_scale();
+        set_window(&mut packet, u16::try_from(window).unwrap_or(u16::MAX));
+        let at_mark = Some((Stream::Tunnel, Framing::default()));
+        let message = FromNode::Move { target: pool_id(node), state: FlowState { at_mark, ..state } };
         let switch = address_from(before.switch_address);
-        let option = handoff::option(sb_op::SB_OP_MOVE, &entry);
         let signer = *inner.signer.read().unwrap_or_else(PoisonError::into_inner);
-        let packet = signer.packet(switch, &self.flow, option, &packet).ok_or(io::ErrorKind::InvalidData)?;
+        let packet = signer.packet(switch, &self.flow, message.option(), &packet);
+        let packet = packet.ok_or(io::ErrorKind::InvalidData)?;
         inner.sender.send(signer.node, &[(switch, packet)]).map_err(io::Error::other)
     }
 }

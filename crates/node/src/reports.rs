@@ -12,7 +12,7 @@ use switchback_runtime::{Doing, Result, monotonic_ns};
 use switchback_status::node::{ListenerStatus, NodeStatus, READY};
 use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
-use switchback_wire::sb_listening_switch;
+use switchback_wire::{SB_VERSION, sb_listening_switch};
 
 use crate::health::{Checks, Health};
 use crate::listeners::{Queue, queue_at};
@@ -74,7 +74,8 @@ pub(crate) struct Reporter {
     diag: Socket,
     /// None if the kernel cannot list them, because it lacks the module inet_diag.
     listeners: Option<Vec<Listener>>,
-    switches: Vec<IpAddr>,
+    /// Addresses, and the newest versions of the format that they know.
+    switches: Vec<(IpAddr, u32)>,
     load: Load,
     walked: Option<Instant>,
     cpu: Cpu,
@@ -123,7 +124,8 @@ impl Reporter {
         }
         self.load.end_period(programs.load_sums()?);
         self.cpu_share = self.cpu.share(now);
-        self.switches = listening(programs)?.into_iter().map(|(switch, _)| switch).collect();
+        self.switches =
+            listening(programs)?.into_iter().map(|(address, heard)| (address, heard.newest)).collect();
         self.switches.sort_unstable();
         Ok(())
     }
@@ -160,7 +162,7 @@ impl Reporter {
             .filter_map(|listener| self.report(plan, listener, checks.of(listener), draining))
             .collect();
         let mut packets = Vec::with_capacity(reports.len() * self.switches.len());
-        for &switch in &self.switches {
+        for &(switch, _) in &self.switches {
             for report in &reports {
                 let mut packet = Vec::new();
                 report.encode(&mut packet, &signer.key, signer.peers(switch));
@@ -192,6 +194,7 @@ impl Reporter {
             flows: self.load.flows(),
             first_byte: self.load.first_byte(),
             cpu: self.cpu_share,
+            newest: SB_VERSION,
         })
     }
 
@@ -225,7 +228,7 @@ impl Reporter {
         status.in_flight = self.load.in_flight();
         status.cpu = f64::from(self.cpu_share) / 1000.0;
         status.first_byte_us = self.load.first_byte().map(|time| time.as_micros() as u64);
-        status.switches.clone_from(&self.switches);
+        (status.switches, status.switch_versions) = self.switches.iter().copied().unzip();
         let listeners = plan.listeners.iter().map(|listener| {
             let queue = self.queue(listener.address);
             let state = self.state(queue, checks.of(listener), status.draining);

@@ -3,10 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use switchback_wire::message::FromNode;
 use switchback_wire::packet::{bare, flags};
-use switchback_wire::{
-    address_bytes, address_from, handoff, sb_flow, sb_op, sb_option, sb_session, sb_sized,
-};
+use switchback_wire::{address_bytes, address_from, sb_flow, sb_sized};
 
 use crate::signer::Signer;
 
@@ -19,10 +18,6 @@ pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u
     let nobody = address_bytes(Ipv4Addr::UNSPECIFIED.into());
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
     let inner = bare(&flow, true, 0, 0, flags::ACK);
-    let option = sb_option {
-        detail: sized.bytes.to_be(),
-        session: sb_session { path: sized.path, ..Default::default() },
-        ..handoff::blank(sb_op::SB_OP_SIZED)
-    };
+    let option = FromNode::Sized { path: u16::from_be(sized.path), bytes: sized.bytes }.option();
     Some((switch, signer.packet(switch, &flow, option, &inner)?))
 }

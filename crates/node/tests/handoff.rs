@@ -10,7 +10,7 @@ use common::{
 };
 use switchback_lab::{Lab, ServerOptions};
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::{sb_op, sb_reason};
+use switchback_wire::{sb_op, sb_outcome, sb_reason};
 
 const CLIENT_PORT: u16 = 40_000;
 const REQUEST: &[u8] = b"GET /node HTTP/1.1\r\nHost: shop\r\n\r\n";
@@ -40,7 +40,7 @@ fn adopts(lab: &Lab, client: IpAddr, vip: IpAddr) -> Result<()> {
 
     let (option, _) = answer(&ear)?;
     assert!(is(option.op, sb_op::SB_OP_ADOPTED), "{option:?}");
-    assert!(u32::from_be(option.detail) & 0xffff > 0, "no limit of the accept queue in {option:?}");
+    assert!(option.said::<sb_outcome>().queue.limit > 0, "no limit of the accept queue in {option:?}");
     let seen = sniffer.until(|packet| data_from(packet, vip).is_some_and(|data| data.ends_with(b"node0")));
     let head = seen.iter().find(|packet| data_from(packet, vip).is_some_and(|data| !data.is_empty()));
     let head = head.expect("`until` has seen data");
@@ -73,7 +73,7 @@ fn adopts(lab: &Lab, client: IpAddr, vip: IpAddr) -> Result<()> {
     send_raw(switch, node_address, &forward)?;
     let (option, inner) = answer(&ear)?;
     assert!(is(option.op, sb_op::SB_OP_CLOSED), "{option:?}");
-    assert_eq!(u32::from_be(option.origin), u32::MAX - 10);
+    assert_eq!(u32::from_be(option.flow_state().origin), u32::MAX - 10);
     assert!(TcpView::parse(&inner).is_some());
     assert_eq!((counter(node, "forwarded")?, status(node)?["flows"].as_u64()), (1, Some(0)));
     Ok(())
@@ -172,7 +172,8 @@ fn a_flow_is_released_between_requests_and_can_come_back() -> Result<()> {
     send(&handoff, sb_op::SB_OP_PROBE, &ack(&handoff))?;
     let (option, _) = answer(&ear)?;
     assert!(is(option.op, sb_op::SB_OP_OWNED), "{option:?}");
-    assert_eq!((u32::from_be(option.origin), u32::from_be(option.next)), (u32::MAX - 10, handoff.seq));
+    let said = option.flow_state();
+    assert_eq!((u32::from_be(said.origin), u32::from_be(said.next)), (u32::MAX - 10, handoff.seq));
 
     // The client has acknowledged all of the response but its last byte.
     let nearly = Handoff { ack: handoff.ack.wrapping_sub(1), ..handoff };

@@ -8,7 +8,7 @@ use std::time::Instant;
 use common::flow::*;
 use common::{Handoff, PATIENCE, Raw, Result, wait_for_counter};
 use switchback_wire::packet::{TcpView, bare, flags, fold, sum};
-use switchback_wire::{SB_FLAG_REQUEST, sb_reason};
+use switchback_wire::{SB_HANDOVER_REQUEST, sb_confirmed, sb_reason};
 
 #[test]
 fn agent_process() {
@@ -38,7 +38,7 @@ fn data_is_confirmed_once_it_is_there() -> Result<()> {
     assert_eq!(flow.ask(SB_OP_CONFIRM, 0, b"0123456789")?, (SB_OP_CONFIRMED, 0));
 
     let stranger = world.flow()?;
-    let refused = stranger.ask(SB_OP_CONFIRM, SB_FLAG_REQUEST, POST)?;
+    let refused = stranger.ask(SB_OP_CONFIRM, SB_HANDOVER_REQUEST, POST)?;
     assert_eq!(refused, (SB_OP_REFUSED, sb_reason::SB_REASON_NO_SOCKET as u8));
     stranger.say(SB_OP_CONFIRM, 0, b"01234")?;
     assert_eq!(wait_for_counter(world.node(), "drop_no_socket", 1)?, 1);
@@ -102,7 +102,7 @@ fn the_later_of_two_adoptions_counts() -> Result<()> {
                 assert_eq!(option.op, SB_OP_ADOPTED as u8);
                 option = flow.answer()?.0;
             }
-            Ok(u32::from_be(option.next))
+            Ok(u32::from_be(option.said::<sb_confirmed>().arrived))
         };
         let deadline = Instant::now() + PATIENCE;
         while owned()? != wanted {

@@ -5,8 +5,8 @@ mod common;
 use common::flow::*;
 use common::{Result, tcp_counter, wait_for_counter};
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
-use switchback_wire::report::queue_of;
-use switchback_wire::sb_reason;
+use switchback_wire::message::Queue;
+use switchback_wire::{sb_outcome, sb_reason};
 
 const FLOWS: usize = 200;
 
@@ -44,7 +44,7 @@ fn burst(world: &World, share: u8, room: usize) -> Result<()> {
             // Of an earlier burst.
             option = common::answer(&world.ear)?.0;
         }
-        let queue = queue_of(&option);
+        let queue = Queue::from(option.said::<sb_outcome>().queue);
         if option.op == SB_OP_ADOPTED as u8 {
             assert!(usize::from(queue.0) <= room, "{queue:?}");
         } else {

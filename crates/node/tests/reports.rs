@@ -40,7 +40,7 @@ fn report(world: &World, v6: bool) -> Result<Report> {
         });
         flow.vip_port = 80u16.to_be();
         assert_eq!(inner[view.tcp + 2..view.tcp + 4], 80u16.to_be_bytes());
-        return Ok(Report::read(&flow, &option, &view));
+        return Ok(Report::read(&flow, &option));
     }
 }
 

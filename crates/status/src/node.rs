@@ -22,6 +22,8 @@ pub struct NodeStatus {
     pub vips: Vec<IpAddr>,
     /// Switches that get reports.
     pub switches: Vec<IpAddr>,
+    /// Newest version of handoff packets that each of them knows.
+    pub switch_versions: Vec<u32>,
     /// Flows that the node has, or is adopting.
     pub flows: u64,
     /// Whether the node drains.

@@ -78,6 +78,8 @@ pub struct NodeView {
     pub draining: bool,
     /// Whether its reports have stopped.
     pub silent: bool,
+    /// Newest version of handoff packets that it knows; None before its first report.
+    pub newest_version: Option<u8>,
     /// Its last report of its load.
     pub load: Option<LoadStatus>,
     /// Its servers, one for each pool at each VIP.

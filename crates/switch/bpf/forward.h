@@ -18,7 +18,7 @@
 #include "parse.h"
 #include "switch_maps.h"
 
-/* Bits of sb_option.framing besides the state. */
+/* Bits of sb_flow_state.framing besides the state. */
 static __always_inline __u16 beside_state(__u8 mode)
 {
         return mode == SB_MODE_TUNNEL ? SB_MARK_TUNNEL : mode == SB_MODE_UPGRADING ? SB_MARK_UPGRADING : 0;
@@ -30,30 +30,35 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
                                        const struct sb_node *node, const struct sb_switch_settings *s)
 {
         struct sb_option *option = &shim->option;
+        struct sb_handover *said = &option->payload.handover;
         __u64 epoch = sb_epoch(node->clock), tag;
 
         sb_write_shim(shim, sb_source_port(&p->flow), bpf_htons(SB_GENEVE_PORT), p->ip_len, epoch,
                       p->l3_len == sizeof(struct iphdr));
         option->op = p->handoff_op;
-        option->flags = entry->options | p->handoff_flags;
+        option->flags = p->handoff_flags;
         option->reason = SB_REASON_NONE;
-        option->wscale = entry->wscale;
-        option->origin = bpf_htonl(entry->origin);
-        option->mss = bpf_htons(entry->mss);
-        option->requests = bpf_htons(entry->requests);
-        option->next = bpf_htonl(entry->next);
-        option->detail = bpf_htonl(entry->heads);
-        option->session = entry->session;
-        option->framing = bpf_htons(entry->framing.state | beside_state(entry->mode));
-        option->head = bpf_htons(p->handoff_head);
-        option->left = bpf_htonl(entry->framing.left > ~0U ? ~0U : (__u32)entry->framing.left);
+        said->flow.origin = bpf_htonl(entry->origin);
+        said->flow.next = bpf_htonl(entry->next);
+        said->flow.left = bpf_htonl(entry->framing.left > ~0U ? ~0U : (__u32)entry->framing.left);
+        said->flow.heads = bpf_htonl(entry->heads);
+        said->flow.requests = bpf_htons(entry->requests);
+        said->flow.framing = bpf_htons(entry->framing.state | beside_state(entry->mode));
+        said->flow.mss = bpf_htons(entry->mss);
+        said->flow.options = entry->options;
+        said->flow.wscale = entry->wscale;
+        said->flow.session = entry->session;
+        __builtin_memset(said->flow.reserved, 0, sizeof(said->flow.reserved));
+        said->head = bpf_htons(p->handoff_head);
+        said->queue_share = 0;
+        said->reserved = 0;
         sb_copy_v6(input->node, node->address);
         sb_copy_v6(input->switch_address, node->source);
         input->epoch = bpf_cpu_to_be64(epoch);
         input->flow = p->flow;
         input->seq = bpf_htonl(p->seq);
         input->ack = bpf_htonl(p->ack);
-        __builtin_memcpy(input->option, &option->op, SB_TAGGED_LEN);
+        __builtin_memcpy(input->option, &option->version, SB_TAGGED_LEN);
         tag = sb_tag(&s->sign, input);
         __builtin_memcpy(option->tag, &tag, sizeof(tag));
 }

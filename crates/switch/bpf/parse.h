@@ -29,8 +29,8 @@ struct packet {
         __u8 flags;
         __u8 traffic_class;
         __u8 handoff_op;    /* of the handoff packet: SB_OP_FORWARD or SB_OP_ICMP */
-        __u8 handoff_flags; /* of the handoff packet: SB_FLAG_* */
-        __u16 handoff_head; /* of the handoff packet: sb_option.head */
+        __u8 handoff_flags; /* of the handoff packet: SB_HANDOVER_* */
+        __u16 handoff_head; /* of the handoff packet: sb_handover.head */
 };
 
 /*

@@ -47,7 +47,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         struct sb_cursor cursor = sb_cursor_at(data, end, outer->start + outer->l3_len);
         struct sb_shim *shim = cursor.at;
         struct record_parts parts = {.kind = SB_RECORD_HANDOFF};
-        struct sb_option option;
+        const struct sb_option *option;
         struct sb_tag_input *input;
         struct sb_flow_entry *entry;
         struct packet inner = {};
@@ -66,7 +66,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         protocol = shim->geneve.protocol;
         if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
                 return drop(SB_SWITCH_DROP_MALFORMED);
-        option = shim->option;
+        option = &shim->option;
         vni = shim->geneve.vni;
         cursor.at = shim + 1;
         if (parse_ip(ctx, &cursor, start, protocol, &inner) != IPPROTO_TCP || parse_tcp(&cursor, &inner))
@@ -74,7 +74,7 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         input = sb_new_tag_input();
         if (!input)
                 return drop(SB_SWITCH_DROP_TAG);
-        if (read_epoch(outer->flow.client, &option, vni, &epoch))
+        if (read_epoch(outer->flow.client, option, vni, &epoch))
                 return drop(SB_SWITCH_DROP_EPOCH);
         sb_copy_v6(input->node, outer->flow.client);
         sb_copy_v6(input->switch_address, outer->flow.vip);
@@ -82,20 +82,22 @@ static __noinline int on_handoff(struct xdp_md *ctx, const struct packet *outer,
         input->flow = inner.flow;
         input->seq = bpf_htonl(inner.seq);
         input->ack = bpf_htonl(inner.ack);
-        __builtin_memcpy(input->option, &option.op, SB_TAGGED_LEN);
-        if (!sb_tag_valid(&s->sign, &s->accept, input, &option))
+        __builtin_memcpy(input->option, &option->version, SB_TAGGED_LEN);
+        if (!sb_tag_valid(&s->sign, &s->accept, input, option))
                 return drop(SB_SWITCH_DROP_TAG);
-        if (option.op == SB_OP_CLOSED) {
+        if (sb_is_later(option))
+                return drop(SB_SWITCH_DROP_VERSION);
+        if (option->op == SB_OP_CLOSED) {
                 entry = bpf_map_lookup_elem(&flows, &inner.flow);
-                if (entry && entry->origin == bpf_ntohl(option.origin)) {
-                        remember_end(&inner.flow, bpf_ntohl(option.origin));
+                if (entry && entry->origin == bpf_ntohl(option->payload.flow.origin)) {
+                        remember_end(&inner.flow, bpf_ntohl(option->payload.flow.origin));
                         bpf_map_delete_elem(&flows, &inner.flow);
                         count(SB_SWITCH_CLOSED);
                 }
                 return XDP_DROP;
         }
         parts.flow = &inner.flow;
-        parts.option = &option;
+        parts.option = option;
         parts.node = outer->flow.client;
         parts.start = inner.start;
         parts.len = inner.ip_len;

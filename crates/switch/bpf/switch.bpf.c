@@ -152,7 +152,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         if (entry->framing.state != SB_FRAMING_NONE) {
                 if (!follow_body(ctx, p, place, entry))
                         return BEYOND_ASK;
-                p->handoff_flags = SB_FLAG_READ;
+                p->handoff_flags = SB_HANDOVER_READ;
                 p->handoff_head = before;
                 return BEYOND_FORWARD;
         }
@@ -167,7 +167,7 @@ static __always_inline enum beyond read_beyond(struct xdp_md *ctx, struct packet
         entry->requests++;
         entry->heads = entry->heads << 1 | (express == EXPRESS_HEAD);
         move_mark(place, entry);
-        p->handoff_flags = SB_FLAG_REQUEST | SB_FLAG_AGAIN;
+        p->handoff_flags = SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN;
         p->handoff_head = p->payload;
         count(SB_SWITCH_EXPRESS);
         sb_add_one(&express_by_node, entry->node);
@@ -242,8 +242,8 @@ static __always_inline int on_client(struct xdp_md *ctx, struct packet *p, const
                 }
                 break;
         }
-        if (entry->ahead && !(p->handoff_flags & SB_FLAG_REQUEST))
-                p->handoff_flags |= SB_FLAG_AHEAD;
+        if (entry->ahead && !(p->handoff_flags & SB_HANDOVER_REQUEST))
+                p->handoff_flags |= SB_HANDOVER_AHEAD;
         if (p->payload && !(p->flags & SB_TCP_RST) && entry->mode != SB_MODE_TUNNEL && is_dead(entry->node))
                 return is_damaged(ctx, p) ? drop(SB_SWITCH_DROP_CHECKSUM) : may_begin_request(ctx, p, entry);
         return forward(ctx, p, entry, s);

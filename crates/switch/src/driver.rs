@@ -369,7 +369,7 @@ impl<'a> Driver<'a> {
             return;
         }
         let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
-        for (flow, entry) in program.all_flows() {
+        for (flow, entry) in program.unlocked_flows() {
             if draining.contains(&entry.node) {
                 self.dispatcher.take_back(at, &flow, entry);
             }
@@ -556,6 +556,7 @@ impl<'a> Driver<'a> {
             queue: queue.len,
             queue_limit: queue.limit,
         });
+        let report = plan.node(id).and_then(|node| node.report).map(|(_, report)| report);
         NodeView {
             name: node.name.clone(),
             address: Some(node.address),
@@ -567,7 +568,8 @@ impl<'a> Driver<'a> {
             released: counts.released,
             draining: plan.is_draining(id),
             silent: plan.is_silent(id, now),
-            load: plan.node(id).and_then(|node| node.report).map(|(_, report)| LoadStatus {
+            newest_version: report.map(|report| report.newest),
+            load: report.map(|report| LoadStatus {
                 flows: report.flows,
                 in_flight: report.in_flight,
                 first_byte_us: report.first_byte.map(|time| time.as_micros() as u64),

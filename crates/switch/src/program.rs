@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, ProgramInput};
+use switchback_flow::entry::Entry;
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::{Doing, Error, Result, interface};
@@ -176,12 +177,15 @@ impl Program {
         Ok(move || maps.iter().map(count).sum())
     }
 
-    /// All flows that have had a node, with their entries.
-    pub fn all_flows(&self) -> impl Iterator<Item = (sb_flow, sb_flow_entry)> + '_ {
+    /// All flows that have had a node and are not locked by the L7 thread, with their entries.
+    pub fn unlocked_flows(&self) -> impl Iterator<Item = (sb_flow, Entry)> + '_ {
         let entries = self.skel.maps.flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
         // Entries that change during the walk may be missing; an error ends it.
         let entries = entries.into_iter().flatten();
-        entries.filter_map(|(flow, entry)| Some((read_from(&flow)?, read_from(&entry)?)))
+        entries.filter_map(|(flow, entry)| {
+            let entry = read_from::<sb_flow_entry>(&entry).filter(|entry| entry.locked == 0)?;
+            Some((read_from(&flow)?, Entry::decode(&entry)?))
+        })
     }
 
     /// Applies changes to the flow map in order, each only if the entry is still that of its connection.
@@ -189,23 +193,17 @@ impl Program {
         let memory = &mut **self.memory.borrow_mut();
         for batch in changes.chunks(memory.changes.len()) {
             for (place, (flow, change)) in std::iter::zip(&mut memory.changes, batch) {
-                let (kind, entry) = match *change {
-                    Change::Replace(entry) => (change_kind::CHANGE_REPLACE, entry),
-                    Change::Create(entry) => (change_kind::CHANGE_CREATE, entry),
-                    Change::Remove { origin } => {
-                        (change_kind::CHANGE_REMOVE, sb_flow_entry { origin, ..Default::default() })
-                    }
-                    Change::Abandon { origin } => {
-                        (change_kind::CHANGE_ABANDON, sb_flow_entry { origin, ..Default::default() })
-                    }
-                    Change::Ahead { origin } => {
-                        (change_kind::CHANGE_AHEAD, sb_flow_entry { origin, ..Default::default() })
-                    }
+                let kind = match change {
+                    Change::Replace(_) | Change::Lock(_) => change_kind::CHANGE_REPLACE,
+                    Change::Create(_) => change_kind::CHANGE_CREATE,
+                    Change::Remove { .. } => change_kind::CHANGE_REMOVE,
+                    Change::Abandon { .. } => change_kind::CHANGE_ABANDON,
+                    Change::Ahead { .. } => change_kind::CHANGE_AHEAD,
                 };
                 // SAFETY: both types are generated from the same C structures.
                 unsafe {
                     (&raw mut place.flow).cast::<sb_flow>().write(*flow);
-                    (&raw mut place.entry).cast::<sb_flow_entry>().write(entry);
+                    (&raw mut place.entry).cast::<sb_flow_entry>().write(change.encode());
                 }
                 place.kind = kind;
             }
@@ -329,7 +327,11 @@ impl Program {
     }
 
     /// Entry of a flow.
-    pub fn flow(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
+    pub fn flow(&self, flow: &sb_flow) -> Option<Entry> {
+        self.mapped(flow).and_then(|entry| Entry::decode(&entry))
+    }
+
+    fn mapped(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
         let maps = [&self.skel.maps.flows, &self.skel.maps.waiting];
         maps.iter().find_map(|map| read_from(&map.lookup(bytes_of(flow), MapFlags::ANY).ok()??))
     }

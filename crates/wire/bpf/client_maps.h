@@ -28,12 +28,12 @@ enum sb_direct_state {
 /* A flow whose node has introduced itself. The key is the flow as this machine sees it. */
 struct sb_direct_flow {
         __u64 asked_ns; /* time of the first of `asks` */
-        __u64 last_ns;  /* time of the last SB_FLAG_ASK */
+        __u64 last_ns;  /* time of the last SB_DIRECT_ASK */
         __u8 node[16];
         __u8 client[16]; /* as the cluster sees it */
         __be16 client_port;
         __u8 state;     /* enum sb_direct_state */
-        __u8 asks;      /* SB_FLAG_ASK sent since the last answer */
+        __u8 asks;      /* SB_DIRECT_ASK sent since the last answer */
         __u32 next;     /* sequence number up to which data may go to the node */
         __u32 sent;     /* sequence number up to which data has been sent once */
         __u32 acked;    /* last ACK number sent */

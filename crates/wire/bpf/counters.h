@@ -28,6 +28,7 @@
         X(DROP_UNASKED, "dropped: perhaps begun by another process, and nodes are asked too much")           \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
         X(DROP_EPOCH, "dropped: handoff packet of another time, such as a recorded one")                     \
+        X(DROP_VERSION, "dropped: handoff packet of a later version of the format")                          \
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_FRAGMENT, "dropped: IP fragments, IP options and extension headers")                          \
         X(DROP_CHECKSUM, "dropped: wrong checksum where a request is read")                                  \
@@ -73,6 +74,7 @@
         X(ARP_ANNOUNCE, "ARP packets of ours kept from announcing a VIP")                                    \
         X(DROP_TAG, "dropped: handoff packet with a wrong tag")                                              \
         X(DROP_EPOCH, "dropped: handoff packet of another time, such as a recorded one")                     \
+        X(DROP_VERSION, "dropped: handoff packet of a later version of the format")                          \
         X(DROP_MALFORMED, "dropped: truncated or inconsistent headers")                                      \
         X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
         X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \
@@ -111,6 +113,7 @@
         X(TUNNELED, "packets of servers taken out of their tunnel")                                          \
         X(THINNED, "acknowledgments left out")                                                               \
         X(DROP_TAG, "dropped: introduction or packet of a node with a wrong tag")                            \
+        X(DROP_VERSION, "dropped: packet of a node in a later version of the format")                        \
         X(DROP_MALFORMED, "dropped: packet of a node that makes no sense")                                   \
         X(DROP_FOREIGN, "dropped: packet in a tunnel that is not from a service")                            \
         X(DROP_ROOM, "dropped: the kernel would not make room for the headers")

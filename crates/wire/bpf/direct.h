@@ -34,7 +34,7 @@ sb_client_tag_input(const __u8 node[16], const struct sb_flow *flow, const struc
         input->flow = *flow;
         input->seq = 0;
         input->ack = 0;
-        __builtin_memcpy(input->option, &option->op, SB_TAGGED_LEN);
+        __builtin_memcpy(input->option, &option->version, SB_TAGGED_LEN);
         return input;
 }
 
@@ -72,7 +72,7 @@ struct sb_tunnel {
         __u8 node[16]; /* `source` or `dest` */
         struct sb_flow flow;
         struct sb_key key;
-        struct sb_option option;
+        struct sb_option option; /* `version` is set by sb_into_tunnel() */
         __be16 source_port;
         __be16 dest_port;
 };
@@ -113,11 +113,12 @@ __noinline int sb_into_tunnel(struct __sk_buff *skb, struct sb_tunnel *t)
                 return -1;
         sb_write_outer(data, t->source, t->dest, traffic_class, sizeof(*shim) + inner_len, v4);
         sb_write_shim(shim, t->source_port, t->dest_port, inner_len, 0, v4);
+        t->option.version = SB_VERSION;
         input = sb_client_tag_input(t->node, &t->flow, &t->option);
         if (!input)
                 return -1;
         tag = sb_tag(&t->key, input);
-        __builtin_memcpy(&shim->option.op, &t->option.op, SB_TAGGED_LEN);
+        __builtin_memcpy(&shim->option.version, &t->option.version, SB_TAGGED_LEN);
         __builtin_memcpy(shim->option.tag, &tag, sizeof(tag));
         return 0;
 }

@@ -19,6 +19,13 @@
 #define SB_TTL         64
 
 /*
+ * Version of the format (docs/decisions/0037). A receiver drops packets of a later version than it knows; so
+ * a sender uses none that the receiver has not said that it knows, in HELLO or REPORT. Within a version,
+ * reserved bytes are sent as 0 and ignored, and so are unknown flags.
+ */
+#define SB_VERSION 1
+
+/*
  * Time of a node. Its clock counts steps of 2^SB_CLOCK_SHIFT ns of CLOCK_MONOTONIC from a random number, so
  * that two boots have no time in common. An epoch has 2^SB_EPOCH_SHIFT steps: 4.3 s. The tag of a handoff
  * packet between a switch and a node covers the node's epoch, of which the last byte of the VNI is the low
@@ -51,7 +58,7 @@ enum sb_op {
          */
         SB_OP_RELEASE = 3,
         /*
-         * Question who owns the flow. `origin` is that of its connection, or 0 if unknown. Inner packet:
+         * Question who owns the flow. Of its state, only `origin` is known, or nothing: 0. Inner packet:
          * header of the client's.
          */
         SB_OP_PROBE = 4,
@@ -66,15 +73,11 @@ enum sb_op {
          */
         SB_OP_CONFIRM = 6,
         /*
-         * Request for REPORTs and, with the flag FACTS, for FACTS. `origin` and `next` are epoch and number
-         * of the last FACTS taken. Sent each second and in answer to FACTS. Inner packet: a header without
-         * meaning.
+         * Request for REPORTs and, with the flag FACTS, for FACTS. Sent each second and in answer to FACTS.
+         * Inner packet: a header without meaning.
          */
         SB_OP_HELLO = 7,
-        /*
-         * Question about the node's clock. `origin` (high half) and `next` are a random number. Inner
-         * packet: a header without meaning.
-         */
+        /* Question about the node's clock. Inner packet: a header without meaning. */
         SB_OP_SYNC = 9,
 
         /* From client to node. */
@@ -84,7 +87,7 @@ enum sb_op {
 
         /* From node to switch. */
 
-        /* The kernel has the flow. `detail` is the accept queue. Inner packet: header of ADOPT. */
+        /* The kernel has the flow. Inner packet: header of ADOPT. */
         SB_OP_ADOPTED = 16,
         /* The node does not take the packet. `reason` says why. Inner packet: as it came. */
         SB_OP_REFUSED = 17,
@@ -97,19 +100,19 @@ enum sb_op {
         SB_OP_BUSY = 19,
         /* The flow's socket is gone. Inner packet: a header. */
         SB_OP_CLOSED = 20,
-        /* Answer to PROBE: the flow is here, and the option describes it. Inner packet: header of PROBE. */
+        /* Answer to PROBE: the flow is here, in the state given. Inner packet: header of PROBE. */
         SB_OP_OWNED = 21,
         /*
-         * Answer to CONFIRM: the node has all data before `next`. Inner packet: header of CONFIRM, with the
-         * node's next sequence number as ACK number and its clock as TSecr.
+         * Answer to CONFIRM: the node has all data before `arrived`. Inner packet: header of CONFIRM, with
+         * the node's next sequence number as ACK number and its clock as TSecr.
          */
         SB_OP_CONFIRMED = 22,
-        /* State of a listener of the node, for one pool. Inner packet: a header, made up. */
-        SB_OP_REPORT = 23,
         /*
-         * Length of the response to a request that named its path, in `detail`; `session.path` repeats the
-         * name. Inner packet: a header without meaning.
+         * State of a listener of the node, for one pool. Inner packet: a header, made up, from no address (all
+         * zeroes) and port 0 to the listen address.
          */
+        SB_OP_REPORT = 23,
+        /* Length of the response to a request that named its path. Inner packet: a header without meaning. */
         SB_OP_SIZED = 24,
         /* What became of responses. Inner packet: a header, made up, and data. */
         SB_OP_FACTS = 28,
@@ -119,18 +122,17 @@ enum sb_op {
          */
         SB_OP_UNOWNED = 30,
         /*
-         * Data of FORWARD or CONFIRM, or RELEASE, is refused: the flow's mark is an earlier one. The option
-         * describes the flow. Inner packet: header of that packet.
+         * Data of FORWARD or CONFIRM, or RELEASE, is refused: the flow's mark is an earlier one, in the state
+         * given. Inner packet: header of that packet.
          */
         SB_OP_UNREAD = 32,
-        /* Answer to SYNC: the clock is in `detail` (high half) and `left`. Inner packet: header of SYNC. */
+        /* Answer to SYNC. Inner packet: header of SYNC. */
         SB_OP_SYNCED = 31,
         /*
-         * The node has given the flow up for another one, which expects it. `detail` is the FNV-1a hash of
-         * that node's name, `next` that of the adoption that is given up; flags, `wscale`, `origin`, `mss`
-         * and `framing` describe the flow. Sent each 50 ms until the other node says that it has the flow.
-         * Inner packet: a header, made up, with the numbers and the clock from which the other node goes
-         * on; TSval 0.
+         * The node has given the flow up for another one, which expects it. `next` is that of the adoption
+         * that is given up; `requests`, `heads` and `session` are 0. Sent each 50 ms until the other node
+         * says that it has the flow. Inner packet: a header, made up, with the numbers and the clock from
+         * which the other node goes on; TSval 0.
          */
         SB_OP_MOVE = 29,
 
@@ -185,53 +187,53 @@ enum sb_reason {
         SB_REASON_SERVED = 12,
 };
 
-/* All of the accept queue, in percent: in `reason` of ADOPT. */
+/* All of the accept queue, in percent: in `queue_share` of ADOPT. */
 #define SB_QUEUE_WHOLE 100
 
 /* Receive window in the SYN-ACK and in introductions, in bytes. The node's kernel accepts as much. */
 #define SB_WINDOW 64240
 
-/* Options that the handshake has settled: bits of sb_flow_entry.options and sb_option.flags. */
+/* Options that the handshake has settled: bits of sb_flow_entry.options and sb_flow_state.options. */
 
-/* all of a flow: client and switch use window scaling. */
+/* Client and switch use window scaling. */
 #define SB_SYN_WSCALE 0x01
-/* all of a flow: client and switch use selective acknowledgments. */
+/* Client and switch use selective acknowledgments. */
 #define SB_SYN_SACK 0x02
-/* all of a flow: client and switch use timestamps. */
+/* Client and switch use timestamps. */
 #define SB_SYN_TSTAMP 0x04
-/* all of a flow: client and switch use ECN. */
+/* Client and switch use ECN. */
 #define SB_SYN_ECN 0x08
 #define SB_SYN_ALL 0x0f
 
-/* Bits of sb_option.flags only. Each belongs to some operations. */
+/* Bits of sb_option.flags. The name begins with the operation; HANDOVER: those with struct sb_handover. */
 
 /* FORWARD, CONFIRM: a request begins in this packet; a node without a socket for it answers REFUSED. */
-#define SB_FLAG_REQUEST 0x10
-/* RELEASE: also if the request is not complete. */
-#define SB_FLAG_ABORT 0x20
+#define SB_HANDOVER_REQUEST 0x01
 /*
- * FORWARD without REQUEST: the switch has acknowledged data that the node does not have. The packet's TSecr
- * says nothing.
+ * FORWARD, CONFIRM: the packet's data was read from `head` bytes on, in a request that has begun before it.
  */
-#define SB_FLAG_AHEAD 0x20
+#define SB_HANDOVER_READ 0x02
 /*
  * ADOPT, FORWARD and CONFIRM with REQUEST: no other node could go on with the connection behind this
  * request: its client announces the end of the connection or asks for another protocol than HTTP/1.
  */
-#define SB_FLAG_LAST 0x20
+#define SB_HANDOVER_LAST 0x04
 /*
  * ADOPT, FORWARD and CONFIRM with REQUEST: the request is one packet, and making it twice does no harm (RFC
  * 9110 section 9.2.2). Another node may answer it if the server goes away.
  */
-#define SB_FLAG_AGAIN 0x80
+#define SB_HANDOVER_AGAIN 0x08
 /*
- * FORWARD, CONFIRM: the packet's data was read from `head` bytes on, in a request that has begun before it.
+ * FORWARD without REQUEST: the switch has acknowledged data that the node does not have. The packet's TSecr
+ * says nothing.
  */
-#define SB_FLAG_READ 0x40
-/* DIRECT: the client asks whether the packet arrives. */
-#define SB_FLAG_ASK 0x10
+#define SB_HANDOVER_AHEAD 0x10
+/* RELEASE: also if the request is not complete. */
+#define SB_RELEASE_ABORT 0x01
 /* HELLO: the switch wants FACTS. */
-#define SB_FLAG_FACTS 0x10
+#define SB_HELLO_FACTS 0x01
+/* DIRECT: the client asks whether the packet arrives. */
+#define SB_DIRECT_ASK 0x01
 
 /*
  * Session and path of a request. Codes are made by src/session.rs, of characters that a cookie's name may
@@ -257,28 +259,202 @@ struct sb_geneve {
 #define SB_GENEVE_OAM      0x80
 #define SB_GENEVE_CRITICAL 0x40
 
-/* Bits of sb_option.framing besides sb_framing.state, for SB_MODE_TUNNEL and SB_MODE_UPGRADING. */
+/* Bits of sb_flow_state.framing besides sb_framing.state, for SB_MODE_TUNNEL and SB_MODE_UPGRADING. */
 #define SB_MARK_TUNNEL    0x4000
 #define SB_MARK_UPGRADING 0x2000
 
+/* State of a flow. */
+struct sb_flow_state {
+        /*
+         * Sequence number of the client's first byte of data, which tells connections of one 4-tuple apart.
+         */
+        __be32 origin;
+        /* Mark: sequence number at which the client's next request, or more of a body, begins. */
+        __be32 next;
+        /* `sb_framing.left` at the mark, saturated at 2^32 - 1. */
+        __be32 left;
+        /* Which of the last 32 requests were HEAD, the latest in the lowest bit. */
+        __be32 heads;
+        /* Requests that the node has been given on this flow since it adopted it, modulo 2^16; 1 in ADOPT. */
+        __be16 requests;
+        /*
+         * What comes at the mark: `sb_framing.state` and two bits. TUNNEL (0x4000): nothing behind the mark
+         * is read as HTTP. UPGRADING (0x2000): the last request asks for another protocol, and its server
+         * decides; in OWNED and UNREAD the server's answer takes the place of the bit, if known.
+         */
+        __be16 framing;
+        /* MSS of the client. */
+        __be16 mss;
+        /* Options that the handshake has settled. */
+        __u8 options;
+        /* Window scales: the client's in the high nibble, the SYN-ACK's in the low one. */
+        __u8 wscale;
+        struct sb_session session;
+        /* 0. */
+        __u8 reserved[4];
+};
+
+/* A packet of the client for its node. */
+struct sb_handover {
+        /* State of the flow, with this packet. */
+        struct sb_flow_state flow;
+        /*
+         * Where reading began or ended, in bytes from the packet's first byte of data on. In ADOPT and with
+         * REQUEST what is before it was read; what follows up to the mark is more of the request's body.
+         * With READ what is behind it was read.
+         */
+        __be16 head;
+        /*
+         * In ADOPT the share of the listener's accept queue up to which the node adopts, in percent; more
+         * than 100 counts as 100. With 0 the node does not look at the queue, and the kernel drops what
+         * exceeds it, as it does with a SYN. Else 0.
+         */
+        __u8 queue_share;
+        /* 0. */
+        __u8 reserved;
+};
+
+/* Accept queue of a listener, in connections. */
+struct sb_accept_queue {
+        /* Length of the accept queue, saturated at 65,535. */
+        __be16 len;
+        /* Limit of the accept queue, saturated at 65,535. */
+        __be16 limit;
+};
+
+/* What has become of a handover. */
+struct sb_outcome {
+        /* State of the flow, as in the packet that is answered. */
+        struct sb_flow_state flow;
+        /* In ADOPTED, and in REFUSED with QUEUE_FULL: length and limit of the accept queue (2 and 2 bytes); else
+         * 0. */
+        struct sb_accept_queue queue;
+};
+
+/* What a node has of a flow's data. */
+struct sb_confirmed {
+        /* State of the flow, as in CONFIRM. */
+        struct sb_flow_state flow;
+        /* Sequence number up to which the node has all data. */
+        __be32 arrived;
+};
+
+/* A flow that moves to another node. */
+struct sb_move {
+        /* State of the flow. */
+        struct sb_flow_state flow;
+        /* FNV-1a hash of the other node's name. */
+        __be32 target;
+};
+
+/* Place in the sequence of FACTS. */
+struct sb_numbered {
+        /* Epoch of the agent's numbers, random when it begins. */
+        __be32 epoch;
+        /* Number of the packet, from 1 on. */
+        __be32 number;
+};
+
+/* What a switch wants from nodes. */
+struct sb_hello {
+        /* Epoch and number of the last FACTS taken (4 and 4 bytes). */
+        struct sb_numbered taken;
+        /* Newest version that the switch knows. */
+        __u8 newest;
+        /* 0. */
+        __u8 reserved[3];
+};
+
+/* A node's clock. */
+struct sb_sync {
+        /* Random number, which the answer repeats. */
+        __u8 nonce[8];
+        /* The node's clock, high half first; 0 in SYNC. */
+        __be32 clock[2];
+};
+
+/* A listener of a node, for one pool. */
+struct sb_report {
+        /* FNV-1a hash of the pool's name, 32 bits. */
+        __be32 pool;
+        /*
+         * Number of the report, modulo 2^16; the same in reports that are sent together. A later one
+         * replaces an earlier one.
+         */
+        __be16 number;
+        /* Share of the machine's CPU time in use, over the last half second, in thousandths. */
+        __be16 cpu;
+        /*
+         * Length and limit of the accept queue (2 and 2 bytes), 0 without a listener; sums over listeners that
+         * share the port (SO_REUSEPORT).
+         */
+        struct sb_accept_queue queue;
+        /* Requests that this node has and has not answered whole, where responses can be followed. */
+        __be32 in_flight;
+        /*
+         * Mean time to first byte in the last period, in microseconds, at least 1; 0 if no response began in
+         * it. Requests that wait behind others do not count.
+         */
+        __be32 first_byte_us;
+        /* Flows that this node has. */
+        __be32 flows;
+        /* Newest version that the node knows. */
+        __u8 newest;
+        /* 0. */
+        __u8 reserved[3];
+};
+
+/* Length of a response. */
+struct sb_size {
+        /* Bytes of the response, modulo 2^32. */
+        __be32 bytes;
+        /* Number of the request's path, as in its `session.path`. */
+        __be16 path;
+        /* 0. */
+        __u8 reserved[2];
+};
+
+/* A client's address behind a NAT. */
+struct sb_direct {
+        /* By IPv4 the client's address in its own network; else 0. */
+        __be32 client;
+        /* By IPv4 the client's port in its own network; else 0. */
+        __be16 client_port;
+        /* 0. */
+        __u8 reserved[2];
+};
+
+/* What an option says, by its operation. Bytes behind a structure are reserved. */
+union sb_payload {
+        /* ADOPT, FORWARD, CONFIRM. */
+        struct sb_handover handover;
+        /* RELEASE, PROBE, ICMP, RELEASED, BUSY, CLOSED, OWNED, UNREAD, UNOWNED. */
+        struct sb_flow_state flow;
+        /* ADOPTED, REFUSED. */
+        struct sb_outcome outcome;
+        /* CONFIRMED. */
+        struct sb_confirmed confirmed;
+        /* MOVE. */
+        struct sb_move move;
+        /* HELLO. */
+        struct sb_hello hello;
+        /* SYNC, SYNCED. */
+        struct sb_sync sync;
+        /* REPORT. */
+        struct sb_report report;
+        /* FACTS. */
+        struct sb_numbered facts;
+        /* SIZED. */
+        struct sb_size size;
+        /* DIRECT, HEARD, GONE. In TUNNELED all is 0. */
+        struct sb_direct direct;
+};
+
+#define SB_PAYLOAD_LEN 40
+
 /*
- * Option of handoff packets.
- *
- * Fields of a REPORT, and of the TCP header inside. The inner packet is from no address (all zeroes), port 0,
- * to the listen address.
- *
- *   origin     FNV-1a hash of the pool's name, 32 bits
- *   requests   Number of the report, modulo 2^16; the same in reports that are sent together. A later one
- *              replaces an earlier one
- *   reason     NONE, or why the pool is to have no requests here: DRAINING, before NO_LISTENER, before
- *              UNHEALTHY
- *   detail     Length and limit of the accept queue, 0 without a listener; sums over listeners that share
- *              the port (SO_REUSEPORT)
- *   next       Requests that this node has and has not answered whole, where responses can be followed
- *   mss        Share of the machine's CPU time in use, over the last half second, in thousandths
- *   TCP seq    Mean time to first byte in the last period, in microseconds, at least 1; 0 if no response
- *              began in it. Requests that wait behind others do not count
- *   TCP ack    Flows that this node has
+ * Option of handoff packets: the same length in all versions. An answer has version and payload of the
+ * question, except for what its operation says, and neither its flags nor its reserved bytes.
  */
 struct sb_option {
         /* SB_OPTION_CLASS. */
@@ -287,56 +463,21 @@ struct sb_option {
         __u8 type;
         /* Length of what follows, in 4-byte words. */
         __u8 length;
+        /* Version of the format, SB_VERSION. */
+        __u8 version;
         /* Operation. */
         __u8 op;
         /* Flags. */
         __u8 flags;
-        /*
-         * Reason. In ADOPT the share of the listener's accept queue up to which the node adopts, in
-         * percent; more than 100 counts as 100. With 0 the node does not look at the queue, and the kernel
-         * drops what exceeds it, as it does with a SYN.
-         */
+        /* Reason. */
         __u8 reason;
-        /* Window scales: the client's in the high nibble, the SYN-ACK's in the low one. */
-        __u8 wscale;
-        /*
-         * Sequence number of the client's first byte of data, which tells connections of one 4-tuple apart.
-         * In DIRECT by IPv4 the client's address in its own network.
-         */
-        __be32 origin;
-        /* MSS of the client. */
-        __be16 mss;
-        /*
-         * Requests that the node has been given on this flow since it adopted it, modulo 2^16; 1 in ADOPT.
-         * In DIRECT by IPv4 the client's port in its own network.
-         */
-        __be16 requests;
-        /* Mark: sequence number at which the client's next request, or more of a body, begins. */
-        __be32 next;
-        /*
-         * In ADOPTED, REPORT, and REFUSED with QUEUE_FULL: length (high half) and limit of the accept
-         * queue, each saturated at 65,535. In SIZED: bytes of the response, modulo 2^32. In SYNCED and MOVE
-         * see there. Else: which of the last 32 requests were HEAD, the latest in the lowest bit.
-         */
-        __be32 detail;
-        struct sb_session session;
-        /*
-         * What comes at the mark: `sb_framing.state` and two bits. TUNNEL (0x4000): nothing behind the mark
-         * is read as HTTP. UPGRADING (0x2000): the last request asks for another protocol, and its server
-         * decides; in OWNED and UNREAD the server's answer takes the place of the bit, if known.
-         */
-        __be16 framing;
-        /*
-         * In ADOPT and with REQUEST: bytes that were read, from the packet's first byte of data on; what
-         * follows up to the mark is more of the request's body. With READ: bytes of the packet before those
-         * that were read.
-         */
-        __be16 head;
-        /* `sb_framing.left` at the mark, saturated at 2^32 - 1. */
-        __be32 left;
+        /* Payload, by the operation. */
+        union sb_payload payload;
         /* Tag, little endian. */
         __u8 tag[8];
 };
+
+_Static_assert(sizeof(union sb_payload) == SB_PAYLOAD_LEN, "the payload has a fixed length");
 
 /*
  * Behind the option of an ADOPT, if the packet has room: another node, which gets the packet if the first
@@ -364,9 +505,9 @@ struct sb_facts {
          * SipHash-2-4 under the handoff key of the text `facts` and all data behind the tag, little endian.
          */
         __u8 tag[8];
-        /* Epoch of the agent's numbers, random when it begins; also the option's `origin`. */
+        /* Epoch of the agent's numbers, as in the option. */
         __be32 epoch;
-        /* Number of the packet, from 1 on; also the option's `next`. */
+        /* Number of the packet, as in the option. */
         __be32 number;
         /* Facts that the node had no room for since its programs were loaded. */
         __be32 lost;
@@ -398,7 +539,7 @@ struct sb_fact {
         __be16 vip_port;
         /* `origin` of the flow. */
         __be32 origin;
-        /* Number of the request, as in `sb_option.requests`. */
+        /* Number of the request, as in `sb_flow_state.requests`. */
         __be16 request;
         /* Status; 0 if there was none. */
         __be16 status;
@@ -419,7 +560,7 @@ struct sb_fact {
         __be64 bytes;
 };
 
-#define SB_TAGGED_LEN 36
+#define SB_TAGGED_LEN 44
 
 /*
  * Message under an option's tag: binds it to a node, a switch, a time, a flow and a position in the flow.
@@ -439,7 +580,7 @@ struct sb_tag_input {
         __be32 seq;
         /* Acknowledgment number of the inner TCP header; 0 between node and client. */
         __be32 ack;
-        /* Option from `op` up to the tag. */
+        /* Option from `version` up to the tag. */
         __u8 option[SB_TAGGED_LEN];
 };
 

@@ -51,8 +51,8 @@ struct sb_listening_switch {
         __u64 heard_ns; /* of its last HELLO, by bpf_ktime_get_ns() */
         __u32 epoch;    /* `epoch` and `number` acknowledge FACTS of this agent */
         __u32 number;
-        __u32 facts; /* wants FACTS */
-        __u32 reserved;
+        __u32 facts;  /* wants FACTS */
+        __u32 newest; /* version of the format that it knows */
 };
 
 /*
@@ -140,9 +140,9 @@ struct sb_owned {
         __u8 slot;           /* in `adopting` where the flow has reserved a place; 0: none */
         __u32 asked_us;      /* time of the last request, of a clock that wraps */
         __u32 asked;         /* sequence number of the last request */
-        __u8 again;          /* SB_FLAG_AGAIN applies to the last request, which is not acknowledged */
+        __u8 again;          /* SB_HANDOVER_AGAIN applies to the last request, which is not acknowledged */
         __u8 keeps;          /* client and server keep the connection open behind the last request */
-        __be16 mark_framing; /* at `next`: sb_option.framing and .left */
+        __be16 mark_framing; /* at `next`: sb_flow_state.framing and .left */
         __be32 mark_left;
         __u32 read;    /* sequence number up to which the switch has read; no other data may come before */
         __u32 passed;  /* sequence number up to which the socket has been handed data without a gap */

@@ -439,6 +439,7 @@ static __always_inline void sb_write_shim(struct sb_shim *shim, __be16 source, _
         shim->option.opt_class = bpf_htons(SB_OPTION_CLASS);
         shim->option.type = SB_OPTION_TYPE;
         shim->option.length = (sizeof(shim->option) - 4) / 4;
+        shim->option.version = SB_VERSION;
 }
 
 /* Whether the first Geneve option is ours. */
@@ -458,6 +459,15 @@ static __always_inline int sb_tag_valid(const struct sb_key *sign, const struct 
         if (sb_tag(sign, input) == tag)
                 return 1;
         return (accept->k0 | accept->k1) != 0 && sb_tag(accept, input) == tag;
+}
+
+/*
+ * Whether the sender speaks a later version than this program. Of a packet without a valid tag that would say
+ * nothing.
+ */
+static __always_inline int sb_is_later(const struct sb_option *option)
+{
+        return option->version > SB_VERSION;
 }
 
 /* Adds one to a 64-bit number in a map, which has one for each CPU. */

@@ -86,7 +86,7 @@ struct sb_flow_entry {
         struct sb_session session; /* of the last request; with a pool, the L7 thread reads every request */
         __u32 begins;              /* sequence number of the last request; if unknown, the mark */
         __u8 tries;                /* how often the last request has come back without an answer */
-        __u8 ahead;                /* SB_FLAG_AHEAD applies to forwarded packets */
+        __u8 ahead;                /* SB_HANDOVER_AHEAD applies to forwarded packets */
         __u8 contested;            /* a SYN may have begun another connection of the 4-tuple */
         __u8 turn;                 /* how often the mark has gone back, modulo 2^8; tells old entries */
 };
@@ -136,7 +136,7 @@ struct sb_express_request {
         __u32 origin;
         __u32 begins; /* sequence number of the first byte */
         __u32 node;   /* index into `nodes` */
-        __u16 number; /* number of the request, as in sb_option.requests */
+        __u16 number; /* number of the request, as in sb_flow_state.requests */
         __u16 len;    /* of the head, in bytes */
         __u32 reserved;
         __u64 at_ns; /* CLOCK_MONOTONIC */

@@ -1,12 +1,12 @@
 //! Packets between nodes and the clients that know them, made in user space for tests and as a reference. The programs
 //! make the same packets in `bpf/direct.h`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV4};
 
 use siphasher::sip::SipHasher24;
 
 use crate::generated::*;
-use crate::handoff::{Peers, Way, encode};
+use crate::handoff::{Peers, Way, blank, encode};
 use crate::packet::{TcpView, build, flags, seal};
 use crate::{address_bytes, bytes_of};
 
@@ -55,6 +55,17 @@ pub fn introduction(
     packet[tcp + 14..tcp + 16].copy_from_slice(&window.to_be_bytes());
     seal(&mut packet, tcp);
     packet
+}
+
+/// An option between node and client, without a tag. `own` is the client's address and port in its own network, of a
+/// flow by IPv4; a TUNNELED has none.
+pub fn option(op: sb_op, asks: bool, own: Option<SocketAddrV4>) -> sb_option {
+    let said = own.map_or(sb_direct::default(), |own| sb_direct {
+        client: u32::from_ne_bytes(own.ip().octets()),
+        client_port: own.port().to_be(),
+        reserved: [0; 2],
+    });
+    sb_option { flags: if asks { SB_DIRECT_ASK as u8 } else { 0 }, ..blank(op).saying(&said) }
 }
 
 /// Appends a packet of a client's tunnel, from its outer IP header on: the inner packet behind an option whose tag does

@@ -10,7 +10,8 @@ use siphasher::sip::SipHasher24;
 use crate::handoff::{Peers, Way};
 use crate::packet::{TcpView, flags, segment};
 use crate::{
-    address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_key, sb_op, sb_option,
+    address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_key, sb_numbered,
+    sb_op,
 };
 
 /// Facts that fit into one packet on any link, whatever the headers.
@@ -34,7 +35,7 @@ pub struct Fact {
     pub flow: sb_flow,
     /// The sequence number of the connection's first byte.
     pub origin: u32,
-    /// The request's number among those that the node was given on the flow, as in `sb_option.requests`.
+    /// The request's number among those that the node was given on the flow, as in `sb_flow_state.requests`.
     pub request: u16,
     /// The status code; None if the node has not seen a whole response head.
     pub status: Option<u16>,
@@ -141,11 +142,8 @@ pub fn encode(key: &sb_key, peers: Peers, numbered: Numbered, facts: &[sb_fact])
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
     let inner = segment(&flow, true, (0, 0), flags::ACK, None, &data);
     let view = TcpView::parse(&inner)?;
-    let option = sb_option {
-        origin: numbered.epoch.to_be(),
-        next: numbered.number.to_be(),
-        ..handoff::blank(sb_op::SB_OP_FACTS)
-    };
+    let option = handoff::blank(sb_op::SB_OP_FACTS)
+        .saying(&sb_numbered { epoch: header.epoch, number: header.number });
     let mut out = Vec::with_capacity(handoff::OVERHEAD_V6 + inner.len());
     handoff::encode(&mut out, key, &Way::to_switch(peers), &flow, option, &view, &inner);
     Some(out)

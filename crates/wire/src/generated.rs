@@ -1,10 +1,12 @@
 // Made from the headers in bpf/ by crates/wire/generate; edit those.
 use switchback_http::framing::Framing as sb_framing;
+use crate::payload::Payload as sb_payload;
 
 pub const SB_GENEVE_PORT: u32 = 6081;
 pub const SB_OPTION_CLASS: u32 = 65371;
 pub const SB_OPTION_TYPE: u32 = 129;
 pub const SB_TTL: u32 = 64;
+pub const SB_VERSION: u8 = 1;
 pub const SB_CLOCK_SHIFT: u32 = 20;
 pub const SB_EPOCH_SHIFT: u32 = 12;
 pub const SB_QUEUE_WHOLE: u32 = 100;
@@ -14,21 +16,22 @@ pub const SB_SYN_SACK: u32 = 2;
 pub const SB_SYN_TSTAMP: u32 = 4;
 pub const SB_SYN_ECN: u32 = 8;
 pub const SB_SYN_ALL: u32 = 15;
-pub const SB_FLAG_REQUEST: u32 = 16;
-pub const SB_FLAG_ABORT: u32 = 32;
-pub const SB_FLAG_AHEAD: u32 = 32;
-pub const SB_FLAG_LAST: u32 = 32;
-pub const SB_FLAG_AGAIN: u32 = 128;
-pub const SB_FLAG_READ: u32 = 64;
-pub const SB_FLAG_ASK: u32 = 16;
-pub const SB_FLAG_FACTS: u32 = 16;
+pub const SB_HANDOVER_REQUEST: u32 = 1;
+pub const SB_HANDOVER_READ: u32 = 2;
+pub const SB_HANDOVER_LAST: u32 = 4;
+pub const SB_HANDOVER_AGAIN: u32 = 8;
+pub const SB_HANDOVER_AHEAD: u32 = 16;
+pub const SB_RELEASE_ABORT: u32 = 1;
+pub const SB_HELLO_FACTS: u32 = 1;
+pub const SB_DIRECT_ASK: u32 = 1;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_MARK_TUNNEL: u16 = 16384;
 pub const SB_MARK_UPGRADING: u16 = 8192;
+pub const SB_PAYLOAD_LEN: u32 = 40;
 pub const SB_SECOND_TYPE: u32 = 2;
 pub const SB_SECOND_USED: u32 = 3;
-pub const SB_TAGGED_LEN: u32 = 36;
+pub const SB_TAGGED_LEN: u32 = 44;
 pub const SB_TCPOPT_EXPERIMENT: u32 = 253;
 pub const SB_INTRODUCTION_ID: u32 = 23489;
 pub const SB_NAME_MAX: u32 = 32;
@@ -162,23 +165,108 @@ pub struct sb_geneve {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_flow_state {
+    pub origin: __be32,
+    pub next: __be32,
+    pub left: __be32,
+    pub heads: __be32,
+    pub requests: __be16,
+    pub framing: __be16,
+    pub mss: __be16,
+    pub options: __u8,
+    pub wscale: __u8,
+    pub session: sb_session,
+    pub reserved: [__u8; 4usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_handover {
+    pub flow: sb_flow_state,
+    pub head: __be16,
+    pub queue_share: __u8,
+    pub reserved: __u8,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_accept_queue {
+    pub len: __be16,
+    pub limit: __be16,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_outcome {
+    pub flow: sb_flow_state,
+    pub queue: sb_accept_queue,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_confirmed {
+    pub flow: sb_flow_state,
+    pub arrived: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_move {
+    pub flow: sb_flow_state,
+    pub target: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_numbered {
+    pub epoch: __be32,
+    pub number: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_hello {
+    pub taken: sb_numbered,
+    pub newest: __u8,
+    pub reserved: [__u8; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_sync {
+    pub nonce: [__u8; 8usize],
+    pub clock: [__be32; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_report {
+    pub pool: __be32,
+    pub number: __be16,
+    pub cpu: __be16,
+    pub queue: sb_accept_queue,
+    pub in_flight: __be32,
+    pub first_byte_us: __be32,
+    pub flows: __be32,
+    pub newest: __u8,
+    pub reserved: [__u8; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_size {
+    pub bytes: __be32,
+    pub path: __be16,
+    pub reserved: [__u8; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_direct {
+    pub client: __be32,
+    pub client_port: __be16,
+    pub reserved: [__u8; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct sb_option {
     pub opt_class: __be16,
     pub type_: __u8,
     pub length: __u8,
+    pub version: __u8,
     pub op: __u8,
     pub flags: __u8,
     pub reason: __u8,
-    pub wscale: __u8,
-    pub origin: __be32,
-    pub mss: __be16,
-    pub requests: __be16,
-    pub next: __be32,
-    pub detail: __be32,
-    pub session: sb_session,
-    pub framing: __be16,
-    pub head: __be16,
-    pub left: __be32,
+    pub payload: sb_payload,
     pub tag: [__u8; 8usize],
 }
 #[repr(C)]
@@ -233,7 +321,7 @@ pub struct sb_tag_input {
     pub flow: sb_flow,
     pub seq: __be32,
     pub ack: __be32,
-    pub option: [__u8; 36usize],
+    pub option: [__u8; 44usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -415,7 +503,7 @@ pub struct sb_listening_switch {
     pub epoch: __u32,
     pub number: __u32,
     pub facts: __u32,
-    pub reserved: __u32,
+    pub newest: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -638,6 +726,8 @@ pub enum SwitchCounter {
     DropTag,
     #[doc = "dropped: handoff packet of another time, such as a recorded one"]
     DropEpoch,
+    #[doc = "dropped: handoff packet of a later version of the format"]
+    DropVersion,
     #[doc = "dropped: truncated or inconsistent headers"]
     DropMalformed,
     #[doc = "dropped: IP fragments, IP options and extension headers"]
@@ -661,7 +751,7 @@ pub enum SwitchCounter {
 }
 
 impl SwitchCounter {
-    pub const ALL: [SwitchCounter; 30] = [
+    pub const ALL: [SwitchCounter; 31] = [
         SwitchCounter::SynAnswered,
         SwitchCounter::ArpAnswered,
         SwitchCounter::PingAnswered,
@@ -682,6 +772,7 @@ impl SwitchCounter {
         SwitchCounter::DropUnasked,
         SwitchCounter::DropTag,
         SwitchCounter::DropEpoch,
+        SwitchCounter::DropVersion,
         SwitchCounter::DropMalformed,
         SwitchCounter::DropFragment,
         SwitchCounter::DropChecksum,
@@ -716,6 +807,7 @@ impl SwitchCounter {
             SwitchCounter::DropUnasked => "drop_unasked",
             SwitchCounter::DropTag => "drop_tag",
             SwitchCounter::DropEpoch => "drop_epoch",
+            SwitchCounter::DropVersion => "drop_version",
             SwitchCounter::DropMalformed => "drop_malformed",
             SwitchCounter::DropFragment => "drop_fragment",
             SwitchCounter::DropChecksum => "drop_checksum",
@@ -751,6 +843,7 @@ impl SwitchCounter {
             SwitchCounter::DropUnasked => "dropped: perhaps begun by another process, and nodes are asked too much",
             SwitchCounter::DropTag => "dropped: handoff packet with a wrong tag",
             SwitchCounter::DropEpoch => "dropped: handoff packet of another time, such as a recorded one",
+            SwitchCounter::DropVersion => "dropped: handoff packet of a later version of the format",
             SwitchCounter::DropMalformed => "dropped: truncated or inconsistent headers",
             SwitchCounter::DropFragment => "dropped: IP fragments, IP options and extension headers",
             SwitchCounter::DropChecksum => "dropped: wrong checksum where a request is read",
@@ -834,6 +927,8 @@ pub enum NodeCounter {
     DropTag,
     #[doc = "dropped: handoff packet of another time, such as a recorded one"]
     DropEpoch,
+    #[doc = "dropped: handoff packet of a later version of the format"]
+    DropVersion,
     #[doc = "dropped: truncated or inconsistent headers"]
     DropMalformed,
     #[doc = "dropped: packet to a VIP that did not come through a switch"]
@@ -881,7 +976,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 55] = [
+    pub const ALL: [NodeCounter; 56] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -915,6 +1010,7 @@ impl NodeCounter {
         NodeCounter::ArpAnnounce,
         NodeCounter::DropTag,
         NodeCounter::DropEpoch,
+        NodeCounter::DropVersion,
         NodeCounter::DropMalformed,
         NodeCounter::DropPlain,
         NodeCounter::DropNoSocket,
@@ -974,6 +1070,7 @@ impl NodeCounter {
             NodeCounter::ArpAnnounce => "arp_announce",
             NodeCounter::DropTag => "drop_tag",
             NodeCounter::DropEpoch => "drop_epoch",
+            NodeCounter::DropVersion => "drop_version",
             NodeCounter::DropMalformed => "drop_malformed",
             NodeCounter::DropPlain => "drop_plain",
             NodeCounter::DropNoSocket => "drop_no_socket",
@@ -1034,6 +1131,7 @@ impl NodeCounter {
             NodeCounter::ArpAnnounce => "ARP packets of ours kept from announcing a VIP",
             NodeCounter::DropTag => "dropped: handoff packet with a wrong tag",
             NodeCounter::DropEpoch => "dropped: handoff packet of another time, such as a recorded one",
+            NodeCounter::DropVersion => "dropped: handoff packet of a later version of the format",
             NodeCounter::DropMalformed => "dropped: truncated or inconsistent headers",
             NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
             NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",
@@ -1091,6 +1189,8 @@ pub enum ClientCounter {
     Thinned,
     #[doc = "dropped: introduction or packet of a node with a wrong tag"]
     DropTag,
+    #[doc = "dropped: packet of a node in a later version of the format"]
+    DropVersion,
     #[doc = "dropped: packet of a node that makes no sense"]
     DropMalformed,
     #[doc = "dropped: packet in a tunnel that is not from a service"]
@@ -1100,7 +1200,7 @@ pub enum ClientCounter {
 }
 
 impl ClientCounter {
-    pub const ALL: [ClientCounter; 17] = [
+    pub const ALL: [ClientCounter; 18] = [
         ClientCounter::Introduced,
         ClientCounter::IntroducedLate,
         ClientCounter::Avoided,
@@ -1115,6 +1215,7 @@ impl ClientCounter {
         ClientCounter::Tunneled,
         ClientCounter::Thinned,
         ClientCounter::DropTag,
+        ClientCounter::DropVersion,
         ClientCounter::DropMalformed,
         ClientCounter::DropForeign,
         ClientCounter::DropRoom,
@@ -1136,6 +1237,7 @@ impl ClientCounter {
             ClientCounter::Tunneled => "tunneled",
             ClientCounter::Thinned => "thinned",
             ClientCounter::DropTag => "drop_tag",
+            ClientCounter::DropVersion => "drop_version",
             ClientCounter::DropMalformed => "drop_malformed",
             ClientCounter::DropForeign => "drop_foreign",
             ClientCounter::DropRoom => "drop_room",
@@ -1158,6 +1260,7 @@ impl ClientCounter {
             ClientCounter::Tunneled => "packets of servers taken out of their tunnel",
             ClientCounter::Thinned => "acknowledgments left out",
             ClientCounter::DropTag => "dropped: introduction or packet of a node with a wrong tag",
+            ClientCounter::DropVersion => "dropped: packet of a node in a later version of the format",
             ClientCounter::DropMalformed => "dropped: packet of a node that makes no sense",
             ClientCounter::DropForeign => "dropped: packet in a tunnel that is not from a service",
             ClientCounter::DropRoom => "dropped: the kernel would not make room for the headers",

@@ -1,7 +1,8 @@
 //! Golden bytes. Other versions see the formats on the wire, and the programs in maps, so a change of any byte must be
 //! deliberate.
 
-use crate::handoff::{Peers, Way, encode, option, tag};
+use crate::flow_state::{FlowState, Handshake};
+use crate::handoff::{Peers, Way, encode, tag};
 use crate::packet::{TcpView, bare, flags};
 use crate::*;
 use std::net::IpAddr;
@@ -17,17 +18,14 @@ fn flow(v6: bool) -> sb_flow {
     }
 }
 
-fn entry() -> sb_flow_entry {
-    sb_flow_entry {
-        node: 1,
-        origin: 0x0102_0304,
-        next: 0x0a0b_0c0d,
-        mss: 1460,
-        options: (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
-        wscale: 0x97,
+fn option(op: sb_op) -> sb_option {
+    let options = (SB_SYN_WSCALE | SB_SYN_SACK | SB_SYN_TSTAMP) as u8;
+    let state = FlowState {
+        handshake: Handshake { mss: 1460, options, wscale: 0x97 },
         session: sb_session::new(*b"abc", Some(*b"xyz")),
-        ..Default::default()
-    }
+        ..FlowState::at(0x0102_0304, 0x0a0b_0c0d)
+    };
+    state.option(op)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -44,22 +42,24 @@ fn packet(outer_v6: bool, inner_v6: bool, op: sb_op) -> String {
         Peers { node: node.parse().unwrap(), switch: source.parse().unwrap(), epoch: 0x0102_0304_0506_0708 };
     let mut out = Vec::new();
     let key = keys::handoff_key(&[0x42; 32]);
-    encode(&mut out, &key, &Way::to_node(peers), &flow, option(op, &entry()), &view, &inner);
+    encode(&mut out, &key, &Way::to_node(peers), &flow, option(op), &view, &inner);
     hex(&out)
 }
 
 #[test]
 fn an_adoption_of_an_ipv4_flow_over_ipv4() {
     let golden = [
-        "4500007c000040004011b651c000020ac0000215", // outer IPv4: 124 bytes, DF, TTL 64, UDP
-        "facc17c100680000",                         // UDP to port 6081, no checksum
-        "0c40080000000800", // Geneve: 12 words of options, critical, inner IPv4, end of the epoch
-        "ff5b810b",         // option class, type with the critical bit, 11 words
-        "01070097",         // ADOPT; wscale, SACK, timestamps; no reason; scales 9 and 7
-        "0102030405b400000a0b0c0d00000000", // origin, MSS 1460, next, queue
+        "45000084000040004011b649c000020ac0000215", // outer IPv4: 132 bytes, DF, TTL 64, UDP
+        "facc17c100700000",                         // UDP to port 6081, no checksum
+        "0e40080000000800", // Geneve: 14 words of options, critical, inner IPv4, end of the epoch
+        "ff5b810d",         // option class, type with the critical bit, 13 words
+        "01010000",         // version 1, ADOPT, no flags, no reason
+        "010203040a0b0c0d", // origin, next
+        "0000000000000000", // left, heads
+        "0000000005b40797", // requests, framing, MSS 1460; wscale, SACK, timestamps; scales 9 and 7
         "61626378797a0000", // session: pool abc, node xyz
-        "0000000000000000", // framing, head, left
-        "517fccb6f08d4353", // tag
+        "0000000000000000", // reserved, head, queue share, reserved
+        "3bc9b5b08510d2c5", // tag
         "450000280000400040064e37c6336401c0000264", // the client's packet
         "9c40005011223344556677885010ffff15560000",
     ];
@@ -69,26 +69,28 @@ fn an_adoption_of_an_ipv4_flow_over_ipv4() {
 #[test]
 fn a_forward_of_an_ipv6_flow_over_ipv6() {
     let golden = [
-        "60000000007c114020010db800000000000000000000001020010db8000000000000000000000021",
-        "c03017c1007c0000",
-        "0c4086dd00000800",
-        "ff5b810b",
-        "020700970102030405b400000a0b0c0d00000000",
+        "600000000084114020010db800000000000000000000001020010db8000000000000000000000021",
+        "c03017c100840000",
+        "0e4086dd00000800",
+        "ff5b810d",
+        "01020000010203040a0b0c0d0000000000000000",
+        "0000000005b40797",
         "61626378797a0000",
         "0000000000000000",
-        "e2b0fd6ee5fa80ee",
+        "630e6e78d74c1f5c",
         "600000000014064020010db800000000000000000000000120010db8000000000000000000000100",
         "9c40005011223344556677885010ffffa57c0000",
     ];
     assert_eq!(packet(true, true, sb_op::SB_OP_FORWARD), golden.concat());
 }
 
-/// LAST, ABORT and AHEAD occur in different packets.
 #[test]
-fn flags_beside_what_the_handshake_settled() {
-    let all = [SB_FLAG_REQUEST, SB_FLAG_LAST, SB_FLAG_ABORT, SB_FLAG_AHEAD, SB_FLAG_READ, SB_FLAG_AGAIN];
-    assert_eq!(all, [0x10, 0x20, 0x20, 0x20, 0x40, 0x80]);
-    assert!(all.iter().all(|flag| flag & SB_SYN_ALL == 0));
+fn flags_of_one_operation_are_different_bits() {
+    let handover =
+        [SB_HANDOVER_REQUEST, SB_HANDOVER_READ, SB_HANDOVER_LAST, SB_HANDOVER_AGAIN, SB_HANDOVER_AHEAD];
+    assert_eq!(handover, [0x01, 0x02, 0x04, 0x08, 0x10]);
+    assert_eq!([SB_RELEASE_ABORT, SB_HELLO_FACTS, SB_DIRECT_ASK], [0x01; 3]);
+    assert_eq!([SB_SYN_WSCALE, SB_SYN_SACK, SB_SYN_TSTAMP, SB_SYN_ECN], [0x01, 0x02, 0x04, 0x08]);
 }
 
 #[test]
@@ -120,10 +122,21 @@ fn an_introduction_over_ipv4_is_an_option_list_of_40_bytes() {
 #[test]
 fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_flow>(), 16 + 16 + 2 + 2);
-    assert_eq!(size_of::<sb_option>(), 48);
+    assert_eq!(size_of::<sb_option>(), 4 + 4 + 40 + 8);
+    assert_eq!(size_of::<sb_flow_state>(), 4 * 4 + 3 * 2 + 2 + 8 + 4);
+    assert_eq!(size_of::<sb_handover>(), size_of::<sb_flow_state>() + 2 + 2);
+    assert_eq!(size_of::<sb_outcome>(), size_of::<sb_flow_state>() + 2 * 2);
+    assert_eq!(size_of::<sb_confirmed>(), size_of::<sb_flow_state>() + 4);
+    assert_eq!(size_of::<sb_move>(), size_of::<sb_flow_state>() + 4);
+    assert_eq!(size_of::<sb_numbered>(), 4 + 4);
+    assert_eq!(size_of::<sb_hello>(), 2 * 4 + 4);
+    assert_eq!(size_of::<sb_sync>(), 8 + 2 * 4);
+    assert_eq!(size_of::<sb_report>(), 4 + 2 * 2 + 2 * 2 + 3 * 4 + 4);
+    assert_eq!(size_of::<sb_size>(), 4 + 2 + 2);
+    assert_eq!(size_of::<sb_direct>(), 4 + 2 + 2);
     assert_eq!(size_of::<sb_geneve>(), 8);
-    assert_eq!(size_of::<sb_shim>(), 8 + 8 + 48);
-    assert_eq!(size_of::<sb_tag_input>(), 2 * 16 + 8 + 36 + 4 + 4 + 36);
+    assert_eq!(size_of::<sb_shim>(), 8 + 8 + 56);
+    assert_eq!(size_of::<sb_tag_input>(), 2 * 16 + 8 + 36 + 4 + 4 + 44);
     assert_eq!(size_of::<sb_endpoint>(), 16 + 2 + 2);
     assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
     assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 8 + 6 * 4);
@@ -133,7 +146,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
     assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<Framing>() + 2 * (4 * 4 + 4 + 4));
     assert_eq!(size_of::<sb_node>(), 16 + 16 + 4 + 6 + 6 + 4 + 4 + 8);
-    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 48 + 16 + 4 + 4);
+    assert_eq!(size_of::<sb_record>(), 4 + 36 + size_of::<sb_flow_entry>() + 56 + 16 + 4 + 4);
     let owned = 16
         + 5 * 4
         + 2 * 2
@@ -178,7 +191,7 @@ fn a_tag_binds_peers_time_flow_position_and_option() {
     let peers = Peers { node: address("192.0.2.21"), switch: address("192.0.2.10"), epoch: 7 };
     let inner = bare(&flow, true, 1, 2, flags::ACK);
     let view = TcpView::parse(&inner).unwrap();
-    let plain = option(sb_op::SB_OP_ADOPT, &entry());
+    let plain = option(sb_op::SB_OP_ADOPT);
     let reference = tag(&key, &peers, &flow, &view, &plain);
     let elsewhere = address("192.0.2.22");
     let other_flow = sb_flow { client_port: 1, ..flow };
@@ -191,21 +204,16 @@ fn a_tag_binds_peers_time_flow_position_and_option() {
         tag(&key, &peers, &other_flow, &view, &plain),
         tag(&key, &peers, &flow, &TcpView { seq: 9, ..view }, &plain),
         tag(&key, &peers, &flow, &TcpView { ack: 9, ..view }, &plain),
-        tag(&key, &peers, &flow, &view, &sb_option { op: sb_op::SB_OP_RELEASE as u8, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { flags: 0, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { reason: 1, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { wscale: 0, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { origin: 0, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { mss: 0, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { next: 0, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { requests: 9, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { detail: 1, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { session: sb_session::default(), ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { framing: 1, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { head: 1, ..plain }),
-        tag(&key, &peers, &flow, &view, &sb_option { left: 1, ..plain }),
     ];
     for (index, tag) in changed.iter().enumerate() {
         assert_ne!(*tag, reference, "change {index}");
+    }
+    // All of the option behind its header.
+    let bytes = bytes_of(&plain);
+    for at in 4..bytes.len() - 8 {
+        let mut other = bytes.to_vec();
+        other[at] ^= 1;
+        let other: sb_option = read_from(&other).unwrap();
+        assert_ne!(tag(&key, &peers, &flow, &view, &other), reference, "byte {at}");
     }
 }

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use siphasher::sip::SipHasher24;
-use switchback_http::framing::Framing;
 
 use crate::generated::*;
 use crate::packet::{TcpView, fold, sum};
@@ -76,50 +75,17 @@ pub fn blank(op: sb_op) -> sb_option {
         opt_class: (SB_OPTION_CLASS as u16).to_be(),
         type_: SB_OPTION_TYPE as u8,
         length: (size_of::<sb_option>() / 4 - 1) as u8,
+        version: SB_VERSION,
         op: op as u8,
         ..sb_option::default()
     }
 }
 
-/// An option of the operation that describes the flow, without a tag.
-pub fn option(op: sb_op, entry: &sb_flow_entry) -> sb_option {
-    sb_option {
-        flags: entry.options,
-        wscale: entry.wscale,
-        origin: entry.origin.to_be(),
-        mss: entry.mss.to_be(),
-        requests: entry.requests.to_be(),
-        next: entry.next.to_be(),
-        detail: entry.heads.to_be(),
-        session: entry.session,
-        framing: (entry.framing.state() | beside_state(entry.mode)).to_be(),
-        left: u32::try_from(entry.framing.left()).unwrap_or(u32::MAX).to_be(),
-        ..blank(op)
-    }
-}
-
-/// The bits of `sb_option.framing` beside the state.
-fn beside_state(mode: u8) -> u16 {
-    const TUNNEL: u8 = sb_mode::SB_MODE_TUNNEL as u8;
-    const UPGRADING: u8 = sb_mode::SB_MODE_UPGRADING as u8;
-    match mode {
-        TUNNEL => SB_MARK_TUNNEL,
-        UPGRADING => SB_MARK_UPGRADING,
-        _ => 0,
-    }
-}
-
-/// Mode and framing at the mark of a flow with a node, from an option; None if the option does not give them exactly.
-pub fn at_mark(option: &sb_option) -> Option<(sb_mode, Framing)> {
-    let (framing, left) = (u16::from_be(option.framing), u32::from_be(option.left));
-    let mode = match framing & (SB_MARK_TUNNEL | SB_MARK_UPGRADING) {
-        SB_MARK_TUNNEL => sb_mode::SB_MODE_TUNNEL,
-        SB_MARK_UPGRADING => sb_mode::SB_MODE_UPGRADING,
-        0 => sb_mode::SB_MODE_REQUESTS,
-        _ => return None,
-    };
-    let framing = Framing::new(framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING), left.into());
-    (left != u32::MAX).then_some((mode, framing))
+/// Whether the option is ours, in a version that this program knows.
+pub fn is_known(option: &sb_option) -> bool {
+    let ours = blank(sb_op::SB_OP_HELLO);
+    (option.opt_class, option.type_, option.length) == (ours.opt_class, ours.type_, ours.length)
+        && option.version <= SB_VERSION
 }
 
 /// Appends the whole handoff packet to `out`: outer IP header, UDP, Geneve, option with its tag, inner packet.

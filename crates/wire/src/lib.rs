@@ -6,6 +6,7 @@
 pub mod client;
 pub mod clock;
 pub mod facts;
+pub mod flow_state;
 #[allow(missing_docs, non_camel_case_types, clippy::all)]
 #[rustfmt::skip]
 pub mod generated;
@@ -15,6 +16,7 @@ pub mod handoff;
 pub mod keys;
 pub mod message;
 pub mod packet;
+pub mod payload;
 mod plain;
 pub mod report;
 pub mod session;

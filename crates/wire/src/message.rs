@@ -1,14 +1,13 @@
 //! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`] puts
-//! them into packets; `bpf/handoff.h` gives each field's place in the option, at `struct sb_option`.
+//! them into packets; `bpf/handoff.h` gives each field's place, in the structures of `union sb_payload`.
 
-use switchback_http::framing::Framing;
-
+use crate::flow_state::FlowState;
 use crate::generated::*;
 use crate::handoff;
 use crate::packet::{TcpView, timestamps};
-use crate::report::{Report, queue_of};
+use crate::report::Report;
 
-/// Ways to recover the request if the server goes away before it answers (`SB_FLAG_LAST`, `SB_FLAG_AGAIN`).
+/// Ways to recover the request if the server goes away before it answers (`SB_HANDOVER_LAST`, `SB_HANDOVER_AGAIN`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// No other node could continue the connection after this request.
@@ -19,7 +18,11 @@ pub struct Recovery {
 
 impl Recovery {
     fn flags(self) -> u32 {
-        (if self.last { SB_FLAG_LAST } else { 0 }) | (if self.again { SB_FLAG_AGAIN } else { 0 })
+        (if self.last { SB_HANDOVER_LAST } else { 0 }) | (if self.again { SB_HANDOVER_AGAIN } else { 0 })
+    }
+
+    fn read(flags: u32) -> Self {
+        Recovery { last: flags & SB_HANDOVER_LAST != 0, again: flags & SB_HANDOVER_AGAIN != 0 }
     }
 }
 
@@ -46,8 +49,8 @@ impl Reading {
     fn flags(self) -> u32 {
         match self {
             Reading::None => 0,
-            Reading::Request { recovery, .. } => SB_FLAG_REQUEST | recovery.flags(),
-            Reading::More { .. } => SB_FLAG_READ,
+            Reading::Request { recovery, .. } => SB_HANDOVER_REQUEST | recovery.flags(),
+            Reading::More { .. } => SB_HANDOVER_READ,
         }
     }
 
@@ -56,6 +59,16 @@ impl Reading {
             Reading::None => 0,
             Reading::Request { head, .. } => head,
             Reading::More { skip } => skip,
+        }
+    }
+
+    fn read(flags: u32, head: u16) -> Self {
+        if flags & SB_HANDOVER_REQUEST != 0 {
+            Reading::Request { head, recovery: Recovery::read(flags) }
+        } else if flags & SB_HANDOVER_READ != 0 {
+            Reading::More { skip: head }
+        } else {
+            Reading::None
         }
     }
 }
@@ -97,16 +110,35 @@ impl ToNode {
         }
     }
 
-    /// The option of its packet, without a tag. `entry` is the flow's entry.
-    pub fn option(&self, entry: &sb_flow_entry) -> sb_option {
-        let (flags, head, reason) = match *self {
+    /// The option of its packet, without a tag.
+    pub fn option(&self, flow: &FlowState) -> sb_option {
+        let (flags, head, queue_share) = match *self {
             ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), head, queue_share),
             ToNode::Forward(reading) | ToNode::Confirm(reading) => (reading.flags(), reading.head(), 0),
-            ToNode::Release { abort } => (if abort { SB_FLAG_ABORT } else { 0 }, 0, 0),
+            ToNode::Release { abort } => (if abort { SB_RELEASE_ABORT } else { 0 }, 0, 0),
             ToNode::Probe => (0, 0, 0),
         };
-        let plain = handoff::option(self.op(), entry);
-        sb_option { flags: plain.flags | flags as u8, head: head.to_be(), reason, ..plain }
+        let option = flow.option(self.op()).with(|handover: &mut sb_handover| {
+            (handover.head, handover.queue_share) = (head.to_be(), queue_share);
+        });
+        sb_option { flags: flags as u8, ..option }
+    }
+
+    /// The message with this option, without the state of its flow, whose tag has been verified. None for another
+    /// operation.
+    pub fn read(option: &sb_option) -> Option<ToNode> {
+        let (flags, said) = (u32::from(option.flags), option.said::<sb_handover>());
+        let head = u16::from_be(said.head);
+        Some(match sb_op::from_number(option.op)? {
+            sb_op::SB_OP_ADOPT => {
+                ToNode::Adopt { head, recovery: Recovery::read(flags), queue_share: said.queue_share }
+            }
+            sb_op::SB_OP_FORWARD => ToNode::Forward(Reading::read(flags, head)),
+            sb_op::SB_OP_CONFIRM => ToNode::Confirm(Reading::read(flags, head)),
+            sb_op::SB_OP_RELEASE => ToNode::Release { abort: flags & SB_RELEASE_ABORT != 0 },
+            sb_op::SB_OP_PROBE => ToNode::Probe,
+            _ => return None,
+        })
     }
 }
 
@@ -119,6 +151,8 @@ pub enum ToAgent {
         facts: bool,
         /// The agent's epoch of the facts received, and the number up to which all have arrived.
         heard: (u32, u32),
+        /// The newest version of the format that the switch knows.
+        newest: u8,
     },
     /// Tell the time.
     Sync {
@@ -138,11 +172,28 @@ impl ToAgent {
 
     /// The option of its packet, without a tag.
     pub fn option(&self) -> sb_option {
-        let (flags, (origin, next)) = match *self {
-            ToAgent::Hello { facts, heard } => (if facts { SB_FLAG_FACTS as u8 } else { 0 }, heard),
-            ToAgent::Sync { nonce } => (0, ((nonce >> 32) as u32, nonce as u32)),
-        };
-        sb_option { flags, origin: origin.to_be(), next: next.to_be(), ..handoff::blank(self.op()) }
+        let blank = handoff::blank(self.op());
+        match *self {
+            ToAgent::Hello { facts, heard: (epoch, number), newest } => {
+                let taken = sb_numbered { epoch: epoch.to_be(), number: number.to_be() };
+                let flags = if facts { SB_HELLO_FACTS as u8 } else { 0 };
+                sb_option { flags, ..blank.saying(&sb_hello { taken, newest, reserved: [0; 3] }) }
+            }
+            ToAgent::Sync { nonce } => blank.saying(&sb_sync { nonce: nonce.to_be_bytes(), clock: [0; 2] }),
+        }
+    }
+
+    /// The message with this option, whose tag has been verified. None for another operation.
+    pub fn read(option: &sb_option) -> Option<ToAgent> {
+        Some(match sb_op::from_number(option.op)? {
+            sb_op::SB_OP_HELLO => {
+                let sb_hello { taken, newest, .. } = option.said();
+                let heard = (u32::from_be(taken.epoch), u32::from_be(taken.number));
+                ToAgent::Hello { facts: u32::from(option.flags) & SB_HELLO_FACTS != 0, heard, newest }
+            }
+            sb_op::SB_OP_SYNC => ToAgent::Sync { nonce: u64::from_be_bytes(option.said::<sb_sync>().nonce) },
+            _ => return None,
+        })
     }
 }
 
@@ -200,42 +251,6 @@ impl Reason {
 /// Length and limit of an accept queue, in connections, each saturated at 65,535.
 pub type Queue = (u16, u16);
 
-/// A node's description of a flow that it owns: all that a switch's entry needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owned {
-    /// The mark: sequence number at which the next request, or more of a body, begins.
-    pub next: u32,
-    /// Mode and framing at the mark; None if the option cannot give them, 4 GiB or more before the end of a body.
-    pub at_mark: Option<(sb_mode, Framing)>,
-    /// The client's MSS.
-    pub mss: u16,
-    /// TCP options of the handshake, `SB_SYN_*`.
-    pub options: u8,
-    /// Window scales: the client's in the high nibble, ours in the low nibble.
-    pub wscale: u8,
-    /// Requests given to the node, modulo 2^16.
-    pub requests: u16,
-    /// The HEAD requests among the last 32, the latest in the lowest bit.
-    pub heads: u32,
-    /// The session of the last request.
-    pub session: sb_session,
-}
-
-impl Owned {
-    fn read(option: &sb_option) -> Self {
-        Owned {
-            next: u32::from_be(option.next),
-            at_mark: handoff::at_mark(option),
-            mss: u16::from_be(option.mss),
-            options: option.flags & SB_SYN_ALL as u8,
-            wscale: option.wscale,
-            requests: u16::from_be(option.requests),
-            heads: u32::from_be(option.detail),
-            session: option.session,
-        }
-    }
-}
-
 /// A message from a node to a switch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FromNode {
@@ -265,11 +280,11 @@ pub enum FromNode {
     /// The node keeps the flow.
     Busy(Option<Reason>),
     /// The flow's socket is gone.
-    Closed,
+    Closed(FlowState),
     /// The node owns the flow.
-    Owned(Owned),
+    Owned(FlowState),
     /// The node refused data, which has to be read again from the mark on.
-    Unread(Owned),
+    Unread(FlowState),
     /// The node does not own the flow.
     Unowned {
         /// It owned the flow, and has answered the request.
@@ -291,7 +306,7 @@ pub enum FromNode {
         /// The hash of the new node's name.
         target: u32,
         /// The state of the flow for the new node.
-        owned: Owned,
+        state: FlowState,
     },
     /// The state of a listener.
     Report(Report),
@@ -318,45 +333,108 @@ impl FromNode {
         let reason = Reason::from_number(option.reason);
         let clock = || timestamps(packet, view).map(|(_, echo)| echo);
         Some(match sb_op::from_number(option.op)? {
-            sb_op::SB_OP_ADOPTED => FromNode::Adopted { queue: queue_of(option) },
+            sb_op::SB_OP_ADOPTED => FromNode::Adopted { queue: option.said::<sb_outcome>().queue.into() },
             sb_op::SB_OP_REFUSED => {
-                let full = reason == Some(Reason::QueueFull);
-                let queue = if full { queue_of(option) } else { (0, 0) };
-                FromNode::Refused { reason, queue, requests: u16::from_be(option.requests) }
+                let sb_outcome { flow, queue } = option.said();
+                FromNode::Refused { reason, queue: queue.into(), requests: u16::from_be(flow.requests) }
             }
             sb_op::SB_OP_RELEASED => FromNode::Released { reason, sent: view.ack, clock: clock() },
             sb_op::SB_OP_BUSY => FromNode::Busy(reason),
-            sb_op::SB_OP_CLOSED => FromNode::Closed,
-            sb_op::SB_OP_OWNED => FromNode::Owned(Owned::read(option)),
-            sb_op::SB_OP_UNREAD => FromNode::Unread(Owned::read(option)),
-            sb_op::SB_OP_UNOWNED => {
-                FromNode::Unowned { served: reason == Some(Reason::Served), next: u32::from_be(option.next) }
-            }
+            sb_op::SB_OP_CLOSED => FromNode::Closed(FlowState::read(option)),
+            sb_op::SB_OP_OWNED => FromNode::Owned(FlowState::read(option)),
+            sb_op::SB_OP_UNREAD => FromNode::Unread(FlowState::read(option)),
+            sb_op::SB_OP_UNOWNED => FromNode::Unowned {
+                served: reason == Some(Reason::Served),
+                next: FlowState::read(option).next,
+            },
             sb_op::SB_OP_CONFIRMED => {
-                FromNode::Confirmed { arrived: u32::from_be(option.next), sent: view.ack, clock: clock() }
+                let arrived = u32::from_be(option.said::<sb_confirmed>().arrived);
+                FromNode::Confirmed { arrived, sent: view.ack, clock: clock() }
             }
-            sb_op::SB_OP_MOVE => {
-                FromNode::Move { target: u32::from_be(option.detail), owned: Owned::read(option) }
+            sb_op::SB_OP_MOVE => FromNode::Move {
+                target: u32::from_be(option.said::<sb_move>().target),
+                state: FlowState::read(option),
+            },
+            sb_op::SB_OP_REPORT => FromNode::Report(Report::read(flow, option)),
+            sb_op::SB_OP_SIZED => {
+                let sb_size { bytes, path, .. } = option.said();
+                FromNode::Sized { path: u16::from_be(path), bytes: u32::from_be(bytes) }
             }
-            sb_op::SB_OP_REPORT => FromNode::Report(Report::read(flow, option, view)),
-            sb_op::SB_OP_SIZED => FromNode::Sized {
-                path: u16::from_be(option.session.path),
-                bytes: u32::from_be(option.detail),
-            },
-            sb_op::SB_OP_SYNCED => FromNode::Synced {
-                nonce: u64::from(u32::from_be(option.origin)) << 32 | u64::from(u32::from_be(option.next)),
-                clock: u64::from(u32::from_be(option.detail)) << 32 | u64::from(u32::from_be(option.left)),
-            },
+            sb_op::SB_OP_SYNCED => {
+                let sb_sync { nonce, clock: [high, low] } = option.said();
+                let clock = u64::from(u32::from_be(high)) << 32 | u64::from(u32::from_be(low));
+                FromNode::Synced { nonce: u64::from_be_bytes(nonce), clock }
+            }
             _ => return None,
         })
+    }
+
+    /// Its operation.
+    pub fn op(&self) -> sb_op {
+        match self {
+            FromNode::Adopted { .. } => sb_op::SB_OP_ADOPTED,
+            FromNode::Refused { .. } => sb_op::SB_OP_REFUSED,
+            FromNode::Released { .. } => sb_op::SB_OP_RELEASED,
+            FromNode::Busy(_) => sb_op::SB_OP_BUSY,
+            FromNode::Closed(_) => sb_op::SB_OP_CLOSED,
+            FromNode::Owned(_) => sb_op::SB_OP_OWNED,
+            FromNode::Unread(_) => sb_op::SB_OP_UNREAD,
+            FromNode::Unowned { .. } => sb_op::SB_OP_UNOWNED,
+            FromNode::Confirmed { .. } => sb_op::SB_OP_CONFIRMED,
+            FromNode::Move { .. } => sb_op::SB_OP_MOVE,
+            FromNode::Report(_) => sb_op::SB_OP_REPORT,
+            FromNode::Sized { .. } => sb_op::SB_OP_SIZED,
+            FromNode::Synced { .. } => sb_op::SB_OP_SYNCED,
+        }
+    }
+
+    /// The option of its packet, without a tag. Answers repeat the state of their flow, which the option lacks if the
+    /// message does; sequence numbers and clocks are in the inner packet.
+    pub fn option(&self) -> sb_option {
+        let blank = handoff::blank(self.op());
+        let with_reason = |reason: Option<Reason>, option: sb_option| sb_option {
+            reason: reason.map_or(0, Reason::number),
+            ..option
+        };
+        match *self {
+            FromNode::Adopted { queue } => {
+                blank.saying(&sb_outcome { queue: queue.into(), ..Default::default() })
+            }
+            FromNode::Refused { reason, queue, requests } => {
+                let flow = sb_flow_state { requests: requests.to_be(), ..Default::default() };
+                with_reason(reason, blank.saying(&sb_outcome { flow, queue: queue.into() }))
+            }
+            FromNode::Released { reason, .. } | FromNode::Busy(reason) => with_reason(reason, blank),
+            FromNode::Closed(state) | FromNode::Owned(state) | FromNode::Unread(state) => {
+                state.option(self.op())
+            }
+            FromNode::Unowned { served, next } => {
+                let state = sb_flow_state { next: next.to_be(), ..Default::default() };
+                with_reason(served.then_some(Reason::Served), blank.saying(&state))
+            }
+            FromNode::Confirmed { arrived, .. } => {
+                blank.saying(&sb_confirmed { arrived: arrived.to_be(), ..Default::default() })
+            }
+            FromNode::Move { target, state } => {
+                blank.saying(&sb_move { flow: state.to_wire(), target: target.to_be() })
+            }
+            FromNode::Report(report) => report.option(),
+            FromNode::Sized { path, bytes } => {
+                blank.saying(&sb_size { bytes: bytes.to_be(), path: path.to_be(), reserved: [0; 2] })
+            }
+            FromNode::Synced { nonce, clock } => {
+                let clock = [(clock >> 32) as u32, clock as u32].map(u32::to_be);
+                blank.saying(&sb_sync { nonce: nonce.to_be_bytes(), clock })
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow_state::Handshake;
     use crate::packet::{bare, flags};
-    use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_SKIP};
 
     #[test]
     fn reasons_read_back() {
@@ -368,45 +446,53 @@ mod tests {
 
     #[test]
     fn a_message_sets_its_own_fields_only() {
-        let entry = sb_flow_entry { options: SB_SYN_ALL as u8, next: 7, requests: 3, ..Default::default() };
+        let handshake = Handshake { options: SB_SYN_ALL as u8, ..Default::default() };
+        let state = FlowState { handshake, requests: 3, ..FlowState::at(1, 7) };
         let recovery = Recovery { last: true, again: true };
         let request = Reading::Request { head: 90, recovery };
+        let both = SB_HANDOVER_LAST | SB_HANDOVER_AGAIN;
         let rows = [
-            (ToNode::Adopt { head: 90, recovery, queue_share: 80 }, SB_FLAG_LAST | SB_FLAG_AGAIN, 90, 80),
-            (ToNode::Forward(request), SB_FLAG_REQUEST | SB_FLAG_LAST | SB_FLAG_AGAIN, 90, 0),
+            (ToNode::Adopt { head: 90, recovery, queue_share: 80 }, both, 90, 80),
+            (ToNode::Forward(request), SB_HANDOVER_REQUEST | both, 90, 0),
             (ToNode::Forward(Reading::None), 0, 0, 0),
-            (ToNode::Confirm(Reading::More { skip: 4 }), SB_FLAG_READ, 4, 0),
-            (ToNode::Release { abort: true }, SB_FLAG_ABORT, 0, 0),
+            (ToNode::Confirm(Reading::More { skip: 4 }), SB_HANDOVER_READ, 4, 0),
+            (ToNode::Release { abort: true }, SB_RELEASE_ABORT, 0, 0),
             (ToNode::Probe, 0, 0, 0),
         ];
-        for (message, flags, head, reason) in rows {
-            let option = message.option(&entry);
-            let set = sb_option { flags: 0, head: 0, reason: 0, ..option };
-            assert_eq!(u32::from(option.flags), SB_SYN_ALL | flags, "{message:?}");
-            assert_eq!((u16::from_be(option.head), option.reason), (head, reason), "{message:?}");
-            assert_eq!(set, sb_option { flags: 0, ..handoff::option(message.op(), &entry) }, "{message:?}");
+        for (message, flags, head, queue_share) in rows {
+            let option = message.option(&state);
+            let handover =
+                sb_handover { flow: state.to_wire(), head: u16::to_be(head), queue_share, reserved: 0 };
+            let expected = handoff::blank(message.op()).saying(&handover);
+            assert_eq!(option, sb_option { flags: flags as u8, ..expected }, "{message:?}");
+            assert_eq!(ToNode::read(&option), Some(message));
+            assert_eq!(FlowState::read(&option), state);
         }
     }
 
     #[test]
-    fn an_owner_tells_all_of_an_entry_but_what_is_beyond_4_gib() {
+    fn messages_of_nodes_read_back() {
         let flow = sb_flow::default();
         let inner = bare(&flow, true, 1, 2, flags::ACK);
         let view = TcpView::parse(&inner).unwrap();
-        let framing = |left| Framing::new(SB_FRAMING_BODY | SB_FRAMING_SKIP, left);
-        let mode = sb_mode::SB_MODE_REQUESTS as u8;
-        let entry = sb_flow_entry { next: 7, mss: 1460, requests: 3, heads: 5, mode, ..Default::default() };
-        let read = |left| {
-            let entry = sb_flow_entry { framing: framing(left), ..entry };
-            let option = handoff::option(sb_op::SB_OP_OWNED, &entry);
-            let Some(FromNode::Owned(owned)) = FromNode::read(&flow, &option, &view, &inner) else {
-                panic!("an OWNED")
-            };
-            owned
-        };
-        let owned = read(9);
-        assert_eq!((owned.next, owned.mss, owned.requests, owned.heads), (7, 1460, 3, 5));
-        assert_eq!(owned.at_mark, Some((sb_mode::SB_MODE_REQUESTS, framing(9))));
-        assert_eq!(read(1 << 32).at_mark, None);
+        let state = FlowState { requests: 3, heads: 5, ..FlowState::at(1, 7) };
+        let (reason, queue) = (Some(Reason::QueueFull), (65_535, 511));
+        let messages = [
+            FromNode::Adopted { queue },
+            FromNode::Refused { reason, queue, requests: 3 },
+            FromNode::Released { reason: Some(Reason::Responding), sent: 2, clock: None },
+            FromNode::Busy(None),
+            FromNode::Closed(state),
+            FromNode::Owned(state),
+            FromNode::Unread(state),
+            FromNode::Unowned { served: true, next: 7 },
+            FromNode::Confirmed { arrived: 9, sent: 2, clock: None },
+            FromNode::Move { target: 9, state },
+            FromNode::Sized { path: 3, bytes: 70_000 },
+            FromNode::Synced { nonce: 1 << 40, clock: u64::MAX - 1 },
+        ];
+        for message in messages {
+            assert_eq!(FromNode::read(&flow, &message.option(), &view, &inner), Some(message));
+        }
     }
 }

@@ -1,12 +1,12 @@
-//! REPORT packets: the state of a node's listener. The layout is in `bpf/handoff.h`, at `struct sb_option`.
+//! REPORT packets: the state of a node's listener. The layout is `struct sb_report` in `bpf/handoff.h`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::handoff::{Peers, Way};
-use crate::message::Reason;
+use crate::message::{Queue, Reason};
 use crate::packet::{TcpView, bare, flags};
-use crate::{address_bytes, handoff, sb_flow, sb_key, sb_op, sb_option};
+use crate::{address_bytes, handoff, sb_accept_queue, sb_flow, sb_key, sb_op, sb_option, sb_report};
 
 /// A node's report on one of its listeners, for one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Report {
     /// Why the node must not have the pool's requests; None if it may.
     pub reason: Option<Reason>,
     /// Length and limit of the accept queue, each saturated at 65,535; the limit is 0 without a listener.
-    pub queue: (u16, u16),
+    pub queue: Queue,
     /// Requests that the node has not answered completely.
     pub in_flight: u32,
     /// Flows that the node owns.
@@ -29,6 +29,8 @@ pub struct Report {
     pub first_byte: Option<Duration>,
     /// Share of the machine's CPU time in use, in thousandths.
     pub cpu: u16,
+    /// The newest version of the format that the node knows.
+    pub newest: u8,
 }
 
 /// The number of a pool in reports: the FNV-1a hash of its name. Two pools with one hash would share their reports, so
@@ -37,10 +39,16 @@ pub fn pool_id(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Length and limit of the accept queue in an option's `detail`.
-pub fn queue_of(option: &sb_option) -> (u16, u16) {
-    let detail = u32::from_be(option.detail);
-    ((detail >> 16) as u16, detail as u16)
+impl From<sb_accept_queue> for Queue {
+    fn from(queue: sb_accept_queue) -> Queue {
+        (u16::from_be(queue.len), u16::from_be(queue.limit))
+    }
+}
+
+impl From<Queue> for sb_accept_queue {
+    fn from((len, limit): Queue) -> sb_accept_queue {
+        sb_accept_queue { len: len.to_be(), limit: limit.to_be() }
+    }
 }
 
 /// The reason why a node must not have requests, in words; `up` if it may.
@@ -69,34 +77,45 @@ impl Report {
             client_port: 0,
             vip_port: self.listener.port().to_be(),
         };
-        let waited =
-            self.first_byte.map_or(0, |time| u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1));
-        let inner = bare(&flow, true, waited, self.flows, flags::RST);
+        let inner = bare(&flow, true, 0, 0, flags::RST);
         let Some(view) = TcpView::parse(&inner) else { return };
-        let option = sb_option {
-            reason: self.reason.map_or(0, Reason::number),
-            origin: self.pool.to_be(),
-            next: self.in_flight.to_be(),
-            mss: self.cpu.to_be(),
-            requests: self.number.to_be(),
-            detail: (u32::from(self.queue.0) << 16 | u32::from(self.queue.1)).to_be(),
-            ..handoff::blank(sb_op::SB_OP_REPORT)
-        };
-        handoff::encode(out, key, &Way::to_switch(peers), &flow, option, &view, &inner);
+        handoff::encode(out, key, &Way::to_switch(peers), &flow, self.option(), &view, &inner);
     }
 
-    /// The report in a packet with this option and inner header, whose tag has been verified.
-    pub fn read(flow: &sb_flow, option: &sb_option, view: &TcpView) -> Report {
+    /// The option of its packet, without a tag.
+    pub fn option(&self) -> sb_option {
+        let waited =
+            self.first_byte.map_or(0, |time| u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1));
+        let said = sb_report {
+            pool: self.pool.to_be(),
+            number: self.number.to_be(),
+            cpu: self.cpu.to_be(),
+            queue: self.queue.into(),
+            in_flight: self.in_flight.to_be(),
+            first_byte_us: waited.to_be(),
+            flows: self.flows.to_be(),
+            newest: self.newest,
+            reserved: [0; 3],
+        };
+        let reason = self.reason.map_or(0, Reason::number);
+        sb_option { reason, ..handoff::blank(sb_op::SB_OP_REPORT).saying(&said) }
+    }
+
+    /// The report in a packet with this flow and option, whose tag has been verified.
+    pub fn read(flow: &sb_flow, option: &sb_option) -> Report {
+        let said: sb_report = option.said();
+        let waited = u32::from_be(said.first_byte_us);
         Report {
             listener: flow.vip(),
-            pool: u32::from_be(option.origin),
-            number: u16::from_be(option.requests),
+            pool: u32::from_be(said.pool),
+            number: u16::from_be(said.number),
             reason: Reason::from_number(option.reason),
-            queue: queue_of(option),
-            in_flight: u32::from_be(option.next),
-            flows: view.ack,
-            first_byte: (view.seq != 0).then(|| Duration::from_micros(u64::from(view.seq))),
-            cpu: u16::from_be(option.mss),
+            queue: said.queue.into(),
+            in_flight: u32::from_be(said.in_flight),
+            flows: u32::from_be(said.flows),
+            first_byte: (waited != 0).then(|| Duration::from_micros(waited.into())),
+            cpu: u16::from_be(said.cpu),
+            newest: said.newest,
         }
     }
 
@@ -122,6 +141,7 @@ mod tests {
             flows: 1_000_000,
             first_byte: Some(Duration::from_micros(4_400)),
             cpu: 999,
+            newest: 7,
         }
     }
 
@@ -138,14 +158,13 @@ mod tests {
                 let mut packet = Vec::new();
                 sent.encode(&mut packet, &key, peers("192.0.2.10"));
                 let shim: sb_shim = read_from(&packet[20..]).unwrap();
-                let view = TcpView::parse(&packet[handoff::OVERHEAD_V4..]).unwrap();
                 let flow = sb_flow {
                     client: [0; 16],
                     vip: address_bytes(sent.listener.ip()),
                     client_port: 0,
                     vip_port: sent.listener.port().to_be(),
                 };
-                assert_eq!(Report::read(&flow, &shim.option, &view), sent);
+                assert_eq!(Report::read(&flow, &shim.option), sent);
             }
         }
     }

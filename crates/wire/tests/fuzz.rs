@@ -7,7 +7,9 @@ use std::net::IpAddr;
 
 use bolero::{TypeGenerator, check};
 use fuzzing::Edit;
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::handoff::{Peers, Way};
+use switchback_wire::message::{FromNode, ToAgent, ToNode};
 use switchback_wire::packet::*;
 use switchback_wire::*;
 
@@ -170,6 +172,50 @@ fn acknowledgments() {
         assert!(packet.ends_with(&written));
         let before = view.data - written.len();
         assert!(blocks.is_empty() || packet[before - 2..before] == [5, 2 + written.len() as u8]);
+    });
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct OptionCase {
+    op: u8,
+    flags: u8,
+    reason: u8,
+    payload: [u8; SB_PAYLOAD_LEN as usize],
+}
+
+/// What an option of whatever bytes says is the same when it is said again, without its reserved bytes and unknown
+/// flags.
+#[test]
+fn messages() {
+    check!().with_test_time(fuzzing::time()).with_type::<OptionCase>().for_each(|case| {
+        let mut option = handoff::blank(sb_op::SB_OP_HELLO);
+        (option.op, option.flags, option.reason) = (case.op % 36, case.flags, case.reason);
+        let mut bytes = bytes_of(&option).to_vec();
+        bytes[8..8 + case.payload.len()].copy_from_slice(&case.payload);
+        let option: sb_option = read_from(&bytes).unwrap();
+        let inner = bare(&flow(false), true, 1, 2, flags::ACK);
+        let from_node = |option: &sb_option| FromNode::read(&flow(false), option, &whole(&inner), &inner);
+        let again = match (ToNode::read(&option), ToAgent::read(&option), from_node(&option)) {
+            (Some(said), None, None) => {
+                let again = said.option(&FlowState::read(&option));
+                assert_eq!(
+                    (ToNode::read(&again), FlowState::read(&again)),
+                    (Some(said), FlowState::read(&option))
+                );
+                again
+            }
+            (None, Some(said), None) => {
+                assert_eq!(ToAgent::read(&said.option()), Some(said));
+                said.option()
+            }
+            (None, None, Some(said)) => {
+                assert_eq!(from_node(&said.option()), Some(said));
+                said.option()
+            }
+            (None, None, None) => return,
+            several => panic!("{several:?}"),
+        };
+        assert_eq!((again.op, again.version), (option.op, SB_VERSION));
     });
 }
 

@@ -8,11 +8,9 @@ use std::path::Path;
 use pcap_parser::data::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, PacketData, get_packetdata};
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 use switchback_switch::explain::{Connection, Explainer, HeldPacket};
+use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::flags;
-use switchback_wire::{
-    SB_FLAG_REQUEST, SB_GENEVE_PORT, SB_OPTION_CLASS, SB_OPTION_TYPE, address_bytes, read_from, sb_flow,
-    sb_op, sb_shim,
-};
+use switchback_wire::{SB_GENEVE_PORT, address_bytes, handoff, read_from, sb_flow, sb_shim};
 
 use super::explained::{Begins, Explained};
 use super::request::vips;
@@ -181,16 +179,12 @@ impl Capture<'_> {
     /// Reads a handoff packet to a node.
     fn handoff(&mut self, packet: &[u8], header: &Header, cut: bool) {
         let Some(shim) = packet.get(header.len..).and_then(read_from::<sb_shim>) else { return };
-        let option = &shim.option;
-        if u16::from_be(shim.dest) != SB_GENEVE_PORT as u16
-            || u16::from_be(option.opt_class) != SB_OPTION_CLASS as u16
-            || option.type_ != SB_OPTION_TYPE as u8
-        {
+        if u16::from_be(shim.dest) != SB_GENEVE_PORT as u16 || !handoff::is_known(&shim.option) {
             return;
         }
-        let begins = match sb_op::from_number(option.op) {
-            Some(sb_op::SB_OP_ADOPT) => true,
-            Some(sb_op::SB_OP_FORWARD) => option.flags & SB_FLAG_REQUEST as u8 != 0,
+        let begins = match ToNode::read(&shim.option) {
+            Some(ToNode::Adopt { .. }) => true,
+            Some(ToNode::Forward(reading)) => matches!(reading, Reading::Request { .. }),
             _ => return,
         };
         let inner = packet.get(header.len + size_of::<sb_shim>()..);

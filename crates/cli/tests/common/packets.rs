@@ -11,9 +11,10 @@ use nix::sys::socket::{
 use switchback_lab::Host;
 use switchback_runtime::{boot_number, monotonic_ns};
 use switchback_wire::clock::NodeClock;
+use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, segment};
-use switchback_wire::{address_bytes, handoff, keys, sb_flow, sb_flow_entry, sb_key, sb_op};
+use switchback_wire::{address_bytes, handoff, keys, sb_flow, sb_key, sb_op};
 
 use super::Result;
 use super::cluster::Cluster;
@@ -101,13 +102,14 @@ pub fn handoff_packet(
     let inner = segment(flow, true, (1000, 2000), flags::ACK | flags::PSH, None, data);
     let view = TcpView::parse(&inner).expect("`segment` makes whole packets");
     let next = view.seq.wrapping_add(view.len() as u32);
-    let entry = sb_flow_entry { origin: view.seq, next, mss: 1400, ..sb_flow_entry::default() };
+    let handshake = Handshake { mss: 1400, ..Default::default() };
+    let option = FlowState { handshake, ..FlowState::at(view.seq, next) }.option(op);
     let clock = NodeClock::from_ahead(boot_number().expect("every Linux has such a number"));
     let epoch = clock.epoch(Duration::from_nanos(monotonic_ns()));
     let peers = Peers { node, switch: if from == node { to } else { from }, epoch };
     let way = Way { source: from, dest: to, peers };
     let mut out = Vec::new();
-    handoff::encode(&mut out, key, &way, flow, handoff::option(op, &entry), &view, &inner);
+    handoff::encode(&mut out, key, &way, flow, option, &view, &inner);
     out
 }
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::process::Output;
 
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, bare, flags, segment};
-use switchback_wire::{SB_FLAG_REQUEST, address_bytes, handoff, sb_flow, sb_flow_entry, sb_key, sb_op};
+use switchback_wire::{SB_HANDOVER_REQUEST, address_bytes, handoff, sb_flow, sb_key, sb_op};
 
 use super::{CHUNKED, CLUSTER, IMG, WWW, assert_lines, directory, explain, stderr, stdout};
 
@@ -98,7 +99,7 @@ pub fn handed_over(op: sb_op, extra: u8, flow: &sb_flow, packet: &[u8]) -> Vec<u
     let (switch, node) =
         ("192.0.2.2".parse().expect("an address"), "192.0.2.21".parse().expect("an address"));
     let view = TcpView::parse(packet).expect("a packet");
-    let mut option = handoff::option(op, &sb_flow_entry::default());
+    let mut option = FlowState::at(0, 0).option(op);
     option.flags |= extra;
     let mut out = Vec::new();
     let way = handoff::Way::to_node(handoff::Peers { node, switch, epoch: 7 });
@@ -188,7 +189,7 @@ fn handoff_packets_at_a_node() {
         handed_over(sb_op::SB_OP_FORWARD, 0, &flow, &data(&flow, 0, "the rest of what another node had")),
         handed_over(sb_op::SB_OP_ADOPT, 0, &flow, &data(&flow, 0, &CHUNKED[..80])),
         handed_over(sb_op::SB_OP_FORWARD, 0, &flow, &data(&flow, 80, &CHUNKED[80..])),
-        handed_over(sb_op::SB_OP_FORWARD, SB_FLAG_REQUEST as u8, &flow, &data(&flow, CHUNKED.len(), WWW)),
+        handed_over(sb_op::SB_OP_FORWARD, SB_HANDOVER_REQUEST as u8, &flow, &data(&flow, CHUNKED.len(), WWW)),
         handed_over(sb_op::SB_OP_RELEASE, 0, &flow, &data(&flow, CHUNKED.len() + second, "")),
         // Another node has had it since.
         handed_over(sb_op::SB_OP_ADOPT, 0, &flow, &data(&flow, third, IMG)),

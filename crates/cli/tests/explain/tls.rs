@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde_json::{Value, json};
-use switchback_wire::{SB_FLAG_REQUEST, sb_flow, sb_op};
+use switchback_wire::{SB_HANDOVER_REQUEST, sb_flow, sb_op};
 
 use super::captures::{ETHERNET, bytes, fin, flow, handed_over, pcap, syn};
 use super::{CLUSTER, assert_lines, explain, explain_bytes, stderr, stdout};
@@ -229,7 +229,7 @@ fn client_hellos_in_a_capture() {
         syn(&cut),
         bytes(&cut, 0, first),
         fin(&cut, first.len()),
-        handed_over(sb_op::SB_OP_ADOPT, SB_FLAG_REQUEST as u8, &given, &bytes(&given, 0, &said)),
+        handed_over(sb_op::SB_OP_ADOPT, SB_HANDOVER_REQUEST as u8, &given, &bytes(&given, 0, &said)),
         bytes(&moved, 5000, &encrypted),
     ];
     fs::write(directory.join("file"), pcap(ETHERNET, &packets, 65535)).expect("a new file");

@@ -91,7 +91,7 @@ impl Adopting {
         let Some(first) = packets.next() else { return };
         let (head, recovery) = (request.request.read, request.recovery(connection));
         let adopt = ToNode::Adopt { head, recovery, queue_share };
-        world.send_to((entry.node, self.second), adopt, entry, (&first.view, &first.bytes));
+        world.send_to((entry.node, self.second), adopt, &entry.flow_state(), (&first.view, &first.bytes));
         for packet in packets {
             world.forward(entry, packet, request.reading(packet, recovery));
         }
@@ -140,7 +140,7 @@ impl Adopting {
     fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
         let first = self.request.packets.first();
         let answered = first.is_some_and(|packet| before(packet.view.ack, connection.last_ack));
-        let start = self.request.start.next;
+        let start = self.request.start.mark.next;
         let can_go_on = |was_silent: Silence<'_>| !answered && connection.repeats(start, was_silent);
         match world.unanswered(connection.entry.node, &mut self.patience, can_go_on) {
             Unanswered::Again => {

@@ -1,13 +1,12 @@
 //! Only the flow's node knows what comes at the mark.
 
 use switchback_wire::message::ToNode;
-use switchback_wire::sb_flow_entry;
 
 use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::connection::Connection;
+use crate::entry::Entry;
 use crate::held::before;
-use crate::mark;
 use crate::world::{Silence, Unanswered, World};
 
 /// Waits for OWNED.
@@ -40,18 +39,19 @@ impl Asking {
                     _ => world.give_up(connection),
                 }
             }
-            Event::Owned { node, origin, owned, .. }
-                if (node, origin) == (connection.entry.node, connection.entry.origin) =>
+            Event::Owned { node, state, .. }
+                if (node, state.origin) == (connection.entry.node, connection.entry.origin) =>
             {
-                match world.entry_of_node(owned, node, origin) {
+                match world.entry_of_node(state, node) {
                     Some(entry) => self.on_mark(&entry, connection, world),
                     None => State::Asking(self),
                 }
             }
-            Event::Unread(mark)
-                if before(mark.next, connection.entry.next) && mark::is_of_same(&connection.entry, mark) =>
+            Event::Unread(said)
+                if before(said.mark.next, connection.entry.mark.next)
+                    && connection.entry.is_of_same(said) =>
             {
-                connection.go_back(mark);
+                connection.go_back(said);
                 world.read_again(connection)
             }
             _ => State::Asking(self),
@@ -59,12 +59,12 @@ impl Asking {
     }
 
     /// The node says what comes at the mark.
-    fn on_mark(mut self, entry: &sb_flow_entry, connection: &mut Connection, world: &mut dyn World) -> State {
-        let knows_all = (entry.requests, entry.next) == (connection.entry.requests, connection.entry.next);
-        if before(connection.entry.next, entry.next) {
-            let turn = connection.entry.turn;
-            connection.catch_up(&sb_flow_entry { turn, ..*entry });
-        } else if !connection.is_upgrading() {
+    fn on_mark(mut self, entry: &Entry, connection: &mut Connection, world: &mut dyn World) -> State {
+        let known = &connection.entry.mark;
+        let knows_all = (entry.mark.requests, entry.mark.next) == (known.requests, known.next);
+        if before(connection.entry.mark.next, entry.mark.next) {
+            connection.catch_up_with_node(entry);
+        } else if !connection.entry.is_upgrading() {
             // From before that; or it has been given data that the switch has not read.
             return State::Asking(self);
         } else if !knows_all || entry.mode == connection.entry.mode {

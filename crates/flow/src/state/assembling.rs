@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use switchback_wire::message::{FromNode, Reading, ToNode};
-use switchback_wire::sb_flow_entry;
 
 use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, State, Then};
 use crate::answer::Reply;
 use crate::connection::{Connection, STALLED};
+use crate::entry::Entry;
 use crate::held::{HeldPacket, before};
-use crate::mark;
 use crate::request::InProgress;
 use crate::verdict::{Judged, Missing, Next, Verdict};
 use crate::world::{Count, World};
@@ -56,7 +55,7 @@ impl Assembling {
     }
 
     /// Takes the mark of a later entry, up to which the program has forwarded packets.
-    pub fn catch_up(&mut self, connection: &mut Connection, entry: &sb_flow_entry) {
+    pub fn catch_up(&mut self, connection: &mut Connection, entry: &Entry) {
         if connection.catch_up(entry) {
             self.missing = None;
         }
@@ -74,28 +73,27 @@ impl Assembling {
             Event::Reply(FromNode::Confirmed { arrived, .. }) => {
                 self.on_confirmed(arrived, connection, world)
             }
-            Event::Unread(mark) if !mark::is_of_same(&connection.entry, mark) => State::Assembling(self),
-            Event::Unread(mark) if before(mark.next, connection.entry.next) => {
-                connection.go_back(mark);
+            Event::Unread(said) if !connection.entry.is_of_same(said) => State::Assembling(self),
+            Event::Unread(said) if before(said.mark.next, connection.entry.mark.next) => {
+                connection.go_back(said);
                 world.read_again(connection)
             }
-            Event::Unread(mark) => self.catch_up_with_node(mark, connection, world),
-            Event::Owned { node, origin, owned, .. }
-                if (node, origin) == (connection.entry.node, connection.entry.origin) =>
+            Event::Unread(said) => self.catch_up_with_node(said, connection, world),
+            Event::Owned { node, state, .. }
+                if (node, state.origin) == (connection.entry.node, connection.entry.origin) =>
             {
-                match world.entry_of_node(owned, node, origin) {
+                match world.entry_of_node(state, node) {
                     Some(entry) => self.catch_up_with_node(&entry, connection, world),
                     None => State::Assembling(self),
                 }
             }
             Event::Unowned { node, origin, next, .. }
                 if (node, origin) == (connection.entry.node, connection.entry.origin)
-                    && before(connection.entry.next, next) =>
+                    && before(connection.entry.mark.next, next) =>
             {
                 // The node had released the flow when the mark went back: a new owner can go on from there.
-                let framing = Default::default();
-                let released = sb_flow_entry { next, begins: next, framing, ..connection.entry };
-                self.catch_up(connection, &released);
+                let mark = connection.entry.mark.moved_to(next);
+                self.catch_up(connection, &Entry { mark, ..connection.entry });
                 world.set_entry(&connection.entry);
                 self.advance(connection, world)
             }
@@ -114,7 +112,7 @@ impl Assembling {
             let state = State::Assembling(self);
             state.help(connection, world);
             state
-        } else if mark::in_body(&connection.entry) || !connection.has_beginning() {
+        } else if connection.entry.mark.is_in_body() || !connection.has_beginning() {
             world.give_up_waiting(connection)
         } else {
             refuse(Refusal::of(Reply::Status(408)), connection, world)
@@ -133,16 +131,16 @@ impl Assembling {
 
     /// The node has the flow's data up to `arrived`.
     fn on_confirmed(self, arrived: u32, connection: &mut Connection, world: &mut dyn World) -> State {
-        if !mark::is_passing(&connection.entry) {
+        if !connection.entry.mark.is_passing() {
             let state = State::Assembling(self);
             state.speak(connection, world, arrived);
             return state;
         }
-        if before(arrived, mark::due(&connection.entry)) {
+        if before(arrived, connection.entry.mark.due()) {
             return State::Assembling(self);
         }
-        mark::settle(&mut connection.entry);
-        let packets = connection.held.take_until(connection.entry.next);
+        connection.entry.mark.settle();
+        let packets = connection.held.take_until(connection.entry.mark.next);
         world.set_entry(&connection.entry);
         world.forward_all(&connection.entry, &packets);
         self.advance(connection, world)
@@ -150,12 +148,13 @@ impl Assembling {
 
     fn catch_up_with_node(
         mut self,
-        entry: &sb_flow_entry,
+        entry: &Entry,
         connection: &mut Connection,
         world: &mut dyn World,
     ) -> State {
-        let turn = connection.entry.turn;
-        self.catch_up(connection, &sb_flow_entry { turn, ..*entry });
+        if connection.catch_up_with_node(entry) {
+            self.missing = None;
+        }
         world.bring_up_map(connection);
         self.advance(connection, world)
     }
@@ -186,20 +185,20 @@ impl Assembling {
         if connection.held.is_empty() {
             return Step::Leave(world.finish(connection));
         }
-        if connection.is_tunnel() {
+        if connection.entry.is_tunnel() {
             world.move_mark(&connection.entry);
             let packets = connection.held.take_all();
             world.forward_all(&connection.entry, &packets);
             return Step::Again;
         }
-        let data = connection.held.stream(connection.entry.next);
-        if mark::in_body(&connection.entry) {
-            return match data.is_empty() || mark::is_passing(&connection.entry) {
+        let data = connection.held.stream(connection.entry.mark.next);
+        if connection.entry.mark.is_in_body() {
+            return match data.is_empty() || connection.entry.mark.is_passing() {
                 true => self.wait(connection, world),
                 false => forward_body(connection, world),
             };
         }
-        if connection.is_upgrading() && !data.is_empty() {
+        if connection.entry.is_upgrading() && !data.is_empty() {
             return Step::Leave(Asking::ask(connection, world));
         }
         let judged = judged.unwrap_or_else(|| self.judge(&data, connection, world));
@@ -252,22 +251,22 @@ impl Assembling {
     /// Waits for what is missing at the mark, unless the program has moved the mark meanwhile.
     fn wait(&mut self, connection: &mut Connection, world: &mut dyn World) -> Step {
         if connection.has_node() {
-            let mark = connection.entry.next;
+            let mark = connection.entry.mark.next;
             if let Some(current) = world.current_entry(connection) {
                 self.catch_up(connection, &current);
             }
-            if connection.entry.next != mark {
+            if connection.entry.mark.next != mark {
                 return Step::Again;
             }
         }
-        if self.since.is_none_or(|(mark, _)| mark != connection.entry.next) {
+        if self.since.is_none_or(|(mark, _)| mark != connection.entry.mark.next) {
             let (now, timeout) = (world.now(), world.limits().head_timeout);
             let due = now + timeout.min(if connection.has_node() { FIRST_DOUBT } else { STALLED });
             let missing = self.missing;
-            *self = Assembling { missing, ..Assembling::waiting(connection.entry.next, now, due) };
+            *self = Assembling { missing, ..Assembling::waiting(connection.entry.mark.next, now, due) };
             if connection.has_node() {
                 // The program must not go on with a later copy of what is missing while what follows is held here.
-                world.write_entry(sb_flow_entry { locked: 1, ..connection.entry });
+                world.lock_entry(&connection.entry);
             }
         }
         Step::Wait
@@ -297,7 +296,7 @@ fn pass_on(
         }
         Next::Nowhere => {
             world.count(Count::SessionRefused);
-            let head = request.after().heads & 1 == 1;
+            let head = request.after().mark.is_behind_head();
             request.put_back(connection);
             let refusal = Refusal { reply: Reply::Status(503), head, abort: false };
             return Step::Leave(refuse(refusal, connection, world));
@@ -318,7 +317,7 @@ fn forward_request(request: &InProgress, connection: &mut Connection, world: &mu
     match request.deliver_until(connection) {
         None => world.move_mark(&connection.entry),
         // Until the node has it, the program leaves all that the client sends from there on to this thread.
-        Some(_) => world.write_entry(sb_flow_entry { locked: 1, ..request.start }),
+        Some(_) => world.lock_entry(&request.start),
     }
     let recovery = request.recovery(connection);
     for packet in request.packets.iter() {
@@ -329,12 +328,12 @@ fn forward_request(request: &InProgress, connection: &mut Connection, world: &mu
 /// Forwards a packet with more of a body, and what need not be read behind it.
 fn forward_body(connection: &mut Connection, world: &mut dyn World) -> Step {
     let data = connection.held.first().map_or(&[][..], HeldPacket::data);
-    if let Err(reject) = mark::follow(&mut connection.entry, data) {
+    if let Err(reject) = connection.entry.mark.follow(data) {
         let reply = Reply::Refused(reject);
         world.count(Count::RequestRefused(&reply));
         return Step::Leave(refuse(Refusal { reply, head: false, abort: true }, connection, world));
     }
-    let packets = connection.held.take_until(connection.entry.next);
+    let packets = connection.held.take_until(connection.entry.mark.next);
     world.move_mark(&connection.entry);
     if let Some((read, rest)) = packets.split_first() {
         world.forward(&connection.entry, read, Reading::More { skip: 0 });
@@ -346,8 +345,8 @@ fn forward_body(connection: &mut Connection, world: &mut dyn World) -> Step {
 /// All that comes behind the last request is an empty line, or part of one. It belongs to that request (RFC 9112 section
 /// 2.2). What is held beyond it lies behind the client's FIN and is dropped.
 fn pass_empty_line(len: usize, connection: &mut Connection, world: &mut dyn World) {
-    connection.entry.next = connection.entry.next.wrapping_add(len as u32);
-    let line = connection.held.take_until(connection.entry.next);
+    connection.entry.mark.next = connection.entry.mark.next.wrapping_add(len as u32);
+    let line = connection.held.take_until(connection.entry.mark.next);
     connection.held.take_all();
     if connection.has_node() {
         world.move_mark(&connection.entry);

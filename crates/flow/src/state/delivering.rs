@@ -8,7 +8,6 @@ use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::connection::Connection;
 use crate::held::before;
-use crate::mark;
 use crate::request::InProgress;
 use crate::world::{Count, Silence, Unanswered, World};
 
@@ -34,7 +33,7 @@ impl Delivering {
 
     pub(super) fn question_seq(&self, connection: &Connection) -> u32 {
         let last = self.request.undelivered(connection).pop();
-        last.map_or(connection.entry.next, |packet| packet.view.seq)
+        last.map_or(connection.entry.mark.next, |packet| packet.view.seq)
     }
 
     /// The request begins there.
@@ -44,7 +43,7 @@ impl Delivering {
 
     /// The stretch that the node gets from here, and not from the client's retransmissions.
     pub fn stretch(&self, connection: &Connection) -> Option<(u32, u32)> {
-        Some((self.request.start.next, self.request.deliver_until(connection)?))
+        Some((self.request.start.mark.next, self.request.deliver_until(connection)?))
     }
 
     /// Sends the request again.
@@ -66,7 +65,7 @@ impl Delivering {
     ) -> State {
         match event {
             Event::Deadline => {
-                let start = self.request.start.next;
+                let start = self.request.start.mark.next;
                 // Before it is confirmed, the node may have begun with it.
                 let can_go_on = |was_silent: Silence<'_>| connection.repeats(start, was_silent);
                 match world.unanswered(connection.entry.node, &mut self.patience, can_go_on) {
@@ -94,12 +93,13 @@ impl Delivering {
             }
             // What is being delivered stays here while what comes before it may still be on its way: where the node takes a
             // part of it, no other node could go on.
-            Event::Unread(mark)
+            Event::Unread(said)
                 if self.patience.was_resent()
-                    && ![self.request.start.next, self.request.after().next].contains(&mark.next)
-                    && mark::is_of_same(&connection.entry, mark) =>
+                    && ![self.request.start.mark.next, self.request.after().mark.next]
+                        .contains(&said.mark.next)
+                    && connection.entry.is_of_same(said) =>
             {
-                connection.go_back(mark);
+                connection.go_back(said);
                 self.request.put_back(connection);
                 world.read_again(connection)
             }

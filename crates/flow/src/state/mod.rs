@@ -13,13 +13,13 @@ mod transitions;
 
 use std::time::Duration;
 
-use switchback_wire::message::{FromNode, Owned, Reading, ToNode};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::{FromNode, Reading, ToNode};
 use switchback_wire::packet::TcpView;
-use switchback_wire::sb_flow_entry;
 
 use crate::NodeId;
 use crate::connection::Connection;
-use crate::mark;
+use crate::entry::Entry;
 use crate::request::InProgress;
 use crate::world::World;
 pub use adopting::Adopting;
@@ -41,15 +41,13 @@ pub enum Event<'a> {
     /// The flow's node answers the state's question.
     Reply(FromNode),
     /// The node has refused data: its mark is this one.
-    Unread(&'a sb_flow_entry),
+    Unread(&'a Entry),
     /// A node has the flow.
     Owned {
         /// That node.
         node: NodeId,
-        /// Sequence number of its connection's first byte.
-        origin: u32,
         /// Its state of the flow.
-        owned: &'a Owned,
+        state: &'a FlowState,
         /// The PROBE, which the node has returned.
         view: &'a TcpView,
     },
@@ -150,10 +148,10 @@ impl State {
 
     /// Sequence number of the packet that the node was last asked with.
     pub fn question_seq(&self, connection: &Connection) -> u32 {
-        let mark = connection.entry.next;
+        let mark = connection.entry.mark.next;
         match self {
-            State::Adopting(state) => state.request.start.next,
-            State::Assembling(_) if mark::is_passing(&connection.entry) => mark::due(&connection.entry),
+            State::Adopting(state) => state.request.start.mark.next,
+            State::Assembling(_) if connection.entry.mark.is_passing() => connection.entry.mark.due(),
             State::Delivering(state) => state.question_seq(connection),
             _ => mark,
         }
@@ -162,7 +160,7 @@ impl State {
     /// Since when what is held of a request has been waiting, if the client is to be helped when that has lasted long.
     fn stalls_since(&self, connection: &Connection) -> Option<Duration> {
         match self {
-            State::Assembling(_) if mark::in_body(&connection.entry) => None,
+            State::Assembling(_) if connection.entry.mark.is_in_body() => None,
             State::Assembling(state) => Some(state.waits_since().unwrap_or(connection.born)),
             State::Releasing(_) | State::Crowded(_) => Some(connection.born),
             _ => None,
@@ -170,7 +168,7 @@ impl State {
     }
 
     /// Takes the mark of a later entry, where the state lets the program move marks.
-    pub fn catch_up(&mut self, connection: &mut Connection, entry: &sb_flow_entry) {
+    pub fn catch_up(&mut self, connection: &mut Connection, entry: &Entry) {
         match self {
             State::Assembling(state) => state.catch_up(connection, entry),
             State::Adopting(_) | State::Delivering(_) | State::Asking(_) => {
@@ -191,7 +189,7 @@ impl State {
         if connection.has_node() {
             world.ask_owner(ToNode::Confirm(Reading::None), connection, packets);
         } else {
-            self.speak(connection, world, connection.entry.next);
+            self.speak(connection, world, connection.entry.mark.next);
         }
     }
 

@@ -1,14 +1,13 @@
 //! The flow's node is to give it up.
 
 use switchback_wire::message::{FromNode, Reason, ToNode};
-use switchback_wire::sb_mode;
 
 use super::patience::Patience;
 use super::{Adopting, Asking, Assembling, Event, State};
 use crate::answer::Reply;
 use crate::connection::Connection;
+use crate::entry::Mode;
 use crate::held::{Held, before};
-use crate::mark;
 use crate::request::InProgress;
 use crate::world::{Count, Silence, Unanswered, World};
 
@@ -83,10 +82,11 @@ impl Releasing {
                 state.speak(connection, world, arrived);
                 state
             }
-            Event::Unread(mark)
-                if before(mark.next, connection.entry.next) && mark::is_of_same(&connection.entry, mark) =>
+            Event::Unread(said)
+                if before(said.mark.next, connection.entry.mark.next)
+                    && connection.entry.is_of_same(said) =>
             {
-                connection.go_back(mark);
+                connection.go_back(said);
                 self.put_back(connection);
                 world.read_again(connection)
             }
@@ -109,7 +109,7 @@ impl Releasing {
         self = releasing;
         let can_go_on = |was_silent: Silence<'_>| {
             matches!(self.then, Then::Nothing)
-                || !self.is_busy && connection.repeats(connection.entry.next, was_silent)
+                || !self.is_busy && connection.repeats(connection.entry.mark.next, was_silent)
         };
         match world.unanswered(connection.entry.node, &mut self.patience, can_go_on) {
             Unanswered::Again => {
@@ -153,7 +153,7 @@ impl Releasing {
         world: &mut dyn World,
     ) -> State {
         connection.bring_up_to_date(ack, echo);
-        connection.entry.mode = sb_mode::SB_MODE_HELD as u8;
+        connection.entry.mode = Mode::Held;
         match self.then {
             Then::Adopt(mut request) => {
                 request.bring_up_to_date(ack, echo);

@@ -6,8 +6,8 @@ use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::NodeId;
 use crate::connection::Connection;
+use crate::entry::Mode;
 use crate::world::{Count, World};
-use switchback_wire::sb_mode;
 
 /// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
 const ANSWER_WAIT: Duration = Duration::from_millis(40);
@@ -85,14 +85,12 @@ impl Seeking {
                 self.rule_out(node, connection, world)
             }
             // An older connection, which its client has given up.
-            Event::Owned { node, origin, .. }
-                if matches!(self.kind, Kind::First(_)) && connection.entry.origin != origin =>
+            Event::Owned { node, state, .. }
+                if matches!(self.kind, Kind::First(_)) && connection.entry.origin != state.origin =>
             {
                 self.rule_out(node, connection, world)
             }
-            Event::Owned { node, origin, owned, view } => {
-                world.recover_with_data(owned, (node, origin), view, connection)
-            }
+            Event::Owned { node, state, view } => world.recover_with_data(state, node, view, connection),
             _ => State::Seeking(self),
         }
     }
@@ -130,7 +128,7 @@ impl Seeking {
         }
         match self.kind {
             Kind::First(_) => {
-                connection.entry.mode = sb_mode::SB_MODE_HELD as u8;
+                connection.entry.mode = Mode::Held;
                 Assembling::new(world.now()).advance(connection, world)
             }
             Kind::Unknown { .. } => State::Over,

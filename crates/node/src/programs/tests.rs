@@ -22,4 +22,5 @@ mod over;
 mod owned;
 mod queue;
 mod second;
+mod versions;
 mod wire;

@@ -10,7 +10,7 @@ use nix::sys::socket::sockopt;
 use nix::sys::time::TimeVal;
 use switchback_lab::{Host, Lab};
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::{SB_FLAG_ABORT, SB_FLAG_REQUEST, sb_op, sb_option};
+use switchback_wire::{SB_HANDOVER_REQUEST, SB_RELEASE_ABORT, sb_op, sb_option};
 
 use super::{Handoff, PATIENCE, Raw, Result, Sniffer, answer, config, counter, data_from, listen, start};
 
@@ -129,7 +129,7 @@ impl Flow<'_> {
     }
 
     pub fn abort(&self) -> Result<(sb_op, u8)> {
-        self.ask(SB_OP_RELEASE, SB_FLAG_ABORT, &[])
+        self.ask(SB_OP_RELEASE, SB_RELEASE_ABORT, &[])
     }
 
     /// Hands over the next request, which the server reads.
@@ -144,7 +144,7 @@ impl Flow<'_> {
         self.handoff.requests += 1;
         self.handoff.heads = self.handoff.heads << 1 | u32::from(request.starts_with(b"HEAD"));
         if self.server.is_some() {
-            self.say(SB_OP_FORWARD, SB_FLAG_REQUEST, request)?;
+            self.say(SB_OP_FORWARD, SB_HANDOVER_REQUEST, request)?;
         } else {
             let adopted = self.ask(SB_OP_ADOPT, 0, request)?;
             assert_eq!(adopted, (SB_OP_ADOPTED, 0));

@@ -21,11 +21,12 @@ use switchback_node::Options;
 use switchback_runtime::control::{ControlClient, Request, Response, find_sockets};
 use switchback_runtime::{boot_number, monotonic_ns};
 use switchback_wire::clock::NodeClock;
+use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, bare, cut, flags};
 use switchback_wire::{
-    SB_FLAG_REQUEST, SB_GENEVE_PORT, address_bytes, handoff, keys, read_from, sb_flow, sb_flow_entry,
-    sb_geneve, sb_key, sb_op, sb_option,
+    SB_GENEVE_PORT, SB_HANDOVER_REQUEST, address_bytes, handoff, keys, read_from, sb_flow, sb_geneve,
+    sb_handover, sb_key, sb_op, sb_option,
 };
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -132,7 +133,7 @@ pub struct Handoff {
     pub heads: u32,
     /// So much of a request's body is to come behind the packet that begins it.
     pub body: u32,
-    /// `SB_FLAG_*` of the next handoff packets.
+    /// `SB_HANDOVER_*` or `SB_RELEASE_*` of the next handoff packets.
     pub flags: u32,
     /// Percent of the accept queue that an adoption may use.
     pub share: u8,
@@ -195,21 +196,19 @@ impl Handoff {
         view: &TcpView,
         inner: &[u8],
     ) -> Vec<u8> {
-        let entry = sb_flow_entry {
-            origin: self.origin,
-            next: view.seq.wrapping_add(view.len() as u32 + self.body),
-            mss: 1400,
+        let state = FlowState {
+            handshake: Handshake { mss: 1400, ..Default::default() },
             requests: self.requests,
             heads: self.heads,
-            ..sb_flow_entry::default()
+            ..FlowState::at(self.origin, view.seq.wrapping_add(view.len() as u32 + self.body))
         };
-        let mut option = handoff::option(op, &entry);
+        let mut option = state.option(op);
         option.flags |= self.flags as u8;
         if op == sb_op::SB_OP_ADOPT {
-            option.reason = self.share;
+            option = option.with(|said: &mut sb_handover| said.queue_share = self.share);
         }
-        if op == sb_op::SB_OP_ADOPT || self.flags & SB_FLAG_REQUEST != 0 {
-            option.head = (view.len() as u16).to_be();
+        if op == sb_op::SB_OP_ADOPT || self.flags & SB_HANDOVER_REQUEST != 0 {
+            option = option.with(|said: &mut sb_handover| said.head = (view.len() as u16).to_be());
         }
         let mut out = Vec::new();
         handoff::encode(

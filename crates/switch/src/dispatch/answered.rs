@@ -12,10 +12,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::sb_flow;
 
 use super::{Change, Dispatcher, Moment};
 use switchback_flow::answer::Answer;
+use switchback_flow::entry::{Entry, Mode};
 
 /// Memory of all answers, in bytes: some 25,000 unacknowledged redirects.
 const MOST: usize = 16 << 20;
@@ -60,7 +61,7 @@ impl AnsweredFlows {
     }
 
     /// The flow's entry, with the fields that matter here.
-    pub fn entry(&self, flow: &sb_flow) -> Option<sb_flow_entry> {
+    pub fn entry(&self, flow: &sb_flow) -> Option<Entry> {
         self.flows.get(flow).map(|answered| entry(answered.origin))
     }
 
@@ -97,19 +98,14 @@ impl AnsweredFlows {
     }
 }
 
-/// Whether the switch itself owns the flow.
-pub(super) fn is_answered(entry: &sb_flow_entry) -> bool {
-    entry.mode == sb_mode::SB_MODE_ANSWERED as u8
-}
-
-fn entry(origin: u32) -> sb_flow_entry {
-    sb_flow_entry { origin, mode: sb_mode::SB_MODE_ANSWERED as u8, ..Default::default() }
+fn entry(origin: u32) -> Entry {
+    Entry { origin, mode: Mode::Answered, ..Entry::default() }
 }
 
 impl Dispatcher {
     /// Sends an answer; from here on the flow consists of it alone.
-    pub(super) fn send_answer(&mut self, flow: &sb_flow, entry: &sb_flow_entry, answer: Answer) {
-        self.set_entry(flow, &sb_flow_entry { mode: sb_mode::SB_MODE_ANSWERED as u8, ..*entry });
+    pub(super) fn send_answer(&mut self, flow: &sb_flow, entry: &Entry, answer: Answer) {
+        self.set_entry(flow, &Entry { mode: Mode::Answered, ..*entry });
         self.say(flow, &answer.unacknowledged(flow));
         self.answered.add(*flow, answer, entry.origin);
         while let Some((flow, answered)) = self.answered.take_excess() {
@@ -123,7 +119,7 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        recorded: &sb_flow_entry,
+        recorded: &Entry,
         packet: &[u8],
         view: &TcpView,
     ) -> bool {
@@ -133,7 +129,7 @@ impl Dispatcher {
         let answered = self.answered.take(flow).filter(|answered| answered.origin == origin);
         let Some(mut answered) = answered else {
             // Answered by this process or by an earlier one, whose table is lost.
-            let is_answered = is_answered(recorded);
+            let is_answered = recorded.is_answered();
             if is_answered && !reset && self.mapped(at, flow).is_some_and(|entry| entry.origin == origin) {
                 self.reset(flow, origin, view.ack);
             }

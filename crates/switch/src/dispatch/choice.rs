@@ -2,11 +2,11 @@
 //! for room when no node has any.
 
 use switchback_policy::Ask;
-use switchback_wire::sb_flow_entry;
 
 use super::pending::Pending;
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
+use switchback_flow::entry::Entry;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::State;
 use switchback_flow::verdict::{Next, Placement, Session};
@@ -20,7 +20,7 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         request: &Request,
-        entry: &sb_flow_entry,
+        entry: &Entry,
         choice: Option<NodeId>,
     ) -> Next {
         let next = match &request.session {
@@ -29,7 +29,7 @@ impl Dispatcher {
         };
         // A node knows one pool for each adopted flow.
         match next {
-            Next::Stays if !self.plan.matches_session(request.group, &entry.session) => {
+            Next::Stays if !self.plan.matches_session(request.group, &entry.mark.session) => {
                 Next::Leaves(Some(entry.node).filter(|_| request.session.is_none()))
             }
             next => next,
@@ -156,13 +156,13 @@ impl Dispatcher {
         }
         let Request { group, after, .. } = &request.request;
         let Some(name) =
-            self.plan.sessions(*group).and_then(|sessions| sessions.restored_name(&after.session))
+            self.plan.sessions(*group).and_then(|sessions| sessions.restored_name(&after.mark.session))
         else {
             return;
         };
         let head = &data[..data.len().min(self.plan.limits.head)];
         for at in head.windows(name.len()).enumerate().filter(|(_, text)| *text == name).map(|(at, _)| at) {
-            let start = request.start.next.wrapping_add(at as u32);
+            let start = request.start.mark.next.wrapping_add(at as u32);
             request.packets.unite(start, start.wrapping_add(name.len() as u32));
         }
     }

@@ -221,7 +221,7 @@ impl PendingFlows {
         let cost = pending.cost() + more;
         let by_source = self.cost_by_source.get(&source(flow)).copied().unwrap_or(0);
         let window = limits.held_per_flow.max(SB_WINDOW as usize);
-        let distance = packet.view.seq.wrapping_sub(pending.connection.entry.next) as i32;
+        let distance = packet.view.seq.wrapping_sub(pending.connection.entry.mark.next) as i32;
         if distance > window as i32 || pending.held_bytes() + more > limits.held_per_flow {
             Err(Full::Flow)
         } else if by_source + cost > limits.held_per_source {
@@ -245,11 +245,12 @@ impl PendingFlows {
 mod tests {
     use super::*;
     use switchback_flow::connection::Connection;
+    use switchback_flow::entry::Entry;
     use switchback_flow::held::HeldPacket;
     use switchback_flow::state::Question;
     use switchback_flow::state::{Assembling, Seeking};
+    use switchback_wire::address_bytes;
     use switchback_wire::packet::{flags, segment};
-    use switchback_wire::{address_bytes, sb_flow_entry};
 
     fn flow(client: &str, port: u16) -> sb_flow {
         let client = address_bytes(client.parse().unwrap());
@@ -257,7 +258,7 @@ mod tests {
     }
 
     fn pending(flow: &sb_flow, due: u64, len: usize) -> Pending {
-        let connection = Connection::new(sb_flow_entry::default(), Duration::ZERO);
+        let connection = Connection::new(Entry::new(0), Duration::ZERO);
         let mut pending = Pending::new(connection, Duration::from_secs(due));
         let packet = segment(flow, true, (0, 0), flags::ACK, None, &vec![b'x'; len]);
         pending.hold(&HeldPacket::new(&packet).unwrap());

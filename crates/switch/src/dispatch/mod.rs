@@ -27,17 +27,19 @@ use switchback_config::Delegate;
 use switchback_flow::answer::Reply;
 pub use switchback_flow::change::Change;
 use switchback_flow::connection::Connection;
+use switchback_flow::entry::{Entry, Mode};
 use switchback_flow::held::{HeldPacket, before};
 use switchback_flow::request::Request;
 use switchback_flow::state::{Assembling, Releasing, Seeking, Then};
 use switchback_flow::verdict::{Chosen, Judged, Missing, Next, Side, Verdict};
-use switchback_flow::{World, is_held, mark};
+use switchback_flow::{World, mark};
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
 use switchback_wire::clock::NodeClock;
+use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::handoff::Peers;
 use switchback_wire::message::{Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
+use switchback_wire::{SB_VERSION, sb_flow, sb_record, sb_record_kind};
 
 use crate::observe::{FactsReceived, Observation};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
@@ -59,7 +61,7 @@ pub struct Moment<'a> {
     /// Time since a fixed start.
     pub now: Duration,
     /// Reads the flow map, for the rare case in which the record lacks the entry.
-    pub map: &'a dyn Fn(&sb_flow) -> Option<sb_flow_entry>,
+    pub map: &'a dyn Fn(&sb_flow) -> Option<Entry>,
 }
 
 /// Whether the server may agree to upgrade to another version of HTTP, whose requests the switch could not read.
@@ -87,7 +89,7 @@ pub struct Dispatcher {
     plan: Plan,
     pending: PendingFlows,
     answered: AnsweredFlows,
-    recent: Recent<sb_flow_entry>,
+    recent: Recent<Entry>,
     probed: Recent<seeking::Probed>,
     budget: seeking::Budget,
     sizes: Sizes,
@@ -167,21 +169,22 @@ impl Dispatcher {
         self.recent.turn(at.now);
         self.probed.turn(at.now);
         let Some(view) = TcpView::parse(packet) else { return };
-        match record.kind {
-            kind if kind == sb_record_kind::SB_RECORD_REQUEST as u32 => {
-                self.on_client(at, &record.flow, record.entry, packet, view);
+        let is = |kind: sb_record_kind| record.kind == kind as u32;
+        if is(sb_record_kind::SB_RECORD_HANDOFF) {
+            self.on_handoff(at, record, packet, view);
+            return;
+        }
+        let entry = Entry::decode(&record.entry).filter(|_| !is(sb_record_kind::SB_RECORD_UNKNOWN));
+        match entry {
+            Some(entry) if is(sb_record_kind::SB_RECORD_REQUEST) => {
+                self.on_client(at, &record.flow, entry, packet, view);
             }
-            kind if kind == sb_record_kind::SB_RECORD_FORWARD as u32 => {
-                let entry = self.entry_of(&record.flow, record.entry);
+            Some(entry) if is(sb_record_kind::SB_RECORD_FORWARD) => {
+                let entry = self.entry_of(&record.flow, entry);
                 self.forward(&record.flow, &entry, &view, packet, Reading::None);
             }
-            kind if kind == sb_record_kind::SB_RECORD_UNKNOWN as u32 => {
-                self.on_unknown(at, &record.flow, packet, view);
-            }
-            kind if kind == sb_record_kind::SB_RECORD_HANDOFF as u32 => {
-                self.on_handoff(at, record, packet, view);
-            }
-            _ => {}
+            Some(_) => {}
+            None => self.on_unknown(at, &record.flow, packet, view),
         }
     }
 
@@ -213,7 +216,8 @@ impl Dispatcher {
     fn say_hello(&mut self, id: NodeId) {
         let epoch = self.plan.node(id).and_then(|node| node.clock).map(|clock| clock.epoch(self.now));
         let Some(epoch) = epoch else { return self.ask_for_clock(id) };
-        let hello = ToAgent::Hello { facts: self.observes, heard: self.heard.last(id) };
+        let heard = self.heard.last(id);
+        let hello = ToAgent::Hello { facts: self.observes, heard, newest: SB_VERSION };
         self.tell_agent(id, epoch, hello);
     }
 
@@ -226,10 +230,9 @@ impl Dispatcher {
     }
 
     /// Releases an idle flow from its node, which is draining. The flow has no node then until its next request.
-    pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: sb_flow_entry) {
+    pub fn take_back(&mut self, at: Moment<'_>, flow: &sb_flow, entry: Entry) {
         let entry = self.entry_of(flow, entry);
-        let idle =
-            entry.mode == sb_mode::SB_MODE_REQUESTS as u8 && entry.locked == 0 && !mark::in_body(&entry);
+        let idle = entry.has_requests() && !entry.mark.is_in_body();
         if !idle || self.pending.get(flow).is_some() {
             return;
         }
@@ -246,24 +249,24 @@ impl Dispatcher {
     }
 
     /// The flow's entry in the map, unless pending output removes it.
-    fn mapped(&self, at: Moment<'_>, flow: &sb_flow) -> Option<sb_flow_entry> {
+    fn mapped(&self, at: Moment<'_>, flow: &sb_flow) -> Option<Entry> {
         (at.map)(flow).filter(|entry| !self.output.removes(flow, entry.origin))
     }
 
     /// Compares a record's connection with the flow's. Rings are read one after the other, so a record of an earlier
     /// connection with the same ports may arrive late.
-    fn record_of(&self, at: Moment<'_>, flow: &sb_flow, recorded: &sb_flow_entry) -> RecordOf {
+    fn record_of(&self, at: Moment<'_>, flow: &sb_flow, recorded: &Entry) -> RecordOf {
         let pending = self.pending.get(flow).map(|pending| pending.connection.entry);
         let pending = pending.or_else(|| self.answered.entry(flow));
         let Some(known) = pending.or_else(|| self.recent.get(flow).copied()) else {
             return RecordOf::Current;
         };
-        if known.origin == recorded.origin && (!is_held(recorded) || is_held(&known)) {
+        if known.origin == recorded.origin && (!recorded.is_held() || known.is_held()) {
             return RecordOf::Current;
         }
         match self.mapped(at, flow) {
             Some(current) if current.origin != recorded.origin => RecordOf::Over,
-            Some(current) if known.origin == recorded.origin && pending.is_none() && is_held(&current) => {
+            Some(current) if known.origin == recorded.origin && pending.is_none() && current.is_held() => {
                 RecordOf::Lost
             }
             Some(_) => RecordOf::Current,
@@ -273,28 +276,25 @@ impl Dispatcher {
 
     /// The flow's latest entry. The record's may be older than the dispatcher's last decision, or newer, because the
     /// program has forwarded packets since.
-    fn entry_of(&self, flow: &sb_flow, recorded: sb_flow_entry) -> sb_flow_entry {
+    fn entry_of(&self, flow: &sb_flow, recorded: Entry) -> Entry {
         match self.recent.get(flow) {
-            Some(recent) if recent.origin == recorded.origin && !mark::is_newer(&recorded, recent) => *recent,
+            Some(recent) if recent.origin == recorded.origin && !recorded.mark.is_newer(&recent.mark) => {
+                *recent
+            }
             _ => recorded,
         }
     }
 
-    /// Writes the entry, and allows the program to move the mark again.
-    fn set_entry(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
-        self.write_entry(flow, sb_flow_entry { locked: 0, ..*entry });
+    /// Writes the entry, and lets the program move the mark.
+    fn set_entry(&mut self, flow: &sb_flow, entry: &Entry) {
+        self.output.change(flow, Change::Replace(*entry));
+        self.recent.insert(*flow, *entry);
     }
 
     /// Writes the entry after the packets up to the mark, so that the packets after them arrive later at the node.
-    fn move_mark(&mut self, flow: &sb_flow, entry: &sb_flow_entry) {
-        let entry = sb_flow_entry { locked: 0, ..*entry };
-        self.output.change_behind(flow, Change::Replace(entry));
-        self.recent.insert(*flow, entry);
-    }
-
-    fn write_entry(&mut self, flow: &sb_flow, entry: sb_flow_entry) {
-        self.output.change(flow, Change::Replace(entry));
-        self.recent.insert(*flow, entry);
+    fn move_mark(&mut self, flow: &sb_flow, entry: &Entry) {
+        self.output.change_behind(flow, Change::Replace(*entry));
+        self.recent.insert(*flow, *entry);
     }
 
     fn forget(&mut self, flow: &sb_flow, origin: u32) {
@@ -325,15 +325,8 @@ impl Dispatcher {
     }
 
     /// Forwards a packet to the flow's node.
-    fn forward(
-        &mut self,
-        flow: &sb_flow,
-        entry: &sb_flow_entry,
-        view: &TcpView,
-        packet: &[u8],
-        reading: Reading,
-    ) {
-        self.send(ToNode::Forward(reading), entry.node, flow, entry, view, packet);
+    fn forward(&mut self, flow: &sb_flow, entry: &Entry, view: &TcpView, packet: &[u8], reading: Reading) {
+        self.send(ToNode::Forward(reading), entry.node, flow, &entry.flow_state(), view, packet);
     }
 
     /// Sends a node a packet of the flow. The packet is lost, as on any network, without a route to the node, or while
@@ -343,11 +336,11 @@ impl Dispatcher {
         message: ToNode,
         node: NodeId,
         flow: &sb_flow,
-        entry: &sb_flow_entry,
+        state: &FlowState,
         view: &TcpView,
         packet: &[u8],
     ) {
-        self.send_to((node, None), message, flow, entry, view, packet);
+        self.send_to((node, None), message, flow, state, view, packet);
     }
 
     /// Sends a packet that the first node may pass on to a second candidate.
@@ -356,7 +349,7 @@ impl Dispatcher {
         (node, second): (NodeId, Option<NodeId>),
         message: ToNode,
         flow: &sb_flow,
-        entry: &sb_flow_entry,
+        state: &FlowState,
         view: &TcpView,
         packet: &[u8],
     ) {
@@ -366,24 +359,17 @@ impl Dispatcher {
         let second = second
             .and_then(|id| self.plan.node(id))
             .and_then(|node| Some(Peers { node: node.address, epoch: epoch(node)?, ..peers }));
-        let option = message.option(entry);
+        let option = message.option(state);
         self.output.handoff(&self.plan.key, (peers, second.as_ref()), flow, option, (view, packet));
     }
 
     /// Handles data beyond the mark, or any packet of a flow without a node.
-    fn on_client(
-        &mut self,
-        at: Moment<'_>,
-        flow: &sb_flow,
-        recorded: sb_flow_entry,
-        packet: &[u8],
-        view: TcpView,
-    ) {
+    fn on_client(&mut self, at: Moment<'_>, flow: &sb_flow, recorded: Entry, packet: &[u8], view: TcpView) {
         match self.record_of(at, flow, &recorded) {
             RecordOf::Current => {}
             RecordOf::Over => return,
             RecordOf::Lost => {
-                let answered = self.recent.get(flow).is_some_and(answered::is_answered);
+                let answered = self.recent.get(flow).is_some_and(Entry::is_answered);
                 self.forget(flow, recorded.origin);
                 if answered {
                     return;
@@ -399,7 +385,7 @@ impl Dispatcher {
         let pending =
             self.pending.take(flow).filter(|pending| pending.connection.entry.origin == entry.origin);
         if let Some(pending) = pending {
-            if pending.connection.has_node() && is_held(&recorded) {
+            if pending.connection.has_node() && recorded.is_held() {
                 // A late copy of the first packet has created an entry again.
                 self.output.change(flow, Change::Abandon { origin: entry.origin });
             }
@@ -412,8 +398,8 @@ impl Dispatcher {
         }
         if self.is_sent_again(at, &entry, &view) {
             let Some(held) = HeldPacket::new(packet) else { return };
-            let mut connection = Connection::new(mark::back(&entry), at.now);
-            connection.given = Some(connection.entry.next);
+            let mut connection = Connection::new(entry.before_request(), at.now);
+            connection.given = Some(connection.entry.mark.next);
             self.begin(at, flow, connection, &held, None);
             return;
         }
@@ -427,10 +413,10 @@ impl Dispatcher {
         let Some(held) = HeldPacket::new(packet) else { return };
         let connection = Connection::new(entry, at.now);
         self.forward_old_data(flow, &connection, None, &held);
-        if mark::is_passing(&entry) {
+        if entry.mark.is_passing() {
             self.ask_for_progress(flow, &entry, &view);
         }
-        if before(entry.next, held.end()) {
+        if before(entry.mark.next, held.end()) {
             self.begin(at, flow, connection, &held, judged);
         } else {
             (&mut self.world(at, flow) as &mut dyn World).abandon(&connection);
@@ -467,24 +453,23 @@ impl Dispatcher {
 
     /// Whether the client retransmits the start of the last request and the node seems dead: it did not receive or
     /// confirm it. A node that is alive after all says at its release whether it has the request.
-    fn is_sent_again(&self, at: Moment<'_>, entry: &sb_flow_entry, view: &TcpView) -> bool {
-        let modes = [sb_mode::SB_MODE_REQUESTS as u8, sb_mode::SB_MODE_UPGRADING as u8];
-        modes.contains(&entry.mode)
-            && view.seq == entry.begins
-            && before(entry.begins, entry.next)
+    fn is_sent_again(&self, at: Moment<'_>, entry: &Entry, view: &TcpView) -> bool {
+        (entry.has_requests() || entry.is_upgrading())
+            && view.seq == entry.mark.begins
+            && before(entry.mark.begins, entry.mark.next)
             && self.plan.is_dead(entry.node, at.now)
     }
 
     /// Handles a FIN, RST or ACK of a flow whose record has no node. If the flow has a node by now, the packet is the
     /// node's; otherwise there is no request, since the flow would be pending.
-    fn on_end(&mut self, flow: &sb_flow, entry: &sb_flow_entry, packet: &[u8], view: &TcpView) {
-        if !is_held(entry) && !answered::is_answered(entry) {
+    fn on_end(&mut self, flow: &sb_flow, entry: &Entry, packet: &[u8], view: &TcpView) {
+        if entry.has_node() {
             self.forward(flow, entry, view, packet, Reading::None);
-        } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.next {
+        } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.mark.next {
             self.say_goodbye(flow, entry.origin, view.ack, view.seq.wrapping_add(1));
         } else if view.flags & flags::RST == 0 {
             self.reset(flow, entry.origin, view.ack);
-        } else if view.seq == entry.next {
+        } else if view.seq == entry.mark.next {
             self.forget(flow, entry.origin);
         }
     }
@@ -494,11 +479,11 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        entry: &sb_flow_entry,
+        entry: &Entry,
         packet: &[u8],
         view: TcpView,
     ) -> Option<Judged> {
-        if entry.mode != sb_mode::SB_MODE_REQUESTS as u8 || view.seq != entry.next || mark::in_body(entry) {
+        if !entry.has_requests() || view.seq != entry.mark.next || entry.mark.is_in_body() {
             return None;
         }
         let verdict = self.judge(at.now, flow, &packet[view.data..view.end], entry);
@@ -544,28 +529,22 @@ impl Dispatcher {
         if !connection.has_node() {
             return;
         }
-        let (start, end) = in_delivery.unwrap_or((entry.next, entry.next));
-        let parts = [packet.part(packet.view.seq, start), packet.part(end, entry.next)];
+        let (start, end) = in_delivery.unwrap_or((entry.mark.next, entry.mark.next));
+        let parts = [packet.part(packet.view.seq, start), packet.part(end, entry.mark.next)];
         for part in parts.iter().flatten() {
             self.forward(flow, entry, &part.view, &part.bytes, Reading::None);
         }
     }
 
     /// Asks the node whether the mark can move on.
-    fn ask_for_progress(&mut self, flow: &sb_flow, entry: &sb_flow_entry, view: &TcpView) {
-        let question = bare(flow, true, mark::due(entry), view.ack, flags::ACK);
+    fn ask_for_progress(&mut self, flow: &sb_flow, entry: &Entry, view: &TcpView) {
+        let question = bare(flow, true, entry.mark.due(), view.ack, flags::ACK);
         let Some(view) = TcpView::parse(&question) else { return };
-        self.send(ToNode::Confirm(Reading::None), entry.node, flow, entry, &view, &question);
+        self.send(ToNode::Confirm(Reading::None), entry.node, flow, &entry.flow_state(), &view, &question);
     }
 
     /// The decision on the request at the start of `data`, at the mark of `entry`.
-    pub(crate) fn judge(
-        &mut self,
-        now: Duration,
-        flow: &sb_flow,
-        data: &[u8],
-        entry: &sb_flow_entry,
-    ) -> Verdict {
+    pub(crate) fn judge(&mut self, now: Duration, flow: &sb_flow, data: &[u8], entry: &Entry) -> Verdict {
         if let Some(service) =
             self.plan.service(flow.vip()).filter(|service| self.plan.services[*service].tls)
         {
@@ -605,12 +584,12 @@ impl Dispatcher {
                 };
                 let key = self.plan.key(group, flow, &head);
                 let said = self.plan.read_session(group, flow, &head, now);
-                after.session = said.for_node;
+                after.mark.session = said.for_node;
                 let side = self.side(group, pool, &head, &mut after);
                 let repeatable = head.is_repeatable();
-                let entered = mark::enter(&mut after, &head, data, &limits);
+                let entered = after.enter(&head, data, &limits);
                 if asks_for_http(&head) && !self.plan.speaks_h2c(service, &head) {
-                    after.mode = sb_mode::SB_MODE_REQUESTS as u8;
+                    after.mode = Mode::AtNode(Stream::Requests);
                 }
                 match entered {
                     Ok(read) => Verdict::To(Request {
@@ -639,7 +618,7 @@ impl Dispatcher {
         now: Duration,
         flow: &sb_flow,
         data: &[u8],
-        entry: &sb_flow_entry,
+        entry: &Entry,
         service: usize,
     ) -> Verdict {
         let answer = |reply| Verdict::Answer { reply, head: false };
@@ -659,7 +638,7 @@ impl Dispatcher {
             return unrecognized;
         };
         let mut after = *entry;
-        mark::enter_tunnel(&mut after, hello.len);
+        after.enter_tunnel(hello.len);
         Verdict::To(Request {
             key: self.plan.client_key(group, flow),
             last: true,
@@ -670,18 +649,12 @@ impl Dispatcher {
 
     /// The side that answers the request, on a machine that is also a node, as far as the pool decides it. If it
     /// depends on the length of the response, the node is asked for the length.
-    fn side(
-        &mut self,
-        group: usize,
-        pool: usize,
-        head: &Head<'_>,
-        after: &mut sb_flow_entry,
-    ) -> Option<Side> {
+    fn side(&mut self, group: usize, pool: usize, head: &Head<'_>, after: &mut Entry) -> Option<Side> {
         let delegate = self.plan.delegates(group)?;
         let mut bytes = None;
         if let Delegate::Above(_) = delegate {
             let size = self.sizes.of(pool, head);
-            after.session.path = size.ask.to_be();
+            after.mark.session.path = size.ask.to_be();
             bytes = size.bytes;
         }
         Side::of(delegate, bytes, &mut self.random)

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use switchback_wire::facts::{Fact, Numbered};
-use switchback_wire::{sb_fact, sb_flow, sb_flow_entry};
+use switchback_wire::{sb_fact, sb_flow};
 
 use super::{Dispatcher, Moment};
 use switchback_flow::answer::Answer;
 use switchback_flow::connection::Connection;
+use switchback_flow::entry::Entry;
 use switchback_flow::held::Held;
 use switchback_flow::request::InProgress;
 use switchback_flow::verdict::Chosen;
@@ -45,13 +46,14 @@ impl Dispatcher {
     pub(super) fn observe_given(
         &mut self,
         flow: &sb_flow,
-        after: &sb_flow_entry,
+        after: &Entry,
         arrival: Arrival,
         chosen: Chosen,
         tries: u32,
         head: impl FnOnce() -> Box<[u8]>,
     ) {
-        let &sb_flow_entry { node, origin, begins, requests: number, .. } = after;
+        let (node, origin) = (after.node, after.origin);
+        let (begins, number) = (after.mark.begins, after.mark.requests.0);
         let Arrival { at, queued } = arrival;
         self.observe(|| {
             let asked = RequestSeen { flow: *flow, origin, begins, head: head(), at, queued };
@@ -72,13 +74,13 @@ impl Dispatcher {
         let limit = self.plan.limits.head;
         let tries = request.tried.len() as u32;
         self.observe_given(flow, after, Arrival::of(connection, at.now), chosen, tries, || {
-            first(request.packets.stream(after.begins), limit)
+            first(request.packets.stream(after.mark.begins), limit)
         });
     }
 
     /// The request at the mark, as far as it has arrived.
     fn asked(&self, at: Moment<'_>, flow: &sb_flow, connection: &Connection, packets: &Held) -> RequestSeen {
-        let begins = connection.entry.next;
+        let begins = connection.entry.mark.next;
         let Arrival { at, queued } = Arrival::of(connection, at.now);
         let head = first(packets.stream(begins), self.plan.limits.head);
         RequestSeen { flow: *flow, origin: connection.entry.origin, begins, head, at, queued }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use switchback_wire::message::Reading;
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::{sb_flow, sb_flow_entry};
+use switchback_wire::sb_flow;
 
 use super::flows::Full;
-use super::{Dispatcher, Moment, mark};
+use super::{Dispatcher, Moment};
 use switchback_flow::World;
 use switchback_flow::connection::Connection;
+use switchback_flow::entry::Entry;
 use switchback_flow::held::{HeldPacket, before};
 use switchback_flow::state::{Assembling, Event, State};
 
@@ -51,12 +52,12 @@ impl Pending {
 
     /// Sequence number of the first byte that waits for a node.
     fn first_waiting(&self) -> u32 {
-        self.state.request().map_or(self.connection.entry.next, |request| request.start.next)
+        self.state.request().map_or(self.connection.entry.mark.next, |request| request.start.mark.next)
     }
 
     /// The client's next sequence number, as far as known.
     fn expected(&self) -> u32 {
-        let mark = self.connection.entry.next;
+        let mark = self.connection.entry.mark.next;
         let end = self.state.request().map_or(mark, |request| request.packets.stream_end(mark));
         self.connection.held.stream_end(end)
     }
@@ -102,7 +103,7 @@ impl Dispatcher {
         at: Moment<'_>,
         flow: &sb_flow,
         mut pending: Pending,
-        entry: &sb_flow_entry,
+        entry: &Entry,
         packet: &[u8],
         view: TcpView,
     ) {
@@ -131,7 +132,7 @@ impl Dispatcher {
         let Pending { mut connection, state } = pending;
         let mut world = self.world(at, flow);
         let state = state.on(Event::Data, &mut connection, &mut world);
-        if mark::is_passing(&connection.entry) {
+        if connection.entry.mark.is_passing() {
             self.ask_for_progress(flow, &connection.entry, view);
         } else {
             state.help(&mut connection, &mut world);

@@ -1,22 +1,27 @@
 //! Messages from nodes.
 
-use switchback_wire::message::{FromNode, Owned, Reason};
+use std::num::Wrapping;
+
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::{FromNode, Reason};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{address_from, sb_flow, sb_flow_entry, sb_mode, sb_record};
+use switchback_wire::{address_from, sb_flow, sb_record};
 
 use super::pending::Pending;
-use super::{Dispatcher, Moment, is_held, mark};
+use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
 use switchback_flow::connection::Connection;
+use switchback_flow::entry::Entry;
 use switchback_flow::held::{Held, HeldPacket, before};
+use switchback_flow::mark::Mark;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::{Adopting, Event, State};
-use switchback_flow::world::entry_of_node;
 
 impl Dispatcher {
     /// Handles a handoff packet from a node.
     pub(super) fn on_handoff(&mut self, at: Moment<'_>, record: &sb_record, packet: &[u8], view: TcpView) {
-        let (flow, origin) = (&record.flow, u32::from_be(record.option.origin));
+        let flow = &record.flow;
+        let origin = || FlowState::read(&record.option).origin;
         let Some(node) = self.plan.node_at(address_from(record.node)) else { return };
         let Some(message) = FromNode::read(flow, &record.option, &view, packet) else { return };
         match message {
@@ -28,17 +33,15 @@ impl Dispatcher {
             }
             FromNode::Synced { nonce, clock } => self.on_synced(at.now, node, nonce, clock),
             FromNode::Sized { path, bytes } => self.sizes.learn(path, bytes),
-            FromNode::Owned(owned) => self.on_owned(at, flow, (node, origin), &owned, packet, view),
-            FromNode::Unread(owned) => self.on_unread(at, flow, (node, origin), &owned),
+            FromNode::Owned(state) => self.on_owned(at, flow, node, &state, packet, view),
+            FromNode::Unread(state) => self.on_unread(at, flow, node, &state),
             FromNode::Unowned { served, next } => {
-                self.on_unowned(at, flow, (node, origin), (served, next), &view);
+                self.on_unowned(at, flow, (node, origin()), (served, next), &view);
             }
-            FromNode::Move { target, owned } => {
-                self.on_move(at, flow, (node, origin), (target, &owned), packet);
-            }
+            FromNode::Move { target, state } => self.on_move(at, flow, node, (target, &state), packet),
             // The program handles the ones that arrive from the network.
-            FromNode::Closed => self.forget(flow, origin),
-            _ => self.on_reply(at, flow, (node, origin), message, packet, view),
+            FromNode::Closed(state) => self.forget(flow, state.origin),
+            _ => self.on_reply(at, flow, (node, origin()), message, packet, view),
         }
     }
 
@@ -114,8 +117,8 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, u32),
-        (target, owned): (u32, &Owned),
+        node: NodeId,
+        (target, state): (u32, &FlowState),
         packet: &[u8],
     ) {
         let Some(held) = HeldPacket::new(packet) else { return };
@@ -123,7 +126,7 @@ impl Dispatcher {
         let entry = match self.pending.get(flow) {
             // The node's ADOPTED was lost, or overtaken by the MOVE.
             Some(Pending { connection, state: State::Adopting(state) }) if state.is_chosen_by_owner() => {
-                let is_later = seq != connection.entry.next || before(connection.last_ack, ack);
+                let is_later = seq != connection.entry.mark.next || before(connection.last_ack, ack);
                 is_later.then_some(connection.entry)
             }
             Some(_) => None,
@@ -132,17 +135,17 @@ impl Dispatcher {
                 None if self.knows(flow) => None,
                 None => {
                     // The switch that gave the flow to this node is gone.
-                    let entry = entry_of_node(owned, (node, origin), &self.plan.limits);
-                    self.recover(flow, origin, entry, &held.view)
+                    let entry = Entry::of_node(node, state, self.plan.limits.body);
+                    self.recover(flow, state.origin, entry, &held.view)
                 }
             },
         };
         // The node repeats its message until it hears of the adoption. By then a later adoption may have returned the
         // flow.
-        let is_current = |entry: &sb_flow_entry| {
+        let is_current = |entry: &Entry| {
             entry.node == node
-                && entry.origin == origin
-                && entry.next == owned.next
+                && entry.origin == state.origin
+                && entry.mark.next == state.next
                 && self.answered.entry(flow).is_none()
         };
         let Some(entry) = entry.filter(is_current) else { return };
@@ -154,9 +157,9 @@ impl Dispatcher {
             self.reset(flow, entry.origin, ack);
             return;
         };
-        let entry = sb_flow_entry { next: seq, ..entry };
+        let entry = Entry { mark: Mark { next: seq, ..entry.mark }, ..entry };
         let mut after = entry;
-        mark::enter_tunnel(&mut after, 0);
+        after.enter_tunnel(0);
         let mut connection = Connection::new(entry, at.now);
         let request = Request { last: true, ..Request::new(group, service, after) };
         let mut request = Box::new(InProgress::begin(request, &mut connection, at.now));
@@ -168,24 +171,24 @@ impl Dispatcher {
     }
 
     /// Handles refused data: the node lacks data before it, so the switch reads again from the node's mark on.
-    fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, (node, origin): (NodeId, u32), owned: &Owned) {
-        let Some(mark) = entry_of_node(owned, (node, origin), &self.plan.limits) else { return };
+    fn on_unread(&mut self, at: Moment<'_>, flow: &sb_flow, node: NodeId, state: &FlowState) {
+        let Some(said) = Entry::of_node(node, state, self.plan.limits.body) else { return };
         if let Some(pending) = self.pending.take(flow) {
-            self.step(at, flow, pending, Event::Unread(&mark));
+            self.step(at, flow, pending, Event::Unread(&said));
             return;
         }
         let current = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none());
         let Some(entry) = current.map(|recorded| self.entry_of(flow, recorded)) else { return };
-        if !is_held(&entry) && mark::is_of_same(&entry, &mark) && mark.next != entry.next {
+        if !entry.is_held() && entry.is_of_same(&said) && said.mark.next != entry.mark.next {
             self.stats.unread += 1;
-            self.set_entry(flow, &mark::at(&entry, &mark));
+            self.set_entry(flow, &entry.set_back_to(&said));
         }
     }
 
     /// Moves the mark on, since the node has enough of a long body.
-    fn on_progress(&mut self, flow: &sb_flow, mut entry: sb_flow_entry, arrived: u32, view: TcpView) {
-        if mark::is_passing(&entry) && view.seq == mark::due(&entry) && !before(arrived, view.seq) {
-            mark::settle(&mut entry);
+    fn on_progress(&mut self, flow: &sb_flow, mut entry: Entry, arrived: u32, view: TcpView) {
+        if entry.mark.is_passing() && view.seq == entry.mark.due() && !before(arrived, view.seq) {
+            entry.mark.settle();
             self.set_entry(flow, &entry);
         }
     }
@@ -196,27 +199,24 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        latest: sb_flow_entry,
+        latest: Entry,
         requests: u16,
         packet: &[u8],
         view: TcpView,
     ) {
         // Only the flow's latest request counts: a late copy of an earlier one finds no socket at a former node.
-        if latest.requests != requests {
+        if latest.mark.requests.0 != requests {
             return;
         }
-        let entry = sb_flow_entry {
-            next: view.seq,
-            begins: view.seq,
-            mode: sb_mode::SB_MODE_HELD as u8,
-            requests: 0,
-            framing: Default::default(),
-            tries: latest.tries.saturating_add(1),
-            ..latest
+        let mark = Mark {
+            requests: Wrapping(0),
+            tries: latest.mark.tries.saturating_add(1),
+            ..latest.mark.moved_to(view.seq)
         };
+        let entry = Entry { mark, ..latest.without_node() };
         if view.is_empty() {
             // The client's FIN, if no data before it is missing.
-            if view.seq == latest.next {
+            if view.seq == latest.mark.next {
                 self.on_end(flow, &entry, packet, &view);
             }
             return;

@@ -7,18 +7,19 @@
 
 use std::time::Duration;
 
-use switchback_wire::message::{Owned, Reading, ToNode};
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
-use switchback_wire::{sb_flow, sb_flow_entry};
+use switchback_wire::sb_flow;
 
 use super::pending::Pending;
 use super::{Change, Dispatcher, Moment};
 use crate::plan::NodeId;
 use switchback_flow::World;
 use switchback_flow::connection::Connection;
+use switchback_flow::entry::Entry;
 use switchback_flow::held::HeldPacket;
 use switchback_flow::state::{Event, Question, Seeking, State};
-use switchback_flow::world::entry_of_node;
 
 /// PROBEs that a switch sends in a second.
 const PROBES_PER_SECOND: u32 = 100_000;
@@ -119,8 +120,7 @@ impl Dispatcher {
             // The packet comes back with the answer.
             return;
         }
-        let entry = sb_flow_entry { origin: view.seq, next: view.seq, ..sb_flow_entry::default() };
-        let mut pending = Pending::new(Connection::new(entry, at.now), at.now);
+        let mut pending = Pending::new(Connection::new(Entry::new(view.seq), at.now), at.now);
         let Some(held) = HeldPacket::new(packet) else { return };
         if self.pending.room(&self.plan.limits, flow, &pending, &held).is_ok() && !question.nodes.is_empty() {
             pending.hold(&held);
@@ -149,7 +149,7 @@ impl Dispatcher {
             false => segment(flow, true, (view.seq, view.ack), flags::ACK, times, &[]),
         };
         let Some(view) = TcpView::parse(&bytes) else { return false };
-        let about = sb_flow_entry { origin: question.origin, ..sb_flow_entry::default() };
+        let about = FlowState::at(question.origin, 0);
         for node in &question.nodes {
             self.send(ToNode::Probe, *node, flow, &about, &view, &bytes);
         }
@@ -175,18 +175,18 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, u32),
-        owned: &Owned,
+        node: NodeId,
+        state: &FlowState,
         packet: &[u8],
         view: TcpView,
     ) {
         if let Some(pending) = self.pending.take(flow) {
-            self.step(at, flow, pending, Event::Owned { node, origin, owned, view: &view });
+            self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
         }
-        let entry = entry_of_node(owned, (node, origin), &self.plan.limits);
+        let entry = Entry::of_node(node, state, self.plan.limits.body);
         if !self.knows(flow)
-            && let Some(entry) = self.recover(flow, origin, entry, &view)
+            && let Some(entry) = self.recover(flow, state.origin, entry, &view)
         {
             self.forward(flow, &entry, &view, packet, Reading::None);
         }
@@ -202,9 +202,9 @@ impl Dispatcher {
         &mut self,
         flow: &sb_flow,
         origin: u32,
-        entry: Option<sb_flow_entry>,
+        entry: Option<Entry>,
         view: &TcpView,
-    ) -> Option<sb_flow_entry> {
+    ) -> Option<Entry> {
         self.probed.remove(flow);
         let Some(entry) = entry else {
             self.reset(flow, origin, view.ack);

@@ -7,14 +7,16 @@ use switchback_flow::World;
 use switchback_flow::answer::Reply;
 use switchback_flow::change::Change;
 use switchback_flow::connection::Connection;
+use switchback_flow::entry::Entry;
 use switchback_flow::held::HeldPacket;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::Question;
 use switchback_flow::verdict::{Chosen, Next, Placement, Verdict};
 use switchback_flow::world::Count;
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::{Queue, Reason, ToNode};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{sb_flow, sb_flow_entry};
+use switchback_wire::sb_flow;
 
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
@@ -46,16 +48,16 @@ impl World for FlowWorld<'_> {
         &self.dispatcher.plan.limits
     }
 
-    fn entry(&self) -> Option<sb_flow_entry> {
+    fn entry(&self) -> Option<Entry> {
         let recorded = self.dispatcher.mapped(self.at, self.flow)?;
         Some(self.dispatcher.entry_of(self.flow, recorded))
     }
 
-    fn judge(&mut self, data: &[u8], entry: &sb_flow_entry) -> Verdict {
+    fn judge(&mut self, data: &[u8], entry: &Entry) -> Verdict {
         self.dispatcher.judge(self.at.now, self.flow, data, entry)
     }
 
-    fn next_node(&mut self, request: &Request, entry: &sb_flow_entry, choice: Option<NodeId>) -> Next {
+    fn next_node(&mut self, request: &Request, entry: &Entry, choice: Option<NodeId>) -> Next {
         self.dispatcher.next_node(self.at, request, entry, choice)
     }
 
@@ -99,10 +101,10 @@ impl World for FlowWorld<'_> {
         &mut self,
         nodes: (NodeId, Option<NodeId>),
         message: ToNode,
-        entry: &sb_flow_entry,
+        state: &FlowState,
         (view, packet): (&TcpView, &[u8]),
     ) {
-        self.dispatcher.send_to(nodes, message, self.flow, entry, view, packet);
+        self.dispatcher.send_to(nodes, message, self.flow, state, view, packet);
     }
 
     fn seek(&mut self, question: &mut Question, (view, packet): (&TcpView, &[u8])) -> bool {
@@ -117,11 +119,16 @@ impl World for FlowWorld<'_> {
         self.dispatcher.output.change(self.flow, change);
     }
 
-    fn write_entry(&mut self, entry: sb_flow_entry) {
-        self.dispatcher.write_entry(self.flow, entry);
+    fn set_entry(&mut self, entry: &Entry) {
+        self.dispatcher.set_entry(self.flow, entry);
     }
 
-    fn move_mark(&mut self, entry: &sb_flow_entry) {
+    fn lock_entry(&mut self, entry: &Entry) {
+        self.change(Change::Lock(*entry));
+        self.dispatcher.recent.insert(*self.flow, *entry);
+    }
+
+    fn move_mark(&mut self, entry: &Entry) {
         self.dispatcher.move_mark(self.flow, entry);
     }
 
@@ -152,16 +159,11 @@ impl World for FlowWorld<'_> {
         self.dispatcher.send_answer(self.flow, &connection.entry, answer);
     }
 
-    fn recover(
-        &mut self,
-        origin: u32,
-        entry: Option<sb_flow_entry>,
-        view: &TcpView,
-    ) -> Option<sb_flow_entry> {
+    fn recover(&mut self, origin: u32, entry: Option<Entry>, view: &TcpView) -> Option<Entry> {
         self.dispatcher.recover(self.flow, origin, entry, view)
     }
 
-    fn receive(&mut self, entry: sb_flow_entry, packet: &HeldPacket) {
+    fn receive(&mut self, entry: Entry, packet: &HeldPacket) {
         self.dispatcher.on_client(self.at, self.flow, entry, &packet.bytes, packet.view);
     }
 

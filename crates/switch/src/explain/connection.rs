@@ -2,14 +2,14 @@
 
 use switchback_http::{Progress, Reject, Version, parse_head};
 use switchback_wire::packet::{flags, segment};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode};
+use switchback_wire::sb_flow;
 
 use super::explainer::{AT_FIRST, Explainer, read_as};
 use super::explanation::{Explanation, Forwarded, Outcome, Refusal, SessionRead, Slow, Then, first_line};
 use super::tls::{APPLICATION_DATA, Greeting, Hello, OverTls};
 use switchback_flow::answer::Reply;
+use switchback_flow::entry::Entry;
 use switchback_flow::held::{Held, HeldPacket, before};
-use switchback_flow::mark;
 use switchback_flow::request::Request;
 use switchback_flow::verdict::Verdict;
 
@@ -21,7 +21,7 @@ const PIECE: usize = 1392;
 /// A client's data on a connection, as far as it has been seen.
 pub struct Connection {
     flow: sb_flow,
-    entry: sb_flow_entry,
+    entry: Entry,
     /// Position of the mark in the client's data.
     offset: u64,
     held: Held,
@@ -48,7 +48,7 @@ impl Connection {
     pub fn new(flow: sb_flow, seq: u32) -> Self {
         Connection {
             flow,
-            entry: sb_flow_entry { origin: seq, next: seq, ..Default::default() },
+            entry: Entry::new(seq),
             offset: 0,
             held: Held::default(),
             packets: Vec::new(),
@@ -80,7 +80,7 @@ impl Connection {
     /// Processes a client's packet; packets may repeat and come in any order.
     pub fn packet(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
         let end = packet.end();
-        if before(self.entry.next, end) {
+        if before(self.entry.mark.next, end) {
             self.packets.push((packet.view.seq, end));
         }
         self.read(explainer, packet);
@@ -98,8 +98,8 @@ impl Connection {
     /// Starts a request at `seq`, as a handoff packet says, even if earlier data is missing.
     pub fn begins_request(&mut self, seq: u32) {
         if !self.over && before(self.seen, seq) {
-            self.offset += u64::from(seq.wrapping_sub(self.entry.next));
-            self.entry = sb_flow_entry { next: seq, framing: Default::default(), ..self.entry };
+            self.offset += u64::from(seq.wrapping_sub(self.entry.mark.next));
+            self.entry.mark = self.entry.mark.moved_to(seq);
             self.held = Held::default();
             self.seen = seq;
         }
@@ -114,9 +114,9 @@ impl Connection {
 
     /// Ends the client's data. The result is the offset of the first gap, if there is one.
     pub fn finish(&mut self, explainer: &Explainer) -> Option<u64> {
-        let data = self.held.stream(self.entry.next);
-        let end = self.entry.next.wrapping_add(data.len() as u32);
-        if !self.over && !data.is_empty() && !mark::in_body(&self.entry) {
+        let data = self.held.stream(self.entry.mark.next);
+        let end = self.entry.mark.next.wrapping_add(data.len() as u32);
+        if !self.over && !data.is_empty() && !self.entry.mark.is_in_body() {
             let (received, closed) = (data.len(), self.fin == Some(end));
             if self.is_tls(explainer) {
                 self.greeted(Hello::new(
@@ -143,10 +143,10 @@ impl Connection {
         if packet.view.flags & flags::FIN != 0 {
             self.fin = Some(packet.end());
         }
-        self.held.insert(packet, self.entry.next);
+        self.held.insert(packet, self.entry.mark.next);
         while !self.over && self.advance(explainer) {
-            self.held.take_until(self.entry.next);
-            self.packets.retain(|&(_, end)| before(self.entry.next, end));
+            self.held.take_until(self.entry.mark.next);
+            self.packets.retain(|&(_, end)| before(self.entry.mark.next, end));
         }
         if self.over {
             self.held = Held::default();
@@ -156,7 +156,7 @@ impl Connection {
 
     /// Moves the mark as the L7 thread would; false if more data is needed.
     fn advance(&mut self, explainer: &mut Explainer) -> bool {
-        let data = self.held.stream(self.entry.next);
+        let data = self.held.stream(self.entry.mark.next);
         let start = self.entry;
         if data.is_empty() {
             return false;
@@ -169,9 +169,9 @@ impl Connection {
             }
             return false;
         }
-        if mark::in_body(&start) {
-            if let Err(reject) = mark::follow(&mut self.entry, &data) {
-                let refusal = Refusal::of_body(reject, start.framing, &data, self.offset);
+        if start.mark.is_in_body() {
+            if let Err(reject) = self.entry.mark.follow(&data) {
+                let refusal = Refusal::of_body(reject, start.mark.framing, &data, self.offset);
                 if let Some(forwarded) = self.last() {
                     forwarded.refusal = Some(refusal);
                 }
@@ -188,8 +188,8 @@ impl Connection {
                 Verdict::To(request) => self.forwarded(explainer, &data, &request),
             }
         }
-        self.offset += u64::from(self.entry.next.wrapping_sub(start.next));
-        if !self.over && !mark::in_body(&self.entry) {
+        self.offset += u64::from(self.entry.mark.next.wrapping_sub(start.mark.next));
+        if !self.over && !self.entry.mark.is_in_body() {
             let end = self.offset;
             if let Some(forwarded) = self.last() {
                 forwarded.end = Some(end);
@@ -255,11 +255,11 @@ impl Connection {
             return;
         };
         let pool = explainer.dispatcher.plan().pool_of(request.group);
-        let head_end = self.entry.next.wrapping_add(head.len as u32);
-        let alone = self.packets.contains(&(self.entry.next, head_end));
+        let head_end = self.entry.mark.next.wrapping_add(head.len as u32);
+        let alone = self.packets.contains(&(self.entry.mark.next, head_end));
         let then = match head.version {
             Version::Http2 => Then::Http2,
-            _ if after.mode == sb_mode::SB_MODE_UPGRADING as u8 => Then::Upgrade,
+            _ if after.is_upgrading() => Then::Upgrade,
             _ if head.keep_alive => Then::Routed,
             _ => Then::Closes,
         };
@@ -279,9 +279,9 @@ impl Connection {
         });
         let routes = explainer.routes(service, &head);
         self.explain(explainer, data, routes, (session, outcome));
-        self.entry = sb_flow_entry { node, ..after };
+        self.entry = Entry { node, ..after };
         // After an upgrade the server decides whether requests follow.
-        self.over = after.mode != sb_mode::SB_MODE_REQUESTS as u8;
+        self.over = !after.has_requests();
     }
 
     fn explain(

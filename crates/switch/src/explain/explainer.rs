@@ -7,14 +7,14 @@ use std::time::Duration;
 use switchback_config::Cluster;
 use switchback_http::{Head, Limits, path};
 use switchback_wire::keys::handoff_key;
-use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_flow_entry, sb_key};
+use switchback_wire::{SB_EXPRESS_HEAD_MAX, sb_key};
 
 use super::explanation::{Flow, Names, Place, SessionRead, Slow};
 use crate::automaton::{Automaton, Walked};
 use crate::dispatch::{Dispatcher, Moment};
 use crate::express::automata;
 use crate::plan::{LocalMachine, NodeId, Plan};
-use switchback_flow::is_held;
+use switchback_flow::entry::Entry;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::verdict::{Next, Placement};
 use switchback_routes::{failed, why_not};
@@ -58,8 +58,8 @@ impl Explainer {
     }
 
     /// The node for a request on a flow with this entry; None if no node of the pool may have it.
-    pub(super) fn pick(&mut self, request: &Request, entry: &sb_flow_entry) -> Option<(NodeId, Flow)> {
-        let has_node = !is_held(entry);
+    pub(super) fn pick(&mut self, request: &Request, entry: &Entry) -> Option<(NodeId, Flow)> {
+        let has_node = !entry.is_held();
         let mut waiting = InProgress::without_packets(*request, *entry);
         waiting.choice = request.wanted;
         if has_node {

@@ -7,11 +7,12 @@ use switchback_config::{Action, Cluster, Protocol, Route, Scheme, Service};
 use switchback_hello::{ClientHello, Progress as HelloProgress, Reject};
 use switchback_http::{Head, Progress, parse_head, path};
 use switchback_routes::{Condition, Routes, failed_hello, failed_over, location, takes_all, why_not};
-use switchback_wire::{sb_flow, sb_flow_entry};
+use switchback_wire::sb_flow;
 
 use super::explainer::{AT_FIRST, Explainer, read_as};
 use super::explanation::{Names, Refusal, first_line};
 use switchback_flow::answer::Reply;
+use switchback_flow::entry::Entry;
 use switchback_flow::request::Request;
 use switchback_flow::verdict::Verdict;
 
@@ -128,7 +129,7 @@ impl Hello {
     pub(super) fn read(
         explainer: &mut Explainer,
         flow: &sb_flow,
-        entry: &sb_flow_entry,
+        entry: &Entry,
         data: &[u8],
     ) -> Option<Hello> {
         let (request, outcome) = match explainer.dispatcher.judge(AT_FIRST.now, flow, data, entry) {

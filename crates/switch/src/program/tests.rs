@@ -106,7 +106,7 @@ impl Row {
             Some(sent) => assert_eq!(hex(&outcome.frame), hex(sent), "{what}: frame out"),
             None => assert_eq!(hex(&outcome.frame), hex(&self.frame), "{what}: the frame is left alone"),
         }
-        assert_eq!(bench.program.flow(&self.flow), self.after, "{what}: entry");
+        assert_eq!(bench.program.mapped(&self.flow), self.after, "{what}: entry");
         let kinds: Vec<u32> = outcome.records.iter().map(|record| record.head.kind).collect();
         assert_eq!(kinds, Vec::from_iter(self.record.map(|kind| kind as u32)), "{what}: records");
         for record in &outcome.records {

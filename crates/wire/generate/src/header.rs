@@ -12,18 +12,16 @@ pub struct Entry {
     /// Name of the enumerator, field or constant.
     pub name: String,
     /// Type of a field; else empty.
-    kind: String,
+    pub kind: String,
     /// Value, or length of an array; empty for a field that is no array.
     pub value: String,
 }
 
-/// An enum or a structure.
+/// An enum, a structure or a union.
 pub struct Block {
-    /// Lines of the comment above it.
-    pub comment: Vec<String>,
     /// As in C, `enum sb_op`.
     pub name: String,
-    /// Its enumerators or fields.
+    /// Its enumerators, fields or members.
     pub entries: Vec<Entry>,
 }
 
@@ -42,7 +40,7 @@ pub struct Field<'a> {
 /// The declarations of one header or more.
 #[derive(Default)]
 pub struct Header {
-    /// Enums and structures.
+    /// Enums, structures and unions.
     pub blocks: Vec<Block>,
     /// `#define`s that have a value.
     pub constants: Vec<Entry>,
@@ -80,7 +78,7 @@ impl Header {
                 let constant = constant.split_once(' ');
                 self.constants.extend(constant.map(|(name, value)| entry("", name, value.trim())));
             } else if let Some(name) = code.strip_suffix(" {") {
-                block = Some(Block { comment, name: name.to_owned(), entries: Vec::new() });
+                block = Some(Block { name: name.to_owned(), entries: Vec::new() });
                 direction.clear();
             } else if code.starts_with('}') {
                 self.blocks.extend(block.take());
@@ -98,7 +96,7 @@ impl Header {
         }
     }
 
-    /// The enum or structure of this name, such as `enum sb_op`.
+    /// The enum, structure or union of this name, such as `enum sb_op`.
     pub fn block(&self, name: &str) -> &Block {
         self.blocks
             .iter()
@@ -131,8 +129,10 @@ impl Header {
 
     /// Bytes that a field takes.
     fn len(&self, field: &Entry) -> usize {
-        let one = scalar(&field.kind)
-            .unwrap_or_else(|| self.block(&field.kind).entries.iter().map(|field| self.len(field)).sum());
+        let one = scalar(&field.kind).unwrap_or_else(|| {
+            let lengths = self.block(&field.kind).entries.iter().map(|field| self.len(field));
+            if field.kind.starts_with("union ") { lengths.max().unwrap_or(0) } else { lengths.sum() }
+        });
         one * if field.value.is_empty() { 1 } else { self.number(&field.value) as usize }
     }
 
@@ -148,7 +148,7 @@ impl Header {
     }
 }
 
-/// Bytes of a number of this type; None for a structure.
+/// Bytes of a number of this type; None for a structure or union.
 fn scalar(kind: &str) -> Option<usize> {
     match kind {
         "__u8" => Some(1),

@@ -80,7 +80,7 @@ struct Types;
 impl ParseCallbacks for Types {
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
         match name {
-            _ if name.starts_with("SB_FRAMING_HAS_") => Some(IntKind::U8),
+            _ if name.starts_with("SB_FRAMING_HAS_") || name == "SB_VERSION" => Some(IntKind::U8),
             _ if name.starts_with("SB_FRAMING_") || name.starts_with("SB_MARK_") => Some(IntKind::U16),
             _ => None,
         }
@@ -116,10 +116,12 @@ fn formats() -> String {
         .headers(HEADERS)
         .clang_arg(format!("-I{FRAMING_INCLUDE}"))
         .raw_line("use switchback_http::framing::Framing as sb_framing;")
+        .raw_line("use crate::payload::Payload as sb_payload;")
         .allowlist_item("(sb|SB)_.*")
         .blocklist_item("SB_(SWITCH|NODE|CLIENT)_(COUNTERS_LEN)?.*")
         .blocklist_type("sb_(switch|node|client)_counter")
         .blocklist_item(FRAMING_ITEMS)
+        .blocklist_type("sb_payload")
         .rustified_enum("sb_(op|reason|mode|record_kind|ownership|session_mode|hook|direct_state|end)")
         .no_default("sb_(persistence|tag_input)");
     let mut made = format!("{NOTE}{}", bindings.generate().expect("libclang reads the headers"));

@@ -5,12 +5,24 @@ use std::fmt::Write;
 use crate::header::{Entry, Header};
 
 /// Names of the page's blocks: structures and enums by their own names, and tables of other kinds.
-pub const BLOCKS: [&str; 12] = [
+pub const BLOCKS: [&str; 24] = [
     "operations",
     "flags",
     "reasons",
-    "report",
+    "payloads",
+    "settled options",
     "struct sb_option",
+    "struct sb_flow_state",
+    "struct sb_handover",
+    "struct sb_outcome",
+    "struct sb_confirmed",
+    "struct sb_move",
+    "struct sb_hello",
+    "struct sb_sync",
+    "struct sb_report",
+    "struct sb_numbered",
+    "struct sb_size",
+    "struct sb_direct",
     "struct sb_second",
     "struct sb_facts",
     "struct sb_fact",
@@ -47,7 +59,8 @@ fn table(name: &str, header: &Header) -> String {
         "operations" => operations(header),
         "flags" => flags(header),
         "reasons" => reasons(header),
-        "report" => report(header),
+        "payloads" => payloads(header),
+        "settled options" => settled(header),
         name if name.starts_with("enum ") => numbers(name, header),
         name => fields(name, header),
     }
@@ -104,19 +117,39 @@ fn occurrence(entry: &Entry) -> (String, String) {
     (cell(operations), cell(meaning))
 }
 
+/// Constants that are one bit each, and whose names begin with one of the prefixes, in the order of the header.
+fn bits<'a>(header: &'a Header, prefixes: &'a [&str]) -> impl Iterator<Item = (&'a Entry, &'a str)> {
+    header.constants.iter().filter_map(|entry| {
+        let name = prefixes.iter().find_map(|prefix| entry.name.strip_prefix(prefix))?;
+        header.number(&entry.value).is_power_of_two().then_some((entry, name))
+    })
+}
+
 fn flags(header: &Header) -> String {
-    let is_flag = |entry: &&Entry| {
-        (entry.name.starts_with("SB_SYN_") || entry.name.starts_with("SB_FLAG_"))
-            && header.number(&entry.value).is_power_of_two()
-    };
-    let mut flags: Vec<&Entry> = header.constants.iter().filter(is_flag).collect();
-    flags.sort_by_key(|flag| header.number(&flag.value));
+    let flags = bits(header, &["SB_HANDOVER_", "SB_RELEASE_", "SB_HELLO_", "SB_DIRECT_"]);
     rows(
         &["bit", "flag", "in", "meaning"],
-        flags.into_iter().map(|flag| {
-            let name = flag.name.trim_start_matches("SB_SYN_").trim_start_matches("SB_FLAG_").to_owned();
+        flags.map(|(flag, name)| {
             let (operations, meaning) = occurrence(flag);
-            vec![flag.value.clone(), name, operations, meaning]
+            vec![flag.value.clone(), name.to_owned(), operations, meaning]
+        }),
+    )
+}
+
+fn settled(header: &Header) -> String {
+    let options = bits(header, &["SB_SYN_"]);
+    rows(
+        &["bit", "option", "meaning"],
+        options.map(|(bit, name)| vec![bit.value.clone(), name.to_owned(), cell(comment(bit))]),
+    )
+}
+
+fn payloads(header: &Header) -> String {
+    rows(
+        &["operations", "payload"],
+        header.block("union sb_payload").entries.iter().map(|member| {
+            let structure = member.kind.trim_start_matches("struct ");
+            vec![cell(comment(member)), format!("`{structure}`")]
         }),
     )
 }
@@ -129,21 +162,6 @@ fn reasons(header: &Header) -> String {
             vec![short(reason, "SB_REASON_"), reason.value.clone(), operations, meaning]
         }),
     )
-}
-
-/// The list in the comment of `struct sb_option`: a field, two spaces or more, and what it means, over several lines.
-fn report(header: &Header) -> String {
-    let mut out: Vec<Vec<String>> = Vec::new();
-    for line in header.block("struct sb_option").comment.iter().filter(|line| line.starts_with("  ")) {
-        let text = line.trim();
-        match (text.split_once("  "), out.last_mut()) {
-            (Some((field, meaning)), _) => out.push(vec![field.to_owned(), meaning.trim().to_owned()]),
-            (None, Some(row)) => row[1].push_str(&format!(" {text}")),
-            (None, None) => panic!("{text} belongs to no field"),
-        }
-    }
-    assert!(!out.is_empty(), "no list of fields above struct sb_option");
-    rows(&["field", "meaning"], out.into_iter().map(|row| vec![row[0].clone(), cell(&row[1])]))
 }
 
 fn numbers(name: &str, header: &Header) -> String {

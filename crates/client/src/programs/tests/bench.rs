@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
 use libbpf_rs::skel::OpenSkel;
@@ -11,8 +11,8 @@ use nix::sched::{CloneFlags, unshare};
 use switchback_config::{Client, ClientKey, ClusterKey};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::{
-    ClientCounter, SB_WINDOW, address_bytes, bytes_of, client, handoff, keys, read_from, sb_direct_flow,
-    sb_direct_node, sb_flow, sb_key, sb_op, sb_option,
+    ClientCounter, SB_DIRECT_ASK, SB_WINDOW, address_bytes, bytes_of, client, keys, read_from,
+    sb_direct_flow, sb_direct_node, sb_flow, sb_key, sb_op, sb_option,
 };
 
 use crate::programs::{Programs, open};
@@ -214,12 +214,7 @@ impl ClientFlow {
     /// The tunneled form of a packet to the node.
     pub fn direct(&self, inner: &[u8], more: u32) -> Vec<u8> {
         let (own, node) = (address(CLIENT[self.v6]), address(NODE[self.v6]));
-        let mut option =
-            sb_option { flags: more as u8, ..handoff::option(sb_op::SB_OP_DIRECT, &Default::default()) };
-        if self.v6 == 0 {
-            option.origin = u32::from_ne_bytes(self.flow.client[12..].try_into().unwrap());
-            option.requests = self.flow.client_port;
-        }
+        let option = client::option(sb_op::SB_OP_DIRECT, more & SB_DIRECT_ASK != 0, self.own());
         let mut out = Vec::new();
         let key = key(self.outside.client, 0);
         client::tunneled(&mut out, &key, (own, node, node), &self.outside, option, inner);
@@ -228,11 +223,19 @@ impl ClientFlow {
 
     /// A message from a node with this inner packet.
     pub fn message(&self, op: sb_op, node: &str, key: &sb_key, inner: &[u8]) -> Vec<u8> {
-        let mut option = handoff::option(op, &Default::default());
-        if self.v6 == 0 {
-            option.origin = u32::from_ne_bytes(self.flow.client[12..].try_into().unwrap());
-            option.requests = self.flow.client_port;
+        self.message_with(client::option(op, false, self.own()), node, key, inner)
+    }
+
+    /// The client's address and port in its own network, by IPv4.
+    fn own(&self) -> Option<SocketAddrV4> {
+        match self.flow.client() {
+            SocketAddr::V4(own) => Some(own),
+            SocketAddr::V6(_) => None,
         }
+    }
+
+    /// A packet from a node with this option and inner packet.
+    pub fn message_with(&self, option: sb_option, node: &str, key: &sb_key, inner: &[u8]) -> Vec<u8> {
         let (node, own) = (address(node), address(CLIENT[self.v6]));
         let mut out = Vec::new();
         client::tunneled(&mut out, key, (node, own, node), &self.outside, option, inner);

@@ -43,6 +43,11 @@ fn count(bench: &Bench, counter: ClientCounter, port: u16) {
             drop(bench.egress(&known.acknowledges(1)));
             return bench.configure("");
         }
+        DropVersion => {
+            let option =
+                sb_option { version: SB_VERSION + 1, ..client::option(sb_op::SB_OP_TUNNELED, false, None) };
+            known.message_with(option, NODE[v6], &own, &known.response(0, flags::ACK, b"x"))
+        }
         DropTag => tunneled(&known, &sb_key { k0: 1, k1: 2 }),
         DropMalformed => known.introduction(NODE[1 - v6]),
         DropForeign => {

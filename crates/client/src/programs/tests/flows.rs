@@ -33,7 +33,7 @@ fn packets_go_to_the_node_that_has_introduced_itself() {
                 known.out(100, 9, flags::ACK | flags::FIN, b""),
             ];
             // The node is asked twice, in case one question is lost.
-            for (packet, more) in packets.iter().zip([SB_FLAG_ASK, SB_FLAG_ASK, 0]) {
+            for (packet, more) in packets.iter().zip([SB_DIRECT_ASK, SB_DIRECT_ASK, 0]) {
                 assert_eq!(bench.egress(packet), (Verdict::Redirect, known.direct(packet, more)));
             }
             assert_eq!(bench.node(NODE[v6]).unwrap().packets, 3);

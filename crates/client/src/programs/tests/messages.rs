@@ -1,5 +1,7 @@
 //! Packets from nodes: answers, and tunneled packets.
 
+use std::net::SocketAddr;
+
 use ClientCounter::*;
 use switchback_wire::handoff::OVERHEAD_V4 as INNER;
 use switchback_wire::packet::flags;
@@ -73,12 +75,28 @@ fn a_tunnel_is_no_way_around_a_firewall() {
             assert_eq!(bench.ingress(packet).0, Verdict::Drop, "{counter:?}");
             assert_eq!(bench.counter(counter), before + 1, "{counter:?}");
         };
-        // Sender, option, tag, flow.
-        for at in [15, 20 + 16 + 5, 20 + 48, INNER - 1, INNER + 15, INNER + 19, INNER + 21, INNER + 23] {
+        // Sender, flags, reserved bytes, tag, flow.
+        for at in [
+            15,
+            20 + 16 + 6,
+            20 + 16 + 40,
+            20 + 16 + 48,
+            INNER - 1,
+            INNER + 15,
+            INNER + 19,
+            INNER + 21,
+            INNER + 23,
+        ] {
             let mut forged = right.clone();
             forged[at] ^= 1;
             dropped(&forged, DropTag);
         }
+        let own = key(known.flow.client, 0);
+        let tunneled = client::option(sb_op::SB_OP_TUNNELED, false, None);
+        let later = sb_option { version: SB_VERSION + 1, ..tunneled };
+        let inner = known.response(0, flags::ACK, b"x");
+        dropped(&known.message_with(later, NODE[0], &own, &inner), DropVersion);
+        dropped(&known.message_with(later, NODE[0], &sb_key { k0: 1, k1: 2 }, &inner), DropTag);
         let elsewhere = sb_flow { vip_port: 22u16.to_be(), ..known.flow };
         let foreign = ClientFlow { flow: elsewhere, outside: elsewhere, ..known };
         let inner = foreign.response(0, flags::ACK, b"x");
@@ -90,6 +108,34 @@ fn a_tunnel_is_no_way_around_a_firewall() {
         short[INNER + 3] += 1;
         dropped(&short, DropMalformed);
         assert_eq!((bench.counter(Tunneled), bench.tunneled()), (0, vec![]));
+    });
+}
+
+#[test]
+fn what_a_later_node_adds_within_a_version_is_ignored() {
+    alone(|bench| {
+        let known = ClientFlow::introduced(bench, 0, 40_000);
+        let own = key(known.flow.client, 0);
+        let option = |op| {
+            let own = known.flow.client();
+            let SocketAddr::V4(own) = own else { panic!("{own} is no IPv4 address") };
+            let option = sb_option { flags: 0xff, ..client::option(op, false, Some(own)) };
+            // Bytes behind the structure, and those of it that are reserved.
+            option
+                .with(|flow: &mut sb_flow_state| flow.reserved = [0xff; 4])
+                .with(|direct: &mut sb_direct| direct.reserved = [0xff; 2])
+        };
+        let response = known.response(0, flags::ACK, b"x");
+        let (verdict, out) =
+            bench.ingress(&known.message_with(option(sb_op::SB_OP_TUNNELED), NODE[0], &own, &response));
+        assert_eq!((verdict, out), (Verdict::Next, response));
+        let question = known.acknowledges(1);
+        bench.ingress(&known.message_with(option(sb_op::SB_OP_GONE), NODE[0], &own, &question));
+        assert_eq!(bench.counter(Gone), 1);
+        assert_eq!(
+            bench.flow(&known.flow).map(|flow| flow.state),
+            Some(sb_direct_state::SB_DIRECT_OFF as u8)
+        );
     });
 }
 

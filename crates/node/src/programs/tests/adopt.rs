@@ -56,7 +56,13 @@ fn first(known: &KnownFlow) -> Vec<u8> {
 fn second(known: &KnownFlow) -> Vec<u8> {
     let next = known.seq.wrapping_add(END).to_be();
     let origin = known.seq.wrapping_sub(END).to_be();
-    known.hand_over(sb_option { next, origin, ..known.option(SB_OP_ADOPT) }, REQUEST)
+    known.hand_over(
+        known.option(SB_OP_ADOPT).with(|flow: &mut sb_flow_state| {
+            flow.next = next;
+            flow.origin = origin;
+        }),
+        REQUEST,
+    )
 }
 
 /// The request that it has been adopted with.

@@ -395,6 +395,14 @@ impl Bench {
         addresses.map(switchback_wire::address_from).collect()
     }
 
+    /// What is known of the switches that want reports.
+    pub fn listening(&self) -> Vec<sb_listening_switch> {
+        let map = &self.skel.maps.switches;
+        let values =
+            map.keys().map(|key| map.lookup(&key, MapFlags::ANY).unwrap().expect("a key of the map"));
+        values.map(|value| read_from(&value).expect("its size")).collect()
+    }
+
     /// Number of reserved places in accept queues.
     pub fn reserved(&self) -> i64 {
         let slots = (0..SB_ADOPTING_SLOTS).map(|slot| {

@@ -37,10 +37,14 @@ pub fn key_of(known: &KnownFlow) -> sb_key {
 
 /// A direct packet from the client to the node.
 pub fn direct(known: &KnownFlow, key: &sb_key, more: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
+    let option = sb_option { flags: more as u8, ..handoff::blank(SB_OP_DIRECT) };
+    direct_with(known, key, option, tcp_flags, data)
+}
+
+fn direct_with(known: &KnownFlow, key: &sb_key, option: sb_option, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), tcp_flags, None, data);
     let (client, node) = (known.flow.client().ip(), address(NODE[usize::from(v6)]));
-    let option = sb_option { flags: more as u8, ..handoff::option(SB_OP_DIRECT, &Default::default()) };
     let mut out = Vec::new();
     client::tunneled(&mut out, key, (client, node, node), &known.flow, option, &inner);
     out
@@ -55,12 +59,12 @@ fn introduced(known: &KnownFlow, next: u32) -> Vec<u8> {
 
 /// The handoff packet with the flow's next request.
 fn request(known: &KnownFlow, session: sb_session) -> Vec<u8> {
-    let option = sb_option { session, ..known.option(SB_OP_FORWARD) };
+    let option = known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| flow.session = session);
     let v6 = known.flow.client().is_ipv6();
     let inner = segment(&known.flow, true, (known.seq, known.ack), flags::ACK, None, REQUEST);
     let view = TcpView::parse(&inner).expect("a TCP packet");
     let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));
-    let option = sb_option { flags: SB_FLAG_REQUEST as u8, ..option };
+    let option = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..option };
     let mut out = Vec::new();
     handoff::encode(&mut out, &SIGN, &way, &known.flow, option, &view, &inner);
     out
@@ -89,7 +93,9 @@ fn the_window_is_scaled_as_the_handshake_said() {
         let bench = Bench::new();
         bench.know_clients(true, false);
         let known = open(&bench, false, 40_000);
-        let option = sb_option { flags: SB_SYN_WSCALE as u8, wscale: 0x97, ..known.option(SB_OP_FORWARD) };
+        let option = known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+            (flow.options, flow.wscale) = (SB_SYN_WSCALE as u8, 0x97);
+        });
         let (_, frame) = bench.ingress(&to_us(&known.hand_over(option, REQUEST)), INTRODUCE);
         let expected = (SB_WINDOW >> 7) as u16;
         let (node, numbers) = (address(NODE[0]), (known.ack, known.seq));
@@ -151,10 +157,12 @@ fn introductions_go_to_clients_in_the_networks() {
             wait_until("the adoption's copies", || bench.counter(NodeCounter::Introduced) >= counted);
             assert_eq!(introductions(&first, wire.frames()), usize::from(known_network));
 
-            let more =
-                sb_option { origin: 1000u32.to_be(), requests: 2u16.to_be(), ..known.option(SB_OP_FORWARD) };
+            let more = known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+                flow.origin = 1000u32.to_be();
+                flow.requests = 2u16.to_be();
+            });
             bench.send(&known.hand_over(sb_option { flags: 0, ..more }, b""));
-            let flags = SB_FLAG_REQUEST as u8;
+            let flags = SB_HANDOVER_REQUEST as u8;
             bench.send(&known.hand_over(sb_option { flags, ..more }, REQUEST));
             let wanted = 2 * counted;
             wait_until("the request's copy", || bench.counter(NodeCounter::Introduced) >= wanted);
@@ -223,6 +231,9 @@ fn forbidden_direct_packets_are_dropped() {
         dropped(&direct(&known, &key, 0, flags::ACK, b"x"), NodeCounter::DropBeyond);
         dropped(&direct(&known, &key, 0, flags::SYN, b""), NodeCounter::DropMalformed);
         dropped(&direct(&known, &SIGN, 0, flags::ACK, b""), NodeCounter::DropTag);
+        let later = sb_option { version: SB_VERSION + 1, ..handoff::blank(SB_OP_DIRECT) };
+        dropped(&direct_with(&known, &key, later, flags::ACK, b""), NodeCounter::DropVersion);
+        dropped(&direct_with(&known, &SIGN, later, flags::ACK, b""), NodeCounter::DropTag);
         let mut forged = direct(&known, &key, 0, flags::ACK, b"");
         forged[20 + 16 + 32] ^= 1;
         dropped(&forged, NodeCounter::DropTag);
@@ -232,7 +243,7 @@ fn forbidden_direct_packets_are_dropped() {
             let (source, node) = (address(source), address(NODE[0]));
             let key = keys::client_key(&MASTER[0], address_bytes(source));
             let inner = segment(&known.flow, true, (known.seq, known.ack), flags::RST, None, b"");
-            let option = handoff::option(SB_OP_DIRECT, &Default::default());
+            let option = handoff::blank(SB_OP_DIRECT);
             let mut out = Vec::new();
             client::tunneled(&mut out, &key, (source, node, node), &known.flow, option, &inner);
             out
@@ -261,7 +272,7 @@ fn nothing_gets_in_without_the_clients_key() {
             bench.be(NODE[which]);
             let other = keys::client_key(&MASTER[0], [random.next() as u8; 16]);
             let key = random.pick(&[SIGN, ACCEPT, other, sb_key::default()]);
-            let ask = random.pick(&[0, SB_FLAG_ASK, random.0 as u32 & 0xff]);
+            let ask = random.pick(&[0, SB_DIRECT_ASK, random.0 as u32 & 0xff]);
             let data = &REQUEST[..random.below(REQUEST.len())];
             let mut packet = direct(of, &key, ask, random.next() as u8, data);
             mutate(random, &mut packet, 60);
@@ -299,7 +310,7 @@ fn questions_are_answered_with_heard_or_gone() {
         let bench = &wire.bench;
         bench.know_clients(true, false);
         let known = open(bench, false, 40_000);
-        let packet = direct(&known, &key_of(&known), SB_FLAG_ASK, flags::ACK, b"");
+        let packet = direct(&known, &key_of(&known), SB_DIRECT_ASK, flags::ACK, b"");
         bench.send(&packet);
         wait_until("the answer", || bench.counter(NodeCounter::Heard) == 1);
         let frames = wire.frames();
@@ -340,7 +351,7 @@ fn responses_are_tunneled_where_configured() {
             let before = bench.counter(NodeCounter::Tunneled);
             let (verdict, left) = bench.egress(&frame);
             let (client, node) = (known.flow.client().ip(), address(NODE[usize::from(v6)]));
-            let option = handoff::option(SB_OP_TUNNELED, &Default::default());
+            let option = handoff::blank(SB_OP_TUNNELED);
             let mut expected = Vec::new();
             let addresses = (node, client, node);
             client::tunneled(

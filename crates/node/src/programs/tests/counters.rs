@@ -64,7 +64,8 @@ impl Flows<'_> {
     fn say_in_session(&self, known: &KnownFlow, pool: Code, more: u32, data: &[u8]) {
         let mut option = known.option(SB_OP_FORWARD);
         option.flags |= more as u8;
-        option.session = sb_session::new(pool, Some(*b"n01"));
+        let option =
+            option.with(|flow: &mut sb_flow_state| flow.session = sb_session::new(pool, Some(*b"n01")));
         self.bench.ingress(&to_us(&known.hand_over(option, data)), 0);
     }
 
@@ -134,7 +135,7 @@ impl Flows<'_> {
                 drop(known.socket.take());
                 self.say(&again, SB_OP_ADOPT, 0, REQUEST);
             }
-            Forwarded => self.say_of_answered(SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST),
+            Forwarded => self.say_of_answered(SB_OP_FORWARD, SB_HANDOVER_REQUEST, REQUEST),
             Hidden => {
                 bench.hide(true);
                 bench.ingress(&to_us(&segment(&self.next().flow, false, (1, 1), flags::SYN, None, b"")), 0);
@@ -155,7 +156,7 @@ impl Flows<'_> {
             Remembered => {
                 let mut known = self.answered();
                 bench.forget(&known.flow);
-                self.say(&known, SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST);
+                self.say(&known, SB_OP_FORWARD, SB_HANDOVER_REQUEST, REQUEST);
                 known.socket.take();
             }
             Forgotten => {
@@ -165,7 +166,7 @@ impl Flows<'_> {
             }
             Unread => {
                 let mut known = self.answered();
-                let option = sb_option { flags: SB_FLAG_REQUEST as u8, ..known.option(SB_OP_FORWARD) };
+                let option = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..known.option(SB_OP_FORWARD) };
                 known.seq += 1;
                 bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0);
             }
@@ -185,7 +186,7 @@ impl Flows<'_> {
             Aborted => {
                 let known = self.answered();
                 bench.put(&known.flow, &sb_owned { responses: 0, ..known.owned() });
-                self.say(&known, SB_OP_RELEASE, SB_FLAG_ABORT, b"");
+                self.say(&known, SB_OP_RELEASE, SB_RELEASE_ABORT, b"");
             }
             Owned => self.say_of_answered(SB_OP_PROBE, 0, b""),
             Confirmed => {
@@ -245,11 +246,16 @@ impl Flows<'_> {
                 self.say_of_next(SB_OP_HELLO, 0, b"");
                 bench.be(NODE[0]);
             }
-            RefusedNoSocket => self.say_of_next(SB_OP_FORWARD, SB_FLAG_REQUEST, REQUEST),
+            DropVersion => {
+                let known = self.next();
+                let option = sb_option { version: SB_VERSION + 1, ..known.option(SB_OP_PROBE) };
+                self.bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
+            }
+            RefusedNoSocket => self.say_of_next(SB_OP_FORWARD, SB_HANDOVER_REQUEST, REQUEST),
             // Below the least MSS, so the kernel refuses it.
             RefusedFailed => {
                 let known = self.next();
-                let option = sb_option { mss: 0, ..known.option(SB_OP_ADOPT) };
+                let option = known.option(SB_OP_ADOPT).with(|flow: &mut sb_flow_state| flow.mss = 0);
                 bench.send(&known.hand_over(option, REQUEST));
             }
             Withheld => {
@@ -322,7 +328,9 @@ impl Flows<'_> {
                 let mut known = self.in_session(REWRITTEN);
                 let owned = bench.flow(&known.flow).expect("an adopted flow");
                 bench.put(&known.flow, &sb_owned { next: known.seq + 2, ..owned });
-                let option = sb_option { next: (known.seq + 2).to_be(), ..known.option(SB_OP_FORWARD) };
+                let option = known
+                    .option(SB_OP_FORWARD)
+                    .with(|flow: &mut sb_flow_state| flow.next = (known.seq + 2).to_be());
                 known.seq += 1;
                 bench.ingress(&to_us(&known.hand_over(option, b"x")), 0);
             }
@@ -338,7 +346,7 @@ impl Flows<'_> {
             CookieRestored => {
                 let known = self.in_session(REWRITTEN);
                 let request = b"GET / HTTP/1.1\r\nCookie: SBrewn01SID=1\r\n\r\n";
-                self.say_in_session(&known, REWRITTEN, SB_FLAG_REQUEST, request);
+                self.say_in_session(&known, REWRITTEN, SB_HANDOVER_REQUEST, request);
             }
             CookieRewritten => {
                 let known = self.in_session(REWRITTEN);
@@ -361,7 +369,7 @@ impl Flows<'_> {
                 self.of_ipv4().adopt(bench);
             }
             Direct => self.say_directly(true, 0, b""),
-            Heard => self.say_directly(true, SB_FLAG_ASK, b""),
+            Heard => self.say_directly(true, SB_DIRECT_ASK, b""),
             Gone => {
                 let known = self.of_ipv4();
                 bench.know_clients(true, false);

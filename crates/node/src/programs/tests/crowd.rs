@@ -31,7 +31,7 @@ fn forgotten(v6: bool) -> (Bench, KnownFlow) {
 
 fn answer(bench: &Bench, known: &KnownFlow, op: sb_op) -> Handoff {
     let origin = (known.seq - REQUEST.len() as u32).to_be();
-    let option = sb_option { origin, ..known.option(op) };
+    let option = known.option(op).with(|flow: &mut sb_flow_state| flow.origin = origin);
     let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
     assert_eq!(verdict, Verdict::Redirect);
     Handoff::parse(&out).expect("an answer")
@@ -44,7 +44,7 @@ fn a_flow_that_was_forgotten_goes_to_no_other_node() {
         alone(|| {
             let (bench, known) = forgotten(v6);
             let origin = (known.seq - REQUEST.len() as u32).to_be();
-            let option = sb_option { origin, ..known.option(SB_OP_RELEASE) };
+            let option = known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| flow.origin = origin);
             let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
             assert_eq!(verdict, Verdict::Pass, "a RST for the socket that is here");
             let reset = TcpView::parse(&out[14..]).expect("a RST");
@@ -65,8 +65,15 @@ fn a_request_makes_a_flow_known_again() {
         let (bench, mut known) = forgotten(false);
         let origin = (known.seq - REQUEST.len() as u32).to_be();
         let next = (known.seq + REQUEST.len() as u32).to_be();
-        let flags = SB_FLAG_REQUEST as u8;
-        let option = sb_option { origin, next, flags, requests: 2u16.to_be(), ..known.option(SB_OP_FORWARD) };
+        let flags = SB_HANDOVER_REQUEST as u8;
+        let option = sb_option {
+            flags,
+            ..known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+                flow.origin = origin;
+                flow.next = next;
+                flow.requests = 2u16.to_be();
+            })
+        };
         bench.send(&known.hand_over(option, REQUEST));
         known.seq += REQUEST.len() as u32;
         known.answer();
@@ -76,6 +83,9 @@ fn a_request_makes_a_flow_known_again() {
         assert_eq!(owned.answered, known.ack - RESPONSE.len() as u32, "the response has begun behind it");
         assert_eq!(bench.counter(Remembered), 1);
         let entry = answer(&bench, &known, SB_OP_PROBE).option;
-        assert_eq!((entry.op, entry.origin, entry.next), (SB_OP_OWNED as u8, origin, next));
+        assert_eq!(
+            (entry.op, entry.flow_state().origin, entry.flow_state().next),
+            (SB_OP_OWNED as u8, origin, next)
+        );
     });
 }

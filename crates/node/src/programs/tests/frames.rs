@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use switchback_http::framing::Framing;
+use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::session::Code;
 use switchback_wire::{
     SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, sb_flow,
-    sb_flow_entry, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
+    sb_flow_state, sb_handover, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
 };
 
 use super::bench::*;
@@ -152,7 +153,9 @@ impl KnownFlow {
 
     /// Adopts the flow for a pool with sessions of [`Bench::new`]; the request has no cookie.
     pub fn adopt_in_session(&mut self, bench: &Bench, pool: Code) {
-        let option = sb_option { session: sb_session::new(pool, None), ..self.option(sb_op::SB_OP_ADOPT) };
+        let option = self
+            .option(sb_op::SB_OP_ADOPT)
+            .with(|flow: &mut sb_flow_state| flow.session = sb_session::new(pool, None));
         self.socket = Some(bench.adopt(&self.hand_over(option, REQUEST), &self.flow));
         self.seq = self.seq.wrapping_add(REQUEST.len() as u32);
     }
@@ -168,15 +171,14 @@ impl KnownFlow {
     /// The switch's option for the first request, which it has read completely. A release comes at the mark.
     pub fn option(&self, op: sb_op) -> sb_option {
         let len = if op == sb_op::SB_OP_RELEASE { 0 } else { REQUEST.len() };
-        let entry = sb_flow_entry {
-            origin: self.seq,
-            next: self.seq.wrapping_add(len as u32),
-            mss: 1400,
-            requests: 1,
-            ..Default::default()
-        };
-        let reason = if op == sb_op::SB_OP_ADOPT { SB_QUEUE_WHOLE as u8 } else { 0 };
-        sb_option { reason, head: (len as u16).to_be(), ..handoff::option(op, &entry) }
+        let handshake = Handshake { mss: 1400, ..Default::default() };
+        let next = self.seq.wrapping_add(len as u32);
+        let state = FlowState { handshake, requests: 1, ..FlowState::at(self.seq, next) };
+        let queue_share = if op == sb_op::SB_OP_ADOPT { SB_QUEUE_WHOLE as u8 } else { 0 };
+        state.option(op).with(|said: &mut sb_handover| {
+            said.head = (len as u16).to_be();
+            said.queue_share = queue_share;
+        })
     }
 
     /// The handoff packet with the client's next data, over IPv4.

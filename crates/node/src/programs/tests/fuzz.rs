@@ -237,23 +237,30 @@ fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> 
             repair(&mut inner);
         }
     }
-    let on = [0, 0, SB_FLAG_REQUEST, SB_FLAG_READ, SB_FLAG_ABORT, SB_SYN_TSTAMP, any as u32 & 0xff];
-    let mut option = sb_option {
+    let on = [0, 0, SB_HANDOVER_REQUEST, SB_HANDOVER_READ, SB_RELEASE_ABORT, any as u32 & 0xff];
+    let option = sb_option {
         op,
         flags: random.pick(&on) as u8 | random.pick(&on) as u8,
         reason: random.next() as u8,
-        wscale: random.pick(&[0, 0x77, any as u8]),
-        mss: random.pick(&[1400, 1400, 536, 535, 0, u16::MAX]).to_be(),
-        requests: (any as u16).to_be(),
-        detail: random.next() as u32,
-        session: random_session(random),
+        version: random.pick(&[0, SB_VERSION, SB_VERSION, SB_VERSION, SB_VERSION, SB_VERSION + 1]),
         ..known.option(SB_OP_ADOPT)
     };
-    option.origin = near(random, known.seq).to_be();
-    option.next = near(random, known.seq).to_be();
-    option.head = random.pick(&[0, 0, 1, REQUEST.len() as u16, any as u16]).to_be();
-    option.framing = random.pick(&[0, 0, SB_FRAMING_BODY | SB_FRAMING_SKIP, any as u16]).to_be();
-    option.left = random.pick(&[0, 0, 1000, any as u32]).to_be();
+    let option = option.with(|said: &mut sb_handover| {
+        said.flow.options = random.pick(&[0, SB_SYN_TSTAMP as u8, any as u8]);
+        said.flow.wscale = random.pick(&[0, 0x77, any as u8]);
+        said.flow.mss = random.pick(&[1400, 1400, 536, 535, 0, u16::MAX]).to_be();
+        said.flow.requests = (any as u16).to_be();
+        said.flow.heads = random.next() as u32;
+        said.flow.session = random_session(random);
+        said.flow.origin = near(random, known.seq).to_be();
+        said.flow.next = near(random, known.seq).to_be();
+        said.flow.framing = random.pick(&[0, 0, SB_FRAMING_BODY | SB_FRAMING_SKIP, any as u16]).to_be();
+        said.flow.left = random.pick(&[0, 0, 1000, any as u32]).to_be();
+        said.flow.reserved = [any as u8; 4];
+        said.head = random.pick(&[0, 0, 1, REQUEST.len() as u16, any as u16]).to_be();
+        said.queue_share = random.next() as u8;
+        said.reserved = any as u8;
+    });
     let v6 = address(node).is_ipv6() != random.one_in(32);
     let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));
     let tcp = if known.flow.client().is_ipv6() { 40 } else { 20 };

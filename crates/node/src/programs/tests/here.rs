@@ -49,7 +49,8 @@ fn answers_go_into_the_ring() {
             known.answer();
             let owned = sb_owned { origin: FIRST, ..known.owned() };
             bench.put(&known.flow, &owned);
-            let option = sb_option { origin: FIRST.to_be(), ..known.option(SB_OP_RELEASE) };
+            let option =
+                known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| flow.origin = FIRST.to_be());
             let release = to_us(&known.hand_over_here(option, b""));
             bench.ingress(&release, 0);
             assert_eq!(bench.ingress(&release, 0).0, Verdict::Drop, "what has been released already");
@@ -141,7 +142,7 @@ fn lengths_of_responses_are_reported_on_request() {
         for (port, path) in [(50_000, 7u16), (50_001, 0)] {
             let mut known = asked(port);
             let session = sb_session { path: path.to_be(), ..Default::default() };
-            let option = sb_option { session, ..known.option(SB_OP_ADOPT) };
+            let option = known.option(SB_OP_ADOPT).with(|flow: &mut sb_flow_state| flow.session = session);
             known.socket = Some(bench.adopt(&known.hand_over(option, REQUEST), &known.flow));
             known.seq += REQUEST.len() as u32;
             let body = [b"HTTP/1.1 200 OK\r\nContent-Length: 3000\r\n\r\n", &[b'x'; 1000][..]].concat();

@@ -106,7 +106,7 @@ fn connections_of_the_machine_itself_work() {
         bench.hide(true);
         let known = KnownFlow { flow: flow(false, 50_000, PORT), seq: 1000, ack: 5000, socket: None };
         let refused = bench.counter(NodeCounter::RefusedNoSocket);
-        let asked = sb_option { flags: SB_FLAG_REQUEST as u8, ..known.option(SB_OP_FORWARD) };
+        let asked = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..known.option(SB_OP_FORWARD) };
         bench.ingress(&to_us(&known.hand_over(asked, REQUEST)), 0);
         assert_eq!(bench.counter(NodeCounter::RefusedNoSocket), refused + 1, "a switch is answered");
     });

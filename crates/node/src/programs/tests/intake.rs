@@ -50,11 +50,12 @@ struct Mark {
 
 impl Mark {
     fn of(option: &sb_option) -> Mark {
+        let said = option.flow_state();
         Mark {
-            next: u32::from_be(option.next).wrapping_sub(FIRST),
-            framing: u16::from_be(option.framing),
-            left: u32::from_be(option.left),
-            requests: u16::from_be(option.requests),
+            next: u32::from_be(said.next).wrapping_sub(FIRST),
+            framing: u16::from_be(said.framing),
+            left: u32::from_be(said.left),
+            requests: u16::from_be(said.requests),
         }
     }
 }
@@ -66,7 +67,7 @@ fn at(next: u32, requests: u16) -> Mark {
 
 /// A whole request that the switch has read, with number `requests`, up to `next`.
 fn request(next: u32, requests: u16) -> SwitchRead {
-    SwitchRead { flags: SB_FLAG_REQUEST, head: LEN, requests, next, ..SwitchRead::default() }
+    SwitchRead { flags: SB_HANDOVER_REQUEST, head: LEN, requests, next, ..SwitchRead::default() }
 }
 
 /// Data that the switch has not read.
@@ -104,12 +105,13 @@ impl<'a> Flow<'a> {
     fn packet(&self, op: sb_op, at: u32, data: &[u8], said: SwitchRead) -> Vec<u8> {
         let option = sb_option {
             flags: said.flags as u8,
-            head: (said.head as u16).to_be(),
-            requests: said.requests.to_be(),
-            next: FIRST.wrapping_add(said.next).to_be(),
-            framing: said.framing.to_be(),
-            left: said.left.to_be(),
-            ..self.from(0).option(op)
+            ..self.from(0).option(op).with(|handover: &mut sb_handover| {
+                handover.flow.requests = said.requests.to_be();
+                handover.flow.next = FIRST.wrapping_add(said.next).to_be();
+                handover.flow.framing = said.framing.to_be();
+                handover.flow.left = said.left.to_be();
+                handover.head = (said.head as u16).to_be();
+            })
         };
         self.from(at).hand_over(option, data)
     }
@@ -258,7 +260,7 @@ fn the_rest_of_a_head_is_read() {
         let bench = Bench::new();
         let mut flow = Flow::asked(&bench);
         let (first, second) = (LEN + 8, LEN + 16);
-        let read = SwitchRead { flags: SB_FLAG_READ, head: 0, ..request(2 * LEN, 2) };
+        let read = SwitchRead { flags: SB_HANDOVER_READ, head: 0, ..request(2 * LEN, 2) };
         flow.takes(LEN, &REQUEST[..8], request(2 * LEN, 2));
         flow.reads(&REQUEST[..8]);
         flow.drops(DropRepeated, &flow.forward(first, &COPY[8..16], unread(2 * LEN, 2)));
@@ -277,7 +279,7 @@ fn reading_goes_on_at_the_mark() {
         let bench = Bench::new();
         let chunk = SB_FRAMING_CHUNK;
         let said = |next, framing| SwitchRead { requests: 1, next, framing, ..SwitchRead::default() };
-        let read = |head, next, framing| SwitchRead { flags: SB_FLAG_READ, head, ..said(next, framing) };
+        let read = |head, next, framing| SwitchRead { flags: SB_HANDOVER_READ, head, ..said(next, framing) };
         let mark = |next, framing| Mark { framing, ..at(next, 1) };
         let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n";
         let here = head.len() as u32;
@@ -409,7 +411,7 @@ fn acknowledged_data_is_taken_or_refused() {
         let refused = nowhere.answer(&nowhere.packet(SB_OP_CONFIRM, LEN, REQUEST, said));
         let reason = sb_reason::SB_REASON_NO_SOCKET as u8;
         assert_eq!((refused.op, refused.reason), (SB_OP_REFUSED as u8, reason));
-        for rest in [SwitchRead { flags: SB_FLAG_READ, ..said }, unread(2 * LEN, 2)] {
+        for rest in [SwitchRead { flags: SB_HANDOVER_READ, ..said }, unread(2 * LEN, 2)] {
             nowhere.comes(DropNoSocket, &nowhere.packet(SB_OP_CONFIRM, LEN, REQUEST, rest));
         }
     });

@@ -8,10 +8,10 @@ use switchback_http::framing::generated::{
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
-    SB_FLAG_AHEAD, SB_FLAG_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_OPTION_CLASS, SB_OPTION_TYPE,
-    SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, address_bytes, address_from, handoff, read_from, sb_changed,
-    sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership, sb_reason, sb_second,
-    sb_shim,
+    SB_HANDOVER_AHEAD, SB_HANDOVER_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_OPTION_CLASS,
+    SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, address_bytes, address_from, handoff,
+    read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership,
+    sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -244,6 +244,10 @@ pub fn check_ingress(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
         }
         return;
     };
+    if handoff.option.version > SB_VERSION {
+        assert_eq!((verdict, after), (Verdict::Drop, case.before), "a later version");
+        return;
+    }
     let op = handoff.op();
     let is_adoption = op == Some(sb_op::SB_OP_ADOPT);
     assert!(
@@ -339,8 +343,8 @@ fn in_time(packet: &[u8], handoff: &Handoff, out: &[u8]) -> Vec<u8> {
     let (ack, tsval, tsecr) = (view.tcp + 8, view.tcp + 24, view.tcp + 28);
     let stamped =
         packet.get(view.tcp + 20..view.tcp + 32).is_some_and(|bytes| bytes.starts_with(&[1, 1, 8, 10]));
-    let ahead = u32::from(handoff.option.flags) & (SB_FLAG_REQUEST | SB_FLAG_AHEAD);
-    if stamped && ahead == SB_FLAG_AHEAD {
+    let ahead = u32::from(handoff.option.flags) & (SB_HANDOVER_REQUEST | SB_HANDOVER_AHEAD);
+    if stamped && ahead == SB_HANDOVER_AHEAD {
         same[tsecr..tsecr + 4].fill(0);
     }
     let word = |bytes: &[u8], at: usize| {
@@ -402,6 +406,9 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     let Case { frame, node, .. } = case;
     let answer = Handoff::parse(out).expect("an answer is a handoff packet");
     assert!(answer.is_signed(&SIGN, node), "the tag of the answer");
+    let said = &answer.option;
+    assert!(said.version == asked.option.version && said.version <= SB_VERSION, "the version");
+    assert_eq!((said.flags, said.flow_state().reserved), (0, [0; 4]), "what means nothing");
     assert!(answer.second.is_none(), "an answer with a second candidate");
     assert_eq!(
         [&out[..6], &out[6..12], &out[12..14]],
@@ -446,15 +453,19 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
 }
 
 /// Checks that a switch can make its flow entry from the answer.
-fn check_mark(said: &sb_option, owned: &sb_owned) {
+fn check_mark(option: &sb_option, owned: &sb_owned) {
+    let said = option.flow_state();
     assert!(!is_released(Some(owned)), "the flow is here");
-    assert_eq!((said.flags, said.wscale, said.session), (owned.options, owned.wscale, owned.cookies.session));
+    assert_eq!(
+        (said.options, said.wscale, said.session),
+        (owned.options, owned.wscale, owned.cookies.session)
+    );
     let numbers = [said.origin, said.next].map(u32::from_be);
     assert_eq!((numbers, u16::from_be(said.mss)), ([owned.origin, owned.next], owned.mss), "numbers");
     assert_eq!((u16::from_be(said.requests), said.left), (owned.requests, owned.mark_left), "the mark");
     let is_head = |number: u16| owned.heads[usize::from(number >> 6 & 3)] >> (number & 63) & 1;
     let heads = (0..32).map(|i| (is_head(owned.requests.wrapping_sub(i)) as u32) << i).sum::<u32>();
-    assert_eq!(u32::from_be(said.detail), heads, "which requests were HEAD");
+    assert_eq!(u32::from_be(said.heads), heads, "which requests were HEAD");
     let decided = SB_MARK_UPGRADING | SB_MARK_TUNNEL;
     let framing = |framing: u16| u16::from_be(framing) & !decided;
     assert_eq!(framing(said.framing), framing(owned.mark_framing), "what comes at the mark");

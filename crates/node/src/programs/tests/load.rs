@@ -27,7 +27,7 @@ impl<'a> Adopted<'a> {
     fn with_heads(bench: &'a Bench, port: u16, heads: u32) -> Self {
         let mut known =
             KnownFlow { flow: flow(port.is_multiple_of(2), port, PORT), seq: 1000, ack: 5000, socket: None };
-        let option = sb_option { detail: heads.to_be(), ..known.option(SB_OP_ADOPT) };
+        let option = known.option(SB_OP_ADOPT).with(|flow: &mut sb_flow_state| flow.heads = heads.to_be());
         known.socket = Some(bench.adopt(&known.hand_over(option, REQUEST), &known.flow));
         known.seq += REQUEST.len() as u32;
         Adopted { bench, known, requests: 1 }
@@ -38,10 +38,11 @@ impl<'a> Adopted<'a> {
         for _ in 0..more {
             self.requests += 1;
             let option = sb_option {
-                requests: self.requests.to_be(),
-                flags: SB_FLAG_REQUEST as u8,
-                origin: 1000u32.to_be(),
-                ..self.known.option(SB_OP_FORWARD)
+                flags: SB_HANDOVER_REQUEST as u8,
+                ..self.known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+                    flow.requests = self.requests.to_be();
+                    flow.origin = 1000u32.to_be();
+                })
             };
             let frame = to_us(&self.known.hand_over(option, REQUEST));
             assert_eq!(self.bench.ingress(&frame, 0).0, Verdict::Pass);
@@ -52,12 +53,11 @@ impl<'a> Adopted<'a> {
 
     /// Injects a packet from before the adoption, with the switch's state at that time.
     fn hear_late(self, requests: u16) -> Self {
-        let option = sb_option {
-            requests: requests.to_be(),
-            origin: 1000u32.to_be(),
-            next: 1000u32.to_be(),
-            ..self.known.option(SB_OP_FORWARD)
-        };
+        let option = self.known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+            flow.requests = requests.to_be();
+            flow.origin = 1000u32.to_be();
+            flow.next = 1000u32.to_be();
+        });
         let late = KnownFlow { flow: self.known.flow, seq: 990, ack: self.known.ack, socket: None };
         self.bench.ingress(&to_us(&late.hand_over(option, b"late")), 0);
         self
@@ -67,12 +67,11 @@ impl<'a> Adopted<'a> {
     /// the mark. In a test run nothing reaches the socket, so old data counts as about to arrive.
     fn hear_again(self) -> Self {
         let data = REQUEST.repeat(self.requests.into());
-        let option = sb_option {
-            requests: self.requests.to_be(),
-            origin: 1000u32.to_be(),
-            next: self.known.seq.to_be(),
-            ..self.known.option(SB_OP_FORWARD)
-        };
+        let option = self.known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| {
+            flow.requests = self.requests.to_be();
+            flow.origin = 1000u32.to_be();
+            flow.next = self.known.seq.to_be();
+        });
         let again = KnownFlow { flow: self.known.flow, seq: 1000, ack: self.known.ack, socket: None };
         assert_eq!(self.bench.ingress(&to_us(&again.hand_over(option, &data)), 0).0, Verdict::Drop);
         self.ask(1)
@@ -97,9 +96,10 @@ impl<'a> Adopted<'a> {
     fn release(self, more_flags: u32) -> Self {
         let option = sb_option {
             flags: more_flags as u8,
-            origin: 1000u32.to_be(),
-            requests: self.requests.to_be(),
-            ..self.known.option(SB_OP_RELEASE)
+            ..self.known.option(SB_OP_RELEASE).with(|flow: &mut sb_flow_state| {
+                flow.origin = 1000u32.to_be();
+                flow.requests = self.requests.to_be();
+            })
         };
         let frame = to_us(&self.known.hand_over(option, b""));
         assert_eq!(self.bench.ingress(&frame, 0).0, Verdict::Pass, "the RST for the socket");
@@ -152,7 +152,7 @@ const ROWS: [Row; 13] = [
     ),
     (
         "a release of a request that is not answered",
-        |bench, port| Adopted::new(bench, port).release(SB_FLAG_ABORT),
+        |bench, port| Adopted::new(bench, port).release(SB_RELEASE_ABORT),
         [1, 0, 1, 1, 1, 0],
     ),
     (
@@ -165,7 +165,12 @@ const ROWS: [Row; 13] = [
         |bench, port| {
             let known = KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None };
             let failed = bench.counter(NodeCounter::RefusedFailed);
-            bench.send(&known.hand_over(sb_option { mss: 0, ..known.option(SB_OP_ADOPT) }, REQUEST));
+            bench.send(
+                &known.hand_over(
+                    known.option(SB_OP_ADOPT).with(|flow: &mut sb_flow_state| flow.mss = 0),
+                    REQUEST,
+                ),
+            );
             wait_until("the refusal", || bench.counter(NodeCounter::RefusedFailed) > failed);
             Adopted { bench, known, requests: 1 }
         },

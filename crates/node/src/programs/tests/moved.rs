@@ -31,7 +31,7 @@ fn a_flow_that_is_about_to_move_is_not_adopted_by_a_late_copy() {
             };
             bench.put(&known.flow, &entry);
             let dropped = bench.counter(NodeCounter::DropStale);
-            let option = sb_option { reason: 0, ..known.option(sb_op::SB_OP_ADOPT) };
+            let option = known.option(sb_op::SB_OP_ADOPT).with(|said: &mut sb_handover| said.queue_share = 0);
             bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
             assert_eq!(bench.counter(NodeCounter::DropStale) - dropped, u64::from(is_old), "{what}");
             // In a test run the kernel refuses the flow, so an adoption leaves nothing.

@@ -62,7 +62,10 @@ fn lose_track(owned: &mut sb_owned) {
 
 /// The switch's option for the flow's first request.
 fn option(known: &KnownFlow, op: sb_op, more: u32) -> sb_option {
-    let option = sb_option { origin: FIRST.to_be(), next: (FIRST + LEN).to_be(), ..known.option(op) };
+    let option = known.option(op).with(|flow: &mut sb_flow_state| {
+        flow.origin = FIRST.to_be();
+        flow.next = (FIRST + LEN).to_be();
+    });
     sb_option { flags: option.flags | more as u8, ..option }
 }
 
@@ -219,9 +222,9 @@ fn the_fields_of_a_forward_are_remembered() {
         let bench = Bench::new();
         for (port, more, expected) in [
             (50_000, 0, (0, 1)),
-            (50_001, SB_FLAG_AGAIN, (1, 1)),
-            (50_002, SB_FLAG_LAST, (0, 0)),
-            (50_003, SB_FLAG_AGAIN | SB_FLAG_LAST, (1, 0)),
+            (50_001, SB_HANDOVER_AGAIN, (1, 1)),
+            (50_002, SB_HANDOVER_LAST, (0, 0)),
+            (50_003, SB_HANDOVER_AGAIN | SB_HANDOVER_LAST, (1, 0)),
         ] {
             let mut known = asked(port);
             known.seq = FIRST;
@@ -232,24 +235,26 @@ fn the_fields_of_a_forward_are_remembered() {
 
             known.seq = FIRST + LEN;
             let request = |requests: u16, more| {
-                let option = sb_option {
-                    requests: requests.to_be(),
-                    next: (known.seq + LEN).to_be(),
-                    ..option(&known, SB_OP_FORWARD, SB_FLAG_REQUEST | more)
-                };
+                let option = option(&known, SB_OP_FORWARD, SB_HANDOVER_REQUEST | more).with(
+                    |flow: &mut sb_flow_state| {
+                        flow.requests = requests.to_be();
+                        flow.next = (known.seq + LEN).to_be();
+                    },
+                );
                 assert_eq!(bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0).0, Verdict::Pass);
             };
             bench.put(&known.flow, &sb_owned { responses: 1, ..bench.flow(&known.flow).unwrap() });
             request(2, more);
             assert_eq!(said(), Some(expected), "FORWARD with {more:#x}");
-            request(2, more ^ SB_FLAG_AGAIN ^ SB_FLAG_LAST);
+            request(2, more ^ SB_HANDOVER_AGAIN ^ SB_HANDOVER_LAST);
             assert_eq!(said(), Some(expected), "a copy of it");
             known.seq += LEN;
-            let request = sb_option {
-                requests: 3u16.to_be(),
-                next: (known.seq + LEN).to_be(),
-                ..option(&known, SB_OP_FORWARD, SB_FLAG_REQUEST | SB_FLAG_AGAIN)
-            };
+            let request = option(&known, SB_OP_FORWARD, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN).with(
+                |flow: &mut sb_flow_state| {
+                    flow.requests = 3u16.to_be();
+                    flow.next = (known.seq + LEN).to_be();
+                },
+            );
             bench.ingress(&to_us(&known.hand_over(request, REQUEST)), 0);
             assert_eq!(said(), Some((0, 1)), "behind another request");
         }
@@ -264,9 +269,9 @@ const REFUSED: Option<(sb_op, sb_reason)> = Some((SB_OP_REFUSED, SB_REASON_NO_SO
 const FIN: u8 = flags::FIN | flags::ACK;
 const OF_ORPHANS: [OfOrphan; 15] = [
     ("the request once more", true, SB_OP_FORWARD, 0, 0, flags::ACK, REQUEST, REFUSED),
-    ("the next request", false, SB_OP_FORWARD, SB_FLAG_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
+    ("the next request", false, SB_OP_FORWARD, SB_HANDOVER_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
     ("the next request once more", false, SB_OP_FORWARD, 0, LEN, flags::ACK, REQUEST, REFUSED),
-    ("a request of another one", true, SB_OP_FORWARD, SB_FLAG_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
+    ("a request of another one", true, SB_OP_FORWARD, SB_HANDOVER_REQUEST, LEN, flags::ACK, REQUEST, REFUSED),
     ("the client's end", false, SB_OP_FORWARD, 0, LEN, FIN, b"", REFUSED),
     ("the client's end before a response", true, SB_OP_FORWARD, 0, LEN, FIN, b"", REFUSED),
     ("a request that has its response", false, SB_OP_FORWARD, 0, 0, flags::ACK, REQUEST, None),
@@ -338,7 +343,8 @@ fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
             assert_eq!(bench.flow(&known.flow), orphan, "{name}: it stays");
 
             // Another connection from the same port is unrelated.
-            let stranger = sb_option { origin: 1u32.to_be(), ..option(&known, op, more) };
+            let stranger =
+                option(&known, op, more).with(|flow: &mut sb_flow_state| flow.origin = 1u32.to_be());
             if more == 0 && op == SB_OP_FORWARD {
                 let frame = to_us(&known.hand_over_packet(stranger, &view, &inner));
                 assert_eq!(bench.ingress(&frame, 0).0, Verdict::Drop, "{name} of another connection");
@@ -437,28 +443,28 @@ const OLD: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok";
 type End = (&'static str, for<'a> fn(&'a Wire, u16) -> Served<'a>);
 
 const KEPT_BACK: [End; 4] = [
-    ("before a response", |wire, port| wire.adopt(port, SB_FLAG_AGAIN).close()),
-    ("before the last response", |wire, port| wire.adopt(port, SB_FLAG_AGAIN | SB_FLAG_LAST).close()),
-    ("before the request is read", |wire, port| wire.adopt_unread(port, SB_FLAG_AGAIN).close()),
+    ("before a response", |wire, port| wire.adopt(port, SB_HANDOVER_AGAIN).close()),
+    ("before the last response", |wire, port| wire.adopt(port, SB_HANDOVER_AGAIN | SB_HANDOVER_LAST).close()),
+    ("before the request is read", |wire, port| wire.adopt_unread(port, SB_HANDOVER_AGAIN).close()),
     ("behind a response", |wire, port| wire.adopt(port, 0).say(RESPONSE).acknowledge().close()),
 ];
 
 const TOLD: [End; 8] = [
     ("before a response that must not be made again", |wire, port| wire.adopt(port, 0).close()),
     ("likewise, and the request is not read", |wire, port| wire.adopt_unread(port, 0).close()),
-    ("in a response", |wire, port| wire.adopt(port, SB_FLAG_AGAIN).say(HALF).acknowledge().close()),
+    ("in a response", |wire, port| wire.adopt(port, SB_HANDOVER_AGAIN).say(HALF).acknowledge().close()),
     ("behind a response that says so", |wire, port| {
-        wire.adopt(port, SB_FLAG_AGAIN).say(CLOSING).acknowledge().close()
+        wire.adopt(port, SB_HANDOVER_AGAIN).say(CLOSING).acknowledge().close()
     }),
     ("behind a response of HTTP/1.0", |wire, port| {
-        wire.adopt(port, SB_FLAG_AGAIN).say(OLD).acknowledge().close()
+        wire.adopt(port, SB_HANDOVER_AGAIN).say(OLD).acknowledge().close()
     }),
     ("behind the last response", |wire, port| {
-        wire.adopt(port, SB_FLAG_AGAIN | SB_FLAG_LAST).say(RESPONSE).acknowledge().close()
+        wire.adopt(port, SB_HANDOVER_AGAIN | SB_HANDOVER_LAST).say(RESPONSE).acknowledge().close()
     }),
     ("in answer to the client's end", |wire, port| wire.adopt(port, 0).say(RESPONSE).hear(FIN).close()),
     ("in answer to the client's end before a response", |wire, port| {
-        wire.adopt(port, SB_FLAG_AGAIN).hear(FIN).close()
+        wire.adopt(port, SB_HANDOVER_AGAIN).hear(FIN).close()
     }),
 ];
 
@@ -482,7 +488,7 @@ fn a_response_is_sent_until_it_is_acknowledged() {
         let wire = Wire::new();
         // A part is acknowledged, so that the kernel has measured the round trip.
         let (first, second) = RESPONSE.split_at(1);
-        let served = wire.adopt(50_000, SB_FLAG_AGAIN).say(first).acknowledge().say(second).close();
+        let served = wire.adopt(50_000, SB_HANDOVER_AGAIN).say(first).acknowledge().say(second).close();
         std::thread::sleep(A_MOMENT);
         let left = wire.left(&served.known.flow);
         assert!(left.iter().all(|left| left.flags & END == 0), "a FIN: {left:?}");
@@ -490,7 +496,7 @@ fn a_response_is_sent_until_it_is_acknowledged() {
         wait_until("the response is sent again", || {
             wire.left(&served.known.flow).iter().any(|left| !left.is_empty())
         });
-        let served = wire.adopt(50_002, SB_FLAG_AGAIN).say(RESPONSE).close().acknowledge();
+        let served = wire.adopt(50_002, SB_HANDOVER_AGAIN).say(RESPONSE).close().acknowledge();
         served.outlives("the server is not needed any more");
     });
 }
@@ -500,13 +506,14 @@ fn a_response_is_sent_until_it_is_acknowledged() {
 fn a_request_may_meet_a_server_that_has_closed() {
     alone(|| {
         let wire = Wire::new();
-        for (port, more, outlives) in [(50_000, SB_FLAG_AGAIN, true), (50_002, 0, false)] {
-            let served = wire.adopt(port, SB_FLAG_AGAIN).say(RESPONSE).close();
-            let option = sb_option {
-                requests: 2u16.to_be(),
-                next: (FIRST + 2 * LEN).to_be(),
-                ..option(&served.known, SB_OP_FORWARD, SB_FLAG_REQUEST | more)
-            };
+        for (port, more, outlives) in [(50_000, SB_HANDOVER_AGAIN, true), (50_002, 0, false)] {
+            let served = wire.adopt(port, SB_HANDOVER_AGAIN).say(RESPONSE).close();
+            let option = option(&served.known, SB_OP_FORWARD, SB_HANDOVER_REQUEST | more).with(
+                |flow: &mut sb_flow_state| {
+                    flow.requests = 2u16.to_be();
+                    flow.next = (FIRST + 2 * LEN).to_be();
+                },
+            );
             let frame = served.known.hand_over(option, REQUEST);
             wire.bench.send(&frame);
             if !outlives {
@@ -529,7 +536,7 @@ fn a_request_may_meet_a_server_that_has_closed() {
 fn an_orphan_can_come_back() {
     alone(|| {
         let wire = Wire::new();
-        let mut served = wire.adopt(50_000, SB_FLAG_AGAIN).close();
+        let mut served = wire.adopt(50_000, SB_HANDOVER_AGAIN).close();
         served.outlives("before a response");
         served.known.seq = FIRST;
         let packet = served.known.hand_over(option(&served.known, SB_OP_ADOPT, 0), REQUEST);
@@ -550,7 +557,9 @@ fn an_old_echo_is_kept_from_the_kernel() {
         for port in [50_000, 50_001] {
             let mut known = KnownFlow { seq: FIRST, ..asked(port) };
             known.adopt(&bench);
-            for (more, echo) in [(0, 77), (SB_FLAG_AHEAD, 0), (SB_FLAG_REQUEST | SB_FLAG_AHEAD, 77)] {
+            for (more, echo) in
+                [(0, 77), (SB_HANDOVER_AHEAD, 0), (SB_HANDOVER_REQUEST | SB_HANDOVER_AHEAD, 77)]
+            {
                 let inner =
                     segment(&known.flow, true, (known.seq, known.ack), flags::ACK, Some((66, 77)), b"");
                 let view = TcpView::parse(&inner).unwrap();

@@ -2,6 +2,7 @@
 
 use NodeCounter::*;
 use sb_op::*;
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::*;
 
 use super::bench::*;
@@ -24,12 +25,19 @@ fn a_late_copy_of_an_adoption_begins_nothing() {
             let (verdict, out) = bench.ingress(&to_us(&packet), 0);
             assert_eq!(verdict, Verdict::Redirect);
             let answer = Handoff::parse(&out).expect("an answer").option;
-            assert_eq!((answer.op, answer.origin, answer.detail), (SB_OP_ADOPTED as u8, option.origin, 0));
+            let outcome: sb_outcome = answer.said();
+            assert_eq!(
+                (answer.op, outcome.flow.origin, outcome.queue),
+                (SB_OP_ADOPTED as u8, option.flow_state().origin, sb_accept_queue::default())
+            );
             assert_eq!((bench.counter(Adopted), bench.counter(Repeated)), (before.0, before.1 + 1));
 
             // The client's next request and its next connection are unaffected.
             let next = (known.seq + REQUEST.len() as u32).to_be();
-            let later = bench.adopt(&known.hand_over(sb_option { next, ..option }, REQUEST), &known.flow);
+            let later = bench.adopt(
+                &known.hand_over(option.with(|flow: &mut sb_flow_state| flow.next = next), REQUEST),
+                &known.flow,
+            );
             drop(later);
             let mut successor = KnownFlow { flow: known.flow, seq: 500, ack: 9000, socket: None };
             successor.adopt(&bench);
@@ -48,8 +56,7 @@ fn a_probe_hears_whether_its_request_was_answered() {
             let first = known.seq;
             let said = |origin: u32, seq: u32| {
                 let asks = KnownFlow { flow: known.flow, seq, ack: 5000, socket: None };
-                let about = sb_flow_entry { origin, ..Default::default() };
-                let probe = asks.hand_over(handoff::option(SB_OP_PROBE, &about), b"");
+                let probe = asks.hand_over(FlowState::at(origin, 0).option(SB_OP_PROBE), b"");
                 let (_, out) = bench.ingress(&to_us(&probe), 0);
                 let said = Handoff::parse(&out).expect("an answer").option;
                 (said.op, said.reason)

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use nix::sys::socket::{Backlog, listen};
 use sb_op::*;
-use switchback_wire::report::queue_of;
 use switchback_wire::*;
 
 use super::bench::*;
@@ -32,7 +31,7 @@ impl Queue<'_> {
     fn fill(&mut self) {
         let known = self.next();
         let adopted = self.bench.counter(NodeCounter::Adopted);
-        let option = sb_option { reason: 0, ..known.option(SB_OP_ADOPT) };
+        let option = known.option(SB_OP_ADOPT).with(|said: &mut sb_handover| said.queue_share = 0);
         self.bench.send(&known.hand_over(option, REQUEST));
         wait_until("an adoption", || self.bench.counter(NodeCounter::Adopted) > adopted);
     }
@@ -40,7 +39,7 @@ impl Queue<'_> {
     /// The queue reported by a refusal, if this share of it has no room.
     fn refuses(&mut self, share: u8) -> Option<(u16, u16)> {
         let known = self.next();
-        let option = sb_option { reason: share, ..known.option(SB_OP_ADOPT) };
+        let option = known.option(SB_OP_ADOPT).with(|said: &mut sb_handover| said.queue_share = share);
         let (verdict, out) = self.bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0);
         // In a test run the kernel refuses the flow, so its entry is dropped at last.
         wait_until("the end of the adoption", || self.bench.flow(&known.flow).is_none());
@@ -49,7 +48,7 @@ impl Queue<'_> {
         }
         let answer = Handoff::parse(&out).expect("an answer").option;
         assert_eq!((answer.op, answer.reason), (SB_OP_REFUSED as u8, sb_reason::SB_REASON_QUEUE_FULL as u8));
-        Some(queue_of(&answer))
+        Some(answer.said::<sb_outcome>().queue.into())
     }
 }
 

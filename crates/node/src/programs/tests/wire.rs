@@ -109,7 +109,8 @@ impl<'a> Client<'a> {
         let head = head_len(request);
         self.read = self.known.seq.wrapping_add(head as u32);
         self.mark = self.known.seq.wrapping_add(request.len() as u32);
-        let option = sb_option { head: (head as u16).to_be(), ..self.option(op, session) };
+        let option =
+            self.option(op, session).with(|said: &mut sb_handover| said.head = (head as u16).to_be());
         let packet = self.here().hand_over(option, &request[..len]);
         self.known.seq = self.known.seq.wrapping_add(len as u32);
         packet
@@ -118,8 +119,11 @@ impl<'a> Client<'a> {
     /// The handoff packet with further data.
     pub fn more(&mut self, session: sb_session, data: &[u8]) -> Vec<u8> {
         let is_read = (self.known.seq.wrapping_sub(self.read) as i32) < 0;
-        let flags = if is_read { SB_FLAG_READ as u8 } else { 0 };
-        let option = sb_option { flags, head: 0, ..self.option(SB_OP_FORWARD, session) };
+        let flags = if is_read { SB_HANDOVER_READ as u8 } else { 0 };
+        let option = sb_option {
+            flags,
+            ..self.option(SB_OP_FORWARD, session).with(|said: &mut sb_handover| said.head = 0)
+        };
         let packet = self.here().hand_over(option, data);
         self.known.seq = self.known.seq.wrapping_add(data.len() as u32);
         packet
@@ -131,14 +135,15 @@ impl<'a> Client<'a> {
     }
 
     fn option(&self, op: sb_op, session: sb_session) -> sb_option {
-        let begins = if op == SB_OP_FORWARD { SB_FLAG_REQUEST as u8 } else { 0 };
+        let begins = if op == SB_OP_FORWARD { SB_HANDOVER_REQUEST as u8 } else { 0 };
         sb_option {
-            origin: self.origin.to_be(),
-            requests: self.requests.to_be(),
-            next: self.mark.to_be(),
             flags: begins,
-            session,
-            ..self.known.option(op)
+            ..self.known.option(op).with(|flow: &mut sb_flow_state| {
+                flow.origin = self.origin.to_be();
+                flow.requests = self.requests.to_be();
+                flow.next = self.mark.to_be();
+                flow.session = session;
+            })
         }
     }
 

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use switchback_flow::entry::{Entry, Mode};
+use switchback_wire::flow_state::Handshake;
 use switchback_wire::packet::{TcpView, flags, segment};
-use switchback_wire::{sb_flow, sb_flow_entry, sb_mode, sb_record, sb_record_kind};
+use switchback_wire::{sb_flow, sb_record, sb_record_kind};
 
 use super::model::{World, apply, flow, get};
 use crate::dispatch::Moment;
@@ -15,7 +17,12 @@ const SERVER: u32 = 9;
 /// A dispatcher, and clients each of which has made one connection.
 struct Clients {
     world: World,
-    map: HashMap<sb_flow, sb_flow_entry>,
+    map: HashMap<sb_flow, Entry>,
+}
+
+/// The entry of a connection whose request is held.
+fn held(origin: u32) -> Entry {
+    Entry { handshake: Handshake { mss: 1460, ..Default::default() }, ..Entry::new(origin) }
 }
 
 impl Clients {
@@ -26,16 +33,16 @@ impl Clients {
     /// A packet of the client's, as the program hands it over; what the client gets.
     fn packet(&mut self, flow: &sb_flow, numbers: (u32, u32), tcp_flags: u8, data: &[u8]) -> Vec<Vec<u8>> {
         self.world.waiting.insert(*flow);
-        let held = sb_flow_entry { origin: FIRST, next: FIRST, mss: 1460, ..Default::default() };
-        let entry = *self.map.entry(*flow).or_insert(held);
+        let entry = self.map.entry(*flow).or_insert(held(FIRST)).encode();
         let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
         let record = sb_record { kind, flow: *flow, entry, ..Default::default() };
         let packet = segment(flow, true, numbers, flags::ACK | tcp_flags, None, data);
         let at = Moment { now: self.world.now, map: &|flow| self.map.get(flow).copied() };
         self.world.dispatcher.on_record(at, &record, &packet);
-        let output = &mut self.world.dispatcher.output;
+        let World { dispatcher, locked, waiting, over, .. } = &mut self.world;
+        let output = &mut dispatcher.output;
         for changes in [&output.changes, &output.moves] {
-            apply(changes, &mut self.map, &mut self.world.waiting, &mut self.world.over);
+            apply(changes, &mut self.map, locked, waiting, over);
         }
         let said = output.packets().filter(|(_, to)| *to == flow.client().ip());
         let said = said.map(|(packet, _)| packet.to_vec()).collect();
@@ -96,8 +103,7 @@ fn ports_can_be_used_again_at_once() {
     let mut clients = Clients::new();
     let one = of_port(1);
     clients.redirect(&one);
-    let entry = sb_flow_entry { origin: 70_000, next: 70_000, mss: 1460, ..Default::default() };
-    clients.map.insert(one, entry);
+    clients.map.insert(one, held(70_000));
     let said = clients.packet(&one, (70_000, 80_000), 0, &get("/old/a"));
     let view = TcpView::parse(&said[0]).unwrap();
     assert_eq!((view.seq, view.ack), (80_000, 70_000 + get("/old/a").len() as u32));
@@ -125,8 +131,7 @@ fn the_oldest_answers_give_way() {
 fn what_was_answered_by_somebody_else_is_reset() {
     let mut clients = Clients::new();
     let one = of_port(1);
-    let mode = sb_mode::SB_MODE_ANSWERED as u8;
-    clients.map.insert(one, sb_flow_entry { origin: FIRST, next: FIRST, mode, ..Default::default() });
+    clients.map.insert(one, Entry { mode: Mode::Answered, ..Entry::new(FIRST) });
     let said = clients.packet(&one, (FIRST + 10, SERVER + 200), flags::FIN, b"");
     let view = TcpView::parse(&said[0]).unwrap();
     assert_eq!((view.seq, view.flags), (SERVER + 200, flags::RST));

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use switchback_flow::entry::{Entry, Mode};
+use switchback_flow::mark::Mark;
 use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{SB_FRAMING_CHUNK, SB_FRAMING_NONE, SB_FRAMING_SKIP};
+use switchback_wire::flow_state::Stream;
 use switchback_wire::packet::{TcpView, bare, bring_up_to_date, flags, segment, timestamps};
 use switchback_wire::*;
 
@@ -33,16 +36,16 @@ fn text(packet: &[u8]) -> String {
 #[test]
 fn the_program_follows_chunks_and_the_next_request_is_routed() {
     let (mut world, adopt, len) = uploading("5\r\nhel");
-    assert_eq!(world.map[&flow()].next, ORIGIN.wrapping_add(len + 2), "the chunk's data is skipped");
+    assert_eq!(world.map[&flow()].mark.next, ORIGIN.wrapping_add(len + 2), "the chunk's data is skipped");
     let sent = world.client_packet(&data(len, 0, b"lo\r\n3\r\nabc\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
-    assert_ne!(sent[0].option.framing, SB_FRAMING_NONE);
+    assert_ne!(sent[0].option.flow_state().framing, SB_FRAMING_NONE);
     let sent = world.client_packet(&data(len + 12, 0, b"0\r\n\r\n"));
-    assert_eq!(sent[0].option.framing, SB_FRAMING_NONE);
+    assert_eq!(sent[0].option.flow_state().framing, SB_FRAMING_NONE);
     assert_eq!(world.dispatcher.pending(), 0, "without the L7 thread");
     let sent = world.client_packet(&data(len + 17, 10, &get("/img/b")));
     assert_eq!(sent[0].op, SB_OP_RELEASE);
-    assert_eq!(u16::from_be(sent[0].option.requests), 1);
+    assert_eq!(u16::from_be(sent[0].option.flow_state().requests), 1);
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn a_gap_in_a_body_is_held_until_it_closes() {
     assert_eq!(bytes, parts.concat().as_bytes());
     assert!(sent.iter().all(|sent| sent.op == SB_OP_FORWARD && sent.node == adopt.node));
     let entry = world.map[&flow()];
-    assert_eq!((entry.locked, entry.framing.is_between_messages()), (0, true));
+    assert_eq!((world.locked.is_empty(), entry.mark.is_in_body()), (true, false));
     assert_eq!(world.dispatcher.pending(), 0);
 }
 
@@ -88,10 +91,10 @@ fn a_body_that_is_none_ends_in_400_once_the_node_has_given_up() {
     let (mut world, adopt, len) = uploading("3\r\nabc\r\n");
     let sent = world.client_packet(&data(len, 0, b"xyz\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
-    assert_ne!(sent[0].option.flags & SB_FLAG_ABORT as u8, 0);
+    assert_ne!(sent[0].option.flags & SB_RELEASE_ABORT as u8, 0);
     assert!(world.to_client.is_empty());
     let again = world.pass();
-    assert_ne!(again[0].option.flags & SB_FLAG_ABORT as u8, 0);
+    assert_ne!(again[0].option.flags & SB_RELEASE_ABORT as u8, 0);
     assert!(world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
     assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 400 "), "{}", text(&world.to_client[0]));
     assert!(text(&world.to_client[0]).contains("invalid_chunk_size"));
@@ -124,12 +127,13 @@ fn a_flow_that_is_found_again_inside_a_body_goes_on_where_it_was() {
     for begun in ["ff\r\nabc", "f", "3\r\nabc", "3\r\nabc\r\n0\r\nx: y"] {
         let (world, adopt, len) = uploading(begun);
         let mut before = world.map[&flow()];
-        before.framing = before.framing.with_allowed(World::new().dispatcher.plan().http_limits().body_len);
+        before.mark.framing =
+            before.mark.framing.with_allowed(World::new().dispatcher.plan().http_limits().body_len);
         let mut world = World::new();
-        world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &bare_ack(len));
-        world.handoff(adopt.node, handoff::option(SB_OP_OWNED, &before), &bare_ack(len));
-        let begins = before.next;
-        assert_eq!(world.map[&flow()], sb_flow_entry { begins, locked: 0, ..before }, "{begun:?}");
+        world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), &bare_ack(len));
+        world.handoff(adopt.node, before.flow_state().option(SB_OP_OWNED), &bare_ack(len));
+        before.mark.begins = before.mark.next;
+        assert_eq!((world.map[&flow()], world.locked.len()), (before, 0), "{begun:?}");
     }
 }
 
@@ -141,10 +145,11 @@ fn bare_ack(offset: u32) -> Vec<u8> {
 fn a_flow_of_which_its_node_knows_too_little_is_reset() {
     let (world, adopt, len) = uploading("");
     let framing = Framing::new(SB_FRAMING_CHUNK | SB_FRAMING_SKIP, 1 << 32);
-    let option = handoff::option(SB_OP_OWNED, &sb_flow_entry { framing, ..world.map[&flow()] });
+    let known = world.map[&flow()];
+    let option = Entry { mark: Mark { framing, ..known.mark }, ..known }.flow_state().option(SB_OP_OWNED);
     let mut world = World::new();
     let more = data(len, 100, b"more");
-    world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &more);
+    world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), &more);
     assert!(world.handoff(adopt.node, option, &more).is_empty());
     let reset = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((reset.seq, reset.flags), (SERVER + 100, flags::RST));
@@ -157,7 +162,7 @@ fn http2_with_prior_knowledge_takes_the_first_route_that_asks_for_nothing_it_lac
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let sent = world.client_packet(&data(0, 0, preface));
     assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_ADOPT, &preface[..]));
-    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_TUNNEL as u8);
+    assert_eq!(world.map[&flow()].mode, Mode::AtNode(Stream::Tunnel));
 }
 
 #[test]
@@ -215,7 +220,7 @@ fn a_refusal_by_another_node_or_of_another_request_is_ignored() {
     world.client_packet(&data(len + get("/web/b").len() as u32, 200, &get("/web/c")));
     assert!(world.answer(&late, SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty(), "of another request");
     let entry = world.map[&flow()];
-    let mut option = handoff::option(SB_OP_REFUSED, &entry);
+    let mut option = entry.flow_state().option(SB_OP_REFUSED);
     option.reason = SB_REASON_NO_SOCKET as u8;
     assert!(world.handoff(node(3), option, &late.packet).is_empty(), "by another node");
     let sent = world.handoff(adopt.node, option, &late.packet);
@@ -302,7 +307,7 @@ fn a_slow_head_is_acknowledged_before_it_comes_again() {
     assert_eq!(world.now - start, Duration::from_millis(150));
     let ack = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((ack.seq, ack.ack, ack.flags), (SERVER, ORIGIN.wrapping_add(4), flags::ACK));
-    assert_eq!(world.map[&flow()].ahead, 1, "nodes are told that they are behind");
+    assert!(world.map[&flow()].ahead, "nodes are told that they are behind");
     // From now on each packet is acknowledged at once.
     world.client_packet(&data(4, 0, &head[4..9]));
     assert_eq!(TcpView::parse(&world.to_client[1]).unwrap().ack, ORIGIN.wrapping_add(9));
@@ -310,7 +315,7 @@ fn a_slow_head_is_acknowledged_before_it_comes_again() {
     assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &head[..]));
     assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     assert_eq!(world.dispatcher.pending(), 0);
-    assert_eq!(world.map[&flow()].ahead, 0, "a node has it all");
+    assert!(!world.map[&flow()].ahead, "a node has it all");
 }
 
 #[test]
@@ -331,14 +336,14 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
     let mut said = sent[0].packet.clone();
     let mut view = TcpView::parse(&said).unwrap();
     bring_up_to_date(&mut said, &mut view, SERVER + 700, Some(5000));
-    let option = sb_option { op: SB_OP_CONFIRMED as u8, ..sent[0].option };
+    let option = answered(&sent[0].option, SB_OP_CONFIRMED, SB_REASON_NONE);
     assert!(world.handoff(sent[0].node, option, &said).is_empty());
     let ack = TcpView::parse(&world.to_client[1]).unwrap();
     assert_eq!((ack.seq, ack.ack), (SERVER + 700, ORIGIN.wrapping_add(len + 1000)));
     assert_eq!(timestamps(&world.to_client[1], &ack).map(|(clock, _)| clock), Some(5000));
     // No window of a node's reaches farther from where the node is.
     let said = &world.to_client[1][ack.tcp + 14..ack.tcp + 16];
-    let scale = world.map[&flow()].wscale & 15;
+    let scale = world.map[&flow()].handshake.own_scale();
     let edge = ack.ack + (u32::from(u16::from_be_bytes([said[0], said[1]])) << scale);
     let farthest = ORIGIN.wrapping_add(len) + (SB_WINDOW >> scale << scale);
     assert!(edge <= farthest && edge + (1 << scale) > farthest, "{edge} of {farthest}");
@@ -387,7 +392,7 @@ fn a_long_body_goes_on_when_the_node_has_come_that_far() {
     let node = sent[0].node;
     world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
     let start = head.len() as u32;
-    let mark = |world: &World| world.map[&flow()].next.wrapping_sub(ORIGIN.wrapping_add(start));
+    let mark = |world: &World| world.map[&flow()].mark.next.wrapping_sub(ORIGIN.wrapping_add(start));
     assert_eq!(mark(&world), 1 << 29);
     // Whoever says that he has come so far: the packet goes to the node, and the node is asked.
     let near = start + (1 << 29) - 100;
@@ -409,5 +414,5 @@ fn a_long_body_goes_on_when_the_node_has_come_that_far() {
     let sent = world.answer(&asked[0], SB_OP_CONFIRMED, SB_REASON_NONE);
     assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_FORWARD, &b"yz"[..]));
     let entry = world.map[&flow()];
-    assert_eq!((mark(&world), entry.framing.is_between_messages()), (3 << 29, true));
+    assert_eq!((mark(&world), entry.mark.is_in_body()), (3 << 29, false));
 }

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use switchback_flow::entry::{Entry, Mode};
+use switchback_wire::flow_state::Stream;
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::*;
 
 use super::model::*;
+use crate::dispatch::Moment;
 use sb_op::*;
 use sb_reason::*;
 use switchback_flow::request::TRIES;
 
-const REQUEST: u8 = SB_FLAG_REQUEST as u8;
-const READ: u8 = SB_FLAG_READ as u8;
+const REQUEST: u8 = SB_HANDOVER_REQUEST as u8;
+const READ: u8 = SB_HANDOVER_READ as u8;
 
 /// A world in which the flow has made one request, and the node that has it now.
 pub fn settled(path: &str) -> (World, ToNode, u32) {
@@ -31,8 +34,8 @@ fn a_first_request_is_adopted_and_asked_again_until_it_is() {
     let sent = world.client_packet(&data(0, 0, &request));
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_ADOPT, node(3), &request[..]));
-    assert_eq!(u32::from_be(sent[0].option.next), ORIGIN.wrapping_add(request.len() as u32));
-    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_REQUESTS as u8);
+    assert_eq!(u32::from_be(sent[0].option.flow_state().next), ORIGIN.wrapping_add(request.len() as u32));
+    assert_eq!(world.map[&flow()].mode, Mode::AtNode(Stream::Requests));
     let again = world.pass();
     assert_eq!((again.len(), again[0].op, again[0].data()), (1, SB_OP_ADOPT, &request[..]));
     assert!(world.answer(&again[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
@@ -107,7 +110,7 @@ fn a_request_sent_too_early_goes_on_where_the_response_ended() {
     let sent = world.client_packet(&data(len, 100, &get("/img/b")));
     let numbers = (sent[0].view().seq, SERVER + 5000);
     let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
-    let option = handoff::option(SB_OP_RELEASED, &world.map[&flow()]);
+    let option = world.map[&flow()].flow_state().option(SB_OP_RELEASED);
     let sent = world.handoff(adopt.node, option, &released);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
     assert_eq!((sent[0].view().ack, sent[0].data()), (SERVER + 5000, &get("/img/b")[..]));
@@ -120,7 +123,7 @@ fn a_late_answer_to_an_earlier_question_is_ignored() {
     let old = world.client_packet(&data(len, 100, &get("/img/b")));
     world.answer(&old[0], SB_OP_BUSY, SB_REASON_CLOSING);
     let offset = len + get("/img/b").len() as u32;
-    world.map.get_mut(&flow()).unwrap().next = ORIGIN.wrapping_add(offset);
+    world.map.get_mut(&flow()).unwrap().mark.next = ORIGIN.wrapping_add(offset);
     let sent = world.client_packet(&data(offset, 200, &get("/img/c")));
     assert_eq!((sent[0].op, sent[0].node), (SB_OP_RELEASE, adopt.node));
     assert!(world.answer(&old[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
@@ -173,7 +176,7 @@ fn a_refused_request_without_socket_is_adopted_anew() {
     let sent = world.client_packet(&data(len, 100, &request));
     let sent = world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET);
     assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_ADOPT, &request[..]));
-    assert_eq!(sent[0].option.mss, 1460u16.to_be());
+    assert_eq!(sent[0].option.flow_state().mss, 1460u16.to_be());
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn a_body_moves_the_mark_without_being_seen() {
     let head = b"POST /web/up HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let sent = world.client_packet(&data(0, 0, head));
     world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
-    assert_eq!(world.map[&flow()].next, ORIGIN.wrapping_add(head.len() as u32 + 100_000));
+    assert_eq!(world.map[&flow()].mark.next, ORIGIN.wrapping_add(head.len() as u32 + 100_000));
     let sent = world.client_packet(&data(head.len() as u32 + 50_000, 0, &[b'x'; 1000]));
     assert_eq!((sent.len(), sent[0].op, sent[0].option.flags & REQUEST), (1, SB_OP_FORWARD, 0));
 }
@@ -297,21 +300,33 @@ fn a_refused_head_has_no_content_behind_an_empty_line_either() {
 }
 
 #[test]
+fn a_flow_in_a_mode_of_another_version_is_unknown() {
+    let entry = sb_flow_entry { mode: u8::MAX, ..Default::default() };
+    for kind in [sb_record_kind::SB_RECORD_REQUEST, sb_record_kind::SB_RECORD_FORWARD] {
+        let mut world = World::new();
+        let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
+        let at = Moment { now: world.now, map: &|_| None };
+        world.dispatcher.on_record(at, &record, &data(0, 0, &get("/web/a")));
+        assert_eq!(world.flush().iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
+    }
+}
+
+#[test]
 fn an_unknown_flow_is_asked_for_and_taken_up_again() {
     let (mut world, adopt, len) = settled("/web/a");
     let mut entry = world.map[&flow()];
     world = World::new();
     let request = data(len, 100, &get("/web/b"));
-    let sent = world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &request);
+    let sent = world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), &request);
     assert_eq!(sent.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_PROBE; 3]);
     assert!(sent.iter().all(|sent| sent.data().is_empty()), "a question goes without data");
-    assert!(world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), &request).is_empty());
-    let option = handoff::option(SB_OP_OWNED, &entry);
+    assert!(world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), &request).is_empty());
+    let option = entry.flow_state().option(SB_OP_OWNED);
     let sent = world.handoff(adopt.node, option, &sent[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
-    entry.begins = entry.next;
-    entry.next = entry.next.wrapping_add(get("/web/b").len() as u32);
-    entry.requests += 1;
+    entry.mark.begins = entry.mark.next;
+    entry.mark.next = entry.mark.next.wrapping_add(get("/web/b").len() as u32);
+    entry.mark.requests += 1;
     assert_eq!(world.map[&flow()], entry);
 }
 
@@ -320,9 +335,9 @@ fn a_flow_that_nobody_owns_is_reset_after_a_while() {
     let mut world = World::new();
     let ack = bare(&flow(), true, 5, 6, flags::ACK);
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
-    assert_eq!(world.record(unknown, sb_flow_entry::default(), &ack).len(), 3);
+    assert_eq!(world.record(unknown, Entry::default(), &ack).len(), 3);
     world.now += Duration::from_millis(600);
-    assert!(world.record(unknown, sb_flow_entry::default(), &ack).is_empty());
+    assert!(world.record(unknown, Entry::default(), &ack).is_empty());
     let view = TcpView::parse(&world.to_client[0]).unwrap();
     assert_eq!((view.seq, view.flags), (6, flags::RST));
 }
@@ -363,7 +378,7 @@ fn a_new_connection_is_not_given_the_entry_of_an_old_one() {
     world.client_packet(&data(len, 100, &get("/web/b")));
     world.client_packet(&data(len + 30, 100, &get("/web/c")));
     // A SYN, and the first packet of another connection.
-    let new = sb_flow_entry { origin: 5, next: 5, mode: sb_mode::SB_MODE_HELD as u8, ..Default::default() };
+    let new = Entry::new(5);
     world.map.insert(flow(), new);
     world.drain();
     assert_eq!(world.map[&flow()], new);
@@ -378,7 +393,7 @@ fn a_new_connection_is_not_given_the_entry_of_an_old_one() {
 fn a_late_record_of_an_old_connection_does_not_disturb_the_new_one() {
     let (mut world, _, len) = settled("/web/a");
     let old = world.map[&flow()];
-    let new = sb_flow_entry { origin: 5, next: 5, mode: sb_mode::SB_MODE_HELD as u8, ..Default::default() };
+    let new = Entry::new(5);
     world.map.insert(flow(), new);
     let request = sb_record_kind::SB_RECORD_REQUEST;
     let first = segment(&flow(), true, (5, SERVER), flags::ACK, None, b"GET /img/a HTTP/1.1\r\nHost");
@@ -410,7 +425,7 @@ fn a_connection_that_is_over_is_adopted_no_more() {
         let adopt = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
         world.map.clear();
         if let Some(origin) = others {
-            world.map.insert(flow(), sb_flow_entry { origin, ..Default::default() });
+            world.map.insert(flow(), Entry { origin, ..Entry::default() });
         }
         let sent = match late {
             Some(op) => world.answer(&adopt, op, SB_REASON_QUEUE_FULL),
@@ -466,8 +481,8 @@ fn what_the_node_lacks_gets_through_a_full_flow() {
     assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_FORWARD, adopt.node, &get("/web/a")[10..]));
 }
 
-const LAST: u8 = SB_FLAG_LAST as u8;
-const AGAIN: u8 = SB_FLAG_AGAIN as u8;
+const LAST: u8 = SB_HANDOVER_LAST as u8;
+const AGAIN: u8 = SB_HANDOVER_AGAIN as u8;
 
 /// The flags that are about the request.
 fn of_request(sent: &ToNode) -> u8 {
@@ -536,7 +551,8 @@ fn an_acknowledged_request_is_not_asked_for_again() {
             match sent.op {
                 SB_OP_RELEASE => drop(world.answer(&sent, SB_OP_BUSY, SB_REASON_NONE)),
                 SB_OP_CONFIRM => {
-                    let option = sb_option { next: sent.view().seq.to_be(), ..sent.option };
+                    let option =
+                        sent.option.with(|flow: &mut sb_flow_state| flow.next = sent.view().seq.to_be());
                     let confirmed = ToNode { option, ..sent };
                     world.answer(&confirmed, SB_OP_CONFIRMED, SB_REASON_NONE);
                 }
@@ -590,7 +606,10 @@ fn the_end_of_a_flow_without_a_server_is_answered() {
     let sent = world.client_packet(&bare(&flow(), true, numbers.0, numbers.1, end));
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD));
     // A late copy of a packet of an earlier request says nothing.
-    let late = ToNode { option: sb_option { requests: 0, ..sent[0].option }, ..sent[0].clone() };
+    let late = ToNode {
+        option: sent[0].option.with(|flow: &mut sb_flow_state| flow.requests = 0),
+        ..sent[0].clone()
+    };
     assert!(world.answer(&late, SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
     assert!(world.to_client.is_empty() && world.map.contains_key(&flow()));
     assert!(world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
@@ -618,8 +637,8 @@ fn the_last_request_is_called_so_whatever_its_body() {
     let body =
         "POST /web/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     let sent = World::new().client_packet(&data(0, 0, body.as_bytes()));
-    let flags = u32::from(sent[0].option.flags) & (SB_FLAG_LAST | SB_FLAG_AGAIN);
-    assert_eq!((sent[0].op, flags), (SB_OP_ADOPT, SB_FLAG_LAST));
+    let flags = u32::from(sent[0].option.flags) & (SB_HANDOVER_LAST | SB_HANDOVER_AGAIN);
+    assert_eq!((sent[0].op, flags), (SB_OP_ADOPT, SB_HANDOVER_LAST));
 }
 
 /// RFC 9112 section 2.2: some clients send one behind a body.
@@ -651,6 +670,6 @@ fn an_empty_line_at_the_end_is_no_request() {
         let sent: Vec<&[u8]> = sent.iter().map(ToNode::data).filter(|data| !data.is_empty()).collect();
         assert_eq!(sent, [line]);
         let behind = ORIGIN.wrapping_add(len + line.len() as u32);
-        assert_eq!((world.map[&flow()].next, world.dispatcher.pending()), (behind, 0));
+        assert_eq!((world.map[&flow()].mark.next, world.dispatcher.pending()), (behind, 0));
     }
 }

@@ -70,7 +70,10 @@ fn a_request_that_is_sent_again_goes_elsewhere() {
     assert_eq!(asked.view().seq, ORIGIN, "from its beginning on");
     let (sent, _) = elsewhere(&mut world, &asked);
     assert_eq!((sent.op, sent.data()), (SB_OP_ADOPT, &request[..]));
-    assert_eq!((sent.option.requests, sent.option.next), (1u16.to_be(), adopt.option.next));
+    assert_eq!(
+        (sent.option.flow_state().requests, sent.option.flow_state().next),
+        (1u16.to_be(), adopt.option.flow_state().next)
+    );
     assert!(world.answer(&sent, SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
     // And the flow goes on there.
     let len = request.len() as u32;
@@ -98,15 +101,16 @@ fn a_node_that_lives_says_so() {
     let request = get("/web/a");
     for (answer, reason) in [(SB_OP_BUSY, SB_REASON_DUPLICATE), (SB_OP_RELEASED, SB_REASON_NONE)] {
         let (mut world, adopt) = on_a_dead_node(&request);
-        let before = world.map[&flow()];
+        let mut before = world.map[&flow()];
         let asked = world.client_packet(&data(0, 0, &request)).remove(0);
         let sent = world.answer(&asked, answer, reason);
         if answer == SB_OP_BUSY {
             assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_PROBE, adopt.node));
-            let owned = handoff::option(SB_OP_OWNED, &before);
+            let owned = before.flow_state().option(SB_OP_OWNED);
             assert!(world.handoff(adopt.node, owned, &sent[0].packet).is_empty());
-            let known = sb_flow_entry { locked: 0, begins: before.next, ..before };
-            assert_eq!((world.map[&flow()], world.dispatcher.pending()), (known, 0));
+            before.mark.begins = before.mark.next;
+            assert_eq!((world.map[&flow()], world.locked.len()), (before, 0));
+            assert_eq!(world.dispatcher.pending(), 0);
         } else {
             assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
             assert_ne!(sent[0].node, adopt.node);

@@ -9,7 +9,7 @@
 #[path = "../../../../wire/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -17,9 +17,11 @@ use std::time::Duration;
 use bolero::{TypeGenerator, check};
 use fuzzing::{Edit, Input, Watchdog};
 use switchback_config::ClusterKey;
+use switchback_flow::entry::Entry;
 use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_SKIP};
 use switchback_wire::clock::NodeClock;
+use switchback_wire::flow_state::Handshake;
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, bring_up_to_date, flags, fold, segment, sum};
 use switchback_wire::*;
@@ -113,7 +115,7 @@ enum Place {
 
 /// An entry that says anything the map can say.
 #[derive(Clone, Debug, TypeGenerator)]
-struct Entry {
+struct AnyEntry {
     node: u8,
     origin: bool,
     place: Place,
@@ -132,7 +134,7 @@ struct Entry {
 struct Odd {
     text: Input,
     flags: u8,
-    entry: Option<Entry>,
+    entry: Option<AnyEntry>,
     #[generator(bolero::produce::<Vec<Edit>>().with().len(0usize..3))]
     edits: Vec<Edit>,
 }
@@ -218,7 +220,7 @@ struct Asked {
 struct Fuzz {
     now: Duration,
     dispatcher: Dispatcher,
-    map: HashMap<sb_flow, sb_flow_entry>,
+    map: HashMap<sb_flow, Entry>,
     clients: Vec<Client>,
     asked: VecDeque<Asked>,
     /// No packet has wrong checksums, or other data than the stream.
@@ -317,7 +319,11 @@ impl Fuzz {
                 option.reason = reason % 10;
                 option.flags = flags.unwrap_or(option.flags);
                 let client = &self.clients[index];
-                option.next = next.map_or(option.next, |place| client.seq(place).to_be());
+                let next = next.map_or(option.flow_state().next, |place| client.seq(place).to_be());
+                option = option.with(|flow: &mut sb_flow_state| flow.next = next);
+                if option.op == sb_op::SB_OP_CONFIRMED as u8 {
+                    option = option.with(|said: &mut sb_confirmed| said.arrived = next);
+                }
                 let mut packet = about.packet.clone();
                 if let (Some(acked), Some(mut view)) = (acked, TcpView::parse(&packet)) {
                     // How much a node has sent: its word about a release says so.
@@ -333,17 +339,12 @@ impl Fuzz {
 
     /// What the program has for the flow, which it knows since its first packet.
     fn known_entry(&mut self, index: usize) -> sb_flow_entry {
-        let new = sb_flow_entry {
-            origin: ORIGIN,
-            next: ORIGIN,
-            mss: 1460,
-            options: (SB_SYN_SACK | SB_SYN_TSTAMP) as u8,
-            ..Default::default()
-        };
-        *self.map.entry(self.clients[index].flow).or_insert(new)
+        let handshake = Handshake { mss: 1460, options: (SB_SYN_SACK | SB_SYN_TSTAMP) as u8, wscale: 0 };
+        let new = Entry { handshake, ..Entry::new(ORIGIN) };
+        self.map.entry(self.clients[index].flow).or_insert(new).encode()
     }
 
-    fn entry(&self, index: usize, entry: &Entry) -> sb_flow_entry {
+    fn entry(&self, index: usize, entry: &AnyEntry) -> sb_flow_entry {
         let skip = SB_FRAMING_SKIP;
         let data = [0, 0, 0, 2, 3, 4 | skip, 9 | skip, u16::from(entry.state % 60)];
         let mut state = data[usize::from(entry.state) % data.len()];
@@ -357,11 +358,15 @@ impl Fuzz {
             next: self.clients[index].seq(entry.place),
             mss: entry.mss,
             options: entry.options,
-            mode: entry.mode % 5,
+            // One more than there are.
+            mode: entry.mode % 7,
             requests: entry.requests,
             heads: entry.heads,
             framing: Framing::new(state, entry.left).with_allowed(entry.allowed),
-            session: self.asked.front().map_or_else(sb_session::default, |asked| asked.option.session),
+            session: self
+                .asked
+                .front()
+                .map_or_else(sb_session::default, |asked| asked.option.flow_state().session),
             ..Default::default()
         }
     }
@@ -396,7 +401,7 @@ impl Fuzz {
             return Some(Has {
                 held: Vec::new(),
                 with_node: false,
-                next: entry.next,
+                next: entry.mark.next,
                 acknowledged: false,
                 answered: true,
             });
@@ -407,7 +412,7 @@ impl Fuzz {
         Some(Has {
             held: packets.map(|packet| (packet.view.seq, packet.end())).collect(),
             with_node: pending.connection.has_node(),
-            next: pending.connection.entry.next,
+            next: pending.connection.entry.mark.next,
             acknowledged: pending.connection.acknowledged.is_some(),
             answered: false,
         })
@@ -441,7 +446,8 @@ impl Fuzz {
             }
         }
         for changes in [&output.changes, &output.moves] {
-            apply(changes, &mut self.map, &mut HashSet::new(), &mut HashMap::new());
+            let (mut locked, mut waiting, mut over) = Default::default();
+            apply(changes, &mut self.map, &mut locked, &mut waiting, &mut over);
         }
         output.clear();
         self.dispatcher.output = output;

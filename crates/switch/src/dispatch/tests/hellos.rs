@@ -1,5 +1,6 @@
 //! What TLS clients say first, in pieces.
 
+use switchback_flow::entry::Entry;
 use switchback_wire::*;
 
 use super::model::*;
@@ -60,8 +61,7 @@ fn a_hello_is_adopted_with_its_last_byte_in_whatever_records() {
 fn a_hello_whose_packets_change_places_is_adopted() {
     let hello = hello(1 << 14, b'x');
     let mut world = world();
-    let entry = sb_flow_entry { origin: ORIGIN, next: ORIGIN, ..Default::default() };
-    world.map.insert(flow(), entry);
+    world.map.insert(flow(), Entry::new(ORIGIN));
     assert!(world.client_packet(&data(700, 0, &hello[700..])).is_empty());
     adopted(&world.client_packet(&data(0, 0, &hello[..700])), &hello);
 }

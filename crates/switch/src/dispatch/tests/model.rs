@@ -6,15 +6,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use switchback_config::ClusterKey;
+use switchback_flow::entry::{Entry, Mode};
 use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::clock::NodeClock;
+use switchback_wire::flow_state::Handshake;
 use switchback_wire::handoff::Peers;
 use switchback_wire::message::Reason;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::*;
 
-use crate::dispatch::{Change, Dispatcher, Moment, is_held, mark};
+use crate::dispatch::{Change, Dispatcher, Moment};
 use crate::ids::NodeIds;
 use crate::observe::Observation;
 use crate::plan::{Choice, LocalMachine, Plan};
@@ -100,7 +102,9 @@ impl ToNode {
 pub struct World {
     pub now: Duration,
     pub dispatcher: Dispatcher,
-    pub map: HashMap<sb_flow, sb_flow_entry>,
+    pub map: HashMap<sb_flow, Entry>,
+    /// Flows of which the program does not move the mark.
+    pub locked: HashSet<sb_flow>,
     /// Flows that have had no node.
     pub waiting: HashSet<sb_flow>,
     /// The program forwards plain requests itself, as its automaton allows it to.
@@ -115,10 +119,18 @@ pub struct World {
     pub over: HashMap<sb_flow, u32>,
     /// Records stay in the ring until the next packet that comes while this is false.
     pub lagging: bool,
-    ring: Vec<(sb_flow_entry, Vec<u8>)>,
+    ring: Vec<(Entry, Vec<u8>)>,
     reports: u16,
     pub to_client: Vec<Vec<u8>>,
     pub observed: Vec<Observation>,
+}
+
+/// The option of a node's answer: the question's state of the flow, up to whose mark all data has arrived.
+pub fn answered(asked: &sb_option, op: sb_op, reason: sb_reason) -> sb_option {
+    let flow = asked.flow_state();
+    let arrived = if op == sb_op::SB_OP_CONFIRMED { flow.next } else { 0 };
+    let option = sb_option { op: op as u8, flags: 0, reason: reason as u8, ..*asked };
+    option.saying(&sb_confirmed { flow, arrived })
 }
 
 impl World {
@@ -151,6 +163,7 @@ impl World {
             now: Duration::from_secs(100),
             dispatcher: Dispatcher::new(plan, Box::new(random)),
             map: HashMap::new(),
+            locked: HashSet::new(),
             waiting: HashSet::new(),
             express: false,
             loses: false,
@@ -185,7 +198,7 @@ impl World {
     pub fn flush(&mut self) -> Vec<ToNode> {
         let output = &mut self.dispatcher.output;
         for changes in [&output.changes, &output.moves] {
-            apply(changes, &mut self.map, &mut self.waiting, &mut self.over);
+            apply(changes, &mut self.map, &mut self.locked, &mut self.waiting, &mut self.over);
         }
         let mut sent = Vec::new();
         for (packet, to) in output.packets() {
@@ -212,38 +225,33 @@ impl World {
     pub fn client_packet(&mut self, packet: &[u8]) -> Vec<ToNode> {
         let view = TcpView::parse(packet).unwrap();
         let end = view.seq.wrapping_add(view.len() as u32);
-        let held = sb_flow_entry {
-            origin: ORIGIN,
-            next: ORIGIN,
-            begins: ORIGIN,
-            mss: 1460,
-            wscale: 0x77,
-            options: SB_SYN_SACK as u8,
-            mode: if self.foreign { sb_mode::SB_MODE_SOUGHT } else { sb_mode::SB_MODE_HELD } as u8,
-            ..Default::default()
+        let held = Entry {
+            handshake: Handshake { mss: 1460, options: SB_SYN_SACK as u8, wscale: 0x77 },
+            mode: if self.foreign { Mode::Sought } else { Mode::Held },
+            ..Entry::new(ORIGIN)
         };
         let is_over = self.over.get(&flow()) == Some(&ORIGIN);
         let first = self.cookie && !is_over && view.seq == ORIGIN && !view.is_empty();
         let entry = match self.map.get(&flow()) {
             Some(entry) => *entry,
             None if first => {
+                self.locked.remove(&flow());
                 self.waiting.insert(flow());
                 *self.map.entry(flow()).or_insert(held)
             }
-            None => return self.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), packet),
+            None => return self.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), packet),
         };
         let control = view.flags & (flags::FIN | flags::RST) != 0;
-        let mode = |mode: sb_mode| entry.mode == mode as u8;
-        let beyond = |entry: &sb_flow_entry| end.wrapping_sub(entry.next) as i32 > 0;
-        let reads = mode(sb_mode::SB_MODE_REQUESTS) || mode(sb_mode::SB_MODE_UPGRADING);
+        let beyond = |entry: &Entry| end.wrapping_sub(entry.mark.next) as i32 > 0;
+        let reads = entry.has_requests() || entry.is_upgrading();
         let mut extra = (0, 0);
-        let to_l7 = if is_held(&entry) {
+        let to_l7 = if entry.is_held() {
             !view.is_empty() || control
         } else if reads && !view.is_empty() && self.dispatcher.seen().is_dead(entry.node, self.now) {
             true
         } else if reads
-            && mark::is_passing(&entry)
-            && (entry.next.wrapping_sub(end) as i32) < SB_STEP_NEAR as i32
+            && entry.mark.is_passing()
+            && (entry.mark.next.wrapping_sub(end) as i32) < SB_STEP_NEAR as i32
         {
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
@@ -257,46 +265,41 @@ impl World {
                 None => true,
             }
         } else {
-            mode(sb_mode::SB_MODE_ANSWERED)
+            entry.is_answered()
         };
         if to_l7 {
             if reads {
-                self.map.get_mut(&flow()).unwrap().locked = 1;
+                self.locked.insert(flow());
             }
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
         }
-        if is_held(&entry) {
+        if entry.is_held() {
             return Vec::new();
         }
         let entry = self.map[&flow()];
         let node = self.dispatcher.plan().node(entry.node).unwrap().address;
-        let mut option = handoff::option(sb_op::SB_OP_FORWARD, &entry);
+        let mut option = entry.flow_state().option(sb_op::SB_OP_FORWARD);
         option.flags |= extra.0;
-        option.head = extra.1.to_be();
+        let option = option.with(|said: &mut sb_handover| said.head = extra.1.to_be());
         vec![ToNode { node, second: None, op: sb_op::SB_OP_FORWARD, option, packet: packet.to_vec() }]
     }
 
     /// If the program goes on with the packet by itself: the entry after it, and the flags and the length that say what has been
     /// read.
-    fn goes_on(
-        &mut self,
-        entry: &sb_flow_entry,
-        view: &TcpView,
-        packet: &[u8],
-    ) -> Option<(sb_flow_entry, (u8, u16))> {
-        let offset = entry.next.wrapping_sub(view.seq);
-        if entry.locked != 0 || offset as usize > view.len() {
+    fn goes_on(&mut self, entry: &Entry, view: &TcpView, packet: &[u8]) -> Option<(Entry, (u8, u16))> {
+        let offset = entry.mark.next.wrapping_sub(view.seq);
+        if self.locked.contains(&flow()) || offset as usize > view.len() {
             return None;
         }
         let mut moved = *entry;
-        if mark::in_body(entry) {
-            mark::follow(&mut moved, &packet[view.data + offset as usize..view.end]).ok()?;
+        if entry.mark.is_in_body() {
+            moved.mark.follow(&packet[view.data + offset as usize..view.end]).ok()?;
             let end = view.seq.wrapping_add(view.len() as u32);
-            let all = end.wrapping_sub(moved.next) as i32 <= 0;
-            return all.then_some((moved, (SB_FLAG_READ as u8, offset as u16)));
+            let all = end.wrapping_sub(moved.mark.next) as i32 <= 0;
+            return all.then_some((moved, (SB_HANDOVER_READ as u8, offset as u16)));
         }
-        if !self.express || offset != 0 || entry.mode != sb_mode::SB_MODE_REQUESTS as u8 {
+        if !self.express || offset != 0 || !entry.has_requests() {
             return None;
         }
         let data = &packet[view.data..view.end];
@@ -306,12 +309,12 @@ impl World {
         let choice = plan.choose(plan.service(flow().vip())?, &head);
         let Ok(Some(Choice::Pool(pool))) = choice else { return None };
         let plain = head.len == view.len() && head.body == Body::None && !head.tunnel;
-        let told = entry.session != sb_session::default();
+        let told = entry.mark.session != sb_session::default();
         if !plain || told || !plan.keepers(pool, self.now).contains(&entry.node) {
             return None;
         }
-        mark::enter(&mut moved, &head, data, &limits).ok()?;
-        Some((moved, (SB_FLAG_REQUEST as u8, head.len as u16)))
+        moved.enter(&head, data, &limits).ok()?;
+        Some((moved, (SB_HANDOVER_REQUEST as u8, head.len as u16)))
     }
 
     /// The flow's node says that the connection is over.
@@ -324,7 +327,7 @@ impl World {
 
     /// Somebody sends a SYN with the addresses and ports of the client, and not its number.
     pub fn forged_syn(&mut self) {
-        self.map.entry(flow()).and_modify(|entry| entry.contested = 1);
+        self.map.entry(flow()).and_modify(|entry| entry.contested = true);
     }
 
     /// The L7 thread reads the ring.
@@ -335,7 +338,8 @@ impl World {
     }
 
     /// A record that the program writes.
-    pub fn record(&mut self, kind: sb_record_kind, entry: sb_flow_entry, packet: &[u8]) -> Vec<ToNode> {
+    pub fn record(&mut self, kind: sb_record_kind, entry: Entry, packet: &[u8]) -> Vec<ToNode> {
+        let entry = entry.encode();
         let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
         self.dispatcher.on_record(at, &record, packet);
@@ -351,11 +355,11 @@ impl World {
     pub fn record_of_client(&mut self, port: u16, bytes: &[u8]) {
         let mut other = flow();
         other.client_port = port.to_be();
-        let entry = sb_flow_entry { origin: 5, next: 5, ..Default::default() };
+        let entry = Entry::new(5);
         self.map.insert(other, entry);
         self.waiting.insert(other);
         let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
-        let record = sb_record { kind, flow: other, entry, ..Default::default() };
+        let record = sb_record { kind, flow: other, entry: entry.encode(), ..Default::default() };
         let packet = segment(&other, true, (5, 6), flags::ACK, None, bytes);
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
         self.dispatcher.on_record(at, &record, &packet);
@@ -370,10 +374,16 @@ impl World {
     /// What nodes say about the handoff packets, read in one batch.
     pub fn answer_all(&mut self, asked: &[ToNode], op: sb_op, reason: sb_reason) -> Vec<ToNode> {
         for asked in asked {
-            let option = sb_option { op: op as u8, reason: reason as u8, ..asked.option };
-            self.read_handoff(asked.node, option, &asked.packet);
+            self.read_handoff(asked.node, answered(&asked.option, op, reason), &asked.packet);
         }
         self.flush()
+    }
+
+    /// What a node with a full accept queue says about the adoption.
+    pub fn refuse(&mut self, adopt: &ToNode, queue: (u16, u16)) -> Vec<ToNode> {
+        let refused = answered(&adopt.option, sb_op::SB_OP_REFUSED, sb_reason::SB_REASON_QUEUE_FULL);
+        let option = refused.with(|outcome: &mut sb_outcome| outcome.queue = queue.into());
+        self.handoff(adopt.node, option, &adopt.packet)
     }
 
     /// A node's report about the pool at the VIP: why it is to have no requests, and its accept queue.
@@ -389,6 +399,7 @@ impl World {
             flows: 1,
             first_byte: None,
             cpu: 0,
+            newest: SB_VERSION,
         };
         let mut packet = Vec::new();
         let peers = Peers { node, switch: "192.0.2.10".parse().unwrap(), epoch: 0 };
@@ -442,24 +453,30 @@ fn plan(config: &str, cluster_keys: &[u8], place: LocalMachine<'_>, now: Duratio
 /// What the program does to the flow map for the dispatcher.
 pub fn apply(
     changes: &[(sb_flow, Change)],
-    map: &mut HashMap<sb_flow, sb_flow_entry>,
+    map: &mut HashMap<sb_flow, Entry>,
+    locked: &mut HashSet<sb_flow>,
     waiting: &mut HashSet<sb_flow>,
     over: &mut HashMap<sb_flow, u32>,
 ) {
     for (flow, change) in changes {
         let origin = map.get(flow).map(|entry| entry.origin);
         match *change {
-            Change::Replace(entry) if origin == Some(entry.origin) => {
+            Change::Replace(entry) | Change::Lock(entry) if origin == Some(entry.origin) => {
                 let contested = entry.contested | map[flow].contested;
-                map.insert(*flow, sb_flow_entry { contested, ..entry });
-                if !is_held(&entry) && entry.mode != sb_mode::SB_MODE_ANSWERED as u8 {
+                map.insert(*flow, Entry { contested, ..entry });
+                locked.remove(flow);
+                if matches!(change, Change::Lock(_)) {
+                    locked.insert(*flow);
+                }
+                if entry.has_node() {
                     waiting.remove(flow);
                 }
             }
             Change::Create(entry) => {
-                let is_sought = |known: &sb_flow_entry| known.mode == sb_mode::SB_MODE_SOUGHT as u8;
+                let is_sought = |known: &Entry| known.mode == Mode::Sought;
                 if map.get(flow).is_none_or(|known| is_sought(known) && known.origin == entry.origin) {
                     map.insert(*flow, entry);
+                    locked.remove(flow);
                     waiting.remove(flow);
                 }
             }
@@ -472,7 +489,7 @@ pub fn apply(
                 map.remove(flow);
             }
             Change::Ahead { origin: of } if origin == Some(of) => {
-                map.entry(*flow).and_modify(|entry| entry.ahead = 1);
+                map.entry(*flow).and_modify(|entry| entry.ahead = true);
             }
             _ => {}
         }

@@ -1,5 +1,7 @@
 //! A node gives its flow to another one in the middle (MOVE), for connections over TLS.
 
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::message::FromNode;
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::report::pool_id;
 use switchback_wire::*;
@@ -11,7 +13,8 @@ use sb_reason::*;
 
 /// What the node that has the flow by this adoption says: it goes on at `to`, behind `came` bytes of the client and `said` of ours.
 fn give(world: &mut World, adopted: &ToNode, to: &str, came: u32, said: u32) -> Vec<ToNode> {
-    let option = sb_option { op: SB_OP_MOVE as u8, detail: pool_id(to).to_be(), ..adopted.option };
+    let message = FromNode::Move { target: pool_id(to), state: FlowState::read(&adopted.option) };
+    let option = message.option();
     let numbers = (ORIGIN.wrapping_add(came), SERVER + said);
     let packet = segment(&flow(), true, numbers, flags::ACK, None, &[]);
     world.handoff(adopted.node, option, &packet)

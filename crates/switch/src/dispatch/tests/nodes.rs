@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use switchback_flow::entry::Mode;
+use switchback_wire::message::FromNode;
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::*;
 
@@ -20,12 +22,6 @@ fn world(pool: &str, limits: &str) -> World {
     World::of(&config.replacen("[[node]]", &format!("[limits]\n{limits}\n[[node]]"), 1))
 }
 
-fn refused(world: &mut World, adopt: &ToNode, queue: (u16, u16)) -> Vec<ToNode> {
-    let mut option = adopt.option;
-    option.detail = (u32::from(queue.0) << 16 | u32::from(queue.1)).to_be();
-    world.answer(&ToNode { option, ..adopt.clone() }, SB_OP_REFUSED, SB_REASON_QUEUE_FULL)
-}
-
 fn last_status(world: &World) -> Option<String> {
     let packet = world.to_client.last()?;
     let view = TcpView::parse(packet)?;
@@ -37,7 +33,11 @@ fn last_status(world: &World) -> Option<String> {
 fn an_adoption_says_how_much_of_the_accept_queue_it_may_fill() {
     for (line, share) in [("", 100), ("queue_limit = \"80%\"", 80), ("queue_limit = \"off\"", 0)] {
         let sent = world(line, "").client_packet(&data(0, 0, &get("/web/a")));
-        assert_eq!((sent[0].op, sent[0].option.reason), (SB_OP_ADOPT, share), "{line}");
+        assert_eq!(
+            (sent[0].op, sent[0].option.said::<sb_handover>().queue_share),
+            (SB_OP_ADOPT, share),
+            "{line}"
+        );
     }
 }
 
@@ -80,9 +80,9 @@ fn a_full_queue_is_tried_with_one_request_after_a_while() {
     let waited = world.now - start;
     assert!((Duration::from_millis(5)..Duration::from_millis(10)).contains(&waited), "{waited:?}");
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
-    let sent = refused(&mut world, &sent[0], FULL);
+    let sent = world.refuse(&sent[0], FULL);
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT), "the other one is worth a try as well");
-    assert!(refused(&mut world, &sent[0], FULL).is_empty());
+    assert!(world.refuse(&sent[0], FULL).is_empty());
     assert_eq!(world.dispatcher.crowded(), 1);
 }
 
@@ -92,7 +92,7 @@ fn a_policy_that_knows_no_queue_asks_no_full_node_twice_in_a_row() {
     let mut sent = world.client_packet(&data(0, 0, &get("/web/a")));
     for _ in 0..2 {
         assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
-        sent = refused(&mut world, &sent[0].clone(), FULL);
+        sent = world.refuse(&sent[0].clone(), FULL);
     }
     assert!(sent.is_empty());
     for last in [1, 2] {
@@ -181,7 +181,7 @@ fn idle_flows_are_taken_from_a_draining_node() {
     let sent = world.flush();
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
     assert!(world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
-    assert_eq!(world.map[&flow()].mode, sb_mode::SB_MODE_HELD as u8);
+    assert_eq!(world.map[&flow()].mode, Mode::Held);
     assert_eq!((world.dispatcher.pending(), world.dispatcher.stats.taken_back), (0, 1));
     let sent = world.client_packet(&data(len, 100, &get("/web/b")));
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_ADOPT));
@@ -214,7 +214,7 @@ fn a_request_that_comes_while_its_flow_is_taken_back_is_not_lost() {
 fn a_client_that_closes_a_flow_without_a_node_is_answered() {
     let (mut world, _, len) = settled("/web/a");
     let mut entry = world.map[&flow()];
-    entry.mode = sb_mode::SB_MODE_HELD as u8;
+    entry.mode = Mode::Held;
     world.map.insert(flow(), entry);
     world.now += Duration::from_secs(1);
     let fin = bare(&flow(), true, ORIGIN.wrapping_add(len), SERVER + 100, flags::FIN | flags::ACK);
@@ -274,8 +274,8 @@ fn every_node_is_asked_for_reports() {
 /// The answer of a node whose clock says this to the question that it was sent.
 fn synced(asked: &ToNode, told: u64) -> sb_option {
     assert_eq!(asked.op, SB_OP_SYNC);
-    let (detail, left) = (((told >> 32) as u32).to_be(), (told as u32).to_be());
-    sb_option { op: SB_OP_SYNCED as u8, detail, left, ..asked.option }
+    let sb_sync { nonce, .. } = asked.option.said();
+    FromNode::Synced { nonce: u64::from_be_bytes(nonce), clock: told }.option()
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn a_node_gets_nothing_before_its_clock_is_known() {
     world.dispatcher.plan().nodes.iter_mut().flatten().for_each(|node| node.clock = None);
     let asked = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
     assert_eq!(asked.op, SB_OP_SYNC, "instead of the adoption");
-    let wrong = sb_option { next: !asked.option.next, ..synced(&asked, 77) };
+    let wrong = synced(&asked, 77).with(|sync: &mut sb_sync| sync.nonce[0] ^= 1);
     assert!(world.handoff(asked.node, wrong, &asked.packet).is_empty(), "the answer to another question");
     let again = world.pass().remove(0);
     assert_eq!(synced(&again, 77), synced(&asked, 77), "a question that is open is the same");
@@ -331,7 +331,7 @@ fn when_both_candidates_refuse_there_is_none_left_and_none_is_passed_to_later() 
     let mut world = with_second_candidates();
     let adopt = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
     let passed = ToNode { node: adopt.second.unwrap(), ..adopt };
-    assert!(refused(&mut world, &passed, FULL).is_empty());
+    assert!(world.refuse(&passed, FULL).is_empty());
     assert_eq!(world.dispatcher.crowded(), 1);
     let later = world.pass().remove(0);
     assert_eq!((later.op, later.second), (SB_OP_ADOPT, None));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use switchback_wire::facts::{End, Fact, Numbered};
+use switchback_wire::message::ToAgent;
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::*;
 
@@ -108,7 +109,7 @@ fn nothing_is_told_where_nobody_listens() {
     world.client_packet(&data(get("/web/a").len() as u32, 0, b"BAD\r\n\r\n"));
     assert!(said(&mut world).is_empty());
     world.dispatcher.ask_for_reports();
-    assert!(world.flush().iter().all(|hello| u32::from(hello.option.flags) & SB_FLAG_FACTS == 0));
+    assert!(world.flush().iter().all(|hello| u32::from(hello.option.flags) & SB_HELLO_FACTS == 0));
 }
 
 #[test]
@@ -134,8 +135,8 @@ fn facts_are_acknowledged_by_hello() {
         let hello = world.flush();
         let [hello] = &hello[..] else { panic!("{} packets", hello.len()) };
         assert_eq!((hello.op, hello.node), (SB_OP_HELLO, node(1)));
-        assert_ne!(u32::from(hello.option.flags) & SB_FLAG_FACTS, 0);
-        let acknowledged = (u32::from_be(hello.option.origin), u32::from_be(hello.option.next));
+        assert_ne!(u32::from(hello.option.flags) & SB_HELLO_FACTS, 0);
+        let Some(ToAgent::Hello { heard: acknowledged, .. }) = ToAgent::read(&hello.option) else { panic!() };
         (acknowledged, said(&mut world))
     };
     let told = format!("fact 3 of {id}");
@@ -149,7 +150,7 @@ fn facts_are_acknowledged_by_hello() {
         hello
             .iter()
             .find(|sent| (sent.op, sent.node) == (SB_OP_HELLO, of))
-            .map(|sent| u32::from_be(sent.option.next))
+            .map(|sent| u32::from_be(sent.option.said::<sb_hello>().taken.number))
     };
     assert_eq!((acknowledged(node(1)), acknowledged(node(2))), (Some(2), Some(0)), "each node its own");
 }

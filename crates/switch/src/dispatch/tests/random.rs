@@ -113,23 +113,22 @@ impl Net {
                 continue;
             }
             if matches!(op, SB_OP_OWNED | SB_OP_UNREAD) {
-                let mut option = packet.option;
                 let node = self.nodes.get_mut(&packet.node).unwrap();
-                option.op = op as u8;
-                option.flags = 0;
-                (option.framing, option.left) = (node.framing.to_be(), node.left.to_be());
+                let mut framing = node.framing;
                 let undecided = node.framing == SB_MARK_UPGRADING;
                 if undecided && node.end() >= Net::offset(node.next) && self.random.chance(60) {
                     let agrees = self.switches_at == Some(Net::offset(node.next));
                     let rest = node.framing & !SB_MARK_UPGRADING;
                     let said = if agrees { SB_MARK_TUNNEL } else { rest };
                     node.framing = said;
-                    option.framing = node.framing.to_be();
+                    framing = said;
                 }
-                option.origin = ORIGIN.to_be();
-                option.next = node.next.to_be();
-                (option.requests, option.detail) = (node.requests.to_be(), node.heads.to_be());
-                option.session = node.session;
+                let option = answered(&packet.option, op, SB_REASON_NONE).with(|flow: &mut sb_flow_state| {
+                    (flow.origin, flow.next) = (ORIGIN.to_be(), node.next.to_be());
+                    (flow.framing, flow.left) = (framing.to_be(), node.left.to_be());
+                    (flow.requests, flow.heads) = (node.requests.to_be(), node.heads.to_be());
+                    flow.session = node.session;
+                });
                 queue.extend(self.world.handoff(packet.node, option, &packet.packet));
                 continue;
             }
@@ -137,15 +136,16 @@ impl Net {
                 continue;
             }
             if op == SB_OP_CONFIRMED {
-                let mut option = packet.option;
-                option.op = SB_OP_CONFIRMED as u8;
-                option.next = ORIGIN.wrapping_add(self.nodes[&packet.node].end()).to_be();
+                let arrived = ORIGIN.wrapping_add(self.nodes[&packet.node].end()).to_be();
+                let option = answered(&packet.option, op, SB_REASON_NONE)
+                    .with(|said: &mut sb_confirmed| said.arrived = arrived);
                 queue.extend(self.world.handoff(packet.node, option, &packet.packet));
                 continue;
             }
             let mut asked = packet.clone();
             if op == SB_OP_UNOWNED {
-                asked.option.next = ORIGIN.wrapping_add(self.nodes[&packet.node].released_at).to_be();
+                let next = ORIGIN.wrapping_add(self.nodes[&packet.node].released_at).to_be();
+                asked.option = asked.option.with(|flow: &mut sb_flow_state| flow.next = next);
             }
             queue.extend(self.world.answer(&asked, op, reason));
         }
@@ -166,15 +166,15 @@ impl Net {
         let seed = self.seed;
         let acked = self.acked;
         let node = self.nodes.get_mut(&packet.node).unwrap();
-        let next = u32::from_be(packet.option.next);
-        let count = u16::from_be(packet.option.requests);
+        let next = u32::from_be(packet.option.flow_state().next);
+        let count = u16::from_be(packet.option.flow_state().requests);
         // What is late is from before the node gave the flow up and adopted it again.
         let is_late = offset < node.origin_of_ownership
             || packet.data().is_empty() && offset == node.origin_of_ownership;
         match packet.op {
             SB_OP_PROBE if node.owns => Some((SB_OP_OWNED, SB_REASON_NONE)),
             SB_OP_PROBE => {
-                let is_known = packet.option.origin == ORIGIN.to_be();
+                let is_known = packet.option.flow_state().origin == ORIGIN.to_be();
                 let was_served = is_known && (node.over && offset < node.end() || offset < node.released_at);
                 Some((SB_OP_UNOWNED, if was_served { SB_REASON_SERVED } else { SB_REASON_NONE }))
             }
@@ -204,7 +204,7 @@ impl Net {
                 let spoiled = self.other.is_some() && self.random.chance(10);
                 let unread = node.take_in(packet, spoiled);
                 // A node knows one pool for each adoption.
-                let (told, known) = (packet.option.session.pool, node.session.pool);
+                let (told, known) = (packet.option.flow_state().session.pool, node.session.pool);
                 assert!(
                     unread || is_late || count != node.requests || told == known,
                     "seed {seed}: {told:?}"
@@ -212,7 +212,7 @@ impl Net {
                 self.acked = self.acked.max(self.nodes[&packet.node].end());
                 unread.then_some((SB_OP_UNREAD, SB_REASON_NONE))
             }
-            SB_OP_FORWARD | SB_OP_CONFIRM if packet.option.flags & SB_FLAG_REQUEST as u8 != 0 => {
+            SB_OP_FORWARD | SB_OP_CONFIRM if packet.option.flags & SB_HANDOVER_REQUEST as u8 != 0 => {
                 Some((SB_OP_REFUSED, SB_REASON_NO_SOCKET))
             }
             SB_OP_FORWARD | SB_OP_CONFIRM => None,
@@ -349,14 +349,15 @@ impl Node {
     /// The mark that the packet says, and what has been read before it.
     fn set_mark(&mut self, packet: &ToNode) {
         let option = &packet.option;
-        let (view, head) = (packet.view(), u16::from_be(option.head));
-        let begins = packet.op == SB_OP_ADOPT || option.flags & SB_FLAG_REQUEST as u8 != 0;
+        let sb_handover { flow: said, head, .. } = option.said();
+        let (view, head) = (packet.view(), u16::from_be(head));
+        let begins = packet.op == SB_OP_ADOPT || option.flags & SB_HANDOVER_REQUEST as u8 != 0;
         let read = if begins { view.seq.wrapping_add(head.into()) } else { view.end_seq() };
         self.read = Net::offset(read);
-        (self.next, self.framing) = (u32::from_be(option.next), u16::from_be(option.framing));
-        self.left = u32::from_be(option.left);
-        (self.requests, self.heads) = (u16::from_be(option.requests), u32::from_be(option.detail));
-        self.session = option.session;
+        (self.next, self.framing) = (u32::from_be(said.next), u16::from_be(said.framing));
+        self.left = u32::from_be(said.left);
+        (self.requests, self.heads) = (u16::from_be(said.requests), u32::from_be(said.heads));
+        self.session = said.session;
     }
 
     /// What the server gets of a packet is what the switch has read (docs/decisions/0026): `bpf/intake.h` of the node. True if
@@ -364,14 +365,14 @@ impl Node {
     fn take_in(&mut self, packet: &ToNode, spoiled: bool) -> bool {
         let (option, view) = (&packet.option, packet.view());
         let (seq, end) = (Net::offset(view.seq), Net::offset(view.seq) + view.len() as u32);
-        let flags = u32::from(option.flags) & (SB_FLAG_REQUEST | SB_FLAG_READ);
+        let flags = u32::from(option.flags) & (SB_HANDOVER_REQUEST | SB_HANDOVER_READ);
         if self.end() >= end || self.framing & SB_MARK_TUNNEL != 0 {
             self.take(seq, packet.data());
             return false;
         }
         let from = match flags {
             0 => end,
-            SB_FLAG_READ => seq + u32::from(u16::from_be(option.head)),
+            SB_HANDOVER_READ => seq + u32::from(u16::from_be(option.said::<sb_handover>().head)),
             _ => seq,
         };
         let first = seq.max(self.end());
@@ -380,7 +381,8 @@ impl Node {
             return false;
         }
         let mark = Net::offset(self.next);
-        let said = (u32::from_be(option.next), u16::from_be(option.framing), u32::from_be(option.left));
+        let said = option.flow_state();
+        let said = (u32::from_be(said.next), u16::from_be(said.framing), u32::from_be(said.left));
         let known = said == (self.next, self.framing, self.left);
         if first < from && mark < from
             || flags != 0 && self.passed < seq

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use std::net::IpAddr;
 
+use switchback_flow::entry::Entry;
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
@@ -106,7 +107,7 @@ impl Client {
             if one.op != SB_OP_RELEASE {
                 assert!(sent.is_empty(), "{sent:?}");
                 assert_eq!(one.data(), request);
-                return (ops, one.node, one.option.session);
+                return (ops, one.node, one.option.flow_state().session);
             }
         }
     }
@@ -142,7 +143,7 @@ fn a_session_finds_its_node_on_any_connection() {
             assert_eq!(done, (vec![SB_OP_ADOPT], node(last), codes(7, pool, last)));
             let done = client.ask(&with(pool, &cookie(7, pool, last)));
             assert_eq!(done, (vec![SB_OP_FORWARD], node(last), codes(7, pool, last)));
-            assert_eq!(client.world.map[&flow()].session, codes(7, pool, last));
+            assert_eq!(client.world.map[&flow()].mark.session, codes(7, pool, last));
             // Another session on the same connection.
             let other = last % 3 + 1;
             let done = client.ask(&with(pool, &cookie(7, pool, other)));
@@ -314,9 +315,9 @@ fn what_a_node_was_told_outlives_the_switch() {
     restarted.sent = client.sent;
     let packet = data(restarted.sent, 100, &request("web", ""));
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
-    let asked = restarted.world.record(unknown, sb_flow_entry::default(), &packet);
+    let asked = restarted.world.record(unknown, Entry::default(), &packet);
     assert_eq!(asked.len(), 3);
-    let sent = restarted.world.handoff(node(2), handoff::option(SB_OP_OWNED, &entry), &asked[0].packet);
+    let sent = restarted.world.handoff(node(2), entry.flow_state().option(SB_OP_OWNED), &asked[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, node(2)));
 }
 
@@ -346,7 +347,7 @@ fn a_name_in_two_packets_is_sent_in_one() {
             let has_name =
                 |sent: &ToNode| sent.data().windows(name.len()).any(|text| text == name.as_bytes());
             assert_eq!(sent.iter().filter(|sent| has_name(sent)).count(), 1, "cut at {cut}");
-            assert!(sent.iter().all(|sent| sent.option.session == codes(7, "web", 1)));
+            assert!(sent.iter().all(|sent| sent.option.flow_state().session == codes(7, "web", 1)));
             let straddles = at < cut && cut < at + name.len();
             assert_eq!(sent.len(), if straddles { 3 } else { 2 }, "cut at {cut}");
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{bare, flags};
 use switchback_wire::*;
 
@@ -26,16 +27,19 @@ fn ops(sent: &[ToNode]) -> Vec<sb_op> {
 fn asked(world: &mut World, answer: impl Fn(&mut World, &ToNode) -> Vec<ToNode>) -> Vec<ToNode> {
     let asked = world.client_packet(&data(0, 0, &get("/web/")));
     assert_eq!(ops(&asked), [SB_OP_PROBE; 3]);
-    assert!(asked.iter().all(|asked| asked.option.origin == ORIGIN.to_be() && asked.data().is_empty()));
+    assert!(
+        asked
+            .iter()
+            .all(|asked| asked.option.flow_state().origin == ORIGIN.to_be() && asked.data().is_empty())
+    );
     asked.iter().flat_map(|asked| answer(world, asked)).collect()
 }
 
 /// What the node says of a connection with this origin.
 fn owned(world: &mut World, asked: &ToNode, origin: u32) -> Vec<ToNode> {
     let end = ORIGIN.wrapping_add(get("/web/").len() as u32);
-    let mode = sb_mode::SB_MODE_REQUESTS as u8;
-    let entry = sb_flow_entry { origin, next: end, requests: 1, mode, ..Default::default() };
-    world.handoff(asked.node, handoff::option(SB_OP_OWNED, &entry), &asked.packet)
+    let state = FlowState { requests: 1, ..FlowState::at(origin, end) };
+    world.handoff(asked.node, state.option(SB_OP_OWNED), &asked.packet)
 }
 
 fn unowned(world: &mut World, asked: &ToNode) -> Vec<ToNode> {
@@ -134,7 +138,7 @@ fn a_late_answer_about_something_else_counts_for_nothing() {
     let mut world = restarted();
     asked(&mut world, |world, asked| {
         let mut other = asked.clone();
-        other.option.origin = 0;
+        other.option = other.option.with(|flow: &mut sb_flow_state| flow.origin = 0);
         world.answer(&other, SB_OP_UNOWNED, SB_REASON_NONE)
     });
     assert_eq!(world.dispatcher.pending(), 1);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use switchback_policy::Ask;
+use switchback_wire::message::FromNode;
 use switchback_wire::*;
 
 use super::model::*;
@@ -64,19 +65,17 @@ fn long_responses_go_elsewhere_once_they_are_known() {
     }
     let first = world.client_packet(&data(0, 0, &get("/web/a?x")));
     assert_eq!((first[0].op, first[0].node), (sb_op::SB_OP_ADOPT, node(2)), "it may be long");
-    let path = first[0].option.session.path;
+    let path = first[0].option.flow_state().session.path;
     assert_ne!(path, 0);
     world.answer(&first[0], sb_op::SB_OP_ADOPTED, SB_REASON_NONE);
-    let said = sb_option {
-        op: sb_op::SB_OP_SIZED as u8,
-        detail: 900u32.to_be(),
-        session: sb_session { path, ..Default::default() },
-        ..Default::default()
-    };
+    let said = FromNode::Sized { path: u16::from_be(path), bytes: 900 }.option();
     assert!(world.handoff(node(2), said, &first[0].packet).is_empty());
     let len = get("/web/a?x").len() as u32;
     let next = world.client_packet(&data(len, 100, &get("/web/a?y")));
     assert_eq!((next[0].op, next[0].node), (sb_op::SB_OP_RELEASE, node(2)));
     let adopt = world.answer(&next[0], sb_op::SB_OP_RELEASED, SB_REASON_NONE);
-    assert_eq!((adopt[0].op, adopt[0].node, adopt[0].option.session.path), (sb_op::SB_OP_ADOPT, node(1), 0));
+    assert_eq!(
+        (adopt[0].op, adopt[0].node, adopt[0].option.flow_state().session.path),
+        (sb_op::SB_OP_ADOPT, node(1), 0)
+    );
 }

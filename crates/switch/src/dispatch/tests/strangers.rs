@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_flow::entry::Entry;
 use switchback_wire::packet::{bare, flags};
 use switchback_wire::*;
 
@@ -56,7 +57,7 @@ fn an_entry_leaves_the_waiting_ones_with_its_first_node() {
 }
 
 fn unknown(world: &mut World, packet: &[u8]) -> Vec<ToNode> {
-    world.record(sb_record_kind::SB_RECORD_UNKNOWN, sb_flow_entry::default(), packet)
+    world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), packet)
 }
 
 #[test]

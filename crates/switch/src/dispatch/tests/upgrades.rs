@@ -1,10 +1,11 @@
 //! What follows a request that looks like the last one of HTTP/1 on its connection.
 
+use switchback_flow::entry::{Entry, Mode};
+use switchback_wire::flow_state::Stream;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
 use super::model::*;
-use sb_mode::*;
 use sb_op::*;
 use sb_reason::*;
 
@@ -25,9 +26,9 @@ fn asked_for(request: &[u8]) -> (World, ToNode, u32) {
 }
 
 /// The node says what comes at the mark.
-fn owned(world: &mut World, asked: &ToNode, mode: sb_mode) -> Vec<ToNode> {
-    let entry = sb_flow_entry { mode: mode as u8, ..world.map[&flow()] };
-    world.handoff(asked.node, handoff::option(SB_OP_OWNED, &entry), &asked.packet)
+fn owned(world: &mut World, asked: &ToNode, stream: Stream) -> Vec<ToNode> {
+    let entry = Entry { mode: Mode::AtNode(stream), ..world.map[&flow()] };
+    world.handoff(asked.node, entry.flow_state().option(SB_OP_OWNED), &asked.packet)
 }
 
 #[test]
@@ -59,13 +60,13 @@ fn behind_an_upgrade_the_node_is_asked_until_it_knows() {
     let mut waits = Vec::new();
     for _ in 0..3 {
         let before = world.now;
-        assert!(owned(&mut world, &asked, SB_MODE_UPGRADING).is_empty());
+        assert!(owned(&mut world, &asked, Stream::Upgrading).is_empty());
         let again = world.pass();
         assert_eq!((again.len(), again[0].op), (1, SB_OP_PROBE));
         waits.push(world.now - before);
     }
     assert!(waits.is_sorted());
-    let sent = owned(&mut world, &asked, SB_MODE_REQUESTS);
+    let sent = owned(&mut world, &asked, Stream::Requests);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
 }
 
@@ -73,7 +74,7 @@ fn behind_an_upgrade_the_node_is_asked_until_it_knows() {
 fn what_a_server_has_agreed_to_is_not_read() {
     let (mut world, adopt, len) = asked_for(&websocket());
     let asked = world.client_packet(&data(len, 100, b"\x81\x85frame")).remove(0);
-    let sent = owned(&mut world, &asked, SB_MODE_TUNNEL);
+    let sent = owned(&mut world, &asked, Stream::Tunnel);
     assert_eq!((sent.len(), sent[0].op, sent[0].data()), (1, SB_OP_FORWARD, &b"\x81\x85frame"[..]));
     let sent = world.client_packet(&data(len + 7, 100, &get("/img/b")));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
@@ -88,9 +89,9 @@ fn a_node_that_has_not_got_the_request_knows_nothing_of_the_answer() {
     world.client_packet(&data(len, 100, &websocket()));
     let len = len + websocket().len() as u32;
     let asked = world.client_packet(&data(len, 100, b"frame")).remove(0);
-    let late = handoff::option(SB_OP_OWNED, &before);
+    let late = before.flow_state().option(SB_OP_OWNED);
     assert!(world.handoff(adopt.node, late, &asked.packet).is_empty());
-    assert_eq!(world.map[&flow()].mode, SB_MODE_UPGRADING as u8);
+    assert_eq!(world.map[&flow()].mode, Mode::AtNode(Stream::Upgrading));
     assert_eq!(world.pass()[0].op, SB_OP_PROBE);
 }
 
@@ -110,26 +111,26 @@ fn an_upgrade_with_a_body_is_decided_behind_it() {
     let (mut world, adopt, len) = asked_for(&request);
     let sent = world.client_packet(&data(len, 0, b"3\r\nabc\r\n0\r\n\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
-    assert_eq!(u16::from_be(sent[0].option.framing), SB_MARK_UPGRADING);
+    assert_eq!(u16::from_be(sent[0].option.flow_state().framing), SB_MARK_UPGRADING);
     let sent = world.client_packet(&data(len + 13, 0, &get("/img/b")));
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_PROBE));
 }
 
 #[test]
 fn a_flow_that_is_found_again_is_what_its_node_says() {
-    for mode in [SB_MODE_REQUESTS, SB_MODE_UPGRADING, SB_MODE_TUNNEL] {
+    for stream in [Stream::Requests, Stream::Upgrading, Stream::Tunnel] {
         let (mut world, adopt, len) = asked_for(&websocket());
-        let entry = sb_flow_entry { mode: mode as u8, ..world.map[&flow()] };
+        let entry = Entry { mode: Mode::AtNode(stream), ..world.map[&flow()] };
         world.restart(CONFIG, true);
         let packet = data(len, 100, &get("/img/b"));
         assert_eq!(world.client_packet(&packet).len(), 3, "all nodes are asked");
-        let sent = world.handoff(adopt.node, handoff::option(SB_OP_OWNED, &entry), &packet);
-        let expected = match mode {
-            SB_MODE_REQUESTS => SB_OP_RELEASE,
-            SB_MODE_UPGRADING => SB_OP_PROBE,
+        let sent = world.handoff(adopt.node, entry.flow_state().option(SB_OP_OWNED), &packet);
+        let expected = match stream {
+            Stream::Requests => SB_OP_RELEASE,
+            Stream::Upgrading => SB_OP_PROBE,
             _ => SB_OP_FORWARD,
         };
-        assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, expected, adopt.node), "{mode:?}");
-        assert_eq!(world.map[&flow()].mode, mode as u8);
+        assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, expected, adopt.node), "{stream:?}");
+        assert_eq!(world.map[&flow()].mode, Mode::AtNode(stream));
     }
 }

@@ -12,7 +12,7 @@ use libbpf_rs::{MapCore, MapFlags, ProgramInput, RingBuffer, RingBufferBuilder};
 use switchback_config::{Cluster, ClusterKey};
 use switchback_runtime::monotonic_ns;
 use switchback_wire::clock::NodeClock;
-use switchback_wire::handoff::{OVERHEAD_V6, Peers, Way, encode, option};
+use switchback_wire::handoff::{OVERHEAD_V6, Peers, Way, encode};
 use switchback_wire::keys::{COOKIE_EPOCH, handoff_key};
 use switchback_wire::packet::TcpView;
 use switchback_wire::*;
@@ -21,7 +21,7 @@ use super::frames::*;
 use crate::cookies::Keys;
 use crate::driver::QUESTIONS_PERIOD;
 use crate::program::Program;
-use switchback_flow::is_held;
+use switchback_flow::entry::Entry;
 
 /// Ingress interface.
 const LOOPBACK: u32 = 1;
@@ -156,6 +156,11 @@ pub struct Bench {
     clocks_set: Cell<Instant>,
 }
 
+/// The entry that the L7 thread sees in the map.
+pub fn typed(entry: &sb_flow_entry) -> Entry {
+    Entry::decode(entry).expect("a known mode")
+}
+
 impl Bench {
     /// The program with nodes, VIPs, routes and keys.
     pub fn new() -> Self {
@@ -278,7 +283,7 @@ impl Bench {
     /// packet is a head.
     pub fn forwarded(&self, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], flags: u32) -> Vec<u8> {
         let view = TcpView::parse(packet).expect("a TCP packet");
-        let head = if flags & SB_FLAG_REQUEST == 0 { 0 } else { view.len() as u16 };
+        let head = if flags & SB_HANDOVER_REQUEST == 0 { 0 } else { view.len() as u16 };
         self.forwarded_with(entry, flow, packet, flags, head)
     }
 
@@ -293,7 +298,7 @@ impl Bench {
     ) -> Vec<u8> {
         let view = TcpView::parse(packet).expect("a TCP packet");
         let old = before.next.wrapping_sub(view.seq) as u16;
-        self.forwarded_with(after, flow, packet, flags | SB_FLAG_READ, old)
+        self.forwarded_with(after, flow, packet, flags | SB_HANDOVER_READ, old)
     }
 
     fn forwarded_with(
@@ -304,9 +309,9 @@ impl Bench {
         flags: u32,
         head: u16,
     ) -> Vec<u8> {
-        let mut option = option(sb_op::SB_OP_FORWARD, entry);
+        let mut option = typed(entry).flow_state().option(sb_op::SB_OP_FORWARD);
         option.flags |= flags as u8;
-        option.head = head.to_be();
+        let option = option.with(|said: &mut sb_handover| said.head = head.to_be());
         let view = TcpView::parse(packet).expect("a TCP packet");
         self.handed(entry.node, flow, option, &view, packet)
     }
@@ -389,7 +394,7 @@ impl Bench {
     /// Sets a flow's entry, in the map of flows without a node if it has none.
     pub fn put(&self, flow: &sb_flow, entry: &sb_flow_entry) {
         let maps = &self.program.skel.maps;
-        let nowhere = is_held(entry) || entry.mode == sb_mode::SB_MODE_ANSWERED as u8;
+        let nowhere = !typed(entry).has_node();
         let map = if nowhere { &maps.waiting } else { &maps.flows };
         map.update(bytes_of(flow), bytes_of(entry), MapFlags::ANY).unwrap();
     }

@@ -155,7 +155,7 @@ fn urgent_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         rows.push(row("data below the mark, with timestamps", &below.stamped(1, 2), &[], &before, 0));
         rows.push(row("an ACK", &Tcp::new(flow, MARK, ACK, flags::ACK), &[], &before, 0));
         rows.push(row("FIN", &Tcp::new(flow, MARK, ACK, flags::ACK | flags::FIN), &[], &before, 0));
-        rows.push(row("a plain head", &plain, &[Express], &read, SB_FLAG_REQUEST | SB_FLAG_AGAIN));
+        rows.push(row("a plain head", &plain, &[Express], &read, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN));
 
         let [packet, calm] = urgent(&plain, pointer);
         let what = format!("urgent, pointer {pointer}: held data");

@@ -112,7 +112,7 @@ fn forwarded_rows(bench: &Bench, flow: &sb_flow, entry: &sb_flow_entry, verdict:
         ("RST with data at the mark", Tcp { flags: flags::ACK | flags::RST, ..body(MARK, 10) }),
         ("an ACK beyond the mark", Tcp { seq: MARK + 999, ..bare(0) }),
     ];
-    let more = if entry.ahead == 0 { 0 } else { SB_FLAG_AHEAD };
+    let more = if entry.ahead == 0 { 0 } else { SB_HANDOVER_AHEAD };
     let row = |what: &str, tcp: &Tcp| {
         let packet = tcp.packet();
         let sent = bench.forwarded(entry, flow, &packet, more);
@@ -294,7 +294,7 @@ pub fn express_rows(bench: &Bench) -> Vec<Row> {
 fn express_row(bench: &Bench, flow: &sb_flow, before: &sb_flow_entry, head: &str) -> Row {
     let packet = Tcp::data(flow, MARK, ACK, head.as_bytes()).packet();
     let after = after_head(before, head);
-    let sent = bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN);
+    let sent = bench.forwarded(&after, flow, &packet, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN);
     let what = format!("a plain head of {} bytes to node {}", head.len(), before.node);
     Row::new(&what, flow, to_us(&packet), Verdict::Tx, [Express, Forwarded])
         .with(before)
@@ -354,12 +354,15 @@ fn requests_one_after_another_move_the_mark() {
             after = after_head(&after, PLAIN);
             let (verdict, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(verdict, Verdict::Tx);
-            assert_eq!(frame, bench.forwarded(&after, flow, &packet, SB_FLAG_REQUEST | SB_FLAG_AGAIN));
+            assert_eq!(
+                frame,
+                bench.forwarded(&after, flow, &packet, SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN)
+            );
             // A retransmission is below the mark and no longer a request.
             let (_, frame) = bench.run(&to_us(&packet), 1);
             assert_eq!(frame, bench.forwarded(&after, flow, &packet, 0));
         }
-        assert_eq!(bench.program.flow(flow), Some(after));
+        assert_eq!(bench.program.mapped(flow), Some(after));
     }
 }
 
@@ -372,13 +375,14 @@ fn changes_are_about_one_connection() {
     let (old, moved, new) = (entry(1, 5), entry(1, 9), entry(7, 7));
     let remove = Change::Remove { origin: 1 };
     for (before, change, after) in [
-        (Some(old), Change::Replace(moved), Some(moved)),
-        (Some(new), Change::Replace(moved), Some(new)),
-        (None, Change::Replace(moved), None),
+        (Some(old), Change::Replace(typed(&moved)), Some(moved)),
+        (Some(new), Change::Replace(typed(&moved)), Some(new)),
+        (None, Change::Replace(typed(&moved)), None),
+        (Some(old), Change::Lock(typed(&moved)), Some(sb_flow_entry { locked: 1, ..moved })),
         (Some(old), Change::Ahead { origin: 1 }, Some(sb_flow_entry { ahead: 1, ..old })),
         (Some(new), Change::Ahead { origin: 1 }, Some(new)),
-        (None, Change::Create(new), Some(sb_flow_entry { contested: 1, ..new })),
-        (Some(old), Change::Create(new), Some(old)),
+        (None, Change::Create(typed(&new)), Some(sb_flow_entry { contested: 1, ..new })),
+        (Some(old), Change::Create(typed(&new)), Some(old)),
         (Some(old), remove, None),
         (Some(new), remove, Some(new)),
         (None, remove, None),
@@ -388,12 +392,12 @@ fn changes_are_about_one_connection() {
             bench.put(flow, &before);
         }
         bench.program.change_flows(&[(*flow, change)]).unwrap();
-        assert_eq!(bench.program.flow(flow), after, "{before:?}, {change:?}");
+        assert_eq!(bench.program.mapped(flow), after, "{before:?}, {change:?}");
     }
     // More than one batch, in order.
     bench.forget(flow);
-    let create = std::iter::once((*flow, Change::Create(entry(1, 0))));
-    let moves = (1..1000).map(|next| (*flow, Change::Replace(entry(1, next))));
+    let create = std::iter::once((*flow, Change::Create(typed(&entry(1, 0)))));
+    let moves = (1..1000).map(|next| (*flow, Change::Replace(typed(&entry(1, next)))));
     bench.program.change_flows(&create.chain(moves).collect::<Vec<_>>()).unwrap();
-    assert_eq!(bench.program.flow(flow).map(|entry| entry.next), Some(999));
+    assert_eq!(bench.program.mapped(flow).map(|entry| entry.next), Some(999));
 }

@@ -2,7 +2,6 @@
 
 use SwitchCounter::*;
 use sb_mode::*;
-use switchback_wire::handoff::option;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
@@ -38,7 +37,7 @@ fn response(flow: &sb_flow) -> Vec<u8> {
 pub fn handed(bench: &Bench, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], seq: u32) -> Vec<u8> {
     let tcp = if packet[0] >> 4 == 4 { 20 } else { 40 };
     let view = TcpView { tcp, data: tcp, end: packet.len(), seq, ack: 0, flags: 0 };
-    bench.handed(entry.node, flow, option(sb_op::SB_OP_ICMP, entry), &view, packet)
+    bench.handed(entry.node, flow, typed(entry).flow_state().option(sb_op::SB_OP_ICMP), &view, packet)
 }
 
 pub fn rows(bench: &Bench) -> Vec<Row> {

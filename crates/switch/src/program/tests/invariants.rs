@@ -114,7 +114,7 @@ fn succeeds(bench: &Bench, case: &Case, before: &sb_flow_entry) -> bool {
 /// Checks all invariants.
 pub fn check(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8]) {
     let Case { frame, flow, .. } = case;
-    let after = bench.program.flow(flow);
+    let after = bench.program.mapped(flow);
     let view = client_packet(frame);
     match verdict {
         Verdict::Pass if out != frame => check_handed(bench, case, verdict, out, after.as_ref()),
@@ -165,9 +165,9 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
     let packet = &frame[14..];
     let (sent, end) = match client_packet(&frame) {
         Some(view) => {
-            let ahead = if before.ahead == 0 { 0 } else { SB_FLAG_AHEAD };
+            let ahead = if before.ahead == 0 { 0 } else { SB_HANDOVER_AHEAD };
             let begins = after.requests != before.requests;
-            let flags = if begins { SB_FLAG_REQUEST | SB_FLAG_AGAIN } else { ahead };
+            let flags = if begins { SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN } else { ahead };
             let behind = view.seq.wrapping_add(view.len() as u32).wrapping_sub(after.next) as i32;
             assert_ne!(view.flags & (flags::ACK | flags::RST), 0, "a packet that no kernel takes");
             let empty = view.is_empty() || view.flags & flags::RST != 0;

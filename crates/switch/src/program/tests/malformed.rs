@@ -2,7 +2,6 @@
 
 use SwitchCounter::*;
 use sb_record_kind::*;
-use switchback_wire::handoff::option;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
@@ -146,7 +145,7 @@ fn long_rows(bench: &Bench, flow: &sb_flow) -> Vec<Row> {
         let what = format!("a packet of {len} bytes is too long");
         rows.push(Row::new(&what, flow, frame, Verdict::Drop, moves).with(&held()));
         let inner = of_length(len).packet();
-        let said = option(sb_op::SB_OP_REFUSED, &held());
+        let said = typed(&held()).flow_state().option(sb_op::SB_OP_REFUSED);
         let frame = bench.node_frame(V4, &Bench::sign(), flow, said, &inner);
         let what = format!("a node's packet of {len} bytes is too long");
         rows.push(Row::new(&what, flow, frame, Verdict::Drop, [HandoffReceived, DropTooLong]));

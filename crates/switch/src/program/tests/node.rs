@@ -3,7 +3,7 @@
 use SwitchCounter::*;
 use sb_op::*;
 use sb_record_kind::*;
-use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, Peers, option};
+use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6, Peers};
 use switchback_wire::keys::handoff_key;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
@@ -40,9 +40,9 @@ fn shim_of(bench: &Bench, node: u32) -> usize {
 }
 
 fn node_frame(bench: &Bench, node: u32, key: &sb_key, op: sb_op, flow: &sb_flow, inner: &[u8]) -> NodeFrame {
-    let mut said = option(op, &entry());
-    said.detail = (3u32 << 16 | 511).to_be();
-    said.reason = sb_reason::SB_REASON_DRAINING as u8;
+    let reason = sb_reason::SB_REASON_DRAINING as u8;
+    let said = sb_option { reason, ..typed(&entry()).flow_state().option(op) }
+        .with(|outcome: &mut sb_outcome| outcome.queue = (3, 511).into());
     let frame = bench.node_frame(node, key, flow, said, inner);
     let shim = shim_of(bench, node);
     let sent: sb_shim = read_from(&frame[shim..]).expect("a whole shim");
@@ -56,6 +56,7 @@ pub fn rows(bench: &Bench) -> Vec<Row> {
             rows.extend(message_rows(bench, flow, node));
             rows.extend(closed_rows(bench, flow, node));
             rows.extend(tag_rows(bench, flow, node));
+            rows.extend(version_rows(bench, flow, node));
             rows.extend(foreign_rows(bench, flow, node));
             rows.extend(garbage_rows(bench, flow, node));
         }
@@ -115,18 +116,15 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     let (node_address, switch_address) =
         if bench.node_address(node).is_ipv4() { (14 + 12, 14 + 16) } else { (14 + 8, 14 + 24) };
     let places = [
-        ("operation", option + 4),
-        ("flags", option + 5),
-        ("reason", option + 6),
-        ("scales", option + 7),
-        ("origin", option + 8),
-        ("mss", option + 12),
-        ("reserved", option + 14),
-        ("next", option + 16),
-        ("queue", option + 20),
-        ("queue's limit", option + 22),
-        ("first byte of the tag", option + 24),
-        ("last byte of the tag", option + 31),
+        ("version", option + 4),
+        ("operation", option + 5),
+        ("flags", option + 6),
+        ("reason", option + 7),
+        ("first byte of the payload", option + 8),
+        ("reserved", option + 40),
+        ("last byte of the payload", option + 47),
+        ("first byte of the tag", option + 48),
+        ("last byte of the tag", option + 55),
         ("switch", switch_address),
         ("client's address", addresses),
         ("VIP", tcp - 1),
@@ -154,11 +152,47 @@ fn tag_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     rows
 }
 
+/// Packets of later versions, and of this one with more in it than this program knows.
+fn version_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
+    let closed = typed(&entry()).flow_state().option(SB_OP_CLOSED);
+    let frame = |key: &sb_key, option: sb_option| bench.node_frame(node, key, flow, option, &inner(flow));
+    let later = |version: u8, key: &sb_key, moves: SwitchCounter| {
+        let option = sb_option { version, ..closed };
+        let what = format!("version {version}: {moves:?}");
+        Row::new(&what, flow, frame(key, option), Verdict::Drop, [moves]).with(&entry())
+    };
+    let more = sb_option { flags: 0xff, ..closed }.with(|outcome: &mut sb_outcome| {
+        outcome.flow.reserved = [0xff; 4];
+        outcome.queue = (u16::MAX, u16::MAX).into();
+    });
+    let stranger = handoff_key(&[9; 32]);
+    vec![
+        later(SB_VERSION + 1, &Bench::sign(), DropVersion),
+        later(u8::MAX, &Bench::sign(), DropVersion),
+        later(SB_VERSION + 1, &stranger, DropTag),
+        Row::new(
+            "unknown flags and reserved bytes",
+            flow,
+            frame(&Bench::sign(), more),
+            Verdict::Drop,
+            [Closed],
+        )
+        .with(&entry())
+        .leaves(None),
+    ]
+}
+
 /// Packets of other epochs. The tag covers the whole epoch, and the VNI contains its low bits.
 fn epoch_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
     let row = |what: &str, epoch: u64, op: sb_op, moves: SwitchCounter| {
         let peers = Peers { epoch, ..Bench::peers(bench.node_address(node)) };
-        let frame = bench.node_frame_at(peers, &Bench::sign(), flow, option(op, &entry()), &inner(flow));
+        let frame = bench.node_frame_at(
+            peers,
+            &Bench::sign(),
+            flow,
+            typed(&entry()).flow_state().option(op),
+            &inner(flow),
+        );
         let sent: sb_shim = read_from(&frame[shim_of(bench, node)..]).expect("a whole shim");
         let mut row = Row::new(what, flow, frame, Verdict::Drop, [moves]);
         if moves == HandoffReceived {

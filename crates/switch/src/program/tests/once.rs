@@ -8,7 +8,7 @@ use switchback_wire::packet::flags;
 use switchback_wire::*;
 
 use super::Row;
-use super::bench::{Bench, V4, Verdict, stay_on_this_cpu};
+use super::bench::{Bench, V4, Verdict, stay_on_this_cpu, typed};
 use super::frames::*;
 use super::handshake::{ISN, REQUEST, held, last};
 use crate::dispatch::Change;
@@ -96,7 +96,7 @@ fn a_finished_connection_does_not_begin_again() {
             let change = |change| bench.program.change_flows(&[(*flow, change)]).unwrap();
             let closed = sb_flow_entry { node: V4, mode: SB_MODE_REQUESTS as u8, ..entry };
             let inner = Tcp::new(flow, ISN, 1, flags::ACK).packet();
-            let option = switchback_wire::handoff::option(sb_op::SB_OP_CLOSED, &closed);
+            let option = typed(&closed).flow_state().option(sb_op::SB_OP_CLOSED);
             let ends: [(&str, &dyn Fn()); 4] = [
                 ("its node said so", &|| {
                     bench.put(flow, &closed);
@@ -124,14 +124,14 @@ fn a_finished_connection_does_not_begin_again() {
                 assert_eq!(outcome.moved, [(DropCookie, 1)], "{what}");
                 let kinds: Vec<u32> = outcome.records.iter().map(|record| record.head.kind).collect();
                 assert_eq!(kinds, [SB_RECORD_UNKNOWN as u32], "{what}: its node may have it nevertheless");
-                assert_eq!(bench.program.flow(flow), None, "{what}");
+                assert_eq!(bench.program.mapped(flow), None, "{what}");
                 // The client's next connection begins.
                 assert_eq!(bench.send(&first(ISN + 99)).moved, [(Request, 1)], "{what}");
                 // No packet of the previous connection replaces it.
-                let next = sb_flow_entry { contested: 1, ..bench.program.flow(flow).unwrap() };
+                let next = sb_flow_entry { contested: 1, ..bench.program.mapped(flow).unwrap() };
                 bench.put(flow, &next);
                 bench.send(&first(ISN));
-                assert_eq!(bench.program.flow(flow), Some(next), "{what}");
+                assert_eq!(bench.program.mapped(flow), Some(next), "{what}");
             }
             bench.forget(flow);
             bench.put(flow, &entry);
@@ -148,16 +148,16 @@ fn a_sought_request_goes_to_its_owner() {
     let [flow, _] = flows();
     let sought = sb_flow_entry { mode: SB_MODE_SOUGHT as u8, ..held(&flow, &Offer::USUAL, ISN) };
     let owned = sb_flow_entry { node: V4, mode: SB_MODE_REQUESTS as u8, next: ISN + 100, ..sought };
-    let create = |entry| bench.program.change_flows(&[(flow, Change::Create(entry))]).unwrap();
+    let create = |entry| bench.program.change_flows(&[(flow, Change::Create(typed(&entry)))]).unwrap();
     bench.put(&flow, &sought);
     create(sb_flow_entry { origin: ISN + 2, ..owned });
-    assert_eq!(bench.program.flow(&flow), Some(sought), "another connection");
+    assert_eq!(bench.program.mapped(&flow), Some(sought), "another connection");
     create(owned);
     let known = sb_flow_entry { contested: 1, ..owned };
-    assert_eq!((bench.program.flow(&flow), bench.waiting()), (Some(known), 0));
+    assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(known), 0));
     bench.forget(&flow);
     let begun = sb_flow_entry { mode: SB_MODE_HELD as u8, ..sought };
     bench.put(&flow, &begun);
     create(owned);
-    assert_eq!(bench.program.flow(&flow), Some(begun), "it is dispatched here");
+    assert_eq!(bench.program.mapped(&flow), Some(begun), "it is dispatched here");
 }

@@ -7,7 +7,7 @@ use sb_record_kind::*;
 use switchback_wire::packet::flags;
 use switchback_wire::*;
 
-use super::bench::{Bench, V4, Verdict};
+use super::bench::{Bench, V4, Verdict, typed};
 use super::frames::*;
 use super::handshake::{ISN, REQUEST, held, last};
 use super::{Row, run_all};
@@ -112,7 +112,7 @@ fn forged_syns_cost_a_flow_nothing() {
             for seq in seen.into_iter().chain((0..64).map(|bits| 0x9e37_79b9u32.wrapping_mul(bits))) {
                 let outcome = bench.send(&Offer::USUAL.syn(flow, seq).frame());
                 assert_eq!((outcome.verdict, outcome.moved), (Verdict::Tx, vec![(SynAnswered, 1)]));
-                assert_eq!(bench.program.flow(flow), Some(contested(entry(mode))), "SYN with {seq:#x}");
+                assert_eq!(bench.program.mapped(flow), Some(contested(entry(mode))), "SYN with {seq:#x}");
             }
             bench.forget(flow);
         }
@@ -127,7 +127,7 @@ fn an_established_flow_without_a_node_stays() {
     let idle = entry(SB_MODE_HELD);
     bench.put_established(&flow, &idle);
     bench.program.change_flows(&[(flow, crate::dispatch::Change::Abandon { origin: ORIGIN })]).unwrap();
-    assert_eq!((bench.program.flow(&flow), bench.waiting()), (Some(idle), 0));
+    assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(idle), 0));
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn a_flow_without_a_node_is_abandoned_or_gets_one() {
     change(Change::Abandon { origin: ORIGIN });
     assert_eq!(bench.entries(), 0);
     bench.put(&flow, &contested(entry(SB_MODE_HELD)));
-    change(Change::Replace(entry(SB_MODE_REQUESTS)));
-    assert_eq!((bench.program.flow(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_REQUESTS))), 0));
+    change(Change::Replace(typed(&entry(SB_MODE_REQUESTS))));
+    assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_REQUESTS))), 0));
     // Its node releases it, so it counts as established.
-    change(Change::Replace(entry(SB_MODE_HELD)));
-    assert_eq!((bench.program.flow(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_HELD))), 0));
+    change(Change::Replace(typed(&entry(SB_MODE_HELD))));
+    assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(contested(entry(SB_MODE_HELD))), 0));
 }
 
 /// Without room in the L7 thread's ring, first bytes leave no entry and displace no flow with a node.
@@ -173,7 +173,7 @@ fn first_bytes_push_out_no_established_flow() {
     }
     assert_eq!(bench.program.counter(DropRingFull), 0, "every stranger had an entry once");
     assert!(
-        (0..IDLE).all(|port| bench.program.flow(&idle(port)).is_some()),
+        (0..IDLE).all(|port| bench.program.mapped(&idle(port)).is_some()),
         "an idle flow has lost its entry"
     );
     assert!(bench.waiting() <= 65536);

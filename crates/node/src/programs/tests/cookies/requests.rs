@@ -135,22 +135,23 @@ impl<'a> Sender<'a> {
         let (number, next) = self.request_at(part.start);
         let (start, read) = (starts[number - 1], read[number - 1]);
         let (more, head) = match part.start {
-            at if at == start => (if op == SB_OP_ADOPT { 0 } else { SB_FLAG_REQUEST }, read - start),
-            at if at < read => (SB_FLAG_READ, 0),
+            at if at == start => (if op == SB_OP_ADOPT { 0 } else { SB_HANDOVER_REQUEST }, read - start),
+            at if at < read => (SB_HANDOVER_READ, 0),
             _ => (0, 0),
         };
         let known =
             KnownFlow { seq: self.origin.wrapping_add(part.start as u32), socket: None, ..self.known };
-        let ends = if number == starts.len() && self.last { SB_FLAG_LAST } else { 0 };
+        let ends = if number == starts.len() && self.last { SB_HANDOVER_LAST } else { 0 };
         let flags = if part.start == start { ends | more } else { more };
         let option = sb_option {
-            origin: self.origin.to_be(),
-            requests: (number as u16).to_be(),
-            next: self.origin.wrapping_add(next as u32).to_be(),
             flags: flags as u8,
-            head: (head as u16).to_be(),
-            session: self.session,
-            ..known.option(op)
+            ..known.option(op).with(|said: &mut sb_handover| {
+                said.flow.origin = self.origin.to_be();
+                said.flow.requests = (number as u16).to_be();
+                said.flow.next = self.origin.wrapping_add(next as u32).to_be();
+                said.flow.session = self.session;
+                said.head = (head as u16).to_be();
+            })
         };
         known.hand_over(option, &self.requests.stream.bytes[part])
     }
@@ -307,14 +308,15 @@ fn the_switch_says_which_names_are_restored() {
             let len = WITH_COOKIE.len() as u32;
             for (number, ((pool, node), restored)) in (1u16..).zip(sessions.iter().zip(restored)) {
                 let (op, begins) =
-                    if number == 1 { (SB_OP_ADOPT, 0) } else { (SB_OP_FORWARD, SB_FLAG_REQUEST) };
+                    if number == 1 { (SB_OP_ADOPT, 0) } else { (SB_OP_FORWARD, SB_HANDOVER_REQUEST) };
                 let option = sb_option {
-                    origin: FIRST.to_be(),
-                    requests: number.to_be(),
-                    next: known.seq.wrapping_add(len).to_be(),
                     flags: begins as u8,
-                    session: sb_session::new(*pool, *node),
-                    ..known.option(op)
+                    ..known.option(op).with(|flow: &mut sb_flow_state| {
+                        flow.origin = FIRST.to_be();
+                        flow.requests = number.to_be();
+                        flow.next = known.seq.wrapping_add(len).to_be();
+                        flow.session = sb_session::new(*pool, *node);
+                    })
                 };
                 let packet = known.hand_over(option, WITH_COOKIE.as_bytes());
                 if number == 1 {

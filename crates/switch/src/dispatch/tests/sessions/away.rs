@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use switchback_flow::entry::{Entry, Mode};
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::*;
 
@@ -65,15 +66,17 @@ fn a_strict_session_goes_nowhere_else() {
 }
 
 fn refuse(client: &mut Client, asked: &ToNode, reason: sb_reason) -> Vec<ToNode> {
-    let option = sb_option { detail: (16u32 << 16 | 15).to_be(), ..asked.option };
-    client.world.answer(&ToNode { option, ..asked.clone() }, SB_OP_REFUSED, reason)
+    match reason {
+        SB_REASON_QUEUE_FULL => client.world.refuse(asked, (16, 15)),
+        _ => client.world.answer(asked, SB_OP_REFUSED, reason),
+    }
 }
 
 /// The request of another client, which is not answered.
 fn other_client(client: &mut Client, request: &[u8]) -> Vec<ToNode> {
     let mut other = flow();
     other.client_port = 40001u16.to_be();
-    let entry = sb_flow_entry { origin: 5, next: 5, ..Default::default() };
+    let entry = Entry::new(5).encode();
     let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
     let record = sb_record { kind, flow: other, entry, ..Default::default() };
     let packet = segment(&other, true, (5, 6), flags::ACK, None, request);
@@ -121,7 +124,7 @@ fn sessions_with_a_full_node_wait_in_order() {
     assert_eq!(client.world.dispatcher.crowded(), 2);
     let sent = client.world.report(node(1), "web", SB_REASON_NONE, (15, 15));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(1)));
-    assert_eq!(client.world.map[&flow()].mode, sb_mode::SB_MODE_HELD as u8, "the other one was first");
+    assert_eq!(client.world.map[&flow()].mode, Mode::Held, "the other one was first");
     assert_eq!(client.world.report(node(1), "web", SB_REASON_NONE, (0, 15)).len(), 1);
 }
 
