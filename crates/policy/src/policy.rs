@@ -5,7 +5,7 @@ use std::time::Duration;
 /// One node of a pool, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Unique in the pool; [`PolicyKind::Hash`] hashes it.
+    /// Unique in the pool; [`PolicyKind::Hash`](crate::PolicyKind::Hash) hashes it.
     pub name: String,
     /// Share of the requests relative to the other members. 0: none. Capped at 2^24 - 1.
     pub weight: u32,
