@@ -320,10 +320,10 @@ impl Ownership {
                     Self::run(state, node, request);
                 }
             }
-            ToNode::Forward { request, generation } => {
-                if at.owns && generation == at.newest && request == at.next {
-                    Self::run(state, node, request);
-                }
+            ToNode::Forward { request, generation }
+                if at.owns && generation == at.newest && request == at.next =>
+            {
+                Self::run(state, node, request);
             }
             ToNode::Release { request, generation, next } => {
                 if at.owns && generation == at.newest && request == at.next && !at.responds {

@@ -22,7 +22,7 @@
 //!    - Otherwise it is another name: `matched` becomes 0, the state `OTHER`, and `c` is still to be read.
 //! 4. Otherwise take a byte and its cell, go to the cell's state, and do the cell's action:
 //!    - `GO`: nothing else.
-//!    - `REJECT` rejects. The low byte is not a state but the reason's [`Reject::index`].
+//!    - `REJECT` rejects. The low byte is not a state but the reason's [`index`](crate::Reject::index).
 //!    - `HEX` rejects if `left` is 2^59 or more; else `left` becomes 16 `left` plus the digit.
 //!    - `DECIMAL` rejects if `left` is 2^59 or more; else `left` becomes 10 `left` plus the digit.
 //!    - `STATUS`: `status` becomes 10 `status` plus the digit.
