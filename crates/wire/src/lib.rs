@@ -18,10 +18,12 @@ pub mod message;
 pub mod packet;
 mod plain;
 pub mod report;
+pub mod seq;
 pub mod session;
 
 pub use generated::*;
 pub use plain::{Plain, bytes_of, read_from};
+pub use seq::Seq;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

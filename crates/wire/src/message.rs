@@ -1,6 +1,7 @@
 //! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`] puts
 //! them into packets; `bpf/handoff.h` gives each field's place in the option, at `struct sb_option`.
 
+use crate::Seq;
 use crate::flow_state::FlowState;
 use crate::generated::*;
 use crate::handoff;
@@ -221,7 +222,7 @@ pub enum FromNode {
         /// [`Reason::Responding`], or another one that changes nothing.
         reason: Option<Reason>,
         /// The sequence number that the node would send next.
-        sent: u32,
+        sent: Seq,
         /// The node's TSval.
         clock: Option<u32>,
     },
@@ -238,14 +239,14 @@ pub enum FromNode {
         /// It owned the flow, and has answered the request.
         served: bool,
         /// The start of the next request if the node has released the flow; otherwise its origin.
-        next: u32,
+        next: Seq,
     },
     /// All data before this sequence number has arrived.
     Confirmed {
         /// The client's sequence number.
-        arrived: u32,
+        arrived: Seq,
         /// The sequence number that the node would send next.
-        sent: u32,
+        sent: Seq,
         /// The node's TSval.
         clock: Option<u32>,
     },
@@ -293,10 +294,10 @@ impl FromNode {
             sb_op::SB_OP_OWNED => FromNode::Owned(FlowState::read(option)),
             sb_op::SB_OP_UNREAD => FromNode::Unread(FlowState::read(option)),
             sb_op::SB_OP_UNOWNED => {
-                FromNode::Unowned { served: reason == Some(Reason::Served), next: u32::from_be(option.next) }
+                FromNode::Unowned { served: reason == Some(Reason::Served), next: Seq::from_be(option.next) }
             }
             sb_op::SB_OP_CONFIRMED => {
-                FromNode::Confirmed { arrived: u32::from_be(option.next), sent: view.ack, clock: clock() }
+                FromNode::Confirmed { arrived: Seq::from_be(option.next), sent: view.ack, clock: clock() }
             }
             sb_op::SB_OP_MOVE => {
                 FromNode::Move { target: u32::from_be(option.detail), state: FlowState::read(option) }
@@ -348,7 +349,7 @@ mod tests {
     #[test]
     fn a_message_sets_its_own_fields_only() {
         let handshake = Handshake { options: SB_SYN_ALL as u8, ..Default::default() };
-        let state = FlowState { handshake, requests: 3, ..FlowState::at(1, 7) };
+        let state = FlowState { handshake, requests: 3, ..FlowState::at(Seq(1), Seq(7)) };
         let recovery = Recovery { last: true, again: true };
         let request = Reading::Request { head: 90, recovery };
         let rows = [
@@ -371,10 +372,10 @@ mod tests {
     #[test]
     fn messages_of_an_agent_read_back() {
         let flow = sb_flow::default();
-        let inner = bare(&flow, true, 1, 2, flags::ACK);
+        let inner = bare(&flow, true, Seq(1), Seq(2), flags::ACK);
         let view = TcpView::parse(&inner).unwrap();
         let read = |option: &sb_option| FromNode::read(&flow, option, &view, &inner);
-        let state = FlowState { requests: 3, ..FlowState::at(1, 7) };
+        let state = FlowState { requests: 3, ..FlowState::at(Seq(1), Seq(7)) };
         // A MOVE has the target in place of `heads`.
         let moved = FromNode::Move { target: 9, state: FlowState { heads: 9, ..state } };
         for message in [FromNode::Closed(state), moved, FromNode::Sized { path: 3, bytes: 70_000 }] {

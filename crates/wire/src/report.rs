@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::handoff::{Peers, Way};
 use crate::message::Reason;
 use crate::packet::{TcpView, bare, flags};
-use crate::{address_bytes, handoff, sb_flow, sb_key, sb_op, sb_option};
+use crate::{Seq, address_bytes, handoff, sb_flow, sb_key, sb_op, sb_option};
 
 /// A node's report on one of its listeners, for one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Report {
         };
         let waited =
             self.first_byte.map_or(0, |time| u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1));
-        let inner = bare(&flow, true, waited, self.flows, flags::RST);
+        let inner = bare(&flow, true, Seq(waited), Seq(self.flows), flags::RST);
         let Some(view) = TcpView::parse(&inner) else { return };
         let option = sb_option {
             reason: self.reason.map_or(0, Reason::number),
@@ -94,8 +94,8 @@ impl Report {
             reason: Reason::from_number(option.reason),
             queue: queue_of(option),
             in_flight: u32::from_be(option.next),
-            flows: view.ack,
-            first_byte: (view.seq != 0).then(|| Duration::from_micros(u64::from(view.seq))),
+            flows: view.ack.0,
+            first_byte: (view.seq.0 != 0).then(|| Duration::from_micros(view.seq.0.into())),
             cpu: u16::from_be(option.mss),
         }
     }

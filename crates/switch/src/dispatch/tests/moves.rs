@@ -12,7 +12,7 @@ use sb_reason::*;
 /// What the node that has the flow by this adoption says: it goes on at `to`, behind `came` bytes of the client and `said` of ours.
 fn give(world: &mut World, adopted: &ToNode, to: &str, came: u32, said: u32) -> Vec<ToNode> {
     let option = sb_option { op: SB_OP_MOVE as u8, detail: pool_id(to).to_be(), ..adopted.option };
-    let numbers = (ORIGIN.wrapping_add(came), SERVER + said);
+    let numbers = (ORIGIN + came, SERVER + said);
     let packet = segment(&flow(), true, numbers, flags::ACK, None, &[]);
     world.handoff(adopted.node, option, &packet)
 }

@@ -38,7 +38,7 @@ struct Node {
     over: bool,
     released_at: u32,
     /// Likewise: the mark, and what comes there.
-    next: u32,
+    next: Seq,
     framing: u16,
     left: u32,
     /// What comes before this has been read.
@@ -75,8 +75,8 @@ struct Net {
 }
 
 impl Net {
-    fn offset(seq: u32) -> u32 {
-        seq.wrapping_sub(ORIGIN)
+    fn offset(seq: Seq) -> u32 {
+        seq - ORIGIN
     }
 
     /// What the switch says to the client can only be acknowledgments; one may be lost. Where entries are lost, a RST.
@@ -139,13 +139,13 @@ impl Net {
             if op == SB_OP_CONFIRMED {
                 let mut option = packet.option;
                 option.op = SB_OP_CONFIRMED as u8;
-                option.next = ORIGIN.wrapping_add(self.nodes[&packet.node].end()).to_be();
+                option.next = (ORIGIN + self.nodes[&packet.node].end()).to_be();
                 queue.extend(self.world.handoff(packet.node, option, &packet.packet));
                 continue;
             }
             let mut asked = packet.clone();
             if op == SB_OP_UNOWNED {
-                asked.option.next = ORIGIN.wrapping_add(self.nodes[&packet.node].released_at).to_be();
+                asked.option.next = (ORIGIN + self.nodes[&packet.node].released_at).to_be();
             }
             queue.extend(self.world.answer(&asked, op, reason));
         }
@@ -166,7 +166,7 @@ impl Net {
         let seed = self.seed;
         let acked = self.acked;
         let node = self.nodes.get_mut(&packet.node).unwrap();
-        let next = u32::from_be(packet.option.next);
+        let next = Seq::from_be(packet.option.next);
         let count = u16::from_be(packet.option.requests);
         // What is late is from before the node gave the flow up and adopted it again.
         let is_late = offset < node.origin_of_ownership
@@ -351,9 +351,9 @@ impl Node {
         let option = &packet.option;
         let (view, head) = (packet.view(), u16::from_be(option.head));
         let begins = packet.op == SB_OP_ADOPT || option.flags & SB_FLAG_REQUEST as u8 != 0;
-        let read = if begins { view.seq.wrapping_add(head.into()) } else { view.end_seq() };
+        let read = if begins { view.seq + u32::from(head) } else { view.end_seq() };
         self.read = Net::offset(read);
-        (self.next, self.framing) = (u32::from_be(option.next), u16::from_be(option.framing));
+        (self.next, self.framing) = (Seq::from_be(option.next), u16::from_be(option.framing));
         self.left = u32::from_be(option.left);
         (self.requests, self.heads) = (u16::from_be(option.requests), u32::from_be(option.detail));
         self.session = option.session;
@@ -380,7 +380,7 @@ impl Node {
             return false;
         }
         let mark = Net::offset(self.next);
-        let said = (u32::from_be(option.next), u16::from_be(option.framing), u32::from_be(option.left));
+        let said = (Seq::from_be(option.next), u16::from_be(option.framing), u32::from_be(option.left));
         let known = said == (self.next, self.framing, self.left);
         if first < from && mark < from
             || flags != 0 && self.passed < seq
