@@ -15,6 +15,7 @@ use clap::Args;
 use switchback_access_log::escape::{printable, printable_json};
 use switchback_config::Cluster;
 use switchback_switch::explain::{Connection, Explainer};
+use switchback_wire::Seq;
 
 use crate::failure::Failure;
 use explained::{Begins, Explained};
@@ -61,7 +62,7 @@ impl Explain {
                 (None, Some(url)) => self.options.request(&self.destination, explainer.cluster(), url)?,
                 (None, None) => unreachable!("clap asks for one of the three"),
             };
-            let mut connection = Connection::new(flow, 0);
+            let mut connection = Connection::new(flow, Seq(0));
             match hello {
                 None => connection.data(&mut explainer, &bytes),
                 Some(hello) => {

@@ -9,6 +9,7 @@ use std::thread;
 use common::http::{Documents, fetch};
 use common::packets::{Random, Raw, flow};
 use common::{Cluster, PATIENCE, Result, wait_until};
+use switchback_wire::Seq;
 use switchback_wire::packet::{bare, flags};
 
 const PACKETS: u64 = 100_000;
@@ -53,7 +54,7 @@ fn flood(cluster: &Cluster, tcp_flags: u8, seed: u64) -> Result {
         let source = Ipv4Addr::from_bits(source.to_bits() | host);
         let port = 1024 + (random.next() % 60_000) as u16;
         let forged = flow(SocketAddr::new(IpAddr::V4(source), port), vip);
-        raw.send(vip.ip(), &bare(&forged, true, random.next(), random.next(), tcp_flags))?;
+        raw.send(vip.ip(), &bare(&forged, true, Seq(random.next()), Seq(random.next()), tcp_flags))?;
         if sent % GROUP == 0 {
             wait_until(
                 "forged packets on their way",

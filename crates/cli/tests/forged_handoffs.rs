@@ -9,7 +9,7 @@ use common::http::Documents;
 use common::packets::{Raw, flow, handoff_key, handoff_packet};
 use common::{Cluster, PATIENCE, Result, wait_until};
 use switchback_wire::packet::{bare, flags, segment};
-use switchback_wire::{sb_key, sb_op};
+use switchback_wire::{Seq, sb_key, sb_op};
 
 const REQUEST: &[u8] = b"GET /small HTTP/1.1\r\nHost: shop\r\n\r\n";
 
@@ -132,10 +132,10 @@ fn a_node_takes_nothing_for_a_vip_but_from_a_switch() -> Result {
     let from_vip = cluster.lab.node(0).count(&format!("ip saddr {}", vip.ip()))?;
     let raw = Raw::open(host)?;
     let plain = [
-        bare(&flow, true, 1, 0, flags::SYN),
-        bare(&flow, true, 1, 1, flags::ACK),
-        segment(&flow, true, (1, 1), flags::ACK | flags::PSH, None, REQUEST),
-        bare(&flow, true, 1, 1, flags::RST),
+        bare(&flow, true, Seq(1), Seq(0), flags::SYN),
+        bare(&flow, true, Seq(1), Seq(1), flags::ACK),
+        segment(&flow, true, (Seq(1), Seq(1)), flags::ACK | flags::PSH, None, REQUEST),
+        bare(&flow, true, Seq(1), Seq(1), flags::RST),
     ];
     for (index, packet) in plain.iter().enumerate() {
         raw.send(vip.ip(), packet)?;

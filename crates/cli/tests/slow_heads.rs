@@ -16,6 +16,7 @@ use common::{Cluster, PATIENCE, Plan, Result, long, wait_until};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
+use switchback_wire::Seq;
 use switchback_wire::packet::{bare, flags};
 
 /// How large the attack is, and what it may take.
@@ -145,7 +146,7 @@ fn forge_syns(cluster: &Cluster, count: u64) -> Result {
         let source = Ipv4Addr::from_bits(network.to_bits() | random.below(256) as u32);
         let port = 1024 + random.below(60_000) as u16;
         let forged = flow(SocketAddr::new(IpAddr::V4(source), port), vip);
-        raw.send(vip.ip(), &bare(&forged, true, random.next(), 0, flags::SYN))?;
+        raw.send(vip.ip(), &bare(&forged, true, Seq(random.next()), Seq(0), flags::SYN))?;
     }
     Ok(())
 }

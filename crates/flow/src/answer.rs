@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchback_config::{Redirect, Scheme};
 use switchback_http::{Head, Reject};
 use switchback_wire::packet::{TcpView, flags, segment, timestamps};
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 /// First wait before what the client has not acknowledged is sent again (RFC 6298 section 2 has one second for a path
 /// of which nothing is known; this response is one round trip old already). It doubles.
@@ -97,11 +97,11 @@ pub struct Answer {
     /// The response, until all of it is acknowledged, and its first byte's sequence number. FIN follows it.
     text: Vec<u8>,
     len: u32,
-    start: u32,
+    start: Seq,
     /// The first sequence number that the client has not acknowledged.
-    una: u32,
+    una: Seq,
     /// What we expect from the client.
-    rcv_nxt: u32,
+    rcv_nxt: Seq,
     client_closed: bool,
     timestamps: Option<(u32, u32)>,
     mss: usize,
@@ -118,7 +118,7 @@ impl Answer {
         head: bool,
         packet: &[u8],
         view: &TcpView,
-        received: (u32, bool),
+        received: (Seq, bool),
         mss: u16,
         now: Duration,
     ) -> Self {
@@ -131,7 +131,7 @@ impl Answer {
             text,
             start: view.ack,
             una: view.ack,
-            rcv_nxt: end.wrapping_add(u32::from(closed)),
+            rcv_nxt: end + usize::from(closed),
             client_closed: closed,
             timestamps,
             mss: usize::from(mss.max(536)) - options,
@@ -166,19 +166,19 @@ impl Answer {
         if let (Some((value, _)), Some((_, echo))) = (timestamps(packet, view), &mut self.timestamps) {
             *echo = value;
         }
-        let acked = view.ack.wrapping_sub(self.una);
-        if view.flags & flags::ACK != 0 && acked <= self.end().wrapping_sub(self.una) {
+        let acked = view.ack - self.una;
+        if view.flags & flags::ACK != 0 && acked <= self.end() - self.una {
             self.una = view.ack;
         }
-        if self.una.wrapping_sub(self.start) >= self.len {
+        if self.una - self.start >= self.len {
             self.text = Vec::new();
         }
         let fin = view.flags & flags::FIN != 0;
         let end = view.end_seq();
-        let in_order = self.rcv_nxt.wrapping_sub(view.seq) as i32 >= 0;
-        let news = end.wrapping_sub(self.rcv_nxt) as i32;
+        let in_order = !view.seq.after(self.rcv_nxt);
+        let news = end.offset_from(self.rcv_nxt);
         if in_order && !self.client_closed && news >= 0 {
-            self.rcv_nxt = end.wrapping_add(u32::from(fin));
+            self.rcv_nxt = end + usize::from(fin);
             self.client_closed = fin;
         }
         if view.is_empty() && !fin {
@@ -201,18 +201,18 @@ impl Answer {
 
     /// What the client has not acknowledged yet, in packets that it can take.
     pub fn unacknowledged(&self, flow: &sb_flow) -> Vec<Vec<u8>> {
-        let from = self.una.wrapping_sub(self.start).min(self.len);
+        let from = (self.una - self.start).min(self.len);
         let rest = self.text.get(from as usize..).unwrap_or_default();
         let parts = rest.chunks(self.mss).collect::<Vec<_>>();
         let parts = if parts.is_empty() { vec![&[][..]] } else { parts };
-        let mut seq = self.start.wrapping_add(from);
+        let mut seq = self.start + from;
         let last = parts.len() - 1;
         let mut packets = Vec::with_capacity(parts.len());
         for (index, part) in parts.into_iter().enumerate() {
             let fin = if index == last { flags::FIN | flags::PSH } else { 0 };
             let numbers = (seq, self.rcv_nxt);
             packets.push(segment(flow, false, numbers, flags::ACK | fin, self.timestamps, part));
-            seq = seq.wrapping_add(part.len() as u32);
+            seq += part.len();
         }
         packets
     }
@@ -222,8 +222,8 @@ impl Answer {
     }
 
     /// Sequence number after FIN.
-    fn end(&self) -> u32 {
-        self.start.wrapping_add(self.len + 1)
+    fn end(&self) -> Seq {
+        self.start + (self.len + 1)
     }
 
     fn is_acknowledged(&self) -> bool {
@@ -267,15 +267,15 @@ mod tests {
         }
     }
 
-    fn client(seq: u32, ack: u32, tcp_flags: u8, data: &[u8]) -> (Vec<u8>, TcpView) {
-        let packet = segment(&flow(), true, (seq, ack), tcp_flags | flags::ACK, Some((50, 60)), data);
+    fn client(seq: u32, ack: Seq, tcp_flags: u8, data: &[u8]) -> (Vec<u8>, TcpView) {
+        let packet = segment(&flow(), true, (Seq(seq), ack), tcp_flags | flags::ACK, Some((50, 60)), data);
         let view = TcpView::parse(&packet).unwrap();
         (packet, view)
     }
 
     fn answer(reply: Reply, head: bool) -> Answer {
-        let (packet, view) = client(100, u32::MAX, 0, b"GET");
-        Answer::new(&reply, head, &packet, &view, (103, false), 1460, Duration::ZERO)
+        let (packet, view) = client(100, Seq(u32::MAX), 0, b"GET");
+        Answer::new(&reply, head, &packet, &view, (Seq(103), false), 1460, Duration::ZERO)
     }
 
     fn text(packets: &[Vec<u8>]) -> String {
@@ -291,7 +291,7 @@ mod tests {
         let packets = answer(Reply::Status(503), false).unacknowledged(&flow());
         let [packet] = &packets[..] else { panic!("one packet") };
         let view = TcpView::parse(packet).unwrap();
-        assert_eq!((view.seq, view.ack, view.flags & flags::FIN), (u32::MAX, 103, flags::FIN));
+        assert_eq!((view.seq, view.ack, view.flags & flags::FIN), (Seq(u32::MAX), Seq(103), flags::FIN));
         let text = text(&packets);
         assert!(text.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{text}");
         assert!(
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn the_request_again_gets_the_response_again() {
         let mut answer = answer(Reply::Status(400), false);
-        let (packet, view) = client(100, u32::MAX, 0, b"GET");
+        let (packet, view) = client(100, Seq(u32::MAX), 0, b"GET");
         assert_eq!(answer.on_packet(&flow(), &packet, &view), answer.unacknowledged(&flow()));
     }
 
@@ -340,15 +340,15 @@ mod tests {
         let (packet, view) = client(103, end, 0, b"body");
         let [ack] = &answer.on_packet(&flow(), &packet, &view)[..] else { panic!("an ACK") };
         let ack = TcpView::parse(ack).unwrap();
-        assert_eq!((ack.seq, ack.ack, ack.is_empty()), (end, 107, true));
+        assert_eq!((ack.seq, ack.ack, ack.is_empty()), (end, Seq(107), true));
         assert!(!answer.is_over());
         // A gap: what is behind it is not acknowledged.
         let (packet, view) = client(200, end, flags::FIN, b"");
         let acks = answer.on_packet(&flow(), &packet, &view);
-        assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (107, false));
+        assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (Seq(107), false));
         let (packet, view) = client(107, end, flags::FIN, b"");
         let acks = answer.on_packet(&flow(), &packet, &view);
-        assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (108, true));
+        assert_eq!((TcpView::parse(&acks[0]).unwrap().ack, answer.is_over()), (Seq(108), true));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Changes of the flow map.
 
+use switchback_wire::Seq;
+
 use crate::entry::Entry;
 
 /// A change of the flow map. Between a record and the change that follows from it the program may have removed the
@@ -16,16 +18,16 @@ pub enum Change {
     /// No entry any more.
     Remove {
         /// The origin of the connection that is over.
-        origin: u32,
+        origin: Seq,
     },
     /// No entry any more, unless a node has had the flow: its client would have lost its connection.
     Abandon {
         /// The origin of the connection.
-        origin: u32,
+        origin: Seq,
     },
     /// The client has been told that data has arrived which its node does not have yet.
     Ahead {
         /// The origin of the connection.
-        origin: u32,
+        origin: Seq,
     },
 }

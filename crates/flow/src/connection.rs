@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, acknowledgment, bring_up_to_date, flags, segment, timestamps};
-use switchback_wire::{SB_WINDOW, sb_flow};
+use switchback_wire::{SB_WINDOW, Seq, sb_flow};
 
 use crate::answer::{Answer, Reply};
 use crate::entry::{Entry, Mode};
-use crate::held::{Held, HeldPacket, before};
+use crate::held::{Held, HeldPacket};
 use crate::mark::Mark;
 use crate::request::InProgress;
 
@@ -18,7 +18,7 @@ pub const STALLED: Duration = Duration::from_millis(150);
 /// The latest packet that the client has sent of the first byte that waits, or of earlier ones.
 #[derive(Clone, Copy, Debug)]
 struct Repetition {
-    seq: u32,
+    seq: Seq,
     at: Duration,
 }
 
@@ -26,7 +26,7 @@ struct Repetition {
 #[derive(Clone, Copy, Debug)]
 struct NodePosition {
     /// The next sequence number.
-    seq: u32,
+    seq: Seq,
     /// The next TSval, in milliseconds.
     clock: Option<u32>,
     /// When the node said so.
@@ -41,13 +41,13 @@ pub struct Connection {
     /// Packets from the mark on, without those of the request in progress.
     pub held: Held,
     /// Sequence number of the client's FIN.
-    pub fin: Option<u32>,
+    pub fin: Option<Seq>,
     /// The client's latest acknowledgment number.
-    pub last_ack: u32,
+    pub last_ack: Seq,
     /// Up to here the switch has acknowledged data, which the client does not send again.
-    pub acknowledged: Option<u32>,
+    pub acknowledged: Option<Seq>,
     /// Sequence number of a request that the flow's node was given before, and may have carried out.
-    pub given: Option<u32>,
+    pub given: Option<Seq>,
     /// Since when the request at the mark has been waiting.
     pub born: Duration,
     /// When the request at the mark came: with its first packet, or when the one before it was done.
@@ -65,7 +65,7 @@ impl Connection {
             entry,
             held: Held::default(),
             fin: None,
-            last_ack: 0,
+            last_ack: Seq(0),
             acknowledged: None,
             given: None,
             born: now,
@@ -95,7 +95,7 @@ impl Connection {
     /// missing.
     pub fn hold(&mut self, packet: &HeldPacket, request: Option<&mut InProgress>) {
         let nothing_waits = self.held.is_empty() && request.is_none();
-        if nothing_waits || before(self.last_ack, packet.view.ack) {
+        if nothing_waits || self.last_ack.before(packet.view.ack) {
             self.last_ack = packet.view.ack;
         }
         self.last_timestamps = timestamps(&packet.bytes, &packet.view).map(|(value, echo)| (echo, value));
@@ -103,7 +103,7 @@ impl Connection {
             self.fin = Some(packet.end());
         }
         match request {
-            Some(request) if before(self.entry.mark.next, request.after().mark.next) => {
+            Some(request) if self.entry.mark.next.before(request.after().mark.next) => {
                 request.packets.insert_part(packet, self.entry.mark.next, request.after().mark.next);
                 self.held.insert(packet, request.after().mark.next);
             }
@@ -112,14 +112,14 @@ impl Connection {
     }
 
     /// Notes a retransmission of what comes up to `first_waiting`.
-    pub fn note_repetition(&mut self, view: &TcpView, first_waiting: u32, now: Duration) {
-        if !view.is_empty() && !before(first_waiting, view.seq) {
+    pub fn note_repetition(&mut self, view: &TcpView, first_waiting: Seq, now: Duration) {
+        if !view.is_empty() && !first_waiting.before(view.seq) {
             self.repeated = Repetition { seq: view.seq, at: now };
         }
     }
 
     /// The client has sent `seq` again when the node was silent already, and nothing that only the switch has is needed.
-    pub fn repeats(&self, seq: u32, was_silent: impl Fn(Duration) -> bool) -> bool {
+    pub fn repeats(&self, seq: Seq, was_silent: impl Fn(Duration) -> bool) -> bool {
         self.acknowledged.is_none() && self.repeated.seq == seq && was_silent(self.repeated.at)
     }
 
@@ -154,7 +154,7 @@ impl Connection {
 
     /// The client has closed behind this data at the mark.
     pub fn ends_behind(&self, data: &[u8]) -> bool {
-        self.fin == Some(self.entry.mark.next.wrapping_add(data.len() as u32))
+        self.fin == Some(self.entry.mark.next + data.len())
     }
 
     /// A request begins at the mark. An empty line is none yet (RFC 9112 section 2.2), and what lies beyond a gap anybody
@@ -182,13 +182,13 @@ impl Connection {
 
     /// The window allows no more than the node that gets the data can take: a receiver drops what lies beyond its window,
     /// and with it the acknowledgments in it. A node's window is a multiple of the scale's unit, and counts from the mark.
-    fn say(&self, flow: &sb_flow, ack: u32, blocks: &[(u32, u32)], now: Duration) -> Vec<u8> {
+    fn say(&self, flow: &sb_flow, ack: Seq, blocks: &[(Seq, Seq)], now: Duration) -> Vec<u8> {
         let scale = self.entry.handshake.own_scale();
-        let room = self.entry.mark.next.wrapping_add(SB_WINDOW >> scale << scale).wrapping_sub(ack) as i32;
+        let room = (self.entry.mark.next + (SB_WINDOW >> scale << scale)).offset_from(ack);
         let window = (room.max(0) as u32) >> scale;
         let (mut seq, mut times) = (self.last_ack, self.last_timestamps);
         if let Some(position) = self.position {
-            seq = if before(seq, position.seq) { position.seq } else { seq };
+            seq = seq.later(position.seq);
             let since = now.saturating_sub(position.at).as_millis() as u32;
             let clock = position.clock.map(|clock| clock.wrapping_add(since));
             times = times.map(|(own, theirs)| (clock.unwrap_or(own), theirs));
@@ -197,13 +197,13 @@ impl Connection {
     }
 
     /// The flow's node says how far it has come: its next sequence number, and its next TSval.
-    pub fn note_position(&mut self, seq: u32, clock: Option<u32>, now: Duration) {
+    pub fn note_position(&mut self, seq: Seq, clock: Option<u32>, now: Duration) {
         self.position = Some(NodePosition { seq, clock, at: now });
     }
 
     /// What to acknowledge, and the stretches beyond a gap after it. None without a gap, or if the client does not
     /// understand selective acknowledgments.
-    fn gap(&self, arrived: u32) -> Option<(u32, Vec<(u32, u32)>)> {
+    fn gap(&self, arrived: Seq) -> Option<(Seq, Vec<(Seq, Seq)>)> {
         let ack = self.acknowledged.unwrap_or(arrived);
         let stretches = self.held.beyond_gap(ack);
         let understood = self.entry.handshake.has_sack();
@@ -217,7 +217,7 @@ impl Connection {
 
     /// A packet that reports what has come beyond a gap, so that the client fills the gap without a time-out. It
     /// acknowledges what has arrived at the node, up to `arrived`, or was acknowledged before.
-    pub fn report_gap(&self, flow: &sb_flow, arrived: u32, now: Duration) -> Option<Vec<u8>> {
+    pub fn report_gap(&self, flow: &sb_flow, arrived: Seq, now: Duration) -> Option<Vec<u8>> {
         let (ack, stretches) = self.gap(arrived)?;
         Some(self.say(flow, ack, &stretches, now))
     }
@@ -233,12 +233,12 @@ impl Connection {
     }
 
     /// What the client has acknowledged and echoed: where a new owner goes on if the last one is silent for ever.
-    pub fn last_heard(&self) -> (u32, Option<u32>) {
+    pub fn last_heard(&self) -> (Seq, Option<u32>) {
         (self.last_ack, self.last_timestamps.map(|(own, _)| own))
     }
 
     /// The last owner has sent up to `ack`, and its clock stood at `echo`: what is held gets these numbers.
-    pub fn bring_up_to_date(&mut self, ack: u32, echo: Option<u32>) {
+    pub fn bring_up_to_date(&mut self, ack: Seq, echo: Option<u32>) {
         for packet in self.held.iter_mut() {
             bring_up_to_date(&mut packet.bytes, &mut packet.view, ack, echo);
         }

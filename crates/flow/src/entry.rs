@@ -5,6 +5,7 @@ mod codec;
 use std::num::Wrapping;
 
 use switchback_http::{Body, Head, Limits, Reject, Version};
+use switchback_wire::Seq;
 use switchback_wire::flow_state::{FlowState, Handshake, Stream};
 
 use crate::NodeId;
@@ -30,7 +31,7 @@ pub struct Entry {
     /// The node that has the flow, or had it last.
     pub node: NodeId,
     /// Sequence number of the client's first byte.
-    pub origin: u32,
+    pub origin: Seq,
     /// See [`Handshake`].
     pub handshake: Handshake,
     /// See [`Mode`].
@@ -45,7 +46,7 @@ pub struct Entry {
 
 impl Entry {
     /// A flow without a node, whose first request begins at `origin`.
-    pub fn new(origin: u32) -> Self {
+    pub fn new(origin: Seq) -> Self {
         Entry { origin, mark: Mark::at(origin), ..Entry::default() }
     }
 
@@ -130,7 +131,7 @@ impl Entry {
         }
         let data = &data[..data.len().min(READ_MAX.max(head.len))];
         self.mark.follow(&data[head.len..])?;
-        Ok(data.len().min(self.mark.next.wrapping_sub(self.mark.begins) as usize))
+        Ok(data.len().min((self.mark.next - self.mark.begins) as usize))
     }
 
     /// Moves the mark behind something that begins a stream of which no more is read.

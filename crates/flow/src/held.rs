@@ -1,5 +1,6 @@
 //! Packets that wait in the switch, unacknowledged, as a stretch of the client's byte stream.
 
+use switchback_wire::Seq;
 use switchback_wire::packet::{TcpView, append, cut, flags};
 
 /// Packets of less data than this are joined: a client that sends byte by byte would cost fifty times its data.
@@ -26,7 +27,7 @@ impl HeldPacket {
     }
 
     /// Sequence number after the data.
-    pub fn end(&self) -> u32 {
+    pub fn end(&self) -> Seq {
         self.view.end_seq()
     }
 
@@ -42,10 +43,10 @@ impl HeldPacket {
     }
 
     /// The packet without the data before sequence number `from` and from `to` on; None if nothing is left.
-    pub fn part(&self, from: u32, to: u32) -> Option<HeldPacket> {
+    pub fn part(&self, from: Seq, to: Seq) -> Option<HeldPacket> {
         let len = self.view.len() as i32;
-        let start = (from.wrapping_sub(self.view.seq) as i32).clamp(0, len);
-        let end = (to.wrapping_sub(self.view.seq) as i32).clamp(0, len);
+        let start = from.offset_from(self.view.seq).clamp(0, len);
+        let end = to.offset_from(self.view.seq).clamp(0, len);
         if start >= end {
             return None;
         }
@@ -96,25 +97,25 @@ impl Held {
     }
 
     /// Forgets the last packet if it lies beyond sequence number `from`; false if it does not.
-    pub fn forget_last(&mut self, from: u32) -> bool {
-        let Some(last) = self.packets.pop_if(|last| before(from, last.view.seq)) else { return false };
+    pub fn forget_last(&mut self, from: Seq) -> bool {
+        let Some(last) = self.packets.pop_if(|last| from.before(last.view.seq)) else { return false };
         self.bytes -= last.bytes.len();
         true
     }
 
     /// Adds what the packet has at or after sequence number `from` and is not held yet.
-    pub fn insert(&mut self, packet: &HeldPacket, from: u32) {
+    pub fn insert(&mut self, packet: &HeldPacket, from: Seq) {
         self.insert_part(packet, from, packet.end());
     }
 
     /// Adds what the packet has from sequence number `from` to `end` and is not held yet.
-    pub fn insert_part(&mut self, packet: &HeldPacket, from: u32, end: u32) {
-        let end = if before(packet.end(), end) { packet.end() } else { end };
+    pub fn insert_part(&mut self, packet: &HeldPacket, from: Seq, end: Seq) {
+        let end = end.earlier(packet.end());
         let mut at = from;
         let mut index = 0;
         loop {
-            let next = self.packets.get(index).map(|held| (held.view.seq, held.view.len() as u32));
-            let limit = next.map_or(end, |(seq, _)| if before(seq, end) { seq } else { end });
+            let next = self.packets.get(index).map(|held| (held.view.seq, held.end()));
+            let limit = next.map_or(end, |(seq, _)| end.earlier(seq));
             if let Some(part) = packet.part(at, limit) {
                 let before = index.checked_sub(1).map(|before| &mut self.packets[before]);
                 if before.is_some_and(|before| before.join(&part)) {
@@ -125,14 +126,11 @@ impl Held {
                     index += 1;
                 }
             }
-            let Some((seq, len)) = next else { return };
-            let held_end = seq.wrapping_add(len);
-            if !before(held_end, end) {
+            let Some((_, held_end)) = next else { return };
+            if !held_end.before(end) {
                 return;
             }
-            if before(at, held_end) {
-                at = held_end;
-            }
+            at = at.later(held_end);
             index += 1;
         }
     }
@@ -140,8 +138,8 @@ impl Held {
     /// Puts the data from sequence number `start` to `end`, which is all here, into one packet. Where it lies in several,
     /// what it was cut from becomes shorter and it is a packet of its own, so that no packet becomes longer than the
     /// network takes.
-    pub fn unite(&mut self, start: u32, end: u32) {
-        let reaches_in = |packet: &HeldPacket| before(start, packet.end()) && before(packet.view.seq, end);
+    pub fn unite(&mut self, start: Seq, end: Seq) {
+        let reaches_in = |packet: &HeldPacket| start.before(packet.end()) && packet.view.seq.before(end);
         let Some(first) = self.packets.iter().position(reaches_in) else { return };
         let len = self.packets[first..].iter().take_while(|packet| reaches_in(packet)).count();
         if len == 1 {
@@ -170,7 +168,7 @@ impl Held {
     }
 
     /// Where the contiguous data from sequence number `from` on ends.
-    pub fn stream_end(&self, from: u32) -> u32 {
+    pub fn stream_end(&self, from: Seq) -> Seq {
         let mut end = from;
         for packet in &self.packets {
             if packet.view.seq != end {
@@ -182,7 +180,7 @@ impl Held {
     }
 
     /// The contiguous data from sequence number `from` on.
-    pub fn stream(&self, from: u32) -> Vec<u8> {
+    pub fn stream(&self, from: Seq) -> Vec<u8> {
         let mut out = Vec::new();
         let mut at = from;
         for packet in &self.packets {
@@ -190,15 +188,15 @@ impl Held {
                 break;
             }
             out.extend_from_slice(packet.data());
-            at = at.wrapping_add(packet.view.len() as u32);
+            at = packet.end();
         }
         out
     }
 
     /// Stretches of data beyond the first gap after sequence number `from`, the last one first: what RFC 2018 section 4
     /// would have a receiver report.
-    pub fn beyond_gap(&self, from: u32) -> Vec<(u32, u32)> {
-        let mut stretches: Vec<(u32, u32)> = Vec::new();
+    pub fn beyond_gap(&self, from: Seq) -> Vec<(Seq, Seq)> {
+        let mut stretches: Vec<(Seq, Seq)> = Vec::new();
         for packet in &self.packets {
             match stretches.last_mut() {
                 Some((_, end)) if *end == packet.view.seq => *end = packet.end(),
@@ -211,28 +209,23 @@ impl Held {
     }
 
     /// Copies of the packets, or parts of packets, with data before sequence number `to`.
-    pub fn until(&self, to: u32) -> Vec<HeldPacket> {
+    pub fn until(&self, to: Seq) -> Vec<HeldPacket> {
         self.packets.iter().filter_map(|packet| packet.part(packet.view.seq, to)).collect()
     }
 
     /// Takes out the packets, or parts of packets, with data before sequence number `to`.
-    pub fn take_until(&mut self, to: u32) -> Vec<HeldPacket> {
+    pub fn take_until(&mut self, to: Seq) -> Vec<HeldPacket> {
         let mut taken = Vec::new();
         let mut kept = Vec::new();
         for packet in self.packets.drain(..) {
             let (start, end) = (packet.view.seq, packet.end());
             taken.extend(packet.part(start, to));
-            kept.extend(packet.part(if before(start, to) { to } else { start }, end));
+            kept.extend(packet.part(start.later(to), end));
         }
         self.bytes = kept.iter().map(|packet| packet.bytes.len()).sum();
         self.packets = kept;
         taken
     }
-}
-
-/// Sequence number arithmetic, RFC 9293 section 3.4.
-pub fn before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
 }
 
 #[cfg(test)]
@@ -242,14 +235,14 @@ mod tests {
     use switchback_wire::packet::{bare, flags};
     use switchback_wire::{address_bytes, sb_flow};
 
-    fn packet(seq: u32, data: &[u8]) -> HeldPacket {
+    fn packet(seq: Seq, data: &[u8]) -> HeldPacket {
         let flow = sb_flow {
             client: address_bytes("192.0.2.1".parse().unwrap()),
             vip: address_bytes("192.0.2.100".parse().unwrap()),
             client_port: 40000u16.to_be(),
             vip_port: 80u16.to_be(),
         };
-        let mut bytes = bare(&flow, true, seq, 1, flags::ACK);
+        let mut bytes = bare(&flow, true, seq, Seq(1), flags::ACK);
         bytes.extend_from_slice(data);
         let len = bytes.len() as u16;
         bytes[2..4].copy_from_slice(&len.to_be_bytes());
@@ -259,13 +252,13 @@ mod tests {
     #[test]
     fn packets_in_any_order_make_one_stream() {
         let text = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        let start = u32::MAX - 5;
+        let start = Seq(u32::MAX - 5);
         let parts = [(0, 6), (4, 12), (10, 20), (18, 27), (3, 25)];
         for rotation in 0..parts.len() {
             let mut held = Held::default();
             for i in 0..parts.len() {
                 let (from, to) = parts[(i + rotation) % parts.len()];
-                held.insert(&packet(start.wrapping_add(from as u32), &text[from..to]), start);
+                held.insert(&packet(start + from, &text[from..to]), start);
             }
             assert_eq!(held.stream(start), text, "rotation {rotation}");
         }
@@ -275,51 +268,51 @@ mod tests {
     fn single_bytes_are_joined() {
         let mut held = Held::default();
         for i in 0..3000u32 {
-            held.insert(&packet(10 + i, &[i as u8]), 10);
+            held.insert(&packet(Seq(10 + i), &[i as u8]), Seq(10));
         }
-        assert_eq!(held.stream(10), (0..3000u32).map(|i| i as u8).collect::<Vec<_>>());
+        assert_eq!(held.stream(Seq(10)), (0..3000u32).map(|i| i as u8).collect::<Vec<_>>());
         assert_eq!((held.take_all().len(), held.bytes()), (3, 0));
     }
 
     #[test]
     fn a_gap_ends_the_stream() {
         let mut held = Held::default();
-        held.insert(&packet(10, b"ab"), 10);
-        held.insert(&packet(14, b"ef"), 10);
-        assert_eq!(held.stream(10), b"ab");
-        assert_eq!(held.stream_end(10), 12);
-        assert_eq!(held.beyond_gap(10), [(14, 16)]);
-        held.insert(&packet(12, b"cd"), 10);
-        assert_eq!(held.stream(10), b"abcdef");
-        assert!(held.beyond_gap(10).is_empty());
+        held.insert(&packet(Seq(10), b"ab"), Seq(10));
+        held.insert(&packet(Seq(14), b"ef"), Seq(10));
+        assert_eq!(held.stream(Seq(10)), b"ab");
+        assert_eq!(held.stream_end(Seq(10)), Seq(12));
+        assert_eq!(held.beyond_gap(Seq(10)), [(Seq(14), Seq(16))]);
+        held.insert(&packet(Seq(12), b"cd"), Seq(10));
+        assert_eq!(held.stream(Seq(10)), b"abcdef");
+        assert!(held.beyond_gap(Seq(10)).is_empty());
     }
 
     #[test]
     fn taking_splits_a_packet_at_the_mark() {
         let mut held = Held::default();
-        held.insert(&packet(10, b"abcdef"), 10);
-        let taken = held.take_until(14);
+        held.insert(&packet(Seq(10), b"abcdef"), Seq(10));
+        let taken = held.take_until(Seq(14));
         assert_eq!(taken.len(), 1);
-        assert_eq!((taken[0].view.seq, taken[0].data()), (10, &b"abcd"[..]));
-        assert_eq!(held.stream(14), b"ef");
+        assert_eq!((taken[0].view.seq, taken[0].data()), (Seq(10), &b"abcd"[..]));
+        assert_eq!(held.stream(Seq(14)), b"ef");
         assert_eq!(held.bytes(), 42);
     }
 
     #[test]
     fn only_a_part_of_a_packet_is_wanted() {
         let mut held = Held::default();
-        held.insert_part(&packet(10, b"abcdef"), 11, 14);
-        assert_eq!(held.stream(11), b"bcd");
-        held.insert_part(&packet(20, b"ghi"), 11, 14);
+        held.insert_part(&packet(Seq(10), b"abcdef"), Seq(11), Seq(14));
+        assert_eq!(held.stream(Seq(11)), b"bcd");
+        held.insert_part(&packet(Seq(20), b"ghi"), Seq(11), Seq(14));
         assert_eq!(held.iter().count(), 1);
-        assert_eq!(held.until(13)[0].data(), b"bc");
+        assert_eq!(held.until(Seq(13))[0].data(), b"bc");
     }
 
     #[test]
     fn data_before_the_mark_is_not_held() {
         let mut held = Held::default();
-        held.insert(&packet(10, b"abcdef"), 13);
-        assert_eq!(held.stream(13), b"def");
+        held.insert(&packet(Seq(10), b"abcdef"), Seq(13));
+        assert_eq!(held.stream(Seq(13)), b"def");
     }
 
     proptest! {
@@ -328,13 +321,13 @@ mod tests {
             cuts in prop::collection::vec(0usize..100, 0..12),
             names in prop::collection::vec((0usize..100, 1usize..33), 1..3),
             closes in any::<bool>(),
-            seq in any::<u32>(),
+            seq in any::<u32>().prop_map(Seq),
         ) {
             let text: Vec<u8> = (0..100).collect();
             let mut cuts = [&cuts[..], &[0, 100]].concat();
             cuts.sort_unstable();
             cuts.dedup();
-            let at = |offset: usize| seq.wrapping_add(offset as u32);
+            let at = |offset: usize| seq + offset;
             let packets = cuts.windows(2).map(|cut| packet(at(cut[0]), &text[cut[0]..cut[1]]));
             let mut packets: Vec<HeldPacket> = packets.collect();
             if closes {
@@ -356,7 +349,7 @@ mod tests {
             }
             for (start, end) in places {
                 let whole = |packet: &&HeldPacket| {
-                    !before(at(start), packet.view.seq) && !before(packet.end(), at(end))
+                    !at(start).before(packet.view.seq) && !packet.end().before(at(end))
                 };
                 prop_assert!(start == end || held.iter().filter(whole).count() == 1);
             }

@@ -7,9 +7,7 @@ use std::num::Wrapping;
 
 use switchback_http::Reject;
 use switchback_http::framing::{self, Followed, Framing};
-use switchback_wire::{SB_STEP_LATE, SB_STEP_MAX, SB_STEP_NEAR, sb_session};
-
-use crate::held::before;
+use switchback_wire::{SB_STEP_LATE, SB_STEP_MAX, SB_STEP_NEAR, Seq, sb_session};
 
 /// How much of a request one packet can say to have been read.
 pub(crate) const READ_MAX: usize = u16::MAX as usize;
@@ -23,11 +21,11 @@ pub fn saturated(read: usize) -> u16 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Its sequence number: data before it goes to the node unread.
-    pub next: u32,
+    pub next: Seq,
     /// What comes there.
     pub framing: Framing,
     /// Sequence number of the last request; if unknown, that of the mark.
-    pub begins: u32,
+    pub begins: Seq,
     /// How often the last request has come back without an answer.
     pub tries: u8,
     /// Requests given to the node since it adopted the flow.
@@ -42,12 +40,12 @@ pub struct Mark {
 
 impl Mark {
     /// A mark between requests, of which none is known.
-    pub fn at(next: u32) -> Self {
+    pub fn at(next: Seq) -> Self {
         Mark { next, begins: next, ..Mark::default() }
     }
 
     /// The mark between requests at another place.
-    pub fn moved_to(&self, next: u32) -> Self {
+    pub fn moved_to(&self, next: Seq) -> Self {
         Mark { next, begins: next, framing: Framing::default(), ..*self }
     }
 
@@ -55,7 +53,7 @@ impl Mark {
     /// `bpf/body.h`.
     pub fn settle(&mut self) {
         let step = self.framing.skip(SB_STEP_MAX.into());
-        self.next = self.next.wrapping_add(step as u32);
+        self.next += step as u32;
     }
 
     /// Whether the mark is inside a body.
@@ -70,14 +68,14 @@ impl Mark {
 
     /// Where the node must have come to before a mark in the middle of data goes on. A client's word is not enough: with
     /// packets that no server takes it could move the mark once around all sequence numbers.
-    pub fn due(&self) -> u32 {
-        self.next.wrapping_sub(SB_STEP_NEAR + SB_STEP_LATE)
+    pub fn due(&self) -> Seq {
+        self.next - (SB_STEP_NEAR + SB_STEP_LATE)
     }
 
     /// Whether it says more of its flow than another one: it is of a later turn, or further on.
     pub fn is_newer(&self, than: &Mark) -> bool {
         match (self.turn - than.turn).0 as i8 {
-            0 => before(than.next, self.next),
+            0 => self.next.after(than.next),
             turns => turns > 0,
         }
     }
@@ -93,7 +91,7 @@ impl Mark {
             self.tries = 0;
         }
         self.begins = self.next;
-        self.next = self.next.wrapping_add(len as u32);
+        self.next += len;
         self.requests += 1;
         self.heads = self.heads << 1 | u32::from(is_head);
     }
@@ -110,7 +108,7 @@ impl Mark {
             Followed::Lost => return Err(Reject::InvalidChunkSize),
         };
         self.framing = framing;
-        self.next = self.next.wrapping_add(len as u32);
+        self.next += len;
         self.settle();
         Ok(())
     }
@@ -125,19 +123,19 @@ mod tests {
 
     /// The entry behind the head, with the mark counted from there.
     fn entered(request: &str) -> Entry {
-        let mut entry = Entry::new(1000);
+        let mut entry = Entry::new(Seq(1000));
         let Ok(Progress::Complete(head)) = parse_head(request.as_bytes(), &Limits::default()) else {
             panic!("{request:?} is a head");
         };
         entry.enter(&head, request.as_bytes(), &Limits::default()).unwrap();
-        entry.mark.next = entry.mark.next.wrapping_sub(1000 + head.len as u32);
+        entry.mark.next = entry.mark.next - (1000 + head.len as u32);
         entry
     }
 
     #[test]
     fn a_body_of_known_length_is_behind_the_mark_at_once() {
         let mark = entered("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 12345\r\n\r\n").mark;
-        assert_eq!((mark.next, mark.is_in_body(), mark.requests.0, mark.heads), (12345, false, 1, 0));
+        assert_eq!((mark.next, mark.is_in_body(), mark.requests.0, mark.heads), (Seq(12345), false, 1, 0));
         assert_eq!(entered("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").mark.heads, 1);
     }
 
@@ -165,26 +163,26 @@ mod tests {
             mark.settle();
             steps += 1;
         }
-        assert_eq!((mark.next, steps), (10_000_000_000u64 as u32, 10_000_000_000u64.div_ceil(1 << 29)));
+        assert_eq!((mark.next, steps), (Seq(10_000_000_000u64 as u32), 10_000_000_000u64.div_ceil(1 << 29)));
     }
 
     #[test]
     fn a_chunk_is_skipped_and_the_next_size_read() {
         let mut mark = entered("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").mark;
-        assert_eq!(mark.next, 0);
+        assert_eq!(mark.next, Seq(0));
         mark.follow(b"1000\r\nabc").unwrap();
-        assert_eq!(mark.next, 6 + 0x1000);
+        assert_eq!(mark.next, Seq(6 + 0x1000));
         assert!(mark.is_in_body());
         mark.follow(b"\r\n0\r\n").unwrap();
         mark.follow(b"\r\nGET").unwrap();
-        assert_eq!((mark.next, mark.is_in_body()), (6 + 0x1000 + 7, false));
+        assert_eq!((mark.next, mark.is_in_body()), (Seq(6 + 0x1000 + 7), false));
     }
 
     #[test]
     fn a_head_takes_what_follows_of_its_chunks_along() {
         let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
         let mark = entered(&format!("{head}3\r\nabc\r\n0\r\n\r\nGET /")).mark;
-        assert_eq!((mark.next, mark.is_in_body()), (13, false));
+        assert_eq!((mark.next, mark.is_in_body()), (Seq(13), false));
     }
 
     #[test]

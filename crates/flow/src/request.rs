@@ -3,13 +3,14 @@
 use std::num::Wrapping;
 use std::time::Duration;
 
+use switchback_wire::Seq;
 use switchback_wire::message::{Reading, Reason, Recovery};
 use switchback_wire::packet::bring_up_to_date;
 
 use crate::NodeId;
 use crate::connection::Connection;
 use crate::entry::Entry;
-use crate::held::{Held, HeldPacket, before};
+use crate::held::{Held, HeldPacket};
 use crate::verdict::{Session, Side};
 
 /// A request that has come back so often may be what makes servers fail: its client sees the next failure.
@@ -61,8 +62,8 @@ impl Request {
     }
 
     /// Data up to sequence number `end` is all its own.
-    pub fn takes_all_to(&self, end: u32) -> bool {
-        self.after.is_tunnel() || !before(self.after.mark.next, end)
+    pub fn takes_all_to(&self, end: Seq) -> bool {
+        self.after.is_tunnel() || !self.after.mark.next.before(end)
     }
 
     /// Recovery from the loss of the server. `again`: the client still has the whole request.
@@ -148,7 +149,7 @@ impl InProgress {
     }
 
     /// It begins there.
-    pub fn begins_at(&self, seq: u32) -> bool {
+    pub fn begins_at(&self, seq: Seq) -> bool {
         seq == self.start.mark.next
     }
 
@@ -162,22 +163,22 @@ impl InProgress {
     pub fn reading(&self, packet: &HeldPacket, recovery: Recovery) -> Reading {
         match packet.view.seq {
             seq if self.begins_at(seq) => Reading::Request { head: self.request.read, recovery },
-            seq if before(seq, self.read_end()) => Reading::More { skip: 0 },
+            seq if seq.before(self.read_end()) => Reading::More { skip: 0 },
             _ => Reading::None,
         }
     }
 
-    fn read_end(&self) -> u32 {
-        self.start.mark.next.wrapping_add(self.request.read.into())
+    fn read_end(&self) -> Seq {
+        self.start.mark.next + usize::from(self.request.read)
     }
 
     /// The node has to confirm that it has the request up to here: the client does not
     /// retransmit what the switch has acknowledged, and a retransmitted part of what was read cannot be read by itself.
-    pub fn deliver_until(&self, connection: &Connection) -> Option<u32> {
+    pub fn deliver_until(&self, connection: &Connection) -> Option<Seq> {
         let read = self.read_end();
-        let several = self.packets.first().is_some_and(|packet| before(packet.end(), read));
+        let several = self.packets.first().is_some_and(|packet| packet.end().before(read));
         match connection.acknowledged {
-            Some(acknowledged) if !before(acknowledged, read) => Some(acknowledged),
+            Some(acknowledged) if !acknowledged.before(read) => Some(acknowledged),
             acknowledged => (several || acknowledged.is_some()).then_some(read),
         }
     }
@@ -188,7 +189,7 @@ impl InProgress {
     }
 
     /// The last owner of the flow has sent up to `ack`, and its clock stood at `echo`.
-    pub fn bring_up_to_date(&mut self, ack: u32, echo: Option<u32>) {
+    pub fn bring_up_to_date(&mut self, ack: Seq, echo: Option<u32>) {
         for packet in self.packets.iter_mut() {
             bring_up_to_date(&mut packet.bytes, &mut packet.view, ack, echo);
         }

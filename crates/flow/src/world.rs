@@ -6,14 +6,14 @@ use switchback_config::Limits;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::{Queue, Reading, Reason, ToNode};
 use switchback_wire::packet::TcpView;
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use crate::NodeId;
 use crate::answer::Reply;
 use crate::change::Change;
 use crate::connection::Connection;
 use crate::entry::Entry;
-use crate::held::{Held, HeldPacket, before};
+use crate::held::{Held, HeldPacket};
 use crate::request::{InProgress, Request};
 use crate::state::{Assembling, Patience, Question, State};
 use crate::verdict::{Chosen, Next, Placement, Verdict};
@@ -119,15 +119,15 @@ pub trait World {
     /// As [`set_entry`](World::set_entry), behind the packets that bring the mark there, so that what follows them meets them at the node.
     fn move_mark(&mut self, entry: &Entry);
     /// Removes the entry of a connection that is over.
-    fn forget(&mut self, origin: u32);
+    fn forget(&mut self, origin: Seq);
     /// Ends a connection on which nothing can be said any more.
-    fn reset(&mut self, origin: u32, seq: u32);
+    fn reset(&mut self, origin: Seq, seq: Seq);
     /// Answers the client's FIN: `seq` and `ack` are what comes next of either side.
-    fn say_goodbye(&mut self, origin: u32, seq: u32, ack: u32);
+    fn say_goodbye(&mut self, origin: Seq, seq: Seq, ack: Seq);
     /// Answers what is held of the client's; the flow consists of the answer from here on. `head`: the request is HEAD.
     fn send_answer(&mut self, connection: &mut Connection, reply: &Reply, head: bool);
     /// Takes up a flow that a node has. None if the node cannot say enough: the connection ends.
-    fn recover(&mut self, origin: u32, entry: Option<Entry>, view: &TcpView) -> Option<Entry>;
+    fn recover(&mut self, origin: Seq, entry: Option<Entry>, view: &TcpView) -> Option<Entry>;
     /// Deals with a packet of the recovered flow as if it came now.
     fn receive(&mut self, entry: Entry, packet: &HeldPacket);
 
@@ -209,10 +209,10 @@ impl dyn World + '_ {
         connection: &mut Connection,
         request: Option<&Held>,
         is_stalled: bool,
-        arrived: u32,
+        arrived: Seq,
     ) {
         let (now, flow, mark) = (self.now(), *self.flow(), connection.entry.mark.next);
-        let complete = !before(arrived, mark);
+        let complete = !arrived.before(mark);
         let arrived = if complete { mark } else { arrived };
         let stalled = complete && is_stalled;
         let acknowledgment = if stalled { connection.acknowledge(&flow, request, now) } else { None };
@@ -246,7 +246,7 @@ impl dyn World + '_ {
         match connection.fin {
             // The client has changed its mind.
             Some(end) if !connection.has_node() && end == connection.entry.mark.next => {
-                self.say_goodbye(connection.entry.origin, connection.last_ack, end.wrapping_add(1));
+                self.say_goodbye(connection.entry.origin, connection.last_ack, end + 1u32);
                 State::Over
             }
             _ => self.abandon(connection),
@@ -317,7 +317,7 @@ impl dyn World + '_ {
         let entry = self.entry_of_node(state, node);
         let Some(entry) = self.recover(state.origin, entry, view) else { return State::Over };
         for packet in connection.held.take_all() {
-            let beyond = before(entry.mark.next, packet.end());
+            let beyond = entry.mark.next.before(packet.end());
             if beyond && !entry.is_tunnel() {
                 self.receive(entry, &packet);
             } else {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::{bare, flags};
-use switchback_wire::{address_from, sb_closed};
+use switchback_wire::{Seq, address_from, sb_closed};
 
 use crate::signer::Signer;
 
@@ -16,7 +16,7 @@ pub(crate) fn packet(signer: &Signer, report: &sb_closed) -> Option<(IpAddr, Vec
     if !signer.can_reach(switch) {
         return None;
     }
-    let inner = bare(&report.flow, true, report.owned.next, 0, flags::RST);
+    let inner = bare(&report.flow, true, Seq(report.owned.next), Seq(0), flags::RST);
     let option = FromNode::Closed(report.owned.flow_state()).option();
     Some((switch, signer.packet(switch, &report.flow, option, &inner)?))
 }

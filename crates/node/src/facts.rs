@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use switchback_wire::facts::{End, FACTS_MAX, Fact, Numbered, encode};
-use switchback_wire::{address_from, sb_closed, sb_end, sb_fact};
+use switchback_wire::{Seq, address_from, sb_closed, sb_end, sb_fact};
 
 use crate::signer::Signer;
 
@@ -191,7 +191,7 @@ fn unfinished(closed: &sb_closed) -> Vec<Fact> {
     let waited = Duration::from_micros(closed.at_us.saturating_sub(owned.turn_us));
     let fact = |request| Fact {
         flow: closed.flow,
-        origin: owned.origin,
+        origin: Seq(owned.origin),
         request,
         status: None,
         end: if is_lost { End::Unknown } else { end },

@@ -17,7 +17,7 @@ use switchback_wire::message::FromNode;
 use switchback_wire::packet::{flags, segment, set_window};
 use switchback_wire::report::pool_id;
 use switchback_wire::{
-    address_bytes, address_from, bytes_of, read_from, sb_flow, sb_key, sb_owned, sb_ownership, sb_reason,
+    Seq, address_bytes, address_from, bytes_of, read_from, sb_flow, sb_key, sb_owned, sb_ownership, sb_reason,
 };
 
 use crate::sender::Sender;
@@ -97,8 +97,8 @@ impl Handoff for Mover {
 /// State of a socket for the next owner.
 struct SocketState {
     socket: OwnedFd,
-    receive_next: u32,
-    send_next: u32,
+    receive_next: Seq,
+    send_next: Seq,
     window: u32,
     clock: u32,
 }
@@ -139,8 +139,8 @@ impl Frozen for FrozenFlow {
             let released = sb_owned {
                 state: sb_ownership::SB_OWN_RELEASED as u8,
                 reason: sb_reason::SB_REASON_NONE as u8,
-                next: taken.receive_next,
-                answered: taken.send_next,
+                next: taken.receive_next.0,
+                answered: taken.send_next.0,
                 tsval: taken.clock,
                 ..*before
             };
@@ -179,7 +179,7 @@ impl Drop for FrozenFlow {
 }
 
 /// Next sequence numbers of both directions, the client's window, and the socket's clock; None if there is unread data.
-fn numbers(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, u32, u32, u32)>> {
+fn numbers(socket: BorrowedFd<'_>) -> io::Result<Option<(Seq, Seq, u32, u32)>> {
     set(socket, TCP_REPAIR_QUEUE, RECEIVE_QUEUE)?;
     let mut byte = [0u8];
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
@@ -188,9 +188,9 @@ fn numbers(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, u32, u32, u32)>> {
     if peeked > 0 {
         return Ok(None);
     }
-    let receive_next = u32::from_ne_bytes(get(socket, TCP_QUEUE_SEQ)?);
+    let receive_next = Seq(u32::from_ne_bytes(get(socket, TCP_QUEUE_SEQ)?));
     set(socket, TCP_REPAIR_QUEUE, SEND_QUEUE)?;
-    let send_next = u32::from_ne_bytes(get(socket, TCP_QUEUE_SEQ)?);
+    let send_next = Seq(u32::from_ne_bytes(get(socket, TCP_QUEUE_SEQ)?));
     let clock = u32::from_ne_bytes(get(socket, TCP_TIMESTAMP)?);
     let window: [u8; 4 * WINDOW_WORDS] = get(socket, TCP_REPAIR_WINDOW)?;
     let [_, _, _, _, a, b, c, d, ..] = window;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::{bare, flags};
-use switchback_wire::{address_bytes, address_from, sb_flow, sb_sized};
+use switchback_wire::{Seq, address_bytes, address_from, sb_flow, sb_sized};
 
 use crate::signer::Signer;
 
@@ -17,7 +17,7 @@ pub(crate) fn packet(signer: &Signer, sized: &sb_sized) -> Option<(IpAddr, Vec<u
     }
     let nobody = address_bytes(Ipv4Addr::UNSPECIFIED.into());
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
-    let inner = bare(&flow, true, 0, 0, flags::ACK);
+    let inner = bare(&flow, true, Seq(0), Seq(0), flags::ACK);
     let option = FromNode::Sized { path: u16::from_be(sized.path), bytes: sized.bytes }.option();
     Some((switch, signer.packet(switch, &flow, option, &inner)?))
 }

@@ -10,7 +10,7 @@ use common::{
 };
 use switchback_lab::{Lab, ServerOptions};
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::{sb_op, sb_outcome, sb_reason};
+use switchback_wire::{Seq, sb_op, sb_outcome, sb_reason};
 
 const CLIENT_PORT: u16 = 40_000;
 const REQUEST: &[u8] = b"GET /node HTTP/1.1\r\nHost: shop\r\n\r\n";
@@ -46,7 +46,7 @@ fn adopts(lab: &Lab, client: IpAddr, vip: IpAddr) -> Result<()> {
     let head = head.expect("`until` has seen data");
     let view = TcpView::parse(head).expect("it has data");
     assert!(head[view.data..view.end].starts_with(b"HTTP/1.1 200 OK\r\n"));
-    assert_eq!((view.seq, view.ack), (handoff.ack, handoff.seq.wrapping_add(REQUEST.len() as u32)));
+    assert_eq!((view.seq, view.ack), (Seq(handoff.ack), Seq(handoff.seq.wrapping_add(REQUEST.len() as u32))));
     if let IpAddr::V4(vip) = vip {
         let announced =
             seen.iter().any(|packet| packet.starts_with(&[0, 1, 8, 0]) && packet[14..18] == vip.octets());
@@ -160,7 +160,7 @@ fn a_flow_is_released_between_requests_and_can_come_back() -> Result<()> {
             sniffer.until(|packet| data_from(packet, vip).is_some_and(|data| data.ends_with(b"node0")));
         let last = seen.last().and_then(|packet| TcpView::parse(packet)).expect("it has data");
         handoff.seq = handoff.seq.wrapping_add(REQUEST.len() as u32);
-        handoff.ack = last.seq.wrapping_add(last.len() as u32);
+        handoff.ack = (last.seq + last.len()).0;
     };
 
     send(&handoff, sb_op::SB_OP_ADOPT, &request(&handoff))?;

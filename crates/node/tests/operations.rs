@@ -8,7 +8,7 @@ use std::time::Instant;
 use common::flow::*;
 use common::{Handoff, PATIENCE, Raw, Result, wait_for_counter};
 use switchback_wire::packet::{TcpView, bare, flags, fold, sum};
-use switchback_wire::{SB_HANDOVER_REQUEST, sb_confirmed, sb_reason};
+use switchback_wire::{SB_HANDOVER_REQUEST, Seq, sb_confirmed, sb_reason};
 
 #[test]
 fn agent_process() {
@@ -126,7 +126,7 @@ fn a_released_flow_is_mute() -> Result<()> {
     flow.request(GET)?;
     flow.serve(b"HTTP/1.1 204 No Content\r\n\r\n")?;
     let speak = |flags| {
-        let packet = bare(&flow.handoff.flow, false, flow.handoff.ack, flow.handoff.seq, flags);
+        let packet = bare(&flow.handoff.flow, false, Seq(flow.handoff.ack), Seq(flow.handoff.seq), flags);
         common::send_raw(world.node(), world.client, &packet)
     };
     speak(flags::ACK)?;
@@ -140,8 +140,8 @@ fn a_released_flow_is_mute() -> Result<()> {
 
 /// A router's message to the VIP that the server's packet with this sequence number is longer than `mtu`.
 fn too_long(flow: &Flow<'_>, seq: u32, mtu: u16) -> (TcpView, Vec<u8>) {
-    let about = bare(&flow.handoff.flow, false, seq, 0, flags::ACK);
-    let mut packet = bare(&flow.handoff.flow, true, 0, 0, 0);
+    let about = bare(&flow.handoff.flow, false, Seq(seq), Seq(0), flags::ACK);
+    let mut packet = bare(&flow.handoff.flow, true, Seq(0), Seq(0), 0);
     let tcp = packet.len() - 20;
     packet.truncate(tcp);
     let [high, low] = mtu.to_be_bytes();
@@ -164,7 +164,7 @@ fn too_long(flow: &Flow<'_>, seq: u32, mtu: u16) -> (TcpView, Vec<u8>) {
     };
     let check = fold(pseudo + sum(&packet[tcp..]));
     packet[tcp + 2..tcp + 4].copy_from_slice(&check.to_be_bytes());
-    (TcpView { tcp, data: tcp, end: len, seq, ack: 0, flags: 0 }, packet)
+    (TcpView { tcp, data: tcp, end: len, seq: Seq(seq), ack: Seq(0), flags: 0 }, packet)
 }
 
 fn path_mtu_is_learned(v6: bool) -> Result<()> {

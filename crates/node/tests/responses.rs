@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::flow::*;
 use common::{Raw, Result};
-use switchback_wire::{sb_op, sb_reason, sb_reason::*};
+use switchback_wire::{Seq, sb_op, sb_reason, sb_reason::*};
 
 #[test]
 fn agent_process() {
@@ -149,7 +149,7 @@ fn what_is_sent_again_is_not_counted_again() -> Result<()> {
     flow.show(OK.as_bytes())?;
     // The client says nothing, so its packet comes once more.
     world.sniffer.until(|packet| {
-        flow.response_in(packet).is_some_and(|(_, view)| view.seq == start && !view.is_empty())
+        flow.response_in(packet).is_some_and(|(_, view)| view.seq == Seq(start) && !view.is_empty())
     });
     flow.say(SB_OP_FORWARD, 0, &[])?;
     flow.request(GET)?;

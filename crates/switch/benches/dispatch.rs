@@ -19,7 +19,7 @@ use switchback_switch::dispatch::{Dispatcher, Moment};
 use switchback_switch::plan::{LocalMachine, Plan};
 use switchback_wire::packet::{flags, segment};
 use switchback_wire::{
-    address_bytes, keys, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind, session,
+    Seq, address_bytes, keys, sb_flow, sb_flow_entry, sb_key, sb_record, sb_record_kind, session,
 };
 
 const NODES: usize = 100;
@@ -143,7 +143,7 @@ fn bench_requests(criterion: &mut Criterion, name: &str, cluster: &Cluster, requ
                 client_port: 40_000u16.to_be(),
                 vip_port: 80u16.to_be(),
             };
-            let packet = segment(&flow, true, (5, 6), flags::ACK, None, request);
+            let packet = segment(&flow, true, (Seq(5), Seq(6)), flags::ACK, None, request);
             let entry = sb_flow_entry { origin: 5, next: 5, mss: 1460, ..Default::default() };
             let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
             let record = sb_record { kind, flow, entry, ..Default::default() };

@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher24;
 use crate::generated::*;
 use crate::handoff::{Peers, Way, blank, encode};
 use crate::packet::{TcpView, build, flags, seal};
-use crate::{address_bytes, bytes_of};
+use crate::{Seq, address_bytes, bytes_of};
 
 /// The SipHash-2-4 tag of an introduction, which binds it to the node, the flow and its position in the flow.
 pub fn introduction_tag(key: &sb_key, input: &sb_introduction_input) -> [u8; 8] {
@@ -22,8 +22,8 @@ pub fn introduction(
     key: &sb_key,
     node: IpAddr,
     flow: &sb_flow,
-    (seq, ack): (u32, u32),
-    next: u32,
+    (seq, ack): (Seq, Seq),
+    next: Seq,
     (window, wscale): (u16, u8),
 ) -> Vec<u8> {
     let input = sb_introduction_input {
@@ -80,5 +80,5 @@ pub fn tunneled(
 ) {
     let view = TcpView::parse(inner).expect("the caller has made the packet");
     let way = Way { source, dest, peers: Peers::of_client(node) };
-    encode(out, key, &way, flow, option, &TcpView { seq: 0, ack: 0, ..view }, inner);
+    encode(out, key, &way, flow, option, &TcpView { seq: Seq(0), ack: Seq(0), ..view }, inner);
 }

@@ -10,8 +10,8 @@ use siphasher::sip::SipHasher24;
 use crate::handoff::{Peers, Way};
 use crate::packet::{TcpView, flags, segment};
 use crate::{
-    address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_key, sb_numbered,
-    sb_op,
+    Seq, address_bytes, bytes_of, handoff, read_from, sb_end, sb_fact, sb_facts, sb_flow, sb_key,
+    sb_numbered, sb_op,
 };
 
 /// Facts that fit into one packet on any link, whatever the headers.
@@ -34,7 +34,7 @@ pub struct Fact {
     /// The client's connection.
     pub flow: sb_flow,
     /// The sequence number of the connection's first byte.
-    pub origin: u32,
+    pub origin: Seq,
     /// The request's number among those that the node was given on the flow, as in `sb_flow_state.requests`.
     pub request: u16,
     /// The status code; None if the node has not seen a whole response head.
@@ -109,7 +109,7 @@ impl Fact {
                 client_port: fact.client_port,
                 vip_port: fact.vip_port,
             },
-            origin: u32::from_be(fact.origin),
+            origin: Seq::from_be(fact.origin),
             request: u16::from_be(fact.request),
             status: Some(u16::from_be(fact.status)).filter(|status| *status != 0),
             end: end.map_or(End::Unknown, |(_, end)| end),
@@ -140,7 +140,7 @@ pub fn encode(key: &sb_key, peers: Peers, numbered: Numbered, facts: &[sb_fact])
     data[..tag.len()].copy_from_slice(&tag);
     let nobody = address_bytes(Ipv4Addr::UNSPECIFIED.into());
     let flow = sb_flow { client: nobody, vip: nobody, ..Default::default() };
-    let inner = segment(&flow, true, (0, 0), flags::ACK, None, &data);
+    let inner = segment(&flow, true, (Seq(0), Seq(0)), flags::ACK, None, &data);
     let view = TcpView::parse(&inner)?;
     let option = handoff::blank(sb_op::SB_OP_FACTS)
         .saying(&sb_numbered { epoch: header.epoch, number: header.number });
@@ -189,7 +189,7 @@ mod tests {
                 client_port: 40_000u16.to_be(),
                 vip_port: 80u16.to_be(),
             },
-            origin: u32::MAX,
+            origin: Seq(u32::MAX),
             request: 65_535,
             status: Some(206),
             end: End::ByClient,

@@ -2,6 +2,7 @@
 
 use switchback_http::framing::Framing;
 
+use crate::Seq;
 use crate::generated::*;
 use crate::handoff;
 
@@ -69,11 +70,11 @@ impl Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowState {
     /// Sequence number of the client's first byte.
-    pub origin: u32,
+    pub origin: Seq,
     /// See [`Handshake`].
     pub handshake: Handshake,
     /// The mark: sequence number at which the next request, or more of a body, begins.
-    pub next: u32,
+    pub next: Seq,
     /// What comes at the mark; None if the option cannot say it, 4 GiB or more before the end of a body.
     pub at_mark: Option<(Stream, Framing)>,
     /// Requests given to the node, modulo 2^16.
@@ -86,7 +87,7 @@ pub struct FlowState {
 
 impl FlowState {
     /// A flow with its mark between requests, of which nothing else is known.
-    pub fn at(origin: u32, next: u32) -> Self {
+    pub fn at(origin: Seq, next: Seq) -> Self {
         FlowState {
             origin,
             handshake: Handshake::default(),
@@ -129,13 +130,13 @@ impl FlowState {
         let stream = Stream::from_bits(framing & (SB_MARK_TUNNEL | SB_MARK_UPGRADING));
         let framing = Framing::new(framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING), left.into());
         FlowState {
-            origin: u32::from_be(said.origin),
+            origin: Seq::from_be(said.origin),
             handshake: Handshake {
                 mss: u16::from_be(said.mss),
                 options: said.options & SB_SYN_ALL as u8,
                 wscale: said.wscale,
             },
-            next: u32::from_be(said.next),
+            next: Seq::from_be(said.next),
             at_mark: stream.filter(|_| left != u32::MAX).map(|stream| (stream, framing)),
             requests: u16::from_be(said.requests),
             heads: u32::from_be(said.heads),
@@ -148,7 +149,7 @@ impl sb_owned {
     /// The flow with its mark between requests, of which agents tell nothing else.
     pub fn flow_state(&self) -> FlowState {
         let handshake = Handshake { mss: self.mss, options: self.options, wscale: self.wscale };
-        FlowState { handshake, ..FlowState::at(self.origin, self.next) }
+        FlowState { handshake, ..FlowState::at(Seq(self.origin), Seq(self.next)) }
     }
 }
 
@@ -167,7 +168,7 @@ mod tests {
                 requests: 3,
                 heads: 5,
                 session: sb_session::new(*b"abc", Some(*b"xyz")),
-                ..FlowState::at(1, 7)
+                ..FlowState::at(Seq(1), Seq(7))
             };
             let read = |state: FlowState| FlowState::read(&state.option(sb_op::SB_OP_OWNED));
             assert_eq!(read(state), state);
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_mark_is_not_both_before_a_tunnel_and_before_an_answer() {
-        let option = FlowState::at(1, 7).option(sb_op::SB_OP_OWNED);
+        let option = FlowState::at(Seq(1), Seq(7)).option(sb_op::SB_OP_OWNED);
         let both = (SB_MARK_TUNNEL | SB_MARK_UPGRADING).to_be();
         let option = option.with(|flow: &mut sb_flow_state| flow.framing = both);
         assert_eq!(FlowState::read(&option).at_mark, None);

@@ -23,7 +23,7 @@ fn option(op: sb_op) -> sb_option {
     let state = FlowState {
         handshake: Handshake { mss: 1460, options, wscale: 0x97 },
         session: sb_session::new(*b"abc", Some(*b"xyz")),
-        ..FlowState::at(0x0102_0304, 0x0a0b_0c0d)
+        ..FlowState::at(Seq(0x0102_0304), Seq(0x0a0b_0c0d))
     };
     state.option(op)
 }
@@ -34,7 +34,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn packet(outer_v6: bool, inner_v6: bool, op: sb_op) -> String {
     let flow = flow(inner_v6);
-    let inner = bare(&flow, true, 0x1122_3344, 0x5566_7788, flags::ACK);
+    let inner = bare(&flow, true, Seq(0x1122_3344), Seq(0x5566_7788), flags::ACK);
     let view = TcpView::parse(&inner).unwrap();
     let (source, node) =
         if outer_v6 { ("2001:db8::10", "2001:db8::21") } else { ("192.0.2.10", "192.0.2.21") };
@@ -105,8 +105,14 @@ fn an_introduction_over_ipv4_is_an_option_list_of_40_bytes() {
     let key = keys::client_key(&keys::client_master_key(&[0x42; 32]), flow(false).client);
     assert_eq!((key.k0, key.k1), (12_551_500_407_058_116_062, 13_031_664_633_878_775_337));
     let node = "192.0.2.21".parse().unwrap();
-    let packet =
-        client::introduction(&key, node, &flow(false), (0x5566_7788, 0x1122_3344), 0x1122_4444, (0xffff, 9));
+    let packet = client::introduction(
+        &key,
+        node,
+        &flow(false),
+        (Seq(0x5566_7788), Seq(0x1122_3344)),
+        Seq(0x1122_4444),
+        (0xffff, 9),
+    );
     let golden = [
         "450000500000400040064e0fc0000264c6336401", // from the VIP to the client: 80 bytes, DF, TTL 64, TCP
         "00509c405566778811223344f010ffffe4240000", // ACK without data, 10 words of options
@@ -189,7 +195,7 @@ fn a_tag_binds_peers_time_flow_position_and_option() {
     let key = keys::handoff_key(&[0x42; 32]);
     let (flow, address) = (flow(false), |text: &str| text.parse::<IpAddr>().unwrap());
     let peers = Peers { node: address("192.0.2.21"), switch: address("192.0.2.10"), epoch: 7 };
-    let inner = bare(&flow, true, 1, 2, flags::ACK);
+    let inner = bare(&flow, true, Seq(1), Seq(2), flags::ACK);
     let view = TcpView::parse(&inner).unwrap();
     let plain = option(sb_op::SB_OP_ADOPT);
     let reference = tag(&key, &peers, &flow, &view, &plain);
@@ -202,8 +208,8 @@ fn a_tag_binds_peers_time_flow_position_and_option() {
         tag(&key, &Peers { epoch: 8, ..peers }, &flow, &view, &plain),
         tag(&key, &Peers { epoch: 7 + (1 << 32), ..peers }, &flow, &view, &plain),
         tag(&key, &peers, &other_flow, &view, &plain),
-        tag(&key, &peers, &flow, &TcpView { seq: 9, ..view }, &plain),
-        tag(&key, &peers, &flow, &TcpView { ack: 9, ..view }, &plain),
+        tag(&key, &peers, &flow, &TcpView { seq: Seq(9), ..view }, &plain),
+        tag(&key, &peers, &flow, &TcpView { ack: Seq(9), ..view }, &plain),
     ];
     for (index, tag) in changed.iter().enumerate() {
         assert_ne!(*tag, reference, "change {index}");

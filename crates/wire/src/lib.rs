@@ -19,10 +19,12 @@ pub mod packet;
 pub mod payload;
 mod plain;
 pub mod report;
+pub mod seq;
 pub mod session;
 
 pub use generated::*;
 pub use plain::{Plain, bytes_of, read_from};
+pub use seq::Seq;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

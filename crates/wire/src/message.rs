@@ -1,6 +1,7 @@
 //! Handoff packets as types: messages from switch to node and from node to switch. [`handoff`] puts
 //! them into packets; `bpf/handoff.h` gives each field's place, in the structures of `union sb_payload`.
 
+use crate::Seq;
 use crate::flow_state::FlowState;
 use crate::generated::*;
 use crate::handoff;
@@ -273,7 +274,7 @@ pub enum FromNode {
         /// [`Reason::Responding`], or another one that changes nothing.
         reason: Option<Reason>,
         /// The sequence number that the node would send next.
-        sent: u32,
+        sent: Seq,
         /// The node's TSval.
         clock: Option<u32>,
     },
@@ -290,14 +291,14 @@ pub enum FromNode {
         /// It owned the flow, and has answered the request.
         served: bool,
         /// The start of the next request if the node has released the flow; otherwise its origin.
-        next: u32,
+        next: Seq,
     },
     /// All data before this sequence number has arrived.
     Confirmed {
         /// The client's sequence number.
-        arrived: u32,
+        arrived: Seq,
         /// The sequence number that the node would send next.
-        sent: u32,
+        sent: Seq,
         /// The node's TSval.
         clock: Option<u32>,
     },
@@ -348,7 +349,7 @@ impl FromNode {
                 next: FlowState::read(option).next,
             },
             sb_op::SB_OP_CONFIRMED => {
-                let arrived = u32::from_be(option.said::<sb_confirmed>().arrived);
+                let arrived = Seq::from_be(option.said::<sb_confirmed>().arrived);
                 FromNode::Confirmed { arrived, sent: view.ack, clock: clock() }
             }
             sb_op::SB_OP_MOVE => FromNode::Move {
@@ -447,7 +448,7 @@ mod tests {
     #[test]
     fn a_message_sets_its_own_fields_only() {
         let handshake = Handshake { options: SB_SYN_ALL as u8, ..Default::default() };
-        let state = FlowState { handshake, requests: 3, ..FlowState::at(1, 7) };
+        let state = FlowState { handshake, requests: 3, ..FlowState::at(Seq(1), Seq(7)) };
         let recovery = Recovery { last: true, again: true };
         let request = Reading::Request { head: 90, recovery };
         let both = SB_HANDOVER_LAST | SB_HANDOVER_AGAIN;
@@ -473,20 +474,20 @@ mod tests {
     #[test]
     fn messages_of_nodes_read_back() {
         let flow = sb_flow::default();
-        let inner = bare(&flow, true, 1, 2, flags::ACK);
+        let inner = bare(&flow, true, Seq(1), Seq(2), flags::ACK);
         let view = TcpView::parse(&inner).unwrap();
-        let state = FlowState { requests: 3, heads: 5, ..FlowState::at(1, 7) };
+        let state = FlowState { requests: 3, heads: 5, ..FlowState::at(Seq(1), Seq(7)) };
         let (reason, queue) = (Some(Reason::QueueFull), (65_535, 511));
         let messages = [
             FromNode::Adopted { queue },
             FromNode::Refused { reason, queue, requests: 3 },
-            FromNode::Released { reason: Some(Reason::Responding), sent: 2, clock: None },
+            FromNode::Released { reason: Some(Reason::Responding), sent: Seq(2), clock: None },
             FromNode::Busy(None),
             FromNode::Closed(state),
             FromNode::Owned(state),
             FromNode::Unread(state),
-            FromNode::Unowned { served: true, next: 7 },
-            FromNode::Confirmed { arrived: 9, sent: 2, clock: None },
+            FromNode::Unowned { served: true, next: Seq(7) },
+            FromNode::Confirmed { arrived: Seq(9), sent: Seq(2), clock: None },
             FromNode::Move { target: 9, state },
             FromNode::Sized { path: 3, bytes: 70_000 },
             FromNode::Synced { nonce: 1 << 40, clock: u64::MAX - 1 },

@@ -1,5 +1,6 @@
 //! The IP packets inside records and handoff packets: parsing, cutting, and construction.
 
+use crate::Seq;
 use crate::generated::{sb_flow, sb_op};
 
 /// TCP flags (RFC 9293 section 3.1).
@@ -23,9 +24,9 @@ pub struct TcpView {
     /// End of the packet.
     pub end: usize,
     /// Sequence number of the first byte of data.
-    pub seq: u32,
+    pub seq: Seq,
     /// Acknowledgment number.
-    pub ack: u32,
+    pub ack: Seq,
     /// See [`flags`].
     pub flags: u8,
 }
@@ -44,7 +45,7 @@ impl TcpView {
             return None;
         }
         let flags = header[13];
-        Some(TcpView { tcp, data, end, seq: be32(header, 4), ack: be32(header, 8), flags })
+        Some(TcpView { tcp, data, end, seq: Seq(be32(header, 4)), ack: Seq(be32(header, 8)), flags })
     }
 
     /// Bytes of data.
@@ -53,8 +54,8 @@ impl TcpView {
     }
 
     /// Sequence number after the last byte of data.
-    pub fn end_seq(&self) -> u32 {
-        self.seq.wrapping_add(self.len() as u32)
+    pub fn end_seq(&self) -> Seq {
+        self.seq + self.len()
     }
 
     /// Whether the packet has no data.
@@ -84,14 +85,13 @@ fn timestamps_at(packet: &[u8], view: &TcpView) -> Option<usize> {
 }
 
 /// Raises the packet's acknowledgment to `ack` and its echoed timestamp to `echo`, where these are later than its own.
-pub fn bring_up_to_date(packet: &mut [u8], view: &mut TcpView, ack: u32, echo: Option<u32>) {
-    let later = |new: u32, old: u32| (new.wrapping_sub(old) as i32) > 0;
-    if later(ack, view.ack) {
+pub fn bring_up_to_date(packet: &mut [u8], view: &mut TcpView, ack: Seq, echo: Option<u32>) {
+    if ack.after(view.ack) {
         view.ack = ack;
-        packet[view.tcp + 8..view.tcp + 12].copy_from_slice(&ack.to_be_bytes());
+        packet[view.tcp + 8..view.tcp + 12].copy_from_slice(&ack.0.to_be_bytes());
     }
     if let (Some(echo), Some(at)) = (echo, timestamps_at(packet, view))
-        && later(echo, be32(packet, at + 6))
+        && (echo.wrapping_sub(be32(packet, at + 6)) as i32) > 0
     {
         packet[at + 6..at + 10].copy_from_slice(&echo.to_be_bytes());
     }
@@ -113,8 +113,8 @@ pub fn cut(packet: &[u8], view: &TcpView, range: std::ops::Range<usize>) -> Vec<
     let mut out = Vec::with_capacity(view.data + range.len());
     out.extend_from_slice(&packet[..view.data]);
     out.extend_from_slice(&packet[view.data + range.start..view.data + range.end]);
-    let seq = view.seq.wrapping_add(range.start as u32);
-    out[view.tcp + 4..view.tcp + 8].copy_from_slice(&seq.to_be_bytes());
+    let seq = view.seq + range.start;
+    out[view.tcp + 4..view.tcp + 8].copy_from_slice(&seq.0.to_be_bytes());
     out[view.tcp + 13] = (view.flags & if last { 0xff } else { !flags::FIN }) | flags::PSH;
     seal(&mut out, view.tcp);
     out
@@ -131,7 +131,7 @@ pub fn append(packet: &mut Vec<u8>, view: &mut TcpView, next: &[u8], next_view: 
 }
 
 /// A TCP packet without data or options from the flow's client (`from_client`) or its VIP.
-pub fn bare(flow: &sb_flow, from_client: bool, seq: u32, ack: u32, tcp_flags: u8) -> Vec<u8> {
+pub fn bare(flow: &sb_flow, from_client: bool, seq: Seq, ack: Seq, tcp_flags: u8) -> Vec<u8> {
     segment(flow, from_client, (seq, ack), tcp_flags, None, &[])
 }
 
@@ -139,7 +139,7 @@ pub fn bare(flow: &sb_flow, from_client: bool, seq: u32, ack: u32, tcp_flags: u8
 pub fn segment(
     flow: &sb_flow,
     from_client: bool,
-    numbers: (u32, u32),
+    numbers: (Seq, Seq),
     tcp_flags: u8,
     timestamps: Option<(u32, u32)>,
     data: &[u8],
@@ -151,18 +151,18 @@ pub fn segment(
 /// of the first byte and the one after the last. The window is scaled, as in the header.
 pub fn acknowledgment(
     flow: &sb_flow,
-    numbers: (u32, u32),
+    numbers: (Seq, Seq),
     timestamps: Option<(u32, u32)>,
     window: u16,
-    blocks: &[(u32, u32)],
+    blocks: &[(Seq, Seq)],
 ) -> Vec<u8> {
     let mut options = timestamp_option(timestamps);
     let blocks = &blocks[..blocks.len().min(3)];
     if !blocks.is_empty() {
         options.extend_from_slice(&[1, 1, 5, 2 + 8 * blocks.len() as u8]);
         for (from, to) in blocks {
-            options.extend_from_slice(&from.to_be_bytes());
-            options.extend_from_slice(&to.to_be_bytes());
+            options.extend_from_slice(&from.0.to_be_bytes());
+            options.extend_from_slice(&to.0.to_be_bytes());
         }
     }
     let mut packet = build(flow, false, numbers, flags::ACK, &options, &[]);
@@ -188,7 +188,7 @@ fn timestamp_option(timestamps: Option<(u32, u32)>) -> Vec<u8> {
 pub(crate) fn build(
     flow: &sb_flow,
     from_client: bool,
-    (seq, ack): (u32, u32),
+    (seq, ack): (Seq, Seq),
     tcp_flags: u8,
     options: &[u8],
     data: &[u8],
@@ -210,8 +210,8 @@ pub(crate) fn build(
     let tcp = out.len();
     out.extend_from_slice(&source.port().to_be_bytes());
     out.extend_from_slice(&dest.port().to_be_bytes());
-    out.extend_from_slice(&seq.to_be_bytes());
-    out.extend_from_slice(&ack.to_be_bytes());
+    out.extend_from_slice(&seq.0.to_be_bytes());
+    out.extend_from_slice(&ack.0.to_be_bytes());
     let words = 5 + options.len() as u8 / 4;
     out.extend_from_slice(&[words << 4, tcp_flags, 0xff, 0xff, 0, 0, 0, 0]);
     out.extend_from_slice(options);
@@ -317,9 +317,9 @@ mod tests {
     #[test]
     fn a_bare_packet_reads_back() {
         for v6 in [false, true] {
-            let packet = bare(&flow(v6), true, 7, 9, flags::RST | flags::ACK);
+            let packet = bare(&flow(v6), true, Seq(7), Seq(9), flags::RST | flags::ACK);
             let view = TcpView::parse(&packet).unwrap();
-            assert_eq!((view.seq, view.ack, view.flags), (7, 9, flags::RST | flags::ACK));
+            assert_eq!((view.seq, view.ack, view.flags), (Seq(7), Seq(9), flags::RST | flags::ACK));
             assert!(view.is_empty());
             assert_sealed(&packet, &view);
         }
@@ -328,9 +328,9 @@ mod tests {
     #[test]
     fn an_acknowledgment_reads_back() {
         for (times, len) in [(None, 20 + 12), (Some((3, 4)), 20 + 24)] {
-            let packet = acknowledgment(&flow(false), (1, 2), times, 7, &[(10, 20)]);
+            let packet = acknowledgment(&flow(false), (Seq(1), Seq(2)), times, 7, &[(Seq(10), Seq(20))]);
             let view = TcpView::parse(&packet).unwrap();
-            assert_eq!((view.seq, view.ack, view.flags, view.is_empty()), (1, 2, flags::ACK, true));
+            assert_eq!((view.seq, view.ack, view.flags, view.is_empty()), (Seq(1), Seq(2), flags::ACK, true));
             assert_eq!((view.data - view.tcp, timestamps(&packet, &view)), (len, times));
             assert_eq!(packet[view.tcp + 14..view.tcp + 16], [0, 7]);
             assert_eq!(packet[view.data - 10..view.data], [5, 10, 0, 0, 0, 10, 0, 0, 0, 20]);
@@ -340,19 +340,19 @@ mod tests {
 
     #[test]
     fn timestamps_are_found_behind_other_options() {
-        let packet = segment(&flow(true), false, (1, 2), flags::ACK, Some((3, 4)), b"odd");
+        let packet = segment(&flow(true), false, (Seq(1), Seq(2)), flags::ACK, Some((3, 4)), b"odd");
         let view = TcpView::parse(&packet).unwrap();
         assert_eq!(timestamps(&packet, &view), Some((3, 4)));
         assert_eq!(&packet[view.data..view.end], b"odd");
         assert_sealed(&packet, &view);
-        let bare = bare(&flow(true), false, 1, 2, flags::ACK);
+        let bare = bare(&flow(true), false, Seq(1), Seq(2), flags::ACK);
         assert_eq!(timestamps(&bare, &TcpView::parse(&bare).unwrap()), None);
     }
 
     #[test]
     fn cutting_keeps_every_byte_once() {
         for v6 in [false, true] {
-            let mut packet = bare(&flow(v6), true, u32::MAX - 2, 9, flags::ACK | flags::FIN);
+            let mut packet = bare(&flow(v6), true, Seq(u32::MAX - 2), Seq(9), flags::ACK | flags::FIN);
             packet.extend_from_slice(b"0123456789");
             let tcp = if v6 { 40 } else { 20 };
             seal(&mut packet, tcp);
@@ -361,7 +361,7 @@ mod tests {
             let (h, t) = (TcpView::parse(&head).unwrap(), TcpView::parse(&tail).unwrap());
             assert_eq!(&head[h.data..h.end], b"0123");
             assert_eq!(&tail[t.data..t.end], b"456789");
-            assert_eq!(t.seq, h.seq.wrapping_add(4));
+            assert_eq!(t.seq, h.seq + 4u32);
             assert_eq!((h.flags & flags::FIN, t.flags & flags::FIN), (0, flags::FIN));
             assert_sealed(&head, &h);
             assert_sealed(&tail, &t);
@@ -371,14 +371,15 @@ mod tests {
     #[test]
     fn numbers_are_brought_up_to_date_but_never_back() {
         for v6 in [false, true] {
-            let mut packet = segment(&flow(v6), true, (1, u32::MAX), flags::ACK, Some((3, 4)), b"GET");
+            let mut packet =
+                segment(&flow(v6), true, (Seq(1), Seq(u32::MAX)), flags::ACK, Some((3, 4)), b"GET");
             let mut view = TcpView::parse(&packet).unwrap();
-            bring_up_to_date(&mut packet, &mut view, 10, Some(9));
+            bring_up_to_date(&mut packet, &mut view, Seq(10), Some(9));
             assert_eq!(TcpView::parse(&packet), Some(view));
-            assert_eq!((view.ack, timestamps(&packet, &view)), (10, Some((3, 9))));
+            assert_eq!((view.ack, timestamps(&packet, &view)), (Seq(10), Some((3, 9))));
             assert_sealed(&packet, &view);
-            bring_up_to_date(&mut packet, &mut view, 8, Some(5));
-            assert_eq!((view.ack, timestamps(&packet, &view)), (10, Some((3, 9))));
+            bring_up_to_date(&mut packet, &mut view, Seq(8), Some(5));
+            assert_eq!((view.ack, timestamps(&packet, &view)), (Seq(10), Some((3, 9))));
             assert_sealed(&packet, &view);
         }
     }
@@ -388,9 +389,9 @@ mod tests {
     fn the_echo_is_that_of_the_timestamps_and_of_no_other_option() {
         let times = timestamp_option(Some((3, 4)));
         let options = [&[254, 12][..], &times[2..], &times].concat();
-        let mut packet = build(&flow(false), true, (1, 2), flags::ACK, &options, b"GET");
+        let mut packet = build(&flow(false), true, (Seq(1), Seq(2)), flags::ACK, &options, b"GET");
         let mut view = TcpView::parse(&packet).unwrap();
-        bring_up_to_date(&mut packet, &mut view, 2, Some(9));
+        bring_up_to_date(&mut packet, &mut view, Seq(2), Some(9));
         assert_eq!(timestamps(&packet, &view), Some((3, 9)));
         assert_eq!(packet[view.tcp + 20..view.tcp + 32], options[..12]);
         assert_sealed(&packet, &view);
@@ -398,7 +399,7 @@ mod tests {
 
     #[test]
     fn truncated_packets_are_none() {
-        let packet = bare(&flow(false), true, 7, 9, flags::ACK);
+        let packet = bare(&flow(false), true, Seq(7), Seq(9), flags::ACK);
         for len in 0..packet.len() {
             assert_eq!(TcpView::parse(&packet[..len]), None, "{len} bytes");
         }

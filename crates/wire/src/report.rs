@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::handoff::{Peers, Way};
 use crate::message::{Queue, Reason};
 use crate::packet::{TcpView, bare, flags};
-use crate::{address_bytes, handoff, sb_accept_queue, sb_flow, sb_key, sb_op, sb_option, sb_report};
+use crate::{Seq, address_bytes, handoff, sb_accept_queue, sb_flow, sb_key, sb_op, sb_option, sb_report};
 
 /// A node's report on one of its listeners, for one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Report {
             client_port: 0,
             vip_port: self.listener.port().to_be(),
         };
-        let inner = bare(&flow, true, 0, 0, flags::RST);
+        let inner = bare(&flow, true, Seq(0), Seq(0), flags::RST);
         let Some(view) = TcpView::parse(&inner) else { return };
         handoff::encode(out, key, &Way::to_switch(peers), &flow, self.option(), &view, &inner);
     }

@@ -50,10 +50,14 @@ fn flow(v6: bool) -> sb_flow {
     }
 }
 
+fn numbers((seq, ack): (u32, u32)) -> (Seq, Seq) {
+    (Seq(seq), Seq(ack))
+}
+
 impl Packet {
     fn bytes(&self) -> Vec<u8> {
         let flow = flow(self.v6);
-        let mut bytes = segment(&flow, true, self.numbers, self.flags, self.timestamps, &self.data);
+        let mut bytes = segment(&flow, true, numbers(self.numbers), self.flags, self.timestamps, &self.data);
         let tcp = if self.v6 { 40 } else { 20 };
         if self.repaired {
             let mut behind = bytes.split_off(tcp + 20);
@@ -116,7 +120,7 @@ fn check_cut(packet: &[u8], view: &TcpView, cuts: (u16, u16)) {
         let last = range.end == view.len();
         let part = cut(packet, view, range.clone());
         let read = whole(&part);
-        assert_eq!(read.seq, view.seq.wrapping_add(range.start as u32));
+        assert_eq!(read.seq, view.seq + range.start);
         assert_eq!((read.ack, read.tcp, read.data), (view.ack, view.tcp, view.data));
         let fin = if last { view.flags & flags::FIN } else { 0 };
         assert_eq!(read.flags, view.flags & !flags::FIN | fin | flags::PSH);
@@ -139,8 +143,8 @@ fn check_append(packet: &[u8], view: &TcpView, next: &[u8]) {
 fn check_dates(packet: &[u8], view: &TcpView, ack: u32, echo: Option<u32>) {
     let later = |new: u32, old: u32| if (new.wrapping_sub(old) as i32) > 0 { new } else { old };
     let (mut bytes, mut after) = (packet.to_vec(), *view);
-    bring_up_to_date(&mut bytes, &mut after, ack, echo);
-    assert_eq!(whole(&bytes[..view.end]), TcpView { ack: later(ack, view.ack), ..*view });
+    bring_up_to_date(&mut bytes, &mut after, Seq(ack), echo);
+    assert_eq!(whole(&bytes[..view.end]), TcpView { ack: view.ack.later(Seq(ack)), ..*view });
     let before = timestamps(packet, view);
     let expected = before.map(|(value, old)| (value, echo.map_or(old, |echo| later(echo, old))));
     assert_eq!(timestamps(&bytes, &after), expected);
@@ -162,9 +166,11 @@ struct AckCase {
 #[test]
 fn acknowledgments() {
     check!().with_test_time(fuzzing::time()).with_type::<AckCase>().for_each(|case| {
-        let packet = acknowledgment(&flow(case.v6), case.numbers, case.timestamps, 7, &case.blocks);
+        let sacked: Vec<_> = case.blocks.iter().copied().map(numbers).collect();
+        let said = numbers(case.numbers);
+        let packet = acknowledgment(&flow(case.v6), said, case.timestamps, 7, &sacked);
         let view = whole(&packet);
-        assert_eq!(((view.seq, view.ack), view.flags, view.len()), (case.numbers, flags::ACK, 0));
+        assert_eq!(((view.seq, view.ack), view.flags, view.len()), (said, flags::ACK, 0));
         assert_eq!(timestamps(&packet, &view), case.timestamps);
         let blocks = &case.blocks[..case.blocks.len().min(3)];
         let words: Vec<u32> = blocks.iter().flat_map(|(from, to)| [*from, *to]).collect();
@@ -193,7 +199,7 @@ fn messages() {
         let mut bytes = bytes_of(&option).to_vec();
         bytes[8..8 + case.payload.len()].copy_from_slice(&case.payload);
         let option: sb_option = read_from(&bytes).unwrap();
-        let inner = bare(&flow(false), true, 1, 2, flags::ACK);
+        let inner = bare(&flow(false), true, Seq(1), Seq(2), flags::ACK);
         let from_node = |option: &sb_option| FromNode::read(&flow(false), option, &whole(&inner), &inner);
         let again = match (ToNode::read(&option), ToAgent::read(&option), from_node(&option)) {
             (Some(said), None, None) => {

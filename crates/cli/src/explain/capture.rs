@@ -193,7 +193,7 @@ impl Capture<'_> {
 
     fn tcp(&mut self, flow: sb_flow, packet: &HeldPacket, how: Packet) {
         let syn = packet.view.flags & flags::SYN != 0;
-        let seq = packet.view.seq.wrapping_add(u32::from(syn));
+        let seq = packet.view.seq + u32::from(syn);
         let known = self.latest.get(&flow).copied();
         let again = known.is_some_and(|index| self.connections[index].connection.origin() == seq);
         let index = match (known, how) {

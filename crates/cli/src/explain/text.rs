@@ -214,7 +214,7 @@ mod tests {
 
     use switchback_config::ClusterKey;
     use switchback_switch::explain::Explainer;
-    use switchback_wire::{address_bytes, keys, sb_flow, session};
+    use switchback_wire::{Seq, address_bytes, keys, sb_flow, session};
 
     use super::super::json;
     use super::*;
@@ -242,7 +242,7 @@ mod tests {
             client_port: 40000u16.to_be(),
             vip_port: 80u16.to_be(),
         };
-        let mut connection = Connection::new(flow, 0);
+        let mut connection = Connection::new(flow, Seq(0));
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n");
         connection.data(&mut explainer, head.as_bytes());
         let explained = [Explained { connection, begins: Begins::Given, missing: None }];

@@ -12,7 +12,7 @@ use nix::sys::socket::{
 };
 use switchback_lab::Host;
 use switchback_wire::packet::{flags, fold, segment, sum};
-use switchback_wire::sb_op;
+use switchback_wire::{Seq, sb_op};
 
 use crate::common::http::{Documents, get};
 use crate::common::packets::{Random, Raw, flow, seed};
@@ -172,7 +172,7 @@ fn forged_data(cluster: &Cluster, count: u32, len: usize) -> Result<u64> {
         let source = Ipv4Addr::new(203, 0, 113, random.below(256) as u8);
         let port = 1024 + random.below(60_000) as u16;
         let forged = flow(SocketAddr::new(source.into(), port), vip);
-        let numbers = (random.next(), random.next());
+        let numbers = (Seq(random.next()), Seq(random.next()));
         let packet = segment(&forged, true, numbers, flags::ACK | flags::PSH, None, &vec![b'x'; len]);
         raw.send(vip.ip(), &packet)?;
         bytes += packet.len() as u64;

@@ -14,7 +14,7 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, segment};
-use switchback_wire::{address_bytes, handoff, keys, sb_flow, sb_key, sb_op};
+use switchback_wire::{Seq, address_bytes, handoff, keys, sb_flow, sb_key, sb_op};
 
 use super::Result;
 use super::cluster::Cluster;
@@ -99,9 +99,9 @@ pub fn handoff_packet(
     flow: &sb_flow,
     data: &[u8],
 ) -> Vec<u8> {
-    let inner = segment(flow, true, (1000, 2000), flags::ACK | flags::PSH, None, data);
+    let inner = segment(flow, true, (Seq(1000), Seq(2000)), flags::ACK | flags::PSH, None, data);
     let view = TcpView::parse(&inner).expect("`segment` makes whole packets");
-    let next = view.seq.wrapping_add(view.len() as u32);
+    let next = view.seq + view.len();
     let handshake = Handshake { mss: 1400, ..Default::default() };
     let option = FlowState { handshake, ..FlowState::at(view.seq, next) }.option(op);
     let clock = NodeClock::from_ahead(boot_number().expect("every Linux has such a number"));

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::packet::{TcpView, bare, flags, segment};
-use switchback_wire::{SB_HANDOVER_REQUEST, address_bytes, handoff, sb_flow, sb_key, sb_op};
+use switchback_wire::{SB_HANDOVER_REQUEST, Seq, address_bytes, handoff, sb_flow, sb_key, sb_op};
 
 use super::{CHUNKED, CLUSTER, IMG, WWW, assert_lines, directory, explain, stderr, stdout};
 
@@ -73,7 +73,7 @@ pub fn flow(port: u16, v6: bool) -> sb_flow {
 const ISN: u32 = u32::MAX - 20;
 
 pub fn syn(flow: &sb_flow) -> Vec<u8> {
-    bare(flow, true, ISN, 0, flags::SYN)
+    bare(flow, true, Seq(ISN), Seq(0), flags::SYN)
 }
 
 /// Data of the client; its first byte is the stream's `at`-th.
@@ -83,23 +83,23 @@ fn data(flow: &sb_flow, at: usize, text: &str) -> Vec<u8> {
 
 /// Likewise.
 pub fn bytes(flow: &sb_flow, at: usize, bytes: &[u8]) -> Vec<u8> {
-    segment(flow, true, (ISN.wrapping_add(1 + at as u32), 1), flags::ACK, Some((1, 2)), bytes)
+    segment(flow, true, (Seq(ISN.wrapping_add(1 + at as u32)), Seq(1)), flags::ACK, Some((1, 2)), bytes)
 }
 
 pub fn fin(flow: &sb_flow, at: usize) -> Vec<u8> {
-    segment(flow, true, (ISN.wrapping_add(1 + at as u32), 1), flags::ACK | flags::FIN, None, b"")
+    segment(flow, true, (Seq(ISN.wrapping_add(1 + at as u32)), Seq(1)), flags::ACK | flags::FIN, None, b"")
 }
 
 /// What the server sends back.
 fn response(flow: &sb_flow) -> Vec<u8> {
-    segment(flow, false, (1, 1), flags::ACK, None, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    segment(flow, false, (Seq(1), Seq(1)), flags::ACK, None, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 }
 
 pub fn handed_over(op: sb_op, extra: u8, flow: &sb_flow, packet: &[u8]) -> Vec<u8> {
     let (switch, node) =
         ("192.0.2.2".parse().expect("an address"), "192.0.2.21".parse().expect("an address"));
     let view = TcpView::parse(packet).expect("a packet");
-    let mut option = FlowState::at(0, 0).option(op);
+    let mut option = FlowState::at(Seq(0), Seq(0)).option(op);
     option.flags |= extra;
     let mut out = Vec::new();
     let way = handoff::Way::to_node(handoff::Peers { node, switch, epoch: 7 });
@@ -123,7 +123,7 @@ fn two_connections() -> Vec<Vec<u8>> {
         syn(&one),
         syn(&one),
         syn(&two),
-        bare(&one, true, ISN.wrapping_add(1), 1, flags::ACK),
+        bare(&one, true, Seq(ISN.wrapping_add(1)), Seq(1), flags::ACK),
         // The second half of the first head comes before the first.
         part(20, second),
         part(0, 20),
@@ -139,8 +139,8 @@ fn two_connections() -> Vec<Vec<u8>> {
         fin(&one, stream.len()),
         part(fourth + 10, fourth + 78),
         // After the connection: its port is used again.
-        bare(&one, true, 99, 0, flags::SYN),
-        segment(&one, true, (100, 1), flags::ACK, None, b"GET / HTTP/1.1\nHost: a\n\n"),
+        bare(&one, true, Seq(99), Seq(0), flags::SYN),
+        segment(&one, true, (Seq(100), Seq(1)), flags::ACK, None, b"GET / HTTP/1.1\nHost: a\n\n"),
     ]
 }
 

@@ -288,8 +288,8 @@ impl Connection<'_> {
             return None;
         }
         Some(Segment {
-            seq: view.seq,
-            ack: view.ack,
+            seq: view.seq.0,
+            ack: view.ack.0,
             flags: view.flags,
             tos,
             options: packet[view.tcp + 20..view.data].to_vec(),

@@ -4,7 +4,7 @@ use std::num::Wrapping;
 
 use switchback_wire::flow_state::{Handshake, Stream};
 use switchback_wire::sb_mode::*;
-use switchback_wire::{sb_flow_entry, sb_mode};
+use switchback_wire::{Seq, sb_flow_entry, sb_mode};
 
 use super::{Entry, Mode};
 use crate::change::Change;
@@ -32,13 +32,13 @@ impl Entry {
         let (mode, _) = Mode::ALL.into_iter().find(|(_, number)| *number as u8 == entry.mode)?;
         Some(Entry {
             node: entry.node,
-            origin: entry.origin,
+            origin: Seq(entry.origin),
             handshake: Handshake { mss: entry.mss, options: entry.options, wscale: entry.wscale },
             mode,
             mark: Mark {
-                next: entry.next,
+                next: Seq(entry.next),
                 framing: entry.framing,
-                begins: entry.begins,
+                begins: Seq(entry.begins),
                 tries: entry.tries,
                 requests: Wrapping(entry.requests),
                 heads: entry.heads,
@@ -54,8 +54,8 @@ impl Entry {
     pub fn encode(&self) -> sb_flow_entry {
         sb_flow_entry {
             node: self.node,
-            origin: self.origin,
-            next: self.mark.next,
+            origin: self.origin.0,
+            next: self.mark.next.0,
             mss: self.handshake.mss,
             options: self.handshake.options,
             wscale: self.handshake.wscale,
@@ -65,7 +65,7 @@ impl Entry {
             heads: self.mark.heads,
             framing: self.mark.framing,
             session: self.mark.session,
-            begins: self.mark.begins,
+            begins: self.mark.begins.0,
             tries: self.mark.tries,
             ahead: self.ahead.into(),
             contested: self.contested.into(),
@@ -81,7 +81,7 @@ impl Change {
             Change::Replace(entry) | Change::Create(entry) => entry.encode(),
             Change::Lock(entry) => sb_flow_entry { locked: 1, ..entry.encode() },
             Change::Remove { origin } | Change::Abandon { origin } | Change::Ahead { origin } => {
-                sb_flow_entry { origin, ..Default::default() }
+                sb_flow_entry { origin: origin.0, ..Default::default() }
             }
         }
     }

@@ -7,7 +7,6 @@ use super::{Assembling, Crowded, Delivering, Event, State};
 use crate::NodeId;
 use crate::answer::Reply;
 use crate::connection::Connection;
-use crate::held::before;
 use crate::request::InProgress;
 use crate::verdict::Chosen;
 use crate::verdict::Placement;
@@ -139,7 +138,7 @@ impl Adopting {
 
     fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
         let first = self.request.packets.first();
-        let answered = first.is_some_and(|packet| before(packet.view.ack, connection.last_ack));
+        let answered = first.is_some_and(|packet| packet.view.ack.before(connection.last_ack));
         let start = self.request.start.mark.next;
         let can_go_on = |was_silent: Silence<'_>| !answered && connection.repeats(start, was_silent);
         match world.unanswered(connection.entry.node, &mut self.patience, can_go_on) {

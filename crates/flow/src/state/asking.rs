@@ -6,7 +6,6 @@ use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::connection::Connection;
 use crate::entry::Entry;
-use crate::held::before;
 use crate::world::{Silence, Unanswered, World};
 
 /// Waits for OWNED.
@@ -48,8 +47,7 @@ impl Asking {
                 }
             }
             Event::Unread(said)
-                if before(said.mark.next, connection.entry.mark.next)
-                    && connection.entry.is_of_same(said) =>
+                if said.mark.next.before(connection.entry.mark.next) && connection.entry.is_of_same(said) =>
             {
                 connection.go_back(said);
                 world.read_again(connection)
@@ -62,7 +60,7 @@ impl Asking {
     fn on_mark(mut self, entry: &Entry, connection: &mut Connection, world: &mut dyn World) -> State {
         let known = &connection.entry.mark;
         let knows_all = (entry.mark.requests, entry.mark.next) == (known.requests, known.next);
-        if before(connection.entry.mark.next, entry.mark.next) {
+        if connection.entry.mark.next.before(entry.mark.next) {
             connection.catch_up_with_node(entry);
         } else if !connection.entry.is_upgrading() {
             // From before that; or it has been given data that the switch has not read.

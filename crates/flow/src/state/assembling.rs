@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use switchback_wire::Seq;
 use switchback_wire::message::{FromNode, Reading, ToNode};
 
 use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, State, Then};
 use crate::answer::Reply;
 use crate::connection::{Connection, STALLED};
 use crate::entry::Entry;
-use crate::held::{HeldPacket, before};
+use crate::held::HeldPacket;
 use crate::request::InProgress;
 use crate::verdict::{Judged, Missing, Next, Verdict};
 use crate::world::{Count, World};
@@ -25,7 +26,7 @@ pub struct Assembling {
     /// What has to come before the data at the mark is read again.
     missing: Option<Missing>,
     /// The mark at which something is missing, and since when.
-    since: Option<(u32, Duration)>,
+    since: Option<(Seq, Duration)>,
 }
 
 /// What follows from the data at the mark.
@@ -45,7 +46,7 @@ impl Assembling {
     }
 
     /// Something is missing at this mark since then.
-    pub fn waiting(mark: u32, since: Duration, due: Duration) -> Self {
+    pub fn waiting(mark: Seq, since: Duration, due: Duration) -> Self {
         Assembling { due, missing: None, since: Some((mark, since)) }
     }
 
@@ -74,7 +75,7 @@ impl Assembling {
                 self.on_confirmed(arrived, connection, world)
             }
             Event::Unread(said) if !connection.entry.is_of_same(said) => State::Assembling(self),
-            Event::Unread(said) if before(said.mark.next, connection.entry.mark.next) => {
+            Event::Unread(said) if said.mark.next.before(connection.entry.mark.next) => {
                 connection.go_back(said);
                 world.read_again(connection)
             }
@@ -89,7 +90,7 @@ impl Assembling {
             }
             Event::Unowned { node, origin, next, .. }
                 if (node, origin) == (connection.entry.node, connection.entry.origin)
-                    && before(connection.entry.mark.next, next) =>
+                    && connection.entry.mark.next.before(next) =>
             {
                 // The node had released the flow when the mark went back: a new owner can go on from there.
                 let mark = connection.entry.mark.moved_to(next);
@@ -130,13 +131,13 @@ impl Assembling {
     }
 
     /// The node has the flow's data up to `arrived`.
-    fn on_confirmed(self, arrived: u32, connection: &mut Connection, world: &mut dyn World) -> State {
+    fn on_confirmed(self, arrived: Seq, connection: &mut Connection, world: &mut dyn World) -> State {
         if !connection.entry.mark.is_passing() {
             let state = State::Assembling(self);
             state.speak(connection, world, arrived);
             return state;
         }
-        if before(arrived, connection.entry.mark.due()) {
+        if arrived.before(connection.entry.mark.due()) {
             return State::Assembling(self);
         }
         connection.entry.mark.settle();
@@ -345,7 +346,7 @@ fn forward_body(connection: &mut Connection, world: &mut dyn World) -> Step {
 /// All that comes behind the last request is an empty line, or part of one. It belongs to that request (RFC 9112 section
 /// 2.2). What is held beyond it lies behind the client's FIN and is dropped.
 fn pass_empty_line(len: usize, connection: &mut Connection, world: &mut dyn World) {
-    connection.entry.mark.next = connection.entry.mark.next.wrapping_add(len as u32);
+    connection.entry.mark.next += len;
     let line = connection.held.take_until(connection.entry.mark.next);
     connection.held.take_all();
     if connection.has_node() {

@@ -1,5 +1,6 @@
 //! A request has been given to its node, but may not have arrived.
 
+use switchback_wire::Seq;
 use switchback_wire::message::{FromNode, Reading, Recovery, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
 
@@ -7,7 +8,6 @@ use super::adopting::try_another;
 use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::connection::Connection;
-use crate::held::before;
 use crate::request::InProgress;
 use crate::world::{Count, Silence, Unanswered, World};
 
@@ -31,18 +31,18 @@ impl Delivering {
         State::Delivering(state)
     }
 
-    pub(super) fn question_seq(&self, connection: &Connection) -> u32 {
+    pub(super) fn question_seq(&self, connection: &Connection) -> Seq {
         let last = self.request.undelivered(connection).pop();
         last.map_or(connection.entry.mark.next, |packet| packet.view.seq)
     }
 
     /// The request begins there.
-    pub fn begins_at(&self, seq: u32) -> bool {
+    pub fn begins_at(&self, seq: Seq) -> bool {
         self.request.begins_at(seq)
     }
 
     /// The stretch that the node gets from here, and not from the client's retransmissions.
-    pub fn stretch(&self, connection: &Connection) -> Option<(u32, u32)> {
+    pub fn stretch(&self, connection: &Connection) -> Option<(Seq, Seq)> {
         Some((self.request.start.mark.next, self.request.deliver_until(connection)?))
     }
 
@@ -79,7 +79,7 @@ impl Delivering {
             }
             // It may be the answer to an earlier question, which had the same sequence number.
             Event::Reply(FromNode::Confirmed { arrived, .. })
-                if self.request.deliver_until(connection).is_none_or(|end| !before(arrived, end)) =>
+                if self.request.deliver_until(connection).is_none_or(|end| !arrived.before(end)) =>
             {
                 world.bring_up_map(connection);
                 connection.finish_request(world.now());

@@ -13,6 +13,7 @@ mod transitions;
 
 use std::time::Duration;
 
+use switchback_wire::Seq;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::{FromNode, Reading, ToNode};
 use switchback_wire::packet::TcpView;
@@ -56,13 +57,13 @@ pub enum Event<'a> {
         /// That node.
         node: NodeId,
         /// Origin in the PROBE.
-        origin: u32,
+        origin: Seq,
         /// Sequence number of the PROBE.
-        seq: u32,
+        seq: Seq,
         /// The node has answered the request.
         served: bool,
         /// Where the next request begins, if the node has released the flow.
-        next: u32,
+        next: Seq,
     },
 }
 
@@ -147,7 +148,7 @@ impl State {
     }
 
     /// Sequence number of the packet that the node was last asked with.
-    pub fn question_seq(&self, connection: &Connection) -> u32 {
+    pub fn question_seq(&self, connection: &Connection) -> Seq {
         let mark = connection.entry.mark.next;
         match self {
             State::Adopting(state) => state.request.start.mark.next,
@@ -200,7 +201,7 @@ impl State {
 
     /// Acknowledges what is held of a request (docs/decisions/0007), or reports a gap. All up to `arrived` has arrived at
     /// the flow's node.
-    fn speak(&self, connection: &mut Connection, world: &mut dyn World, arrived: u32) {
+    fn speak(&self, connection: &mut Connection, world: &mut dyn World, arrived: Seq) {
         let is_stalled = self.is_stalled(connection, world);
         let packets = self.request().map(|request| &request.packets);
         world.speak(connection, packets, is_stalled, arrived);

@@ -1,5 +1,6 @@
 //! The flow's node is to give it up.
 
+use switchback_wire::Seq;
 use switchback_wire::message::{FromNode, Reason, ToNode};
 
 use super::patience::Patience;
@@ -7,7 +8,7 @@ use super::{Adopting, Asking, Assembling, Event, State};
 use crate::answer::Reply;
 use crate::connection::Connection;
 use crate::entry::Mode;
-use crate::held::{Held, before};
+use crate::held::Held;
 use crate::request::InProgress;
 use crate::world::{Count, Silence, Unanswered, World};
 
@@ -83,8 +84,7 @@ impl Releasing {
                 state
             }
             Event::Unread(said)
-                if before(said.mark.next, connection.entry.mark.next)
-                    && connection.entry.is_of_same(said) =>
+                if said.mark.next.before(connection.entry.mark.next) && connection.entry.is_of_same(said) =>
             {
                 connection.go_back(said);
                 self.put_back(connection);
@@ -132,7 +132,7 @@ impl Releasing {
     fn on_released(
         self,
         reason: Option<Reason>,
-        position: (u32, Option<u32>),
+        position: (Seq, Option<u32>),
         connection: &mut Connection,
         world: &mut dyn World,
     ) -> State {
@@ -148,7 +148,7 @@ impl Releasing {
     /// No node has the flow any more: on to what it was released for, from where the last owner was.
     fn go_on(
         self,
-        (ack, echo): (u32, Option<u32>),
+        (ack, echo): (Seq, Option<u32>),
         connection: &mut Connection,
         world: &mut dyn World,
     ) -> State {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use switchback_wire::Seq;
+
 use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::NodeId;
@@ -16,16 +18,16 @@ const ANSWER_WAIT: Duration = Duration::from_millis(40);
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Sequence number of the PROBEs.
-    pub seq: u32,
+    pub seq: Seq,
     /// That of the connection's first byte; 0 if it is not known.
-    pub origin: u32,
+    pub origin: Seq,
     /// Nodes that may have the flow.
     pub nodes: Vec<NodeId>,
 }
 
 impl Question {
     /// An answer with these numbers is one to it.
-    pub fn is_answered_by(&self, seq: u32, origin: u32) -> bool {
+    pub fn is_answered_by(&self, seq: Seq, origin: Seq) -> bool {
         (self.seq, self.origin) == (seq, origin)
     }
 }

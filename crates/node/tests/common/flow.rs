@@ -206,7 +206,7 @@ impl Flow<'_> {
             }
             let Some(packet) = self.world.sniffer.next() else { continue };
             let Some((data, view)) = self.response_in(&packet) else { continue };
-            let seen = self.handoff.ack.wrapping_sub(view.seq) as usize;
+            let seen = self.handoff.ack.wrapping_sub(view.seq.0) as usize;
             if seen < data.len() {
                 received.extend_from_slice(&data[seen..]);
                 self.handoff.ack = self.handoff.ack.wrapping_add((data.len() - seen) as u32);

@@ -25,7 +25,7 @@ use switchback_wire::flow_state::{FlowState, Handshake};
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, bare, cut, flags};
 use switchback_wire::{
-    SB_GENEVE_PORT, SB_HANDOVER_REQUEST, address_bytes, handoff, keys, read_from, sb_flow, sb_geneve,
+    SB_GENEVE_PORT, SB_HANDOVER_REQUEST, Seq, address_bytes, handoff, keys, read_from, sb_flow, sb_geneve,
     sb_handover, sb_key, sb_op, sb_option,
 };
 
@@ -167,15 +167,15 @@ impl Handoff {
 
     /// The client's packet with this data.
     pub fn packet(&self, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
-        let mut packet = bare(&self.flow, true, self.seq, self.ack, tcp_flags);
+        let mut packet = bare(&self.flow, true, Seq(self.seq), Seq(self.ack), tcp_flags);
         let start = packet.len();
         packet.extend_from_slice(data);
         let view = TcpView {
             tcp: start - 20,
             data: start,
             end: packet.len(),
-            seq: self.seq,
-            ack: self.ack,
+            seq: Seq(self.seq),
+            ack: Seq(self.ack),
             flags: tcp_flags,
         };
         if data.is_empty() { packet } else { cut(&packet, &view, 0..data.len()) }
@@ -200,7 +200,7 @@ impl Handoff {
             handshake: Handshake { mss: 1400, ..Default::default() },
             requests: self.requests,
             heads: self.heads,
-            ..FlowState::at(self.origin, view.seq.wrapping_add(view.len() as u32 + self.body))
+            ..FlowState::at(Seq(self.origin), view.seq + view.len() as u32 + self.body)
         };
         let mut option = state.option(op);
         option.flags |= self.flags as u8;

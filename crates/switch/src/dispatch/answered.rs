@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use super::{Change, Dispatcher, Moment};
 use switchback_flow::answer::Answer;
@@ -25,7 +25,7 @@ const MOST: usize = 16 << 20;
 #[derive(Debug)]
 struct Answered {
     answer: Answer,
-    origin: u32,
+    origin: Seq,
     /// Number of the answer, counted from the first one.
     number: u64,
 }
@@ -65,7 +65,7 @@ impl AnsweredFlows {
         self.flows.get(flow).map(|answered| entry(answered.origin))
     }
 
-    fn add(&mut self, flow: sb_flow, answer: Answer, origin: u32) {
+    fn add(&mut self, flow: sb_flow, answer: Answer, origin: Seq) {
         self.last += 1;
         self.put(flow, Answered { answer, origin, number: self.last });
     }
@@ -98,7 +98,7 @@ impl AnsweredFlows {
     }
 }
 
-fn entry(origin: u32) -> Entry {
+fn entry(origin: Seq) -> Entry {
     Entry { origin, mode: Mode::Answered, ..Entry::default() }
 }
 
@@ -159,7 +159,7 @@ impl Dispatcher {
     }
 
     /// Ends the connection, so that late records of it do not affect another one.
-    fn finish(&mut self, flow: &sb_flow, origin: u32) {
+    fn finish(&mut self, flow: &sb_flow, origin: Seq) {
         self.output.change(flow, Change::Remove { origin });
         self.recent.insert(*flow, entry(origin));
     }

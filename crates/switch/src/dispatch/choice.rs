@@ -162,8 +162,8 @@ impl Dispatcher {
         };
         let head = &data[..data.len().min(self.plan.limits.head)];
         for at in head.windows(name.len()).enumerate().filter(|(_, text)| *text == name).map(|(at, _)| at) {
-            let start = request.start.mark.next.wrapping_add(at as u32);
-            request.packets.unite(start, start.wrapping_add(name.len() as u32));
+            let start = request.start.mark.next + at;
+            request.packets.unite(start, start + name.len());
         }
     }
 }

@@ -221,7 +221,7 @@ impl PendingFlows {
         let cost = pending.cost() + more;
         let by_source = self.cost_by_source.get(&source(flow)).copied().unwrap_or(0);
         let window = limits.held_per_flow.max(SB_WINDOW as usize);
-        let distance = packet.view.seq.wrapping_sub(pending.connection.entry.mark.next) as i32;
+        let distance = packet.view.seq.offset_from(pending.connection.entry.mark.next);
         if distance > window as i32 || pending.held_bytes() + more > limits.held_per_flow {
             Err(Full::Flow)
         } else if by_source + cost > limits.held_per_source {
@@ -249,8 +249,8 @@ mod tests {
     use switchback_flow::held::HeldPacket;
     use switchback_flow::state::Question;
     use switchback_flow::state::{Assembling, Seeking};
-    use switchback_wire::address_bytes;
     use switchback_wire::packet::{flags, segment};
+    use switchback_wire::{Seq, address_bytes};
 
     fn flow(client: &str, port: u16) -> sb_flow {
         let client = address_bytes(client.parse().unwrap());
@@ -258,9 +258,9 @@ mod tests {
     }
 
     fn pending(flow: &sb_flow, due: u64, len: usize) -> Pending {
-        let connection = Connection::new(Entry::new(0), Duration::ZERO);
+        let connection = Connection::new(Entry::new(Seq(0)), Duration::ZERO);
         let mut pending = Pending::new(connection, Duration::from_secs(due));
-        let packet = segment(flow, true, (0, 0), flags::ACK, None, &vec![b'x'; len]);
+        let packet = segment(flow, true, (Seq(0), Seq(0)), flags::ACK, None, &vec![b'x'; len]);
         pending.hold(&HeldPacket::new(&packet).unwrap());
         pending
     }
@@ -283,11 +283,12 @@ mod tests {
             ..Limits::default()
         };
         let third = flow("2001:db8::2", 3);
-        let more =
-            |from: &sb_flow, seq| HeldPacket::new(&segment(from, true, (seq, 0), flags::ACK, None, b"x"));
-        let one_more = more(&third, 1000).unwrap();
+        let more = |from: &sb_flow, seq| {
+            HeldPacket::new(&segment(from, true, (seq, Seq(0)), flags::ACK, None, b"x"))
+        };
+        let one_more = more(&third, Seq(1000)).unwrap();
         let room = |limits, from: &sb_flow| flows.room(&limits, from, &pending(from, 1, 1000), &one_more);
-        let far = more(&third, 1 << 26).unwrap();
+        let far = more(&third, Seq(1 << 26)).unwrap();
         assert_eq!(flows.room(&Limits::default(), &third, &pending(&third, 1, 1000), &far), Err(Full::Flow));
         assert_eq!(room(tight(1000, 1 << 20, 1 << 20), &third), Err(Full::Flow));
         assert_eq!(room(tight(1 << 20, 2 * cost, 1 << 20), &third), Err(Full::Source));
@@ -306,11 +307,12 @@ mod tests {
             let one = flow("192.0.2.1", port);
             let mut waiting = pending(&one, 1, 10);
             let due = Duration::from_secs(99 - since);
-            waiting.state = State::Assembling(Assembling::waiting(0, Duration::from_secs(since), due));
+            waiting.state = State::Assembling(Assembling::waiting(Seq(0), Duration::from_secs(since), due));
             flows.put(one, waiting);
         }
         let mut asks_nodes = pending(&flow("192.0.2.1", 4), 1, 10);
-        asks_nodes.state = Seeking::unknown(Question { seq: 0, origin: 0, nodes: vec![1] }, Duration::ZERO);
+        asks_nodes.state =
+            Seeking::unknown(Question { seq: Seq(0), origin: Seq(0), nodes: vec![1] }, Duration::ZERO);
         flows.put(flow("192.0.2.1", 4), asks_nodes);
         let order =
             std::iter::from_fn(|| flows.take_slowest()).map(|(flow, _)| u16::from_be(flow.client_port));

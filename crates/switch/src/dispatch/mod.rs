@@ -28,7 +28,7 @@ use switchback_flow::answer::Reply;
 pub use switchback_flow::change::Change;
 use switchback_flow::connection::Connection;
 use switchback_flow::entry::{Entry, Mode};
-use switchback_flow::held::{HeldPacket, before};
+use switchback_flow::held::HeldPacket;
 use switchback_flow::request::Request;
 use switchback_flow::state::{Assembling, Releasing, Seeking, Then};
 use switchback_flow::verdict::{Chosen, Judged, Missing, Next, Side, Verdict};
@@ -39,7 +39,7 @@ use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::handoff::Peers;
 use switchback_wire::message::{Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
-use switchback_wire::{SB_VERSION, sb_flow, sb_record, sb_record_kind};
+use switchback_wire::{SB_VERSION, Seq, sb_flow, sb_record, sb_record_kind};
 
 use crate::observe::{FactsReceived, Observation};
 use crate::plan::{Choice, NodeId, Plan, PlanNode};
@@ -224,7 +224,7 @@ impl Dispatcher {
     /// Sends the node's agent a packet that belongs to no flow.
     fn tell_agent(&mut self, id: NodeId, epoch: u64, message: ToAgent) {
         let flow = sb_flow::default();
-        let inner = bare(&flow, true, 0, 0, flags::RST);
+        let inner = bare(&flow, true, Seq(0), Seq(0), flags::RST);
         let Some((view, peers)) = TcpView::parse(&inner).zip(self.plan.peers(id, epoch)) else { return };
         self.output.handoff(&self.plan.key, (peers, None), &flow, message.option(), (&view, &inner));
     }
@@ -297,21 +297,21 @@ impl Dispatcher {
         self.recent.insert(*flow, *entry);
     }
 
-    fn forget(&mut self, flow: &sb_flow, origin: u32) {
+    fn forget(&mut self, flow: &sb_flow, origin: Seq) {
         self.output.change(flow, Change::Remove { origin });
         self.recent.remove(flow);
     }
 
     /// Resets a connection that cannot continue.
-    fn reset(&mut self, flow: &sb_flow, origin: u32, seq: u32) {
+    fn reset(&mut self, flow: &sb_flow, origin: Seq, seq: Seq) {
         self.observe(|| Observation::Reset { flow: *flow, origin });
-        self.output.to_client(flow, &bare(flow, false, seq, 0, flags::RST));
+        self.output.to_client(flow, &bare(flow, false, seq, Seq(0), flags::RST));
         self.forget(flow, origin);
     }
 
     /// Answers the client's FIN on a connection without a node or a request: `seq` and `ack` are the next sequence
     /// numbers of the two sides. If the answer is lost, the FIN is retransmitted and meets no flow.
-    fn say_goodbye(&mut self, flow: &sb_flow, origin: u32, seq: u32, ack: u32) {
+    fn say_goodbye(&mut self, flow: &sb_flow, origin: Seq, seq: Seq, ack: Seq) {
         self.output.to_client(flow, &bare(flow, false, seq, ack, flags::FIN | flags::ACK));
         self.forget(flow, origin);
     }
@@ -416,7 +416,7 @@ impl Dispatcher {
         if entry.mark.is_passing() {
             self.ask_for_progress(flow, &entry, &view);
         }
-        if before(entry.mark.next, held.end()) {
+        if entry.mark.next.before(held.end()) {
             self.begin(at, flow, connection, &held, judged);
         } else {
             (&mut self.world(at, flow) as &mut dyn World).abandon(&connection);
@@ -456,7 +456,7 @@ impl Dispatcher {
     fn is_sent_again(&self, at: Moment<'_>, entry: &Entry, view: &TcpView) -> bool {
         (entry.has_requests() || entry.is_upgrading())
             && view.seq == entry.mark.begins
-            && before(entry.mark.begins, entry.mark.next)
+            && entry.mark.begins.before(entry.mark.next)
             && self.plan.is_dead(entry.node, at.now)
     }
 
@@ -466,7 +466,7 @@ impl Dispatcher {
         if entry.has_node() {
             self.forward(flow, entry, view, packet, Reading::None);
         } else if view.flags & (flags::RST | flags::FIN) == flags::FIN && view.seq == entry.mark.next {
-            self.say_goodbye(flow, entry.origin, view.ack, view.seq.wrapping_add(1));
+            self.say_goodbye(flow, entry.origin, view.ack, view.seq + 1u32);
         } else if view.flags & flags::RST == 0 {
             self.reset(flow, entry.origin, view.ack);
         } else if view.seq == entry.mark.next {
@@ -522,7 +522,7 @@ impl Dispatcher {
         &mut self,
         flow: &sb_flow,
         connection: &Connection,
-        in_delivery: Option<(u32, u32)>,
+        in_delivery: Option<(Seq, Seq)>,
         packet: &HeldPacket,
     ) {
         let entry = &connection.entry;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{handoff, sb_flow, sb_key, sb_option};
+use switchback_wire::{Seq, handoff, sb_flow, sb_key, sb_option};
 
 use switchback_flow::change::Change;
 
@@ -56,7 +56,7 @@ impl Output {
     }
 
     /// Whether the flow's last change ends its connection with this origin.
-    pub fn removes(&self, flow: &sb_flow, origin: u32) -> bool {
+    pub fn removes(&self, flow: &sb_flow, origin: Seq) -> bool {
         let mut changes = self.changes.iter().chain(&self.moves);
         let last = changes.rfind(|(changed, _)| changed == flow);
         matches!(last, Some((_, Change::Remove { origin: removed })) if *removed == origin)

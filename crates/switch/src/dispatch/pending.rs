@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use switchback_wire::message::Reading;
 use switchback_wire::packet::{TcpView, flags};
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use super::flows::Full;
 use super::{Dispatcher, Moment};
 use switchback_flow::World;
 use switchback_flow::connection::Connection;
 use switchback_flow::entry::Entry;
-use switchback_flow::held::{HeldPacket, before};
+use switchback_flow::held::HeldPacket;
 use switchback_flow::state::{Assembling, Event, State};
 
 /// Cost of a pending flow besides the bytes of its packets: up to twice its size in a table that has just grown, two
@@ -51,12 +51,12 @@ impl Pending {
     }
 
     /// Sequence number of the first byte that waits for a node.
-    fn first_waiting(&self) -> u32 {
+    fn first_waiting(&self) -> Seq {
         self.state.request().map_or(self.connection.entry.mark.next, |request| request.start.mark.next)
     }
 
     /// The client's next sequence number, as far as known.
-    fn expected(&self) -> u32 {
+    fn expected(&self) -> Seq {
         let mark = self.connection.entry.mark.next;
         let end = self.state.request().map_or(mark, |request| request.packets.stream_end(mark));
         self.connection.held.stream_end(end)
@@ -66,7 +66,7 @@ impl Pending {
     /// no gap, or there is no such data.
     fn make_room(&mut self, packet: &TcpView) -> bool {
         let expected = self.expected();
-        let brings = !before(expected, packet.seq) && before(expected, packet.end_seq());
+        let brings = !expected.before(packet.seq) && expected.before(packet.end_seq());
         let request = self.state.request_mut();
         brings
             && (self.connection.held.forget_last(expected)
@@ -74,7 +74,7 @@ impl Pending {
     }
 
     /// The range of data that the switch, and not the client's retransmission, delivers to the node.
-    fn in_delivery(&self) -> Option<(u32, u32)> {
+    fn in_delivery(&self) -> Option<(Seq, Seq)> {
         match &self.state {
             State::Delivering(state) => state.stretch(&self.connection),
             _ => None,

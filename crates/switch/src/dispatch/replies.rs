@@ -5,14 +5,14 @@ use std::num::Wrapping;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::{FromNode, Reason};
 use switchback_wire::packet::TcpView;
-use switchback_wire::{address_from, sb_flow, sb_record};
+use switchback_wire::{Seq, address_from, sb_flow, sb_record};
 
 use super::pending::Pending;
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
 use switchback_flow::connection::Connection;
 use switchback_flow::entry::Entry;
-use switchback_flow::held::{Held, HeldPacket, before};
+use switchback_flow::held::{Held, HeldPacket};
 use switchback_flow::mark::Mark;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::{Adopting, Event, State};
@@ -50,7 +50,7 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, u32),
+        (node, origin): (NodeId, Seq),
         reply: FromNode,
         packet: &[u8],
         view: TcpView,
@@ -92,7 +92,7 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, u32),
+        (node, origin): (NodeId, Seq),
         reply: FromNode,
         packet: &[u8],
         view: TcpView,
@@ -126,7 +126,7 @@ impl Dispatcher {
         let entry = match self.pending.get(flow) {
             // The node's ADOPTED was lost, or overtaken by the MOVE.
             Some(Pending { connection, state: State::Adopting(state) }) if state.is_chosen_by_owner() => {
-                let is_later = seq != connection.entry.mark.next || before(connection.last_ack, ack);
+                let is_later = seq != connection.entry.mark.next || connection.last_ack.before(ack);
                 is_later.then_some(connection.entry)
             }
             Some(_) => None,
@@ -186,8 +186,8 @@ impl Dispatcher {
     }
 
     /// Moves the mark on, since the node has enough of a long body.
-    fn on_progress(&mut self, flow: &sb_flow, mut entry: Entry, arrived: u32, view: TcpView) {
-        if entry.mark.is_passing() && view.seq == entry.mark.due() && !before(arrived, view.seq) {
+    fn on_progress(&mut self, flow: &sb_flow, mut entry: Entry, arrived: Seq, view: TcpView) {
+        if entry.mark.is_passing() && view.seq == entry.mark.due() && !arrived.before(view.seq) {
             entry.mark.settle();
             self.set_entry(flow, &entry);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use super::pending::Pending;
 use super::{Change, Dispatcher, Moment};
@@ -104,13 +104,13 @@ impl Dispatcher {
         match probed {
             Some(probed) if at.now.saturating_sub(probed.first) >= UNOWNED => {
                 self.stats.reset_unowned += 1;
-                self.output.to_client(flow, &bare(flow, false, view.ack, 0, flags::RST));
+                self.output.to_client(flow, &bare(flow, false, view.ack, Seq(0), flags::RST));
                 return;
             }
             Some(probed) if at.now.saturating_sub(probed.last) < ROUND => return,
             _ => {}
         }
-        let mut question = Question { seq: view.seq, origin: 0, nodes: self.plan.nodes_of(flow.vip()) };
+        let mut question = Question { seq: view.seq, origin: Seq(0), nodes: self.plan.nodes_of(flow.vip()) };
         if !self.ask(at, flow, packet, &view, &mut question) {
             return;
         }
@@ -149,7 +149,7 @@ impl Dispatcher {
             false => segment(flow, true, (view.seq, view.ack), flags::ACK, times, &[]),
         };
         let Some(view) = TcpView::parse(&bytes) else { return false };
-        let about = FlowState::at(question.origin, 0);
+        let about = FlowState::at(question.origin, Seq(0));
         for node in &question.nodes {
             self.send(ToNode::Probe, *node, flow, &about, &view, &bytes);
         }
@@ -162,8 +162,8 @@ impl Dispatcher {
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, u32),
-        (served, next): (bool, u32),
+        (node, origin): (NodeId, Seq),
+        (served, next): (bool, Seq),
         view: &TcpView,
     ) {
         let Some(pending) = self.pending.take(flow) else { return };
@@ -201,7 +201,7 @@ impl Dispatcher {
     pub(super) fn recover(
         &mut self,
         flow: &sb_flow,
-        origin: u32,
+        origin: Seq,
         entry: Option<Entry>,
         view: &TcpView,
     ) -> Option<Entry> {

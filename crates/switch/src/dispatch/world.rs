@@ -16,7 +16,7 @@ use switchback_flow::world::Count;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::{Queue, Reason, ToNode};
 use switchback_wire::packet::TcpView;
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
@@ -132,15 +132,15 @@ impl World for FlowWorld<'_> {
         self.dispatcher.move_mark(self.flow, entry);
     }
 
-    fn forget(&mut self, origin: u32) {
+    fn forget(&mut self, origin: Seq) {
         self.dispatcher.forget(self.flow, origin);
     }
 
-    fn reset(&mut self, origin: u32, seq: u32) {
+    fn reset(&mut self, origin: Seq, seq: Seq) {
         self.dispatcher.reset(self.flow, origin, seq);
     }
 
-    fn say_goodbye(&mut self, origin: u32, seq: u32, ack: u32) {
+    fn say_goodbye(&mut self, origin: Seq, seq: Seq, ack: Seq) {
         self.dispatcher.say_goodbye(self.flow, origin, seq, ack);
     }
 
@@ -159,7 +159,7 @@ impl World for FlowWorld<'_> {
         self.dispatcher.send_answer(self.flow, &connection.entry, answer);
     }
 
-    fn recover(&mut self, origin: u32, entry: Option<Entry>, view: &TcpView) -> Option<Entry> {
+    fn recover(&mut self, origin: Seq, entry: Option<Entry>, view: &TcpView) -> Option<Entry> {
         self.dispatcher.recover(self.flow, origin, entry, view)
     }
 

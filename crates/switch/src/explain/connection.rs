@@ -2,14 +2,14 @@
 
 use switchback_http::{Progress, Reject, Version, parse_head};
 use switchback_wire::packet::{flags, segment};
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use super::explainer::{AT_FIRST, Explainer, read_as};
 use super::explanation::{Explanation, Forwarded, Outcome, Refusal, SessionRead, Slow, Then, first_line};
 use super::tls::{APPLICATION_DATA, Greeting, Hello, OverTls};
 use switchback_flow::answer::Reply;
 use switchback_flow::entry::Entry;
-use switchback_flow::held::{Held, HeldPacket, before};
+use switchback_flow::held::{Held, HeldPacket};
 use switchback_flow::request::Request;
 use switchback_flow::verdict::Verdict;
 
@@ -27,10 +27,10 @@ pub struct Connection {
     held: Held,
     /// Start and end sequence numbers of the packets that reach beyond the mark; empty if the data came without
     /// packets.
-    packets: Vec<(u32, u32)>,
+    packets: Vec<(Seq, Seq)>,
     /// Sequence number after all data seen.
-    seen: u32,
-    fin: Option<u32>,
+    seen: Seq,
+    fin: Option<Seq>,
     /// Nothing that follows is read.
     over: bool,
     /// The connection may have begun earlier.
@@ -45,7 +45,7 @@ pub struct Connection {
 
 impl Connection {
     /// A connection whose first request begins at sequence number `seq`.
-    pub fn new(flow: sb_flow, seq: u32) -> Self {
+    pub fn new(flow: sb_flow, seq: Seq) -> Self {
         Connection {
             flow,
             entry: Entry::new(seq),
@@ -63,7 +63,7 @@ impl Connection {
     }
 
     /// A connection seen from `seq` on, which may have begun earlier.
-    pub fn in_the_middle(flow: sb_flow, seq: u32) -> Self {
+    pub fn in_the_middle(flow: sb_flow, seq: Seq) -> Self {
         Connection { is_middle: true, ..Connection::new(flow, seq) }
     }
 
@@ -73,14 +73,14 @@ impl Connection {
     }
 
     /// Sequence number of the first byte.
-    pub fn origin(&self) -> u32 {
+    pub fn origin(&self) -> Seq {
         self.entry.origin
     }
 
     /// Processes a client's packet; packets may repeat and come in any order.
     pub fn packet(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
         let end = packet.end();
-        if before(self.entry.mark.next, end) {
+        if self.entry.mark.next.before(end) {
             self.packets.push((packet.view.seq, end));
         }
         self.read(explainer, packet);
@@ -89,16 +89,16 @@ impl Connection {
     /// Processes the client's next data.
     pub fn data(&mut self, explainer: &mut Explainer, data: &[u8]) {
         for piece in data.chunks(PIECE) {
-            let packet = segment(&self.flow, true, (self.seen, 0), flags::ACK, None, piece);
+            let packet = segment(&self.flow, true, (self.seen, Seq(0)), flags::ACK, None, piece);
             let packet = HeldPacket::new(&packet).expect("a segment is whole");
             self.read(explainer, &packet);
         }
     }
 
     /// Starts a request at `seq`, as a handoff packet says, even if earlier data is missing.
-    pub fn begins_request(&mut self, seq: u32) {
-        if !self.over && before(self.seen, seq) {
-            self.offset += u64::from(seq.wrapping_sub(self.entry.mark.next));
+    pub fn begins_request(&mut self, seq: Seq) {
+        if !self.over && self.seen.before(seq) {
+            self.offset += u64::from(seq - self.entry.mark.next);
             self.entry.mark = self.entry.mark.moved_to(seq);
             self.held = Held::default();
             self.seen = seq;
@@ -115,7 +115,7 @@ impl Connection {
     /// Ends the client's data. The result is the offset of the first gap, if there is one.
     pub fn finish(&mut self, explainer: &Explainer) -> Option<u64> {
         let data = self.held.stream(self.entry.mark.next);
-        let end = self.entry.mark.next.wrapping_add(data.len() as u32);
+        let end = self.entry.mark.next + data.len();
         if !self.over && !data.is_empty() && !self.entry.mark.is_in_body() {
             let (received, closed) = (data.len(), self.fin == Some(end));
             if self.is_tls(explainer) {
@@ -130,23 +130,21 @@ impl Connection {
                 self.explain(explainer, &data, Vec::new(), (None, outcome));
             }
         }
-        (!self.held.is_empty() && before(end, self.seen)).then_some(self.offset + data.len() as u64)
+        (!self.held.is_empty() && end.before(self.seen)).then_some(self.offset + data.len() as u64)
     }
 
     fn read(&mut self, explainer: &mut Explainer, packet: &HeldPacket) {
         if self.over {
             return;
         }
-        if before(self.seen, packet.end()) {
-            self.seen = packet.end();
-        }
+        self.seen = self.seen.later(packet.end());
         if packet.view.flags & flags::FIN != 0 {
             self.fin = Some(packet.end());
         }
         self.held.insert(packet, self.entry.mark.next);
         while !self.over && self.advance(explainer) {
             self.held.take_until(self.entry.mark.next);
-            self.packets.retain(|&(_, end)| before(self.entry.mark.next, end));
+            self.packets.retain(|&(_, end)| self.entry.mark.next.before(end));
         }
         if self.over {
             self.held = Held::default();
@@ -188,7 +186,7 @@ impl Connection {
                 Verdict::To(request) => self.forwarded(explainer, &data, &request),
             }
         }
-        self.offset += u64::from(self.entry.mark.next.wrapping_sub(start.mark.next));
+        self.offset += u64::from(self.entry.mark.next - start.mark.next);
         if !self.over && !self.entry.mark.is_in_body() {
             let end = self.offset;
             if let Some(forwarded) = self.last() {
@@ -255,7 +253,7 @@ impl Connection {
             return;
         };
         let pool = explainer.dispatcher.plan().pool_of(request.group);
-        let head_end = self.entry.mark.next.wrapping_add(head.len as u32);
+        let head_end = self.entry.mark.next + head.len;
         let alone = self.packets.contains(&(self.entry.mark.next, head_end));
         let then = match head.version {
             Version::Http2 => Then::Http2,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use switchback_config::{Action, ClusterKey};
 use switchback_http::{Progress, parse_head};
 use switchback_wire::packet::{flags, segment};
-use switchback_wire::{address_bytes, keys, sb_flow, session};
+use switchback_wire::{Seq, address_bytes, keys, sb_flow, session};
 
 use super::connection::GAP_MAX;
 use super::*;
@@ -92,7 +92,7 @@ fn request() -> impl Strategy<Value = String> {
 }
 
 fn explain(explainer: &mut Explainer, text: &str) -> Vec<Explanation> {
-    let mut connection = Connection::new(flow(), 7);
+    let mut connection = Connection::new(flow(), Seq(7));
     connection.data(explainer, text.as_bytes());
     assert_eq!(connection.finish(explainer), None);
     connection.requests
@@ -175,11 +175,11 @@ proptest! {
         let packets = cuts.windows(2).map(|cut| {
             let seq = start.wrapping_add(cut[0] as u32);
             let data = &text.as_bytes()[cut[0]..cut[1]];
-            HeldPacket::new(&segment(&flow(), true, (seq, 0), flags::ACK, None, data)).unwrap()
+            HeldPacket::new(&segment(&flow(), true, (Seq(seq), Seq(0)), flags::ACK, None, data)).unwrap()
         });
         let packets: Vec<HeldPacket> = packets.collect();
         let mut other = explainer();
-        let mut connection = Connection::new(flow(), start);
+        let mut connection = Connection::new(flow(), Seq(start));
         // Some packets in any order, then all in order.
         for packet in order.iter().map(|index| index.get(&packets)).chain(&packets) {
             connection.packet(&mut other, packet);
@@ -194,16 +194,16 @@ proptest! {
 fn a_gap_is_named_and_a_handoff_goes_on_behind_it() {
     let (one, two) = ("GET / HTTP/1.1\r\nHost: www.example.com\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     let packet = |seq, data: &str| {
-        HeldPacket::new(&segment(&flow(), true, (seq, 0), flags::ACK, None, data.as_bytes())).unwrap()
+        HeldPacket::new(&segment(&flow(), true, (seq, Seq(0)), flags::ACK, None, data.as_bytes())).unwrap()
     };
     let mut explainer = explainer();
     for handoff in [false, true] {
-        let mut connection = Connection::new(flow(), 0);
-        connection.packet(&mut explainer, &packet(0, one));
+        let mut connection = Connection::new(flow(), Seq(0));
+        connection.packet(&mut explainer, &packet(Seq(0), one));
         if handoff {
-            connection.begins_request(1000);
+            connection.begins_request(Seq(1000));
         }
-        connection.packet(&mut explainer, &packet(1000, two));
+        connection.packet(&mut explainer, &packet(Seq(1000), two));
         let missing = connection.finish(&explainer);
         let offsets: Vec<u64> = connection.requests.iter().map(|request| request.offset).collect();
         if handoff {
@@ -218,9 +218,9 @@ fn a_gap_is_named_and_a_handoff_goes_on_behind_it() {
 fn a_gap_that_grows_too_long_ends_the_reading() {
     let text = "PUT / HTTP/1.1\r\nHost: www.example.com\r\nTransfer-Encoding: chunked\r\n\r\n";
     let packet = |seq: usize, data: &[u8]| {
-        HeldPacket::new(&segment(&flow(), true, (seq as u32, 0), flags::ACK, None, data)).unwrap()
+        HeldPacket::new(&segment(&flow(), true, (Seq(seq as u32), Seq(0)), flags::ACK, None, data)).unwrap()
     };
-    let (mut explainer, mut connection) = (explainer(), Connection::new(flow(), 0));
+    let (mut explainer, mut connection) = (explainer(), Connection::new(flow(), Seq(0)));
     connection.packet(&mut explainer, &packet(0, text.as_bytes()));
     let piece = [b'x'; 60_000];
     for index in 0..=GAP_MAX / piece.len() {
@@ -324,7 +324,7 @@ fn a_ticket_leads_to_the_node_that_it_names() {
         let cluster =
             switchback_config::parse(&text, Path::new("cluster.toml"), |_| Ok(vec![key()])).unwrap();
         let mut explainer = Explainer::new(cluster);
-        let mut connection = Connection::new(flow(), 0);
+        let mut connection = Connection::new(flow(), Seq(0));
         let ticket = named.map_or(b"foreign".to_vec(), |name| tickets.name(name, b"sealed").unwrap());
         connection.data(&mut explainer, &hello(&ticket));
         let explained = connection.hello.unwrap();

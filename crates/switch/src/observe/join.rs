@@ -10,11 +10,9 @@ use std::time::Duration;
 use foldhash::HashMap;
 use switchback_access_log::Ended;
 use switchback_wire::facts::Fact;
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use super::{Finished, Observation, RequestForwarded, RequestSeen, ended};
-use switchback_flow::held::before;
-
 use crate::plan::NodeId;
 
 /// Limits of the requests without a response: their number, and the bytes of their heads. Beyond them the oldest are
@@ -35,7 +33,7 @@ pub(super) struct Join {
     open: usize,
     heads: usize,
     /// Requests in the order of arrival, including some that have finished.
-    ages: VecDeque<(Id, u32)>,
+    ages: VecDeque<(Id, Seq)>,
     /// Number of requests that were given up to keep the limits.
     pub(super) given_up: u64,
     /// Connections with an entry that expires after [`PATIENCE`], once per entry.
@@ -43,11 +41,11 @@ pub(super) struct Join {
 }
 
 /// A connection: its flow, and the sequence number of its first byte.
-type Id = (sb_flow, u32);
+type Id = (sb_flow, Seq);
 
 #[derive(Debug)]
 struct Connection {
-    origin: u32,
+    origin: Seq,
     /// Requests in the order of their sequence numbers.
     given: VecDeque<RequestForwarded>,
     early: VecDeque<(NodeId, Fact)>,
@@ -157,7 +155,7 @@ impl Join {
         let more = given.asked.head.len();
         let connection = self.connection(now, (flow, origin));
         // Nearly always after the present ones.
-        let earlier = |other: &RequestForwarded| before(other.asked.begins, begins);
+        let earlier = |other: &RequestForwarded| other.asked.begins.before(begins);
         let place = connection.given.iter().rposition(earlier).map_or(0, |last| last + 1);
         let same = connection.given.get_mut(place).filter(|other| other.asked.begins == begins);
         let is_new = same.is_none();
@@ -233,16 +231,16 @@ impl Join {
 }
 
 impl Connection {
-    fn new(origin: u32) -> Self {
+    fn new(origin: Seq) -> Self {
         Connection { origin, given: VecDeque::new(), early: VecDeque::new(), used: false, over: None }
     }
 
     /// Index of the request whose first byte has this sequence number.
-    fn at(&self, begins: u32) -> Option<usize> {
+    fn at(&self, begins: Seq) -> Option<usize> {
         self.given.iter().position(|given| given.asked.begins == begins)
     }
 
-    fn remove(&mut self, begins: u32) -> Option<RequestForwarded> {
+    fn remove(&mut self, begins: Seq) -> Option<RequestForwarded> {
         self.given.remove(self.at(begins)?)
     }
 
@@ -331,8 +329,8 @@ mod tests {
     fn asked(port: u16, origin: u32, begins: u32) -> RequestSeen {
         RequestSeen {
             flow: flow(port),
-            origin,
-            begins,
+            origin: Seq(origin),
+            begins: Seq(begins),
             head: Box::default(),
             at: Duration::from_millis(begins.into()),
             queued: Duration::ZERO,
@@ -353,7 +351,7 @@ mod tests {
     fn said(port: u16, node: NodeId, request: u16, bytes: u64) -> Observation {
         let fact = Fact {
             flow: flow(port),
-            origin: 1,
+            origin: Seq(1),
             request,
             status: Some(200),
             end: End::Complete,
@@ -393,7 +391,7 @@ mod tests {
 
         fn rows(&mut self) -> Vec<Row> {
             let row = |one: Finished| {
-                (one.asked.map(|asked| asked.begins), one.node, one.bytes, one.end, one.tries)
+                (one.asked.map(|asked| asked.begins.0), one.node, one.bytes, one.end, one.tries)
             };
             self.out.drain(..).map(row).collect()
         }
@@ -469,7 +467,7 @@ mod tests {
             })
         };
         // Facts may still arrive afterwards.
-        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), reset(2), reset(1)]).is_empty());
+        assert!(bench.take([given(1, 1, 5, 1), given(1, 9, 5, 2), reset(Seq(2)), reset(Seq(1))]).is_empty());
         assert_eq!(bench.take([said(1, 5, 1, 70)]), [whole(1, 5, 70)]);
         assert_eq!(bench.sweep(PATIENCE * 2), [(Some(9), Some(5), 0, Ended::BySwitch, 0)]);
         // A new connection of the same flow.

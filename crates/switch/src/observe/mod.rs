@@ -19,7 +19,7 @@ use std::time::Duration;
 use switchback_access_log::Ended;
 use switchback_flow::verdict::Chosen;
 use switchback_wire::facts::{End, Fact};
-use switchback_wire::sb_flow;
+use switchback_wire::{Seq, sb_flow};
 
 use crate::plan::NodeId;
 
@@ -48,7 +48,7 @@ pub enum Observation {
         /// The connection.
         flow: sb_flow,
         /// Sequence number of the connection's first byte.
-        origin: u32,
+        origin: Seq,
     },
     /// A node reported a response.
     Fact {
@@ -79,9 +79,9 @@ pub struct RequestSeen {
     /// Flow of the connection.
     pub flow: sb_flow,
     /// Sequence number of the connection's first byte.
-    pub origin: u32,
+    pub origin: Seq,
     /// Sequence number of the request's first byte.
-    pub begins: u32,
+    pub begins: Seq,
     /// The request's head, or as much of it as was read; more may follow.
     pub head: Box<[u8]>,
     /// Time of arrival.

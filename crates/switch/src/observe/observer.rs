@@ -12,7 +12,7 @@ use switchback_access_log::{Log, Pace};
 use switchback_config::AccessLog;
 use switchback_runtime::{Doing, Error, Result};
 use switchback_status::totals::Totals;
-use switchback_wire::{read_from, sb_express_request};
+use switchback_wire::{Seq, read_from, sb_express_request};
 
 use super::join::Join;
 use super::line::LogEntry;
@@ -303,8 +303,8 @@ fn express_request(data: &[u8], started_ns: u64) -> Option<RequestForwarded> {
     Some(RequestForwarded {
         asked: RequestSeen {
             flow: request.flow,
-            origin: request.origin,
-            begins: request.begins,
+            origin: Seq(request.origin),
+            begins: Seq(request.begins),
             head: head.into(),
             at: Duration::from_nanos(request.at_ns.saturating_sub(started_ns)),
             queued: Duration::ZERO,
@@ -324,8 +324,8 @@ mod tests {
     fn waiting_messages_have_a_budget_in_bytes() {
         let asked = RequestSeen {
             flow: Default::default(),
-            origin: 1,
-            begins: 1,
+            origin: Seq(1),
+            begins: Seq(1),
             head: vec![b'x'; 16 << 10].into(),
             at: Duration::ZERO,
             queued: Duration::ZERO,

@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use switchback_config::{Client, ClientKey, ClusterKey};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::{
-    ClientCounter, SB_DIRECT_ASK, SB_WINDOW, address_bytes, bytes_of, client, keys, read_from,
+    ClientCounter, SB_DIRECT_ASK, SB_WINDOW, Seq, address_bytes, bytes_of, client, keys, read_from,
     sb_direct_flow, sb_direct_node, sb_flow, sb_key, sb_op, sb_option,
 };
 
@@ -185,8 +185,9 @@ impl ClientFlow {
     }
 
     pub fn introduction_under(&self, key: &sb_key, node: &str) -> Vec<u8> {
-        let (numbers, scales) = ((self.ack, self.seq), (SB_WINDOW as u16, 7));
-        let mut packet = client::introduction(key, address(node), &self.outside, numbers, self.next, scales);
+        let (numbers, scales) = ((Seq(self.ack), Seq(self.seq)), (SB_WINDOW as u16, 7));
+        let mut packet =
+            client::introduction(key, address(node), &self.outside, numbers, Seq(self.next), scales);
         // As a NAT translates it.
         if self.v6 == 0 {
             packet[16..20].copy_from_slice(&self.flow.client[12..]);
@@ -197,7 +198,7 @@ impl ClientFlow {
 
     /// A packet of the client at offset `at` in the request, which acknowledges `acked` bytes of the response.
     pub fn out(&self, at: u32, acked: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
-        let numbers = (self.seq + at, self.ack.wrapping_add(acked));
+        let numbers = (Seq(self.seq) + at, Seq(self.ack) + acked);
         segment(&self.flow, true, numbers, tcp_flags, None, data)
     }
 
@@ -208,7 +209,7 @@ impl ClientFlow {
 
     /// A packet with data of the response.
     pub fn response(&self, at: u32, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
-        segment(&self.flow, false, (self.ack.wrapping_add(at), self.next), tcp_flags, None, data)
+        segment(&self.flow, false, (Seq(self.ack.wrapping_add(at)), Seq(self.next)), tcp_flags, None, data)
     }
 
     /// The tunneled form of a packet to the node.
@@ -244,7 +245,7 @@ impl ClientFlow {
 
     /// HEARD or GONE, addressed to the port that the question came from.
     pub fn answer(&self, op: sb_op, node: &str) -> Vec<u8> {
-        let question = segment(&self.outside, true, (self.next, self.ack), flags::ACK, None, b"");
+        let question = segment(&self.outside, true, (Seq(self.next), Seq(self.ack)), flags::ACK, None, b"");
         let mut packet = self.message(op, node, &key(self.outside.client, 0), &question);
         let udp = if self.v6 == 0 { 20 } else { 40 };
         let ports: [u8; 4] = packet[udp..udp + 4].try_into().unwrap();

@@ -49,7 +49,7 @@ fn direct_packets_have_the_address_that_the_node_knows() {
         assert!(is_tcp_sealed(inner) && packet::fold(packet::sum(&inner[..20])) == 0);
         // The tag covers the flow as the cluster sees it, and the answer finds its way back.
         let shim: sb_shim = read_from(&sent[20..]).unwrap();
-        let view = TcpView { seq: 0, ack: 0, ..TcpView::parse(inner).unwrap() };
+        let view = TcpView { seq: Seq(0), ack: Seq(0), ..TcpView::parse(inner).unwrap() };
         let peers = handoff::Peers::of_client(address(NODE[0]));
         let key = key(known.outside.client, 0);
         assert_eq!(handoff::tag(&key, &peers, &known.outside, &view, &shim.option), shim.option.tag);

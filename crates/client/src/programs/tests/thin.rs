@@ -91,7 +91,9 @@ fn none_at_the_end_of_the_connection() {
 fn none_with_more_than_an_acknowledgment() {
     alone(|bench| {
         let known = with_segments(bench, 8);
-        let (numbers, blocks) = ((known.next, known.ack + SEGMENT), [(known.ack + 5000, known.ack + 6000)]);
+        let ack = Seq(known.ack);
+        let numbers = (Seq(known.next), ack + SEGMENT);
+        let blocks = [(ack + 5000u32, ack + 6000u32)];
         // The segment comes from the VIP, so the flow is reversed.
         let turned = sb_flow {
             client: known.flow.vip,

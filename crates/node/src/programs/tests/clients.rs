@@ -43,7 +43,7 @@ pub fn direct(known: &KnownFlow, key: &sb_key, more: u32, tcp_flags: u8, data: &
 
 fn direct_with(known: &KnownFlow, key: &sb_key, option: sb_option, tcp_flags: u8, data: &[u8]) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
-    let inner = segment(&known.flow, true, (known.seq, known.ack), tcp_flags, None, data);
+    let inner = segment(&known.flow, true, (Seq(known.seq), Seq(known.ack)), tcp_flags, None, data);
     let (client, node) = (known.flow.client().ip(), address(NODE[usize::from(v6)]));
     let mut out = Vec::new();
     client::tunneled(&mut out, key, (client, node, node), &known.flow, option, &inner);
@@ -53,15 +53,15 @@ fn direct_with(known: &KnownFlow, key: &sb_key, option: sb_option, tcp_flags: u8
 fn introduced(known: &KnownFlow, next: u32) -> Vec<u8> {
     let v6 = known.flow.client().is_ipv6();
     let node = address(NODE[usize::from(v6)]);
-    let numbers = (known.ack, known.seq);
-    client::introduction(&key_of(known), node, &known.flow, numbers, next, (SB_WINDOW as u16, 0))
+    let numbers = (Seq(known.ack), Seq(known.seq));
+    client::introduction(&key_of(known), node, &known.flow, numbers, Seq(next), (SB_WINDOW as u16, 0))
 }
 
 /// The handoff packet with the flow's next request.
 fn request(known: &KnownFlow, session: sb_session) -> Vec<u8> {
     let option = known.option(SB_OP_FORWARD).with(|flow: &mut sb_flow_state| flow.session = session);
     let v6 = known.flow.client().is_ipv6();
-    let inner = segment(&known.flow, true, (known.seq, known.ack), flags::ACK, None, REQUEST);
+    let inner = segment(&known.flow, true, (Seq(known.seq), Seq(known.ack)), flags::ACK, None, REQUEST);
     let view = TcpView::parse(&inner).expect("a TCP packet");
     let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));
     let option = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..option };
@@ -98,10 +98,10 @@ fn the_window_is_scaled_as_the_handshake_said() {
         });
         let (_, frame) = bench.ingress(&to_us(&known.hand_over(option, REQUEST)), INTRODUCE);
         let expected = (SB_WINDOW >> 7) as u16;
-        let (node, numbers) = (address(NODE[0]), (known.ack, known.seq));
+        let (node, numbers) = (address(NODE[0]), (Seq(known.ack), Seq(known.seq)));
         let next = known.seq;
         let introduction =
-            client::introduction(&key_of(&known), node, &known.flow, numbers, next, (expected, 9));
+            client::introduction(&key_of(&known), node, &known.flow, numbers, Seq(next), (expected, 9));
         assert_eq!(frame[ETHERNET..], introduction);
     });
 }
@@ -242,7 +242,7 @@ fn forbidden_direct_packets_are_dropped() {
         let of_other = |source: &str| {
             let (source, node) = (address(source), address(NODE[0]));
             let key = keys::client_key(&MASTER[0], address_bytes(source));
-            let inner = segment(&known.flow, true, (known.seq, known.ack), flags::RST, None, b"");
+            let inner = segment(&known.flow, true, (Seq(known.seq), Seq(known.ack)), flags::RST, None, b"");
             let option = handoff::blank(SB_OP_DIRECT);
             let mut out = Vec::new();
             client::tunneled(&mut out, &key, (source, node, node), &known.flow, option, &inner);
@@ -298,7 +298,7 @@ fn assert_answer(frame: &[u8], question: &[u8], known: &KnownFlow, op: sb_op) {
     assert_eq!(u16::from_be(shim.source), SB_GENEVE_PORT as u16);
     assert_eq!(u16::from_be(shim.dest), handoff::source_port(&known.flow));
     let inner = TcpView::parse(&packet[OVERHEAD[0]..]).expect("a TCP packet");
-    let view = TcpView { seq: 0, ack: 0, ..inner };
+    let view = TcpView { seq: Seq(0), ack: Seq(0), ..inner };
     let peers = Peers::of_client(address(NODE[0]));
     assert_eq!(handoff::tag(&key_of(known), &peers, &known.flow, &view, &shim.option), shim.option.tag);
 }

@@ -138,7 +138,10 @@ impl Flows<'_> {
             Forwarded => self.say_of_answered(SB_OP_FORWARD, SB_HANDOVER_REQUEST, REQUEST),
             Hidden => {
                 bench.hide(true);
-                bench.ingress(&to_us(&segment(&self.next().flow, false, (1, 1), flags::SYN, None, b"")), 0);
+                bench.ingress(
+                    &to_us(&segment(&self.next().flow, false, (Seq(1), Seq(1)), flags::SYN, None, b"")),
+                    0,
+                );
                 bench.hide(false);
             }
             ToldHere => self.say_here(),
@@ -298,7 +301,8 @@ impl Flows<'_> {
                 let known = self.answered();
                 let inner = too_long(&known.flow, known.ack, 20);
                 let tcp = if known.flow.client().is_ipv6() { 40 } else { 20 };
-                let view = TcpView { tcp, data: tcp, end: inner.len(), seq: known.ack, ack: 0, flags: 0 };
+                let view =
+                    TcpView { tcp, data: tcp, end: inner.len(), seq: Seq(known.ack), ack: Seq(0), flags: 0 };
                 let packet = known.hand_over_packet(known.option(SB_OP_ICMP), &view, &inner);
                 bench.ingress(&to_us(&packet), 0);
             }
@@ -311,9 +315,9 @@ impl Flows<'_> {
                 bench.ingress(&frame, 0);
             }
             DropMalformed => self.say_of_next(SB_OP_ADOPTED, 0, REQUEST),
-            DropPlain => {
-                drop(bench.ingress(&to_us(&packet::bare(&self.next().flow, true, 1, 1, flags::ACK)), 0))
-            }
+            DropPlain => drop(
+                bench.ingress(&to_us(&packet::bare(&self.next().flow, true, Seq(1), Seq(1), flags::ACK)), 0),
+            ),
             DropNoSocket => self.say_of_next(SB_OP_FORWARD, 0, REQUEST),
             DropStale => {
                 // A later request of the flow is being adopted.

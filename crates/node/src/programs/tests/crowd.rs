@@ -48,11 +48,11 @@ fn a_flow_that_was_forgotten_goes_to_no_other_node() {
             let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, b"")), 0);
             assert_eq!(verdict, Verdict::Pass, "a RST for the socket that is here");
             let reset = TcpView::parse(&out[14..]).expect("a RST");
-            assert_eq!((reset.seq, reset.flags & packet::flags::RST), (known.seq, packet::flags::RST));
+            assert_eq!((reset.seq, reset.flags & packet::flags::RST), (Seq(known.seq), packet::flags::RST));
             let released = answer(&bench, &known, SB_OP_RELEASE);
             let said = (released.option.op, released.option.reason);
             assert_eq!(said, (SB_OP_RELEASED as u8, sb_reason::SB_REASON_RESPONDING as u8));
-            assert_eq!(released.view.ack, known.ack, "from where the connection can be ended");
+            assert_eq!(released.view.ack, Seq(known.ack), "from where the connection can be ended");
             assert_eq!((bench.counter(Forgotten), bench.counter(Busy)), (1, 0));
         });
     }

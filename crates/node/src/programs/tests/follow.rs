@@ -6,7 +6,9 @@ use switchback_http::framing::generated::{SB_FRAMING_HEAD, SB_FRAMING_LOST, sb_f
 use switchback_http::framing::{Followed, responses};
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::packet::flags;
-use switchback_wire::{NodeCounter, SB_HEADS, address_bytes, sb_flow, sb_owned, sb_ownership, sb_session};
+use switchback_wire::{
+    NodeCounter, SB_HEADS, Seq, address_bytes, sb_flow, sb_owned, sb_ownership, sb_session,
+};
 
 use super::bench::*;
 use super::frames::*;
@@ -215,7 +217,7 @@ fn the_program_follows_responses_as_the_table_does() {
                 let told = bench.facts().into_iter().map(|seen| {
                     let fact = Fact::from_wire(&seen.fact);
                     assert_eq!((seen.switch_address, fact.flow), (expected.switch_address, key), "{what}");
-                    assert_eq!((fact.origin, fact.end), (expected.origin, End::Complete), "{what}");
+                    assert_eq!((fact.origin, fact.end), (Seq(expected.origin), End::Complete), "{what}");
                     (fact.request, fact.status.unwrap_or(0), fact.bytes as usize, fact.head_bytes as usize)
                 });
                 assert_eq!(told.collect::<Vec<_>>(), facts, "{what}");

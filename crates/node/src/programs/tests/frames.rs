@@ -9,7 +9,7 @@ use switchback_wire::handoff::{Peers, Way};
 use switchback_wire::packet::{TcpView, flags, fold, segment, sum};
 use switchback_wire::session::Code;
 use switchback_wire::{
-    SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, address_bytes, bytes_of, handoff, sb_flow,
+    SB_OPTION_CLASS, SB_QUEUE_WHOLE, SB_SECOND_TYPE, Seq, address_bytes, bytes_of, handoff, sb_flow,
     sb_flow_state, sb_handover, sb_op, sb_option, sb_owned, sb_ownership, sb_second, sb_session, sb_shim,
 };
 
@@ -63,9 +63,15 @@ pub fn arp(op: u8, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
 }
 
 /// A frame with data of the flow's server.
-pub fn response(flow: &sb_flow, numbers: (u32, u32), tcp_flags: u8, stamped: bool, data: &[u8]) -> Vec<u8> {
+pub fn response(
+    flow: &sb_flow,
+    (seq, ack): (u32, u32),
+    tcp_flags: u8,
+    stamped: bool,
+    data: &[u8],
+) -> Vec<u8> {
     let timestamps = stamped.then_some((1000, 2000));
-    ethernet(ROUTER, OURS, &segment(flow, false, numbers, tcp_flags, timestamps, data))
+    ethernet(ROUTER, OURS, &segment(flow, false, (Seq(seq), Seq(ack)), tcp_flags, timestamps, data))
 }
 
 /// Sets the lengths and the IPv4 checksum.
@@ -91,8 +97,8 @@ pub fn is_tcp_sealed(packet: &[u8]) -> bool {
 /// A router's "packet too big" about a packet of the flow's server, with `len` bytes of that packet after its IP
 /// header. The checksum of the message is wrong.
 pub fn too_long(flow: &sb_flow, seq: u32, len: usize) -> Vec<u8> {
-    let about = segment(flow, false, (seq, 0), flags::ACK, None, &[b'x'; 100]);
-    let mut packet = segment(flow, true, (0, 0), 0, None, &[]);
+    let about = segment(flow, false, (Seq(seq), Seq(0)), flags::ACK, None, &[b'x'; 100]);
+    let mut packet = segment(flow, true, (Seq(0), Seq(0)), 0, None, &[]);
     let header = packet.len() - 20;
     packet.truncate(header);
     let (place, protocol, kind) = if header == 20 { (9, 1, [3, 4]) } else { (6, 58, [2, 0]) };
@@ -173,7 +179,7 @@ impl KnownFlow {
         let len = if op == sb_op::SB_OP_RELEASE { 0 } else { REQUEST.len() };
         let handshake = Handshake { mss: 1400, ..Default::default() };
         let next = self.seq.wrapping_add(len as u32);
-        let state = FlowState { handshake, requests: 1, ..FlowState::at(self.seq, next) };
+        let state = FlowState { handshake, requests: 1, ..FlowState::at(Seq(self.seq), Seq(next)) };
         let queue_share = if op == sb_op::SB_OP_ADOPT { SB_QUEUE_WHOLE as u8 } else { 0 };
         state.option(op).with(|said: &mut sb_handover| {
             said.head = (len as u16).to_be();
@@ -183,7 +189,7 @@ impl KnownFlow {
 
     /// The handoff packet with the client's next data, over IPv4.
     pub fn hand_over(&self, option: sb_option, data: &[u8]) -> Vec<u8> {
-        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, data);
+        let inner = segment(&self.flow, true, (Seq(self.seq), Seq(self.ack)), flags::ACK, None, data);
         self.hand_over_packet(option, &TcpView::parse(&inner).expect("a TCP packet"), &inner)
     }
 
@@ -193,7 +199,7 @@ impl KnownFlow {
 
     /// A handoff packet without data, between other addresses or in another epoch.
     pub fn hand_over_with_peers(&self, peers: Peers, option: sb_option) -> Vec<u8> {
-        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, b"");
+        let inner = segment(&self.flow, true, (Seq(self.seq), Seq(self.ack)), flags::ACK, None, b"");
         self.hand_over_at(peers, option, &TcpView::parse(&inner).expect("a TCP packet"), &inner)
     }
 
@@ -205,7 +211,8 @@ impl KnownFlow {
 
     /// The handoff packet from the local switch.
     pub fn hand_over_here(&self, option: sb_option, data: &[u8]) -> Vec<u8> {
-        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, Some((66, 77)), data);
+        let inner =
+            segment(&self.flow, true, (Seq(self.seq), Seq(self.ack)), flags::ACK, Some((66, 77)), data);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         self.hand_over_at(peers(NODE[0], NODE[0]), option, &view, &inner)
     }
@@ -213,7 +220,7 @@ impl KnownFlow {
     /// The handoff packet with a second candidate.
     pub fn hand_over_with(&self, option: sb_option, data: &[u8], second: &str) -> Vec<u8> {
         let mut packet = self.hand_over(option, data);
-        let inner = segment(&self.flow, true, (self.seq, self.ack), flags::ACK, None, data);
+        let inner = segment(&self.flow, true, (Seq(self.seq), Seq(self.ack)), flags::ACK, None, data);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         let tag = handoff::tag(&SIGN, &peers(SWITCHES[0], second), &self.flow, &view, &option);
         let node = address_bytes(address(second));

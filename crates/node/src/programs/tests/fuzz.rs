@@ -177,7 +177,7 @@ fn random_entry(random: &mut Random, of: &KnownFlow) -> sb_owned {
 /// A client's packet, or a router's message about one of the server's.
 fn inner_packet(random: &mut Random, known: &KnownFlow, icmp: bool) -> Vec<u8> {
     let flow = &known.flow;
-    let numbers = (near(random, known.seq), near(random, known.ack));
+    let numbers = (Seq(near(random, known.seq)), Seq(near(random, known.ack)));
     let stamped = random.one_in(3).then(|| (random.next() as u32, random.next() as u32));
     let any = random.next() as u8;
     let tcp_flags =
@@ -190,7 +190,7 @@ fn inner_packet(random: &mut Random, known: &KnownFlow, icmp: bool) -> Vec<u8> {
         return segment(flow, true, numbers, tcp_flags, stamped, &data);
     }
     let len = random.pick(&[8, 20, 120]);
-    too_long(flow, numbers.1, len)
+    too_long(flow, numbers.1.0, len)
 }
 
 /// Changes bytes, truncates, extends.
@@ -264,7 +264,7 @@ fn handoff_frame(random: &mut Random, known: &KnownFlow, node: &'static str) -> 
     let v6 = address(node).is_ipv6() != random.one_in(32);
     let way = Way::to_node(peers(SWITCHES[usize::from(v6)], NODE[usize::from(v6)]));
     let tcp = if known.flow.client().is_ipv6() { 40 } else { 20 };
-    let view = TcpView { tcp, data: tcp, end: inner.len(), seq: 0, ack: 0, flags: 0 };
+    let view = TcpView { tcp, data: tcp, end: inner.len(), seq: Seq(0), ack: Seq(0), flags: 0 };
     let mut packet = Vec::new();
     handoff::encode(&mut packet, &SIGN, &way, &known.flow, option, &view, &inner);
     if random.one_in(8) {

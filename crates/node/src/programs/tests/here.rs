@@ -34,7 +34,10 @@ fn answers_go_into_the_ring() {
             assert_eq!((record.option.op, record.flow), (SB_OP_ADOPTED as u8, known.flow));
             assert_eq!(record.node, address_bytes(address(NODE[0])));
             let view = TcpView::parse(&packet).expect("a header, with the length that it has");
-            assert_eq!((view.seq, view.ack, view.len(), view.end), (known.seq, known.ack, 0, packet.len()));
+            assert_eq!(
+                (view.seq, view.ack, view.len(), view.end),
+                (Seq(known.seq), Seq(known.ack), 0, packet.len())
+            );
 
             // The whole packet, where the switch needs it again.
             known.seq += REQUEST.len() as u32;
@@ -58,7 +61,7 @@ fn answers_go_into_the_ring() {
             assert_eq!(record.option.op, SB_OP_RELEASED as u8);
             let view = TcpView::parse(&packet).unwrap();
             let released = bench.flow(&known.flow).expect("a released flow");
-            assert_eq!((view.ack, known.ack), (released.answered, released.answered));
+            assert_eq!((view.ack, known.ack), (Seq(released.answered), released.answered));
             assert_eq!(timestamps(&packet, &view).map(|(_, echo)| echo), Some(released.tsval));
             bench.be(NODE[0]);
         }

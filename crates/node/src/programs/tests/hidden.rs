@@ -21,7 +21,7 @@ fn between(from: SocketAddr, to: SocketAddr) -> sb_flow {
 
 /// A packet with another protocol number, and this first byte after the IP header.
 fn packet(flow: &sb_flow, protocol: u8, first: u8) -> Vec<u8> {
-    let mut packet = segment(flow, true, (1, 1), flags::ACK, None, b"");
+    let mut packet = segment(flow, true, (Seq(1), Seq(1)), flags::ACK, None, b"");
     let header = if packet[0] >> 4 == 4 { 20 } else { 40 };
     packet[if header == 20 { 9 } else { 6 }] = protocol;
     if protocol != 17 {
@@ -48,13 +48,16 @@ fn nothing_shows_to_a_scan() {
             let scans = [
                 (
                     "SYN to an open port",
-                    segment(&between(stranger(ip), open), true, (1, 0), flags::SYN, None, b""),
+                    segment(&between(stranger(ip), open), true, (Seq(1), Seq(0)), flags::SYN, None, b""),
                 ),
                 (
                     "SYN to a closed port",
-                    segment(&between(stranger(ip), closed), true, (1, 0), flags::SYN, None, b""),
+                    segment(&between(stranger(ip), closed), true, (Seq(1), Seq(0)), flags::SYN, None, b""),
                 ),
-                ("ACK", segment(&between(stranger(ip), open), true, (1, 1), flags::ACK, None, b"x")),
+                (
+                    "ACK",
+                    segment(&between(stranger(ip), open), true, (Seq(1), Seq(1)), flags::ACK, None, b"x"),
+                ),
             ];
             let mut frames: Vec<(&str, Vec<u8>)> =
                 scans.iter().map(|(what, packet)| (*what, to_us(packet))).collect();
@@ -91,7 +94,7 @@ fn connections_of_the_machine_itself_work() {
             let listener = TcpListener::bind((ip, 0)).unwrap();
             let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let back = between(stream.peer_addr().unwrap(), stream.local_addr().unwrap());
-            let tcp = to_us(&segment(&back, true, (1, 1), flags::ACK, None, b"x"));
+            let tcp = to_us(&segment(&back, true, (Seq(1), Seq(1)), flags::ACK, None, b"x"));
             let_in("of a connection", &tcp);
             let (asks, answers) = (UdpSocket::bind((ip, 0)).unwrap(), UdpSocket::bind((ip, 0)).unwrap());
             asks.connect(answers.local_addr().unwrap()).unwrap();

@@ -9,9 +9,9 @@ use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::{
     SB_HANDOVER_AHEAD, SB_HANDOVER_REQUEST, SB_MARK_TUNNEL, SB_MARK_UPGRADING, SB_OPTION_CLASS,
-    SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, address_bytes, address_from, handoff,
-    read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned, sb_ownership,
-    sb_reason, sb_second, sb_shim,
+    SB_OPTION_TYPE, SB_SECOND_TYPE, SB_SECOND_USED, SB_TTL, SB_VERSION, Seq, address_bytes, address_from,
+    handoff, read_from, sb_changed, sb_cookies, sb_flow, sb_hook, sb_key, sb_op, sb_option, sb_owned,
+    sb_ownership, sb_reason, sb_second, sb_shim,
 };
 
 use super::bench::*;
@@ -154,7 +154,7 @@ impl Handoff {
             let about = packet.get(header + ICMP..)?;
             let plain = whole_protocol(about, header)? == 6;
             let seq = be32(about, header + 4)?;
-            let view = TcpView { tcp: header, data: 0, end: 0, seq, ack: 0, flags: 0 };
+            let view = TcpView { tcp: header, data: 0, end: 0, seq: Seq(seq), ack: Seq(0), flags: 0 };
             let flow = flow_of(about, header, false)?;
             return plain.then_some(Handoff {
                 option,

@@ -253,7 +253,7 @@ fn the_end_of_a_flow_says_who_has_ended_it() {
                 KnownFlow { flow: flow(port % 4 < 2, port, PORT), seq: 1000, ack: 5000, socket: None };
             known.adopt(&bench);
             let before = monotonic_ns() / 1000;
-            let inner = segment(&known.flow, true, (known.seq, known.ack), from_client, None, b"");
+            let inner = segment(&known.flow, true, (Seq(known.seq), Seq(known.ack)), from_client, None, b"");
             let view = TcpView::parse(&inner).expect("a TCP packet");
             bench.send(&known.hand_over_packet(known.option(SB_OP_FORWARD), &view, &inner));
             if from_client != flags::RST {

@@ -319,7 +319,7 @@ fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
             let orphan = bench.flow(&known.flow);
 
             known.seq = FIRST + behind;
-            let numbers = (known.seq, ANSWER);
+            let numbers = (Seq(known.seq), Seq(ANSWER));
             let inner = packet::segment(&known.flow, true, numbers, tcp_flags, None, data);
             let view = TcpView::parse(&inner).expect("a TCP packet");
             let frame = to_us(&known.hand_over_packet(option(&known, op, more), &view, &inner));
@@ -338,7 +338,7 @@ fn an_orphan_goes_back_to_the_switch_with_what_needs_a_server() {
             }
             if matches!(expected, Some((SB_OP_RELEASED, _))) {
                 let ack = Handoff::parse(&out).map(|answer| answer.view.ack);
-                assert_eq!(ack, Some(ANSWER), "{name}: from where to go on");
+                assert_eq!(ack, Some(Seq(ANSWER)), "{name}: from where to go on");
             }
             assert_eq!(bench.flow(&known.flow), orphan, "{name}: it stays");
 
@@ -393,7 +393,7 @@ impl Served<'_> {
     /// Injects a packet without data from the client.
     fn hear(self, tcp_flags: u8) -> Self {
         let KnownFlow { flow, seq, ack, .. } = &self.known;
-        let inner = bare(flow, true, *seq, *ack, tcp_flags);
+        let inner = bare(flow, true, Seq(*seq), Seq(*ack), tcp_flags);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         let option = option(&self.known, SB_OP_FORWARD, 0);
         let forwarded = self.wire.bench.counter(NodeCounter::Forwarded);
@@ -560,8 +560,14 @@ fn an_old_echo_is_kept_from_the_kernel() {
             for (more, echo) in
                 [(0, 77), (SB_HANDOVER_AHEAD, 0), (SB_HANDOVER_REQUEST | SB_HANDOVER_AHEAD, 77)]
             {
-                let inner =
-                    segment(&known.flow, true, (known.seq, known.ack), flags::ACK, Some((66, 77)), b"");
+                let inner = segment(
+                    &known.flow,
+                    true,
+                    (Seq(known.seq), Seq(known.ack)),
+                    flags::ACK,
+                    Some((66, 77)),
+                    b"",
+                );
                 let view = TcpView::parse(&inner).unwrap();
                 let option = option(&known, SB_OP_FORWARD, more);
                 let frame = to_us(&known.hand_over_packet(option, &view, &inner));

@@ -56,7 +56,7 @@ fn a_probe_hears_whether_its_request_was_answered() {
             let first = known.seq;
             let said = |origin: u32, seq: u32| {
                 let asks = KnownFlow { flow: known.flow, seq, ack: 5000, socket: None };
-                let probe = asks.hand_over(FlowState::at(origin, 0).option(SB_OP_PROBE), b"");
+                let probe = asks.hand_over(FlowState::at(Seq(origin), Seq(0)).option(SB_OP_PROBE), b"");
                 let (_, out) = bench.ingress(&to_us(&probe), 0);
                 let said = Handoff::parse(&out).expect("an answer").option;
                 (said.op, said.reason)

@@ -18,7 +18,7 @@ const UPGRADING: u16 = SB_MARK_UPGRADING;
 const CHUNK: u16 = SB_FRAMING_CHUNK | SB_FRAMING_SKIP;
 
 fn asked(bench: &Bench, known: &KnownFlow) -> sb_option {
-    let probe = known.hand_over(FlowState::at(0, 0).option(SB_OP_PROBE), b"");
+    let probe = known.hand_over(FlowState::at(Seq(0), Seq(0)).option(SB_OP_PROBE), b"");
     let (verdict, out) = bench.ingress(&to_us(&probe), 0);
     assert_eq!(verdict, Verdict::Redirect);
     Handoff::parse(&out).expect("an answer").option

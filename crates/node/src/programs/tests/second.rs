@@ -13,7 +13,7 @@ use super::invariants::Handoff;
 fn adopt(outer_v6: bool, inner_v6: bool, second: sb_second) -> Vec<u8> {
     let flow = flow(inner_v6, 50_000, PORT + 1);
     let known = KnownFlow { flow, seq: 1000, ack: 5000, socket: None };
-    let inner = segment(&flow, true, (1000, 5000), flags::ACK, Some((1, 2)), REQUEST);
+    let inner = segment(&flow, true, (Seq(1000), Seq(5000)), flags::ACK, Some((1, 2)), REQUEST);
     let view = TcpView::parse(&inner).expect("a TCP packet");
     let version = usize::from(outer_v6);
     let way = Way::to_node(peers(SWITCHES[version], NODE[version]));

@@ -180,7 +180,7 @@ impl<'a> Client<'a> {
                 self.answers.extend(ours.map(|option| option.op).filter(|op| *op >= SB_OP_ADOPTED as u8));
                 continue;
             };
-            let at = view.seq.wrapping_sub(self.known.ack) as usize;
+            let at = (view.seq - Seq(self.known.ack)) as usize;
             let data = &frame[ETHERNET..][view.data..view.end];
             if data.is_empty() || lost() {
                 continue;
@@ -198,7 +198,7 @@ impl<'a> Client<'a> {
 
     pub fn acknowledge(&self) {
         let here = self.here();
-        let inner = bare(&here.flow, true, here.seq, here.ack, flags::ACK);
+        let inner = bare(&here.flow, true, Seq(here.seq), Seq(here.ack), flags::ACK);
         let view = TcpView::parse(&inner).expect("a TCP packet");
         let option = sb_option { flags: 0, ..self.option(SB_OP_FORWARD, sb_session::default()) };
         self.wire.bench.send(&here.hand_over_packet(option, &view, &inner));

@@ -6,13 +6,13 @@ use std::time::Duration;
 use switchback_flow::entry::{Entry, Mode};
 use switchback_wire::flow_state::Handshake;
 use switchback_wire::packet::{TcpView, flags, segment};
-use switchback_wire::{sb_flow, sb_record, sb_record_kind};
+use switchback_wire::{Seq, sb_flow, sb_record, sb_record_kind};
 
 use super::model::{World, apply, flow, get};
 use crate::dispatch::Moment;
 
-const FIRST: u32 = 5;
-const SERVER: u32 = 9;
+const FIRST: Seq = Seq(5);
+const SERVER: Seq = Seq(9);
 
 /// A dispatcher, and clients each of which has made one connection.
 struct Clients {
@@ -21,7 +21,7 @@ struct Clients {
 }
 
 /// The entry of a connection whose request is held.
-fn held(origin: u32) -> Entry {
+fn held(origin: Seq) -> Entry {
     Entry { handshake: Handshake { mss: 1460, ..Default::default() }, ..Entry::new(origin) }
 }
 
@@ -31,7 +31,7 @@ impl Clients {
     }
 
     /// A packet of the client's, as the program hands it over; what the client gets.
-    fn packet(&mut self, flow: &sb_flow, numbers: (u32, u32), tcp_flags: u8, data: &[u8]) -> Vec<Vec<u8>> {
+    fn packet(&mut self, flow: &sb_flow, numbers: (Seq, Seq), tcp_flags: u8, data: &[u8]) -> Vec<Vec<u8>> {
         self.world.waiting.insert(*flow);
         let entry = self.map.entry(*flow).or_insert(held(FIRST)).encode();
         let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
@@ -51,11 +51,11 @@ impl Clients {
     }
 
     /// A request that is answered; the sequence number after the answer.
-    fn redirect(&mut self, flow: &sb_flow) -> u32 {
+    fn redirect(&mut self, flow: &sb_flow) -> Seq {
         let said = self.packet(flow, (FIRST, SERVER), 0, &get("/old/a"));
         let view = TcpView::parse(&said[0]).unwrap();
         assert!(said[0][view.data..].starts_with(b"HTTP/1.1 308 "));
-        view.end_seq().wrapping_add(1)
+        view.end_seq() + 1u32
     }
 }
 
@@ -85,11 +85,11 @@ fn an_answer_is_over_when_both_sides_have_closed() {
     let mut clients = Clients::new();
     let one = of_port(1);
     let end = clients.redirect(&one);
-    let next = FIRST + get("/old/a").len() as u32;
+    let next = FIRST + get("/old/a").len();
     assert!(clients.packet(&one, (next, end), 0, b"").is_empty());
     let said = clients.packet(&one, (next, end), flags::FIN, b"");
     let view = TcpView::parse(&said[0]).unwrap();
-    assert_eq!((view.seq, view.ack, view.flags), (end, next + 1, flags::ACK));
+    assert_eq!((view.seq, view.ack, view.flags), (end, next + 1u32, flags::ACK));
     assert!(clients.map.is_empty());
     assert_eq!(clients.world.dispatcher.deadline(), None);
     // A late copy of the request, with its cookie, begins nothing.
@@ -103,11 +103,11 @@ fn ports_can_be_used_again_at_once() {
     let mut clients = Clients::new();
     let one = of_port(1);
     clients.redirect(&one);
-    clients.map.insert(one, held(70_000));
-    let said = clients.packet(&one, (70_000, 80_000), 0, &get("/old/a"));
+    clients.map.insert(one, held(Seq(70_000)));
+    let said = clients.packet(&one, (Seq(70_000), Seq(80_000)), 0, &get("/old/a"));
     let view = TcpView::parse(&said[0]).unwrap();
-    assert_eq!((view.seq, view.ack), (80_000, 70_000 + get("/old/a").len() as u32));
-    assert_eq!(clients.map[&one].origin, 70_000);
+    assert_eq!((view.seq, view.ack), (Seq(80_000), Seq(70_000 + get("/old/a").len() as u32)));
+    assert_eq!(clients.map[&one].origin, Seq(70_000));
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn what_was_answered_by_somebody_else_is_reset() {
     let mut clients = Clients::new();
     let one = of_port(1);
     clients.map.insert(one, Entry { mode: Mode::Answered, ..Entry::new(FIRST) });
-    let said = clients.packet(&one, (FIRST + 10, SERVER + 200), flags::FIN, b"");
+    let said = clients.packet(&one, (FIRST + 10u32, SERVER + 200u32), flags::FIN, b"");
     let view = TcpView::parse(&said[0]).unwrap();
-    assert_eq!((view.seq, view.flags), (SERVER + 200, flags::RST));
+    assert_eq!((view.seq, view.flags), (SERVER + 200u32, flags::RST));
     assert!(clients.map.is_empty());
 }

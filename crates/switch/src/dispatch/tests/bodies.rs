@@ -36,7 +36,7 @@ fn text(packet: &[u8]) -> String {
 #[test]
 fn the_program_follows_chunks_and_the_next_request_is_routed() {
     let (mut world, adopt, len) = uploading("5\r\nhel");
-    assert_eq!(world.map[&flow()].mark.next, ORIGIN.wrapping_add(len + 2), "the chunk's data is skipped");
+    assert_eq!(world.map[&flow()].mark.next, ORIGIN + len + 2u32, "the chunk's data is skipped");
     let sent = world.client_packet(&data(len, 0, b"lo\r\n3\r\nabc\r\n"));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
     assert_ne!(sent[0].option.flow_state().framing, SB_FRAMING_NONE);
@@ -60,8 +60,8 @@ fn a_gap_in_a_body_is_held_until_it_closes() {
         assert!(world.answer(&sent[0], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
         let report = world.to_client.pop().expect("a selective acknowledgment");
         let view = TcpView::parse(&report).unwrap();
-        assert_eq!((view.ack, view.data - view.tcp), (ORIGIN.wrapping_add(len), 20 + 12 + 12));
-        assert_eq!(report[view.data - 8..view.data - 4], ORIGIN.wrapping_add(second).to_be_bytes());
+        assert_eq!((view.ack, view.data - view.tcp), (ORIGIN + len, 20 + 12 + 12));
+        assert_eq!(report[view.data - 8..view.data - 4], (ORIGIN + second).0.to_be_bytes());
     }
     let sent = world.client_packet(&data(len, 0, parts[0].as_bytes()));
     let bytes: Vec<u8> = sent.iter().flat_map(|sent| sent.data()).copied().collect();
@@ -107,11 +107,11 @@ fn in_the_middle_of_a_response_there_is_no_other_and_the_client_is_reset() {
     let sent = world.client_packet(&data(len, 50, b"xyz\r\n"));
     let mut option = sent[0].option;
     (option.op, option.reason) = (SB_OP_RELEASED as u8, SB_REASON_RESPONDING as u8);
-    let numbers = (sent[0].view().seq, SERVER + 70);
+    let numbers = (sent[0].view().seq, SERVER + 70u32);
     let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
     assert!(world.handoff(sent[0].node, option, &released).is_empty());
     let reset = TcpView::parse(&world.to_client[0]).unwrap();
-    assert_eq!((reset.seq, reset.flags), (SERVER + 70, flags::RST));
+    assert_eq!((reset.seq, reset.flags), (SERVER + 70u32, flags::RST));
     assert!(world.map.is_empty() && world.dispatcher.pending() == 0);
 }
 
@@ -138,7 +138,7 @@ fn a_flow_that_is_found_again_inside_a_body_goes_on_where_it_was() {
 }
 
 fn bare_ack(offset: u32) -> Vec<u8> {
-    segment(&flow(), true, (ORIGIN.wrapping_add(offset), SERVER), flags::ACK, None, &[])
+    segment(&flow(), true, (ORIGIN + offset, SERVER), flags::ACK, None, &[])
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_flow_of_which_its_node_knows_too_little_is_reset() {
     world.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), &more);
     assert!(world.handoff(adopt.node, option, &more).is_empty());
     let reset = TcpView::parse(&world.to_client[0]).unwrap();
-    assert_eq!((reset.seq, reset.flags), (SERVER + 100, flags::RST));
+    assert_eq!((reset.seq, reset.flags), (SERVER + 100u32, flags::RST));
     assert!(world.map.is_empty());
 }
 
@@ -186,12 +186,12 @@ fn a_redirect_names_the_place() {
 fn a_client_that_closes_in_a_head_is_told_so() {
     let mut world = World::new();
     world.client_packet(&data(0, 0, b"GET /web/a HTT"));
-    world.client_packet(&bare(&flow(), true, ORIGIN.wrapping_add(14), SERVER, flags::FIN | flags::ACK));
+    world.client_packet(&bare(&flow(), true, ORIGIN + 14u32, SERVER, flags::FIN | flags::ACK));
     assert!(text(&world.to_client[0]).starts_with("HTTP/1.1 400 "));
     let view = TcpView::parse(&world.to_client[0]).unwrap();
     // With its FIN, so nothing more has to come but an acknowledgment.
-    assert_eq!(view.ack, ORIGIN.wrapping_add(15));
-    let end = view.end_seq().wrapping_add(1);
+    assert_eq!(view.ack, ORIGIN + 15u32);
+    let end = view.end_seq() + 1u32;
     world.client_packet(&bare(&flow(), true, view.ack, end, flags::ACK));
     assert_eq!(world.to_client.len(), 1);
     assert_eq!((world.map.len(), world.dispatcher.deadline()), (0, None));
@@ -205,8 +205,8 @@ fn an_answer_is_sent_until_the_client_has_it() {
     world.pass();
     assert_eq!(world.to_client.len(), 3);
     assert_eq!(world.to_client[0], world.to_client[2]);
-    let end = SERVER + text(&world.to_client[0]).len() as u32 + 1;
-    let next = ORIGIN.wrapping_add(get("/none").len() as u32);
+    let end = SERVER + text(&world.to_client[0]).len() as u32 + 1u32;
+    let next = ORIGIN + get("/none").len();
     world.client_packet(&bare(&flow(), true, next, end, flags::ACK));
     world.client_packet(&bare(&flow(), true, next, end, flags::FIN | flags::ACK));
     assert_eq!((world.map.len(), world.dispatcher.deadline()), (0, None));
@@ -306,11 +306,11 @@ fn a_slow_head_is_acknowledged_before_it_comes_again() {
     world.pass();
     assert_eq!(world.now - start, Duration::from_millis(150));
     let ack = TcpView::parse(&world.to_client[0]).unwrap();
-    assert_eq!((ack.seq, ack.ack, ack.flags), (SERVER, ORIGIN.wrapping_add(4), flags::ACK));
+    assert_eq!((ack.seq, ack.ack, ack.flags), (SERVER, ORIGIN + 4u32, flags::ACK));
     assert!(world.map[&flow()].ahead, "nodes are told that they are behind");
     // From now on each packet is acknowledged at once.
     world.client_packet(&data(4, 0, &head[4..9]));
-    assert_eq!(TcpView::parse(&world.to_client[1]).unwrap().ack, ORIGIN.wrapping_add(9));
+    assert_eq!(TcpView::parse(&world.to_client[1]).unwrap().ack, ORIGIN + 9u32);
     let sent = world.client_packet(&data(9, 0, &head[9..]));
     assert_eq!((sent[0].op, sent[0].data()), (SB_OP_ADOPT, &head[..]));
     assert!(world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE).is_empty());
@@ -330,23 +330,23 @@ fn what_is_acknowledged_is_sent_until_the_node_has_it() {
     assert!(sent[0].data().is_empty() && world.to_client.is_empty());
     assert!(world.answer(&sent[0], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
     let ack = TcpView::parse(&world.to_client[0]).unwrap();
-    assert_eq!((ack.seq, ack.ack), (SERVER + 9, ORIGIN.wrapping_add(len + 4)));
+    assert_eq!((ack.seq, ack.ack), (SERVER + 9u32, ORIGIN + len + 4u32));
     // Meanwhile the node has sent more, and its clock has gone on: the client takes nothing that seems older.
     let sent = world.client_packet(&data(len + 4, 9, &head[4..1000]));
     let mut said = sent[0].packet.clone();
     let mut view = TcpView::parse(&said).unwrap();
-    bring_up_to_date(&mut said, &mut view, SERVER + 700, Some(5000));
+    bring_up_to_date(&mut said, &mut view, SERVER + 700u32, Some(5000));
     let option = answered(&sent[0].option, SB_OP_CONFIRMED, SB_REASON_NONE);
     assert!(world.handoff(sent[0].node, option, &said).is_empty());
     let ack = TcpView::parse(&world.to_client[1]).unwrap();
-    assert_eq!((ack.seq, ack.ack), (SERVER + 700, ORIGIN.wrapping_add(len + 1000)));
+    assert_eq!((ack.seq, ack.ack), (SERVER + 700u32, ORIGIN + len + 1000u32));
     assert_eq!(timestamps(&world.to_client[1], &ack).map(|(clock, _)| clock), Some(5000));
     // No window of a node's reaches farther from where the node is.
     let said = &world.to_client[1][ack.tcp + 14..ack.tcp + 16];
     let scale = world.map[&flow()].handshake.own_scale();
     let edge = ack.ack + (u32::from(u16::from_be_bytes([said[0], said[1]])) << scale);
-    let farthest = ORIGIN.wrapping_add(len) + (SB_WINDOW >> scale << scale);
-    assert!(edge <= farthest && edge + (1 << scale) > farthest, "{edge} of {farthest}");
+    let farthest = ORIGIN + len + (SB_WINDOW >> scale << scale);
+    assert!(!edge.after(farthest) && (edge + (1u32 << scale)).after(farthest), "{edge:?} of {farthest:?}");
     let sent = world.client_packet(&data(len + 1000, 9, &head[1000..]));
     let (question, parts) = sent.split_last().unwrap();
     assert!(question.op == SB_OP_CONFIRM && question.data().is_empty());
@@ -392,7 +392,7 @@ fn a_long_body_goes_on_when_the_node_has_come_that_far() {
     let node = sent[0].node;
     world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
     let start = head.len() as u32;
-    let mark = |world: &World| world.map[&flow()].mark.next.wrapping_sub(ORIGIN.wrapping_add(start));
+    let mark = |world: &World| world.map[&flow()].mark.next - (ORIGIN + start);
     assert_eq!(mark(&world), 1 << 29);
     // Whoever says that he has come so far: the packet goes to the node, and the node is asked.
     let near = start + (1 << 29) - 100;
@@ -400,7 +400,7 @@ fn a_long_body_goes_on_when_the_node_has_come_that_far() {
     let ops: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node)).collect();
     assert_eq!(ops, [(SB_OP_FORWARD, node), (SB_OP_CONFIRM, node)]);
     assert_eq!((mark(&world), world.dispatcher.pending()), (1 << 29, 0));
-    let due = ORIGIN.wrapping_add(start + (1 << 29) - (1 << 28) - (1 << 26));
+    let due = ORIGIN + start + (1u32 << 29) - (1 << 28) - (1 << 26);
     assert_eq!((sent[1].view().seq, sent[1].data().len()), (due, 0));
     assert!(world.answer(&sent[1], SB_OP_CONFIRMED, SB_REASON_NONE).is_empty());
     assert_eq!(mark(&world), 2 << 29);

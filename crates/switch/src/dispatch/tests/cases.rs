@@ -34,7 +34,7 @@ fn a_first_request_is_adopted_and_asked_again_until_it_is() {
     let sent = world.client_packet(&data(0, 0, &request));
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].op, sent[0].node, sent[0].data()), (SB_OP_ADOPT, node(3), &request[..]));
-    assert_eq!(u32::from_be(sent[0].option.flow_state().next), ORIGIN.wrapping_add(request.len() as u32));
+    assert_eq!(Seq::from_be(sent[0].option.flow_state().next), ORIGIN + request.len());
     assert_eq!(world.map[&flow()].mode, Mode::AtNode(Stream::Requests));
     let again = world.pass();
     assert_eq!((again.len(), again[0].op, again[0].data()), (1, SB_OP_ADOPT, &request[..]));
@@ -61,7 +61,7 @@ fn the_next_request_for_another_pool_releases_first() {
     let sent = world.client_packet(&data(len, 100, &get("/img/b")));
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_RELEASE, adopt.node));
     assert!(sent[0].data().is_empty(), "the old node has no use for the request");
-    assert_eq!(sent[0].view().ack, SERVER + 100);
+    assert_eq!(sent[0].view().ack, SERVER + 100u32);
     let sent = world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
     assert_eq!(sent[0].data(), get("/img/b"));
@@ -95,7 +95,7 @@ fn a_pipelined_request_for_another_pool_is_cut_off_and_waits() {
     assert_eq!((sent.len(), sent[0].data()), (1, &first[..]));
     let sent = world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_RELEASE));
-    assert_eq!(sent[0].view().seq, ORIGIN.wrapping_add(first.len() as u32));
+    assert_eq!(sent[0].view().seq, ORIGIN + first.len());
     let busy = world.answer(&sent[0], SB_OP_BUSY, SB_REASON_NONE);
     assert!(busy.is_empty(), "asks again later, not at once");
     let sent = world.pass();
@@ -108,12 +108,12 @@ fn a_pipelined_request_for_another_pool_is_cut_off_and_waits() {
 fn a_request_sent_too_early_goes_on_where_the_response_ended() {
     let (mut world, adopt, len) = settled("/web/a");
     let sent = world.client_packet(&data(len, 100, &get("/img/b")));
-    let numbers = (sent[0].view().seq, SERVER + 5000);
+    let numbers = (sent[0].view().seq, SERVER + 5000u32);
     let released = segment(&flow(), true, numbers, flags::ACK, Some((11, 99)), &[]);
     let option = world.map[&flow()].flow_state().option(SB_OP_RELEASED);
     let sent = world.handoff(adopt.node, option, &released);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
-    assert_eq!((sent[0].view().ack, sent[0].data()), (SERVER + 5000, &get("/img/b")[..]));
+    assert_eq!((sent[0].view().ack, sent[0].data()), (SERVER + 5000u32, &get("/img/b")[..]));
     assert_eq!(timestamps(&sent[0].packet, &sent[0].view()), Some((11, 99)));
 }
 
@@ -123,7 +123,7 @@ fn a_late_answer_to_an_earlier_question_is_ignored() {
     let old = world.client_packet(&data(len, 100, &get("/img/b")));
     world.answer(&old[0], SB_OP_BUSY, SB_REASON_CLOSING);
     let offset = len + get("/img/b").len() as u32;
-    world.map.get_mut(&flow()).unwrap().mark.next = ORIGIN.wrapping_add(offset);
+    world.map.get_mut(&flow()).unwrap().mark.next = ORIGIN + offset;
     let sent = world.client_packet(&data(offset, 200, &get("/img/c")));
     assert_eq!((sent[0].op, sent[0].node), (SB_OP_RELEASE, adopt.node));
     assert!(world.answer(&old[0], SB_OP_RELEASED, SB_REASON_NONE).is_empty());
@@ -224,7 +224,7 @@ fn a_body_moves_the_mark_without_being_seen() {
     let head = b"POST /web/up HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let sent = world.client_packet(&data(0, 0, head));
     world.answer(&sent[0], SB_OP_ADOPTED, SB_REASON_NONE);
-    assert_eq!(world.map[&flow()].mark.next, ORIGIN.wrapping_add(head.len() as u32 + 100_000));
+    assert_eq!(world.map[&flow()].mark.next, ORIGIN + head.len() as u32 + 100_000u32);
     let sent = world.client_packet(&data(head.len() as u32 + 50_000, 0, &[b'x'; 1000]));
     assert_eq!((sent.len(), sent[0].op, sent[0].option.flags & REQUEST), (1, SB_OP_FORWARD, 0));
 }
@@ -238,15 +238,14 @@ fn a_bad_head_is_answered_as_often_as_it_comes() {
     let [first, second] = &world.to_client[..] else { panic!("two answers, not {}", world.to_client.len()) };
     assert_eq!(first, second);
     let view = TcpView::parse(first).unwrap();
-    assert_eq!((view.seq, view.ack), (SERVER, ORIGIN.wrapping_add(request.len() as u32)));
+    assert_eq!((view.seq, view.ack), (SERVER, ORIGIN + request.len()));
     assert_eq!(view.flags, flags::FIN | flags::PSH | flags::ACK);
     assert_eq!(timestamps(first, &view), Some((22, 11)));
     assert!(String::from_utf8_lossy(&first[view.data..]).starts_with("HTTP/1.1 400 Bad Request\r\n"));
-    let fin =
-        bare(&flow(), true, view.ack, view.seq.wrapping_add(view.len() as u32 + 1), flags::FIN | flags::ACK);
+    let fin = bare(&flow(), true, view.ack, view.seq + view.len() as u32 + 1u32, flags::FIN | flags::ACK);
     world.client_packet(&fin);
     let last = TcpView::parse(&world.to_client[2]).unwrap();
-    assert_eq!((last.ack, last.flags), (view.ack.wrapping_add(1), flags::ACK));
+    assert_eq!((last.ack, last.flags), (view.ack + 1u32, flags::ACK));
     assert!(world.map.is_empty() && world.dispatcher.deadline().is_none());
 }
 
@@ -258,7 +257,7 @@ fn no_route_is_404_once_the_node_has_released_the_flow() {
     assert!(world.to_client.is_empty());
     world.answer(&sent[0], SB_OP_RELEASED, SB_REASON_NONE);
     assert!(String::from_utf8_lossy(&world.to_client[0]).contains("HTTP/1.1 404 "));
-    assert_eq!(TcpView::parse(&world.to_client[0]).unwrap().seq, SERVER + 100);
+    assert_eq!(TcpView::parse(&world.to_client[0]).unwrap().seq, SERVER + 100u32);
 }
 
 #[test]
@@ -325,7 +324,7 @@ fn an_unknown_flow_is_asked_for_and_taken_up_again() {
     let sent = world.handoff(adopt.node, option, &sent[0].packet);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_FORWARD, adopt.node));
     entry.mark.begins = entry.mark.next;
-    entry.mark.next = entry.mark.next.wrapping_add(get("/web/b").len() as u32);
+    entry.mark.next += get("/web/b").len();
     entry.mark.requests += 1;
     assert_eq!(world.map[&flow()], entry);
 }
@@ -333,13 +332,13 @@ fn an_unknown_flow_is_asked_for_and_taken_up_again() {
 #[test]
 fn a_flow_that_nobody_owns_is_reset_after_a_while() {
     let mut world = World::new();
-    let ack = bare(&flow(), true, 5, 6, flags::ACK);
+    let ack = bare(&flow(), true, Seq(5), Seq(6), flags::ACK);
     let unknown = sb_record_kind::SB_RECORD_UNKNOWN;
     assert_eq!(world.record(unknown, Entry::default(), &ack).len(), 3);
     world.now += Duration::from_millis(600);
     assert!(world.record(unknown, Entry::default(), &ack).is_empty());
     let view = TcpView::parse(&world.to_client[0]).unwrap();
-    assert_eq!((view.seq, view.flags), (6, flags::RST));
+    assert_eq!((view.seq, view.flags), (Seq(6), flags::RST));
 }
 
 #[test]
@@ -378,7 +377,7 @@ fn a_new_connection_is_not_given_the_entry_of_an_old_one() {
     world.client_packet(&data(len, 100, &get("/web/b")));
     world.client_packet(&data(len + 30, 100, &get("/web/c")));
     // A SYN, and the first packet of another connection.
-    let new = Entry::new(5);
+    let new = Entry::new(Seq(5));
     world.map.insert(flow(), new);
     world.drain();
     assert_eq!(world.map[&flow()], new);
@@ -393,13 +392,13 @@ fn a_new_connection_is_not_given_the_entry_of_an_old_one() {
 fn a_late_record_of_an_old_connection_does_not_disturb_the_new_one() {
     let (mut world, _, len) = settled("/web/a");
     let old = world.map[&flow()];
-    let new = Entry::new(5);
+    let new = Entry::new(Seq(5));
     world.map.insert(flow(), new);
     let request = sb_record_kind::SB_RECORD_REQUEST;
-    let first = segment(&flow(), true, (5, SERVER), flags::ACK, None, b"GET /img/a HTTP/1.1\r\nHost");
+    let first = segment(&flow(), true, (Seq(5), SERVER), flags::ACK, None, b"GET /img/a HTTP/1.1\r\nHost");
     assert!(world.record(request, new, &first).is_empty());
     assert!(world.record(request, old, &data(len, 100, &get("/web/b"))).is_empty());
-    let rest = segment(&flow(), true, (5 + 25, SERVER), flags::ACK, None, b": a\r\n\r\n");
+    let rest = segment(&flow(), true, (Seq(5 + 25), SERVER), flags::ACK, None, b": a\r\n\r\n");
     let sent = world.record(request, new, &rest);
     assert_eq!((sent.len(), sent[0].op, sent[0].node), (1, SB_OP_ADOPT, node(3)));
 }
@@ -420,7 +419,7 @@ fn a_late_copy_of_the_first_request_is_asked_about() {
 /// Its node has answered the request, and closed; all that this thread would hear of it waits in a ring.
 #[test]
 fn a_connection_that_is_over_is_adopted_no_more() {
-    for (late, others) in [(None, None), (Some(SB_OP_REFUSED), None), (None, Some(5))] {
+    for (late, others) in [(None, None), (Some(SB_OP_REFUSED), None), (None, Some(Seq(5)))] {
         let mut world = World::new();
         let adopt = world.client_packet(&data(0, 0, &get("/web/a"))).remove(0);
         world.map.clear();
@@ -458,7 +457,7 @@ fn a_reset_behind_a_request_that_is_being_adopted_goes_to_its_node() {
     world.lagging = true;
     let request = get("/web/a");
     world.client_packet(&data(0, 0, &request));
-    let end = ORIGIN.wrapping_add(request.len() as u32);
+    let end = ORIGIN + request.len();
     world.client_packet(&bare(&flow(), true, end, SERVER, flags::RST | flags::ACK));
     let sent = world.drain();
     let ops: Vec<_> = sent.iter().map(|sent| (sent.op, sent.node, sent.view().flags & flags::RST)).collect();
@@ -602,7 +601,7 @@ fn what_a_server_has_not_answered_is_asked_of_others_but_not_for_ever() {
 fn the_end_of_a_flow_without_a_server_is_answered() {
     let end = flags::FIN | flags::ACK;
     let (mut world, _, len) = settled("/web/a");
-    let numbers = (ORIGIN.wrapping_add(len), SERVER + 100);
+    let numbers = (ORIGIN + len, SERVER + 100u32);
     let sent = world.client_packet(&bare(&flow(), true, numbers.0, numbers.1, end));
     assert_eq!((sent.len(), sent[0].op), (1, SB_OP_FORWARD));
     // A late copy of a packet of an earlier request says nothing.
@@ -615,7 +614,7 @@ fn the_end_of_a_flow_without_a_server_is_answered() {
     assert!(world.answer(&sent[0], SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
     let [said] = &world.to_client[..] else { panic!("one packet, not {:?}", world.to_client) };
     let view = TcpView::parse(said).unwrap();
-    assert_eq!((view.seq, view.ack, view.flags), (numbers.1, numbers.0.wrapping_add(1), end));
+    assert_eq!((view.seq, view.ack, view.flags), (numbers.1, numbers.0 + 1u32, end));
     assert!(world.map.is_empty() && world.dispatcher.pending() == 0, "{:?}", world.map);
 }
 
@@ -625,7 +624,7 @@ fn a_request_of_a_connection_that_has_ended_does_not_begin_in_the_same_batch() {
     let (mut world, _, len) = settled("/web/a");
     let request = get("/web/b");
     let asked = world.client_packet(&data(len, 100, &request)).remove(0);
-    let numbers = (ORIGIN.wrapping_add(len + request.len() as u32), SERVER + 100);
+    let numbers = (ORIGIN + len + request.len(), SERVER + 100u32);
     let end = bare(&flow(), true, numbers.0, numbers.1, flags::FIN | flags::ACK);
     let end = world.client_packet(&end).remove(0);
     assert!(world.answer_all(&[end, asked], SB_OP_REFUSED, SB_REASON_NO_SOCKET).is_empty());
@@ -645,7 +644,7 @@ fn the_last_request_is_called_so_whatever_its_body() {
 #[test]
 fn an_empty_line_at_the_end_is_no_request() {
     let end = |offset: u32, acked: u32, line: &[u8]| {
-        let numbers = (ORIGIN.wrapping_add(offset), SERVER.wrapping_add(acked));
+        let numbers = (ORIGIN + offset, SERVER + acked);
         segment(&flow(), true, numbers, flags::FIN | flags::ACK, Some((11, 22)), line)
     };
     for line in [&b"\r\n"[..], b"\r"] {
@@ -653,7 +652,7 @@ fn an_empty_line_at_the_end_is_no_request() {
         assert!(world.client_packet(&end(0, 0, line)).is_empty());
         let [said] = &world.to_client[..] else { panic!("one packet, not {:?}", world.to_client) };
         let view = TcpView::parse(said).unwrap();
-        let behind = ORIGIN.wrapping_add(line.len() as u32 + 1);
+        let behind = ORIGIN + line.len() as u32 + 1u32;
         assert_eq!((view.seq, view.ack, view.flags), (SERVER, behind, flags::FIN | flags::ACK));
         assert!(world.map.is_empty());
         // Behind a request it is for that one's server.
@@ -669,7 +668,7 @@ fn an_empty_line_at_the_end_is_no_request() {
         let sent = world.client_packet(&end(len, 100, line));
         let sent: Vec<&[u8]> = sent.iter().map(ToNode::data).filter(|data| !data.is_empty()).collect();
         assert_eq!(sent, [line]);
-        let behind = ORIGIN.wrapping_add(len + line.len() as u32);
+        let behind = ORIGIN + len + line.len();
         assert_eq!((world.map[&flow()].mark.next, world.dispatcher.pending()), (behind, 0));
     }
 }

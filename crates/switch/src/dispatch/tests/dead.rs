@@ -209,7 +209,7 @@ fn the_client_says_what_it_has_heard_before_another_node_goes_on() {
     let len = get("/web/a").len() as u32;
     assert!(world.client_packet(&data(len, 100, &get("/img/b"))).iter().all(|sent| sent.node == asked.node));
     let (sent, _) = elsewhere(&mut world, &asked);
-    assert_eq!((sent.op, sent.node, sent.view().ack), (SB_OP_ADOPT, node(3), SERVER + 100));
+    assert_eq!((sent.op, sent.node, sent.view().ack), (SB_OP_ADOPT, node(3), SERVER + 100u32));
 }
 
 #[test]

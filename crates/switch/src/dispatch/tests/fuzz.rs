@@ -44,7 +44,7 @@ held = "12KiB"
 "#;
 const HELD: usize = 12 << 10;
 /// The sequence numbers of all clients begin here and wrap soon.
-const ORIGIN: u32 = u32::MAX - 500;
+const ORIGIN: Seq = Seq(u32::MAX - 500);
 const KEY: [u8; 32] = [7; 32];
 
 const PIECES: &[&[u8]] = &[
@@ -195,19 +195,19 @@ impl Client {
         }
     }
 
-    fn seq(&self, place: Place) -> u32 {
-        ORIGIN.wrapping_add(self.offset(place) as u32)
+    fn seq(&self, place: Place) -> Seq {
+        ORIGIN + self.offset(place)
     }
 }
 
 /// What the dispatcher has of a flow.
 struct Has {
     with_node: bool,
-    next: u32,
+    next: Seq,
     acknowledged: bool,
     answered: bool,
     /// From the first byte to the one after the last.
-    held: Vec<(u32, u32)>,
+    held: Vec<(Seq, Seq)>,
 }
 
 struct Asked {
@@ -294,7 +294,7 @@ impl Fuzz {
                     client.stream.extend(short.then_some(b'x'));
                 }
                 client.next = client.next.max(end);
-                let numbers = (ORIGIN.wrapping_add(from as u32), SERVER.wrapping_add((*acked).into()));
+                let numbers = (ORIGIN + from, SERVER + u32::from(*acked));
                 let data = &client.stream[from..end];
                 let flags = odd.map_or(flags::ACK | flags::PSH, |odd| odd.flags & 0x1f);
                 let mut packet = segment(&client.flow, true, numbers, flags, *timestamps, data);
@@ -327,7 +327,7 @@ impl Fuzz {
                 let mut packet = about.packet.clone();
                 if let (Some(acked), Some(mut view)) = (acked, TcpView::parse(&packet)) {
                     // How much a node has sent: its word about a release says so.
-                    bring_up_to_date(&mut packet, &mut view, SERVER.wrapping_add((*acked).into()), None);
+                    bring_up_to_date(&mut packet, &mut view, SERVER + u32::from(*acked), None);
                 }
                 let node = node.map_or(about.node, |last| IpAddr::from([192, 0, 2, 20 + last % 5]));
                 let kind = sb_record_kind::SB_RECORD_HANDOFF as u32;
@@ -354,8 +354,8 @@ impl Fuzz {
         }
         sb_flow_entry {
             node: (entry.node % 10).into(),
-            origin: if entry.origin { ORIGIN } else { ORIGIN.wrapping_add(1) },
-            next: self.clients[index].seq(entry.place),
+            origin: if entry.origin { ORIGIN } else { ORIGIN + 1u32 }.0,
+            next: self.clients[index].seq(entry.place).0,
             mss: entry.mss,
             options: entry.options,
             // One more than there are.
@@ -436,7 +436,7 @@ impl Fuzz {
                     let answered = said.0.iter().chain(&said.1).any(|has| has.answered);
                     if view.flags & flags::FIN != 0 && !answered {
                         // The client has closed a flow that has no node any more, and nothing is missing.
-                        let sent = view.ack.wrapping_sub(ORIGIN) as usize;
+                        let sent = (view.ack - ORIGIN) as usize;
                         assert!(!self.pure || sent <= self.clients[index].next + 1, "byte {sent}");
                     } else if view.flags & (flags::ACK | flags::RST) == flags::ACK {
                         self.check_acknowledgment(index, view.ack, said);
@@ -454,22 +454,22 @@ impl Fuzz {
     }
 
     /// All up to `ack` is a node's, or is held, or was sent by the client and is answered.
-    fn check_acknowledgment(&self, index: usize, ack: u32, said: (Option<&Has>, Option<&Has>, bool)) {
+    fn check_acknowledgment(&self, index: usize, ack: Seq, said: (Option<&Has>, Option<&Has>, bool)) {
         let (before, after, confirmed) = said;
         let states = || before.into_iter().chain(after);
         if states().any(|has| has.answered) {
-            let sent = ack.wrapping_sub(ORIGIN) as usize;
+            let sent = (ack - ORIGIN) as usize;
             assert!(!self.pure || sent <= self.clients[index].next + 1, "nobody has sent byte {sent}");
             return;
         }
         let with_node = states().all(|has| has.with_node);
         let before_that = before.is_some_and(|has| has.acknowledged);
         assert!(confirmed || before_that || !with_node, "no node has said that it has what came before");
-        let is_held = |from: u32| {
+        let is_held = |from: Seq| {
             let mut at = from;
             let mut holds = after.into_iter().chain(before).flat_map(|has| &has.held);
             // What was acknowledged once may end inside what has come since.
-            while (ack.wrapping_sub(at) as i32) > 0 {
+            while ack.after(at) {
                 let next = holds.find(|(start, end)| *start == at && end != start);
                 let Some((_, end)) = next else { return false };
                 at = *end;
@@ -477,8 +477,8 @@ impl Fuzz {
             true
         };
         // A node may say that it has not come to the mark yet: then no more than it has is acknowledged.
-        let so_far = confirmed && states().any(|has| (ack.wrapping_sub(has.next) as i32) < 0);
-        assert!(so_far || states().any(|has| is_held(has.next)), "{ack} is acknowledged and not held");
+        let so_far = confirmed && states().any(|has| ack.before(has.next));
+        assert!(so_far || states().any(|has| is_held(has.next)), "{ack:?} is acknowledged and not held");
     }
 
     fn check_handoff(&mut self, packet: &[u8], to: IpAddr) {
@@ -499,7 +499,7 @@ impl Fuzz {
         if self.pure {
             whole(inner);
             let client = &self.clients[index];
-            let from = view.seq.wrapping_sub(ORIGIN) as usize;
+            let from = (view.seq - ORIGIN) as usize;
             let data = &inner[view.data..view.end];
             assert!(data.is_empty() || client.stream[from..].starts_with(data), "other data at {from}");
         }

@@ -60,9 +60,9 @@ pool = "web"
 "#;
 
 /// The client's first sequence number; the numbers wrap soon after.
-pub const ORIGIN: u32 = u32::MAX - 20;
+pub const ORIGIN: Seq = Seq(u32::MAX - 20);
 /// The first sequence number of the server side, after the SYN-ACK.
-pub const SERVER: u32 = 7000;
+pub const SERVER: Seq = Seq(7000);
 
 pub fn node(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, 20 + last])
@@ -116,7 +116,7 @@ pub struct World {
     /// It is another process's.
     pub foreign: bool,
     /// Connections that are over, by their origin.
-    pub over: HashMap<sb_flow, u32>,
+    pub over: HashMap<sb_flow, Seq>,
     /// Records stay in the ring until the next packet that comes while this is false.
     pub lagging: bool,
     ring: Vec<(Entry, Vec<u8>)>,
@@ -224,7 +224,7 @@ impl World {
     /// dispatcher.
     pub fn client_packet(&mut self, packet: &[u8]) -> Vec<ToNode> {
         let view = TcpView::parse(packet).unwrap();
-        let end = view.seq.wrapping_add(view.len() as u32);
+        let end = view.seq + view.len();
         let held = Entry {
             handshake: Handshake { mss: 1460, options: SB_SYN_SACK as u8, wscale: 0x77 },
             mode: if self.foreign { Mode::Sought } else { Mode::Held },
@@ -242,17 +242,14 @@ impl World {
             None => return self.record(sb_record_kind::SB_RECORD_UNKNOWN, Entry::default(), packet),
         };
         let control = view.flags & (flags::FIN | flags::RST) != 0;
-        let beyond = |entry: &Entry| end.wrapping_sub(entry.mark.next) as i32 > 0;
+        let beyond = |entry: &Entry| end.after(entry.mark.next);
         let reads = entry.has_requests() || entry.is_upgrading();
         let mut extra = (0, 0);
         let to_l7 = if entry.is_held() {
             !view.is_empty() || control
         } else if reads && !view.is_empty() && self.dispatcher.seen().is_dead(entry.node, self.now) {
             true
-        } else if reads
-            && entry.mark.is_passing()
-            && (entry.mark.next.wrapping_sub(end) as i32) < SB_STEP_NEAR as i32
-        {
+        } else if reads && entry.mark.is_passing() && entry.mark.next.offset_from(end) < SB_STEP_NEAR as i32 {
             self.ring.push((entry, packet.to_vec()));
             return if self.lagging { Vec::new() } else { self.drain() };
         } else if reads && !view.is_empty() && beyond(&entry) {
@@ -288,15 +285,14 @@ impl World {
     /// If the program goes on with the packet by itself: the entry after it, and the flags and the length that say what has been
     /// read.
     fn goes_on(&mut self, entry: &Entry, view: &TcpView, packet: &[u8]) -> Option<(Entry, (u8, u16))> {
-        let offset = entry.mark.next.wrapping_sub(view.seq);
+        let offset = entry.mark.next - view.seq;
         if self.locked.contains(&flow()) || offset as usize > view.len() {
             return None;
         }
         let mut moved = *entry;
         if entry.mark.is_in_body() {
             moved.mark.follow(&packet[view.data + offset as usize..view.end]).ok()?;
-            let end = view.seq.wrapping_add(view.len() as u32);
-            let all = end.wrapping_sub(moved.mark.next) as i32 <= 0;
+            let all = !view.end_seq().after(moved.mark.next);
             return all.then_some((moved, (SB_HANDOVER_READ as u8, offset as u16)));
         }
         if !self.express || offset != 0 || !entry.has_requests() {
@@ -355,12 +351,12 @@ impl World {
     pub fn record_of_client(&mut self, port: u16, bytes: &[u8]) {
         let mut other = flow();
         other.client_port = port.to_be();
-        let entry = Entry::new(5);
+        let entry = Entry::new(Seq(5));
         self.map.insert(other, entry);
         self.waiting.insert(other);
         let kind = sb_record_kind::SB_RECORD_REQUEST as u32;
         let record = sb_record { kind, flow: other, entry: entry.encode(), ..Default::default() };
-        let packet = segment(&other, true, (5, 6), flags::ACK, None, bytes);
+        let packet = segment(&other, true, (Seq(5), Seq(6)), flags::ACK, None, bytes);
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
         self.dispatcher.on_record(at, &record, &packet);
         self.flush();
@@ -456,7 +452,7 @@ pub fn apply(
     map: &mut HashMap<sb_flow, Entry>,
     locked: &mut HashSet<sb_flow>,
     waiting: &mut HashSet<sb_flow>,
-    over: &mut HashMap<sb_flow, u32>,
+    over: &mut HashMap<sb_flow, Seq>,
 ) {
     for (flow, change) in changes {
         let origin = map.get(flow).map(|entry| entry.origin);
@@ -498,7 +494,7 @@ pub fn apply(
 
 /// A client packet: data at an offset from the origin, acknowledging so many response bytes.
 pub fn data(offset: u32, acked: u32, bytes: &[u8]) -> Vec<u8> {
-    let numbers = (ORIGIN.wrapping_add(offset), SERVER.wrapping_add(acked));
+    let numbers = (ORIGIN + offset, SERVER + acked);
     segment(&flow(), true, numbers, flags::ACK | flags::PSH, Some((11, 22)), bytes)
 }
 

@@ -15,7 +15,7 @@ use sb_reason::*;
 fn give(world: &mut World, adopted: &ToNode, to: &str, came: u32, said: u32) -> Vec<ToNode> {
     let message = FromNode::Move { target: pool_id(to), state: FlowState::read(&adopted.option) };
     let option = message.option();
-    let numbers = (ORIGIN.wrapping_add(came), SERVER + said);
+    let numbers = (ORIGIN + came, SERVER + said);
     let packet = segment(&flow(), true, numbers, flags::ACK, None, &[]);
     world.handoff(adopted.node, option, &packet)
 }

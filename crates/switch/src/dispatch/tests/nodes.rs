@@ -217,11 +217,11 @@ fn a_client_that_closes_a_flow_without_a_node_is_answered() {
     entry.mode = Mode::Held;
     world.map.insert(flow(), entry);
     world.now += Duration::from_secs(1);
-    let fin = bare(&flow(), true, ORIGIN.wrapping_add(len), SERVER + 100, flags::FIN | flags::ACK);
+    let fin = bare(&flow(), true, ORIGIN + len, SERVER + 100u32, flags::FIN | flags::ACK);
     assert!(world.record(sb_record_kind::SB_RECORD_REQUEST, entry, &fin).is_empty());
     let said = TcpView::parse(world.to_client.last().expect("an answer")).unwrap();
-    assert_eq!((said.flags, said.seq), (flags::FIN | flags::ACK, SERVER + 100));
-    assert_eq!(said.ack, ORIGIN.wrapping_add(len + 1));
+    assert_eq!((said.flags, said.seq), (flags::FIN | flags::ACK, SERVER + 100u32));
+    assert_eq!(said.ack, ORIGIN + len + 1u32);
     assert!(world.map.is_empty());
 }
 

@@ -84,7 +84,7 @@ fn requests_that_come_to_nothing_are_told() {
         world.report(down, "web", SB_REASON_UNHEALTHY, (0, 10));
     }
     assert!(world.client_packet(&data(0, 0, &request)).is_empty());
-    let end = (ORIGIN.wrapping_add(request.len() as u32), SERVER);
+    let end = (ORIGIN + request.len(), SERVER);
     world.client_packet(&segment(&flow(), true, end, flags::RST, None, &[]));
     assert_eq!(said(&mut world), [format!("{} bytes abandoned", request.len())]);
     // What is no request.

@@ -38,7 +38,7 @@ struct Node {
     over: bool,
     released_at: u32,
     /// Likewise: the mark, and what comes there.
-    next: u32,
+    next: Seq,
     framing: u16,
     left: u32,
     /// What comes before this has been read.
@@ -75,8 +75,8 @@ struct Net {
 }
 
 impl Net {
-    fn offset(seq: u32) -> u32 {
-        seq.wrapping_sub(ORIGIN)
+    fn offset(seq: Seq) -> u32 {
+        seq - ORIGIN
     }
 
     /// What the switch says to the client can only be acknowledgments; one may be lost. Where entries are lost, a RST.
@@ -136,7 +136,7 @@ impl Net {
                 continue;
             }
             if op == SB_OP_CONFIRMED {
-                let arrived = ORIGIN.wrapping_add(self.nodes[&packet.node].end()).to_be();
+                let arrived = (ORIGIN + self.nodes[&packet.node].end()).to_be();
                 let option = answered(&packet.option, op, SB_REASON_NONE)
                     .with(|said: &mut sb_confirmed| said.arrived = arrived);
                 queue.extend(self.world.handoff(packet.node, option, &packet.packet));
@@ -144,7 +144,7 @@ impl Net {
             }
             let mut asked = packet.clone();
             if op == SB_OP_UNOWNED {
-                let next = ORIGIN.wrapping_add(self.nodes[&packet.node].released_at).to_be();
+                let next = (ORIGIN + self.nodes[&packet.node].released_at).to_be();
                 asked.option = asked.option.with(|flow: &mut sb_flow_state| flow.next = next);
             }
             queue.extend(self.world.answer(&asked, op, reason));
@@ -166,7 +166,7 @@ impl Net {
         let seed = self.seed;
         let acked = self.acked;
         let node = self.nodes.get_mut(&packet.node).unwrap();
-        let next = u32::from_be(packet.option.flow_state().next);
+        let next = Seq::from_be(packet.option.flow_state().next);
         let count = u16::from_be(packet.option.flow_state().requests);
         // What is late is from before the node gave the flow up and adopted it again.
         let is_late = offset < node.origin_of_ownership
@@ -352,9 +352,9 @@ impl Node {
         let sb_handover { flow: said, head, .. } = option.said();
         let (view, head) = (packet.view(), u16::from_be(head));
         let begins = packet.op == SB_OP_ADOPT || option.flags & SB_HANDOVER_REQUEST as u8 != 0;
-        let read = if begins { view.seq.wrapping_add(head.into()) } else { view.end_seq() };
+        let read = if begins { view.seq + u32::from(head) } else { view.end_seq() };
         self.read = Net::offset(read);
-        (self.next, self.framing) = (u32::from_be(said.next), u16::from_be(said.framing));
+        (self.next, self.framing) = (Seq::from_be(said.next), u16::from_be(said.framing));
         self.left = u32::from_be(said.left);
         (self.requests, self.heads) = (u16::from_be(said.requests), u32::from_be(said.heads));
         self.session = said.session;
@@ -382,7 +382,7 @@ impl Node {
         }
         let mark = Net::offset(self.next);
         let said = option.flow_state();
-        let said = (u32::from_be(said.next), u16::from_be(said.framing), u32::from_be(said.left));
+        let said = (Seq::from_be(said.next), u16::from_be(said.framing), u32::from_be(said.left));
         let known = said == (self.next, self.framing, self.left);
         if first < from && mark < from
             || flags != 0 && self.passed < seq

@@ -36,8 +36,8 @@ fn asked(world: &mut World, answer: impl Fn(&mut World, &ToNode) -> Vec<ToNode>)
 }
 
 /// What the node says of a connection with this origin.
-fn owned(world: &mut World, asked: &ToNode, origin: u32) -> Vec<ToNode> {
-    let end = ORIGIN.wrapping_add(get("/web/").len() as u32);
+fn owned(world: &mut World, asked: &ToNode, origin: Seq) -> Vec<ToNode> {
+    let end = ORIGIN + get("/web/").len();
     let state = FlowState { requests: 1, ..FlowState::at(origin, end) };
     world.handoff(asked.node, state.option(SB_OP_OWNED), &asked.packet)
 }
@@ -67,7 +67,7 @@ fn it_begins_where_no_node_has_it() {
     assert_eq!(ops(&sent), [SB_OP_ADOPT]);
     // An older connection of the same ports is none of its.
     let mut world = restarted();
-    let sent = asked(&mut world, |world, asked| owned(world, asked, ORIGIN.wrapping_sub(9)));
+    let sent = asked(&mut world, |world, asked| owned(world, asked, ORIGIN - 9));
     assert_eq!(ops(&sent), [SB_OP_ADOPT]);
 }
 
@@ -154,7 +154,7 @@ fn it_waits_with_its_client_when_too_much_has_been_asked() {
         let record =
             sb_record { kind: sb_record_kind::SB_RECORD_UNKNOWN as u32, flow: other, ..Default::default() };
         let at = crate::dispatch::Moment { now: world.now, map: &|_| None };
-        world.dispatcher.on_record(at, &record, &bare(&other, true, 5, 6, flags::ACK));
+        world.dispatcher.on_record(at, &record, &bare(&other, true, Seq(5), Seq(6), flags::ACK));
         world.flush();
     }
     assert!(world.client_packet(&packet).is_empty() && world.map.is_empty() && world.waiting.is_empty());

@@ -85,7 +85,7 @@ fn nodes_of_other_services_are_not_asked() {
     let only_img = CONFIG.replace("[[service.route]]\npath = \"/web/\"\npool = \"web\"\n", "");
     let only_img = only_img.replace("[[service.route]]\nmethod = \"PRI\"\nh2c = true\npool = \"web\"\n", "");
     let mut world = World::of(&only_img);
-    let asked = unknown(&mut world, &bare(&flow(), true, 5, 6, flags::ACK));
+    let asked = unknown(&mut world, &bare(&flow(), true, Seq(5), Seq(6), flags::ACK));
     assert_eq!(asked.iter().map(|asked| asked.node).collect::<Vec<_>>(), [node(3)]);
 }
 
@@ -99,7 +99,7 @@ fn a_flood_is_asked_about_within_the_budget() {
         let kind = sb_record_kind::SB_RECORD_UNKNOWN as u32;
         let record = sb_record { kind, flow, ..Default::default() };
         let at = crate::dispatch::Moment { now: world.now, map: &|_| None };
-        world.dispatcher.on_record(at, &record, &bare(&flow, true, 5, 6, flags::ACK));
+        world.dispatcher.on_record(at, &record, &bare(&flow, true, Seq(5), Seq(6), flags::ACK));
         sent += world.flush().len();
         world.now += Duration::from_micros(10);
     }

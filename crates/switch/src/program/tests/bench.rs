@@ -297,7 +297,7 @@ impl Bench {
         flags: u32,
     ) -> Vec<u8> {
         let view = TcpView::parse(packet).expect("a TCP packet");
-        let old = before.next.wrapping_sub(view.seq) as u16;
+        let old = before.next.wrapping_sub(view.seq.0) as u16;
         self.forwarded_with(after, flow, packet, flags | SB_HANDOVER_READ, old)
     }
 
@@ -501,6 +501,6 @@ impl Bench {
         assert_eq!(verdict, Verdict::Tx);
         let packet = &frame[14..];
         let view = TcpView::parse(packet).expect("a SYN-ACK");
-        (view.seq, packet::timestamps(packet, &view).map_or(0, |(value, _)| value))
+        (view.seq.0, packet::timestamps(packet, &view).map_or(0, |(value, _)| value))
     }
 }

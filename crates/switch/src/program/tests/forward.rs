@@ -373,14 +373,14 @@ fn changes_are_about_one_connection() {
     let flow = &flows()[0];
     let entry = |origin, next| sb_flow_entry { origin, next, ..Default::default() };
     let (old, moved, new) = (entry(1, 5), entry(1, 9), entry(7, 7));
-    let remove = Change::Remove { origin: 1 };
+    let remove = Change::Remove { origin: Seq(1) };
     for (before, change, after) in [
         (Some(old), Change::Replace(typed(&moved)), Some(moved)),
         (Some(new), Change::Replace(typed(&moved)), Some(new)),
         (None, Change::Replace(typed(&moved)), None),
         (Some(old), Change::Lock(typed(&moved)), Some(sb_flow_entry { locked: 1, ..moved })),
-        (Some(old), Change::Ahead { origin: 1 }, Some(sb_flow_entry { ahead: 1, ..old })),
-        (Some(new), Change::Ahead { origin: 1 }, Some(new)),
+        (Some(old), Change::Ahead { origin: Seq(1) }, Some(sb_flow_entry { ahead: 1, ..old })),
+        (Some(new), Change::Ahead { origin: Seq(1) }, Some(new)),
         (None, Change::Create(typed(&new)), Some(sb_flow_entry { contested: 1, ..new })),
         (Some(old), Change::Create(typed(&new)), Some(old)),
         (Some(old), remove, None),

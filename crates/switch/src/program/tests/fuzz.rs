@@ -49,7 +49,7 @@ impl Drop for Case {
 
 /// A random entry, often with its mark near the packet.
 fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
-    let (seq, len) = view.map_or((0, 0), |view| (view.seq, view.len() as u32));
+    let (seq, len) = view.map_or((0, 0), |view| (view.seq.0, view.len() as u32));
     let extreme = |random: &mut Random| {
         let any = random.next();
         random.pick(&[0, 1, 5, len.into(), 1 << 28, 1 << 29, (1 << 29) + 1, 1 << 59, 1 << 63, u64::MAX, any])

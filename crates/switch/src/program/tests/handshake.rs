@@ -57,10 +57,10 @@ fn answer(bench: &Bench, what: &str, flow: &sb_flow, offer: &Offer, syn: &Tcp, f
             "{what}: what the TSval says"
         );
     } else {
-        assert_eq!(view.seq >> 28 & 7, number, "{what}: what the cookie says");
+        assert_eq!(view.seq.0 >> 28 & 7, number, "{what}: what the cookie says");
     }
     let our_mss = Bench::our_mss(flow.client().is_ipv6());
-    from_us(&accepted.synack(flow, syn, our_mss, view.seq, stamp).packet())
+    from_us(&accepted.synack(flow, syn, our_mss, view.seq.0, stamp).packet())
 }
 
 /// The client's packet that completes the handshake.

@@ -36,7 +36,7 @@ fn response(flow: &sb_flow) -> Vec<u8> {
 /// The handoff packet with a message to the node; its position in the flow is that of the node's packet.
 pub fn handed(bench: &Bench, entry: &sb_flow_entry, flow: &sb_flow, packet: &[u8], seq: u32) -> Vec<u8> {
     let tcp = if packet[0] >> 4 == 4 { 20 } else { 40 };
-    let view = TcpView { tcp, data: tcp, end: packet.len(), seq, ack: 0, flags: 0 };
+    let view = TcpView { tcp, data: tcp, end: packet.len(), seq: Seq(seq), ack: Seq(0), flags: 0 };
     bench.handed(entry.node, flow, typed(entry).flow_state().option(sb_op::SB_OP_ICMP), &view, packet)
 }
 

@@ -5,6 +5,7 @@ use sb_record_kind::*;
 use siphasher::sip::SipHasher24;
 use switchback_http::framing::Framing;
 use switchback_http::framing::generated::{SB_FRAMING_NONE, SB_FRAMING_SKIP, SB_FRAMING_STATES, sb_framing};
+use switchback_wire::Seq;
 use switchback_wire::packet::{TcpView, flags, fold, sum};
 use switchback_wire::*;
 
@@ -103,11 +104,11 @@ fn succeeds(bench: &Bench, case: &Case, before: &sb_flow_entry) -> bool {
     let frame = &case.frame;
     client_packet(frame).is_some_and(|view| {
         let options = &frame[14 + view.tcp + 20..14 + view.data];
-        let (isn, cookie) = (view.seq.wrapping_sub(1), view.ack.wrapping_sub(1));
+        let (isn, cookie) = (view.seq - 1, view.ack - 1);
         before.contested != 0
-            && before.origin != view.seq
+            && Seq(before.origin) != view.seq
             && view.flags & flags::SYN == 0
-            && is_cookie(&bench.settings(), &case.flow, isn, cookie, options)
+            && is_cookie(&bench.settings(), &case.flow, isn.0, cookie.0, options)
     })
 }
 
@@ -168,7 +169,7 @@ fn check_handed(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], after:
             let ahead = if before.ahead == 0 { 0 } else { SB_HANDOVER_AHEAD };
             let begins = after.requests != before.requests;
             let flags = if begins { SB_HANDOVER_REQUEST | SB_HANDOVER_AGAIN } else { ahead };
-            let behind = view.seq.wrapping_add(view.len() as u32).wrapping_sub(after.next) as i32;
+            let behind = view.end_seq().offset_from(Seq(after.next));
             assert_ne!(view.flags & (flags::ACK | flags::RST), 0, "a packet that no kernel takes");
             let empty = view.is_empty() || view.flags & flags::RST != 0;
             let read = empty || behind <= 0 || before.mode == SB_MODE_TUNNEL as u8;
@@ -205,23 +206,23 @@ fn check_answer(bench: &Bench, case: &Case, verdict: Verdict, out: &[u8], asked:
     assert_eq!(turned(&flow_of(packet, l3_len(packet))), case.flow, "it comes from the VIP, for the client");
     let options = &frame[14 + asked.tcp + 20..14 + asked.data];
     let is_ours = |isn: u32| {
-        let cookie = asked.ack.wrapping_sub(1);
+        let cookie = asked.ack - 1;
         case.before.is_none_or(|before| succeeds(bench, case, &before))
-            && is_cookie(&bench.settings(), &case.flow, isn, cookie, options)
+            && is_cookie(&bench.settings(), &case.flow, isn, cookie.0, options)
     };
     match view.flags & !ECE {
         flags if flags == flags::SYN | flags::ACK => {
             let refused = flags::ACK | flags::RST | flags::FIN;
             assert_eq!(asked.flags & (flags::SYN | refused), flags::SYN, "only SYN is answered so");
-            assert_eq!(view.ack, asked.seq.wrapping_add(1), "only SYN is acknowledged");
+            assert_eq!(view.ack, asked.seq + 1u32, "only SYN is acknowledged");
         }
         flags::RST => {
-            assert_eq!((view.seq, view.ack), (asked.ack, 0), "a reset's numbers");
-            assert!(is_ours(asked.seq.wrapping_sub(1)) && asked.is_empty(), "resets end what never was");
+            assert_eq!((view.seq, view.ack), (asked.ack, Seq(0)), "a reset's numbers");
+            assert!(is_ours((asked.seq - 1).0) && asked.is_empty(), "resets end what never was");
         }
         flags::ACK => {
-            assert_eq!((view.seq, view.ack), (asked.ack, asked.seq.wrapping_add(1)), "a probe's numbers");
-            assert!(is_ours(asked.seq) && asked.len() <= 1, "only probes are answered so");
+            assert_eq!((view.seq, view.ack), (asked.ack, asked.seq + 1u32), "a probe's numbers");
+            assert!(is_ours(asked.seq.0) && asked.len() <= 1, "only probes are answered so");
         }
         other => panic!("nothing is answered with flags {other:#x}"),
     }
@@ -244,15 +245,15 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
         (None, Some(after)) => {
             let view = view.expect("entries are made for TCP");
             let options = &frame[14 + view.tcp + 20..14 + view.data];
-            let (isn, cookie) = (view.seq.wrapping_sub(1), view.ack.wrapping_sub(1));
+            let (isn, cookie) = (view.seq - 1, view.ack - 1);
             assert!(
-                is_cookie(&bench.settings(), &case.flow, isn, cookie, options),
+                is_cookie(&bench.settings(), &case.flow, isn.0, cookie.0, options),
                 "an entry without a cookie"
             );
             assert!(!view.is_empty(), "an entry without data");
             let numbers = (after.mode, after.origin, after.next, after.framing, after.requests, after.heads);
             let held = if after.mode == SB_MODE_SOUGHT as u8 { SB_MODE_SOUGHT } else { SB_MODE_HELD };
-            let new = (held as u8, view.seq, view.seq, Framing::default(), 0, 0);
+            let new = (held as u8, view.seq.0, view.seq.0, Framing::default(), 0, 0);
             assert_eq!((numbers, after.locked, after.node), (new, 0, 0), "a new entry");
         }
         (Some(before), None) => match view {
@@ -279,7 +280,7 @@ fn check_entry(bench: &Bench, case: &Case, view: Option<TcpView>, after: Option<
             if before.contested != after.contested {
                 let view = view.expect("a SYN");
                 assert_ne!(view.flags & flags::SYN, 0, "only a SYN contests a flow");
-                assert_ne!(before.origin, view.seq.wrapping_add(1), "its own SYN");
+                assert_ne!(Seq(before.origin), view.seq + 1u32, "its own SYN");
                 assert_eq!(*after, sb_flow_entry { contested: 1, ..*before }, "and does no more");
                 return;
             }

@@ -104,11 +104,11 @@ fn a_finished_connection_does_not_begin_again() {
                 }),
                 ("the L7 thread has ended it", &|| {
                     bench.put(flow, &closed);
-                    change(Change::Remove { origin: entry.origin });
+                    change(Change::Remove { origin: Seq(entry.origin) });
                 }),
                 ("the L7 thread has ended it before it had a node", &|| {
                     bench.put(flow, &entry);
-                    change(Change::Remove { origin: entry.origin });
+                    change(Change::Remove { origin: Seq(entry.origin) });
                 }),
                 ("another connection has taken its place, and is lost", &|| {
                     bench.put(flow, &sb_flow_entry { contested: 1, ..closed });
@@ -135,7 +135,7 @@ fn a_finished_connection_does_not_begin_again() {
             }
             bench.forget(flow);
             bench.put(flow, &entry);
-            change(Change::Abandon { origin: entry.origin });
+            change(Change::Abandon { origin: Seq(entry.origin) });
             assert_eq!(bench.send(&first(ISN)).moved, [(Request, 1)], "it has not begun yet");
         }
     }

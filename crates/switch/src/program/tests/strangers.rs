@@ -126,7 +126,7 @@ fn an_established_flow_without_a_node_stays() {
     let [flow, _] = flows();
     let idle = entry(SB_MODE_HELD);
     bench.put_established(&flow, &idle);
-    bench.program.change_flows(&[(flow, crate::dispatch::Change::Abandon { origin: ORIGIN })]).unwrap();
+    bench.program.change_flows(&[(flow, crate::dispatch::Change::Abandon { origin: Seq(ORIGIN) })]).unwrap();
     assert_eq!((bench.program.mapped(&flow), bench.waiting()), (Some(idle), 0));
 }
 
@@ -137,9 +137,9 @@ fn a_flow_without_a_node_is_abandoned_or_gets_one() {
     let [flow, _] = flows();
     let change = |change| bench.program.change_flows(&[(flow, change)]).unwrap();
     bench.put(&flow, &entry(SB_MODE_HELD));
-    change(Change::Abandon { origin: ORIGIN + 1 });
+    change(Change::Abandon { origin: Seq(ORIGIN + 1) });
     assert_eq!(bench.waiting(), 1, "another connection is over");
-    change(Change::Abandon { origin: ORIGIN });
+    change(Change::Abandon { origin: Seq(ORIGIN) });
     assert_eq!(bench.entries(), 0);
     bench.put(&flow, &contested(entry(SB_MODE_HELD)));
     change(Change::Replace(typed(&entry(SB_MODE_REQUESTS))));
