@@ -8,7 +8,7 @@ use std::time::Instant;
 use common::flow::*;
 use common::{Handoff, PATIENCE, Raw, Result, wait_for_counter};
 use switchback_wire::packet::{TcpView, bare, flags, fold, sum};
-use switchback_wire::{SB_HANDOVER_REQUEST, Seq, sb_confirmed, sb_reason};
+use switchback_wire::{SB_HANDOVER_REQUEST, Seq, sb_reason};
 
 #[test]
 fn agent_process() {
@@ -102,7 +102,7 @@ fn the_later_of_two_adoptions_counts() -> Result<()> {
                 assert_eq!(option.op, SB_OP_ADOPTED as u8);
                 option = flow.answer()?.0;
             }
-            Ok(u32::from_be(option.said::<sb_confirmed>().arrived))
+            Ok(u32::from_be(option.flow_state().next))
         };
         let deadline = Instant::now() + PATIENCE;
         while owned()? != wanted {
