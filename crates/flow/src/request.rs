@@ -3,8 +3,9 @@
 use std::num::Wrapping;
 use std::time::Duration;
 
+use switchback_wire::Reason;
 use switchback_wire::Seq;
-use switchback_wire::message::{Reading, Reason, Recovery};
+use switchback_wire::message::{Reading, Recovery};
 use switchback_wire::packet::bring_up_to_date;
 
 use crate::NodeId;

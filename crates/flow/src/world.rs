@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use switchback_config::Limits;
+use switchback_wire::Reason;
 use switchback_wire::flow_state::FlowState;
-use switchback_wire::message::{Queue, Reading, Reason, ToNode};
+use switchback_wire::message::{Queue, Reading, ToNode};
 use switchback_wire::packet::TcpView;
 use switchback_wire::{Seq, sb_flow};
 

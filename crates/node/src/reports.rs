@@ -10,7 +10,7 @@ use switchback_runtime::listeners::{self, Listener};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::{Doing, Result, monotonic_ns};
 use switchback_status::node::{ListenerStatus, NodeStatus, READY};
-use switchback_wire::message::Reason;
+use switchback_wire::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_VERSION, sb_listening_switch};
 

@@ -10,7 +10,7 @@ use common::{Result, call, status};
 use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
 use switchback_lab::Cluster;
 use switchback_runtime::control::{Request, Response};
-use switchback_wire::message::Reason;
+use switchback_wire::Reason;
 use switchback_wire::packet::TcpView;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_op, sb_reason};

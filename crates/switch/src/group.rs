@@ -14,7 +14,7 @@ use std::time::Duration;
 use switchback_config::{Balance, Cluster, Delegate, HashKey, PolicyKind};
 use switchback_http::Head;
 use switchback_policy::{Ask, Availability, Balancer, Load, Member, Queue};
-use switchback_wire::message::Reason;
+use switchback_wire::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{sb_flow, sb_key, sb_session};
 

@@ -8,9 +8,9 @@ use switchback_config::{Action, Cluster, Delegate, Limits, Model, Redirect};
 use switchback_hello::{ClientHello, Tickets};
 use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
+use switchback_wire::Reason;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
-use switchback_wire::message::Reason;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 

@@ -1267,3 +1267,50 @@ impl ClientCounter {
         }
     }
 }
+
+/// Why a node did not do what it was asked for, or did it in a special way (`enum sb_reason`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    #[doc = "REFUSED: the share of the accept queue that ADOPT allows is used up."]
+    QueueFull = 1,
+    #[doc = "REFUSED, REPORT: nobody listens; in REPORT also: the listener speaks MPTCP, for which the kernel takes no adopted flows."]
+    NoListener = 2,
+    #[doc = "REFUSED, REPORT: the node adopts no flow that it does not have already."]
+    Draining = 3,
+    #[doc = "REFUSED, RELEASED: the flow has no server here (any more), and its client does not know."]
+    NoSocket = 4,
+    #[doc = "REFUSED: the kernel has made no socket."]
+    Failed = 5,
+    #[doc = "BUSY: the server is closing the connection, or the flow is not the node's."]
+    Closing = 6,
+    #[doc = "BUSY: the node has this request already."]
+    Duplicate = 7,
+    #[doc = "RELEASED: ABORT came after the beginning of a response; or the server has gone away with a request before this one."]
+    Responding = 8,
+    #[doc = "REPORT: the server fails the pool's health check."]
+    Unhealthy = 9,
+    #[doc = "RELEASED: the second candidate has got the adoption. To a switch the same as NONE."]
+    PassedOn = 10,
+    #[doc = "RELEASED: the agent has another node take the flow, or goes on with it itself. To a switch the same as NONE."]
+    Frozen = 11,
+    #[doc = "UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of its `origin`."]
+    Served = 12,
+}
+
+impl Reason {
+    pub const ALL: [Reason; 12] = [
+        Reason::QueueFull,
+        Reason::NoListener,
+        Reason::Draining,
+        Reason::NoSocket,
+        Reason::Failed,
+        Reason::Closing,
+        Reason::Duplicate,
+        Reason::Responding,
+        Reason::Unhealthy,
+        Reason::PassedOn,
+        Reason::Frozen,
+        Reason::Served,
+    ];
+}

@@ -198,54 +198,15 @@ impl ToAgent {
     }
 }
 
-/// Why a node did not do what it was asked for, or did it in a special way (`enum sb_reason`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The accept queue is full.
-    QueueFull,
-    /// The port has no listener.
-    NoListener,
-    /// The node drains.
-    Draining,
-    /// The flow has no socket here.
-    NoSocket,
-    /// The kernel refused the adoption.
-    Failed,
-    /// The server closes the connection.
-    Closing,
-    /// The node already has this request.
-    Duplicate,
-    /// A response is in progress.
-    Responding,
-    /// The health check fails.
-    Unhealthy,
-    /// The node has answered the request on this connection.
-    Served,
-}
-
 impl Reason {
-    const ALL: [(sb_reason, Reason); 10] = [
-        (sb_reason::SB_REASON_QUEUE_FULL, Reason::QueueFull),
-        (sb_reason::SB_REASON_NO_LISTENER, Reason::NoListener),
-        (sb_reason::SB_REASON_DRAINING, Reason::Draining),
-        (sb_reason::SB_REASON_NO_SOCKET, Reason::NoSocket),
-        (sb_reason::SB_REASON_FAILED, Reason::Failed),
-        (sb_reason::SB_REASON_CLOSING, Reason::Closing),
-        (sb_reason::SB_REASON_DUPLICATE, Reason::Duplicate),
-        (sb_reason::SB_REASON_RESPONDING, Reason::Responding),
-        (sb_reason::SB_REASON_UNHEALTHY, Reason::Unhealthy),
-        (sb_reason::SB_REASON_SERVED, Reason::Served),
-    ];
-
-    /// The reason with this number; None for `SB_REASON_NONE`, and for unknown numbers.
+    /// The reason with this number in packets; None for `SB_REASON_NONE`, and for unknown numbers.
     pub fn from_number(number: u8) -> Option<Reason> {
-        Reason::ALL.into_iter().find(|(known, _)| *known as u8 == number).map(|(_, reason)| reason)
+        Reason::ALL.into_iter().find(|reason| reason.number() == number)
     }
 
     /// The reason's number in packets.
     pub fn number(self) -> u8 {
-        let entry = Reason::ALL.into_iter().find(|(_, reason)| *reason == self);
-        entry.map_or(sb_reason::SB_REASON_NONE as u8, |(number, _)| number as u8)
+        self as u8
     }
 }
 
@@ -436,14 +397,6 @@ mod tests {
     use super::*;
     use crate::flow_state::Handshake;
     use crate::packet::{bare, flags};
-
-    #[test]
-    fn reasons_read_back() {
-        for (_, reason) in Reason::ALL {
-            assert_eq!(Reason::from_number(reason.number()), Some(reason));
-        }
-        assert_eq!(Reason::from_number(sb_reason::SB_REASON_NONE as u8), None);
-    }
 
     #[test]
     fn a_message_sets_its_own_fields_only() {

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::Reason;
 use crate::handoff::{Peers, Way};
-use crate::message::{Queue, Reason};
+use crate::message::Queue;
 use crate::packet::{TcpView, bare, flags};
 use crate::{Seq, address_bytes, handoff, sb_accept_queue, sb_flow, sb_key, sb_op, sb_option, sb_report};
 

@@ -2,6 +2,7 @@
 //! stranger provokes.
 
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,15 +13,15 @@ use nix::sys::socket::{
 };
 use switchback_lab::Host;
 use switchback_wire::packet::{flags, fold, segment, sum};
-use switchback_wire::{Seq, sb_op};
+use switchback_wire::{Seq, sb_op, sb_option};
 
 use crate::common::http::{Documents, get};
 use crate::common::packets::{Random, Raw, flow, seed};
 use crate::common::{Cluster, PATIENCE, Result, wait_until};
 use crate::victims::Scene;
 
-/// Where IPv4, UDP, Geneve and the head of the option end: the operation.
-const OP: usize = 20 + 8 + 8 + 4;
+/// The operation, behind the headers of IPv4, UDP and Geneve.
+const OP: usize = 20 + 8 + 8 + offset_of!(sb_option, op);
 /// Recorded packets of one operation to one host that are sent again.
 const EACH: usize = 40;
 

@@ -1,6 +1,7 @@
 //! A node is to become the owner of the flow.
 
-use switchback_wire::message::{FromNode, Queue, Reason, ToNode};
+use switchback_wire::Reason;
+use switchback_wire::message::{FromNode, Queue, ToNode};
 
 use super::patience::Patience;
 use super::{Assembling, Crowded, Delivering, Event, State};

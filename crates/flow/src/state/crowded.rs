@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_wire::message::Reason;
+use switchback_wire::Reason;
 
 use super::patience::a_while;
 use super::{Adopting, Event, State};

@@ -1,7 +1,8 @@
 //! The flow's node is to give it up.
 
+use switchback_wire::Reason;
 use switchback_wire::Seq;
-use switchback_wire::message::{FromNode, Reason, ToNode};
+use switchback_wire::message::{FromNode, ToNode};
 
 use super::patience::Patience;
 use super::{Adopting, Asking, Assembling, Event, State};

@@ -2,8 +2,9 @@
 
 use std::num::Wrapping;
 
+use switchback_wire::Reason;
 use switchback_wire::flow_state::FlowState;
-use switchback_wire::message::{FromNode, Reason};
+use switchback_wire::message::FromNode;
 use switchback_wire::packet::TcpView;
 use switchback_wire::{Seq, address_from, sb_flow, sb_record};
 

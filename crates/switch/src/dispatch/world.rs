@@ -13,8 +13,9 @@ use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::Question;
 use switchback_flow::verdict::{Chosen, Next, Placement, Verdict};
 use switchback_flow::world::Count;
+use switchback_wire::Reason;
 use switchback_wire::flow_state::FlowState;
-use switchback_wire::message::{Queue, Reason, ToNode};
+use switchback_wire::message::{Queue, ToNode};
 use switchback_wire::packet::TcpView;
 use switchback_wire::{Seq, sb_flow};
 

@@ -69,6 +69,25 @@ fn counters(header: &str, list: &str, name: &str) -> String {
     out
 }
 
+/// The reasons of nodes as an enum without `SB_REASON_NONE`, which is None in Rust.
+fn reasons(header: &Header) -> String {
+    const PREFIX: &str = "SB_REASON_";
+    let entries = || header.block("enum sb_reason").entries.iter().filter(|entry| entry.value != "0");
+    let name = |entry: &header::Entry| camel(entry.name.trim_start_matches(PREFIX));
+    let mut out =
+        "\n/// Why a node did not do what it was asked for, or did it in a special way (`enum sb_reason`).\n\
+                   #[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(u8)]\npub enum Reason {\n"
+            .to_owned();
+    for entry in entries() {
+        writeln!(out, "    #[doc = {:?}]\n    {} = {},", entry.comment, name(entry), entry.value).unwrap();
+    }
+    writeln!(out, "}}\n\nimpl Reason {{\n    pub const ALL: [Reason; {}] = [", entries().count()).unwrap();
+    for entry in entries() {
+        writeln!(out, "        Reason::{},", name(entry)).unwrap();
+    }
+    out + "    ];\n}\n"
+}
+
 fn camel(name: &str) -> String {
     name.split('_').map(|word| word[..1].to_string() + &word[1..].to_lowercase()).collect()
 }
@@ -128,17 +147,22 @@ fn formats() -> String {
     made.push_str(&counters(&lists, "SB_SWITCH_COUNTERS", "SwitchCounter"));
     made.push_str(&counters(&lists, "SB_NODE_COUNTERS", "NodeCounter"));
     made.push_str(&counters(&lists, "SB_CLIENT_COUNTERS", "ClientCounter"));
+    made.push_str(&reasons(&on_the_wire()));
     made
 }
 
-/// The page as it is, and with its tables made from the headers.
-fn documentation() -> (String, String) {
+fn on_the_wire() -> Header {
     let mut header = Header::default();
     for path in ON_THE_WIRE {
         header.read(&fs::read_to_string(path).expect("the header is there"));
     }
+    header
+}
+
+/// The page as it is, and with its tables made from the headers.
+fn documentation() -> (String, String) {
     let committed = fs::read_to_string(PAGE).expect("the page is there");
-    let made = page::rewrite(&committed, &header);
+    let made = page::rewrite(&committed, &on_the_wire());
     (committed, made)
 }
 
