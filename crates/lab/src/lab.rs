@@ -115,14 +115,6 @@ impl Lab {
         }
     }
 
-    /// Has the router spread the VIPs' flows over these switches, by addresses and ports (ECMP). Panics in a lab without a
-    /// router.
-    pub fn spread_vips(&self, switches: &[usize]) -> Result<()> {
-        let router = self.router().expect("a router spreads flows");
-        let links: Vec<_> = switches.iter().map(|&switch| &self.switch(switch).links()[0]).collect();
-        router.namespace().ip(&setup::spread_routes(self.vip4(), self.vip6(), &links))
-    }
-
     /// Sets an MTU on the path from the router to the clients that no host knows: longer packets are answered with ICMP
     /// "fragmentation needed" or "packet too big". Panics in a lab without a router.
     pub fn set_path_mtu(&self, bytes: u32) -> Result<()> {

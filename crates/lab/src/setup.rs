@@ -14,7 +14,6 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -36,13 +35,7 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("ipv4/conf/default/send_redirects", "0"),
 ];
 
-/// A route with several next hops chooses one by addresses and ports.
-const ROUTER_SYSCTLS: &[(&str, &str)] = &[
-    ("ipv4/ip_forward", "1"),
-    ("ipv6/conf/all/forwarding", "1"),
-    ("ipv4/fib_multipath_hash_policy", "1"),
-    ("ipv6/fib_multipath_hash_policy", "1"),
-];
+const ROUTER_SYSCTLS: &[(&str, &str)] = &[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
 
 /// The bridges have no addresses.
 const BRIDGE_SYSCTLS: &[(&str, &str)] = &[("ipv6/conf/default/disable_ipv6", "1")];
@@ -178,15 +171,6 @@ pub(crate) fn vip_routes(vip4: impl ToString, vip6: impl ToString, switch: &Link
     let (vip4, vip6) = (vip4.to_string(), vip6.to_string());
     let Link { ipv4, ipv6, .. } = switch;
     format!("route replace {vip4}/32 via {ipv4}\nroute replace {vip6}/128 via {ipv6}\n")
-}
-
-/// `ip` lines for the router: routes of the VIPs to all of these switches.
-pub(crate) fn spread_routes(vip4: Ipv4Addr, vip6: Ipv6Addr, switches: &[&Link]) -> String {
-    let hops = |address: fn(&Link) -> String| {
-        switches.iter().map(|link| format!(" nexthop via {}", address(link))).collect::<String>()
-    };
-    let (hops4, hops6) = (hops(|link| link.ipv4.to_string()), hops(|link| link.ipv6.to_string()));
-    format!("route replace {vip4}/32{hops4}\nroute replace {vip6}/128{hops6}\n")
 }
 
 /// The queue of a cable's end without a rate.
