@@ -46,17 +46,9 @@ fn counters(header: &str, list: &str, name: &str) -> String {
             (name, rest.split_once("\")").expect("help ends").0)
         })
         .collect();
-    let mut out = String::new();
-    writeln!(out, "\n#[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(u32)]\npub enum {name} {{")
-        .unwrap();
-    for (entry, help) in &entries {
-        writeln!(out, "    #[doc = \"{help}\"]\n    {},", camel(entry)).unwrap();
-    }
-    writeln!(out, "}}\n\nimpl {name} {{\n    pub const ALL: [{name}; {}] = [", entries.len()).unwrap();
-    for (entry, _) in &entries {
-        writeln!(out, "        {name}::{},", camel(entry)).unwrap();
-    }
-    writeln!(out, "    ];\n\n    pub fn name(self) -> &'static str {{\n        match self {{").unwrap();
+    let variants: Vec<_> = entries.iter().map(|&(entry, help)| (camel(entry), "", help)).collect();
+    let mut out = format!("\n{}", enumeration(name, "u32", &variants));
+    writeln!(out, "\n    pub fn name(self) -> &'static str {{\n        match self {{").unwrap();
     for (entry, _) in &entries {
         writeln!(out, "            {name}::{} => \"{}\",", camel(entry), entry.to_lowercase()).unwrap();
     }
@@ -71,21 +63,29 @@ fn counters(header: &str, list: &str, name: &str) -> String {
 
 /// The reasons of nodes as an enum without `SB_REASON_NONE`, which is None in Rust.
 fn reasons(header: &Header) -> String {
-    const PREFIX: &str = "SB_REASON_";
-    let entries = || header.block("enum sb_reason").entries.iter().filter(|entry| entry.value != "0");
-    let name = |entry: &header::Entry| camel(entry.name.trim_start_matches(PREFIX));
+    let entries = header.block("enum sb_reason").entries.iter().filter(|entry| entry.value != "0");
+    let variants: Vec<_> = entries
+        .map(|entry| (camel(entry.name.trim_start_matches("SB_REASON_")), &*entry.value, &*entry.comment))
+        .collect();
+    format!(
+        "\n/// Why a node did not do what it was asked for, or did it in a special way (`enum sb_reason`).\n{}}}\n",
+        enumeration("Reason", "u8", &variants)
+    )
+}
+
+/// An enum, and its `impl` up to the end of `ALL`. A variant has a name, a value or "", and documentation.
+fn enumeration(name: &str, repr: &str, variants: &[(String, &str, &str)]) -> String {
     let mut out =
-        "\n/// Why a node did not do what it was asked for, or did it in a special way (`enum sb_reason`).\n\
-                   #[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(u8)]\npub enum Reason {\n"
-            .to_owned();
-    for entry in entries() {
-        writeln!(out, "    #[doc = {:?}]\n    {} = {},", entry.comment, name(entry), entry.value).unwrap();
+        format!("#[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr({repr})]\npub enum {name} {{\n");
+    for (variant, value, doc) in variants {
+        let value = if value.is_empty() { String::new() } else { format!(" = {value}") };
+        writeln!(out, "    #[doc = {doc:?}]\n    {variant}{value},").unwrap();
     }
-    writeln!(out, "}}\n\nimpl Reason {{\n    pub const ALL: [Reason; {}] = [", entries().count()).unwrap();
-    for entry in entries() {
-        writeln!(out, "        Reason::{},", name(entry)).unwrap();
+    writeln!(out, "}}\n\nimpl {name} {{\n    pub const ALL: [{name}; {}] = [", variants.len()).unwrap();
+    for (variant, ..) in variants {
+        writeln!(out, "        {name}::{variant},").unwrap();
     }
-    out + "    ];\n}\n"
+    out + "    ];\n"
 }
 
 fn camel(name: &str) -> String {
