@@ -3,6 +3,7 @@
 //! [`message`](crate::message) reads and writes them as one of these structures.
 
 use crate::generated::*;
+use crate::plain::plain;
 use crate::{Plain, bytes_of, read_from};
 
 const LEN: usize = SB_PAYLOAD_LEN as usize;
@@ -23,6 +24,7 @@ pub trait Member: Plain {}
 
 macro_rules! members {
     ($($name:ty),+) => {
+        plain!($($name),+);
         $(
             impl Member for $name {}
             const _: () = assert!(size_of::<$name>() <= LEN);

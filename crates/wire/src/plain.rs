@@ -12,27 +12,18 @@ pub unsafe trait Plain: Copy {}
 macro_rules! plain {
     ($($name:ty),+) => {
         $(
-            // SAFETY: made by bindgen as repr(C) of integers, arrays of them, and `Framing` and `Payload`, which are such structures; the
-            // header pads by named fields, and the test `formats_have_no_padding` adds the fields up.
-            unsafe impl Plain for $name {}
+            // SAFETY: made by bindgen as repr(C) of integers, arrays of them, and `Framing` and `Payload`, which are
+            // such structures; the header pads by named fields, and the test `formats_have_no_padding` adds the fields
+            // up.
+            unsafe impl $crate::Plain for $name {}
         )+
     };
 }
+pub(crate) use plain;
 
 plain!(
     sb_shim,
     sb_option,
-    sb_flow_state,
-    sb_handover,
-    sb_outcome,
-    sb_confirmed,
-    sb_move,
-    sb_numbered,
-    sb_hello,
-    sb_sync,
-    sb_report,
-    sb_size,
-    sb_direct,
     sb_flow,
     sb_tag_input,
     sb_endpoint,
