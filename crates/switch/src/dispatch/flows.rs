@@ -139,7 +139,7 @@ impl PendingFlows {
         self.timers.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Adds a flow.
+    /// Adds a flow, in place of an earlier connection with the same addresses and ports.
     pub fn put(&mut self, flow: sb_flow, pending: Pending) {
         self.last_timer += 1;
         let timer = (pending.state.due(), self.last_timer);
@@ -154,7 +154,9 @@ impl PendingFlows {
             self.crowded.insert((room, (since, timer.1)), flow);
         }
         self.count_adopting(&pending, |count| *count += 1);
-        self.flows.insert(flow, (pending, timer));
+        if let Some((earlier, timer)) = self.flows.insert(flow, (pending, timer)) {
+            self.unlink(&flow, &earlier, timer);
+        }
     }
 
     /// A pending flow, which stays in place.
@@ -165,14 +167,20 @@ impl PendingFlows {
     /// Takes a flow out.
     pub fn take(&mut self, flow: &sb_flow) -> Option<Pending> {
         let (pending, timer) = self.flows.remove(flow)?;
+        self.unlink(flow, &pending, timer);
+        Some(pending)
+    }
+
+    /// Removes a flow from all orders and sums.
+    fn unlink(&mut self, flow: &sb_flow, pending: &Pending, timer: Timer) {
         self.timers.remove(&timer);
-        if let Some(since) = waits_since(&pending) {
+        if let Some(since) = waits_since(pending) {
             self.waiting.remove(&(since, timer.1));
         }
-        if let Some((room, since)) = awaited_room(&pending) {
+        if let Some((room, since)) = awaited_room(pending) {
             self.crowded.remove(&(room, (since, timer.1)));
         }
-        self.count_adopting(&pending, |count| *count -= 1);
+        self.count_adopting(pending, |count| *count -= 1);
         let cost = pending.cost();
         self.cost -= cost;
         let source = source(flow);
@@ -182,7 +190,6 @@ impl PendingFlows {
                 self.cost_by_source.remove(&source);
             }
         }
-        Some(pending)
     }
 
     /// Takes out a flow whose deadline has passed.
@@ -298,6 +305,23 @@ mod tests {
             flows.take(one).unwrap();
         }
         assert_eq!((flows.cost(), flows.cost_by_source.len(), flows.deadline()), (0, 0, None));
+    }
+
+    #[test]
+    fn a_new_connection_takes_the_place_of_an_earlier_one() {
+        let mut flows = PendingFlows::default();
+        let one = flow("192.0.2.1", 1);
+        let waiting = |since| {
+            let mut waiting = pending(&one, 0, 1000);
+            let since = Duration::from_secs(since);
+            waiting.state = State::Assembling(Assembling::waiting(Seq(0), since, since));
+            waiting
+        };
+        let cost = waiting(0).cost();
+        flows.put(one, waiting(1));
+        flows.put(one, waiting(2));
+        assert_eq!((flows.len(), flows.cost(), flows.waiting.len()), (1, cost, 1));
+        assert_eq!(flows.deadline(), Some(Duration::from_secs(2)));
     }
 
     #[test]
