@@ -1,7 +1,7 @@
 //! A whole cluster.
 
 use crate::{
-    AccessLog, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Reports, Service, Switch,
+    AccessLog, Admin, ClusterKey, Limits, Network, Node, Persistence, Pool, Rank, Reports, Service, Switch,
 };
 
 /// A valid `cluster.toml`. Every index in it is in range and every name in it is unique among its kind.
@@ -26,6 +26,8 @@ pub struct Cluster {
     /// At most [`MAX_SWITCHES`](crate::MAX_SWITCHES), in the file's order. If it is empty, the file does not say which machines
     /// are switches; otherwise each service is served by at least one of these.
     pub switches: Vec<Switch>,
+    /// Place of the switch whose configuration this is, see [`Cluster::served_by`].
+    pub rank: Rank,
     /// Clients that may run the shim: nodes introduce themselves to these. At most [`MAX_NETWORKS`](crate::MAX_NETWORKS), none twice.
     pub clients: Vec<Network>,
 }
@@ -52,6 +54,12 @@ impl Cluster {
                 Some(name) => format!("the configuration has no switch {name}, it has {names}"),
                 None => format!("the configuration names its switches, this one has to be one of {names}"),
             });
+        };
+        let is_other = |other: &&Switch| other.name != switch.name;
+        let shares = |other: &Switch| other.services.iter().any(|service| switch.services.contains(service));
+        self.rank = Rank {
+            number: self.switches.iter().take_while(is_other).count() as u8,
+            is_alone: !self.switches.iter().filter(is_other).any(shares),
         };
         let mut index = 0;
         self.services.retain(|_| {

@@ -54,7 +54,7 @@ pub use redirect::{Redirect, Scheme};
 pub use reference::{reference, schema};
 pub use reports::Reports;
 pub use service::{Action, HeaderMatch, HostMatch, MAX_LISTEN, Route, Service};
-pub use switch::{MAX_SWITCHES, Switch};
+pub use switch::{MAX_SWITCHES, Rank, Switch};
 pub use switchback_policy::PolicyKind;
 pub use tls::{Certificate, ClientAddress, HandOver, Model, Protocol, Server, TicketScope, Tls, TlsVersion};
 

@@ -9,6 +9,22 @@ pub const MAX_SWITCHES: usize = 64;
 /// The services of a switch that serves all. No name has parentheses.
 const ALL: &str = "(all)";
 
+/// Place of a switch among those of its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// Its number in the file, from 0 on: different for all switches, below [`MAX_SWITCHES`].
+    pub number: u8,
+    /// No other switch serves one of its services.
+    pub is_alone: bool,
+}
+
+impl Default for Rank {
+    /// The rank of a switch whose file names none.
+    fn default() -> Self {
+        Rank { number: 0, is_alone: true }
+    }
+}
+
 /// A machine that receives clients' packets to the VIPs of its services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {

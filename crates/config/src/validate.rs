@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use crate::error::Mistake;
 use crate::mistakes::Mistakes;
-use crate::{Cluster, MAX_NODES, raw};
+use crate::{Cluster, MAX_NODES, Rank, raw};
 use service::Listening;
 
 /// Returns the value of `key_file`, and the cluster, which has no keys yet.
@@ -69,7 +69,18 @@ pub(crate) fn check(file: &raw::File) -> Result<(&str, Cluster), Vec<Mistake>> {
 
     let pools = pools.into_iter().flatten().collect();
     let keys = Vec::new();
-    let cluster =
-        Cluster { keys, reports, limits, access_log, admin, nodes, pools, services, switches, clients };
+    let cluster = Cluster {
+        keys,
+        reports,
+        limits,
+        access_log,
+        admin,
+        nodes,
+        pools,
+        services,
+        switches,
+        rank: Rank::default(),
+        clients,
+    };
     mistakes.into_result((key_file.get_ref().as_str(), cluster))
 }

@@ -123,9 +123,15 @@ impl Connection {
         self.acknowledged.is_none() && self.repeated.seq == seq && was_silent(self.repeated.at)
     }
 
+    /// The client has sent again what waits, and may send nothing else before that is acknowledged.
+    pub fn is_repeating(&self) -> bool {
+        self.acknowledged.is_some() || self.repeated.at > self.born
+    }
+
     /// Takes the mark of a later entry of the same node; true if it has moved.
     pub fn catch_up(&mut self, entry: &Entry) -> bool {
-        let moves = entry.node == self.entry.node && entry.mark.is_newer(&self.entry.mark);
+        let is_same = (entry.node, entry.generation) == (self.entry.node, self.entry.generation);
+        let moves = is_same && entry.mark.is_newer(&self.entry.mark);
         if moves {
             self.entry = *entry;
             self.held.take_until(entry.mark.next);
@@ -136,7 +142,7 @@ impl Connection {
     /// Takes the mark that its node says if it is further on; true if it has moved.
     pub fn catch_up_with_node(&mut self, said: &Entry) -> bool {
         let mark = Mark { turn: self.entry.mark.turn, ..said.mark };
-        self.catch_up(&Entry { mark, ..*said })
+        self.catch_up(&Entry { mark, generation: self.entry.generation, ..*said })
     }
 
     /// Takes the mark that the node has, which lies before the entry's.
@@ -149,7 +155,7 @@ impl Connection {
     pub fn finish_request(&mut self, now: Duration) {
         self.came = now;
         self.given = None;
-        self.acknowledged = None;
+        self.acknowledged = self.acknowledged.filter(|end| end.after(self.entry.mark.next));
     }
 
     /// The client has closed behind this data at the mark.

@@ -7,6 +7,7 @@ use std::num::Wrapping;
 use switchback_http::{Body, Head, Limits, Reject, Version};
 use switchback_wire::Seq;
 use switchback_wire::flow_state::{FlowState, Handshake, Stream};
+use switchback_wire::generation::Generation;
 
 use crate::NodeId;
 use crate::mark::{Mark, READ_MAX};
@@ -38,6 +39,8 @@ pub struct Entry {
     pub mode: Mode,
     /// See [`Mark`].
     pub mark: Mark,
+    /// The adoption by the node; without a node, the last one that was chosen or granted.
+    pub generation: Generation,
     /// The client has been told that data has arrived which its node does not have yet.
     pub ahead: bool,
     /// A SYN may have begun another connection of the 4-tuple.
@@ -61,8 +64,9 @@ impl Entry {
             session: state.session,
             ..Mark::at(state.next)
         };
-        let (origin, handshake) = (state.origin, state.handshake);
-        Some(Entry { node, origin, handshake, mode: Mode::AtNode(stream), mark, ..Entry::default() })
+        let FlowState { origin, handshake, generation, .. } = *state;
+        let mode = Mode::AtNode(stream);
+        Some(Entry { node, origin, handshake, mode, mark, generation, ..Entry::default() })
     }
 
     /// The description of the flow in handoff packets.
@@ -76,6 +80,7 @@ impl Entry {
             requests: self.mark.requests.0,
             heads: self.mark.heads,
             session: self.mark.session,
+            generation: self.generation,
         }
     }
 
@@ -112,6 +117,14 @@ impl Entry {
     /// Whether the entries are of one connection at one node.
     pub fn is_of_same(&self, other: &Entry) -> bool {
         (self.node, self.origin) == (other.node, other.origin)
+    }
+
+    /// Whether this entry of the connection is the later one: of a later adoption, or further in the stream.
+    pub fn is_newer(&self, than: &Entry) -> bool {
+        match self.generation == than.generation {
+            true => self.mark.is_newer(&than.mark),
+            false => self.generation.is_newer(than.generation),
+        }
     }
 
     /// Moves the mark behind a request's head, and through its body as far as `data` goes, which begins at the mark; how

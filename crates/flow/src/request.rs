@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use switchback_wire::Reason;
 use switchback_wire::Seq;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::{Reading, Recovery};
 use switchback_wire::packet::bring_up_to_date;
 
@@ -130,16 +131,18 @@ impl InProgress {
     }
 
     /// The mark moves behind it, at a new node, for which it is the first.
-    pub fn enter_at(&mut self, node: NodeId, connection: &mut Connection) {
+    pub fn enter_at(&mut self, node: NodeId, generation: Generation, connection: &mut Connection) {
         let mark = &mut self.request.after.mark;
         (mark.requests, mark.heads) = (Wrapping(1), mark.heads & 1);
         self.request.after.node = node;
+        self.request.after.generation = generation;
         self.enter(connection);
     }
 
     /// It has no node again.
     pub fn leave(&self, connection: &mut Connection) {
-        connection.entry = self.start.without_node();
+        let generation = self.request.after.generation;
+        connection.entry = Entry { generation, ..self.start.without_node() };
     }
 
     /// Its packets are held once more, from the mark on.
@@ -178,7 +181,9 @@ impl InProgress {
     pub fn deliver_until(&self, connection: &Connection) -> Option<Seq> {
         let read = self.read_end();
         let several = self.packets.first().is_some_and(|packet| packet.end().before(read));
-        match connection.acknowledged {
+        let after = &self.request.after;
+        let own_end = |end: Seq| if after.is_tunnel() { end } else { end.earlier(after.mark.next) };
+        match connection.acknowledged.map(own_end) {
             Some(acknowledged) if !acknowledged.before(read) => Some(acknowledged),
             acknowledged => (several || acknowledged.is_some()).then_some(read),
         }

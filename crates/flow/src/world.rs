@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_config::Limits;
+use switchback_config::{Limits, Rank};
 use switchback_wire::Reason;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::message::{Queue, Reading, ToNode};
@@ -13,14 +13,17 @@ use crate::NodeId;
 use crate::answer::Reply;
 use crate::change::Change;
 use crate::connection::Connection;
-use crate::entry::Entry;
+use crate::entry::{Entry, Mode};
 use crate::held::{Held, HeldPacket};
 use crate::request::{InProgress, Request};
-use crate::state::{Assembling, Patience, Question, State};
+use crate::state::{Assembling, Delivering, Patience, Question, Seeking, State};
 use crate::verdict::{Chosen, Next, Placement, Verdict};
 
 /// Whether the node was silent at a time.
 pub type Silence<'a> = &'a dyn Fn(Duration) -> bool;
+
+/// The group of a request whose pool is not known.
+const NO_GROUP: usize = usize::MAX;
 
 /// A question that a node has not answered in time.
 pub enum Unanswered {
@@ -71,6 +74,8 @@ pub trait World {
     fn flow(&self) -> &sb_flow;
     /// Limits of the configuration.
     fn limits(&self) -> &Limits;
+    /// The place of this switch among those of its cluster.
+    fn rank(&self) -> Rank;
     /// The flow's entry in the map, with all that has been decided since it was written there.
     fn entry(&self) -> Option<Entry>;
 
@@ -177,6 +182,24 @@ impl dyn World + '_ {
         self.entry().filter(|current| current.origin == connection.entry.origin)
     }
 
+    /// The node that was thought to have the flow does not. Unless this switch is alone, another one may have given the
+    /// flow to another node, so all nodes are asked before anything else is done with what is held. None if it is alone.
+    pub(crate) fn seek_owner(
+        &mut self,
+        request: Option<Box<InProgress>>,
+        connection: &mut Connection,
+    ) -> Option<State> {
+        if self.rank().is_alone {
+            return None;
+        }
+        if let Some(request) = request {
+            request.leave(connection);
+            request.put_back(connection);
+        }
+        connection.entry.mode = Mode::Sought;
+        Some(Seeking::ask(connection, self))
+    }
+
     /// Whether the connection has ended, or its client begun another one, behind this thread's back: the program hears of
     /// it first. Then nothing of it is sent once more, nor elsewhere, because a node may have done all that was asked for.
     pub fn is_over(&self, connection: &Connection) -> bool {
@@ -215,7 +238,9 @@ impl dyn World + '_ {
         let (now, flow, mark) = (self.now(), *self.flow(), connection.entry.mark.next);
         let complete = !arrived.before(mark);
         let arrived = if complete { mark } else { arrived };
-        let stalled = complete && is_stalled;
+        // The client of one of several switches has to need it.
+        let may_acknowledge = self.rank().is_alone || connection.is_repeating();
+        let stalled = complete && is_stalled && may_acknowledge;
         let acknowledgment = if stalled { connection.acknowledge(&flow, request, now) } else { None };
         if acknowledgment.is_some() {
             self.count(Count::Acknowledged);
@@ -228,7 +253,7 @@ impl dyn World + '_ {
 
     /// Writes the entry, unless the program has moved the mark further meanwhile.
     pub(crate) fn bring_up_map(&mut self, connection: &Connection) {
-        if self.entry().is_some_and(|current| connection.entry.mark.is_newer(&current.mark)) {
+        if self.entry().is_some_and(|current| connection.entry.is_newer(&current)) {
             self.set_entry(&connection.entry);
         }
     }
@@ -305,6 +330,28 @@ impl dyn World + '_ {
     pub(crate) fn answer(&mut self, reply: &Reply, head: bool, connection: &mut Connection) -> State {
         self.send_answer(connection, reply, head);
         State::Over
+    }
+
+    /// As [`recover_with_data`](Self::recover_with_data), where the client does not send again what is held.
+    pub(crate) fn recover_with_acknowledged(
+        &mut self,
+        state: &FlowState,
+        node: NodeId,
+        view: &TcpView,
+        connection: &mut Connection,
+    ) -> State {
+        let entry = self.entry_of_node(state, node);
+        let Some(entry) = self.recover(state.origin, entry, view) else { return State::Over };
+        let start = connection.entry.mark.next;
+        if !start.before(entry.mark.next) {
+            connection.entry = entry;
+            return Assembling::new(self.now()).advance(connection, self);
+        }
+        connection.entry = Entry { mark: entry.mark.moved_to(start), ..entry };
+        let request = Request::new(NO_GROUP, 0, entry);
+        let request = Box::new(InProgress::begin(request, connection, self.now()));
+        request.enter(connection);
+        Delivering::ask(request, connection, self)
     }
 
     /// A node has the flow: takes it up again, and deals with what is held of it.

@@ -26,6 +26,7 @@
 #include "client.h"
 #include "counters.h"
 #include "decap.h"
+#include "generation.h"
 #include "handoff.h"
 #include "insert.h"
 #include "kernel.h"
@@ -116,8 +117,10 @@ static __always_inline int decline(struct __sk_buff *skb, struct handoff *h, enu
 {
         int passed;
 
-        if (h->second != SB_SECOND_TYPE || remember_passing(h))
+        if (h->second != SB_SECOND_TYPE || remember_passing(h)) {
+                remember_declining(h);
                 return refuse(h, reason, counter);
+        }
         passed = pass_on(skb, h);
         return passed < 0 ? refuse(h, reason, counter) : passed;
 }
@@ -194,6 +197,10 @@ enum adoption {
         ADOPT_PASS_ON,
         ADOPT_DRAINING,
         ADOPT_NO_LISTENER,
+        /* OWNED: the flow has a newer adoption. */
+        ADOPT_OWNED,
+        /* REFUSED: the node has heard of a newer adoption. */
+        ADOPT_BARRED,
         /* Dropped, and counted. */
         ADOPT_STALE,
         /* Dropped: the packet before this clone has been refused. */
@@ -221,6 +228,11 @@ static __always_inline int asks_outcome(__u32 skb_mark)
  *   0 AFTER CURED   none, another           of a connection      any        OVER
  *                                           that is over
  *   0               another, adopting       any                  any        AFTER
+ *   0 AFTER CURED   ours, open              outdated             any        OWNED
+ *   0 AFTER CURED   ours, adopting          outdated             any        STALE
+ *   0 AFTER         none, released, but     barred               any        BARRED
+ *                   not passed on with
+ *                   this `next`
  *   0 AFTER CURED   ours, passed on         same `next`, with    any        PASS_ON
  *                                           a second option
  *   0 AFTER CURED   ours, released, but     sent before the      any        STALE
@@ -244,7 +256,7 @@ static __always_inline int asks_outcome(__u32 skb_mark)
  */
 static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owned *flow,
                                             const struct handoff *h, const struct socket_facts *socket,
-                                            int over, int draining)
+                                            int over, int barred, int draining)
 {
         const int ours = is_owned(flow, h);
         const __s32 later = ours ? (__s32)(bpf_ntohl(h->option.payload.flow.next) - flow->next) : 0;
@@ -263,6 +275,10 @@ static __always_inline enum adoption decide(__u32 skb_mark, const struct sb_owne
                 return ADOPT_OVER;
         if (flow && !ours && flow->state == SB_OWN_ADOPTING && skb_mark == 0)
                 return ADOPT_AFTER;
+        if (ours && flow->state != SB_OWN_RELEASED && is_outdated(flow, h))
+                return flow->state == SB_OWN_OPEN ? ADOPT_OWNED : ADOPT_STALE;
+        if (barred)
+                return ADOPT_BARRED;
         if (ours && was_passed_on(flow, h)) {
                 if (h->second == SB_SECOND_TYPE)
                         return ADOPT_PASS_ON;
@@ -320,16 +336,20 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
         struct socket_facts socket = {};
         struct sb_owned *flow;
         enum adoption adoption;
-        int over = 0;
+        int over = 0, barred = 0, ours;
 
         if (!h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (!asks_outcome(skb_mark)) {
-                over = !is_owned(flow, h) && is_over(h);
+                ours = is_owned(flow, h);
+                over = !ours && is_over(h);
+                if (skb_mark != SKB_MARK_CURED && (!ours || flow->state == SB_OWN_RELEASED) &&
+                    !(ours && was_passed_on(flow, h)))
+                        barred = is_barred(ours ? flow : NULL, h);
                 read_socket(skb, h, &socket);
         }
-        adoption = decide(skb_mark, flow, h, &socket, over, draining);
+        adoption = decide(skb_mark, flow, h, &socket, over, barred, draining);
         if (skb_mark == SKB_MARK_CONFIRMED && (adoption == ADOPT_DELIVER || adoption == ADOPT_ANSWER))
                 count(SB_NODE_ADOPTED);
         switch (adoption) {
@@ -360,6 +380,11 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                 if (is_being_cured(flow))
                         forget(h, flow);
                 return decline(skb, h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
+        case ADOPT_OWNED:
+                count(SB_NODE_OUTDATED);
+                return flow ? answer_mark(h, flow, SB_OP_OWNED) : TCX_DROP;
+        case ADOPT_BARRED:
+                return refuse(h, SB_REASON_OUTDATED, SB_NODE_OUTDATED);
         case ADOPT_STALE:
                 return drop(SB_NODE_DROP_STALE);
         case ADOPT_IGNORE:

@@ -16,6 +16,7 @@
 #include "counters.h"
 #include "decap.h"
 #include "framing.h"
+#include "generation.h"
 #include "handoff.h"
 #include "intake.h"
 #include "kernel.h"
@@ -103,6 +104,34 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
 }
 
 /*
+ * Returns the packet to a switch that knows an earlier adoption, with the flow's state: it has to read the
+ * data again from the flow's mark on.
+ */
+static __always_inline int answer_outdated(struct handoff *h, struct sb_owned *flow)
+{
+        count(SB_NODE_OUTDATED);
+        answer_mark(h, flow, SB_OP_OWNED);
+        return ANSWER_WHOLE;
+}
+
+/*
+ * Returns a request to the switch, because the flow has no server here. If the node was the flow's last owner,
+ * it says which adoption follows, and so to one switch only.
+ */
+static __always_inline int refuse_without_socket(struct handoff *h, struct sb_owned *flow)
+{
+        __u32 generation = generation_of(h), next = 0;
+
+        if (generation && is_owned(flow, h) && is_orphan(flow) && flow->generation == generation) {
+                next = following(generation);
+                flow->generation = next;
+        }
+        refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
+        h->option.payload.flow.generation = bpf_htonl(next);
+        return ANSWER_WHOLE;
+}
+
+/*
  * Takes one more packet of a flow. Without a socket the packet is dropped, and the kernel sends no RST: an
  * adoption may be under way. The switch hears of it only if a request begins.
  */
@@ -123,9 +152,16 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
             (flow && flow->state == SB_OWN_RELEASED)) {
                 if (h->option.flags & SB_HANDOVER_REQUEST ||
                     (is_owned(flow, h) && is_for_the_switch(flow, h)))
-                        return refuse(h, SB_REASON_NO_SOCKET, SB_NODE_REFUSED_NO_SOCKET);
+                        return refuse_without_socket(h, flow);
+                /* The flow's owner needs the packet, if only for the acknowledgment in it. */
+                if (is_owned(flow, h) && is_outdated(flow, h)) {
+                        count(SB_NODE_OUTDATED);
+                        return disown(h, flow, flow->generation, SB_REASON_NONE);
+                }
                 return drop(SB_NODE_DROP_NO_SOCKET);
         }
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
+                return answer_outdated(h, flow);
         if (!flow && h->option.flags & SB_HANDOVER_REQUEST && facts.state == TCP_ESTABLISHED &&
             facts.rcv_nxt == h->seq && !remember_again(h)) {
                 flow = bpf_map_lookup_elem(&owned, &h->flow);
@@ -168,6 +204,8 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
         if (!h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
+        if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
+                return answer_outdated(h, flow);
         read_socket(skb, h, &facts);
         /* Data may have arrived in the same batch, and not have reached the socket. */
         if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 &&

@@ -85,6 +85,7 @@ static __noinline int answer_mark(struct handoff *h, struct sb_owned *flow, enum
         said->options = flow->options;
         said->wscale = flow->wscale;
         said->session = flow->cookies.session;
+        said->generation = bpf_htonl(flow->generation);
         return ANSWER;
 }
 

@@ -31,6 +31,22 @@ struct {
         __type(value, struct ended);
 } over SEC(".maps");
 
+/* What this node has said about adoptions of a flow that it does not own. */
+struct claim {
+        __u32 origin;
+        __u32 generation; /* only newer adoptions are accepted */
+        __u32 promised;   /* and of these only attempts of the one with this number */
+        __u32 reserved;
+        __u64 at_ns; /* by bpf_ktime_get_ns() */
+};
+
+struct {
+        __uint(type, BPF_MAP_TYPE_LRU_HASH);
+        __uint(max_entries, 65536);
+        __type(key, struct sb_flow);
+        __type(value, struct claim);
+} claims SEC(".maps");
+
 /* Where a new entry of `owned` is composed: it is too large for the stack. */
 struct {
         __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

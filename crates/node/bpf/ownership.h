@@ -10,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "follow.h"
+#include "generation.h"
 #include "handoff.h"
 #include "intake.h"
 #include "load.h"
@@ -57,6 +58,7 @@ static __noinline int remember_passing(const struct handoff *h)
         flow->next = bpf_ntohl(h->option.payload.flow.next);
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_PASSED_ON;
+        flow->generation = generation_of(h);
         return bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY);
 }
 
@@ -73,6 +75,16 @@ static __always_inline int was_passed_on(const struct sb_owned *flow, const stru
 static __always_inline int is_being_cured(const struct sb_owned *flow)
 {
         return flow && flow->state == SB_OWN_ADOPTING && !flow->slot;
+}
+
+/* Answers that the flow is not here. If it has been released, its next request begins at `next`. */
+static __always_inline int disown(struct handoff *h, const struct sb_owned *ours, __u32 newest,
+                                  enum sb_reason reason)
+{
+        set_answer(h, SB_OP_UNOWNED, reason);
+        h->option.payload.flow.next = ours ? bpf_htonl(ours->next) : h->option.payload.flow.origin;
+        h->option.payload.flow.generation = bpf_htonl(newest);
+        return ANSWER;
 }
 
 /* Ends the entry of an adoption that has failed. */
@@ -113,6 +125,7 @@ static __noinline int own(const struct handoff *h, struct sb_owned *before, __u6
         flow->options = h->option.payload.flow.options & SB_SYN_ALL;
         flow->wscale = h->option.payload.flow.wscale;
         flow->state = SB_OWN_ADOPTING;
+        flow->generation = generation_of(h);
         flow->cookies.session = h->option.payload.flow.session;
         flow->cookies.heard = h->seq;
         flow->cookies.request.allowed = ~0ULL;

@@ -40,15 +40,15 @@ enum handled {
 
 /*
  * Turns the option into an answer's, which says what the question says but for the operation's own fields.
- * Reserved bytes and what is behind the flow's state are 0.
+ * The generation, and what is behind the flow's state, is 0.
  */
 static __always_inline void set_answer(struct handoff *h, enum sb_op op, __u8 reason)
 {
         h->option.op = op;
         h->option.flags = 0;
         h->option.reason = reason;
-        __builtin_memset(h->option.payload.flow.reserved, 0,
-                         sizeof(h->option.payload) - offsetof(struct sb_flow_state, reserved));
+        __builtin_memset(&h->option.payload.flow.generation, 0,
+                         sizeof(h->option.payload) - offsetof(struct sb_flow_state, generation));
 }
 
 /* Length of the headers between outer and inner IP header, in bytes. */

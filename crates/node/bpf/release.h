@@ -11,6 +11,7 @@
 #include "counters.h"
 #include "decap.h"
 #include "framing.h"
+#include "generation.h"
 #include "handoff.h"
 #include "intake.h"
 #include "kernel.h"
@@ -29,6 +30,19 @@ static __always_inline int answer_release(struct handoff *h, enum sb_op op, __u8
         set_answer(h, op, reason);
         if (op == SB_OP_BUSY)
                 count(SB_NODE_BUSY);
+        return ANSWER;
+}
+
+/* Answers that the flow has been released, for the adoption that RELEASE announces if the node was the owner. */
+static __always_inline int answer_released(struct handoff *h, struct sb_owned *flow, __u8 reason)
+{
+        __u32 next = bpf_ntohl(h->option.payload.question.next_generation);
+
+        if (is_orphan(flow) && generation_of(h) == flow->generation)
+                flow->generation = next;
+        answer_release(h, SB_OP_RELEASED, reason);
+        if (flow->generation == next)
+                h->option.payload.flow.generation = bpf_htonl(next);
         return ANSWER;
 }
 
@@ -96,6 +110,7 @@ static __noinline int give_up_forgotten(struct __sk_buff *skb, struct handoff *h
         flow->tsval = clock_of(facts);
         flow->state = SB_OWN_RELEASED;
         flow->reason = SB_REASON_RESPONDING;
+        flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
         if (bpf_map_update_elem(&owned, &h->flow, flow, BPF_ANY) || come_again(skb, 0))
                 return drop(SB_NODE_DROP_MALFORMED);
         count(SB_NODE_FORGOTTEN);
@@ -120,7 +135,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 /* The client waits for the response to an earlier request, which nobody can give. */
                 if (is_orphan(flow) && flow->again && h->seq != flow->asked)
                         return answer_release(h, SB_OP_RELEASED, SB_REASON_RESPONDING);
-                return answer_release(h, SB_OP_RELEASED, flow->reason);
+                return answer_released(h, flow, flow->reason);
         }
         read_socket(skb, h, &facts);
         if (facts.kind == SOCKET_NONE || facts.kind == SOCKET_LISTENER)
@@ -129,6 +144,10 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 return give_up_forgotten(skb, h, &facts);
         if (!is_owned(flow, h) || (facts.state != TCP_ESTABLISHED && !abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_CLOSING);
+        if (flow->state == SB_OWN_OPEN && is_outdated(flow, h)) {
+                count(SB_NODE_OUTDATED);
+                return answer_mark(h, flow, SB_OP_OWNED);
+        }
         pass_on_mark(flow, h);
         if (is_before(h->seq, facts.rcv_nxt) || is_before(bpf_ntohl(h->option.payload.flow.next), flow->next))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);
@@ -150,6 +169,7 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         flow->answered = facts.write_seq;
         flow->reason = abort && !is_unanswered(flow) ? SB_REASON_RESPONDING : SB_REASON_NONE;
         flow->tsval = clock_of(&facts);
+        flow->generation = bpf_ntohl(h->option.payload.question.next_generation);
         load_end(flow, before);
         count(abort ? SB_NODE_ABORTED : SB_NODE_RELEASED);
         if (come_again(skb, 0))
@@ -157,14 +177,13 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
         return reset_locally(skb, h, facts.rcv_nxt);
 }
 
-/* Answers that the flow is not here. If it has been released, its next request begins at `next`. */
+/* Answers PROBE, and may promise to accept no adoption before the one that it announces. */
 static __always_inline int answer_unowned(struct handoff *h, const struct sb_owned *flow,
                                           enum sb_reason reason)
 {
-        set_answer(h, SB_OP_UNOWNED, reason);
-        h->option.payload.flow.next =
-            is_owned(flow, h) ? bpf_htonl(flow->next) : h->option.payload.flow.origin;
-        return ANSWER;
+        const struct sb_owned *ours = is_owned(flow, h) ? flow : NULL;
+
+        return disown(h, ours, promise(ours, h), reason);
 }
 
 /*

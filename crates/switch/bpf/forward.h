@@ -48,7 +48,7 @@ static __always_inline void write_shim(struct sb_shim *shim, struct sb_tag_input
         said->flow.options = entry->options;
         said->flow.wscale = entry->wscale;
         said->flow.session = entry->session;
-        __builtin_memset(said->flow.reserved, 0, sizeof(said->flow.reserved));
+        said->flow.generation = bpf_htonl(entry->generation);
         said->head = bpf_htons(p->handoff_head);
         said->queue_share = 0;
         said->reserved = 0;

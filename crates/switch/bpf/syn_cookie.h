@@ -3,11 +3,11 @@
  * SYN cookies (RFC 4987 section 3.6). Their key is the cluster's and not the kernel's own, so that any switch
  * can check them.
  *
- * With timestamps, the TSval of the SYN-ACK carries the options of the SYN and the process that answered. The
- * client echoes it:
+ * With timestamps, the TSval of the SYN-ACK carries the options of the SYN and, with the cookie, the process
+ * that answered. The client echoes it:
  *
  *     TSval   mss 16 | wscale 4 | sack 1 | ecn 1 | instance 10
- *     cookie  slot 1 | MAC 31
+ *     cookie  slot 1 | switch 4 | MAC 27
  *
  * A window scale of 15 says that the SYN offered none. Without timestamps (Windows by default) the sequence
  * number carries everything:
@@ -15,7 +15,7 @@
  *     cookie  slot 1 | combination of options 3 | MAC 28
  *
  * It has no room for the process that answered. But the slot tells the epoch, and in an epoch that began
- * after this process started no other process has made cookies.
+ * after this process started no other process of this switch has made cookies.
  *
  * The slot names one of two keys, that of this epoch or that of the last one, so that exactly one MAC is
  * tried.
@@ -37,6 +37,7 @@
 #define OUR_WSCALE          7
 #define COOKIE_MIN_MSS_V6   1220
 #define COOKIE_COMBINATIONS 8
+#define COOKIE_SWITCH_SHIFT 27
 
 struct syn_cookie {
         __u32 isn;
@@ -95,18 +96,20 @@ __noinline __u64 cookie_mac(const struct sb_key *key, const struct sb_cookie_inp
 
 static __always_inline __u32 cookie_assemble(const struct sb_switch_settings *s, __u32 slot,
                                              const struct sb_flow *flow, __u32 client_isn, __u32 settled,
-                                             int with_timestamps)
+                                             int with_timestamps, __u32 switch_number)
 {
         struct sb_cookie_input input = {
             .flow = *flow,
             .client_isn = bpf_htonl(client_isn),
             .settled = settled,
             .with_timestamps = with_timestamps,
+            .switch_number = with_timestamps ? switch_number : 0,
         };
         __u32 mac = (__u32)cookie_mac(slot ? &s->cookie_keys[1] : &s->cookie_keys[0], &input);
 
         if (with_timestamps)
-                return slot << 31 | (mac & 0x7fffffff);
+                return slot << 31 | switch_number << COOKIE_SWITCH_SHIFT |
+                       (mac & ((1 << COOKIE_SWITCH_SHIFT) - 1));
         return slot << 31 | settled << 28 | (mac & 0x0fffffff);
 }
 
@@ -130,7 +133,8 @@ static __always_inline struct syn_cookie cookie_make(const struct sb_switch_sett
                 syn->seen = combinations[settled & (COOKIE_COMBINATIONS - 1)].options;
                 *ecn = 0;
         }
-        cookie.isn = cookie_assemble(s, slot, flow, client_isn, settled, !!(syn->seen & SB_SYN_TSTAMP));
+        cookie.isn = cookie_assemble(s, slot, flow, client_isn, settled, !!(syn->seen & SB_SYN_TSTAMP),
+                                     s->switch_number & (SB_COOKIE_SWITCHES - 1));
         return cookie;
 }
 
@@ -143,10 +147,10 @@ static __always_inline enum maker cookie_check(const struct sb_switch_settings *
         int with_timestamps = !!(options->seen & SB_SYN_TSTAMP);
         __u32 settled = with_timestamps ? options->tsecr : isn >> 28 & (COOKIE_COMBINATIONS - 1);
         const struct combination *c = &combinations[settled & (COOKIE_COMBINATIONS - 1)];
-        __u32 wscale = c->wscale;
+        __u32 wscale = c->wscale, number = isn >> COOKIE_SWITCH_SHIFT & (SB_COOKIE_SWITCHES - 1);
         enum maker maker;
 
-        if (cookie_assemble(s, isn >> 31, flow, client_isn, settled, with_timestamps) != isn)
+        if (cookie_assemble(s, isn >> 31, flow, client_isn, settled, with_timestamps, number) != isn)
                 return MADE_BY_NOBODY;
         if (with_timestamps) {
                 entry->mss = settled >> 16;
@@ -158,7 +162,9 @@ static __always_inline enum maker cookie_check(const struct sb_switch_settings *
                         entry->options |= SB_SYN_ECN;
                 if (wscale != COOKIE_NO_WSCALE)
                         entry->options |= SB_SYN_WSCALE;
-                maker = (settled & (SB_INSTANCES - 1)) == s->instance ? MADE_HERE : MADE_ELSEWHERE;
+                maker = (settled & (SB_INSTANCES - 1)) == s->instance && number == s->switch_number
+                            ? MADE_HERE
+                            : MADE_ELSEWHERE;
         } else {
                 entry->mss = c->mss;
                 entry->options = c->options;

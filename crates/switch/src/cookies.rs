@@ -9,6 +9,9 @@ use switchback_wire::{SB_INSTANCES, sb_key, sb_switch_settings};
 /// Two switch processes started this far apart have different instance numbers for as long as a cookie is valid.
 const INSTANCE_STEP: Duration = Duration::from_millis(250);
 
+/// All of `shared_slots`: other switches make cookies at any time.
+pub const ALL_SLOTS: u32 = 0b11;
+
 /// Keeps the program's keys current.
 ///
 /// A new cluster key takes effect for cookies with the next epoch, so that cookies of the present one stay valid.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
-use switchback_config::{Cluster, Node};
+use switchback_config::{Cluster, Node, Rank};
 use switchback_runtime::netlink::Socket;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Result, interface, monotonic_ns};
@@ -23,7 +23,7 @@ use switchback_wire::packet::TcpView;
 use switchback_wire::*;
 
 use crate::announce::Announcer;
-use crate::cookies::Keys;
+use crate::cookies::{ALL_SLOTS, Keys};
 use crate::dispatch::seeking::probes_in;
 use crate::dispatch::{Dispatcher, Moment};
 use crate::ids::NodeIds;
@@ -195,13 +195,17 @@ impl<'a> Driver<'a> {
     }
 
     fn settings(&self) -> sb_switch_settings {
+        let Rank { number, is_alone } = self.cluster.rank;
+        let keys = self.keys.settings();
         let nodes = self.cluster.nodes.len().max(1) as u32;
         let questions = probes_in(QUESTIONS_PERIOD) / self.cpus / nodes;
         sb_switch_settings {
             is_node: self.here.is_some().into(),
             questions: questions.clamp(1, QUESTIONS_MAX),
             period: QUESTIONS_PERIOD.as_nanos() as u64,
-            ..self.keys.settings()
+            switch_number: u32::from(number) % SB_COOKIE_SWITCHES,
+            shared_slots: if is_alone { keys.shared_slots } else { ALL_SLOTS },
+            ..keys
         }
     }
 

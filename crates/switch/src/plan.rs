@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use switchback_config::{Action, Cluster, Delegate, Limits, Model, Redirect};
+use switchback_config::{Action, Cluster, Delegate, Limits, Model, Rank, Redirect};
 use switchback_hello::{ClientHello, Tickets};
 use switchback_http::{Head, Reject};
 use switchback_policy::{Ask, Queue};
@@ -126,6 +126,8 @@ const FIRST_REPORT: Duration = Duration::from_secs(2);
 pub struct Plan {
     /// Limits on requests.
     pub limits: Limits,
+    /// Place of this switch among those of the cluster.
+    pub rank: Rank,
     /// Key that signs handoff packets.
     pub key: sb_key,
     /// Nodes by id; None for a node that has left the configuration.
@@ -204,6 +206,7 @@ impl Plan {
         let vips = vips.flat_map(|(index, service)| service.listen.iter().map(move |vip| (*vip, index)));
         let mut plan = Plan {
             limits: cluster.limits.clone(),
+            rank: cluster.rank,
             key,
             summaries: vec![NodeSummary::NONE; nodes.len()],
             nodes,

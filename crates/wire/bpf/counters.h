@@ -79,6 +79,7 @@
         X(DROP_PLAIN, "dropped: packet to a VIP that did not come through a switch")                         \
         X(DROP_NO_SOCKET, "dropped: no socket for a forwarded packet")                                       \
         X(DROP_STALE, "dropped: a delayed adoption, or a stale socket that would not go")                    \
+        X(OUTDATED, "answered with what is true: packets of switches that did not know a flow's adoption")   \
         X(HIDDEN, "dropped: packets to a hidden node that are from no switch")                               \
         X(TOLD_HERE, "packets to the switch of this machine")                                                \
         X(DROP_RING_FULL, "dropped: the switch of this machine does not keep up")                            \

@@ -100,7 +100,10 @@ enum sb_op {
         SB_OP_BUSY = 19,
         /* The flow's socket is gone. Inner packet: a header. */
         SB_OP_CLOSED = 20,
-        /* Answer to PROBE: the flow is here, in the state given. Inner packet: header of PROBE. */
+        /*
+         * Answer to PROBE, and to ADOPT, FORWARD, CONFIRM and RELEASE of an adoption before the flow's: the flow is
+         * here, in the state given. Inner packet: header of the question; with FORWARD and CONFIRM as it came.
+         */
         SB_OP_OWNED = 21,
         /*
          * Answer to CONFIRM: the node has all data before `arrived`. Inner packet: header of CONFIRM, with
@@ -117,8 +120,9 @@ enum sb_op {
         /* What became of responses. Inner packet: a header, made up, and data. */
         SB_OP_FACTS = 28,
         /*
-         * Answer to PROBE: the flow is not here. `next` is where its next request begins if the node has
-         * released it, else the PROBE's `origin`. Inner packet: header of PROBE.
+         * Answer to PROBE, and to FORWARD of an adoption before the one that the flow was released for: the flow
+         * is not here. `next` is where its next request begins if the node has released it, else the `origin` of
+         * the question. Inner packet: header of the question.
          */
         SB_OP_UNOWNED = 30,
         /*
@@ -185,6 +189,8 @@ enum sb_reason {
          * its `origin`.
          */
         SB_REASON_SERVED = 12,
+        /* REFUSED: the node has released the flow for another adoption, or promised or declined one. */
+        SB_REASON_OUTDATED = 13,
 };
 
 /* All of the accept queue, in percent: in `queue_share` of ADOPT. */
@@ -263,6 +269,13 @@ struct sb_geneve {
 #define SB_MARK_TUNNEL    0x4000
 #define SB_MARK_UPGRADING 0x2000
 
+/*
+ * Generation of an adoption (docs/decisions/0038): counter (18 bits), number of the switch (6), attempt (8). A
+ * later one is newer, in an order that wraps. 0: the sender knows no generations.
+ */
+#define SB_GENERATION_SWITCH_BITS  6
+#define SB_GENERATION_ATTEMPT_BITS 8
+
 /* State of a flow. */
 struct sb_flow_state {
         /*
@@ -290,8 +303,11 @@ struct sb_flow_state {
         /* Window scales: the client's in the high nibble, the SYN-ACK's in the low one. */
         __u8 wscale;
         struct sb_session session;
-        /* 0. */
-        __u8 reserved[4];
+        /*
+         * Generation of the flow's adoption. In UNOWNED the newest one that the node has heard of; in RELEASED and
+         * REFUSED that of the adoption that follows, 0 if the node was not the owner.
+         */
+        __be32 generation;
 };
 
 /* A packet of the client for its node. */
@@ -337,6 +353,17 @@ struct sb_confirmed {
         struct sb_flow_state flow;
         /* Sequence number up to which the node has all data. */
         __be32 arrived;
+};
+
+/* A question about the flow's owner, or an order to it. */
+struct sb_question {
+        /* State of the flow. */
+        struct sb_flow_state flow;
+        /*
+         * Generation of the adoption that is to follow. In RELEASE the node accepts no other one from then on. In
+         * PROBE the node, unless it owns the flow, promises to accept none before it; 0: it promises nothing.
+         */
+        __be32 next_generation;
 };
 
 /* A flow that moves to another node. */
@@ -428,8 +455,10 @@ struct sb_direct {
 union sb_payload {
         /* ADOPT, FORWARD, CONFIRM. */
         struct sb_handover handover;
-        /* RELEASE, PROBE, ICMP, RELEASED, BUSY, CLOSED, OWNED, UNREAD, UNOWNED. */
+        /* ICMP, RELEASED, BUSY, CLOSED, OWNED, UNREAD, UNOWNED. */
         struct sb_flow_state flow;
+        /* RELEASE, PROBE. */
+        struct sb_question question;
         /* ADOPTED, REFUSED. */
         struct sb_outcome outcome;
         /* CONFIRMED. */

@@ -144,12 +144,12 @@ struct sb_owned {
         __u8 keeps;          /* client and server keep the connection open behind the last request */
         __be16 mark_framing; /* at `next`: sb_flow_state.framing and .left */
         __be32 mark_left;
-        __u32 read;    /* sequence number up to which the switch has read; no other data may come before */
-        __u32 passed;  /* sequence number up to which the socket has been handed data without a gap */
-        __u32 read_us; /* time of the last data that was read, of a clock that wraps */
-        __u32 latest;  /* highest TSval handed to the socket */
-        __u8 reserved[4];
-        __be16 path;         /* sb_session.path of the last request */
+        __u32 read;       /* sequence number up to which the switch has read; no other data may come before */
+        __u32 passed;     /* sequence number up to which the socket has been handed data without a gap */
+        __u32 read_us;    /* time of the last data that was read, of a clock that wraps */
+        __u32 latest;     /* highest TSval handed to the socket */
+        __u32 generation; /* of the adoption; of a released flow: of the adoption that follows */
+        __be16 path;      /* sb_session.path of the last request */
         __u16 path_request;  /* number of that request */
         __u32 began;         /* sequence number up to which the response is counted in `sent` */
         __u64 sent;          /* bytes of the response under way */

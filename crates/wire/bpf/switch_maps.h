@@ -12,6 +12,9 @@
 /* Number of processes that the TSval of a SYN-ACK can tell apart. */
 #define SB_INSTANCES 1024
 
+/* Number of switches that a SYN cookie can tell apart. */
+#define SB_COOKIE_SWITCHES 16
+
 /*
  * The message under a SYN cookie: what the client's next packets repeat, and what the handshake has settled.
  */
@@ -20,6 +23,7 @@ struct sb_cookie_input {
         __be32 client_isn;
         __u32 settled; /* with timestamps: TSval of the SYN-ACK; without: data bits of the cookie */
         __u32 with_timestamps;
+        __u32 switch_number; /* with timestamps: of the switch, as in the cookie */
 };
 
 struct sb_vip {
@@ -41,7 +45,7 @@ struct sb_switch_settings {
         __u32 questions;              /* unknown flows that each CPU may ask nodes about in a period */
         __u32 instance;               /* number of this process, below SB_INSTANCES */
         __u32 shared_slots;           /* bit for each of cookie_keys: other processes may have used it */
-        __u32 reserved;
+        __u32 switch_number;          /* of this switch, below SB_COOKIE_SWITCHES */
 };
 
 enum sb_mode {
@@ -89,6 +93,8 @@ struct sb_flow_entry {
         __u8 ahead;                /* SB_HANDOVER_AHEAD applies to forwarded packets */
         __u8 contested;            /* a SYN may have begun another connection of the 4-tuple */
         __u8 turn;                 /* how often the mark has gone back, modulo 2^8; tells old entries */
+        __u32 generation;          /* of the last adoption; 0: none */
+        __u32 reserved;
 };
 
 struct sb_node {

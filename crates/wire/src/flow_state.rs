@@ -4,6 +4,7 @@ use switchback_http::framing::Framing;
 
 use crate::Seq;
 use crate::generated::*;
+use crate::generation::Generation;
 use crate::handoff;
 
 /// What a client's handshake has settled.
@@ -83,6 +84,8 @@ pub struct FlowState {
     pub heads: u32,
     /// The session of the last request.
     pub session: sb_session,
+    /// The flow's adoption.
+    pub generation: Generation,
 }
 
 impl FlowState {
@@ -96,6 +99,7 @@ impl FlowState {
             requests: 0,
             heads: 0,
             session: sb_session::default(),
+            generation: Generation::NONE,
         }
     }
 
@@ -119,7 +123,7 @@ impl FlowState {
             options: self.handshake.options,
             wscale: self.handshake.wscale,
             session: self.session,
-            reserved: [0; 4],
+            generation: self.generation.to_be(),
         }
     }
 
@@ -141,6 +145,7 @@ impl FlowState {
             requests: u16::from_be(said.requests),
             heads: u32::from_be(said.heads),
             session: said.session,
+            generation: Generation::from_be(said.generation),
         }
     }
 }
@@ -149,7 +154,8 @@ impl sb_owned {
     /// The flow with its mark between requests, of which agents tell nothing else.
     pub fn flow_state(&self) -> FlowState {
         let handshake = Handshake { mss: self.mss, options: self.options, wscale: self.wscale };
-        FlowState { handshake, ..FlowState::at(Seq(self.origin), Seq(self.next)) }
+        let generation = Generation::from_number(self.generation);
+        FlowState { handshake, generation, ..FlowState::at(Seq(self.origin), Seq(self.next)) }
     }
 }
 
@@ -168,6 +174,7 @@ mod tests {
                 requests: 3,
                 heads: 5,
                 session: sb_session::new(*b"abc", Some(*b"xyz")),
+                generation: Generation::first(5),
                 ..FlowState::at(Seq(1), Seq(7))
             };
             let read = |state: FlowState| FlowState::read(&state.option(sb_op::SB_OP_OWNED));

@@ -28,6 +28,8 @@ pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
 pub const SB_MARK_TUNNEL: u16 = 16384;
 pub const SB_MARK_UPGRADING: u16 = 8192;
+pub const SB_GENERATION_SWITCH_BITS: u32 = 6;
+pub const SB_GENERATION_ATTEMPT_BITS: u32 = 8;
 pub const SB_PAYLOAD_LEN: u32 = 40;
 pub const SB_SECOND_TYPE: u32 = 2;
 pub const SB_SECOND_USED: u32 = 3;
@@ -36,6 +38,7 @@ pub const SB_TCPOPT_EXPERIMENT: u32 = 253;
 pub const SB_INTRODUCTION_ID: u32 = 23489;
 pub const SB_NAME_MAX: u32 = 32;
 pub const SB_INSTANCES: u32 = 1024;
+pub const SB_COOKIE_SWITCHES: u32 = 16;
 pub const SB_STEP_MAX: u32 = 536870912;
 pub const SB_STEP_NEAR: u32 = 268435456;
 pub const SB_STEP_LATE: u32 = 67108864;
@@ -147,6 +150,7 @@ pub enum sb_reason {
     SB_REASON_PASSED_ON = 10,
     SB_REASON_FROZEN = 11,
     SB_REASON_SERVED = 12,
+    SB_REASON_OUTDATED = 13,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -176,7 +180,7 @@ pub struct sb_flow_state {
     pub options: __u8,
     pub wscale: __u8,
     pub session: sb_session,
-    pub reserved: [__u8; 4usize],
+    pub generation: __be32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -203,6 +207,12 @@ pub struct sb_outcome {
 pub struct sb_confirmed {
     pub flow: sb_flow_state,
     pub arrived: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_question {
+    pub flow: sb_flow_state,
+    pub next_generation: __be32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -371,6 +381,7 @@ pub struct sb_cookie_input {
     pub client_isn: __be32,
     pub settled: __u32,
     pub with_timestamps: __u32,
+    pub switch_number: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -394,7 +405,7 @@ pub struct sb_switch_settings {
     pub questions: __u32,
     pub instance: __u32,
     pub shared_slots: __u32,
-    pub reserved: __u32,
+    pub switch_number: __u32,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -426,6 +437,8 @@ pub struct sb_flow_entry {
     pub ahead: __u8,
     pub contested: __u8,
     pub turn: __u8,
+    pub generation: __u32,
+    pub reserved: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -585,7 +598,7 @@ pub struct sb_owned {
     pub passed: __u32,
     pub read_us: __u32,
     pub latest: __u32,
-    pub reserved: [__u8; 4usize],
+    pub generation: __u32,
     pub path: __be16,
     pub path_request: __u16,
     pub began: __u32,
@@ -937,6 +950,8 @@ pub enum NodeCounter {
     DropNoSocket,
     #[doc = "dropped: a delayed adoption, or a stale socket that would not go"]
     DropStale,
+    #[doc = "answered with what is true: packets of switches that did not know a flow's adoption"]
+    Outdated,
     #[doc = "dropped: packets to a hidden node that are from no switch"]
     Hidden,
     #[doc = "packets to the switch of this machine"]
@@ -976,7 +991,7 @@ pub enum NodeCounter {
 }
 
 impl NodeCounter {
-    pub const ALL: [NodeCounter; 56] = [
+    pub const ALL: [NodeCounter; 57] = [
         NodeCounter::Adopted,
         NodeCounter::Repeated,
         NodeCounter::Forwarded,
@@ -1015,6 +1030,7 @@ impl NodeCounter {
         NodeCounter::DropPlain,
         NodeCounter::DropNoSocket,
         NodeCounter::DropStale,
+        NodeCounter::Outdated,
         NodeCounter::Hidden,
         NodeCounter::ToldHere,
         NodeCounter::DropRingFull,
@@ -1075,6 +1091,7 @@ impl NodeCounter {
             NodeCounter::DropPlain => "drop_plain",
             NodeCounter::DropNoSocket => "drop_no_socket",
             NodeCounter::DropStale => "drop_stale",
+            NodeCounter::Outdated => "outdated",
             NodeCounter::Hidden => "hidden",
             NodeCounter::ToldHere => "told_here",
             NodeCounter::DropRingFull => "drop_ring_full",
@@ -1136,6 +1153,7 @@ impl NodeCounter {
             NodeCounter::DropPlain => "dropped: packet to a VIP that did not come through a switch",
             NodeCounter::DropNoSocket => "dropped: no socket for a forwarded packet",
             NodeCounter::DropStale => "dropped: a delayed adoption, or a stale socket that would not go",
+            NodeCounter::Outdated => "answered with what is true: packets of switches that did not know a flow's adoption",
             NodeCounter::Hidden => "dropped: packets to a hidden node that are from no switch",
             NodeCounter::ToldHere => "packets to the switch of this machine",
             NodeCounter::DropRingFull => "dropped: the switch of this machine does not keep up",
@@ -1296,10 +1314,12 @@ pub enum Reason {
     Frozen = 11,
     #[doc = "UNOWNED: the request at the PROBE's sequence number has been answered here, on the connection of its `origin`."]
     Served = 12,
+    #[doc = "REFUSED: the node has released the flow for another adoption, or promised or declined one."]
+    Outdated = 13,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::QueueFull,
         Reason::NoListener,
         Reason::Draining,
@@ -1312,5 +1332,6 @@ impl Reason {
         Reason::PassedOn,
         Reason::Frozen,
         Reason::Served,
+        Reason::Outdated,
     ];
 }

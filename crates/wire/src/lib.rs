@@ -10,6 +10,7 @@ pub mod flow_state;
 #[allow(missing_docs, non_camel_case_types, clippy::all)]
 #[rustfmt::skip]
 pub mod generated;
+pub mod generation;
 #[cfg(test)]
 mod golden;
 pub mod handoff;

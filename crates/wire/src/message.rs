@@ -4,6 +4,7 @@
 use crate::Seq;
 use crate::flow_state::FlowState;
 use crate::generated::*;
+use crate::generation::Generation;
 use crate::handoff;
 use crate::packet::{TcpView, timestamps};
 use crate::report::Report;
@@ -94,9 +95,14 @@ pub enum ToNode {
     Release {
         /// Release even if the request is incomplete.
         abort: bool,
+        /// The adoption that is to follow.
+        next: Generation,
     },
     /// Tell whether the node owns the flow.
-    Probe,
+    Probe {
+        /// The adoption before which the node is to accept no other one; none if it need not promise anything.
+        next: Generation,
+    },
 }
 
 impl ToNode {
@@ -107,21 +113,26 @@ impl ToNode {
             ToNode::Forward(_) => sb_op::SB_OP_FORWARD,
             ToNode::Confirm(_) => sb_op::SB_OP_CONFIRM,
             ToNode::Release { .. } => sb_op::SB_OP_RELEASE,
-            ToNode::Probe => sb_op::SB_OP_PROBE,
+            ToNode::Probe { .. } => sb_op::SB_OP_PROBE,
         }
     }
 
     /// The option of its packet, without a tag.
     pub fn option(&self, flow: &FlowState) -> sb_option {
-        let (flags, head, queue_share) = match *self {
-            ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), head, queue_share),
-            ToNode::Forward(reading) | ToNode::Confirm(reading) => (reading.flags(), reading.head(), 0),
-            ToNode::Release { abort } => (if abort { SB_RELEASE_ABORT } else { 0 }, 0, 0),
-            ToNode::Probe => (0, 0, 0),
+        let (op, state) = (handoff::blank(self.op()), flow.to_wire());
+        let handover = |head: u16, queue_share| {
+            op.saying(&sb_handover { flow: state, head: head.to_be(), queue_share, reserved: 0 })
         };
-        let option = flow.option(self.op()).with(|handover: &mut sb_handover| {
-            (handover.head, handover.queue_share) = (head.to_be(), queue_share);
-        });
+        let question =
+            |next: Generation| op.saying(&sb_question { flow: state, next_generation: next.to_be() });
+        let (flags, option) = match *self {
+            ToNode::Adopt { head, recovery, queue_share } => (recovery.flags(), handover(head, queue_share)),
+            ToNode::Forward(reading) | ToNode::Confirm(reading) => {
+                (reading.flags(), handover(reading.head(), 0))
+            }
+            ToNode::Release { abort, next } => (if abort { SB_RELEASE_ABORT } else { 0 }, question(next)),
+            ToNode::Probe { next } => (0, question(next)),
+        };
         sb_option { flags: flags as u8, ..option }
     }
 
@@ -130,14 +141,15 @@ impl ToNode {
     pub fn read(option: &sb_option) -> Option<ToNode> {
         let (flags, said) = (u32::from(option.flags), option.said::<sb_handover>());
         let head = u16::from_be(said.head);
+        let next = || Generation::from_be(option.said::<sb_question>().next_generation);
         Some(match sb_op::from_number(option.op)? {
             sb_op::SB_OP_ADOPT => {
                 ToNode::Adopt { head, recovery: Recovery::read(flags), queue_share: said.queue_share }
             }
             sb_op::SB_OP_FORWARD => ToNode::Forward(Reading::read(flags, head)),
             sb_op::SB_OP_CONFIRM => ToNode::Confirm(Reading::read(flags, head)),
-            sb_op::SB_OP_RELEASE => ToNode::Release { abort: flags & SB_RELEASE_ABORT != 0 },
-            sb_op::SB_OP_PROBE => ToNode::Probe,
+            sb_op::SB_OP_RELEASE => ToNode::Release { abort: flags & SB_RELEASE_ABORT != 0, next: next() },
+            sb_op::SB_OP_PROBE => ToNode::Probe { next: next() },
             _ => return None,
         })
     }
@@ -229,9 +241,13 @@ pub enum FromNode {
         queue: Queue,
         /// Requests that the switch had given the node, from the refused packet.
         requests: u16,
+        /// The adoption that is to follow, with [`Reason::NoSocket`]; none if the node was not the flow's owner.
+        next: Generation,
     },
     /// The node has released the flow.
     Released {
+        /// The adoption that is to follow; none if the node was not the flow's owner.
+        next: Generation,
         /// [`Reason::Responding`], or another one that changes nothing.
         reason: Option<Reason>,
         /// The sequence number that the node would send next.
@@ -253,6 +269,8 @@ pub enum FromNode {
         served: bool,
         /// The start of the next request if the node has released the flow; otherwise its origin.
         next: Seq,
+        /// The newest adoption that the node has heard of.
+        newest: Generation,
     },
     /// All data before this sequence number has arrived.
     Confirmed {
@@ -298,17 +316,25 @@ impl FromNode {
             sb_op::SB_OP_ADOPTED => FromNode::Adopted { queue: option.said::<sb_outcome>().queue.into() },
             sb_op::SB_OP_REFUSED => {
                 let sb_outcome { flow, queue } = option.said();
-                FromNode::Refused { reason, queue: queue.into(), requests: u16::from_be(flow.requests) }
+                FromNode::Refused {
+                    reason,
+                    queue: queue.into(),
+                    requests: u16::from_be(flow.requests),
+                    next: Generation::from_be(flow.generation),
+                }
             }
-            sb_op::SB_OP_RELEASED => FromNode::Released { reason, sent: view.ack, clock: clock() },
+            sb_op::SB_OP_RELEASED => {
+                let next = FlowState::read(option).generation;
+                FromNode::Released { next, reason, sent: view.ack, clock: clock() }
+            }
             sb_op::SB_OP_BUSY => FromNode::Busy(reason),
             sb_op::SB_OP_CLOSED => FromNode::Closed(FlowState::read(option)),
             sb_op::SB_OP_OWNED => FromNode::Owned(FlowState::read(option)),
             sb_op::SB_OP_UNREAD => FromNode::Unread(FlowState::read(option)),
-            sb_op::SB_OP_UNOWNED => FromNode::Unowned {
-                served: reason == Some(Reason::Served),
-                next: FlowState::read(option).next,
-            },
+            sb_op::SB_OP_UNOWNED => {
+                let FlowState { next, generation, .. } = FlowState::read(option);
+                FromNode::Unowned { served: reason == Some(Reason::Served), next, newest: generation }
+            }
             sb_op::SB_OP_CONFIRMED => {
                 let arrived = Seq::from_be(option.said::<sb_confirmed>().arrived);
                 FromNode::Confirmed { arrived, sent: view.ack, clock: clock() }
@@ -362,16 +388,22 @@ impl FromNode {
             FromNode::Adopted { queue } => {
                 blank.saying(&sb_outcome { queue: queue.into(), ..Default::default() })
             }
-            FromNode::Refused { reason, queue, requests } => {
-                let flow = sb_flow_state { requests: requests.to_be(), ..Default::default() };
+            FromNode::Refused { reason, queue, requests, next } => {
+                let (requests, generation) = (requests.to_be(), next.to_be());
+                let flow = sb_flow_state { requests, generation, ..Default::default() };
                 with_reason(reason, blank.saying(&sb_outcome { flow, queue: queue.into() }))
             }
-            FromNode::Released { reason, .. } | FromNode::Busy(reason) => with_reason(reason, blank),
+            FromNode::Released { reason, next, .. } => {
+                let state = sb_flow_state { generation: next.to_be(), ..Default::default() };
+                with_reason(reason, blank.saying(&state))
+            }
+            FromNode::Busy(reason) => with_reason(reason, blank),
             FromNode::Closed(state) | FromNode::Owned(state) | FromNode::Unread(state) => {
                 state.option(self.op())
             }
-            FromNode::Unowned { served, next } => {
-                let state = sb_flow_state { next: next.to_be(), ..Default::default() };
+            FromNode::Unowned { served, next, newest } => {
+                let (next, generation) = (next.to_be(), newest.to_be());
+                let state = sb_flow_state { next, generation, ..Default::default() };
                 with_reason(served.then_some(Reason::Served), blank.saying(&state))
             }
             FromNode::Confirmed { arrived, .. } => {
@@ -410,8 +442,6 @@ mod tests {
             (ToNode::Forward(request), SB_HANDOVER_REQUEST | both, 90, 0),
             (ToNode::Forward(Reading::None), 0, 0, 0),
             (ToNode::Confirm(Reading::More { skip: 4 }), SB_HANDOVER_READ, 4, 0),
-            (ToNode::Release { abort: true }, SB_RELEASE_ABORT, 0, 0),
-            (ToNode::Probe, 0, 0, 0),
         ];
         for (message, flags, head, queue_share) in rows {
             let option = message.option(&state);
@@ -425,21 +455,33 @@ mod tests {
     }
 
     #[test]
+    fn questions_announce_an_adoption() {
+        let next = Generation::first(3).successor(4);
+        for message in [ToNode::Release { abort: true, next }, ToNode::Probe { next }] {
+            let state = FlowState { generation: Generation::first(3), ..FlowState::at(Seq(1), Seq(7)) };
+            let option = message.option(&state);
+            let question = sb_question { flow: state.to_wire(), next_generation: next.to_be() };
+            assert_eq!(option.said::<sb_question>(), question);
+            assert_eq!((ToNode::read(&option), FlowState::read(&option)), (Some(message), state));
+        }
+    }
+
+    #[test]
     fn messages_of_nodes_read_back() {
         let flow = sb_flow::default();
         let inner = bare(&flow, true, Seq(1), Seq(2), flags::ACK);
         let view = TcpView::parse(&inner).unwrap();
         let state = FlowState { requests: 3, heads: 5, ..FlowState::at(Seq(1), Seq(7)) };
-        let (reason, queue) = (Some(Reason::QueueFull), (65_535, 511));
+        let (reason, queue, next) = (Some(Reason::QueueFull), (65_535, 511), Generation::first(2));
         let messages = [
             FromNode::Adopted { queue },
-            FromNode::Refused { reason, queue, requests: 3 },
-            FromNode::Released { reason: Some(Reason::Responding), sent: Seq(2), clock: None },
+            FromNode::Refused { reason, queue, requests: 3, next },
+            FromNode::Released { next, reason: Some(Reason::Responding), sent: Seq(2), clock: None },
             FromNode::Busy(None),
             FromNode::Closed(state),
             FromNode::Owned(state),
             FromNode::Unread(state),
-            FromNode::Unowned { served: true, next: Seq(7) },
+            FromNode::Unowned { served: true, next: Seq(7), newest: next },
             FromNode::Confirmed { arrived: Seq(9), sent: Seq(2), clock: None },
             FromNode::Move { target: 9, state },
             FromNode::Sized { path: 3, bytes: 70_000 },

@@ -37,6 +37,7 @@ members!(
     sb_handover,
     sb_outcome,
     sb_confirmed,
+    sb_question,
     sb_move,
     sb_numbered,
     sb_hello,

@@ -3,6 +3,7 @@
 use std::num::Wrapping;
 
 use switchback_wire::flow_state::{Handshake, Stream};
+use switchback_wire::generation::Generation;
 use switchback_wire::sb_mode::*;
 use switchback_wire::{Seq, sb_flow_entry, sb_mode};
 
@@ -45,6 +46,7 @@ impl Entry {
                 session: entry.session,
                 turn: Wrapping(entry.turn),
             },
+            generation: Generation::from_number(entry.generation),
             ahead: entry.ahead != 0,
             contested: entry.contested != 0,
         })
@@ -70,6 +72,8 @@ impl Entry {
             ahead: self.ahead.into(),
             contested: self.contested.into(),
             turn: self.mark.turn.0,
+            generation: self.generation.number(),
+            reserved: 0,
         }
     }
 }
@@ -101,7 +105,7 @@ mod tests {
         ) {
             let random: sb_flow_entry = read_from(&bytes).unwrap();
             let (ahead, contested) = (random.ahead & 1, random.contested & 1);
-            let mapped = sb_flow_entry { mode, locked: 1, ahead, contested, ..random };
+            let mapped = sb_flow_entry { mode, locked: 1, ahead, contested, reserved: 0, ..random };
             let entry = Entry::decode(&mapped).unwrap();
             prop_assert_eq!(Change::Lock(entry).encode(), mapped);
             prop_assert_eq!(entry.encode(), sb_flow_entry { locked: 0, ..mapped });

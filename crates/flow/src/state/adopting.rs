@@ -1,6 +1,7 @@
 //! A node is to become the owner of the flow.
 
 use switchback_wire::Reason;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, Queue, ToNode};
 
 use super::patience::Patience;
@@ -75,7 +76,11 @@ impl Adopting {
         connection: &mut Connection,
         world: &mut dyn World,
     ) -> State {
-        request.enter_at(node, connection);
+        let last = match connection.entry.generation {
+            Generation::NONE => Generation::first(world.rank().number),
+            last => last,
+        };
+        request.enter_at(node, last.next_attempt(), connection);
         world.set_entry(&connection.entry);
         let state = Adopting { request, patience: Patience::new(world.now()), second, by };
         state.send(connection, world);
@@ -121,7 +126,7 @@ impl Adopting {
         self.request.tried.push(first);
         self.second = None;
         self.by = By::Node;
-        self.request.enter_at(second, connection);
+        self.request.enter_at(second, connection.entry.generation, connection);
         world.set_entry(&connection.entry);
     }
 
@@ -129,6 +134,9 @@ impl Adopting {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
             Event::Reply(FromNode::Adopted { queue }) => self.on_adopted(queue, connection, world),
+            Event::Reply(FromNode::Refused { reason: Some(Reason::Outdated), .. }) => {
+                self.on_outdated(connection, world)
+            }
             Event::Reply(FromNode::Refused { reason, queue, .. }) => {
                 world.count(Count::Refused(connection.entry.node));
                 self.go_elsewhere(reason, queue, connection, world)
@@ -147,9 +155,17 @@ impl Adopting {
                 self.send(connection, world);
                 State::Adopting(self)
             }
-            Unanswered::TakenOver => self.go_elsewhere(None, (0, 0), connection, world),
+            Unanswered::TakenOver => self.on_outdated(connection, world),
             Unanswered::ForEver => world.give_up(connection),
         }
+    }
+
+    /// The node has heard of another adoption, or is dead: another switch may have given the flow to another node.
+    fn on_outdated(self, connection: &mut Connection, world: &mut dyn World) -> State {
+        if world.rank().is_alone || self.is_chosen_by_owner() {
+            return self.go_elsewhere(None, (0, 0), connection, world);
+        }
+        world.seek_owner(Some(self.request), connection).unwrap_or(State::Over)
     }
 
     /// The node cannot adopt: another one may, unless the last owner has chosen this one.

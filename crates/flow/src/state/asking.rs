@@ -1,5 +1,6 @@
 //! Only the flow's node knows what comes at the mark.
 
+use switchback_wire::generation::Generation;
 use switchback_wire::message::ToNode;
 
 use super::patience::Patience;
@@ -7,6 +8,8 @@ use super::{Assembling, Event, State};
 use crate::connection::Connection;
 use crate::entry::Entry;
 use crate::world::{Silence, Unanswered, World};
+
+const QUESTION: ToNode = ToNode::Probe { next: Generation::NONE };
 
 /// Waits for OWNED.
 #[derive(Debug)]
@@ -17,7 +20,7 @@ pub struct Asking {
 impl Asking {
     /// Asks the flow's node for its mark.
     pub fn ask(connection: &mut Connection, world: &mut dyn World) -> State {
-        world.ask_owner(ToNode::Probe, connection, None);
+        world.ask_owner(QUESTION, connection, None);
         State::Asking(Asking { patience: Patience::new(world.now()) })
     }
 
@@ -32,7 +35,7 @@ impl Asking {
                 let nothing_waits = |_: Silence<'_>| true;
                 match world.unanswered(connection.entry.node, &mut self.patience, nothing_waits) {
                     Unanswered::Again => {
-                        world.ask_owner(ToNode::Probe, connection, None);
+                        world.ask_owner(QUESTION, connection, None);
                         State::Asking(self)
                     }
                     _ => world.give_up(connection),
@@ -45,6 +48,11 @@ impl Asking {
                     Some(entry) => self.on_mark(&entry, connection, world),
                     None => State::Asking(self),
                 }
+            }
+            Event::Unowned { node, origin, .. }
+                if (node, origin) == (connection.entry.node, connection.entry.origin) =>
+            {
+                world.seek_owner(None, connection).unwrap_or(State::Asking(self))
             }
             Event::Unread(said)
                 if said.mark.next.before(connection.entry.mark.next) && connection.entry.is_of_same(said) =>

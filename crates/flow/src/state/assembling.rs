@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use switchback_wire::Seq;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, Reading, ToNode};
 
-use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, State, Then};
+use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, Seeking, State, Then};
 use crate::answer::Reply;
 use crate::connection::{Connection, STALLED};
 use crate::entry::Entry;
@@ -88,6 +89,13 @@ impl Assembling {
                     None => State::Assembling(self),
                 }
             }
+            Event::Unowned { node, origin, newest, .. }
+                if (node, origin) == (connection.entry.node, connection.entry.origin)
+                    && newest.is_newer(connection.entry.generation)
+                    && !world.rank().is_alone =>
+            {
+                world.seek_owner(None, connection).unwrap_or(State::Assembling(self))
+            }
             Event::Unowned { node, origin, next, .. }
                 if (node, origin) == (connection.entry.node, connection.entry.origin)
                     && connection.entry.mark.next.before(next) =>
@@ -107,7 +115,7 @@ impl Assembling {
         if self.since.is_some_and(|(_, since)| now < since + timeout) {
             // A mark that has moved on behind this thread's back looks like data that does not arrive.
             if connection.has_node() {
-                world.ask_owner(ToNode::Probe, connection, None);
+                world.ask_owner(ToNode::Probe { next: Generation::NONE }, connection, None);
             }
             self.due = self.next_look(connection, now, timeout);
             let state = State::Assembling(self);
@@ -115,6 +123,8 @@ impl Assembling {
             state
         } else if connection.entry.mark.is_in_body() || !connection.has_beginning() {
             world.give_up_waiting(connection)
+        } else if !connection.has_node() && !world.rank().is_alone {
+            Seeking::ask_late(connection, world)
         } else {
             refuse(Refusal::of(Reply::Status(408)), connection, world)
         }

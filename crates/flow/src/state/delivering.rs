@@ -85,6 +85,10 @@ impl Delivering {
                 connection.finish_request(world.now());
                 Assembling::new(world.now()).advance(connection, world)
             }
+            // Another switch may have had the node release the flow, once the request was answered.
+            Event::Reply(FromNode::Refused { .. }) if !world.rank().is_alone => {
+                world.seek_owner(Some(self.request), connection).unwrap_or(State::Over)
+            }
             // The request may have come before; then it has its response, and its server has closed since.
             Event::Reply(FromNode::Refused { .. }) if self.patience.was_resent() => world.give_up(connection),
             Event::Reply(FromNode::Refused { reason, queue, .. }) => {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use switchback_wire::Seq;
 use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, Reading, ToNode};
 use switchback_wire::packet::TcpView;
 
@@ -64,6 +65,8 @@ pub enum Event<'a> {
         served: bool,
         /// Where the next request begins, if the node has released the flow.
         next: Seq,
+        /// The newest adoption that the node has heard of.
+        newest: Generation,
     },
 }
 
@@ -93,6 +96,7 @@ impl State {
     pub fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         let (from, what) = (self.name(), event.name());
         let next = match self {
+            state if state.is_outdated_by(&event, connection) => state.give_way(event, connection, world),
             State::Assembling(state) => state.on(event, connection, world),
             State::Seeking(state) => state.on(event, connection, world),
             State::Releasing(state) => state.on(event, connection, world),
@@ -104,6 +108,27 @@ impl State {
         };
         debug_assert!(transitions::is_listed(from, what, next.name()), "{from}, {what}: {}", next.name());
         next
+    }
+
+    /// Whether another switch has given the flow to a node since this one has.
+    fn is_outdated_by(&self, event: &Event<'_>, connection: &Connection) -> bool {
+        let Event::Owned { state, .. } = event else { return false };
+        !matches!(self, State::Seeking(_) | State::Over)
+            && state.origin == connection.entry.origin
+            && state.generation.is_newer(connection.entry.generation)
+    }
+
+    /// Takes up the flow at the node that has it.
+    fn give_way(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
+        let Event::Owned { node, state, view } = event else { return self };
+        if let Some(request) = self.into_request() {
+            request.leave(connection);
+            request.put_back(connection);
+        }
+        match connection.acknowledged {
+            None => world.recover_with_data(state, node, view, connection),
+            Some(_) => world.recover_with_acknowledged(state, node, view, connection),
+        }
     }
 
     /// When it has waited long enough.
@@ -122,6 +147,16 @@ impl State {
 
     /// The request on its way to a node.
     pub fn request(&self) -> Option<&InProgress> {
+        match self {
+            State::Releasing(Releasing { then: Then::Adopt(request), .. })
+            | State::Adopting(Adopting { request, .. })
+            | State::Delivering(Delivering { request, .. })
+            | State::Crowded(Crowded { request, .. }) => Some(request),
+            _ => None,
+        }
+    }
+
+    fn into_request(self) -> Option<Box<InProgress>> {
         match self {
             State::Releasing(Releasing { then: Then::Adopt(request), .. })
             | State::Adopting(Adopting { request, .. })
@@ -195,6 +230,10 @@ impl State {
     }
 
     fn is_stalled(&self, connection: &Connection, world: &dyn World) -> bool {
+        // What one of several switches has acknowledged is lost with it, so it does that only for the rest of a head.
+        if !world.rank().is_alone && !matches!(self, State::Assembling(_)) {
+            return false;
+        }
         let since = self.stalls_since(connection);
         since.is_some_and(|since| connection.is_stalled(since, world.now()))
     }

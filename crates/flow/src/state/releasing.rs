@@ -2,6 +2,7 @@
 
 use switchback_wire::Reason;
 use switchback_wire::Seq;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, ToNode};
 
 use super::patience::Patience;
@@ -48,6 +49,8 @@ pub struct Releasing {
     /// What follows.
     pub then: Then,
     pub(super) patience: Patience,
+    /// The adoption that is to follow.
+    next: Generation,
     /// The node has said that a response is not complete.
     is_busy: bool,
 }
@@ -55,14 +58,16 @@ pub struct Releasing {
 impl Releasing {
     /// Asks the flow's node to give it up.
     pub fn ask(then: Then, connection: &mut Connection, world: &mut dyn World) -> State {
-        let state = Releasing { then, patience: Patience::new(world.now()), is_busy: false };
+        let next = connection.entry.generation.successor(world.rank().number);
+        let state = Releasing { then, patience: Patience::new(world.now()), next, is_busy: false };
         state.send(connection, world);
         State::Releasing(state)
     }
 
     fn send(&self, connection: &Connection, world: &mut dyn World) {
         let abort = matches!(self.then, Then::Answer(Refusal { abort: true, .. }));
-        world.ask_owner(ToNode::Release { abort }, connection, self.packets());
+        let release = ToNode::Release { abort, next: self.next };
+        world.ask_owner(release, connection, self.packets());
     }
 
     fn packets(&self) -> Option<&Held> {
@@ -75,8 +80,9 @@ impl Releasing {
     pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
-            Event::Reply(FromNode::Released { reason, sent, clock }) => {
-                self.on_released(reason, (sent, clock), connection, world)
+            Event::Reply(FromNode::Released { next, reason, sent, clock }) => {
+                let is_granted = next == self.next;
+                self.on_released(reason, is_granted, (sent, clock), connection, world)
             }
             Event::Reply(FromNode::Busy(reason)) => self.on_busy(reason, connection, world),
             Event::Reply(FromNode::Confirmed { arrived, .. }) => {
@@ -120,7 +126,10 @@ impl Releasing {
             // The node may have carried out what must not be done twice.
             Unanswered::TakenOver if !connection.was_given() || self.is_repeatable() => {
                 let (ack, echo) = connection.last_heard();
-                self.go_on((ack, echo), connection, world)
+                match world.rank().is_alone {
+                    true => self.go_on((ack, echo), connection, world),
+                    false => self.seek_owner(connection, world),
+                }
             }
             _ => world.give_up(connection),
         }
@@ -133,6 +142,7 @@ impl Releasing {
     fn on_released(
         self,
         reason: Option<Reason>,
+        is_granted: bool,
         position: (Seq, Option<u32>),
         connection: &mut Connection,
         world: &mut dyn World,
@@ -143,7 +153,19 @@ impl Releasing {
             world.reset(connection.entry.origin, position.0);
             return State::Over;
         }
+        if !is_granted && !world.rank().is_alone {
+            return self.seek_owner(connection, world);
+        }
         self.go_on(position, connection, world)
+    }
+
+    /// The node was not the owner, or is dead: the flow may have been released and adopted since.
+    fn seek_owner(self, connection: &mut Connection, world: &mut dyn World) -> State {
+        let request = if let Then::Adopt(request) = self.then { Some(request) } else { None };
+        match connection.held.is_empty() && request.is_none() {
+            true => world.give_up_waiting(connection),
+            false => world.seek_owner(request, connection).unwrap_or(State::Over),
+        }
     }
 
     /// No node has the flow any more: on to what it was released for, from where the last owner was.
@@ -155,6 +177,7 @@ impl Releasing {
     ) -> State {
         connection.bring_up_to_date(ack, echo);
         connection.entry.mode = Mode::Held;
+        connection.entry.generation = self.next;
         match self.then {
             Then::Adopt(mut request) => {
                 request.bring_up_to_date(ack, echo);

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use switchback_wire::Seq;
+use switchback_wire::generation::Generation;
 
 use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::NodeId;
+use crate::answer::Reply;
+use crate::change::Change;
 use crate::connection::Connection;
 use crate::entry::Mode;
 use crate::world::{Count, World};
@@ -23,6 +26,9 @@ pub struct Question {
     pub origin: Seq,
     /// Nodes that may have the flow.
     pub nodes: Vec<NodeId>,
+    /// The adoption before which nodes are to accept no other one. None where this switch is alone, and where the client
+    /// may be anybody.
+    pub next: Generation,
 }
 
 impl Question {
@@ -41,8 +47,10 @@ pub struct Seeking {
 
 #[derive(Debug)]
 enum Kind {
-    /// A first request, which begins if no node has its flow.
+    /// A request, which begins if no node has its flow.
     First(Patience),
+    /// Part of a request whose time is over, which is refused if no node has its flow.
+    Late(Patience),
     /// Data of a flow that the switch does not know; it comes again if no node answers in time.
     Unknown {
         /// When that time is over.
@@ -56,21 +64,38 @@ impl Seeking {
         State::Seeking(Seeking { question, kind: Kind::Unknown { due: now + ANSWER_WAIT } })
     }
 
-    /// Asks about a first request that another process may have given to a node.
+    /// Asks about a request that another process may have given to a node.
     pub fn ask(connection: &mut Connection, world: &mut dyn World) -> State {
+        Seeking::begin(Kind::First, connection, world)
+    }
+
+    /// Asks about part of a request. The rest may have come to another switch.
+    pub fn ask_late(connection: &mut Connection, world: &mut dyn World) -> State {
+        Seeking::begin(Kind::Late, connection, world)
+    }
+
+    fn begin(kind: fn(Patience) -> Kind, connection: &mut Connection, world: &mut dyn World) -> State {
+        let rank = world.rank();
+        let next = match rank.is_alone {
+            true => Generation::NONE,
+            false => connection.entry.generation.successor(rank.number),
+        };
+        Seeking::ask_for(next, kind(Patience::new(world.now())), connection, world)
+    }
+
+    fn ask_for(next: Generation, kind: Kind, connection: &mut Connection, world: &mut dyn World) -> State {
         let Some((view, bytes)) = connection.question(world.flow(), None) else { return State::Over };
         let nodes = world.nodes();
-        let mut question = Question { seq: view.seq, origin: connection.entry.origin, nodes };
+        let mut question = Question { seq: view.seq, origin: connection.entry.origin, nodes, next };
         if !world.seek(&mut question, (&view, &bytes)) {
             return world.abandon(connection);
         }
-        let kind = Kind::First(Patience::new(world.now()));
         Seeking { question, kind }.begin_unowned(connection, world)
     }
 
     pub(super) fn due(&self) -> Duration {
         match self.kind {
-            Kind::First(patience) => patience.due,
+            Kind::First(patience) | Kind::Late(patience) => patience.due,
             Kind::Unknown { due } => due,
         }
     }
@@ -78,17 +103,34 @@ impl Seeking {
     pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
-            Event::Unowned { node, origin, seq, served, .. } if self.question.is_answered_by(seq, origin) => {
-                if served && matches!(self.kind, Kind::First(_)) {
-                    // The node has answered what is held; that does not begin once more.
-                    world.forget(connection.entry.origin);
+            Event::Unowned { node, origin, seq, served, newest, .. }
+                if self.question.is_answered_by(seq, origin) =>
+            {
+                let next = self.question.next;
+                if next.is_some() && newest.is_some() && next.is_newer(newest) {
+                    // It answers an earlier question, and has promised less.
+                    return State::Seeking(self);
+                }
+                if next.is_some() && newest.is_newer(next) {
+                    // Another switch has asked, too, or given the flow to a node.
+                    let next = newest.successor(world.rank().number);
+                    return Seeking::ask_for(next, self.kind, connection, world);
+                }
+                if served && !matches!(self.kind, Kind::Unknown { .. }) {
+                    // The node has answered what is held; that does not begin once more. Where this switch is alone the
+                    // connection is over.
+                    if world.rank().is_alone {
+                        world.forget(connection.entry.origin);
+                        return State::Over;
+                    }
+                    world.change(Change::Abandon { origin: connection.entry.origin });
                     return State::Over;
                 }
                 self.rule_out(node, connection, world)
             }
             // An older connection, which its client has given up.
             Event::Owned { node, state, .. }
-                if matches!(self.kind, Kind::First(_)) && connection.entry.origin != state.origin =>
+                if !matches!(self.kind, Kind::Unknown { .. }) && connection.entry.origin != state.origin =>
             {
                 self.rule_out(node, connection, world)
             }
@@ -101,7 +143,7 @@ impl Seeking {
     /// After that those of which nothing is heard are taken for dead; the others may have it.
     fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
         let now = world.now();
-        let Kind::First(patience) = &mut self.kind else { return State::Over };
+        let (Kind::First(patience) | Kind::Late(patience)) = &mut self.kind else { return State::Over };
         if !patience.try_again(now, false) {
             self.question.nodes.retain(|node| !world.is_silent(*node, now));
             if !self.question.nodes.is_empty() && !patience.try_on(now) {
@@ -131,8 +173,10 @@ impl Seeking {
         match self.kind {
             Kind::First(_) => {
                 connection.entry.mode = Mode::Held;
+                connection.entry.generation = connection.entry.generation.later(self.question.next);
                 Assembling::new(world.now()).advance(connection, world)
             }
+            Kind::Late(_) => world.answer(&Reply::Status(408), false, connection),
             Kind::Unknown { .. } => State::Over,
         }
     }

@@ -43,18 +43,22 @@ const READ: &[&str] = &["Assembling", "Releasing", "Adopting", "Delivering", "As
 /// What is held of a flow with a node is read.
 const READ_ON: &[&str] = &["Assembling", "Releasing", "Delivering", "Asking", "Over"];
 /// What is held of a flow without a node is read.
-const BEGIN: &[&str] = &["Assembling", "Adopting", "Crowded", "Over"];
+const BEGIN: &[&str] = &["Assembling", "Seeking", "Adopting", "Crowded", "Over"];
 /// A request goes to another node.
-const CHOOSE: &[&str] = &["Adopting", "Crowded", "Over"];
+const CHOOSE: &[&str] = &["Seeking", "Adopting", "Crowded", "Over"];
+
+/// As `READ_ON`, or another switch has given the flow away.
+const OWNERLESS: &[&str] =
+    &["Assembling", "Seeking", "Releasing", "Adopting", "Delivering", "Asking", "Crowded", "Over"];
 
 /// State, event, and the states that can follow. An event without a row leaves the state as it is, and so can any other.
-pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 24] = [
+pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 29] = [
     ("Assembling", "data", READ),
-    ("Assembling", "deadline", &["Releasing", "Over"]),
+    ("Assembling", "deadline", &["Seeking", "Releasing", "Over"]),
     ("Assembling", "CONFIRMED", READ_ON),
     ("Assembling", "UNREAD", READ_ON),
-    ("Assembling", "OWNED", READ_ON),
-    ("Assembling", "UNOWNED", READ_ON),
+    ("Assembling", "OWNED", READ),
+    ("Assembling", "UNOWNED", OWNERLESS),
     ("Seeking", "deadline", BEGIN),
     ("Seeking", "UNOWNED", BEGIN),
     ("Seeking", "OWNED", BEGIN),
@@ -62,17 +66,22 @@ pub(super) const TRANSITIONS: [(&str, &str, &[&str]); 24] = [
     ("Releasing", "RELEASED", BEGIN),
     ("Releasing", "BUSY", READ_ON),
     ("Releasing", "UNREAD", READ_ON),
+    ("Releasing", "OWNED", READ),
     ("Adopting", "deadline", CHOOSE),
     ("Adopting", "ADOPTED", READ_ON),
     ("Adopting", "REFUSED", CHOOSE),
+    ("Adopting", "OWNED", READ),
     ("Delivering", "deadline", &["Over"]),
     ("Delivering", "CONFIRMED", READ_ON),
     ("Delivering", "REFUSED", CHOOSE),
     ("Delivering", "UNREAD", READ_ON),
+    ("Delivering", "OWNED", READ),
     ("Asking", "deadline", &["Over"]),
     ("Asking", "OWNED", READ_ON),
     ("Asking", "UNREAD", READ_ON),
+    ("Asking", "UNOWNED", OWNERLESS),
     ("Crowded", "deadline", CHOOSE),
+    ("Crowded", "OWNED", READ),
 ];
 
 /// Whether the table has the transition.

@@ -10,6 +10,7 @@ mod crowd;
 mod follow;
 mod frames;
 mod fuzz;
+mod generations;
 mod here;
 mod hidden;
 mod intake;

@@ -256,6 +256,7 @@ mod tests {
     use switchback_flow::held::HeldPacket;
     use switchback_flow::state::Question;
     use switchback_flow::state::{Assembling, Seeking};
+    use switchback_wire::generation::Generation;
     use switchback_wire::packet::{flags, segment};
     use switchback_wire::{Seq, address_bytes};
 
@@ -335,8 +336,10 @@ mod tests {
             flows.put(one, waiting);
         }
         let mut asks_nodes = pending(&flow("192.0.2.1", 4), 1, 10);
-        asks_nodes.state =
-            Seeking::unknown(Question { seq: Seq(0), origin: Seq(0), nodes: vec![1] }, Duration::ZERO);
+        asks_nodes.state = Seeking::unknown(
+            Question { seq: Seq(0), origin: Seq(0), nodes: vec![1], next: Generation::NONE },
+            Duration::ZERO,
+        );
         flows.put(flow("192.0.2.1", 4), asks_nodes);
         let order =
             std::iter::from_fn(|| flows.take_slowest()).map(|(flow, _)| u16::from_be(flow.client_port));

@@ -278,9 +278,7 @@ impl Dispatcher {
     /// program has forwarded packets since.
     fn entry_of(&self, flow: &sb_flow, recorded: Entry) -> Entry {
         match self.recent.get(flow) {
-            Some(recent) if recent.origin == recorded.origin && !recorded.mark.is_newer(&recent.mark) => {
-                *recent
-            }
+            Some(recent) if recent.origin == recorded.origin && !recorded.is_newer(recent) => *recent,
             _ => recorded,
         }
     }
@@ -424,7 +422,7 @@ impl Dispatcher {
     }
 
     /// Makes a flow pending with its first packet; `judged` is the result of reading it.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,

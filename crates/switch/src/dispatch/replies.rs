@@ -4,6 +4,7 @@ use std::num::Wrapping;
 
 use switchback_wire::Reason;
 use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::FromNode;
 use switchback_wire::packet::TcpView;
 use switchback_wire::{Seq, address_from, sb_flow, sb_record};
@@ -12,7 +13,7 @@ use super::pending::Pending;
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
 use switchback_flow::connection::Connection;
-use switchback_flow::entry::Entry;
+use switchback_flow::entry::{Entry, Mode};
 use switchback_flow::held::{Held, HeldPacket};
 use switchback_flow::mark::Mark;
 use switchback_flow::request::{InProgress, Request};
@@ -36,8 +37,10 @@ impl Dispatcher {
             FromNode::Sized { path, bytes } => self.sizes.learn(path, bytes),
             FromNode::Owned(state) => self.on_owned(at, flow, node, &state, packet, view),
             FromNode::Unread(state) => self.on_unread(at, flow, node, &state),
-            FromNode::Unowned { served, next } => {
-                self.on_unowned(at, flow, (node, origin()), (served, next), &view);
+            FromNode::Unowned { served, next, newest } => {
+                let (seq, origin) = (view.seq, origin());
+                let unowned = Event::Unowned { node, origin, seq, served, next, newest };
+                self.on_unowned(at, flow, unowned, packet, &view);
             }
             FromNode::Move { target, state } => self.on_move(at, flow, node, (target, &state), packet),
             // The program handles the ones that arrive from the network.
@@ -104,8 +107,8 @@ impl Dispatcher {
             return;
         }
         match reply {
-            FromNode::Refused { reason: Some(Reason::NoSocket), requests, .. } => {
-                self.on_no_socket(at, flow, entry, requests, packet, view);
+            FromNode::Refused { reason: Some(Reason::NoSocket), requests, next, .. } => {
+                self.on_no_socket(at, flow, entry, (requests, next), packet, view);
             }
             FromNode::Confirmed { arrived, .. } => self.on_progress(flow, entry, arrived, view),
             _ => {}
@@ -158,7 +161,8 @@ impl Dispatcher {
             self.reset(flow, entry.origin, ack);
             return;
         };
-        let entry = Entry { mark: Mark { next: seq, ..entry.mark }, ..entry };
+        let generation = entry.generation.following();
+        let entry = Entry { mark: Mark { next: seq, ..entry.mark }, generation, ..entry };
         let mut after = entry;
         after.enter_tunnel(0);
         let mut connection = Connection::new(entry, at.now);
@@ -201,7 +205,7 @@ impl Dispatcher {
         at: Moment<'_>,
         flow: &sb_flow,
         latest: Entry,
-        requests: u16,
+        (requests, granted): (u16, Generation),
         packet: &[u8],
         view: TcpView,
     ) {
@@ -214,7 +218,12 @@ impl Dispatcher {
             tries: latest.mark.tries.saturating_add(1),
             ..latest.mark.moved_to(view.seq)
         };
-        let entry = Entry { mark, ..latest.without_node() };
+        let rank = self.plan.rank;
+        let generation = match granted {
+            Generation::NONE => latest.generation.successor(rank.number),
+            granted => granted,
+        };
+        let mut entry = Entry { mark, generation, ..latest.without_node() };
         if view.is_empty() {
             // The client's FIN, if no data before it is missing.
             if view.seq == latest.mark.next {
@@ -223,8 +232,11 @@ impl Dispatcher {
             return;
         }
         let Some(held) = HeldPacket::new(packet) else { return };
-        let mut pending = Pending::new(Connection::new(entry, at.now), at.now);
-        pending.hold(&held);
-        self.step(at, flow, pending, Event::Data);
+        if !granted.is_some() && !rank.is_alone {
+            // Another switch may have given the flow to another node.
+            entry.mode = Mode::Sought;
+            entry.generation = latest.generation;
+        }
+        self.begin(at, flow, Connection::new(entry, at.now), &held, None);
     }
 }

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
 use switchback_wire::message::{Reading, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags, segment, timestamps};
 use switchback_wire::{Seq, sb_flow};
@@ -29,19 +30,26 @@ const BURST: Duration = Duration::from_millis(100);
 const ROUND: Duration = Duration::from_millis(100);
 /// Time after which an unknown flow without an owner is reset.
 const UNOWNED: Duration = Duration::from_millis(500);
+/// The same beside other switches, one of which may be about to give it to a node: then all nodes have to say once more
+/// that they do not own it.
+const UNOWNED_BESIDE_OTHERS: Duration = Duration::from_secs(3);
 /// Time for which a question about a flow is remembered.
-pub const REMEMBERED: Duration = Duration::from_secs(1);
+pub const REMEMBERED: Duration = Duration::from_secs(4);
 
 /// PROBEs that may be sent in this time.
 pub const fn probes_in(time: Duration) -> u32 {
     (time.as_micros() as u64 * PROBES_PER_SECOND as u64 / 1_000_000) as u32
 }
 
-/// The times at which nodes were asked about an unknown flow.
+/// Questions about an unknown flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Probed {
+    /// Time of the first question.
     first: Duration,
+    /// Time of the last question.
     last: Duration,
+    /// Nodes that have not answered the last question.
+    unanswered: usize,
 }
 
 /// PROBEs that may be sent now.
@@ -101,21 +109,19 @@ impl Dispatcher {
             return;
         }
         let probed = self.probed.get(flow).copied();
+        let is_unowned = |probed: &Probed| match self.plan.rank.is_alone {
+            true => at.now.saturating_sub(probed.first) >= UNOWNED,
+            false => probed.unanswered == 0 && probed.last >= probed.first + UNOWNED_BESIDE_OTHERS,
+        };
         match probed {
-            Some(probed) if at.now.saturating_sub(probed.first) >= UNOWNED => {
+            Some(probed) if is_unowned(&probed) => {
                 self.stats.reset_unowned += 1;
                 self.output.to_client(flow, &bare(flow, false, view.ack, Seq(0), flags::RST));
                 return;
             }
-            Some(probed) if at.now.saturating_sub(probed.last) < ROUND => return,
             _ => {}
         }
-        let mut question = Question { seq: view.seq, origin: Seq(0), nodes: self.plan.nodes_of(flow.vip()) };
-        if !self.ask(at, flow, packet, &view, &mut question) {
-            return;
-        }
-        let first = probed.map_or(at.now, |probed| probed.first);
-        self.probed.insert(*flow, Probed { first, last: at.now });
+        let Some(question) = self.ask_about_unknown(at, flow, packet, &view) else { return };
         if view.is_empty() {
             // The packet comes back with the answer.
             return;
@@ -126,6 +132,29 @@ impl Dispatcher {
             pending.hold(&held);
             self.keep(flow, pending.connection, Seeking::unknown(question, at.now));
         }
+    }
+
+    /// Asks which node owns a flow of which nothing is known, unless that was asked a moment ago.
+    fn ask_about_unknown(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        packet: &[u8],
+        view: &TcpView,
+    ) -> Option<Question> {
+        let probed = self.probed.get(flow).copied();
+        if probed.is_some_and(|probed| at.now.saturating_sub(probed.last) < ROUND) {
+            return None;
+        }
+        let nodes = self.plan.nodes_of(flow.vip());
+        let mut question = Question { seq: view.seq, origin: Seq(0), nodes, next: Generation::NONE };
+        if !self.ask(at, flow, packet, view, &mut question) {
+            return None;
+        }
+        let unanswered = question.nodes.len();
+        let first = probed.map_or(at.now, |probed| probed.first);
+        self.probed.insert(*flow, Probed { first, last: at.now, unanswered });
+        Some(question)
     }
 
     /// Asks the live nodes which one owns the flow; false if the budget is used up.
@@ -151,23 +180,44 @@ impl Dispatcher {
         let Some(view) = TcpView::parse(&bytes) else { return false };
         let about = FlowState::at(question.origin, Seq(0));
         for node in &question.nodes {
-            self.send(ToNode::Probe, *node, flow, &about, &view, &bytes);
+            self.send(ToNode::Probe { next: question.next }, *node, flow, &about, &view, &bytes);
         }
         true
     }
 
-    /// Handles a node's answer that it does not own the flow. If it did, and has answered the held request, the request
-    /// is not started again.
+    /// Handles a node's answer that it does not own the flow: to a question, or to a packet of the flow that was
+    /// forwarded by an entry of an earlier adoption.
     pub(super) fn on_unowned(
         &mut self,
         at: Moment<'_>,
         flow: &sb_flow,
-        (node, origin): (NodeId, Seq),
-        (served, next): (bool, Seq),
+        unowned: Event<'_>,
+        packet: &[u8],
         view: &TcpView,
     ) {
-        let Some(pending) = self.pending.take(flow) else { return };
-        self.step(at, flow, pending, Event::Unowned { node, origin, seq: view.seq, served, next });
+        if let Some(mut probed) = self.probed.get(flow).copied() {
+            probed.unanswered = probed.unanswered.saturating_sub(1);
+            if matches!(unowned, Event::Unowned { newest, .. } if newest.is_some()) {
+                // Another switch is about to give the flow to a node.
+                probed.first = at.now;
+            }
+            self.probed.insert(*flow, probed);
+        }
+        if let Some(pending) = self.pending.take(flow) {
+            self.step(at, flow, pending, unowned);
+        } else if self.is_outdated_by(at, flow, &unowned) {
+            self.ask_about_unknown(at, flow, packet, view);
+        }
+    }
+
+    /// Whether the flow's node has released it since it adopted the flow.
+    fn is_outdated_by(&self, at: Moment<'_>, flow: &sb_flow, unowned: &Event<'_>) -> bool {
+        let Event::Unowned { node, origin, newest, .. } = *unowned else { return false };
+        let known = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded));
+        known.is_some_and(|known| {
+            let is_its = known.has_node() && (known.node, known.origin) == (node, origin);
+            is_its && !self.plan.rank.is_alone && newest.is_newer(known.generation)
+        })
     }
 
     /// Handles a node's answer that it owns the flow.
@@ -184,10 +234,19 @@ impl Dispatcher {
             self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
         }
+        let known = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded));
+        let is_news = match known.filter(|known| known.origin == state.origin) {
+            Some(known) => known.has_node() && state.generation.is_newer(known.generation),
+            None => !self.knows(flow),
+        };
         let entry = Entry::of_node(node, state, self.plan.limits.body);
-        if !self.knows(flow)
-            && let Some(entry) = self.recover(flow, state.origin, entry, &view)
-        {
+        if !is_news {
+            return;
+        }
+        let Some(entry) = self.recover(flow, state.origin, entry, &view) else { return };
+        if entry.mark.next.before(view.end_seq()) && !entry.is_tunnel() {
+            self.on_client(at, flow, entry, packet, view);
+        } else {
             self.forward(flow, &entry, &view, packet, Reading::None);
         }
     }
@@ -212,6 +271,7 @@ impl Dispatcher {
         };
         self.stats.recovered += 1;
         self.output.change(flow, Change::Create(entry));
+        self.output.change(flow, Change::Replace(entry));
         self.recent.insert(*flow, entry);
         Some(entry)
     }

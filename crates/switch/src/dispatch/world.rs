@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_config::Limits;
+use switchback_config::{Limits, Rank};
 use switchback_flow::World;
 use switchback_flow::answer::Reply;
 use switchback_flow::change::Change;
@@ -47,6 +47,10 @@ impl World for FlowWorld<'_> {
 
     fn limits(&self) -> &Limits {
         &self.dispatcher.plan.limits
+    }
+
+    fn rank(&self) -> Rank {
+        self.dispatcher.plan.rank
     }
 
     fn entry(&self) -> Option<Entry> {

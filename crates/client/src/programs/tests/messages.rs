@@ -122,7 +122,7 @@ fn what_a_later_node_adds_within_a_version_is_ignored() {
             let option = sb_option { flags: 0xff, ..client::option(op, false, Some(own)) };
             // Bytes behind the structure, and those of it that are reserved.
             option
-                .with(|flow: &mut sb_flow_state| flow.reserved = [0xff; 4])
+                .with(|flow: &mut sb_flow_state| flow.generation = u32::MAX)
                 .with(|direct: &mut sb_direct| direct.reserved = [0xff; 2])
         };
         let response = known.response(0, flags::ACK, b"x");

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use NodeCounter::*;
 use nix::sys::socket::{Backlog, listen};
 use sb_op::*;
+use switchback_wire::generation::Generation;
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, segment};
 use switchback_wire::session::Code;
@@ -327,6 +328,15 @@ impl Flows<'_> {
                 self.say(&known, SB_OP_ADOPT, 0, REQUEST);
                 let after = bench.flow(&known.flow).expect("it stays");
                 assert_eq!((after.state, after.next), (state, known.seq + 1000), "the later request's entry");
+            }
+            Outdated => {
+                let known = self.next();
+                let [earlier, latest] = [1, 2].map(|number| Generation::first(number).number());
+                bench.put(&known.flow, &sb_owned { generation: latest, ..known.owned() });
+                let option = known
+                    .option(SB_OP_ADOPT)
+                    .with(|flow: &mut sb_flow_state| flow.generation = earlier.to_be());
+                bench.ingress(&to_us(&known.hand_over(option, REQUEST)), 0);
             }
             DropBehindGap => {
                 let mut known = self.in_session(REWRITTEN);

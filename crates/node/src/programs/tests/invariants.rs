@@ -408,7 +408,11 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     assert!(answer.is_signed(&SIGN, node), "the tag of the answer");
     let said = &answer.option;
     assert!(said.version == asked.option.version && said.version <= SB_VERSION, "the version");
-    assert_eq!((said.flags, said.flow_state().reserved), (0, [0; 4]), "what means nothing");
+    assert_eq!(said.flags, 0, "flags");
+    let has_generation =
+        [SB_OP_OWNED, SB_OP_UNREAD, SB_OP_UNOWNED, SB_OP_RELEASED, SB_OP_REFUSED].map(|op| op as u8);
+    let generation = said.flow_state().generation;
+    assert!(generation == 0 || has_generation.contains(&said.op), "a generation that means nothing");
     assert!(answer.second.is_none(), "an answer with a second candidate");
     assert_eq!(
         [&out[..6], &out[6..12], &out[12..14]],
@@ -433,7 +437,12 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     let (question, said) = (asked.op().expect("an unknown operation is answered"), answer.op());
     let whole = matches!(said, Some(SB_OP_REFUSED));
     assert_eq!(&inner[answer.view.data..], if whole { data } else { &[] }, "the client's data");
+    let has_adoption = asked.option.flow_state().generation != 0;
     let fits = match question {
+        SB_OP_ADOPT | SB_OP_FORWARD | SB_OP_CONFIRM | SB_OP_RELEASE if said == Some(SB_OP_OWNED) => {
+            has_adoption
+        }
+        SB_OP_FORWARD | SB_OP_CONFIRM if said == Some(SB_OP_UNOWNED) => has_adoption,
         SB_OP_ADOPT => matches!(said, Some(SB_OP_ADOPTED | SB_OP_REFUSED)),
         SB_OP_FORWARD => said == Some(SB_OP_REFUSED) || said == Some(SB_OP_UNREAD) && !data.is_empty(),
         SB_OP_CONFIRM if data.is_empty() => said == Some(SB_OP_CONFIRMED),

@@ -49,9 +49,8 @@ fn a_later_version_is_dropped_if_its_tag_is_right() {
     });
 }
 
-/// The option with all bits that this version does not know.
+/// The option with all flags that this version does not know.
 fn with_more(option: sb_option, known_flags: u32) -> sb_option {
-    let option = option.with(|flow: &mut sb_flow_state| flow.reserved = [0xff; 4]);
     sb_option { flags: option.flags | !known_flags as u8, ..option }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use switchback_config::ClusterKey;
+use switchback_config::{ClusterKey, Rank};
 use switchback_flow::entry::{Entry, Mode};
 use switchback_http::{Body, Progress, parse_head};
 use switchback_wire::Reason;
@@ -129,8 +129,13 @@ pub struct World {
 pub fn answered(asked: &sb_option, op: sb_op, reason: sb_reason) -> sb_option {
     let flow = asked.flow_state();
     let arrived = if op == sb_op::SB_OP_CONFIRMED { flow.next } else { 0 };
+    let generation = if op == sb_op::SB_OP_RELEASED {
+        asked.said::<sb_question>().next_generation
+    } else {
+        flow.generation
+    };
     let option = sb_option { op: op as u8, flags: 0, reason: reason as u8, ..*asked };
-    option.saying(&sb_confirmed { flow, arrived })
+    option.saying(&sb_confirmed { flow: sb_flow_state { generation, ..flow }, arrived })
 }
 
 impl World {
@@ -141,6 +146,14 @@ impl World {
     /// With another configuration, which has no more than eight nodes.
     pub fn of(config: &str) -> Self {
         World::with_keys(config, &[7])
+    }
+
+    /// One of several switches, with this number. The first one has answered the client's SYN.
+    pub fn of_several(config: &str, number: u8) -> Self {
+        let mut world = World::of(config);
+        world.dispatcher.plan().rank = Rank { number, is_alone: false };
+        world.foreign = number != 0;
+        world
     }
 
     /// Likewise, of a machine that is something besides a switch.
@@ -180,8 +193,10 @@ impl World {
 
     /// The L7 thread begins anew. In an order the flow map goes with it.
     pub fn restart(&mut self, config: &str, in_order: bool) {
+        let rank = self.dispatcher.plan().rank;
         let new = World::new_with(plan(config, &[7], LocalMachine::default(), self.now));
         self.dispatcher = new.dispatcher;
+        self.dispatcher.plan().rank = rank;
         self.ring.clear();
         self.over.clear();
         self.foreign = true;

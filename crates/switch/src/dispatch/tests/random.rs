@@ -6,12 +6,16 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use switchback_wire::generation::Generation;
 use switchback_wire::packet::{TcpView, flags};
 use switchback_wire::*;
 
 use super::model::*;
 use sb_op::*;
 use sb_reason::*;
+
+/// Nodes compare the generations of adoptions.
+const COMPARES: bool = true;
 
 /// SplitMix64.
 struct Random(u64);
@@ -50,13 +54,16 @@ struct Node {
     heads: u32,
     /// What the latest request's packet said of sessions.
     session: sb_session,
+    /// The newest adoption that it has accepted, released the flow for, or promised to accept none before.
+    newest: Generation,
+    has_promised: bool,
     origin_of_ownership: u32,
     received: Vec<u8>,
     ahead: HashMap<u32, Vec<u8>>,
 }
 
 struct Net {
-    world: World,
+    worlds: Vec<World>,
     random: Random,
     nodes: HashMap<IpAddr, Node>,
     /// The client's whole stream, and how much of it has been acknowledged.
@@ -79,11 +86,13 @@ impl Net {
         seq - ORIGIN
     }
 
-    /// What the switch says to the client can only be acknowledgments; one may be lost. Where entries are lost, a RST.
+    /// What the switches say to the client can only be acknowledgments; one may be lost. Where entries are lost, a RST.
     fn hear(&mut self) {
-        for packet in std::mem::take(&mut self.world.to_client) {
+        let loses = self.worlds.iter().any(|world| world.loses);
+        let heard = self.worlds.iter_mut().flat_map(|world| std::mem::take(&mut world.to_client));
+        for packet in heard.collect::<Vec<_>>() {
             let view = TcpView::parse(&packet).unwrap();
-            let ends = self.world.loses && view.flags == flags::RST;
+            let ends = loses && view.flags == flags::RST;
             if ends || self.other.is_some() && view.flags != flags::ACK {
                 self.over = true;
                 continue;
@@ -96,7 +105,7 @@ impl Net {
     }
 
     /// A handoff packet arrives at its node, perhaps; what the node says arrives at the switch, perhaps.
-    fn deliver(&mut self, sent: Vec<ToNode>) {
+    fn deliver(&mut self, switch: usize, sent: Vec<ToNode>) {
         let mut queue = sent;
         while !queue.is_empty() {
             let index =
@@ -109,7 +118,7 @@ impl Net {
                 queue.push(packet.clone());
             }
             let Some((op, reason)) = self.at_node(&packet) else { continue };
-            if self.world.now < self.deaf_until {
+            if self.worlds[switch].now < self.deaf_until {
                 continue;
             }
             if matches!(op, SB_OP_OWNED | SB_OP_UNREAD) {
@@ -128,8 +137,9 @@ impl Net {
                     (flow.framing, flow.left) = (framing.to_be(), node.left.to_be());
                     (flow.requests, flow.heads) = (node.requests.to_be(), node.heads.to_be());
                     flow.session = node.session;
+                    flow.generation = node.newest.to_be();
                 });
-                queue.extend(self.world.handoff(packet.node, option, &packet.packet));
+                queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
                 continue;
             }
             if self.random.chance(5) {
@@ -139,23 +149,29 @@ impl Net {
                 let arrived = (ORIGIN + self.nodes[&packet.node].end()).to_be();
                 let option = answered(&packet.option, op, SB_REASON_NONE)
                     .with(|said: &mut sb_confirmed| said.arrived = arrived);
-                queue.extend(self.world.handoff(packet.node, option, &packet.packet));
+                queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
                 continue;
             }
-            let mut asked = packet.clone();
-            if op == SB_OP_UNOWNED {
-                let next = (ORIGIN + self.nodes[&packet.node].released_at).to_be();
-                asked.option = asked.option.with(|flow: &mut sb_flow_state| flow.next = next);
-            }
-            queue.extend(self.world.answer(&asked, op, reason));
+            let node = &self.nodes[&packet.node];
+            let option = answered(&packet.option, op, reason).with(|flow: &mut sb_flow_state| match op {
+                SB_OP_UNOWNED => {
+                    flow.next = (ORIGIN + node.released_at).to_be();
+                    flow.generation = node.newest.to_be();
+                }
+                SB_OP_RELEASED if flow.generation == node.newest.to_be() => {}
+                _ => flow.generation = 0,
+            });
+            queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
         }
     }
 
     /// All nodes live, and say so.
     fn report(&mut self) {
-        for (last, pool) in [(1, "web"), (2, "web"), (3, "img")] {
-            let sent = self.world.report(node(last), pool, SB_REASON_NONE, (0, 511));
-            self.deliver(sent);
+        for switch in 0..self.worlds.len() {
+            for (last, pool) in [(1, "web"), (2, "web"), (3, "img")] {
+                let sent = self.worlds[switch].report(node(last), pool, SB_REASON_NONE, (0, 511));
+                self.deliver(switch, sent);
+            }
         }
     }
 
@@ -171,21 +187,32 @@ impl Net {
         // What is late is from before the node gave the flow up and adopted it again.
         let is_late = offset < node.origin_of_ownership
             || packet.data().is_empty() && offset == node.origin_of_ownership;
+        let generation = Generation::from_be(packet.option.flow_state().generation);
+        let is_outdated = packet.op != SB_OP_PROBE && node.owns && node.newest.is_newer(generation);
         match packet.op {
+            _ if is_outdated && COMPARES => Some((SB_OP_OWNED, SB_REASON_NONE)),
             SB_OP_PROBE if node.owns => Some((SB_OP_OWNED, SB_REASON_NONE)),
             SB_OP_PROBE => {
                 let is_known = packet.option.flow_state().origin == ORIGIN.to_be();
+                let next = Generation::from_be(packet.option.said::<sb_question>().next_generation);
+                if next.is_newer(node.newest) {
+                    (node.newest, node.has_promised) = (next, true);
+                }
                 let was_served = is_known && (node.over && offset < node.end() || offset < node.released_at);
                 Some((SB_OP_UNOWNED, if was_served { SB_REASON_SERVED } else { SB_REASON_NONE }))
             }
             SB_OP_ADOPT if node.over && offset < node.end() => Some((SB_OP_ADOPTED, SB_REASON_NONE)),
+            SB_OP_ADOPT if !node.owns && node.is_barred(generation) && COMPARES => {
+                Some((SB_OP_REFUSED, SB_REASON_OUTDATED))
+            }
             // A late copy from before the release.
             SB_OP_ADOPT if !node.owns && offset < node.released_at => None,
             SB_OP_ADOPT => {
                 if !node.owns {
                     assert_eq!(owners, 0, "seed {seed}: a second owner");
                     assert!(offset >= begun, "seed {seed}: what was begun before {begun} begins at {offset}");
-                    *node = Node { owns: true, origin_of_ownership: offset, ..Node::default() };
+                    let newest = generation;
+                    *node = Node { owns: true, newest, origin_of_ownership: offset, ..Node::default() };
                     node.set_mark(packet);
                     node.passed = offset + packet.data().len() as u32;
                 }
@@ -215,6 +242,9 @@ impl Net {
             SB_OP_FORWARD | SB_OP_CONFIRM if packet.option.flags & SB_HANDOVER_REQUEST as u8 != 0 => {
                 Some((SB_OP_REFUSED, SB_REASON_NO_SOCKET))
             }
+            SB_OP_FORWARD if COMPARES && node.newest.is_newer(generation) => {
+                Some((SB_OP_UNOWNED, SB_REASON_NONE))
+            }
             SB_OP_FORWARD | SB_OP_CONFIRM => None,
             SB_OP_RELEASE if !node.owns => Some((SB_OP_RELEASED, SB_REASON_NONE)),
             SB_OP_RELEASE if node.end() > offset || Net::offset(next) < Net::offset(node.next) => {
@@ -232,6 +262,7 @@ impl Net {
                 let heads = heads.map(|(index, head)| u32::from(*head) << index).sum::<u32>();
                 assert_eq!((usize::from(node.requests), node.heads), (methods.len(), heads), "seed {seed}");
                 (node.owns, node.released_at) = (false, offset);
+                node.newest = Generation::from_be(packet.option.said::<sb_question>().next_generation);
                 self.check(packet.node);
                 Some((SB_OP_RELEASED, SB_REASON_NONE))
             }
@@ -243,38 +274,50 @@ impl Net {
     fn send(&mut self, at: u32, size: u32) {
         let other = self.other.as_ref().filter(|_| self.random.chance(30));
         let bytes = other.unwrap_or(&self.stream)[at as usize..(at + size) as usize].to_vec();
-        let sent = self.world.client_packet(&data(at, 0, &bytes));
-        self.deliver(sent);
+        let switch = self.random.below(self.worlds.len() as u64) as usize;
+        let sent = self.worlds[switch].client_packet(&data(at, 0, &bytes));
+        self.deliver(switch, sent);
     }
 
     fn pause(&mut self) {
-        let sent = self.world.drain();
-        self.deliver(sent);
+        for switch in 0..self.worlds.len() {
+            let sent = self.worlds[switch].drain();
+            self.deliver(switch, sent);
+        }
         let pause = if self.random.chance(10) { 250 } else { self.random.below(60) };
-        self.world.now += Duration::from_millis(pause);
+        let now = self.worlds[0].now + Duration::from_millis(pause);
+        self.worlds.iter_mut().for_each(|world| world.now = now);
         self.report();
         if self.random.chance(2) {
-            self.deaf_until = self.world.now + Duration::from_millis(self.random.below(2000));
+            self.deaf_until = now + Duration::from_millis(self.random.below(2000));
         }
-        while self.world.dispatcher.deadline().is_some_and(|deadline| deadline <= self.world.now) {
-            let sent = self.world.pass();
-            self.deliver(sent);
+        for switch in 0..self.worlds.len() {
+            while self.worlds[switch].dispatcher.deadline().is_some_and(|deadline| deadline <= now) {
+                let sent = self.worlds[switch].pass();
+                self.deliver(switch, sent);
+            }
         }
+    }
+
+    fn pending(&self) -> usize {
+        self.worlds.iter().map(|world| world.dispatcher.pending()).sum()
     }
 
     /// The connection ends, and copies of its first packet come late, perhaps after a restart. They begin nothing that
     /// has begun.
     fn end(&mut self, lost: bool, config: &str) {
-        self.world.lagging = false;
         for node in self.nodes.values_mut().filter(|node| node.owns) {
             (node.owns, node.over) = (false, true);
         }
-        self.world.closed();
-        let restarts = self.random.chance(50);
-        if restarts {
-            self.world.restart(config, self.random.chance(50));
+        for world in &mut self.worlds {
+            world.lagging = false;
+            world.closed();
+            let restarts = self.random.chance(50);
+            if restarts {
+                world.restart(config, self.random.chance(50));
+            }
+            world.cookie = restarts || !lost;
         }
-        self.world.cookie = restarts || !lost;
         for _ in 0..3 + self.random.below(20) {
             self.send(0, 1400.min(self.stream.len() as u32));
             self.pause();
@@ -342,6 +385,12 @@ fn cookie_of(pool: &str, last: u8) -> String {
 }
 
 impl Node {
+    /// It accepts newer adoptions only, and of these no other one than it has promised.
+    fn is_barred(&self, generation: Generation) -> bool {
+        !generation.is_newer(self.newest)
+            || self.has_promised && generation.number() >> 8 != self.newest.number() >> 8
+    }
+
     fn end(&self) -> u32 {
         self.origin_of_ownership + self.received.len() as u32
     }
@@ -432,6 +481,8 @@ enum Trouble {
     Losses,
     /// The client sends other copies of what it has sent.
     Lies,
+    /// There are so many switches, any of which gets each packet, and which forget everything now and then.
+    Switches(u8),
 }
 
 /// Whether the whole stream has arrived.
@@ -497,10 +548,13 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         }
     }
     let config = if sessions { with_sessions() } else { CONFIG.to_owned() };
-    let world = World::of(&config);
+    let worlds = match trouble {
+        Trouble::Switches(count) => (0..count).map(|number| World::of_several(&config, number)).collect(),
+        _ => vec![World::of(&config)],
+    };
     let nodes = (1..=3).map(|last| (node(last), Node::default())).collect();
     let mut net = Net {
-        world,
+        worlds,
         random,
         nodes,
         other: (trouble == Trouble::Lies).then(|| with_other_pools(&stream)),
@@ -511,29 +565,37 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         deaf_until: Duration::ZERO,
         seed,
     };
-    net.world.loses = loses;
+    net.worlds.iter_mut().for_each(|world| world.loses = loses);
     let len = net.stream.len() as u32;
     // Entries are lost, and the switch has not been started again since: it takes a first packet for a new connection's.
     let mut lost = false;
     for round in 0.. {
         assert!(round < 5000 || net.other.is_some(), "seed {seed}: stuck at {} of {len}", net.acked);
-        if net.over
-            || net.other.is_some() && round == 100
-            || net.acked == len && net.world.dispatcher.pending() == 0
-        {
+        if net.over || net.other.is_some() && round == 100 || net.acked == len && net.pending() == 0 {
             break;
         }
         if loses && net.random.chance(10) {
-            net.world.map.clear();
-            net.world.waiting.clear();
+            net.worlds[0].map.clear();
+            net.worlds[0].waiting.clear();
             lost = true;
         }
-        if loses && net.random.chance(5) && net.world.dispatcher.pending() == 0 {
+        if loses && net.random.chance(5) && net.pending() == 0 {
             let in_order = net.random.chance(50);
-            net.world.restart(&config, in_order);
+            net.worlds[0].restart(&config, in_order);
             lost = false;
         }
-        net.world.cookie = !lost || net.nodes.values().all(|node| node.received.is_empty());
+        if let Trouble::Switches(count) = trouble
+            && net.random.chance(5)
+        {
+            let in_order = net.random.chance(50);
+            let world = &mut net.worlds[net.random.below(count.into()) as usize];
+            // What it has acknowledged would be lost with it.
+            if world.dispatcher.pending() == 0 {
+                world.restart(&config, in_order);
+            }
+        }
+        let cookie = !lost || net.nodes.values().all(|node| node.received.is_empty());
+        net.worlds.iter_mut().for_each(|world| world.cookie = cookie);
         // A flight of segments from the first unacknowledged byte on, cut anywhere, some lost.
         let mut segments = Vec::new();
         let mut at = net.acked;
@@ -557,10 +619,12 @@ fn run(seed: u64, trouble: Trouble) -> bool {
                 continue;
             }
             net.hear();
-            net.world.express = net.random.chance(50);
-            net.world.lagging = net.random.chance(30);
-            if net.random.chance(5) {
-                net.world.forged_syn();
+            for world in &mut net.worlds {
+                world.express = net.random.chance(50);
+                world.lagging = net.random.chance(30);
+                if net.random.chance(5) {
+                    world.forged_syn();
+                }
             }
             net.send(at, size);
         }
@@ -578,7 +642,11 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         net.end(lost, &config);
         return whole;
     }
-    let stats = &net.world.dispatcher.stats;
+    if net.worlds.len() > 1 {
+        net.end(lost, &config);
+        return whole;
+    }
+    let stats = &net.worlds[0].dispatcher.stats;
     let counts = (stats.sessions_moved, stats.sessions_refused, stats.cookies_ignored);
     assert_eq!(counts, (0, 0, 0), "seed {seed}");
     let kept = stats.sessions_kept;
@@ -608,6 +676,15 @@ fn no_byte_reaches_a_pool_that_it_was_not_routed_to_whatever_is_lost() {
     let seeds = seeds(2000);
     let whole = whole(seeds.clone(), Trouble::Losses);
     assert!(whole > seeds.end * 3 / 4, "{whole} of {}", seeds.end);
+}
+
+#[test]
+fn whichever_switch_gets_a_packet_one_node_has_the_flow() {
+    for switches in 2..=4 {
+        let seeds = seeds(1000);
+        let whole = whole(seeds.clone(), Trouble::Switches(switches));
+        assert_eq!(whole, seeds.end, "{switches} switches");
+    }
 }
 
 #[test]

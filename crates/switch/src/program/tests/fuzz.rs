@@ -103,6 +103,8 @@ fn random_entry(random: &mut Random, view: Option<&TcpView>) -> sb_flow_entry {
         contested: u8::from(random.one_in(4)),
         requests: random.pick(&[0, 1, u16::MAX, any]),
         heads: random.next() as u32,
+        generation: random.next() as u32,
+        reserved: 0,
         framing: framing.into(),
         session: if random.one_in(4) {
             sb_session::new(*b"abc", Some(*b"xyz"))

@@ -91,12 +91,14 @@ fn calm(frame: &[u8]) -> Vec<u8> {
 fn is_cookie(settings: &sb_switch_settings, flow: &sb_flow, isn: u32, cookie: u32, options: &[u8]) -> bool {
     let key = &settings.cookie_keys[(cookie >> 31) as usize];
     let mac = |settled: u32, stamped: bool| {
-        let numbers = [isn.to_be_bytes(), settled.to_ne_bytes(), u32::from(stamped).to_ne_bytes()].concat();
+        let number = if stamped { cookie >> 27 & 15 } else { 0 };
+        let [settled, stamped, number] = [settled, u32::from(stamped), number].map(u32::to_ne_bytes);
+        let numbers = [isn.to_be_bytes(), settled, stamped, number].concat();
         SipHasher24::new_with_keys(key.k0, key.k1).hash(&[bytes_of(flow), &numbers].concat()) as u32
     };
     let stamp = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("a window of four"));
     mac(cookie >> 28 & 7, false) & 0xfff_ffff == cookie & 0xfff_ffff
-        || options.windows(4).any(|bytes| mac(stamp(bytes), true) & 0x7fff_ffff == cookie & 0x7fff_ffff)
+        || options.windows(4).any(|bytes| mac(stamp(bytes), true) & 0x7ff_ffff == cookie & 0x7ff_ffff)
 }
 
 /// Whether the packet shows that the client has answered the SYN-ACK of a newer connection than the entry's.

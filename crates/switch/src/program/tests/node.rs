@@ -162,7 +162,6 @@ fn version_rows(bench: &Bench, flow: &sb_flow, node: u32) -> Vec<Row> {
         Row::new(&what, flow, frame(key, option), Verdict::Drop, [moves]).with(&entry())
     };
     let more = sb_option { flags: 0xff, ..closed }.with(|outcome: &mut sb_outcome| {
-        outcome.flow.reserved = [0xff; 4];
         outcome.queue = (u16::MAX, u16::MAX).into();
     });
     let stranger = handoff_key(&[9; 32]);

@@ -1,0 +1,199 @@
+//! Generations of adoptions: what a node accepts, promises, grants and answers, by the rules of
+//! docs/decisions/0038-generations.md.
+
+use sb_op::*;
+use sb_ownership::*;
+use sb_reason::*;
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
+use switchback_wire::*;
+
+use super::bench::*;
+use super::frames::*;
+use super::invariants::Handoff;
+
+/// The adoptions of two switches, from the flow's beginning on.
+const FIRST: Generation = Generation::first(0);
+
+fn flow_at(port: u16) -> KnownFlow {
+    KnownFlow { flow: flow(false, port, PORT), seq: 1000, ack: 5000, socket: None }
+}
+
+fn of(known: &KnownFlow, op: sb_op, generation: Generation) -> sb_option {
+    known.option(op).with(|flow: &mut sb_flow_state| flow.generation = generation.to_be())
+}
+
+/// A question that announces an adoption.
+fn question(known: &KnownFlow, op: sb_op, generation: Generation, next: Generation) -> sb_option {
+    of(known, op, generation).with(|question: &mut sb_question| question.next_generation = next.to_be())
+}
+
+/// The node's answer: operation, reason, generation.
+fn answer(bench: &Bench, known: &KnownFlow, option: sb_option, data: &[u8]) -> (sb_op, u8, Generation) {
+    let (verdict, out) = bench.ingress(&to_us(&known.hand_over(option, data)), 0);
+    assert_eq!(verdict, Verdict::Redirect, "an answer");
+    let option = Handoff::parse(&out).expect("a handoff packet").option;
+    let op = sb_op::from_number(option.op).expect("an operation");
+    (op, option.reason, FlowState::read(&option).generation)
+}
+
+fn probe(bench: &Bench, known: &KnownFlow, next: Generation) -> (sb_op, Generation) {
+    let (op, _, generation) = answer(bench, known, question(known, SB_OP_PROBE, Generation::NONE, next), b"");
+    (op, generation)
+}
+
+/// Whether the adoption gets to the kernel.
+fn is_accepted(bench: &Bench, known: &KnownFlow, generation: Generation) -> bool {
+    let adopt = known.hand_over(of(known, SB_OP_ADOPT, generation), REQUEST);
+    let (verdict, out) = bench.ingress(&to_us(&adopt), 0);
+    let said = Handoff::parse(&out).map(|answer| (answer.option.op, answer.option.reason));
+    let is_barred =
+        verdict == Verdict::Redirect && said == Some((SB_OP_REFUSED as u8, SB_REASON_OUTDATED as u8));
+    bench.forget(&known.flow);
+    !is_barred
+}
+
+#[test]
+fn a_promise_bars_every_other_adoption() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_000);
+        let promised = FIRST.successor(3);
+        assert_eq!(probe(&bench, &known, Generation::NONE), (SB_OP_UNOWNED, Generation::NONE));
+        assert!(is_accepted(&bench, &known, FIRST.next_attempt()), "nothing was promised");
+        assert_eq!(probe(&bench, &known, promised), (SB_OP_UNOWNED, promised));
+        assert_eq!(probe(&bench, &known, promised), (SB_OP_UNOWNED, promised), "asked again");
+        let earlier = FIRST.successor(2);
+        assert_eq!(probe(&bench, &known, earlier), (SB_OP_UNOWNED, promised), "an earlier one");
+        let other = promised.successor(0).next_attempt();
+        for (generation, accepted) in
+            [(FIRST.next_attempt(), false), (other, false), (promised.next_attempt(), true)]
+        {
+            assert_eq!(is_accepted(&bench, &known, generation), accepted, "{generation:?}");
+        }
+        // Another connection of the same ports is another flow.
+        let next = KnownFlow { seq: 900_000, ..flow_at(53_000) };
+        assert!(is_accepted(&bench, &next, FIRST.next_attempt()));
+    });
+}
+
+#[test]
+fn a_declined_adoption_is_not_accepted_late() {
+    alone(|| {
+        let bench = Bench::new();
+        bench.set(NODE[0], true);
+        let known = flow_at(53_001);
+        let declined = FIRST.next_attempt();
+        let said = answer(&bench, &known, of(&known, SB_OP_ADOPT, declined), REQUEST);
+        assert_eq!((said.0, said.1), (SB_OP_REFUSED, SB_REASON_DRAINING as u8));
+        bench.set(NODE[0], false);
+        assert!(!is_accepted(&bench, &known, declined));
+        assert!(is_accepted(&bench, &known, declined.next_attempt()), "the next attempt");
+    });
+}
+
+#[test]
+fn the_owner_releases_a_flow_for_one_adoption() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_002);
+        let owned = FIRST.next_attempt();
+        let next = owned.successor(1);
+        let released = |reason: sb_reason| sb_owned {
+            state: SB_OWN_RELEASED as u8,
+            reason: reason as u8,
+            generation: next.number(),
+            ..known.owned()
+        };
+        let release =
+            |generation, next| answer(&bench, &known, question(&known, SB_OP_RELEASE, generation, next), b"");
+        // No owner, no socket: anybody could be.
+        assert_eq!(release(owned, next), (SB_OP_RELEASED, SB_REASON_NONE as u8, Generation::NONE));
+        bench.put(&known.flow, &released(SB_REASON_NONE));
+        assert_eq!(release(owned, next).2, next, "repeated");
+        let other = owned.successor(2);
+        assert_eq!(release(owned, other).2, Generation::NONE, "of another switch");
+        assert_eq!(probe(&bench, &known, Generation::NONE), (SB_OP_UNOWNED, next));
+        // An owner without a server has not released the flow yet.
+        let orphan = sb_owned { generation: owned.number(), ..released(SB_REASON_NO_SOCKET) };
+        bench.put(&known.flow, &orphan);
+        assert_eq!(release(owned, other), (SB_OP_RELEASED, SB_REASON_NO_SOCKET as u8, other));
+        assert_eq!(release(owned, next).2, Generation::NONE, "it is granted to one switch only");
+    });
+}
+
+#[test]
+fn a_request_without_a_server_goes_back_to_one_switch() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_003);
+        let owned = FIRST.next_attempt();
+        let orphan = sb_owned {
+            state: SB_OWN_RELEASED as u8,
+            reason: SB_REASON_NO_SOCKET as u8,
+            generation: owned.number(),
+            ..known.owned()
+        };
+        let request = |generation| {
+            let option = of(&known, SB_OP_FORWARD, generation);
+            let option = sb_option { flags: SB_HANDOVER_REQUEST as u8, ..option };
+            let said = answer(&bench, &known, option, REQUEST);
+            assert_eq!((said.0, said.1), (SB_OP_REFUSED, SB_REASON_NO_SOCKET as u8));
+            said.2
+        };
+        assert_eq!(request(owned), Generation::NONE, "nobody knows the flow here");
+        bench.put(&known.flow, &orphan);
+        assert_eq!(request(Generation::NONE), Generation::NONE, "a switch that knows no generations");
+        assert_eq!(request(owned), owned.following());
+        assert_eq!(request(owned), Generation::NONE, "another switch that knows the same adoption");
+    });
+}
+
+#[test]
+fn a_switch_hears_that_a_flow_has_left() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_005);
+        let owned = FIRST.next_attempt();
+        let released = sb_owned {
+            state: SB_OWN_RELEASED as u8,
+            generation: owned.successor(1).number(),
+            ..known.owned()
+        };
+        bench.put(&known.flow, &released);
+        for data in [b"".as_slice(), b"body"] {
+            let said = answer(&bench, &known, of(&known, SB_OP_FORWARD, owned), data);
+            assert_eq!((said.0, said.2), (SB_OP_UNOWNED, owned.successor(1)));
+        }
+        let latest = of(&known, SB_OP_FORWARD, owned.successor(1).next_attempt());
+        assert_eq!(bench.ingress(&to_us(&known.hand_over(latest, b"")), 0).0, Verdict::Drop);
+    });
+}
+
+#[test]
+fn a_switch_that_does_not_know_the_latest_adoption_is_told() {
+    alone(|| {
+        let bench = Bench::new();
+        let mut known = flow_at(53_004);
+        let latest = FIRST.successor(1).next_attempt();
+        let adopt = of(&known, SB_OP_ADOPT, latest);
+        known.socket = Some(bench.adopt(&known.hand_over(adopt, REQUEST), &known.flow));
+        let origin = known.seq;
+        known.seq += REQUEST.len() as u32;
+        let asks = |op, generation, data: &[u8]| {
+            let option =
+                of(&known, op, generation).with(|flow: &mut sb_flow_state| flow.origin = origin.to_be());
+            let said = answer(&bench, &known, sb_option { flags: SB_HANDOVER_REQUEST as u8, ..option }, data);
+            (said.0, said.2)
+        };
+        let outdated = bench.counter(NodeCounter::Outdated);
+        let owned = (SB_OP_OWNED, latest);
+        assert_eq!(asks(SB_OP_FORWARD, FIRST.next_attempt(), REQUEST), owned);
+        assert_eq!(asks(SB_OP_CONFIRM, FIRST.next_attempt(), b""), owned);
+        assert_eq!(asks(SB_OP_RELEASE, FIRST.next_attempt(), b""), owned);
+        assert_eq!(asks(SB_OP_ADOPT, FIRST.next_attempt(), REQUEST), owned);
+        assert_eq!(bench.counter(NodeCounter::Outdated) - outdated, 4);
+        assert_eq!(asks(SB_OP_CONFIRM, latest, b"").0, SB_OP_CONFIRMED);
+        assert_eq!(asks(SB_OP_CONFIRM, Generation::NONE, b"").0, SB_OP_CONFIRMED);
+    });
+}
