@@ -142,10 +142,14 @@ static __noinline int answer(struct __sk_buff *skb, struct handoff *h, const str
         return return_frame(skb, h);
 }
 
+/* Returns the packet; an ADOPT with its generation, which tells the switch's attempts apart. */
 static __always_inline int refuse(struct handoff *h, enum sb_reason reason, enum sb_node_counter counter)
 {
+        __be32 generation = h->option.op == SB_OP_ADOPT ? h->option.payload.flow.generation : 0;
+
         count(counter);
         set_answer(h, SB_OP_REFUSED, reason);
+        h->option.payload.flow.generation = generation;
         return ANSWER_WHOLE;
 }
 

@@ -187,6 +187,26 @@ static __always_inline int answer_unowned(struct handoff *h, const struct sb_own
 }
 
 /*
+ * Answers a PROBE about a flow that has been released. If its client has all that was sent, and another node can
+ * go on, the state is given: the switch that was to go on with the flow may have gone.
+ */
+static __always_inline int answer_from_released(struct handoff *h, struct sb_owned *flow)
+{
+        const struct sb_owned *ours = is_owned(flow, h) ? flow : NULL;
+        __u32 newest = promise(ours, h);
+
+        if ((h->option.payload.flow.origin && !ours) ||
+            (flow->reason != SB_REASON_NONE && flow->reason != SB_REASON_NO_SOCKET))
+                return disown(h, ours, newest, SB_REASON_NONE);
+        if (!newest || is_newer(flow->generation, newest))
+                newest = flow->generation;
+        answer_mark(h, flow, SB_OP_UNOWNED);
+        h->option.reason = SB_REASON_RELEASED;
+        h->option.payload.flow.generation = bpf_htonl(newest);
+        return ANSWER;
+}
+
+/*
  * A socket in TIME_WAIT answers for itself: a retransmitted FIN gets its ACK, a late request its RST. A PROBE
  * with an origin is about a first request, and was_served() has found that it is not of that connection.
  */
@@ -220,7 +240,7 @@ __noinline int on_probe(struct __sk_buff *skb, struct handoff *h)
         if (!flow)
                 return answer_from_time_wait(skb, h);
         if (flow->state == SB_OWN_RELEASED)
-                return answer_unowned(h, flow, SB_REASON_NONE);
+                return answer_from_released(h, flow);
         /* The adoption is under way: the switch has to ask again. */
         if (flow->state != SB_OWN_OPEN)
                 return TCX_DROP;

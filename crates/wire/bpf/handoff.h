@@ -191,6 +191,8 @@ enum sb_reason {
         SB_REASON_SERVED = 12,
         /* REFUSED: the node has released the flow for another adoption, or promised or declined one. */
         SB_REASON_OUTDATED = 13,
+        /* UNOWNED: the node has released the flow, in the state given. Whoever finds no owner can go on with it. */
+        SB_REASON_RELEASED = 14,
 };
 
 /* All of the accept queue, in percent: in `queue_share` of ADOPT. */
@@ -304,8 +306,9 @@ struct sb_flow_state {
         __u8 wscale;
         struct sb_session session;
         /*
-         * Generation of the flow's adoption. In UNOWNED the newest one that the node has heard of; in RELEASED and
-         * REFUSED that of the adoption that follows, 0 if the node was not the owner.
+         * Generation of the flow's adoption. In UNOWNED the newest one that the node has heard of; in RELEASED, and
+         * in REFUSED as the answer to FORWARD and CONFIRM, that of the adoption that follows, 0 if the node was not
+         * the owner. 0 in BUSY, ADOPTED and CONFIRMED.
          */
         __be32 generation;
 };

@@ -151,6 +151,7 @@ pub enum sb_reason {
     SB_REASON_FROZEN = 11,
     SB_REASON_SERVED = 12,
     SB_REASON_OUTDATED = 13,
+    SB_REASON_RELEASED = 14,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1316,10 +1317,12 @@ pub enum Reason {
     Served = 12,
     #[doc = "REFUSED: the node has released the flow for another adoption, or promised or declined one."]
     Outdated = 13,
+    #[doc = "UNOWNED: the node has released the flow, in the state given. Whoever finds no owner can go on with it."]
+    Released = 14,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 14] = [
         Reason::QueueFull,
         Reason::NoListener,
         Reason::Draining,
@@ -1333,5 +1336,6 @@ impl Reason {
         Reason::Frozen,
         Reason::Served,
         Reason::Outdated,
+        Reason::Released,
     ];
 }

@@ -241,8 +241,9 @@ pub enum FromNode {
         queue: Queue,
         /// Requests that the switch had given the node, from the refused packet.
         requests: u16,
-        /// The adoption that is to follow, with [`Reason::NoSocket`]; none if the node was not the flow's owner.
-        next: Generation,
+        /// The refused adoption; with [`Reason::NoSocket`] the one that is to follow, none if the node was not the flow's
+        /// owner.
+        generation: Generation,
     },
     /// The node has released the flow.
     Released {
@@ -271,6 +272,8 @@ pub enum FromNode {
         next: Seq,
         /// The newest adoption that the node has heard of.
         newest: Generation,
+        /// The state of the flow, if the node has released it and another one can go on with it.
+        released: Option<FlowState>,
     },
     /// All data before this sequence number has arrived.
     Confirmed {
@@ -320,7 +323,7 @@ impl FromNode {
                     reason,
                     queue: queue.into(),
                     requests: u16::from_be(flow.requests),
-                    next: Generation::from_be(flow.generation),
+                    generation: Generation::from_be(flow.generation),
                 }
             }
             sb_op::SB_OP_RELEASED => {
@@ -332,8 +335,13 @@ impl FromNode {
             sb_op::SB_OP_OWNED => FromNode::Owned(FlowState::read(option)),
             sb_op::SB_OP_UNREAD => FromNode::Unread(FlowState::read(option)),
             sb_op::SB_OP_UNOWNED => {
-                let FlowState { next, generation, .. } = FlowState::read(option);
-                FromNode::Unowned { served: reason == Some(Reason::Served), next, newest: generation }
+                let state = FlowState::read(option);
+                FromNode::Unowned {
+                    served: reason == Some(Reason::Served),
+                    next: state.next,
+                    newest: state.generation,
+                    released: (reason == Some(Reason::Released)).then_some(state),
+                }
             }
             sb_op::SB_OP_CONFIRMED => {
                 let arrived = Seq::from_be(option.said::<sb_confirmed>().arrived);
@@ -388,8 +396,8 @@ impl FromNode {
             FromNode::Adopted { queue } => {
                 blank.saying(&sb_outcome { queue: queue.into(), ..Default::default() })
             }
-            FromNode::Refused { reason, queue, requests, next } => {
-                let (requests, generation) = (requests.to_be(), next.to_be());
+            FromNode::Refused { reason, queue, requests, generation } => {
+                let (requests, generation) = (requests.to_be(), generation.to_be());
                 let flow = sb_flow_state { requests, generation, ..Default::default() };
                 with_reason(reason, blank.saying(&sb_outcome { flow, queue: queue.into() }))
             }
@@ -401,7 +409,10 @@ impl FromNode {
             FromNode::Closed(state) | FromNode::Owned(state) | FromNode::Unread(state) => {
                 state.option(self.op())
             }
-            FromNode::Unowned { served, next, newest } => {
+            FromNode::Unowned { released: Some(state), .. } => {
+                with_reason(Some(Reason::Released), state.option(self.op()))
+            }
+            FromNode::Unowned { served, next, newest, released: None } => {
                 let (next, generation) = (next.to_be(), newest.to_be());
                 let state = sb_flow_state { next, generation, ..Default::default() };
                 with_reason(served.then_some(Reason::Served), blank.saying(&state))
@@ -475,13 +486,19 @@ mod tests {
         let (reason, queue, next) = (Some(Reason::QueueFull), (65_535, 511), Generation::first(2));
         let messages = [
             FromNode::Adopted { queue },
-            FromNode::Refused { reason, queue, requests: 3, next },
+            FromNode::Refused { reason, queue, requests: 3, generation: next },
             FromNode::Released { next, reason: Some(Reason::Responding), sent: Seq(2), clock: None },
             FromNode::Busy(None),
             FromNode::Closed(state),
             FromNode::Owned(state),
             FromNode::Unread(state),
-            FromNode::Unowned { served: true, next: Seq(7), newest: next },
+            FromNode::Unowned { served: true, next: Seq(7), newest: next, released: None },
+            FromNode::Unowned {
+                served: false,
+                next: state.next,
+                newest: state.generation,
+                released: Some(state),
+            },
             FromNode::Confirmed { arrived: Seq(9), sent: Seq(2), clock: None },
             FromNode::Move { target: 9, state },
             FromNode::Sized { path: 3, bytes: 70_000 },

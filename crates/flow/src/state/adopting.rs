@@ -134,6 +134,12 @@ impl Adopting {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
             Event::Reply(FromNode::Adopted { queue }) => self.on_adopted(queue, connection, world),
+            Event::Reply(FromNode::Refused { generation, .. })
+                if generation.is_some() && generation != connection.entry.generation =>
+            {
+                // An answer to an earlier attempt.
+                State::Adopting(self)
+            }
             Event::Reply(FromNode::Refused { reason: Some(Reason::Outdated), .. }) => {
                 self.on_outdated(connection, world)
             }

@@ -67,6 +67,8 @@ pub enum Event<'a> {
         next: Seq,
         /// The newest adoption that the node has heard of.
         newest: Generation,
+        /// The node's state of the flow, if another node can go on with it.
+        released: Option<&'a FlowState>,
     },
 }
 

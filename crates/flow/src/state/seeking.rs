@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use switchback_wire::Seq;
+use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
 
 use super::patience::Patience;
@@ -11,7 +12,7 @@ use crate::NodeId;
 use crate::answer::Reply;
 use crate::change::Change;
 use crate::connection::Connection;
-use crate::entry::Mode;
+use crate::entry::{Entry, Mode};
 use crate::world::{Count, World};
 
 /// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
@@ -55,13 +56,15 @@ enum Kind {
     Unknown {
         /// When that time is over.
         due: Duration,
+        /// The latest entry of nodes that have released the flow.
+        released: Option<Entry>,
     },
 }
 
 impl Seeking {
     /// Data of an unknown flow waits for the answer to this question.
     pub fn unknown(question: Question, now: Duration) -> State {
-        State::Seeking(Seeking { question, kind: Kind::Unknown { due: now + ANSWER_WAIT } })
+        State::Seeking(Seeking { question, kind: Kind::Unknown { due: now + ANSWER_WAIT, released: None } })
     }
 
     /// Asks about a request that another process may have given to a node.
@@ -96,11 +99,16 @@ impl Seeking {
     pub(super) fn due(&self) -> Duration {
         match self.kind {
             Kind::First(patience) | Kind::Late(patience) => patience.due,
-            Kind::Unknown { due } => due,
+            Kind::Unknown { due, .. } => due,
         }
     }
 
-    pub(super) fn on(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
+    pub(super) fn on(
+        mut self,
+        event: Event<'_>,
+        connection: &mut Connection,
+        world: &mut dyn World,
+    ) -> State {
         match event {
             Event::Deadline => self.on_deadline(connection, world),
             Event::Unowned { node, origin, seq, served, newest, .. }
@@ -126,6 +134,12 @@ impl Seeking {
                     world.change(Change::Abandon { origin: connection.entry.origin });
                     return State::Over;
                 }
+                self.rule_out(node, connection, world)
+            }
+            Event::Unowned { node, seq, released: Some(state), .. }
+                if self.is_unknown() && self.question.seq == seq =>
+            {
+                self.note_released(node, state, world);
                 self.rule_out(node, connection, world)
             }
             // An older connection, which its client has given up.
@@ -177,7 +191,36 @@ impl Seeking {
                 Assembling::new(world.now()).advance(connection, world)
             }
             Kind::Late(_) => world.answer(&Reply::Status(408), false, connection),
-            Kind::Unknown { .. } => State::Over,
+            Kind::Unknown { released: Some(entry), .. } => go_on_with(entry, connection, world),
+            Kind::Unknown { released: None, .. } => State::Over,
         }
+    }
+
+    fn is_unknown(&self) -> bool {
+        matches!(self.kind, Kind::Unknown { .. })
+    }
+
+    /// A node has released the flow in this state.
+    fn note_released(&mut self, node: NodeId, state: &FlowState, world: &dyn World) {
+        let Kind::Unknown { released, .. } = &mut self.kind else { return };
+        let entry = world.entry_of_node(state, node);
+        let is_later = |entry: &Entry| released.is_none_or(|known| entry.is_newer(&known));
+        if let Some(entry) = entry.filter(is_later) {
+            *released = Some(entry);
+        }
+    }
+}
+
+/// Takes up a flow that no node owns: the switch that had it released may have gone. All nodes are asked again, with the
+/// flow's origin.
+fn go_on_with(entry: Entry, connection: &mut Connection, world: &mut dyn World) -> State {
+    let Some((view, _)) = connection.question(world.flow(), None) else { return State::Over };
+    let entry = Entry { mode: Mode::Sought, ..entry };
+    let Some(entry) = world.recover(entry.origin, Some(entry), &view) else { return State::Over };
+    connection.entry = entry;
+    connection.held.take_until(entry.mark.next);
+    match connection.held.is_empty() {
+        true => State::Over,
+        false => Seeking::ask(connection, world),
     }
 }

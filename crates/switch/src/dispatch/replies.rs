@@ -37,9 +37,10 @@ impl Dispatcher {
             FromNode::Sized { path, bytes } => self.sizes.learn(path, bytes),
             FromNode::Owned(state) => self.on_owned(at, flow, node, &state, packet, view),
             FromNode::Unread(state) => self.on_unread(at, flow, node, &state),
-            FromNode::Unowned { served, next, newest } => {
+            FromNode::Unowned { served, next, newest, released } => {
                 let (seq, origin) = (view.seq, origin());
-                let unowned = Event::Unowned { node, origin, seq, served, next, newest };
+                let released = released.as_ref();
+                let unowned = Event::Unowned { node, origin, seq, served, next, newest, released };
                 self.on_unowned(at, flow, unowned, packet, &view);
             }
             FromNode::Move { target, state } => self.on_move(at, flow, node, (target, &state), packet),
@@ -107,8 +108,8 @@ impl Dispatcher {
             return;
         }
         match reply {
-            FromNode::Refused { reason: Some(Reason::NoSocket), requests, next, .. } => {
-                self.on_no_socket(at, flow, entry, (requests, next), packet, view);
+            FromNode::Refused { reason: Some(Reason::NoSocket), requests, generation, .. } => {
+                self.on_no_socket(at, flow, entry, (requests, generation), packet, view);
             }
             FromNode::Confirmed { arrived, .. } => self.on_progress(flow, entry, arrived, view),
             _ => {}

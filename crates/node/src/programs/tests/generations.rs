@@ -197,3 +197,42 @@ fn a_switch_that_does_not_know_the_latest_adoption_is_told() {
         assert_eq!(asks(SB_OP_CONFIRM, Generation::NONE, b"").0, SB_OP_CONFIRMED);
     });
 }
+
+#[test]
+fn a_released_flow_is_described_to_whoever_asks() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_006);
+        let next = FIRST.successor(1);
+        for (reason, origin, described) in [
+            (SB_REASON_NONE, Seq(0), true),
+            (SB_REASON_NONE, Seq(known.seq), true),
+            (SB_REASON_NONE, Seq(known.seq + 1), false),
+            (SB_REASON_NO_SOCKET, Seq(0), true),
+            // Half a response; another node has the flow's keys; its second candidate has the request.
+            (SB_REASON_RESPONDING, Seq(0), false),
+            (SB_REASON_FROZEN, Seq(0), false),
+            (SB_REASON_PASSED_ON, Seq(0), false),
+        ] {
+            let released = sb_owned {
+                state: SB_OWN_RELEASED as u8,
+                reason: reason as u8,
+                generation: next.number(),
+                mss: 1400,
+                ..known.owned()
+            };
+            bench.put(&known.flow, &released);
+            let probe = FlowState::at(origin, Seq(0)).option(SB_OP_PROBE);
+            let (_, out) = bench.ingress(&to_us(&known.hand_over(probe, b"")), 0);
+            let said = Handoff::parse(&out).expect("an answer").option;
+            let state = FlowState::read(&said);
+            let what = format!("{reason:?}, {origin:?}");
+            assert_eq!(said.op, SB_OP_UNOWNED as u8, "{what}");
+            assert_eq!(said.reason == SB_REASON_RELEASED as u8, described, "{what}");
+            if described {
+                let told = (state.origin, state.next, state.handshake.mss, state.generation);
+                assert_eq!(told, (Seq(known.seq), Seq(known.seq), 1400, next), "{what}");
+            }
+        }
+    });
+}

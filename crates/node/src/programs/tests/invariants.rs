@@ -435,7 +435,8 @@ fn check_answer(asked: &Handoff, case: &Case, out: &[u8], after: Option<&sb_owne
     assert!(is_sealed(inner), "the inner header's checksum");
     let data = &frame[asked.inner..][asked.view.data..asked.view.end];
     let (question, said) = (asked.op().expect("an unknown operation is answered"), answer.op());
-    let whole = matches!(said, Some(SB_OP_REFUSED));
+    let whole = said == Some(SB_OP_REFUSED)
+        || said == Some(SB_OP_OWNED) && matches!(question, SB_OP_FORWARD | SB_OP_CONFIRM);
     assert_eq!(&inner[answer.view.data..], if whole { data } else { &[] }, "the client's data");
     let has_adoption = asked.option.flow_state().generation != 0;
     let fits = match question {

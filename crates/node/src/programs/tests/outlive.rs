@@ -278,7 +278,7 @@ const OF_ORPHANS: [OfOrphan; 15] = [
     ("data behind the request", true, SB_OP_FORWARD, 0, LEN, flags::ACK, b"x", None),
     ("an acknowledgment", true, SB_OP_FORWARD, 0, LEN, flags::ACK, b"", None),
     ("a reset", false, SB_OP_FORWARD, 0, LEN, flags::RST, b"", None),
-    ("a probe", false, SB_OP_PROBE, 0, LEN, flags::ACK, b"", Some((SB_OP_UNOWNED, SB_REASON_NONE))),
+    ("a probe", false, SB_OP_PROBE, 0, LEN, flags::ACK, b"", Some((SB_OP_UNOWNED, SB_REASON_RELEASED))),
     ("how far it has come", true, SB_OP_CONFIRM, 0, LEN, flags::ACK, b"", None),
     ("a release", false, SB_OP_RELEASE, 0, LEN, flags::ACK, b"", Some((SB_OP_RELEASED, SB_REASON_NO_SOCKET))),
     (

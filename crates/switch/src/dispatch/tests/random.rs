@@ -157,8 +157,13 @@ impl Net {
                 SB_OP_UNOWNED => {
                     flow.next = (ORIGIN + node.released_at).to_be();
                     flow.generation = node.newest.to_be();
+                    if reason == SB_REASON_RELEASED {
+                        (flow.origin, flow.requests) = (ORIGIN.to_be(), node.requests.to_be());
+                        (flow.heads, flow.session) = (node.heads.to_be(), node.session);
+                    }
                 }
                 SB_OP_RELEASED if flow.generation == node.newest.to_be() => {}
+                SB_OP_REFUSED if packet.op == SB_OP_ADOPT => {}
                 _ => flow.generation = 0,
             });
             queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
@@ -199,7 +204,12 @@ impl Net {
                     (node.newest, node.has_promised) = (next, true);
                 }
                 let was_served = is_known && (node.over && offset < node.end() || offset < node.released_at);
-                Some((SB_OP_UNOWNED, if was_served { SB_REASON_SERVED } else { SB_REASON_NONE }))
+                let reason = match was_served {
+                    true => SB_REASON_SERVED,
+                    false if node.released_at > 0 && !node.over => SB_REASON_RELEASED,
+                    false => SB_REASON_NONE,
+                };
+                Some((SB_OP_UNOWNED, reason))
             }
             SB_OP_ADOPT if node.over && offset < node.end() => Some((SB_OP_ADOPTED, SB_REASON_NONE)),
             SB_OP_ADOPT if !node.owns && node.is_barred(generation) && COMPARES => {
