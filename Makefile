@@ -19,7 +19,7 @@ SWITCHBACK := cargo run --quiet --release --package switchback-cli --
 COMMANDS := cc:gcc make:make pkg-config:pkg-config clang:clang clang-format:clang-format \
 	ip:iproute2 bridge:iproute2 nft:nftables ethtool:ethtool ping:iputils-ping \
 	curl:curl tcpdump:tcpdump wrk:wrk nginx:nginx-light haproxy:haproxy apache2:apache2-bin caddy:caddy \
-	keepalived:keepalived openssl:openssl sslscan:sslscan \
+	keepalived:keepalived bird:bird2 openssl:openssl sslscan:sslscan \
 	go:golang-go node:nodejs chromium:chromium javac:default-jdk-headless groff:groff-base \
 	systemd-analyze:systemd
 PACKAGES := libelf-dev zlib1g-dev linux-libc-dev libclang-dev fonts-dejavu-core \

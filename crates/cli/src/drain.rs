@@ -1,4 +1,4 @@
-//! `drain` and `undrain`: a node is drained, and returned to service.
+//! `drain` and `undrain`: a node is drained, or this machine's switch withdrawn, and returned to service.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use switchback_access_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
+use switchback_runtime::withdrawal;
 use switchback_status::Status;
 
 use crate::control::Target;
@@ -28,10 +29,17 @@ const LINE: Duration = Duration::from_secs(1);
 /// and their clients notice nothing. Waits until the node has no connection left, and shows how many there
 /// are. `undrain` ends it, also after a reload. On a machine with a switch the node can be any; on a node it
 /// is that one.
+///
+/// With --self, this machine's switch is withdrawn instead: it serves as before, but `ready` ends with status 1, so that
+/// whoever asks it sends clients' packets to another switch. That lasts until `undrain --self` or the next boot.
 #[derive(Args)]
 pub struct Drain {
     /// The node's name in cluster.toml
-    node: String,
+    #[arg(required_unless_present = "own_switch")]
+    node: Option<String>,
+    /// Withdraw the switch on this machine
+    #[arg(long = "self", conflicts_with_all = ["node", "no_wait", "timeout", "socket"])]
+    own_switch: bool,
     /// Do not wait
     #[arg(long)]
     no_wait: bool,
@@ -42,42 +50,46 @@ pub struct Drain {
     target: Target,
 }
 
-/// Take a drained node into service again
+/// Take a drained node, or with --self this machine's switch, into service again
 #[derive(Args)]
 pub struct Undrain {
     /// The node's name in cluster.toml
-    node: String,
+    #[arg(required_unless_present = "own_switch")]
+    node: Option<String>,
+    /// The switch on this machine, which `drain --self` has withdrawn
+    #[arg(long = "self", conflicts_with_all = ["node", "socket"])]
+    own_switch: bool,
     #[command(flatten)]
     target: Target,
 }
 
 impl Drain {
     pub fn run(self) -> Result<(), Failure> {
+        let Some(node) = &self.node else { return withdraw(true) };
         let timeout = Duration::try_from(self.timeout)
             .map_err(|_| Failure::system(format!("--timeout {:#} is negative", self.timeout)))?;
         let start = Instant::now();
-        let sockets = ask(&self.target, &self.node, true)?;
+        let sockets = ask(&self.target, node, true)?;
         if self.no_wait {
             return Ok(());
         }
         let mut progress = Progress::new();
         loop {
-            let left = left(&sockets, &self.node)?;
+            let left = left(&sockets, node)?;
             match left {
                 Some(left) if left.is_free() && start.elapsed() >= SETTLED => {
                     progress.end();
-                    println!("node {}: free after {:.1} s", self.node, start.elapsed().as_secs_f64());
+                    println!("node {node}: free after {:.1} s", start.elapsed().as_secs_f64());
                     return Ok(());
                 }
-                left => progress.show(&self.node, left),
+                left => progress.show(node, left),
             }
             if start.elapsed() >= timeout {
                 progress.end();
                 return Err(Failure::system(match left {
-                    Some(left) => format!("node {} still has {left}; it goes on draining", self.node),
+                    Some(left) => format!("node {node} still has {left}; it goes on draining"),
                     None => format!(
-                        "node {} does not say how many connections it has; is its agent running? It goes on draining",
-                        self.node
+                        "node {node} does not say how many connections it has; is its agent running? It goes on draining"
                     ),
                 }));
             }
@@ -88,8 +100,25 @@ impl Drain {
 
 impl Undrain {
     pub fn run(self) -> Result<(), Failure> {
-        ask(&self.target, &self.node, false).map(drop)
+        let Some(node) = &self.node else { return withdraw(false) };
+        ask(&self.target, node, false).map(drop)
     }
+}
+
+/// Withdraws the switch of this network namespace, or ends that.
+fn withdraw(on: bool) -> Result<(), Failure> {
+    let changed = withdrawal::set_withdrawn(on)?;
+    println!(
+        "{}",
+        match (on, changed) {
+            (true, true) =>
+                "withdrawn: `switchback ready` ends with status 1 until `switchback undrain --self`",
+            (true, false) => "withdrawn already",
+            (false, true) => "withdrawn no more",
+            (false, false) => "not withdrawn",
+        }
+    );
+    Ok(())
 }
 
 /// Asks every process, and returns the sockets of those concerned; the others refuse.

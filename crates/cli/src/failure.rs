@@ -15,6 +15,8 @@ pub struct Failure {
 impl Failure {
     /// The configuration is invalid.
     pub const INVALID: u8 = 1;
+    /// The switch is not ready.
+    pub const NOT_READY: u8 = 1;
     /// A file cannot be read, or the system refuses.
     pub const SYSTEM: u8 = 2;
 
@@ -31,6 +33,11 @@ impl Failure {
     /// A configuration that a process rejects, with its message.
     pub fn invalid(message: String) -> Self {
         Failure { status: Self::INVALID, message }
+    }
+
+    /// What keeps a switch from being ready.
+    pub fn not_ready(what: impl std::fmt::Display) -> Self {
+        Failure { status: Self::NOT_READY, message: format!("not ready: {what}") }
     }
 
     /// A failure whose reason has already been printed.

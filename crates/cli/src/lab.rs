@@ -6,7 +6,7 @@ mod run;
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
-use switchback_lab::{Builder, Cluster, LabInfo, Role, ServerKind, ServerOptions, Topology};
+use switchback_lab::{Builder, Cluster, Doing, LabInfo, Role, Routing, ServerKind, ServerOptions, Topology};
 
 use crate::demo::Demo;
 use crate::failure::Failure;
@@ -65,7 +65,7 @@ impl Run {
 
 /// Make a lab that stays until `lab down`
 ///
-/// Writes a cluster.toml of one pool with all nodes, and says how to start the switch and the node agents.
+/// Writes a cluster.toml of one pool with all nodes, and says how to start the switches and the node agents.
 #[derive(Args)]
 pub struct Up {
     /// Number of clients
@@ -74,9 +74,15 @@ pub struct Up {
     /// Number of nodes
     #[arg(long, default_value_t = 2)]
     nodes: usize,
-    /// How the hosts are connected
-    #[arg(long, value_enum, default_value_t = TopologyName::Flat)]
-    topology: TopologyName,
+    /// Number of switches
+    #[arg(long, default_value_t = 1)]
+    switches: usize,
+    /// How the hosts are connected; without, flat, or routed with --router
+    #[arg(long, value_enum)]
+    topology: Option<TopologyName>,
+    /// What tells the router which switches serve; without, it sends everything to the first one
+    #[arg(long, value_enum)]
+    router: Option<RouterName>,
     /// A server to start on every node
     #[arg(long, value_enum)]
     server: Option<ServerName>,
@@ -93,6 +99,12 @@ enum TopologyName {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
+enum RouterName {
+    /// BIRD on the router and on each switch (BGP with BFD): flows spread over all switches that are ready
+    Bird,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
 enum ServerName {
     Nginx,
     Apache,
@@ -101,7 +113,11 @@ enum ServerName {
 
 impl Up {
     fn run(self) -> Result<(), Failure> {
-        let topology = match self.topology {
+        let (routing, usual) = match self.router {
+            None => (Routing::Static, TopologyName::Flat),
+            Some(RouterName::Bird) => (Routing::Bird, TopologyName::Routed),
+        };
+        let topology = match self.topology.unwrap_or(usual) {
             TopologyName::Flat => Topology::Flat,
             TopologyName::Routed => Topology::Routed,
             TopologyName::TwoArmed => Topology::TwoArmed,
@@ -111,15 +127,23 @@ impl Up {
             ServerName::Apache => ServerKind::Apache,
             ServerName::Caddy => ServerKind::Caddy,
         });
-        let lab = Builder::default().clients(self.clients).nodes(self.nodes).topology(topology).up()?;
+        let lab = Builder::default().topology(topology).routing(routing);
+        let lab = lab.clients(self.clients).switches(self.switches).nodes(self.nodes).up()?;
         if let Some(kind) = server {
             lab.nodes().try_for_each(|node| node.server(kind, &ServerOptions::default()).map(drop))?;
         }
-        let config = lab.write_config(&Cluster::with_policy("round-robin"))?;
+        let several = self.switches > 1;
+        let extra = if several { "\n{switches}" } else { "" }.to_owned();
+        let config = lab.write_config(&Cluster { extra, ..Cluster::with_policy("round-robin") })?;
+        if routing == Routing::Bird {
+            let program = std::env::current_exe().doing(|| "find this program".to_owned())?;
+            lab.switches().try_for_each(|switch| switch.announce_when_ready(&program).map(drop))?;
+        }
         let daemons: Vec<String> = lab
             .hosts()
             .iter()
             .filter_map(|host| match host.role() {
+                Role::Switch if several => Some((host.name(), format!("switch --name {}", host.name()))),
                 Role::Switch => Some((host.name(), "switch".to_owned())),
                 Role::Node => Some((host.name(), format!("node --name {}", host.name()))),
                 _ => None,
@@ -130,7 +154,8 @@ impl Up {
             })
             .collect();
         print_lab(&lab.persist()?);
-        println!("To start the switch and the node agents, each in a terminal of its own:");
+        let switches = if several { "switches" } else { "switch" };
+        println!("To start the {switches} and the node agents, each in a terminal of its own:");
         daemons.iter().for_each(|line| println!("  {line}"));
         Ok(())
     }

@@ -14,6 +14,7 @@ mod explain;
 mod failure;
 mod files;
 mod lab;
+mod ready;
 mod sim;
 mod status;
 mod table;
@@ -31,8 +32,8 @@ use failure::Failure;
 
 /// A layer-7 load balancer whose responses do not pass through it.
 ///
-/// Exit status: 0 if all went well, 1 if the configuration is invalid, 2 if a file cannot be read, the system
-/// refuses or the command line is wrong.
+/// Exit status: 0 if all went well, 1 if the configuration is invalid (of `ready`: if the switch is not), 2 if a file
+/// cannot be read, the system refuses or the command line is wrong.
 #[derive(Parser)]
 #[command(name = "switchback", version, max_term_width = 100)]
 struct Cli {
@@ -51,6 +52,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Explain(explain::Explain),
     Status(control::ShowStatus),
+    Ready(ready::Ready),
     Top(top::Top),
     Reload(control::Reload),
     Drain(drain::Drain),
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Doctor(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Ready(command) => command.run(),
         Command::Top(command) => command.run(),
         Command::Reload(command) => command.run(),
         Command::Drain(command) => command.run(),

@@ -163,7 +163,7 @@ fn a_process_that_is_not_there_cannot_be_asked() {
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["switch", "node", "check", "keygen", "doctor", "status", "reload", "lab"] {
+    for command in ["switch", "node", "check", "keygen", "doctor", "status", "ready", "reload", "lab"] {
         let help = switchback(&[command, "--help"]);
         assert_eq!(help.status.code(), Some(0), "{command}");
         assert!(stdout(&help).contains("Usage: switchback"), "{command}");

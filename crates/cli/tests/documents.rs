@@ -15,9 +15,9 @@ mod script;
 mod site;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -261,53 +261,88 @@ impl Drop for Persistent {
     }
 }
 
-/// The lab of CONTRIBUTING, whose commands run on the machine itself.
+/// A lab that a command has made on the machine itself, with its daemons.
+struct ByHand {
+    tools: Site,
+    lab: Persistent,
+    /// With their outputs, which stay open.
+    daemons: Vec<(Child, Lines<BufReader<ChildStdout>>)>,
+}
+
+impl ByHand {
+    /// Runs `switchback lab up`, and starts the daemons as it says.
+    fn up(text: &str) -> Result<ByHand> {
+        let tools = Site::new(0)?;
+        let mut shell = Command::new("sh");
+        in_place(shell.args(["-c", text]), &tools.path, &tools.directory);
+        let said = said_by(&mut shell)?;
+        let id = said.strip_prefix("lab ").and_then(|rest| rest.split(',').next()).ok_or("no id")?;
+        let mut by_hand = ByHand { tools, lab: Persistent(id.to_owned()), daemons: Vec::new() };
+        for line in said.lines().map(str::trim).filter(|line| line.starts_with("switchback lab exec")) {
+            // One that hangs is ended.
+            let mut daemon = by_hand.shell(&format!("exec timeout 60 {line} 2>&1"));
+            let mut daemon = daemon.stdout(Stdio::piped()).spawn()?;
+            let mut output = BufReader::new(daemon.stdout.take().expect("it is a pipe")).lines();
+            let ready = output.find(|line| line.as_ref().is_ok_and(|line| line.contains("ready")));
+            assert!(ready.is_some(), "{line} does not become ready");
+            by_hand.daemons.push((daemon, output));
+        }
+        Ok(by_hand)
+    }
+
+    fn shell(&self, text: &str) -> Command {
+        let mut command = Command::new("sh");
+        // There may be other labs on this machine.
+        command.args(["-c", &text.replace("lab exec ", &format!("lab exec --lab {} ", self.lab.0))]);
+        in_place(&mut command, &self.tools.path, &self.tools.directory);
+        command
+    }
+
+    fn run(&self, text: &str) -> Result<String> {
+        said_by(&mut self.shell(text))
+    }
+
+    /// Runs `switchback lab down`.
+    fn down(mut self, text: &str) -> Result {
+        let id = &self.lab.0;
+        assert_eq!(self.run(&format!("{text} {id}"))?, format!("lab {id} is gone\n"));
+        self.daemons.iter_mut().try_for_each(|(daemon, _)| daemon.wait().map(drop))?;
+        self.tools.lab.down()?;
+        Ok(())
+    }
+}
+
+/// The lab of CONTRIBUTING.
 fn a_lab_by_hand(script: &mut Script) -> Result {
     let page = "CONTRIBUTING.md";
-    let tools = Site::new(0)?;
-    let shell = |text: &str| {
-        let mut command = Command::new("sh");
-        command.args(["-c", text]);
-        in_place(&mut command, &tools.path, &tools.directory);
-        command
-    };
-    let text = script.take(page, "switchback lab up");
-    let said = said_by(&mut shell(&text))?;
-    let id = said.strip_prefix("lab ").and_then(|rest| rest.split(',').next()).ok_or("no id")?;
-    let lab = Persistent(id.to_owned());
-    // There may be others on this machine.
-    let shell = |text: &str| shell(&text.replace("lab exec ", &format!("lab exec --lab {id} ")));
-    let run = |text: &str| said_by(&mut shell(text));
-    let mut daemons = Vec::new();
-    for line in said.lines().map(str::trim).filter(|line| line.starts_with("switchback lab exec")) {
-        // One that hangs is ended.
-        let mut daemon = shell(&format!("exec timeout 60 {line} 2>&1")).stdout(Stdio::piped()).spawn()?;
-        let mut output = BufReader::new(daemon.stdout.take().expect("it is a pipe")).lines();
-        let ready = output.find(|line| line.as_ref().is_ok_and(|line| line.contains("ready")));
-        assert!(ready.is_some(), "{line} does not become ready");
-        daemons.push((daemon, output));
-    }
-    assert_eq!(daemons.len(), 3, "{said}");
-    run(&script.take(page, "switchback lab exec switch0  "))?;
+    let lab = ByHand::up(&script.take(page, "switchback lab up"))?;
+    assert_eq!(lab.daemons.len(), 3);
+    lab.run(&script.take(page, "switchback lab exec switch0  "))?;
     // One packet is enough.
     let capture = script.take(page, "switchback lab exec node0 tcpdump").replace("tcpdump", "tcpdump -c 1");
     let mut capture =
-        shell(&format!("exec {capture}")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        lab.shell(&format!("exec {capture}")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut notes = BufReader::new(capture.stderr.take().expect("it is a pipe")).lines();
     let listens = notes.any(|line| line.is_ok_and(|line| line.contains("listening on")));
     assert!(listens, "tcpdump does not begin");
-    run(&script.take(page, "switchback lab exec client0 curl"))?;
+    lab.run(&script.take(page, "switchback lab exec client0 curl"))?;
     let captured = capture.wait_with_output()?;
     assert!(String::from_utf8_lossy(&captured.stdout).contains("Geneve"), "{captured:?}");
-    assert!(run(&script.take(page, "switchback lab exec switch0 switchback status"))?.contains("node1"));
-    assert_eq!(
-        run(&format!("{} {id}", script.take(page, "switchback lab down")))?,
-        format!("lab {id} is gone\n")
-    );
-    drop(lab);
-    daemons.iter_mut().try_for_each(|(daemon, _)| daemon.wait().map(drop))?;
-    tools.lab.down()?;
-    Ok(())
+    assert!(lab.run(&script.take(page, "switchback lab exec switch0 switchback status"))?.contains("node1"));
+    lab.down(&script.take(page, "switchback lab down"))
+}
+
+/// Three switches behind a router.
+fn several_switches(script: &mut Script) -> Result {
+    let page = "docs/scale-out.md";
+    let lab = ByHand::up(&script.take(page, "switchback lab up"))?;
+    assert_eq!(lab.daemons.len(), 3 + 3);
+    let routes = script.take(page, "switchback lab exec router ip route");
+    let hops = |routes: &String| routes.matches("nexthop via 192.0.2.1").count();
+    wait_until("the routes", PATIENCE, || lab.run(&routes), |routes| hops(routes) == 3)?;
+    assert_eq!(lab.run(&script.take(page, "switchback lab exec switch0 switchback ready"))?, "ready\n");
+    lab.run(&script.take(page, "switchback lab exec client0 curl"))?;
+    lab.down(&script.take(page, "switchback lab down"))
 }
 
 /// `make demo` without the building, and with less of a load.
@@ -330,6 +365,7 @@ fn every_command_works_or_says_why_nobody_tries() -> Result {
     a_cluster_by_hand(&mut script)?;
     a_cluster_in_service(&mut script)?;
     a_lab_by_hand(&mut script)?;
+    several_switches(&mut script)?;
     the_demonstration(&mut script)?;
     let left: Vec<String> =
         script.steps.iter().map(|step| format!("{}: {}", step.place, step.text)).collect();

@@ -160,6 +160,7 @@ fn it_is_whole(machine: &Machine) -> Result {
         "usr/share/doc/switchback/changelog.gz",
         "usr/share/doc/switchback/copyright",
         "usr/share/doc/switchback/docs/installing.md",
+        "usr/share/doc/switchback/packaging/bird/router.conf",
         "usr/share/doc/switchback/packaging/grafana/switchback.json",
         "usr/share/doc/switchback/packaging/keepalived/keepalived.conf",
         "usr/share/fish/vendor_completions.d/switchback.fish",

@@ -1,4 +1,5 @@
-//! Two switches for the same VIPs, and keepalived says which of them runs, by the files in `packaging/keepalived`.
+//! Two switches for the same VIPs, and keepalived says which of them runs, or which of them a router sends clients to, by
+//! the files in `packaging/keepalived`.
 
 mod common;
 
@@ -14,7 +15,7 @@ use common::document::block;
 use common::http::{Document, start_fetch};
 use common::steady::Steady;
 use common::{PATIENCE, PROGRAM, Result, alone, markdown, status, wait_until, write_script};
-use switchback_lab::{Cluster, Host, Lab, Process, ServerOptions};
+use switchback_lab::{Cluster, Host, Lab, Process, ServerOptions, Topology};
 
 /// A switch whose master is keepalived.
 struct Machine<'a> {
@@ -32,8 +33,8 @@ impl Drop for Machine<'_> {
 }
 
 impl<'a> Machine<'a> {
-    /// The files of the repository, and `systemctl` for one unit.
-    fn prepare(host: &'a Host, config: &Path) -> Result<Machine<'a>> {
+    /// The files of the repository, `switchback`, and `systemctl` for one unit.
+    fn prepare(host: &'a Host, config: &Path, file: &str) -> Result<Machine<'a>> {
         let scripts = PathBuf::from(format!("/run/switchback-vrrp-{}", host.namespace_name()));
         fs::create_dir(&scripts)?;
         let machine = Machine { host, scripts, keepalived: None };
@@ -41,6 +42,7 @@ impl<'a> Machine<'a> {
         let own = machine.scripts.display().to_string();
         let notify = fs::read_to_string(from.join("switchback-notify"))?;
         machine.script("switchback-notify", &notify.replace("systemctl", &format!("{own}/systemctl")))?;
+        machine.script("switchback", &format!("#!/bin/sh\nexec {PROGRAM} \"$@\"\n"))?;
         machine.script(
             "systemctl",
             &format!(
@@ -55,7 +57,7 @@ impl<'a> Machine<'a> {
                 config.display()
             ),
         )?;
-        let conf = fs::read_to_string(from.join("keepalived.conf"))?;
+        let conf = fs::read_to_string(from.join(file))?;
         let conf = conf.replace("/etc/keepalived", &own).replace("/usr/bin", &own);
         fs::write(machine.scripts.join("keepalived.conf"), conf)?;
         Ok(machine)
@@ -120,6 +122,16 @@ impl<'a> Machine<'a> {
     }
 }
 
+fn start_nodes(lab: &Lab, config: &Path) -> Result {
+    for node in lab.nodes() {
+        node.nginx(&ServerOptions::default())?;
+        let mut agent = node.command(PROGRAM);
+        agent.args(["node", "--name", node.name(), "--interface", "eth0", "--config"]).arg(config);
+        node.spawn("agent", agent)?.wait_for_log("ready", PATIENCE)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn the_vips_move_and_downloads_go_on() -> Result {
     let _alone = alone();
@@ -127,14 +139,10 @@ fn the_vips_move_and_downloads_go_on() -> Result {
     let config = lab.write_config(&Cluster::with_policy("round-robin"))?;
     let long = Document { path: "/long", body: Arc::new(block(3).repeat(16)) };
     lab.add_document("long", &long.body)?;
-    for node in lab.nodes() {
-        node.nginx(&ServerOptions::default())?;
-        let mut agent = node.command(PROGRAM);
-        agent.args(["node", "--name", node.name(), "--interface", "eth0", "--config"]).arg(&config);
-        node.spawn("agent", agent)?.wait_for_log("ready", PATIENCE)?;
-    }
-    let [mut first, mut second] =
-        [Machine::prepare(lab.switch(0), &config)?, Machine::prepare(lab.switch(1), &config)?];
+    start_nodes(&lab, &config)?;
+    let [first, second] =
+        [0, 1].map(|switch| Machine::prepare(lab.switch(switch), &config, "keepalived.conf"));
+    let [mut first, mut second] = [first?, second?];
     second.start()?;
     second.enters("MASTER")?;
     second.serves(1)?;
@@ -199,6 +207,72 @@ fn the_vips_move_and_downloads_go_on() -> Result {
     assert_eq!(served.closed_idle, 0, "idle connections were closed");
     for downloaded in downloads {
         println!("{} downloads, every byte right", downloaded?);
+    }
+    drop((first, second));
+    lab.down()?;
+    Ok(())
+}
+
+/// Both run all the time.
+#[test]
+fn a_switch_that_is_not_ready_gives_up_the_routers_next_hop() -> Result {
+    let _alone = alone();
+    let lab = Lab::builder().topology(Topology::Routed).switches(2).nodes(2).up()?;
+    let config = lab.write_config(&Cluster::with_policy("round-robin"))?;
+    start_nodes(&lab, &config)?;
+    let router = lab.router().ok_or("no router")?;
+    for (vip, hop) in [("192.0.2.100/32", "192.0.2.5"), ("2001:db8::100/128", "2001:db8::5")] {
+        router.run(["ip", "route", "replace", vip, "via", hop])?.success()?;
+    }
+    let start_switch = |switch: usize| -> Result<Process> {
+        let mut command = lab.switch(switch).command(PROGRAM);
+        command.args(["switch", "--interface", "eth0", "--config"]).arg(&config);
+        let process = lab.switch(switch).spawn("switch", command)?;
+        process.wait_for_log("ready", PATIENCE)?;
+        Ok(process)
+    };
+    let [_other, process] = [start_switch(0)?, start_switch(1)?];
+    let [first, second] = [0, 1].map(|switch| Machine::prepare(lab.switch(switch), &config, "routed.conf"));
+    let [mut first, mut second] = [first?, second?];
+    second.start()?;
+    second.enters("MASTER")?;
+    first.start()?;
+    first.enters("BACKUP")?;
+
+    let load = Steady { clients: 20, pause: Duration::from_millis(20), close: false };
+    let small = Document::of(&lab, "/small")?;
+    let [vip4, vip6] = [lab.vip4().into(), lab.vip6().into()].map(|vip| SocketAddr::new(vip, 80));
+    let passes_on = |machine: &Machine<'_>| -> Result {
+        let before = machine.requests()?;
+        wait_until("requests", PATIENCE, || machine.requests(), |requests| *requests > before + 100)?;
+        Ok(())
+    };
+    let changes = || -> Result {
+        passes_on(&second)?;
+        let killed = Instant::now();
+        process.kill()?;
+        first.enters("MASTER")?;
+        println!("killed: the other is master after {:?}", killed.elapsed());
+        passes_on(&first)?;
+        start_switch(1)?;
+        // It has been that before it was master.
+        let log = || Ok(second.keepalived.as_ref().map(Process::log).unwrap_or_default());
+        wait_until("a second BACKUP", PATIENCE, log, |log| {
+            log.rsplit("Entering FAULT STATE").next().is_some_and(|end| end.contains("Entering BACKUP STATE"))
+        })?;
+        let cut = Instant::now();
+        lab.switch(0).cut_link()?;
+        passes_on(&second)?;
+        println!("cut off: the other passes requests on after {:?}", cut.elapsed());
+        Ok(())
+    };
+    let (client, document) = (lab.client(0), (small.path, &small.body[..]));
+    let (((), six), four) =
+        load.run_beside(client, vip4, document, || load.run_beside(client, vip6, document, changes))?;
+    for (what, served) in [("IPv4", four), ("IPv6", six)] {
+        println!("{what}: {} requests, the slowest {:?}", served.requests, served.slowest);
+        served.assert_all_answered();
+        assert_eq!(served.closed_idle, 0, "{what}: idle connections were closed");
     }
     drop((first, second));
     lab.down()?;

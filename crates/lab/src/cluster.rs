@@ -76,18 +76,21 @@ impl Lab {
     }
 
     /// Writes this text as `cluster.toml`, and a key beside it if absent. Replaces `{key_file}`, `{vip4}`, `{vip6}`,
-    /// `{nodes}` (a `[[node]]` table for each node) and `{node_names}` (`"node0", "node1"`).
+    /// `{nodes}` (a `[[node]]` table for each node), `{node_names}` (`"node0", "node1"`) and `{switches}` (a `[[switch]]`
+    /// table for each switch).
     pub fn write_config_text(&self, text: &str) -> Result<PathBuf> {
         let nodes = self
             .nodes()
             .map(|node| format!("[[node]]\nname = \"{}\"\naddress = \"{}\"\n", node.name(), node.ipv4()));
+        let switches = self.switches().map(|switch| format!("[[switch]]\nname = \"{}\"\n", switch.name()));
         let names: Vec<String> = self.nodes().map(|node| format!("\"{}\"", node.name())).collect();
         let text = text
             .replace("{key_file}", KEY_FILE)
             .replace("{vip4}", &self.vip4().to_string())
             .replace("{vip6}", &self.vip6().to_string())
             .replace("{nodes}", &nodes.collect::<Vec<_>>().join("\n"))
-            .replace("{node_names}", &names.join(", "));
+            .replace("{node_names}", &names.join(", "))
+            .replace("{switches}", &switches.collect::<Vec<_>>().join("\n"));
         self.write_key()?;
         let path = self.directory().join(CONFIG_FILE);
         fs::write(&path, text).doing(|| format!("write {}", path.display()))?;

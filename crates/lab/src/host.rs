@@ -118,6 +118,12 @@ impl Host {
         self.shared.track(|| Process::start(&format!("{}/{name}", self.name()), &mut command, log))
     }
 
+    /// The newest process that was spawned on this host by this name, whether it still runs or not.
+    pub fn process(&self, name: &str) -> Option<Process> {
+        let name = format!("{}/{name}", self.name());
+        self.shared.processes().into_iter().rev().find(|process| process.name() == name)
+    }
+
     /// Creates a control group for processes spawned on this host from now on, for [`limit_cpu`](Self::limit_cpu).
     /// Called at most once for each host.
     pub fn group_cpu(&self) -> Result<()> {

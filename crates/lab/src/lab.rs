@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::setup;
 use crate::state::{self, HostInfo, LabInfo};
 use crate::teardown::{self, Shared};
-use crate::topology::{Builder, Plan, Role};
+use crate::topology::{Builder, Plan, Role, Routing};
 
 /// A cluster in network namespaces. It is taken down on drop, on panic, and on SIGINT and SIGTERM.
 #[derive(Debug)]
@@ -181,6 +181,9 @@ impl Builder {
             .zip(namespaces)
             .map(|(host, namespace)| Host::new(host, namespace, net.clone(), Arc::clone(&lab.shared)))
             .collect::<Result<_>>()?;
+        if self.routing == Routing::Bird {
+            lab.router().into_iter().chain(lab.switches()).try_for_each(|host| host.bird().map(drop))?;
+        }
         Ok(lab)
     }
 }

@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod bird;
 mod cgroup;
 mod cluster;
 mod command;
@@ -56,4 +57,4 @@ pub use session_server::{SessionServerKind, SessionServerOptions};
 pub use slow_server::{ServiceTime, SlowServerOptions};
 pub use state::{HostInfo, LabInfo, list};
 pub use teardown::sweep;
-pub use topology::{Builder, Role, Topology};
+pub use topology::{Builder, Role, Routing, Topology};

@@ -282,6 +282,7 @@ pub(crate) fn mtu_of(namespace: &NetNs, device: &str) -> Result<u64> {
     shown[0]["mtu"].as_u64().ok_or_else(|| Error::NotFound(format!("the MTU of {device}")))
 }
 
-fn parse<T: for<'a> Deserialize<'a>>(json: &str) -> Result<T> {
+/// What a tool has printed as JSON.
+pub(crate) fn parse<T: for<'a> Deserialize<'a>>(json: &str) -> Result<T> {
     serde_json::from_str(json).map_err(|error| Error::Invalid(format!("unexpected output {json:?}: {error}")))
 }

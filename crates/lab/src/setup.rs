@@ -20,7 +20,7 @@ use std::thread;
 
 use crate::error::{Doing, Result};
 use crate::netns::{NetNs, run_tool};
-use crate::topology::{Builder, HostPlan, Link, Plan, Role};
+use crate::topology::{Builder, HostPlan, Link, Plan, Role, Routing};
 
 /// Settings of all namespaces, made before their first interface, which copies them from `default`.
 const SYSCTLS: &[(&str, &str)] = &[
@@ -35,7 +35,13 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("ipv4/conf/default/send_redirects", "0"),
 ];
 
-const ROUTER_SYSCTLS: &[(&str, &str)] = &[("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
+/// A route with several next hops chooses one by addresses and ports.
+const ROUTER_SYSCTLS: &[(&str, &str)] = &[
+    ("ipv4/ip_forward", "1"),
+    ("ipv6/conf/all/forwarding", "1"),
+    ("ipv4/fib_multipath_hash_policy", "1"),
+    ("ipv6/fib_multipath_hash_policy", "1"),
+];
 
 /// The bridges have no addresses.
 const BRIDGE_SYSCTLS: &[(&str, &str)] = &[("ipv6/conf/default/disable_ipv6", "1")];
@@ -77,8 +83,9 @@ pub(crate) fn connect(options: &Builder, plan: &Plan, net: &NetNs, hosts: &[NetN
     bridges_and_cables(options, plan, net, hosts)?;
     thread::scope(|scope| {
         let mut threads = vec![scope.spawn(|| ports(plan, net))];
-        threads
-            .extend(pairs().map(|(host, namespace)| scope.spawn(move || host_side(plan, host, namespace))));
+        threads.extend(
+            pairs().map(|(host, namespace)| scope.spawn(move || host_side(options, plan, host, namespace))),
+        );
         // All threads are joined before the first error is returned.
         let results: Vec<Result<()>> = threads
             .into_iter()
@@ -126,7 +133,7 @@ fn ports(plan: &Plan, net: &NetNs) -> Result<()> {
 }
 
 /// The hosts' side of its cables.
-fn host_side(plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
+fn host_side(options: &Builder, plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
     let mut script = "link set dev lo up\n".to_owned();
     for link in &host.links {
         let Link { interface, device, ipv4, ipv6, .. } = link;
@@ -160,8 +167,10 @@ fn host_side(plan: &Plan, host: &HostPlan, namespace: &NetNs) -> Result<()> {
     let with_napi = host.links.iter().filter(|link| !link.is_generic());
     threaded(namespace, with_napi.map(|link| link.device.as_str()))?;
     let switch = plan.hosts.iter().find(|host| host.role == Role::Switch);
-    match (host.role, switch) {
-        (Role::Router, Some(switch)) => namespace.ip(&vip_routes(plan.vip4, plan.vip6, &switch.links[0])),
+    match (host.role, options.routing, switch) {
+        (Role::Router, Routing::Static, Some(switch)) => {
+            namespace.ip(&vip_routes(plan.vip4, plan.vip6, &switch.links[0]))
+        }
         _ => Ok(()),
     }
 }

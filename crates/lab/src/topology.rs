@@ -31,6 +31,18 @@ pub enum Topology {
     TwoArmed,
 }
 
+/// How the router of a lab comes to its routes to the VIPs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// They lead to the first switch, until [`Lab::move_vips`](crate::Lab::move_vips) changes them.
+    #[default]
+    Static,
+    /// BIRD on each switch announces the VIPs over BGP with BFD, and the router spreads the flows over all switches
+    /// that do, by addresses and ports (ECMP). Nothing is announced before
+    /// [`Host::announce_when_ready`](crate::Host::announce_when_ready).
+    Bird,
+}
+
 /// The role of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -48,6 +60,7 @@ pub enum Role {
 #[derive(Clone, Debug)]
 pub struct Builder {
     topology: Topology,
+    pub(crate) routing: Routing,
     clients: usize,
     switches: usize,
     nodes: usize,
@@ -59,6 +72,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             topology: Topology::Flat,
+            routing: Routing::Static,
             clients: 1,
             switches: 1,
             nodes: 1,
@@ -72,6 +86,12 @@ impl Builder {
     /// The topology; `Flat` by default.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = topology;
+        self
+    }
+
+    /// How the router comes to its routes to the VIPs; `Static` by default. `Bird` needs a topology with a router.
+    pub fn routing(mut self, routing: Routing) -> Self {
+        self.routing = routing;
         self
     }
 
@@ -112,6 +132,9 @@ impl Builder {
         check("clients", self.clients, CLIENT_LIMIT)?;
         check("switches", self.switches, NODE_BASE - SWITCH_BASE)?;
         check("nodes", self.nodes, VIP_NUMBER - NODE_BASE)?;
+        if self.routing == Routing::Bird && self.topology == Topology::Flat {
+            return Err(Error::Invalid("a flat lab has no router, on which BIRD could run".to_owned()));
+        }
         let mut hosts = Vec::new();
         if self.topology != Topology::Flat {
             let links = [&CLIENTS, &SWITCHES, &NODES].into_iter().enumerate();
@@ -281,5 +304,12 @@ mod tests {
         assert!(Builder::default().switches(11).plan().is_err());
         assert!(Builder::default().nodes(81).plan().is_err());
         assert!(Builder::default().clients(101).plan().is_err());
+    }
+
+    #[test]
+    fn bird_needs_a_router() {
+        let bird = Builder::default().routing(Routing::Bird);
+        assert!(bird.plan().is_err());
+        assert!(bird.topology(Topology::Routed).plan().is_ok());
     }
 }

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error, Result};
 use crate::netns_inode;
 
-const DIRECTORY: &str = "/run/switchback";
+/// Directory of the sockets, and of what else belongs to running daemons.
+pub(crate) const DIRECTORY: &str = "/run/switchback";
 /// Time that a client may take of the daemon: half for its request, half for the response.
 const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
 /// Time that the daemon may take to answer: a reload has to read and apply a configuration.
@@ -176,7 +177,9 @@ pub fn path_of(role: &str, interface: &str) -> Result<PathBuf> {
 /// Removes the sockets of processes that were killed. When their network namespace is deleted nobody is left
 /// to do so, and its inode may be given to another one, which would then seem to have a daemon.
 fn sweep(directory: &Path) {
-    for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+    let paths = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    // What is no socket refuses connections, too.
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "sock")) {
         let age = fs::metadata(&path).and_then(|data| data.modified()).map(|made| made.elapsed());
         let is_old = matches!(age, Ok(Ok(age)) if age > LISTENS_AFTER);
         let refused =
@@ -318,6 +321,21 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn only_sockets_of_dead_processes_are_swept() {
+        let directory = std::env::temp_dir().join(format!("switchback-sweep-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let [dead, live, other] = ["dead.sock", "live.sock", "withdrawn-1"].map(|name| directory.join(name));
+        drop(UnixListener::bind(&dead).unwrap());
+        let _listens = UnixListener::bind(&live).unwrap();
+        fs::write(&other, "").unwrap();
+        thread::sleep(LISTENS_AFTER + Duration::from_millis(100));
+        sweep(&directory);
+        let left = [&dead, &live, &other].map(|path| path.exists());
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(left, [false, true, true]);
+    }
 
     #[test]
     fn a_request_that_was_not_read_is_sent_again() {

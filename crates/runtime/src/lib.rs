@@ -20,6 +20,7 @@ pub mod pins;
 pub mod privileges;
 pub mod programs;
 mod signals;
+pub mod withdrawal;
 
 pub use checks::{Check, Finding, check_node, check_switch};
 pub use error::{Doing, Error, Result};

@@ -1,0 +1,202 @@
+//! Three switches for the same VIPs behind a router, which spreads the flows over them: BIRD by BGP with BFD, from the files
+//! in `packaging/bird`. Switches go and come back under load, and no client notices.
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::document::block;
+use common::http::{Document, start_fetch};
+use common::steady::{Served, Steady};
+use common::{PATIENCE, PROGRAM, Result, alone, status, stop, traces, wait_until};
+use switchback_lab::{Cluster, Host, Lab, Process, Routing, ServerOptions, Topology};
+
+const SWITCHES: usize = 3;
+const NODES: usize = 3;
+/// Requests that the switches have to pass on before the next one goes.
+const BETWEEN: u64 = 2000;
+/// Longer than BFD takes, with time for a machine that is busy, and much shorter than BGP's hold time of 240 s.
+const OUT_WITHIN: Duration = Duration::from_secs(3);
+const KEPT: Steady = Steady { clients: 90, pause: Duration::from_millis(40), close: false };
+const FRESH: Steady = Steady { clients: 12, pause: Duration::from_millis(40), close: true };
+/// For each family.
+const DOWNLOADS: usize = 4;
+
+/// The processes of a switch.
+struct Switch<'a> {
+    host: &'a Host,
+    config: PathBuf,
+    switch: Process,
+    bird: Process,
+    announce: Process,
+}
+
+impl<'a> Switch<'a> {
+    fn start(host: &'a Host, config: &Path) -> Result<Switch<'a>> {
+        Ok(Switch {
+            host,
+            config: config.to_owned(),
+            switch: start_switch(host, config)?,
+            bird: host.process("bird").ok_or("BIRD does not run")?,
+            announce: host.announce_when_ready(Path::new(PROGRAM))?,
+        })
+    }
+
+    /// As if the machine had died, but for its XDP program.
+    fn kill(&mut self) -> Result {
+        [&self.announce, &self.bird, &self.switch].into_iter().try_for_each(|process| {
+            process.kill()?;
+            Ok(())
+        })
+    }
+
+    fn start_again(&mut self) -> Result {
+        self.bird = self.host.bird()?;
+        self.announce = self.host.announce_when_ready(Path::new(PROGRAM))?;
+        self.switch = start_switch(self.host, &self.config)?;
+        Ok(())
+    }
+
+    /// Requests that it has given to nodes since its start.
+    fn requests(&self) -> Result<u64> {
+        let status = status(self.host)?;
+        let nodes = status["nodes"].as_array().ok_or("no nodes")?;
+        Ok(nodes.iter().filter_map(|node| node["requests"].as_u64()).sum())
+    }
+}
+
+fn start_switch(host: &Host, config: &Path) -> Result<Process> {
+    let mut command = host.command(PROGRAM);
+    command.args(["switch", "--name", host.name(), "--interface", "eth0", "--config"]).arg(config);
+    let process = host.spawn("switch", command)?;
+    process.wait_for_log("ready", PATIENCE)?;
+    Ok(process)
+}
+
+/// Waits until the router's routes to both VIPs lead to these switches; how long that took.
+fn routes_lead_to(lab: &Lab, switches: &[usize]) -> Result<Duration> {
+    let start = Instant::now();
+    let vips: [IpAddr; 2] = [lab.vip4().into(), lab.vip6().into()];
+    let routes = || Ok([lab.routed_switches(vips[0])?, lab.routed_switches(vips[1])?]);
+    wait_until("the routes", PATIENCE, routes, |routes| routes.iter().all(|there| there == switches))?;
+    Ok(start.elapsed())
+}
+
+/// Waits until these switches have each passed on requests, and together many.
+fn all_are_used(switches: &[&Switch<'_>]) -> Result {
+    let requests = || switches.iter().map(|switch| switch.requests()).collect::<Result<Vec<_>>>();
+    let before = requests()?;
+    wait_until("requests", PATIENCE, requests, |now| {
+        let new: Vec<u64> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+        new.iter().sum::<u64>() > BETWEEN && new.iter().all(|new| *new > 0)
+    })?;
+    Ok(())
+}
+
+fn assert_unharmed(what: &str, served: &Served) {
+    println!("{what}: {} requests, the slowest {:?}", served.requests, served.slowest);
+    served.assert_all_answered();
+    assert_eq!(served.closed_idle, 0, "{what}: idle connections were closed");
+}
+
+#[test]
+fn switches_go_and_come_back_and_no_client_notices() -> Result {
+    let _alone = alone();
+    let lab = Lab::builder().topology(Topology::Routed).routing(Routing::Bird);
+    let lab = lab.switches(SWITCHES).nodes(NODES).up()?;
+    let long = Document { path: "/long", body: Arc::new(block(5).repeat(12)) };
+    lab.add_document("long", &long.body)?;
+    let extra = "\n{switches}".to_owned();
+    let config = lab.write_config(&Cluster { extra, ..Cluster::with_policy("round-robin") })?;
+    let servers = ServerOptions { extra: "keepalive_requests 1000000;".to_owned(), ..Default::default() };
+    let mut agents = Vec::new();
+    for node in lab.nodes() {
+        node.nginx(&servers)?;
+        let mut agent = node.command(PROGRAM);
+        agent.args(["node", "--name", node.name(), "--interface", "eth0", "--config"]).arg(&config);
+        let agent = node.spawn("agent", agent)?;
+        agent.wait_for_log("ready", PATIENCE)?;
+        agents.push(agent);
+    }
+    let switches = lab.switches().map(|host| Switch::start(host, &config));
+    let [first, mut second, mut third]: [Switch<'_>; SWITCHES] =
+        switches.collect::<Result<Vec<_>>>()?.try_into().map_err(|_| "three switches")?;
+    println!("all announced after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
+
+    let out = |how: &str, left: &[usize]| -> Result {
+        let took = routes_lead_to(&lab, left)?;
+        println!("{how}: out of the routes after {took:?}");
+        assert!(took < OUT_WITHIN, "{how}: {took:?}");
+        Ok(())
+    };
+    let changes = || -> Result {
+        all_are_used(&[&first, &second, &third])?;
+        first.host.cut_link()?;
+        out("cut off", &[1, 2])?;
+        all_are_used(&[&second, &third])?;
+        first.host.mend_link()?;
+        println!("no longer cut off: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
+        all_are_used(&[&first, &second, &third])?;
+
+        second.kill()?;
+        out("killed", &[0, 2])?;
+        all_are_used(&[&first, &third])?;
+        second.start_again()?;
+        println!("started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
+        all_are_used(&[&first, &second, &third])?;
+
+        // BIRD goes on, and `switchback ready` tells.
+        third.switch.kill()?;
+        out("its process killed", &[0, 1])?;
+        all_are_used(&[&first, &second])?;
+        third.switch = start_switch(third.host, &config)?;
+        println!("its process started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
+        all_are_used(&[&first, &second, &third])
+    };
+
+    let over = AtomicBool::new(false);
+    let download = |url: &str| -> Result<usize> {
+        let mut count = 0;
+        while !over.load(Ordering::Relaxed) {
+            let get = vec![(url.to_owned(), long.clone())];
+            start_fetch(lab.client(0), get, &["--limit-rate", "4M"], Duration::from_secs(60))?()?;
+            count += 1;
+        }
+        Ok(count)
+    };
+    let urls = [format!("http://{}/long", lab.vip4()), format!("http://[{}]/long", lab.vip6())];
+    let small = Document::of(&lab, "/small")?;
+    let (client, small) = (lab.client(0), (small.path, &small.body[..]));
+    let vips = [SocketAddr::new(lab.vip4().into(), 80), SocketAddr::new(lab.vip6().into(), 80)];
+    let (worked, downloads) = thread::scope(|scope| {
+        let urls = urls.iter().flat_map(|url| [url; DOWNLOADS]);
+        let downloads: Vec<_> = urls.map(|url| scope.spawn(|| download(url))).collect();
+        let worked = KEPT.run_beside(client, vips[0], small, || {
+            KEPT.run_beside(client, vips[1], small, || FRESH.run_beside(client, vips[0], small, changes))
+        });
+        over.store(true, Ordering::Relaxed);
+        let downloads = downloads.into_iter().map(|download| download.join().expect("it does not panic"));
+        (worked, downloads.collect::<Vec<_>>())
+    });
+    let ((((), fresh), kept6), kept4) = worked?;
+    assert_unharmed("kept connections, IPv4", &kept4);
+    assert_unharmed("kept connections, IPv6", &kept6);
+    assert_unharmed("new connections", &fresh);
+    let downloads = downloads.into_iter().sum::<Result<usize>>()?;
+    println!("{downloads} downloads, every byte right");
+
+    [&first, &second, &third].into_iter().try_for_each(|switch| stop(&switch.switch))?;
+    routes_lead_to(&lab, &[])?;
+    agents.iter().try_for_each(stop)?;
+    for host in lab.switches().chain(lab.nodes()) {
+        let traces = traces::of(host)?;
+        assert!(traces.is_empty(), "left on {}: {traces:#?}", host.name());
+    }
+    lab.down()?;
+    Ok(())
+}
