@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::document::block;
-use common::http::{Document, start_fetch};
+use common::http::{Document, Documents, alternating, fetch, start_fetch};
 use common::steady::{Served, Steady};
 use common::{PATIENCE, PROGRAM, Result, alone, status, stop, traces, wait_until};
-use switchback_lab::{Cluster, Host, Lab, Process, Routing, ServerOptions, Topology};
+use switchback_lab::{Host, Lab, Process, Routing, ServerOptions, Topology};
 
 const SWITCHES: usize = 3;
 const NODES: usize = 3;
@@ -26,6 +26,8 @@ const KEPT: Steady = Steady { clients: 90, pause: Duration::from_millis(40), clo
 const FRESH: Steady = Steady { clients: 12, pause: Duration::from_millis(40), close: true };
 /// For each family.
 const DOWNLOADS: usize = 4;
+/// Connections whose requests go to two pools in turn, and so from node to node.
+const ALTERNATING: usize = 16;
 
 /// The processes of a switch.
 struct Switch<'a> {
@@ -111,8 +113,14 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let lab = lab.switches(SWITCHES).nodes(NODES).up()?;
     let long = Document { path: "/long", body: Arc::new(block(5).repeat(12)) };
     lab.add_document("long", &long.body)?;
-    let extra = "\n{switches}".to_owned();
-    let config = lab.write_config(&Cluster { extra, ..Cluster::with_policy("round-robin") })?;
+    lab.add_document("img/small", &[b'#'; 200])?;
+    lab.add_document("img/1m", &block(1))?;
+    let plan = common::Plan {
+        servers: vec![switchback_lab::ServerKind::Nginx; NODES],
+        pools: vec![("web", vec![0]), ("img", vec![1, 2])],
+        ..Default::default()
+    };
+    let config = lab.write_config_text(&(plan.config(&lab) + "\n{switches}"))?;
     let servers = ServerOptions { extra: "keepalive_requests 1000000;".to_owned(), ..Default::default() };
     let mut agents = Vec::new();
     for node in lab.nodes() {
@@ -160,6 +168,23 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     };
 
     let over = AtomicBool::new(false);
+    let documents = Documents::of(&lab)?;
+    let alternate = |index: usize| -> Result<usize> {
+        let mut count = 0;
+        while !over.load(Ordering::Relaxed) {
+            let base = match index % 2 {
+                0 => format!("http://{}", lab.vip4()),
+                _ => format!("http://[{}]", lab.vip6()),
+            };
+            let gets = alternating(&documents, 100, |path| format!("{base}{path}"));
+            let responses = fetch(lab.client(0), &gets, &["--limit-rate", "20M"], Duration::from_secs(60))?;
+            let connects: u64 = responses.iter().map(|response| response.connects).sum();
+            let slowest = responses.iter().map(|response| response.time).max().unwrap_or_default();
+            assert_eq!(connects, 1, "connections were lost; the slowest request took {slowest:?}");
+            count += responses.len();
+        }
+        Ok(count)
+    };
     let download = |url: &str| -> Result<usize> {
         let mut count = 0;
         while !over.load(Ordering::Relaxed) {
@@ -173,15 +198,22 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let small = Document::of(&lab, "/small")?;
     let (client, small) = (lab.client(0), (small.path, &small.body[..]));
     let vips = [SocketAddr::new(lab.vip4().into(), 80), SocketAddr::new(lab.vip6().into(), 80)];
-    let (worked, downloads) = thread::scope(|scope| {
+    let (worked, downloads, alternated) = thread::scope(|scope| {
         let urls = urls.iter().flat_map(|url| [url; DOWNLOADS]);
         let downloads: Vec<_> = urls.map(|url| scope.spawn(|| download(url))).collect();
+        let alternates: Vec<_> = (0..ALTERNATING)
+            .map(|index| {
+                let alternate = &alternate;
+                scope.spawn(move || alternate(index))
+            })
+            .collect();
         let worked = KEPT.run_beside(client, vips[0], small, || {
             KEPT.run_beside(client, vips[1], small, || FRESH.run_beside(client, vips[0], small, changes))
         });
         over.store(true, Ordering::Relaxed);
         let downloads = downloads.into_iter().map(|download| download.join().expect("it does not panic"));
-        (worked, downloads.collect::<Vec<_>>())
+        let alternated = alternates.into_iter().map(|one| one.join().expect("it does not panic"));
+        (worked, downloads.collect::<Vec<_>>(), alternated.collect::<Vec<_>>())
     });
     let ((((), fresh), kept6), kept4) = worked?;
     assert_unharmed("kept connections, IPv4", &kept4);
@@ -189,6 +221,8 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     assert_unharmed("new connections", &fresh);
     let downloads = downloads.into_iter().sum::<Result<usize>>()?;
     println!("{downloads} downloads, every byte right");
+    let alternated = alternated.into_iter().sum::<Result<usize>>()?;
+    println!("{alternated} requests to two pools in turn, each client on one connection");
 
     [&first, &second, &third].into_iter().try_for_each(|switch| stop(&switch.switch))?;
     routes_lead_to(&lab, &[])?;

@@ -58,7 +58,7 @@ fn an_adoption_of_an_ipv4_flow_over_ipv4() {
         "0000000000000000", // left, heads
         "0000000005b40797", // requests, framing, MSS 1460; wscale, SACK, timestamps; scales 9 and 7
         "61626378797a0000", // session: pool abc, node xyz
-        "0000000000000000", // reserved, head, queue share, reserved
+        "0000000000000000", // generation, head, queue share, reserved
         "3bc9b5b08510d2c5", // tag
         "450000280000400040064e37c6336401c0000264", // the client's packet
         "9c40005011223344556677885010ffff15560000",
@@ -133,6 +133,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_handover>(), size_of::<sb_flow_state>() + 2 + 2);
     assert_eq!(size_of::<sb_outcome>(), size_of::<sb_flow_state>() + 2 * 2);
     assert_eq!(size_of::<sb_confirmed>(), size_of::<sb_flow_state>() + 4);
+    assert_eq!(size_of::<sb_question>(), size_of::<sb_flow_state>() + 4);
     assert_eq!(size_of::<sb_move>(), size_of::<sb_flow_state>() + 4);
     assert_eq!(size_of::<sb_numbered>(), 4 + 4);
     assert_eq!(size_of::<sb_hello>(), 2 * 4 + 4);
@@ -147,7 +148,7 @@ fn formats_have_no_padding() {
     assert_eq!(size_of::<sb_vip>(), 4 + 4 + 4 * 2);
     assert_eq!(size_of::<sb_switch_settings>(), 4 * 16 + 8 + 6 * 4);
     assert_eq!(size_of::<Framing>(), 8 + 8 + 2 + 2 + 1 + 3);
-    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<Framing>() + 8 + 4 + 4);
+    assert_eq!(size_of::<sb_flow_entry>(), 3 * 4 + 2 + 4 + 2 + 4 + size_of::<Framing>() + 8 + 4 + 4 + 4 + 4);
     assert_eq!(size_of::<sb_session>(), 3 + 3 + 2);
     assert_eq!(size_of::<sb_persistence>(), 1 + 1 + 2 + 8 + 32 + 256);
     assert_eq!(size_of::<sb_cookies>(), 8 + 4 + 4 + size_of::<Framing>() + 2 * (4 * 4 + 4 + 4));
