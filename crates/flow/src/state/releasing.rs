@@ -203,7 +203,9 @@ impl Releasing {
             // has sent behind is dropped, and retransmitted until the flow is over.
             Some(Reason::Closing) => world.give_up_waiting(connection),
             // The client does not retransmit what is held.
-            Some(Reason::Duplicate) if connection.acknowledged.is_some() => world.give_up(connection),
+            Some(Reason::Duplicate) if connection.acknowledged.is_some() && world.rank().is_alone => {
+                world.give_up(connection)
+            }
             // The flow map is behind: the node has read on, but may not have been given this request.
             Some(Reason::Duplicate) => {
                 self.put_back(connection);

@@ -18,6 +18,9 @@ use crate::world::{Count, World};
 /// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
 const ANSWER_WAIT: Duration = Duration::from_millis(40);
 
+/// By so much a switch waits longer than the one with the number before it: a round of questions.
+const TURN: Duration = Duration::from_millis(2);
+
 /// Who has the flow?
 #[derive(Clone, Debug)]
 pub struct Question {
@@ -59,6 +62,16 @@ enum Kind {
         /// The latest entry of nodes that have released the flow.
         released: Option<Entry>,
     },
+}
+
+impl Kind {
+    /// How long nodes are asked; None if they are asked once.
+    fn patience(&mut self) -> Option<&mut Patience> {
+        match self {
+            Kind::First(patience) | Kind::Late(patience) => Some(patience),
+            Kind::Unknown { .. } => None,
+        }
+    }
 }
 
 impl Seeking {
@@ -120,21 +133,12 @@ impl Seeking {
                     return State::Seeking(self);
                 }
                 if next.is_some() && newest.is_newer(next) {
-                    // Another switch has asked, too, or given the flow to a node.
-                    let next = newest.successor(world.rank().number);
-                    return Seeking::ask_for(next, self.kind, connection, world);
+                    self.on_outbid(newest, connection, world)
+                } else if served && !self.is_unknown() {
+                    end_served(connection, world)
+                } else {
+                    self.rule_out(node, connection, world)
                 }
-                if served && !matches!(self.kind, Kind::Unknown { .. }) {
-                    // The node has answered what is held; that does not begin once more. Where this switch is alone the
-                    // connection is over.
-                    if world.rank().is_alone {
-                        world.forget(connection.entry.origin);
-                        return State::Over;
-                    }
-                    world.change(Change::Abandon { origin: connection.entry.origin });
-                    return State::Over;
-                }
-                self.rule_out(node, connection, world)
             }
             Event::Unowned { node, seq, released: Some(state), .. }
                 if self.is_unknown() && self.question.seq == seq =>
@@ -144,7 +148,7 @@ impl Seeking {
             }
             // An older connection, which its client has given up.
             Event::Owned { node, state, .. }
-                if !matches!(self.kind, Kind::Unknown { .. }) && connection.entry.origin != state.origin =>
+                if !self.is_unknown() && connection.entry.origin != state.origin =>
             {
                 self.rule_out(node, connection, world)
             }
@@ -157,7 +161,7 @@ impl Seeking {
     /// After that those of which nothing is heard are taken for dead; the others may have it.
     fn on_deadline(mut self, connection: &mut Connection, world: &mut dyn World) -> State {
         let now = world.now();
-        let (Kind::First(patience) | Kind::Late(patience)) = &mut self.kind else { return State::Over };
+        let Some(patience) = self.kind.patience() else { return State::Over };
         if !patience.try_again(now, false) {
             self.question.nodes.retain(|node| !world.is_silent(*node, now));
             if !self.question.nodes.is_empty() && !patience.try_on(now) {
@@ -171,6 +175,22 @@ impl Seeking {
             world.seek(&mut self.question, (&view, &bytes));
         }
         self.begin_unowned(connection, world)
+    }
+
+    /// A node has heard of a newer adoption than the one that it was to promise: another switch has asked, too, or has
+    /// given the flow to a node.
+    fn on_outbid(mut self, newest: Generation, connection: &mut Connection, world: &mut dyn World) -> State {
+        let (now, number) = (world.now(), world.rank().number);
+        let next = newest.successor(number);
+        let Some(patience) = self.kind.patience() else { return State::Seeking(self) };
+        if !patience.was_resent() {
+            patience.try_again(now, false);
+            return Seeking::ask_for(next, self.kind, connection, world);
+        }
+        // Switches that go on asking at the same time would outbid each other for ever.
+        *patience = Patience::new(now + TURN * number.into());
+        (self.question.nodes, self.question.next) = (world.nodes(), next);
+        State::Seeking(self)
     }
 
     /// The node does not have the flow.
@@ -209,6 +229,16 @@ impl Seeking {
             *released = Some(entry);
         }
     }
+}
+
+/// A node has answered what is held, which does not begin once more. Where this switch is alone, the connection is over.
+fn end_served(connection: &Connection, world: &mut dyn World) -> State {
+    let origin = connection.entry.origin;
+    match world.rank().is_alone {
+        true => world.forget(origin),
+        false => world.change(Change::Abandon { origin }),
+    }
+    State::Over
 }
 
 /// Takes up a flow that no node owns: the switch that had it released may have gone. All nodes are asked again, with the
