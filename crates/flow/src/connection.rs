@@ -9,7 +9,6 @@ use crate::answer::{Answer, Reply};
 use crate::entry::{Entry, Mode};
 use crate::held::{Held, HeldPacket};
 use crate::mark::Mark;
-use crate::request::InProgress;
 
 /// After this time a client is about to retransmit, and to send nothing else: Linux has no retransmission time-out below
 /// 200 ms. The time until its data is acknowledged becomes the time-out of its next loss.
@@ -91,9 +90,9 @@ impl Connection {
         self.given == Some(self.entry.mark.next)
     }
 
-    /// Holds what is new in a packet. `request` is the request in progress, if no node has it: parts of its body may be
-    /// missing.
-    pub fn hold(&mut self, packet: &HeldPacket, request: Option<&mut InProgress>) {
+    /// Holds what is new in a packet. `request` has the packets of the request in progress, and the mark behind it, if no
+    /// node has it: parts of its body may be missing.
+    pub fn hold(&mut self, packet: &HeldPacket, request: Option<(&mut Held, Seq)>) {
         let nothing_waits = self.held.is_empty() && request.is_none();
         if nothing_waits || self.last_ack.before(packet.view.ack) {
             self.last_ack = packet.view.ack;
@@ -103,9 +102,9 @@ impl Connection {
             self.fin = Some(packet.end());
         }
         match request {
-            Some(request) if self.entry.mark.next.before(request.after().mark.next) => {
-                request.packets.insert_part(packet, self.entry.mark.next, request.after().mark.next);
-                self.held.insert(packet, request.after().mark.next);
+            Some((packets, after)) if self.entry.mark.next.before(after) => {
+                packets.insert_part(packet, self.entry.mark.next, after);
+                self.held.insert(packet, after);
             }
             _ => self.held.insert(packet, self.entry.mark.next),
         }

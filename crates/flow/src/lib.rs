@@ -7,9 +7,11 @@
 pub mod answer;
 pub mod change;
 pub mod connection;
+pub mod destination;
 pub mod entry;
 pub mod held;
 pub mod mark;
+pub mod question;
 pub mod request;
 pub mod state;
 pub mod verdict;

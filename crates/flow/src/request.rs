@@ -11,9 +11,9 @@ use switchback_wire::packet::bring_up_to_date;
 
 use crate::NodeId;
 use crate::connection::Connection;
+use crate::destination::{Session, Side};
 use crate::entry::Entry;
 use crate::held::{Held, HeldPacket};
-use crate::verdict::{Session, Side};
 
 /// A request that has come back so often may be what makes servers fail: its client sees the next failure.
 pub const TRIES: u8 = 3;
@@ -118,6 +118,11 @@ impl InProgress {
         };
         let packets = Held::of(packets);
         InProgress { packets, ..InProgress::without_packets(request, connection.entry) }
+    }
+
+    /// Its packets, and the mark behind it.
+    pub fn held(&mut self) -> (&mut Held, Seq) {
+        (&mut self.packets, self.request.after.mark.next)
     }
 
     /// The flow's entry behind it.

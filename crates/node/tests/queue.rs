@@ -5,7 +5,7 @@ mod common;
 use common::flow::*;
 use common::{Result, tcp_counter, wait_for_counter};
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
-use switchback_wire::message::Queue;
+use switchback_wire::report::Queue;
 use switchback_wire::{sb_outcome, sb_reason};
 
 const FLOWS: usize = 200;

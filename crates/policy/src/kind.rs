@@ -50,6 +50,20 @@ impl PolicyKind {
             PolicyKind::Latency => "latency",
         }
     }
+
+    /// What it chooses, for messages.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            PolicyKind::RoundRobin => "in turn, by weight",
+            PolicyKind::Random => "at random, by weight",
+            PolicyKind::LeastConnections => "the node with the fewest connections for its weight",
+            PolicyKind::TwoChoices => "of two at random, the node with fewer requests in flight",
+            PolicyKind::Hash => "the node that belongs to a part of the request",
+            PolicyKind::Fill => "one accept queue up to its limit, then the next",
+            PolicyKind::AcceptQueue => "the node with the most room in its accept queue",
+            PolicyKind::Latency => "of the nodes that are not busy, the one that answers fastest",
+        }
+    }
 }
 
 impl fmt::Display for PolicyKind {

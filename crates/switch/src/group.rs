@@ -21,7 +21,7 @@ use switchback_wire::{sb_flow, sb_key, sb_session};
 use crate::key::{hash_of, key_of};
 use crate::sessions::{RequestSession, Sessions};
 use switchback_flow::NodeId;
-use switchback_flow::verdict::{Placement, Session, Side};
+use switchback_flow::destination::{Placement, Session, Side};
 
 /// How long a full accept queue is believed. Servers accept within microseconds, so after this time one adoption is
 /// tried, and its answer has the current length.

@@ -16,7 +16,7 @@ use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
 use crate::group::{Group, NodeState};
 use crate::sessions::{RequestSession, Sessions};
-use switchback_flow::verdict::{Placement, Session, Side};
+use switchback_flow::destination::{Placement, Session, Side};
 use switchback_routes::Routes;
 
 pub use crate::group::LocalMachine;

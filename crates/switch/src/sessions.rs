@@ -16,7 +16,7 @@ use switchback_wire::{keys, sb_flow, sb_key, sb_session};
 
 use crate::key::{cookie_pairs, hash_of, part_of};
 use switchback_flow::NodeId;
-use switchback_flow::verdict::Session;
+use switchback_flow::destination::Session;
 
 /// Result of reading a request's cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

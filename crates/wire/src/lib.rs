@@ -15,6 +15,7 @@ pub mod generation;
 mod golden;
 pub mod handoff;
 pub mod keys;
+pub mod members;
 pub mod message;
 pub mod packet;
 pub mod payload;

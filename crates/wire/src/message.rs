@@ -7,7 +7,7 @@ use crate::generated::*;
 use crate::generation::Generation;
 use crate::handoff;
 use crate::packet::{TcpView, timestamps};
-use crate::report::Report;
+use crate::report::{Queue, Report};
 
 /// Ways to recover the request if the server goes away before it answers (`SB_HANDOVER_LAST`, `SB_HANDOVER_AGAIN`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,9 +221,6 @@ impl Reason {
         self as u8
     }
 }
-
-/// Length and limit of an accept queue, in connections, each saturated at 65,535.
-pub type Queue = (u16, u16);
 
 /// A message from a node to a switch.
 #[derive(Clone, Copy, Debug, PartialEq)]

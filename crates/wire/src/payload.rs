@@ -1,88 +1,15 @@
-//! Payloads of options: what an option says besides operation, flags and reason. C reads and writes them as members of
-//! `union sb_payload` in `bpf/handoff.h`, which says which operation has which structure. Rust keeps the bytes, and
-//! [`message`](crate::message) reads and writes them as one of these structures.
+//! The bytes of an option's payload.
 
-use crate::generated::*;
-use crate::plain::plain;
-use crate::{Plain, bytes_of, read_from};
+/// Length of a payload in bytes, `SB_PAYLOAD_LEN`.
+const LEN: usize = 40;
 
-const LEN: usize = SB_PAYLOAD_LEN as usize;
-
-/// The bytes of a payload, in the layout of the operation's structure.
+/// The bytes of a payload, in the layout of the operation's structure (see [`members`](crate::members)).
 #[repr(C, align(4))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Payload([u8; LEN]);
+pub struct Payload(pub(crate) [u8; LEN]);
 
 impl Default for Payload {
     fn default() -> Self {
         Payload([0; LEN])
-    }
-}
-
-/// Members of `union sb_payload`.
-pub trait Member: Plain {}
-
-macro_rules! members {
-    ($($name:ty),+) => {
-        plain!($($name),+);
-        $(
-            impl Member for $name {}
-            const _: () = assert!(size_of::<$name>() <= LEN);
-        )+
-    };
-}
-
-members!(
-    sb_flow_state,
-    sb_handover,
-    sb_outcome,
-    sb_confirmed,
-    sb_question,
-    sb_move,
-    sb_numbered,
-    sb_hello,
-    sb_sync,
-    sb_report,
-    sb_size,
-    sb_direct
-);
-
-impl sb_option {
-    /// The payload as one of the structures.
-    pub fn said<T: Member>(&self) -> T {
-        read_from(&self.payload.0).expect("no structure is longer than the payload")
-    }
-
-    /// The state of the flow, with which most payloads begin.
-    pub fn flow_state(&self) -> sb_flow_state {
-        self.said()
-    }
-
-    /// The option with this payload. Bytes behind the structure are 0.
-    pub fn saying<T: Member>(self, said: &T) -> Self {
-        sb_option { payload: Payload::default(), ..self }.with(|now: &mut T| *now = *said)
-    }
-
-    /// The option with a change of its payload. Bytes behind the structure stay.
-    pub fn with<T: Member>(mut self, change: impl FnOnce(&mut T)) -> Self {
-        let mut said = self.said();
-        change(&mut said);
-        self.payload.0[..size_of::<T>()].copy_from_slice(bytes_of(&said));
-        self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_longer_structure_begins_with_the_state_of_its_flow() {
-        let state = sb_flow_state { origin: 1, next: 2, wscale: 3, ..Default::default() };
-        let option = sb_option::default().saying(&sb_handover { flow: state, head: 4, ..Default::default() });
-        assert_eq!(option.flow_state(), state);
-        let changed = option.with(|flow: &mut sb_flow_state| flow.next = 5).said::<sb_handover>();
-        assert_eq!((changed.flow.next, changed.head), (5, 4));
-        assert_eq!(option.saying(&state).said::<sb_handover>().head, 0);
     }
 }

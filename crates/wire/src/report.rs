@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use crate::Reason;
 use crate::handoff::{Peers, Way};
-use crate::message::Queue;
 use crate::packet::{TcpView, bare, flags};
 use crate::{Seq, address_bytes, handoff, sb_accept_queue, sb_flow, sb_key, sb_op, sb_option, sb_report};
+
+/// Length and limit of an accept queue, in connections, each saturated at 65,535.
+pub type Queue = (u16, u16);
 
 /// A node's report on one of its listeners, for one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

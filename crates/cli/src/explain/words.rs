@@ -57,20 +57,7 @@ pub fn in_pool(cluster: &Cluster, pool: &Pool) -> String {
 pub fn policy(pool: &Pool) -> String {
     let by =
         if pool.policy == PolicyKind::Hash { format!(", here the {}", pool.hash) } else { String::new() };
-    format!("{}: {}{by}", pool.policy, in_words(pool.policy))
-}
-
-fn in_words(policy: PolicyKind) -> &'static str {
-    match policy {
-        PolicyKind::RoundRobin => "in turn, by weight",
-        PolicyKind::Random => "at random, by weight",
-        PolicyKind::LeastConnections => "the node with the fewest connections for its weight",
-        PolicyKind::TwoChoices => "of two at random, the node with fewer requests in flight",
-        PolicyKind::Hash => "the node that belongs to a part of the request",
-        PolicyKind::Fill => "one accept queue up to its limit, then the next",
-        PolicyKind::AcceptQueue => "the node with the most room in its accept queue",
-        PolicyKind::Latency => "of the nodes that are not busy, the one that answers fastest",
-    }
+    format!("{}: {}{by}", pool.policy, pool.policy.in_words())
 }
 
 /// The first bytes as ASCII with escapes.

@@ -2,17 +2,19 @@
 
 use switchback_wire::Reason;
 use switchback_wire::generation::Generation;
-use switchback_wire::message::{FromNode, Queue, ToNode};
+use switchback_wire::message::{FromNode, ToNode};
+use switchback_wire::report::Queue;
 
+use super::outcomes::Unanswered;
 use super::patience::Patience;
 use super::{Assembling, Crowded, Delivering, Event, State};
 use crate::NodeId;
 use crate::answer::Reply;
 use crate::connection::Connection;
+use crate::destination::Chosen;
+use crate::destination::Placement;
 use crate::request::InProgress;
-use crate::verdict::Chosen;
-use crate::verdict::Placement;
-use crate::world::{Count, Silence, Unanswered, World};
+use crate::world::{Count, Silence, World};
 
 /// Who has chosen the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

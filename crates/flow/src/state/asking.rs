@@ -3,11 +3,12 @@
 use switchback_wire::generation::Generation;
 use switchback_wire::message::ToNode;
 
+use super::outcomes::Unanswered;
 use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::connection::Connection;
 use crate::entry::Entry;
-use crate::world::{Silence, Unanswered, World};
+use crate::world::{Silence, World};
 
 const QUESTION: ToNode = ToNode::Probe { next: Generation::NONE };
 

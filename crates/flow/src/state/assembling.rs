@@ -9,10 +9,11 @@ use switchback_wire::message::{FromNode, Reading, ToNode};
 use super::{Adopting, Asking, Delivering, Event, Refusal, Releasing, Seeking, State, Then};
 use crate::answer::Reply;
 use crate::connection::{Connection, STALLED};
+use crate::destination::Next;
 use crate::entry::Entry;
 use crate::held::HeldPacket;
 use crate::request::InProgress;
-use crate::verdict::{Judged, Missing, Next, Verdict};
+use crate::verdict::{Judged, Missing, Verdict};
 use crate::world::{Count, World};
 
 /// When the node is first asked whether the mark is right, and after how long at least once more: the intervals double.

@@ -5,11 +5,12 @@ use switchback_wire::message::{FromNode, Reading, Recovery, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
 
 use super::adopting::try_another;
+use super::outcomes::Unanswered;
 use super::patience::Patience;
 use super::{Assembling, Event, State};
 use crate::connection::Connection;
 use crate::request::InProgress;
-use crate::world::{Count, Silence, Unanswered, World};
+use crate::world::{Count, Silence, World};
 
 /// Waits for CONFIRMED: the node has what the client thinks has arrived.
 #[derive(Debug)]

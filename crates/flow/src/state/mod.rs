@@ -6,6 +6,7 @@ mod asking;
 mod assembling;
 mod crowded;
 mod delivering;
+mod outcomes;
 mod patience;
 mod releasing;
 mod seeking;
@@ -31,7 +32,7 @@ pub use crowded::Crowded;
 pub use delivering::Delivering;
 pub use patience::Patience;
 pub use releasing::{Refusal, Releasing, Then};
-pub use seeking::{Question, Seeking};
+pub use seeking::Seeking;
 
 /// What happens to a pending flow.
 #[derive(Debug)]

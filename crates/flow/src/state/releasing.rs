@@ -5,6 +5,7 @@ use switchback_wire::Seq;
 use switchback_wire::generation::Generation;
 use switchback_wire::message::{FromNode, ToNode};
 
+use super::outcomes::Unanswered;
 use super::patience::Patience;
 use super::{Adopting, Asking, Assembling, Event, State};
 use crate::answer::Reply;
@@ -12,7 +13,7 @@ use crate::connection::Connection;
 use crate::entry::Mode;
 use crate::held::Held;
 use crate::request::InProgress;
-use crate::world::{Count, Silence, Unanswered, World};
+use crate::world::{Count, Silence, World};
 
 /// The switch's own answer to a request.
 #[derive(Debug)]

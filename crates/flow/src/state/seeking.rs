@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use switchback_wire::Seq;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
 
@@ -13,6 +12,7 @@ use crate::answer::Reply;
 use crate::change::Change;
 use crate::connection::Connection;
 use crate::entry::{Entry, Mode};
+use crate::question::Question;
 use crate::world::{Count, World};
 
 /// How long nodes have to answer: longer than round trips in a network, and shorter than a client takes to retransmit.
@@ -20,27 +20,6 @@ const ANSWER_WAIT: Duration = Duration::from_millis(40);
 
 /// By so much a switch waits longer than the one with the number before it: a round of questions.
 const TURN: Duration = Duration::from_millis(2);
-
-/// Who has the flow?
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// Sequence number of the PROBEs.
-    pub seq: Seq,
-    /// That of the connection's first byte; 0 if it is not known.
-    pub origin: Seq,
-    /// Nodes that may have the flow.
-    pub nodes: Vec<NodeId>,
-    /// The adoption before which nodes are to accept no other one. None where this switch is alone, and where the client
-    /// may be anybody.
-    pub next: Generation,
-}
-
-impl Question {
-    /// An answer with these numbers is one to it.
-    pub fn is_answered_by(&self, seq: Seq, origin: Seq) -> bool {
-        (self.seq, self.origin) == (seq, origin)
-    }
-}
 
 /// Waits for OWNED from one node, or UNOWNED from all.
 #[derive(Debug)]

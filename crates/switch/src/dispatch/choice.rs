@@ -6,10 +6,10 @@ use switchback_policy::Ask;
 use super::pending::Pending;
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
+use switchback_flow::destination::{Next, Placement, Session};
 use switchback_flow::entry::Entry;
 use switchback_flow::request::{InProgress, Request};
 use switchback_flow::state::State;
-use switchback_flow::verdict::{Next, Placement, Session};
 
 /// Length of the longest packet that is sent with a second candidate, in bytes: it fits any link.
 const SECOND_MAX: usize = 1000;

@@ -254,7 +254,7 @@ mod tests {
     use switchback_flow::connection::Connection;
     use switchback_flow::entry::Entry;
     use switchback_flow::held::HeldPacket;
-    use switchback_flow::state::Question;
+    use switchback_flow::question::Question;
     use switchback_flow::state::{Assembling, Seeking};
     use switchback_wire::generation::Generation;
     use switchback_wire::packet::{flags, segment};

@@ -9,6 +9,7 @@
 
 mod answered;
 mod choice;
+mod events;
 mod flows;
 mod observed;
 mod output;
@@ -27,11 +28,12 @@ use switchback_config::Delegate;
 use switchback_flow::answer::Reply;
 pub use switchback_flow::change::Change;
 use switchback_flow::connection::Connection;
+use switchback_flow::destination::{Chosen, Next, Side};
 use switchback_flow::entry::{Entry, Mode};
 use switchback_flow::held::HeldPacket;
 use switchback_flow::request::Request;
 use switchback_flow::state::{Assembling, Releasing, Seeking, Then};
-use switchback_flow::verdict::{Chosen, Judged, Missing, Next, Side, Verdict};
+use switchback_flow::verdict::{Judged, Missing, Verdict};
 use switchback_flow::{World, mark};
 use switchback_http::{Head, Progress, Reject, Version, parse_head};
 use switchback_wire::clock::NodeClock;

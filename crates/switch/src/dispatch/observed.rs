@@ -8,10 +8,10 @@ use switchback_wire::{sb_fact, sb_flow};
 use super::{Dispatcher, Moment};
 use switchback_flow::answer::Answer;
 use switchback_flow::connection::Connection;
+use switchback_flow::destination::Chosen;
 use switchback_flow::entry::Entry;
 use switchback_flow::held::Held;
 use switchback_flow::request::InProgress;
-use switchback_flow::verdict::Chosen;
 
 use crate::observe::{FactsOrder, Observation, RequestForwarded, RequestSeen};
 use crate::plan::NodeId;

@@ -20,7 +20,8 @@ use switchback_flow::World;
 use switchback_flow::connection::Connection;
 use switchback_flow::entry::Entry;
 use switchback_flow::held::HeldPacket;
-use switchback_flow::state::{Event, Question, Seeking, State};
+use switchback_flow::question::Question;
+use switchback_flow::state::{Event, Seeking, State};
 
 /// PROBEs that a switch sends in a second.
 const PROBES_PER_SECOND: u32 = 100_000;

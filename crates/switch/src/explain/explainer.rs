@@ -14,9 +14,9 @@ use crate::automaton::{Automaton, Walked};
 use crate::dispatch::{Dispatcher, Moment};
 use crate::express::automata;
 use crate::plan::{LocalMachine, NodeId, Plan};
+use switchback_flow::destination::{Next, Placement};
 use switchback_flow::entry::Entry;
 use switchback_flow::request::{InProgress, Request};
-use switchback_flow::verdict::{Next, Placement};
 use switchback_routes::{failed, why_not};
 
 /// Start of a switch that knows no flow but the one explained.

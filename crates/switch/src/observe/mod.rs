@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use switchback_access_log::Ended;
-use switchback_flow::verdict::Chosen;
+use switchback_flow::destination::Chosen;
 use switchback_wire::facts::{End, Fact};
 use switchback_wire::{Seq, sb_flow};
 

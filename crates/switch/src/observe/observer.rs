@@ -17,7 +17,7 @@ use switchback_wire::{Seq, read_from, sb_express_request};
 use super::join::Join;
 use super::line::LogEntry;
 use super::totals::Sums;
-use switchback_flow::verdict::Chosen;
+use switchback_flow::destination::Chosen;
 
 use super::{Finished, Names, Observation, RequestForwarded, RequestSeen};
 

@@ -9,7 +9,7 @@ use switchback_wire::*;
 use super::model::*;
 use crate::plan::{LocalMachine, NodeId, Plan};
 use sb_reason::*;
-use switchback_flow::verdict::Side;
+use switchback_flow::destination::Side;
 
 /// The usual nodes, of which this machine is the first one; `pool` has more lines of the pool `web`.
 fn world(pool: &str) -> World {
