@@ -76,9 +76,10 @@ impl Generation {
         self.successor((self.0 / ATTEMPTS % SWITCHES) as u8)
     }
 
-    /// The next attempt of the adoption, at another node. The last one is repeated.
+    /// The next attempt of the adoption, at another node; behind the last one, the first attempt of the adoption after it.
     pub fn next_attempt(self) -> Self {
-        Generation(if self.0 % ATTEMPTS == ATTEMPTS - 1 { self.0 } else { self.0 + 1 })
+        let is_last = self.0 % ATTEMPTS == ATTEMPTS - 1;
+        Generation(if is_last { self.following().0 } else { self.0 } + 1)
     }
 }
 
@@ -109,11 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn attempts_stay_within_their_adoption() {
-        let (mut attempt, next) = (Generation::first(1), Generation::first(2));
-        for _ in 0..1000 {
-            attempt = attempt.next_attempt();
+    fn there_is_always_a_next_attempt() {
+        let mut last = Generation::first(1);
+        for count in 1..1000 {
+            let attempt = last.next_attempt();
+            assert!(attempt.is_newer(last));
+            assert_eq!(Generation::first(2).is_newer(attempt), count < ATTEMPTS, "attempt {count}");
+            last = attempt;
         }
-        assert!(next.is_newer(attempt));
     }
 }
