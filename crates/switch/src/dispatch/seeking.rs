@@ -206,19 +206,19 @@ impl Dispatcher {
         }
         if let Some(pending) = self.pending.take(flow) {
             self.step(at, flow, pending, unowned);
-        } else if self.is_outdated_by(at, flow, &unowned) {
+        } else if let Some(outdated) = self.outdated_by(at, flow, &unowned) {
+            // What comes next is of an unknown flow: if no node owns it, it goes on from where it was released.
+            self.forget(flow, outdated.origin);
             self.ask_about_unknown(at, flow, packet, view);
         }
     }
 
-    /// Whether the flow's node has released it since it adopted the flow.
-    fn is_outdated_by(&self, at: Moment<'_>, flow: &sb_flow, unowned: &Event<'_>) -> bool {
-        let Event::Unowned { node, origin, newest, .. } = *unowned else { return false };
-        let known = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded));
-        known.is_some_and(|known| {
-            let is_its = known.has_node() && (known.node, known.origin) == (node, origin);
-            is_its && !self.plan.rank.is_alone && newest.is_newer(known.generation)
-        })
+    /// The flow's entry, if its node has released the flow since it adopted it.
+    fn outdated_by(&self, at: Moment<'_>, flow: &sb_flow, unowned: &Event<'_>) -> Option<Entry> {
+        let Event::Unowned { node, origin, newest, .. } = *unowned else { return None };
+        let known = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded))?;
+        let is_its = known.has_node() && (known.node, known.origin) == (node, origin);
+        (is_its && !self.plan.rank.is_alone && newest.is_newer(known.generation)).then_some(known)
     }
 
     /// Handles a node's answer that it owns the flow.
