@@ -27,7 +27,7 @@ const FRESH: Steady = Steady { clients: 12, pause: Duration::from_millis(40), cl
 /// For each family.
 const DOWNLOADS: usize = 4;
 /// Connections whose requests go to two pools in turn, and so from node to node: with `SWITCHBACK_LONG` only, because one
-/// of some 200 hangs (docs/limits.md).
+/// in many runs hangs (docs/limits.md).
 const ALTERNATING: usize = 16;
 
 /// The processes of a switch.
