@@ -150,8 +150,14 @@ impl InProgress {
         connection.entry = Entry { generation, ..self.start.without_node() };
     }
 
+    /// It has no node again, and its packets are held once more.
+    pub fn withdraw(&mut self, connection: &mut Connection) {
+        self.leave(connection);
+        self.put_back(connection);
+    }
+
     /// Its packets are held once more, from the mark on.
-    pub fn put_back(mut self, connection: &mut Connection) {
+    pub fn put_back(&mut self, connection: &mut Connection) {
         for packet in self.packets.take_all() {
             connection.held.insert(&packet, connection.entry.mark.next);
         }

@@ -381,8 +381,7 @@ __noinline int on_adopt(struct __sk_buff *skb, struct handoff *h, int draining)
                         forget(h, flow);
                 return decline(skb, h, SB_REASON_NO_LISTENER, SB_NODE_REFUSED_NO_LISTENER);
         case ADOPT_OWNED:
-                count(SB_NODE_OUTDATED);
-                return flow ? answer_mark(h, flow, SB_OP_OWNED) : TCX_DROP;
+                return flow ? answer_outdated(h, flow) : TCX_DROP;
         case ADOPT_BARRED:
                 return refuse(h, SB_REASON_OUTDATED, SB_NODE_OUTDATED);
         case ADOPT_STALE:

@@ -107,10 +107,9 @@ static __noinline int deliver_in_time(struct __sk_buff *skb, const struct handof
  * Returns the packet to a switch that knows an earlier adoption, with the flow's state: it has to read the
  * data again from the flow's mark on.
  */
-static __always_inline int answer_outdated(struct handoff *h, struct sb_owned *flow)
+static __always_inline int return_outdated(struct handoff *h, struct sb_owned *flow)
 {
-        count(SB_NODE_OUTDATED);
-        answer_mark(h, flow, SB_OP_OWNED);
+        answer_outdated(h, flow);
         return ANSWER_WHOLE;
 }
 
@@ -161,7 +160,7 @@ __noinline int on_forward(struct __sk_buff *skb, struct handoff *h)
                 return drop(SB_NODE_DROP_NO_SOCKET);
         }
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
-                return answer_outdated(h, flow);
+                return return_outdated(h, flow);
         if (!flow && h->option.flags & SB_HANDOVER_REQUEST && facts.state == TCP_ESTABLISHED &&
             facts.rcv_nxt == h->seq && !remember_again(h)) {
                 flow = bpf_map_lookup_elem(&owned, &h->flow);
@@ -205,7 +204,7 @@ __noinline int on_confirm(struct __sk_buff *skb, struct handoff *h)
                 return TCX_DROP;
         flow = bpf_map_lookup_elem(&owned, &h->flow);
         if (is_owned(flow, h) && flow->state == SB_OWN_OPEN && is_outdated(flow, h))
-                return answer_outdated(h, flow);
+                return return_outdated(h, flow);
         read_socket(skb, h, &facts);
         /* Data may have arrived in the same batch, and not have reached the socket. */
         if (is_owned(flow, h) && flow->state != SB_OWN_RELEASED && h->payload == 0 &&

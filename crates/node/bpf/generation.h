@@ -40,8 +40,7 @@ static __always_inline __u32 following(__u32 generation)
 {
         const __u32 one = 1 << (SB_GENERATION_SWITCH_BITS + SB_GENERATION_ATTEMPT_BITS);
 
-        return (generation | ((1 << SB_GENERATION_ATTEMPT_BITS) - 1)) -
-               ((1 << SB_GENERATION_ATTEMPT_BITS) - 1) + one;
+        return (generation & ~((1U << SB_GENERATION_ATTEMPT_BITS) - 1)) + one;
 }
 
 /* Whether the sender of a packet does not know of the last adoption. */

@@ -95,6 +95,13 @@ static __always_inline int refuse_unread(struct handoff *h, struct sb_owned *flo
         return answer_mark(h, flow, SB_OP_UNREAD);
 }
 
+/* Tells a switch that knows an earlier adoption what is true. */
+static __always_inline int answer_outdated(struct handoff *h, struct sb_owned *flow)
+{
+        count(SB_NODE_OUTDATED);
+        return answer_mark(h, flow, SB_OP_OWNED);
+}
+
 /* Sets the mark and what has been read before it, as the packet says. `end` is the end of its data. */
 static __always_inline void set_mark(struct sb_owned *flow, const struct handoff *h, __u32 end)
 {

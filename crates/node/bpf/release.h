@@ -144,10 +144,8 @@ __noinline int on_release(struct __sk_buff *skb, struct handoff *h)
                 return give_up_forgotten(skb, h, &facts);
         if (!is_owned(flow, h) || (facts.state != TCP_ESTABLISHED && !abort))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_CLOSING);
-        if (flow->state == SB_OWN_OPEN && is_outdated(flow, h)) {
-                count(SB_NODE_OUTDATED);
-                return answer_mark(h, flow, SB_OP_OWNED);
-        }
+        if (flow->state == SB_OWN_OPEN && is_outdated(flow, h))
+                return answer_outdated(h, flow);
         pass_on_mark(flow, h);
         if (is_before(h->seq, facts.rcv_nxt) || is_before(bpf_ntohl(h->option.payload.flow.next), flow->next))
                 return answer_release(h, SB_OP_BUSY, SB_REASON_DUPLICATE);

@@ -122,11 +122,10 @@ impl State {
     }
 
     /// Takes up the flow at the node that has it.
-    fn give_way(self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
+    fn give_way(mut self, event: Event<'_>, connection: &mut Connection, world: &mut dyn World) -> State {
         let Event::Owned { node, state, view } = event else { return self };
-        if let Some(request) = self.into_request() {
-            request.leave(connection);
-            request.put_back(connection);
+        if let Some(request) = self.request_mut() {
+            request.withdraw(connection);
         }
         match connection.acknowledged {
             None => world.recover_with_data(state, node, view, connection),
@@ -150,16 +149,6 @@ impl State {
 
     /// The request on its way to a node.
     pub fn request(&self) -> Option<&InProgress> {
-        match self {
-            State::Releasing(Releasing { then: Then::Adopt(request), .. })
-            | State::Adopting(Adopting { request, .. })
-            | State::Delivering(Delivering { request, .. })
-            | State::Crowded(Crowded { request, .. }) => Some(request),
-            _ => None,
-        }
-    }
-
-    fn into_request(self) -> Option<Box<InProgress>> {
         match self {
             State::Releasing(Releasing { then: Then::Adopt(request), .. })
             | State::Adopting(Adopting { request, .. })

@@ -74,9 +74,8 @@ impl dyn World + '_ {
         if self.rank().is_alone {
             return None;
         }
-        if let Some(request) = request {
-            request.leave(connection);
-            request.put_back(connection);
+        if let Some(mut request) = request {
+            request.withdraw(connection);
         }
         connection.entry.mode = Mode::Sought;
         Some(Seeking::ask(connection, self))
@@ -200,7 +199,7 @@ impl dyn World + '_ {
     pub(crate) fn answer_request(
         &mut self,
         reply: Reply,
-        request: InProgress,
+        mut request: InProgress,
         connection: &mut Connection,
     ) -> State {
         let head = request.after().mark.is_behind_head();

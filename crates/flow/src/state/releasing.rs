@@ -103,7 +103,7 @@ impl Releasing {
     }
 
     fn put_back(self, connection: &mut Connection) {
-        if let Then::Adopt(request) = self.then {
+        if let Then::Adopt(mut request) = self.then {
             request.put_back(connection);
         }
     }

@@ -255,6 +255,11 @@ impl Dispatcher {
         (at.map)(flow).filter(|entry| !self.output.removes(flow, entry.origin))
     }
 
+    /// The flow's entry in the map, with all that has been decided since it was written there.
+    fn current(&self, at: Moment<'_>, flow: &sb_flow) -> Option<Entry> {
+        self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded))
+    }
+
     /// Compares a record's connection with the flow's. Rings are read one after the other, so a record of an earlier
     /// connection with the same ports may arrive late.
     fn record_of(&self, at: Moment<'_>, flow: &sb_flow, recorded: &Entry) -> RecordOf {

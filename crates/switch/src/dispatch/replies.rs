@@ -102,8 +102,8 @@ impl Dispatcher {
         packet: &[u8],
         view: TcpView,
     ) {
-        let known = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none());
-        let Some(entry) = known.map(|recorded| self.entry_of(flow, recorded)) else { return };
+        let known = self.current(at, flow).filter(|_| self.answered.entry(flow).is_none());
+        let Some(entry) = known else { return };
         if (entry.node, entry.origin) != (node, origin) {
             return;
         }
@@ -135,8 +135,8 @@ impl Dispatcher {
                 is_later.then_some(connection.entry)
             }
             Some(_) => None,
-            None => match self.mapped(at, flow) {
-                Some(recorded) => Some(self.entry_of(flow, recorded)),
+            None => match self.current(at, flow) {
+                Some(entry) => Some(entry),
                 None if self.knows(flow) => None,
                 None => {
                     // The switch that gave the flow to this node is gone.
@@ -183,8 +183,8 @@ impl Dispatcher {
             self.step(at, flow, pending, Event::Unread(&said));
             return;
         }
-        let current = self.mapped(at, flow).filter(|_| self.answered.entry(flow).is_none());
-        let Some(entry) = current.map(|recorded| self.entry_of(flow, recorded)) else { return };
+        let current = self.current(at, flow).filter(|_| self.answered.entry(flow).is_none());
+        let Some(entry) = current else { return };
         if !entry.is_held() && entry.is_of_same(&said) && said.mark.next != entry.mark.next {
             self.stats.unread += 1;
             self.set_entry(flow, &entry.set_back_to(&said));

@@ -216,7 +216,7 @@ impl Dispatcher {
     /// The flow's entry, if its node has released the flow since it adopted it.
     fn outdated_by(&self, at: Moment<'_>, flow: &sb_flow, unowned: &Event<'_>) -> Option<Entry> {
         let Event::Unowned { node, origin, newest, .. } = *unowned else { return None };
-        let known = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded))?;
+        let known = self.current(at, flow)?;
         let is_its = known.has_node() && (known.node, known.origin) == (node, origin);
         (is_its && !self.plan.rank.is_alone && newest.is_newer(known.generation)).then_some(known)
     }
@@ -235,8 +235,7 @@ impl Dispatcher {
             self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
         }
-        let known = self.mapped(at, flow).map(|recorded| self.entry_of(flow, recorded));
-        let is_news = match known.filter(|known| known.origin == state.origin) {
+        let is_news = match self.current(at, flow).filter(|known| known.origin == state.origin) {
             Some(known) => known.has_node() && state.generation.is_newer(known.generation),
             None => !self.knows(flow),
         };

@@ -56,8 +56,7 @@ impl World for FlowWorld<'_> {
     }
 
     fn entry(&self) -> Option<Entry> {
-        let recorded = self.dispatcher.mapped(self.at, self.flow)?;
-        Some(self.dispatcher.entry_of(self.flow, recorded))
+        self.dispatcher.current(self.at, self.flow)
     }
 
     fn judge(&mut self, data: &[u8], entry: &Entry) -> Verdict {
