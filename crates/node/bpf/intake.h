@@ -69,12 +69,8 @@ static __always_inline __u32 latest_heads(struct sb_owned *flow)
         return heads;
 }
 
-/* Answers with the contents of a flow entry. */
-static __noinline int answer_mark(struct handoff *h, struct sb_owned *flow, enum sb_op op)
+static __always_inline void describe(struct sb_flow_state *said, struct sb_owned *flow)
 {
-        struct sb_flow_state *said = &h->option.payload.flow;
-
-        set_answer(h, op, SB_REASON_NONE);
         said->origin = bpf_htonl(flow->origin);
         said->next = bpf_htonl(flow->next);
         said->left = flow->mark_left;
@@ -86,6 +82,13 @@ static __noinline int answer_mark(struct handoff *h, struct sb_owned *flow, enum
         said->wscale = flow->wscale;
         said->session = flow->cookies.session;
         said->generation = bpf_htonl(flow->generation);
+}
+
+/* Answers with the contents of a flow entry. */
+static __noinline int answer_mark(struct handoff *h, struct sb_owned *flow, enum sb_op op)
+{
+        set_answer(h, op, SB_REASON_NONE);
+        describe(&h->option.payload.flow, flow);
         return ANSWER;
 }
 

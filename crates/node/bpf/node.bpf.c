@@ -37,6 +37,7 @@
 #include "hidden.h"
 #include "insert.h"
 #include "kernel.h"
+#include "list.h"
 #include "load.h"
 #include "maps.h"
 #include "node_maps.h"
@@ -59,6 +60,8 @@ static __noinline int on_hello(const struct handoff *h)
             .number = bpf_ntohl(said->taken.number),
             .facts = !!(h->option.flags & SB_HELLO_FACTS),
             .newest = said->newest,
+            .list = bpf_ntohl(said->listed.epoch),
+            .listed = bpf_ntohl(said->listed.number),
         };
 
         bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);

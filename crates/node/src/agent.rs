@@ -14,13 +14,16 @@ use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
 use switchback_status::node::NodeStatus;
-use switchback_wire::{NodeCounter, SB_GENEVE_PORT, address_bytes, sb_node_settings};
+use switchback_wire::{
+    NodeCounter, SB_GENEVE_PORT, address_bytes, sb_flow, sb_listening_switch, sb_node_settings,
+};
 
 use crate::addresses::Loopback;
 use crate::endpoint::TlsEndpoint;
 use crate::facts::{FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
+use crate::lists::{Lists, Wanted};
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
 use crate::records::Records;
@@ -37,7 +40,7 @@ const KEPT: CapabilitySet =
 
 /// Interval of emptying the ring of ended flows. If a switch hears of an end late, it only keeps an entry longer.
 const TICK: Duration = Duration::from_millis(50);
-/// Interval of emptying the rings while more facts wait than can be in flight.
+/// Interval of emptying the rings while more facts wait than can be in flight, or a list of flows is being sent.
 const BUSY_TICK: Duration = Duration::from_millis(5);
 
 /// Options of `switchback node`.
@@ -174,6 +177,7 @@ impl Agent<'_> {
     ) -> Result<()> {
         let records = Records::new(epoch());
         let rings = records.rings(&self.programs)?;
+        let mut lists = Lists::default();
         let Options { name, interface, .. } = &self.options;
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
@@ -194,7 +198,8 @@ impl Agent<'_> {
                 self.guards.as_fd(),
             ];
             let mut waiting = waiting_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            let tick = if records.outboxes.borrow().is_behind() { BUSY_TICK } else { TICK };
+            let is_busy = records.outboxes.borrow().is_behind() || lists.are_in_progress();
+            let tick = if is_busy { BUSY_TICK } else { TICK };
             let tick = PollTimeout::try_from(tick).expect("some milliseconds fit");
             match poll(&mut waiting, tick) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -205,7 +210,9 @@ impl Agent<'_> {
             }
             rings.consume().doing(|| "read the maps closed, sized and facts")?;
             self.sender.send(self.plan.address, &records.packets(&self.plan.signer()))?;
-            self.send_facts(&mut records.outboxes.borrow_mut())?;
+            let switches = listening(&self.programs)?;
+            self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
+            self.send_lists(&mut lists, &switches)?;
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());
@@ -241,19 +248,32 @@ impl Agent<'_> {
     }
 
     /// Sends facts to the switches.
-    fn send_facts(&self, outboxes: &mut Outboxes) -> Result<()> {
+    fn send_facts(&self, outboxes: &mut Outboxes, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
         if outboxes.is_empty() {
             return Ok(());
         }
-        let switches: HashMap<IpAddr, FactsAck> = listening(&self.programs)?
-            .into_iter()
-            .map(|(address, ack)| {
-                (address, FactsAck { facts: ack.facts != 0, epoch: ack.epoch, number: ack.number })
-            })
-            .collect();
+        let ack = |(address, switch): &(IpAddr, sb_listening_switch)| {
+            let ack = FactsAck { facts: switch.facts != 0, epoch: switch.epoch, number: switch.number };
+            (*address, ack)
+        };
+        let switches: HashMap<IpAddr, FactsAck> = switches.iter().map(ack).collect();
         let lost = self.programs.counter(NodeCounter::FactLost)? as u32;
         let packets = outboxes
             .packets(Instant::now(), &self.plan.signer(), lost, |switch| switches.get(&switch).copied());
+        self.sender.send(self.plan.address, &packets)
+    }
+
+    /// Sends lists of flows to the switches that want them.
+    fn send_lists(&self, lists: &mut Lists, switches: &[(IpAddr, sb_listening_switch)]) -> Result<()> {
+        let now = Instant::now();
+        let wanted = switches.iter().filter(|(_, switch)| switch.list != 0).map(|(address, switch)| Wanted {
+            switch: *address,
+            epoch: switch.list,
+            number: switch.listed,
+        });
+        lists.update(now, &wanted.collect::<Vec<_>>(), || self.programs.flows())?;
+        let describe = |flows: &[sb_flow]| self.programs.describe(flows);
+        let packets = lists.packets(now, &self.plan.signer(), describe)?;
         self.sender.send(self.plan.address, &packets)
     }
 

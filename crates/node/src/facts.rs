@@ -7,7 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use switchback_wire::facts::{End, FACTS_MAX, Fact, Numbered, encode};
+use switchback_wire::facts::{End, Fact};
+use switchback_wire::records::{Numbered, RECORDS_MAX, encode};
 use switchback_wire::{Seq, address_from, sb_closed, sb_end, sb_fact};
 
 use crate::signer::Signer;
@@ -72,7 +73,7 @@ impl Outboxes {
             return;
         }
         outbox.loose.push(fact);
-        if outbox.loose.len() == FACTS_MAX {
+        if outbox.loose.len() == RECORDS_MAX {
             outbox.close();
         }
     }
@@ -118,7 +119,7 @@ impl Outboxes {
             let epoch = outbox.epoch;
             for (number, facts) in outbox.due(now) {
                 let numbered = Numbered { epoch, number, lost };
-                let packet = encode(&signer.key, signer.peers(*switch), numbered, facts);
+                let packet = encode(&signer.key, signer.peers(*switch), 0, numbered, facts);
                 out.extend(packet.map(|packet| (*switch, packet)));
             }
             true
@@ -225,9 +226,9 @@ mod tests {
     use switchback_http::framing::generated::{
         SB_FRAMING_BODY, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_SKIP, sb_framing,
     };
-    use switchback_wire::facts::read;
     use switchback_wire::handoff::OVERHEAD_V4;
     use switchback_wire::packet::TcpView;
+    use switchback_wire::records::read;
     use switchback_wire::{sb_flow, sb_key, sb_owned};
 
     const KEY: sb_key = sb_key { k0: 1, k1: 2 };
@@ -263,7 +264,7 @@ mod tests {
                 assert_eq!(switch, SWITCH);
                 let inner = &packet[OVERHEAD_V4..];
                 let view = TcpView::parse(inner).unwrap();
-                let (numbered, facts) = read(&inner[view.data..view.end], &[KEY, KEY]).unwrap();
+                let (numbered, facts) = read::<sb_fact>(&inner[view.data..view.end], &[KEY, KEY]).unwrap();
                 (numbered, facts.len())
             };
             packets.into_iter().map(read).collect()
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn unacknowledged_packets_are_sent_again() {
         let mut bench = Bench::new();
-        bench.add(FACTS_MAX + 1);
+        bench.add(RECORDS_MAX + 1);
         assert_eq!(bench.numbers(0, 0), [1, 2]);
         assert!(bench.numbers(199, 0).is_empty());
         assert_eq!(bench.numbers(200, 0), [1, 2], "all of it, in order");
@@ -315,7 +316,7 @@ mod tests {
     #[test]
     fn a_restarted_switch_gets_the_unacknowledged_facts() {
         let mut bench = Bench::new();
-        bench.add(2 * FACTS_MAX);
+        bench.add(2 * RECORDS_MAX);
         assert_eq!(bench.numbers(0, 0), [1, 2]);
         assert!(bench.numbers(1, 1).is_empty());
         bench.add(1);
@@ -324,17 +325,17 @@ mod tests {
             .sent(2, forgotten)
             .into_iter()
             .map(|(numbered, facts)| (numbered.epoch, numbered.number, facts));
-        assert_eq!(sent.collect::<Vec<_>>(), [(9, 1, FACTS_MAX), (9, 2, 1)]);
+        assert_eq!(sent.collect::<Vec<_>>(), [(9, 1, RECORDS_MAX), (9, 2, 1)]);
         assert!(bench.sent(3, forgotten).is_empty(), "it need not know of that yet");
     }
 
     #[test]
     fn kept_and_sent_packets_have_limits() {
         let mut bench = Bench::new();
-        bench.add((KEPT + 1) * FACTS_MAX);
+        bench.add((KEPT + 1) * RECORDS_MAX);
         let first = bench.sent(0, Some(FactsAck { facts: true, epoch: 8, number: 0 }));
         assert_eq!(first.len(), WINDOW);
-        assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: FACTS_MAX as u32 }, FACTS_MAX));
+        assert_eq!(first[0], (Numbered { epoch: 8, number: 1, lost: RECORDS_MAX as u32 }, RECORDS_MAX));
         let next = bench.numbers(1, 10);
         assert_eq!((next.len(), next[0]), (10, WINDOW as u32 + 1));
         assert!(bench.outboxes.is_behind());

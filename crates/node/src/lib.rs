@@ -15,6 +15,7 @@ mod facts;
 mod guards;
 mod health;
 mod listeners;
+mod lists;
 mod load;
 mod machine;
 mod moving;

@@ -6,6 +6,7 @@
 
 mod clients;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
@@ -13,19 +14,19 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{attach_or_replace, pin, pin_link, replace_pin, reuse};
 use switchback_runtime::{Doing, Error, Result, interface};
 use switchback_wire::{
-    NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_listening_switch, sb_load,
-    sb_node_settings, sb_owned, sb_ownership, sb_persistence,
+    NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_flow, sb_flow_state, sb_listed,
+    sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
 };
 
 use crate::plan::Plan;
 use crate::sessions::PoolKey;
-use crate::skeleton::{NodeSkel, NodeSkelBuilder, OpenNodeSkel};
+use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
 const LOOPBACK: &str = "lo";
 /// Entries per system call.
@@ -34,6 +35,7 @@ const BATCH: u32 = 4096;
 /// The loaded programs. Dropping them leaves the pinned ones at work.
 pub(crate) struct Programs<'obj> {
     skeleton: NodeSkel<'obj>,
+    memory: RefCell<&'obj mut skeleton::types::bss>,
     links: Vec<Link>,
 }
 
@@ -54,8 +56,9 @@ impl<'obj> Programs<'obj> {
         reuse(&mut open.maps.owned, &owned)?;
         reuse(&mut open.maps.counters, &counters)?;
         reuse(&mut open.maps.closed, &closed)?;
-        let skeleton = open.load().doing(|| "load the node's BPF programs")?;
-        let mut programs = Programs { skeleton, links: Vec::new() };
+        let mut skeleton = open.load().doing(|| "load the node's BPF programs")?;
+        let memory = skeleton.maps.bss_data.take().expect("the programs have an array in their .bss");
+        let mut programs = Programs { skeleton, memory: RefCell::new(memory), links: Vec::new() };
         programs.set_settings(settings)?;
         for vip in &plan.vips {
             programs.add_vip(*vip, plan.kind_of(*vip))?;
@@ -212,6 +215,36 @@ impl<'obj> Programs<'obj> {
             }
         }
         Ok(walked)
+    }
+
+    /// The keys of all flows that this node has or has had.
+    pub(crate) fn flows(&self) -> Result<Vec<sb_flow>> {
+        let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
+        let entries = entries.doing(|| "read the map owned")?;
+        Ok(entries.filter_map(|(flow, _)| read_from(&flow)).collect())
+    }
+
+    /// The state of those of the flows that this node has.
+    pub(crate) fn describe(&self, flows: &[sb_flow]) -> Result<Vec<sb_listed>> {
+        let memory = &mut **self.memory.borrow_mut();
+        let mut listed = Vec::with_capacity(flows.len());
+        for batch in flows.chunks(memory.described.len()) {
+            for (place, flow) in std::iter::zip(&mut memory.described, batch) {
+                // SAFETY: both types are generated from the same C structure.
+                unsafe { (&raw mut place.flow).cast::<sb_flow>().write(*flow) };
+            }
+            memory.described_len = batch.len() as u32;
+            let described = self.skeleton.progs.describe_flows.test_run(ProgramInput::default());
+            described.doing(|| "run the program describe_flows")?;
+            let owned = memory.described[..batch.len()].iter().filter(|place| place.is_owned != 0);
+            listed.extend(owned.map(|place| {
+                // SAFETY: both types are generated from the same C structure.
+                let state = unsafe { (&raw const place.state).cast::<sb_flow_state>().read() };
+                let flow = unsafe { (&raw const place.flow).cast::<sb_flow>().read() };
+                sb_listed { flow, state }
+            }));
+        }
+        Ok(listed)
     }
 
     /// The ring of facts.

@@ -73,7 +73,8 @@ enum sb_op {
          */
         SB_OP_CONFIRM = 6,
         /*
-         * Request for REPORTs and, with the flag FACTS, for FACTS. Sent each second and in answer to FACTS.
+         * Request for REPORTs, with the flag FACTS for FACTS, and with `listed` for FLOWS. Sent each second and in
+         * answer to FACTS and FLOWS.
          * Inner packet: a header without meaning.
          */
         SB_OP_HELLO = 7,
@@ -119,6 +120,8 @@ enum sb_op {
         SB_OP_SIZED = 24,
         /* What became of responses. Inner packet: a header, made up, and data. */
         SB_OP_FACTS = 28,
+        /* Flows that the node has. Inner packet: a header without meaning, and data. */
+        SB_OP_FLOWS = 33,
         /*
          * Answer to PROBE, and to FORWARD of an adoption before the one that the flow was released for: the flow
          * is not here. `next` is where its next request begins if the node has released it, else the `origin` of
@@ -240,6 +243,8 @@ enum sb_reason {
 #define SB_RELEASE_ABORT 0x01
 /* HELLO: the switch wants FACTS. */
 #define SB_HELLO_FACTS 0x01
+/* FLOWS: the last packet of the list. */
+#define SB_FLOWS_LAST 0x01
 /* DIRECT: the client asks whether the packet arrives. */
 #define SB_DIRECT_ASK 0x01
 
@@ -377,9 +382,9 @@ struct sb_move {
         __be32 target;
 };
 
-/* Place in the sequence of FACTS. */
+/* Place in a sequence of FACTS or FLOWS. */
 struct sb_numbered {
-        /* Epoch of the agent's numbers, random when it begins. */
+        /* Epoch of the numbers: random, of the agent for FACTS, of the switch that asks for FLOWS. */
         __be32 epoch;
         /* Number of the packet, from 1 on. */
         __be32 number;
@@ -393,6 +398,8 @@ struct sb_hello {
         __u8 newest;
         /* 0. */
         __u8 reserved[3];
+        /* Epoch and number of the last FLOWS taken (4 and 4 bytes); 0 and 0: no list of flows is wanted. */
+        struct sb_numbered listed;
 };
 
 /* A node's clock. */
@@ -474,8 +481,8 @@ union sb_payload {
         struct sb_sync sync;
         /* REPORT. */
         struct sb_report report;
-        /* FACTS. */
-        struct sb_numbered facts;
+        /* FACTS, FLOWS. */
+        struct sb_numbered numbered;
         /* SIZED. */
         struct sb_size size;
         /* DIRECT, HEARD, GONE. In TUNNELED all is 0. */
@@ -531,20 +538,31 @@ struct sb_second {
         __u8 tag[8];
 };
 
-/* Header in the data of a FACTS, before as many struct sb_fact as there is room for. */
-struct sb_facts {
+/*
+ * Header in the data of FACTS and FLOWS, before as many struct sb_fact or struct sb_listed as there is room for.
+ */
+struct sb_records {
         /*
-         * SipHash-2-4 under the handoff key of the text `facts` and all data behind the tag, little endian.
+         * SipHash-2-4 under the handoff key of the text `facts` or `flows` and all data behind the tag, little
+         * endian.
          */
         __u8 tag[8];
-        /* Epoch of the agent's numbers, as in the option. */
+        /* Epoch of the numbers, as in the option. */
         __be32 epoch;
         /* Number of the packet, as in the option. */
         __be32 number;
-        /* Facts that the node had no room for since its programs were loaded. */
+        /* Facts that the node had no room for since its programs were loaded; 0 in FLOWS. */
         __be32 lost;
         /* 0. */
         __be32 reserved;
+};
+
+/* A flow that the node has, as it would describe it in OWNED. */
+struct sb_listed {
+        /* Flow: the client's address, the VIP, the client's port, the VIP's port (16, 16, 2 and 2 bytes). */
+        struct sb_flow flow;
+        /* State of the flow. */
+        struct sb_flow_state state;
 };
 
 /* How a response ended. */

@@ -108,7 +108,8 @@ impl FlowState {
         handoff::blank(op).saying(&self.to_wire())
     }
 
-    pub(crate) fn to_wire(self) -> sb_flow_state {
+    /// The description of the flow.
+    pub fn to_wire(self) -> sb_flow_state {
         let (framing, left) = self.at_mark.map_or((0, u32::MAX), |(stream, framing)| {
             (framing.state() | stream.bits(), u32::try_from(framing.left()).unwrap_or(u32::MAX))
         });
@@ -129,7 +130,11 @@ impl FlowState {
 
     /// The state of a flow with a node, in a message about it whose tag has been verified.
     pub fn read(option: &sb_option) -> Self {
-        let said: sb_flow_state = option.said();
+        FlowState::from_wire(&option.said())
+    }
+
+    /// The state in this description of a flow.
+    pub fn from_wire(said: &sb_flow_state) -> Self {
         let (framing, left) = (u16::from_be(said.framing), u32::from_be(said.left));
         let stream = Stream::from_bits(framing & (SB_MARK_TUNNEL | SB_MARK_UPGRADING));
         let framing = Framing::new(framing & !(SB_MARK_TUNNEL | SB_MARK_UPGRADING), left.into());

@@ -23,6 +23,7 @@ pub const SB_HANDOVER_AGAIN: u32 = 8;
 pub const SB_HANDOVER_AHEAD: u32 = 16;
 pub const SB_RELEASE_ABORT: u32 = 1;
 pub const SB_HELLO_FACTS: u32 = 1;
+pub const SB_FLOWS_LAST: u32 = 1;
 pub const SB_DIRECT_ASK: u32 = 1;
 pub const SB_GENEVE_OAM: u32 = 128;
 pub const SB_GENEVE_CRITICAL: u32 = 64;
@@ -126,6 +127,7 @@ pub enum sb_op {
     SB_OP_REPORT = 23,
     SB_OP_SIZED = 24,
     SB_OP_FACTS = 28,
+    SB_OP_FLOWS = 33,
     SB_OP_UNOWNED = 30,
     SB_OP_UNREAD = 32,
     SB_OP_SYNCED = 31,
@@ -233,6 +235,7 @@ pub struct sb_hello {
     pub taken: sb_numbered,
     pub newest: __u8,
     pub reserved: [__u8; 3usize],
+    pub listed: sb_numbered,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -291,12 +294,18 @@ pub struct sb_second {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct sb_facts {
+pub struct sb_records {
     pub tag: [__u8; 8usize],
     pub epoch: __be32,
     pub number: __be32,
     pub lost: __be32,
     pub reserved: __be32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct sb_listed {
+    pub flow: sb_flow,
+    pub state: sb_flow_state,
 }
 #[repr(u32)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -518,6 +527,8 @@ pub struct sb_listening_switch {
     pub number: __u32,
     pub facts: __u32,
     pub newest: __u32,
+    pub list: __u32,
+    pub listed: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

@@ -20,6 +20,7 @@ pub mod message;
 pub mod packet;
 pub mod payload;
 mod plain;
+pub mod records;
 pub mod report;
 pub mod seq;
 pub mod session;

@@ -166,6 +166,9 @@ pub enum ToAgent {
         heard: (u32, u32),
         /// The newest version of the format that the switch knows.
         newest: u8,
+        /// The switch's epoch of the list of flows that it wants, and the number up to which it has arrived; zeroes if it
+        /// wants none.
+        listed: (u32, u32),
     },
     /// Tell the time.
     Sync {
@@ -187,10 +190,14 @@ impl ToAgent {
     pub fn option(&self) -> sb_option {
         let blank = handoff::blank(self.op());
         match *self {
-            ToAgent::Hello { facts, heard: (epoch, number), newest } => {
-                let taken = sb_numbered { epoch: epoch.to_be(), number: number.to_be() };
+            ToAgent::Hello { facts, heard, newest, listed } => {
+                let numbered = |(epoch, number): (u32, u32)| sb_numbered {
+                    epoch: epoch.to_be(),
+                    number: number.to_be(),
+                };
+                let (taken, listed) = (numbered(heard), numbered(listed));
                 let flags = if facts { SB_HELLO_FACTS as u8 } else { 0 };
-                sb_option { flags, ..blank.saying(&sb_hello { taken, newest, reserved: [0; 3] }) }
+                sb_option { flags, ..blank.saying(&sb_hello { taken, newest, reserved: [0; 3], listed }) }
             }
             ToAgent::Sync { nonce } => blank.saying(&sb_sync { nonce: nonce.to_be_bytes(), clock: [0; 2] }),
         }
@@ -200,9 +207,10 @@ impl ToAgent {
     pub fn read(option: &sb_option) -> Option<ToAgent> {
         Some(match sb_op::from_number(option.op)? {
             sb_op::SB_OP_HELLO => {
-                let sb_hello { taken, newest, .. } = option.said();
-                let heard = (u32::from_be(taken.epoch), u32::from_be(taken.number));
-                ToAgent::Hello { facts: u32::from(option.flags) & SB_HELLO_FACTS != 0, heard, newest }
+                let sb_hello { taken, newest, listed, .. } = option.said();
+                let numbers = |at: sb_numbered| (u32::from_be(at.epoch), u32::from_be(at.number));
+                let facts = u32::from(option.flags) & SB_HELLO_FACTS != 0;
+                ToAgent::Hello { facts, heard: numbers(taken), newest, listed: numbers(listed) }
             }
             sb_op::SB_OP_SYNC => ToAgent::Sync { nonce: u64::from_be_bytes(option.said::<sb_sync>().nonce) },
             _ => return None,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use switchback_wire::facts::{Fact, Numbered};
+use switchback_wire::facts::Fact;
+use switchback_wire::records::Numbered;
 use switchback_wire::{sb_fact, sb_flow};
 
 use super::{Dispatcher, Moment};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use switchback_wire::facts::Numbered;
+use switchback_wire::records::Numbered;
 
 use crate::plan::NodeId;
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::header::{Entry, Header};
 
 /// Names of the page's blocks: structures and enums by their own names, and tables of other kinds.
-pub const BLOCKS: [&str; 24] = [
+pub const BLOCKS: [&str; 25] = [
     "operations",
     "flags",
     "reasons",
@@ -24,9 +24,10 @@ pub const BLOCKS: [&str; 24] = [
     "struct sb_size",
     "struct sb_direct",
     "struct sb_second",
-    "struct sb_facts",
+    "struct sb_records",
     "struct sb_fact",
     "enum sb_end",
+    "struct sb_listed",
     "struct sb_tag_input",
     "struct sb_introduction",
     "struct sb_introduction_input",

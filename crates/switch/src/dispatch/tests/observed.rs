@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use switchback_wire::facts::{End, Fact, Numbered};
+use switchback_wire::facts::{End, Fact};
 use switchback_wire::message::ToAgent;
 use switchback_wire::packet::{flags, segment};
+use switchback_wire::records::Numbered;
 use switchback_wire::*;
 
 use super::model::*;

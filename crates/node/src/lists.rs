@@ -1,0 +1,223 @@
+//! Lists of this node's flows, for switches that ask for one: those that have just started, or that meet many flows that
+//! they do not know.
+//!
+//! A list consists of the flows that the node had when the switch asked. Their state is read when a packet is made, also
+//! when it is sent again.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use switchback_runtime::Result;
+use switchback_wire::records::{Numbered, RECORDS_MAX, encode};
+use switchback_wire::{SB_FLOWS_LAST, sb_flow, sb_listed};
+
+use crate::signer::Signer;
+
+/// Packets in flight to a switch.
+const WINDOW: usize = 64;
+/// Time after which unacknowledged packets are sent again.
+const RESEND: Duration = Duration::from_millis(200);
+/// Lists at a time; the keys of a million flows take 36 MB. Other switches ask again.
+const LISTS_MAX: usize = 4;
+
+/// A list that a switch wants, and the number of its last packet that the switch has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) switch: IpAddr,
+    pub(crate) epoch: u32,
+    pub(crate) number: u32,
+}
+
+/// Lists in progress, by switch.
+#[derive(Debug, Default)]
+pub(crate) struct Lists(HashMap<IpAddr, List>);
+
+#[derive(Debug)]
+struct List {
+    epoch: u32,
+    flows: Vec<sb_flow>,
+    /// Number of packets acknowledged.
+    taken: usize,
+    /// Number of packets sent, the first of which beyond `taken` went at `since`.
+    sent: usize,
+    since: Instant,
+}
+
+impl Lists {
+    /// Begins, continues and ends lists as the switches want. `flows` gives the flows of this node.
+    pub(crate) fn update(
+        &mut self,
+        now: Instant,
+        wanted: &[Wanted],
+        flows: impl Fn() -> Result<Vec<sb_flow>>,
+    ) -> Result<()> {
+        self.0.retain(|switch, list| {
+            wanted.iter().any(|wanted| (wanted.switch, wanted.epoch) == (*switch, list.epoch))
+        });
+        for Wanted { switch, epoch, number } in wanted.iter().copied() {
+            if let Some(list) = self.0.get_mut(&switch) {
+                list.acknowledged(number as usize, now);
+            } else if number == 0 && self.0.len() < LISTS_MAX {
+                self.0.insert(switch, List { epoch, flows: flows()?, taken: 0, sent: 0, since: now });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any list is in progress.
+    pub(crate) fn are_in_progress(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Packets to send now. `describe` gives the state of those of the flows that are still here.
+    pub(crate) fn packets(
+        &mut self,
+        now: Instant,
+        signer: &Signer,
+        describe: impl Fn(&[sb_flow]) -> Result<Vec<sb_listed>>,
+    ) -> Result<Vec<(IpAddr, Vec<u8>)>> {
+        let mut out = Vec::new();
+        for (switch, list) in &mut self.0 {
+            for index in list.due(now) {
+                let flows = list.flows.chunks(RECORDS_MAX).nth(index).unwrap_or_default();
+                let flags = if index + 1 == list.len() { SB_FLOWS_LAST as u8 } else { 0 };
+                let numbered = Numbered { epoch: list.epoch, number: index as u32 + 1, lost: 0 };
+                let packet = encode(&signer.key, signer.peers(*switch), flags, numbered, &describe(flows)?);
+                out.extend(packet.map(|packet| (*switch, packet)));
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl List {
+    /// Number of its packets; an empty list is one.
+    fn len(&self) -> usize {
+        self.flows.len().div_ceil(RECORDS_MAX).max(1)
+    }
+
+    fn acknowledged(&mut self, taken: usize, now: Instant) {
+        if (self.taken + 1..=self.sent).contains(&taken) {
+            (self.taken, self.since) = (taken, now);
+        }
+    }
+
+    /// Indices of packets that have not been sent, and after [`RESEND`] of all that are not acknowledged.
+    fn due(&mut self, now: Instant) -> std::ops::Range<usize> {
+        let is_late = self.sent > self.taken && now.duration_since(self.since) >= RESEND;
+        let from = if is_late { self.taken } else { self.sent };
+        if from == self.taken {
+            self.since = now;
+        }
+        self.sent = self.len().min(self.taken + WINDOW).max(from);
+        from..self.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switchback_wire::clock::NodeClock;
+    use switchback_wire::handoff::OVERHEAD_V4;
+    use switchback_wire::packet::TcpView;
+    use switchback_wire::records::read;
+    use switchback_wire::{read_from, sb_key, sb_shim};
+
+    const KEY: sb_key = sb_key { k0: 1, k1: 2 };
+    const SWITCH: &str = "192.0.2.10";
+
+    struct Agent {
+        lists: Lists,
+        now: Instant,
+        flows: u16,
+        ended: Option<u16>,
+    }
+
+    impl Agent {
+        fn new(flows: u16) -> Agent {
+            Agent { lists: Lists::default(), now: Instant::now(), flows, ended: None }
+        }
+
+        /// Numbers, client ports and whether it is the last one, of the packets that go when the switch says this.
+        fn hears(&mut self, epoch: u32, number: u32) -> Vec<(u32, Vec<u16>, bool)> {
+            let wanted = [Wanted { switch: SWITCH.parse().unwrap(), epoch, number }];
+            self.hears_all(if epoch == 0 { &[] } else { &wanted })
+        }
+
+        fn hears_all(&mut self, wanted: &[Wanted]) -> Vec<(u32, Vec<u16>, bool)> {
+            let flow = |port: u16| sb_flow { client_port: port.to_be(), ..Default::default() };
+            let flows = || Ok((1..=self.flows).map(flow).collect());
+            self.lists.update(self.now, wanted, flows).unwrap();
+            let node = "192.0.2.21".parse().unwrap();
+            let signer = Signer { key: KEY, node, clock: NodeClock::default() };
+            let ended = self.ended.map(u16::to_be);
+            let describe = |flows: &[sb_flow]| {
+                let here = flows.iter().filter(|flow| Some(flow.client_port) != ended);
+                Ok(here.map(|flow| sb_listed { flow: *flow, ..Default::default() }).collect())
+            };
+            let packets = self.lists.packets(self.now, &signer, describe).unwrap();
+            let read = packets.iter().map(|(_, packet)| {
+                let shim: sb_shim = read_from(&packet[OVERHEAD_V4 - size_of::<sb_shim>()..]).unwrap();
+                let inner = &packet[OVERHEAD_V4..];
+                let view = TcpView::parse(inner).unwrap();
+                let (numbered, listed) = read::<sb_listed>(&inner[view.data..view.end], &[KEY, KEY]).unwrap();
+                let ports = listed.iter().map(|listed| u16::from_be(listed.flow.client_port)).collect();
+                (numbered.number, ports, u32::from(shim.option.flags) & SB_FLOWS_LAST != 0)
+            });
+            read.collect()
+        }
+    }
+
+    #[test]
+    fn all_flows_arrive_in_order_within_a_window() {
+        let mut agent = Agent::new(2000);
+        let (mut ports, mut taken) = (Vec::new(), 0);
+        while agent.lists.are_in_progress() || taken == 0 {
+            let packets = agent.hears(7, taken);
+            assert!(packets.len() <= WINDOW);
+            for (number, some, last) in packets {
+                taken += 1;
+                assert_eq!((number, last), (taken, ports.len() + some.len() == 2000));
+                ports.extend(some);
+            }
+            if ports.len() == 2000 {
+                agent.hears(0, 0);
+            }
+        }
+        assert_eq!(ports, (1..=2000).collect::<Vec<u16>>());
+    }
+
+    #[test]
+    fn what_is_lost_is_sent_again_in_its_present_state() {
+        let mut agent = Agent::new(20);
+        assert_eq!(agent.hears(7, 0).len(), 2);
+        assert!(agent.hears(7, 1).is_empty(), "sent already");
+        agent.now += RESEND;
+        agent.ended = Some(20);
+        assert_eq!(agent.hears(7, 1), [(2, (16..=19).collect(), true)]);
+    }
+
+    #[test]
+    fn a_node_without_flows_says_so() {
+        assert_eq!(Agent::new(0).hears(7, 0), [(1, vec![], true)]);
+    }
+
+    #[test]
+    fn a_new_epoch_begins_a_new_list_and_an_unknown_one_is_not_continued() {
+        let mut agent = Agent::new(1);
+        assert!(agent.hears(7, 5).is_empty(), "of an agent before this one");
+        assert_eq!(agent.hears(7, 0).len(), 1);
+        agent.flows = 2;
+        assert_eq!(agent.hears(8, 0), [(1, vec![1, 2], true)]);
+    }
+
+    #[test]
+    fn lists_are_few_at_a_time() {
+        let mut agent = Agent::new(1);
+        let wanted = |last: u8| Wanted { switch: IpAddr::from([192, 0, 2, last]), epoch: 7, number: 0 };
+        let all: Vec<Wanted> = (10..20).map(wanted).collect();
+        assert_eq!(agent.hears_all(&all).len(), LISTS_MAX);
+        assert_eq!(agent.hears_all(&all[LISTS_MAX..]).len(), LISTS_MAX, "when the first are over");
+    }
+}
