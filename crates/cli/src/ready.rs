@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Tell by the exit status whether the switch on this machine is ready
 ///
 /// For scripts that decide which of several switches gets the clients' packets. Exit status 0: the switch answers
-/// within a second, its program is attached, it hears from at least one node of every service, and is not withdrawn
-/// (`drain --self`). Otherwise 1, and a line says what is missing and what mends it.
+/// within a second, its program is attached, it hears from at least one node of every service and has the nodes' flows, and
+/// is not withdrawn (`drain --self`). Otherwise 1, and a line says what is missing and what mends it.
 #[derive(Args)]
 pub struct Ready {
     /// The switch's socket; without, that of the switch in this network namespace
@@ -77,6 +77,11 @@ fn missing(status: &SwitchStatus) -> Option<String> {
     }
     if status.services.is_empty() {
         return Some("the switch has no service; add one to cluster.toml: switchback reload".to_owned());
+    }
+    if status.dispatch.learning {
+        return Some(
+            "the switch has just started, and nodes are telling it their flows; wait a moment".to_owned(),
+        );
     }
     status.services.iter().find_map(|service| {
         let mut nodes = status.nodes.iter().filter(|node| serves(node, service)).peekable();
@@ -179,5 +184,8 @@ mod tests {
         assert!(missing(&detached).is_some_and(|what| what.contains("attached to no interface")));
         let empty = SwitchStatus { services: Vec::new(), ..switch() };
         assert!(missing(&empty).is_some_and(|what| what.contains("no service")));
+        let mut learning = switch();
+        learning.dispatch.learning = true;
+        assert!(missing(&learning).is_some_and(|what| what.contains("just started")));
     }
 }

@@ -238,9 +238,11 @@ impl<'obj> Programs<'obj> {
             described.doing(|| "run the program describe_flows")?;
             let owned = memory.described[..batch.len()].iter().filter(|place| place.is_owned != 0);
             listed.extend(owned.map(|place| {
-                // SAFETY: both types are generated from the same C structure.
-                let state = unsafe { (&raw const place.state).cast::<sb_flow_state>().read() };
-                let flow = unsafe { (&raw const place.flow).cast::<sb_flow>().read() };
+                // SAFETY: both pairs of types are generated from the same C structures.
+                let (flow, state) = unsafe {
+                    let state = (&raw const place.state).cast::<sb_flow_state>().read();
+                    ((&raw const place.flow).cast::<sb_flow>().read(), state)
+                };
                 sb_listed { flow, state }
             }));
         }

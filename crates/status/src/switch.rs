@@ -126,6 +126,8 @@ pub struct DispatchStatus {
     pub waiting: u64,
     /// Memory of all pending flows, in bytes.
     pub held_bytes: u64,
+    /// Whether the switch, beside others, has just started and gets lists of flows from nodes.
+    pub learning: bool,
     /// Packets that the kernel did not take, since the start.
     pub send_failed: u64,
     /// Counters of the dispatcher.
@@ -152,6 +154,8 @@ pub struct DispatchCounts {
     pub unasked: u64,
     /// Unknown flows that a node owned.
     pub recovered: u64,
+    /// Flows taken from the nodes' lists.
+    pub listed: u64,
     /// Packets that a node refused, because it had not been given what was read before them.
     pub unread: u64,
     /// Unknown flows that no node owned.

@@ -20,6 +20,7 @@ use switchback_status::switch::{
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::{OVERHEAD_V4, OVERHEAD_V6};
 use switchback_wire::packet::TcpView;
+use switchback_wire::records::{Numbered, Record};
 use switchback_wire::*;
 
 use crate::announce::Announcer;
@@ -45,6 +46,8 @@ const SWEEP: Duration = Duration::from_millis(100);
 const FLUSH_AT: usize = 64;
 /// Period of the program's budget for probes.
 pub const QUESTIONS_PERIOD: Duration = Duration::from_millis(100);
+/// Time after the start within which a switch beside others is not ready before it has the nodes' flows.
+const LEARNING: Duration = Duration::from_secs(2);
 /// Largest budget of a CPU per period, in probes.
 const QUESTIONS_MAX: u32 = 160;
 /// Longest client packet that the switch requests, in bytes; a record can carry it.
@@ -158,6 +161,7 @@ impl<'a> Driver<'a> {
         privileges::keep_only(CapabilitySet::empty())?;
         self.set_vips(program)?;
         self.set_observer(program)?;
+        self.dispatcher.list_flows(self.now());
         self.dispatcher.ask_for_reports();
         self.flush();
         Ok(self)
@@ -222,15 +226,17 @@ impl<'a> Driver<'a> {
         let Some(record) = read_from::<sb_record>(data) else { return };
         let packet = &data[size_of::<sb_record>()..];
         let len = (record.len as usize).min(packet.len());
-        if record.option.op == sb_op::SB_OP_FACTS as u8
-            && record.kind == sb_record_kind::SB_RECORD_HANDOFF as u32
-        {
-            self.on_facts(&record, &packet[..len]);
-            return;
+        let packet = &packet[..len];
+        let is_handoff = record.kind == sb_record_kind::SB_RECORD_HANDOFF as u32;
+        match sb_op::from_number(record.option.op).filter(|_| is_handoff) {
+            Some(sb_op::SB_OP_FACTS) => return self.on_facts(&record, packet),
+            Some(sb_op::SB_OP_FLOWS) => self.on_flows(&record, packet),
+            _ => {
+                let program = self.program();
+                let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+                self.dispatcher.on_record(at, &record, packet);
+            }
         }
-        let program = self.program();
-        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
-        self.dispatcher.on_record(at, &record, &packet[..len]);
         self.batch += 1;
         if self.batch >= FLUSH_AT {
             self.flush();
@@ -239,12 +245,29 @@ impl<'a> Driver<'a> {
 
     /// Handles a FACTS packet from a node.
     fn on_facts(&mut self, record: &sb_record, packet: &[u8]) {
-        let keys = self.keys.accepted();
-        let Some(view) = TcpView::parse(packet).filter(|_| self.observer.is_some()) else { return };
-        let Some(node) = self.dispatcher.plan().node_at(address_from(record.node)) else { return };
-        if let Some((numbered, facts)) = facts::read(&packet[view.data..view.end], &keys) {
+        if self.observer.is_none() {
+            return;
+        }
+        if let Some((node, numbered, facts)) = self.records(record, packet) {
             self.dispatcher.on_facts(node, numbered, &facts);
         }
+    }
+
+    /// Handles a packet of a node's list of flows.
+    fn on_flows(&mut self, record: &sb_record, packet: &[u8]) {
+        let Some((node, numbered, flows)) = self.records(record, packet) else { return };
+        let is_last = u32::from(record.option.flags) & SB_FLOWS_LAST != 0;
+        let program = self.program();
+        let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
+        self.dispatcher.on_flows(at, node, (numbered, is_last), &flows);
+    }
+
+    /// The records in a packet from a node.
+    fn records<R: Record>(&self, record: &sb_record, packet: &[u8]) -> Option<(NodeId, Numbered, Vec<R>)> {
+        let view = TcpView::parse(packet)?;
+        let node = self.dispatcher.seen().node_at(address_from(record.node))?;
+        let (numbered, records) = records::read(&packet[view.data..view.end], &self.keys.accepted())?;
+        Some((node, numbered, records))
     }
 
     /// Time until the next deadline.
@@ -305,7 +328,7 @@ impl<'a> Driver<'a> {
 
     fn flush(&mut self) {
         self.batch = 0;
-        self.dispatcher.acknowledge_facts();
+        self.dispatcher.acknowledge();
         let program = self.program();
         self.set_clocks(program);
         let output = &mut self.dispatcher.output;
@@ -583,11 +606,16 @@ impl<'a> Driver<'a> {
         }
     }
 
+    fn is_learning(&self) -> bool {
+        !self.cluster.rank.is_alone && self.dispatcher.lists_flows() && self.now() < LEARNING
+    }
+
     fn dispatch_status(&self) -> DispatchStatus {
         DispatchStatus {
             pending: self.dispatcher.pending() as u64,
             waiting: self.dispatcher.crowded() as u64,
             held_bytes: self.dispatcher.held() as u64,
+            learning: self.is_learning(),
             send_failed: self.sender.failed,
             counts: self.dispatcher.stats.counts.clone(),
         }

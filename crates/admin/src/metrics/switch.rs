@@ -167,7 +167,7 @@ fn of_listener(
 type Count = (&'static str, &'static str, fn(&DispatchCounts) -> u64);
 
 /// Counters of the dispatcher without labels.
-const DISPATCH_COUNTS: [Count; 23] = [
+const DISPATCH_COUNTS: [Count; 24] = [
     ("resent", "Handoff packets sent again", |counts| counts.resent),
     ("acknowledged", "Acknowledgments for requests that waited longer than clients do", |counts| {
         counts.acknowledged
@@ -178,6 +178,7 @@ const DISPATCH_COUNTS: [Count; 23] = [
         counts.unasked
     }),
     ("recovered", "Unknown connections that a node owned", |counts| counts.recovered),
+    ("listed", "Connections taken from the nodes' lists", |counts| counts.listed),
     ("unread", "Packets refused by nodes that had not been given what was read before them", |counts| {
         counts.unread
     }),

@@ -17,6 +17,7 @@ use crate::verdict::{Judged, Missing, Verdict};
 use crate::world::{Count, World};
 
 /// When the node is first asked whether the mark is right, and after how long at least once more: the intervals double.
+/// Beside other switches, which may have moved the mark, it is asked about a gap at once.
 const FIRST_DOUBT: Duration = Duration::from_millis(50);
 const NEXT_DOUBT: Duration = Duration::from_secs(1);
 
@@ -273,8 +274,13 @@ impl Assembling {
         }
         if self.since.is_none_or(|(mark, _)| mark != connection.entry.mark.next) {
             let (now, timeout) = (world.now(), world.limits().head_timeout);
-            let due = now + timeout.min(if connection.has_node() { FIRST_DOUBT } else { STALLED });
             let missing = self.missing;
+            let patience = match connection.has_node() {
+                true if missing.is_none() && !world.rank().is_alone => Duration::ZERO,
+                true => FIRST_DOUBT,
+                false => STALLED,
+            };
+            let due = now + timeout.min(patience);
             *self = Assembling { missing, ..Assembling::waiting(connection.entry.mark.next, now, due) };
             if connection.has_node() {
                 // The program must not go on with a later copy of what is missing while what follows is held here.

@@ -11,6 +11,7 @@ mod answered;
 mod choice;
 mod events;
 mod flows;
+mod listing;
 mod observed;
 mod output;
 pub(crate) mod pending;
@@ -48,6 +49,7 @@ use crate::plan::{Choice, NodeId, Plan, PlanNode};
 use crate::sizes::Sizes;
 use answered::AnsweredFlows;
 use flows::PendingFlows;
+use listing::Lists;
 use observed::Arrival;
 pub use output::Output;
 use pending::Pending;
@@ -99,6 +101,7 @@ pub struct Dispatcher {
     /// Whether requests have an observer.
     observes: bool,
     heard: FactsReceived,
+    lists: Lists,
     /// Changes and packets for the driver, which clears them.
     pub output: Output,
     /// The time of the latest event.
@@ -121,6 +124,7 @@ impl Dispatcher {
             random,
             observes: false,
             heard: FactsReceived::default(),
+            lists: Lists::default(),
             output: Output::default(),
             now: Duration::ZERO,
             stats: Stats::default(),
@@ -190,8 +194,10 @@ impl Dispatcher {
         }
     }
 
-    /// Asks every node for reports, for facts about responses if observed, and for its clock.
+    /// Asks every node for reports, for facts about responses if observed, for its flows if they are to be listed, and
+    /// for its clock.
     pub fn ask_for_reports(&mut self) {
+        self.give_up_lists();
         for id in 0..self.plan.nodes.len() as NodeId {
             self.plan.forget_challenge(id);
             self.ask_for_clock(id);
@@ -199,6 +205,13 @@ impl Dispatcher {
                 self.say_hello(id);
             }
         }
+    }
+
+    /// Acknowledges facts and lists of flows to the nodes that sent some: once for all packets of a batch, because an
+    /// acknowledgment costs as much as one of these packets.
+    pub fn acknowledge(&mut self) {
+        self.acknowledge_facts();
+        self.acknowledge_flows();
     }
 
     /// Asks the node for its clock, with a nonce that keeps recorded answers from being accepted.
@@ -219,7 +232,8 @@ impl Dispatcher {
         let epoch = self.plan.node(id).and_then(|node| node.clock).map(|clock| clock.epoch(self.now));
         let Some(epoch) = epoch else { return self.ask_for_clock(id) };
         let heard = self.heard.last(id);
-        let hello = ToAgent::Hello { facts: self.observes, heard, newest: SB_VERSION };
+        let listed = self.lists.wanted(id);
+        let hello = ToAgent::Hello { facts: self.observes, heard, newest: SB_VERSION, listed };
         self.tell_agent(id, epoch, hello);
     }
 

@@ -125,9 +125,8 @@ impl Dispatcher {
         }
     }
 
-    /// Acknowledges facts to the nodes that sent some: once for all packets of a batch, because an acknowledgment costs
-    /// as much as a packet of facts.
-    pub fn acknowledge_facts(&mut self) {
+    /// Acknowledges facts to the nodes that sent some.
+    pub(super) fn acknowledge_facts(&mut self) {
         self.heard.unanswered().into_iter().for_each(|node| self.say_hello(node));
     }
 }

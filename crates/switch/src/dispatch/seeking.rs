@@ -69,14 +69,15 @@ impl Default for Budget {
 impl Budget {
     const MOST: u32 = probes_in(BURST);
 
-    /// Takes all `count` PROBEs from the budget, or none.
-    fn take(&mut self, count: usize, now: Duration) -> bool {
+    /// Takes all `count` PROBEs from the budget, or none. What has no data may not take the last half.
+    fn take(&mut self, count: usize, has_data: bool, now: Duration) -> bool {
         let more = probes_in(now.saturating_sub(self.at).min(BURST));
         if more > 0 {
             self.left = (self.left + more).min(Budget::MOST);
             self.at = now;
         }
-        let enough = count <= self.left as usize;
+        let kept = if has_data { 0 } else { Budget::MOST / 2 };
+        let enough = count <= self.left.saturating_sub(kept) as usize;
         self.left -= if enough { count as u32 } else { 0 };
         enough
     }
@@ -168,7 +169,7 @@ impl Dispatcher {
         question: &mut Question,
     ) -> bool {
         question.nodes.retain(|node| !self.plan.is_dead(*node, at.now));
-        if !self.budget.take(question.nodes.len(), at.now) {
+        if !self.budget.take(question.nodes.len(), !view.is_empty(), at.now) {
             self.stats.unasked += 1;
             return false;
         }
@@ -270,6 +271,7 @@ impl Dispatcher {
             return None;
         };
         self.stats.recovered += 1;
+        self.note_found();
         self.output.change(flow, Change::Create(entry));
         self.output.change(flow, Change::Replace(entry));
         self.recent.insert(*flow, entry);
@@ -287,9 +289,10 @@ mod tests {
         let mut sent = 0;
         for ms in 0..10_000 {
             for _ in 0..100 {
-                sent += if budget.take(1024, Duration::from_millis(ms)) { 1024 } else { 0 };
+                sent += if budget.take(1024, true, Duration::from_millis(ms)) { 1024 } else { 0 };
             }
         }
+        assert!(!budget.take(1, false, Duration::from_secs(10)), "data goes before acknowledgments");
         let most = 10 * PROBES_PER_SECOND + Budget::MOST;
         assert!((most - 2 * 1024..=most).contains(&sent), "{sent} of {most}");
     }

@@ -7,6 +7,7 @@ mod cases;
 mod dead;
 mod fuzz;
 mod hellos;
+mod listed;
 mod model;
 mod moves;
 mod nodes;

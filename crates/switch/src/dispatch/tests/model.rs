@@ -13,6 +13,7 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::Handshake;
 use switchback_wire::handoff::Peers;
 use switchback_wire::packet::{TcpView, flags, segment};
+use switchback_wire::records::Numbered;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::*;
 
@@ -354,6 +355,19 @@ impl World {
         let record = sb_record { kind: kind as u32, flow: flow(), entry, ..Default::default() };
         let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
         self.dispatcher.on_record(at, &record, packet);
+        self.flush()
+    }
+
+    /// The list of a node's flows, which is this one.
+    pub fn list(&mut self, node: IpAddr, listed: sb_listed) -> Vec<ToNode> {
+        self.dispatcher.list_flows(self.now);
+        self.dispatcher.acknowledge();
+        let hello = self.flush();
+        let asked = hello.iter().find(|asked| asked.node == node).expect("all nodes are asked");
+        let epoch = u32::from_be(asked.option.said::<sb_hello>().listed.epoch);
+        let id = self.dispatcher.plan().node_at(node).unwrap();
+        let at = Moment { now: self.now, map: &|flow| self.map.get(flow).copied() };
+        self.dispatcher.on_flows(at, id, (Numbered { epoch, number: 1, lost: 0 }, true), &[listed]);
         self.flush()
     }
 

@@ -78,6 +78,8 @@ struct Net {
     over: bool,
     /// Until then nothing that nodes answer arrives, though their reports do.
     deaf_until: Duration,
+    /// Nodes' descriptions of the flow for lists, which arrive later.
+    listed: Vec<(IpAddr, sb_listed)>,
     seed: u64,
 }
 
@@ -132,12 +134,11 @@ impl Net {
                     node.framing = said;
                     framing = said;
                 }
+                let state = sb_flow_state { framing: framing.to_be(), ..node.state() };
                 let option = answered(&packet.option, op, SB_REASON_NONE).with(|flow: &mut sb_flow_state| {
-                    (flow.origin, flow.next) = (ORIGIN.to_be(), node.next.to_be());
-                    (flow.framing, flow.left) = (framing.to_be(), node.left.to_be());
-                    (flow.requests, flow.heads) = (node.requests.to_be(), node.heads.to_be());
-                    flow.session = node.session;
-                    flow.generation = node.newest.to_be();
+                    let handshake = (flow.mss, flow.options, flow.wscale);
+                    *flow = state;
+                    (flow.mss, flow.options, flow.wscale) = handshake;
                 });
                 queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
                 continue;
@@ -168,6 +169,20 @@ impl Net {
             });
             queue.extend(self.worlds[switch].handoff(packet.node, option, &packet.packet));
         }
+    }
+
+    /// A node that owns the flow describes it, and a switch gets what a node described at some time.
+    fn list(&mut self) {
+        let owner = self.nodes.iter().find(|(_, node)| node.owns);
+        let listed = owner.map(|(address, node)| (*address, sb_listed { flow: flow(), state: node.state() }));
+        self.listed.extend(listed);
+        if self.listed.is_empty() {
+            return;
+        }
+        let (node, listed) = self.listed[self.random.below(self.listed.len() as u64) as usize];
+        let switch = self.random.below(self.worlds.len() as u64) as usize;
+        let sent = self.worlds[switch].list(node, listed);
+        self.deliver(switch, sent);
     }
 
     /// All nodes live, and say so.
@@ -405,6 +420,21 @@ impl Node {
         self.origin_of_ownership + self.received.len() as u32
     }
 
+    /// What it says of the flow, without the handshake.
+    fn state(&self) -> sb_flow_state {
+        sb_flow_state {
+            origin: ORIGIN.to_be(),
+            next: self.next.to_be(),
+            left: self.left.to_be(),
+            heads: self.heads.to_be(),
+            requests: self.requests.to_be(),
+            framing: self.framing.to_be(),
+            session: self.session,
+            generation: self.newest.to_be(),
+            ..Default::default()
+        }
+    }
+
     /// The mark that the packet says, and what has been read before it.
     fn set_mark(&mut self, packet: &ToNode) {
         let option = &packet.option;
@@ -573,6 +603,7 @@ fn run(seed: u64, trouble: Trouble) -> bool {
         switches_at,
         over: false,
         deaf_until: Duration::ZERO,
+        listed: Vec::new(),
         seed,
     };
     net.worlds.iter_mut().for_each(|world| world.loses = loses);
@@ -603,6 +634,9 @@ fn run(seed: u64, trouble: Trouble) -> bool {
             if world.dispatcher.pending() == 0 {
                 world.restart(&config, in_order);
             }
+        }
+        if net.worlds.len() > 1 && net.random.chance(10) {
+            net.list();
         }
         let cookie = !lost || net.nodes.values().all(|node| node.received.is_empty());
         net.worlds.iter_mut().for_each(|world| world.cookie = cookie);

@@ -1,0 +1,236 @@
+//! Lists of the nodes' flows. A switch that starts, or that gets many flows of another one, asks each node once for all
+//! flows that it has, rather than all nodes about each flow.
+//!
+//! A list is a hint. It is as old as its packets, and an entry that it leads to is no more certain than any other: a node
+//! without the flow, or with a later adoption or mark, says so when a packet of the flow arrives there.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use switchback_flow::change::Change;
+use switchback_flow::entry::Entry;
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::records::Numbered;
+use switchback_wire::sb_listed;
+
+use super::{Dispatcher, Moment};
+use crate::plan::NodeId;
+
+/// Nodes whose lists come at the same time: each may have 64 packets on the way.
+const AT_ONCE: usize = 8;
+/// Time without progress after which a node is asked no more. Nodes repeat packets after 200 ms.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// So many flows found by questions within [`PERIOD`] show that there are more.
+const MANY: u32 = 32;
+const PERIOD: Duration = Duration::from_secs(1);
+/// Time from the beginning of a list to that of the next one.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Progress of the lists.
+#[derive(Debug, Default)]
+pub struct Lists {
+    /// Random, of the lists that are wanted; 0: none has been.
+    epoch: u32,
+    begun: Duration,
+    waiting: VecDeque<NodeId>,
+    asked: BTreeMap<NodeId, Progress>,
+    /// Nodes that have sent packets since they were told which have arrived.
+    unanswered: BTreeSet<NodeId>,
+    /// Flows found by questions in the period that began then.
+    found: (Duration, u32),
+}
+
+/// Progress of one node's list.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    /// Number of the last packet taken.
+    number: u32,
+    /// When that was.
+    at: Duration,
+}
+
+impl Lists {
+    fn begin(&mut self, epoch: u32, nodes: impl Iterator<Item = NodeId>, now: Duration) {
+        *self = Lists { epoch, begun: now, waiting: nodes.collect(), ..Lists::default() };
+        self.ask_next(now);
+    }
+
+    /// Whether some nodes have not sent all of their lists.
+    pub fn are_incomplete(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// Epoch and number of the last packet taken of the node's list; zeroes if none is wanted.
+    pub fn wanted(&self, node: NodeId) -> (u32, u32) {
+        self.asked.get(&node).map_or((0, 0), |progress| (self.epoch, progress.number))
+    }
+
+    /// Counts a flow found by a question; whether to list flows now.
+    fn note_found(&mut self, now: Duration) -> bool {
+        let (since, count) = self.found;
+        self.found = if now < since + PERIOD { (since, count + 1) } else { (now, 1) };
+        self.found.1 >= MANY && !self.are_incomplete() && (self.epoch == 0 || now >= self.begun + INTERVAL)
+    }
+
+    /// Whether this packet is the next one of its node's list.
+    fn take(&mut self, node: NodeId, numbered: Numbered, is_last: bool, now: Duration) -> bool {
+        let Some(progress) = self.asked.get_mut(&node).filter(|_| numbered.epoch == self.epoch) else {
+            return false;
+        };
+        self.unanswered.insert(node);
+        if numbered.number != progress.number + 1 {
+            return false;
+        }
+        *progress = Progress { number: numbered.number, at: now };
+        if is_last {
+            self.asked.remove(&node);
+            self.ask_next(now);
+        }
+        true
+    }
+
+    /// Gives up nodes that have sent nothing for long.
+    fn give_up(&mut self, now: Duration) {
+        self.asked.retain(|_, progress| now < progress.at + PATIENCE);
+        self.ask_next(now);
+    }
+
+    fn ask_next(&mut self, now: Duration) {
+        while self.asked.len() < AT_ONCE
+            && let Some(node) = self.waiting.pop_front()
+        {
+            self.asked.insert(node, Progress { number: 0, at: now });
+            self.unanswered.insert(node);
+        }
+    }
+}
+
+impl Dispatcher {
+    /// Asks all nodes for their flows.
+    pub fn list_flows(&mut self, now: Duration) {
+        let epoch = ((self.random)() as u32).max(1);
+        let nodes = (0..self.plan.nodes.len() as NodeId).filter(|id| self.plan.node(*id).is_some());
+        self.lists.begin(epoch, nodes, now);
+    }
+
+    /// Whether lists of flows are on their way.
+    pub fn lists_flows(&self) -> bool {
+        self.lists.are_incomplete()
+    }
+
+    /// Handles a packet of a node's list, whose tag has been verified.
+    pub fn on_flows(
+        &mut self,
+        at: Moment<'_>,
+        node: NodeId,
+        (numbered, is_last): (Numbered, bool),
+        flows: &[sb_listed],
+    ) {
+        if self.lists.take(node, numbered, is_last, at.now) {
+            flows.iter().for_each(|listed| self.on_listed(at, node, listed));
+        }
+    }
+
+    fn on_listed(&mut self, at: Moment<'_>, node: NodeId, listed: &sb_listed) {
+        let flow = &listed.flow;
+        let state = FlowState::from_wire(&listed.state);
+        let is_busy = self.pending.get(flow).is_some() || self.answered.entry(flow).is_some();
+        if is_busy || self.plan.service(flow.vip()).is_none() {
+            return;
+        }
+        let Some(entry) = Entry::of_node(node, &state, self.plan.limits.body) else { return };
+        match self.current(at, flow) {
+            Some(known) if known.origin != entry.origin || !known.has_node() || !entry.is_newer(&known) => {}
+            Some(_) => {
+                self.set_entry(flow, &entry);
+                self.stats.listed += 1;
+            }
+            None if self.recent.get(flow).is_some() => {}
+            None => {
+                self.output.change(flow, Change::Create(entry));
+                self.stats.listed += 1;
+            }
+        }
+    }
+
+    /// Notes that questions have found a flow: after many of them, all flows are listed.
+    pub(super) fn note_found(&mut self) {
+        if self.lists.note_found(self.now) {
+            self.list_flows(self.now);
+        }
+    }
+
+    /// Tells nodes what has arrived of their lists, or that none is wanted any more.
+    pub(super) fn acknowledge_flows(&mut self) {
+        std::mem::take(&mut self.lists.unanswered).into_iter().for_each(|node| self.say_hello(node));
+    }
+
+    /// Gives up lists of which nothing comes.
+    pub(super) fn give_up_lists(&mut self) {
+        self.lists.give_up(self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: u32 = 9;
+
+    fn numbered(number: u32) -> Numbered {
+        Numbered { epoch: EPOCH, number, lost: 0 }
+    }
+
+    fn begun(nodes: NodeId) -> Lists {
+        let mut lists = Lists::default();
+        lists.begin(EPOCH, 0..nodes, Duration::ZERO);
+        lists
+    }
+
+    #[test]
+    fn packets_count_once_in_order_and_in_their_epoch() {
+        let mut lists = begun(1);
+        let now = Duration::ZERO;
+        assert!(!lists.take(0, numbered(2), true, now), "the first is missing");
+        assert!(!lists.take(0, Numbered { epoch: 8, ..numbered(1) }, false, now));
+        assert!(!lists.take(1, numbered(1), false, now), "not asked");
+        assert!(lists.take(0, numbered(1), false, now));
+        assert!(!lists.take(0, numbered(1), false, now), "again");
+        assert_eq!(lists.wanted(0), (EPOCH, 1));
+        assert!(lists.take(0, numbered(2), true, now));
+        assert_eq!((lists.wanted(0), lists.are_incomplete()), ((0, 0), false));
+    }
+
+    #[test]
+    fn some_nodes_are_asked_at_a_time_and_silent_ones_given_up() {
+        let mut lists = begun(AT_ONCE as NodeId + 2);
+        let is_asked = |lists: &Lists, node| lists.wanted(node).0 == EPOCH;
+        let ninth = AT_ONCE as NodeId;
+        assert!(is_asked(&lists, ninth - 1) && !is_asked(&lists, ninth));
+        assert!(lists.take(0, numbered(1), true, PATIENCE / 2));
+        assert!(is_asked(&lists, ninth) && !is_asked(&lists, ninth + 1));
+        lists.give_up(PATIENCE);
+        assert!(!is_asked(&lists, 1) && is_asked(&lists, ninth) && is_asked(&lists, ninth + 1));
+        lists.give_up(PATIENCE * 3);
+        assert!(!lists.are_incomplete());
+    }
+
+    #[test]
+    fn many_flows_found_at_once_make_a_list_now_and_then() {
+        let mut lists = Lists::default();
+        let mut listed = Vec::new();
+        for ms in (0..40_000).step_by(10) {
+            let now = Duration::from_millis(ms);
+            if lists.note_found(now) {
+                listed.push(now);
+                lists.begin(EPOCH, 0..1, now);
+                assert!(lists.take(0, numbered(1), true, now));
+            }
+        }
+        assert!(listed[0] < PERIOD, "{listed:?}");
+        assert!(listed.windows(2).all(|pair| pair[1] - pair[0] >= INTERVAL), "{listed:?}");
+        assert_eq!(listed.len(), 4);
+        let mut lists = Lists::default();
+        assert!(!(0..1000).any(|second| lists.note_found(second * PERIOD)), "few");
+    }
+}

@@ -1,0 +1,84 @@
+//! Flows from nodes' lists.
+
+use switchback_flow::entry::Entry;
+use switchback_wire::flow_state::FlowState;
+use switchback_wire::generation::Generation;
+use switchback_wire::*;
+
+use super::model::*;
+use sb_op::*;
+
+/// A flow in a node's list: its client has sent one request, of this adoption.
+fn listed(generation: Generation) -> sb_listed {
+    let end = ORIGIN + get("/web/").len();
+    let state = FlowState { requests: 1, generation, ..FlowState::at(ORIGIN, end) };
+    sb_listed { flow: flow(), state: state.to_wire() }
+}
+
+fn second_request() -> Vec<u8> {
+    data(get("/web/").len() as u32, 0, &get("/web/"))
+}
+
+#[test]
+fn a_listed_flow_needs_no_question() {
+    let mut world = World::of_several(CONFIG, 1);
+    assert!(world.list(node(2), listed(Generation::first(0))).is_empty());
+    assert_eq!(world.dispatcher.stats.listed, 1);
+    let sent = world.client_packet(&second_request());
+    assert_eq!(sent.iter().map(|sent| (sent.op, sent.node)).collect::<Vec<_>>(), [(SB_OP_FORWARD, node(2))]);
+}
+
+#[test]
+fn a_list_replaces_earlier_entries_only() {
+    let first = Generation::first(0);
+    let later = first.following();
+    for (known, said, node_after) in [(first, later, 2), (later, first, 1), (first, first, 1)] {
+        let mut world = World::of_several(CONFIG, 1);
+        world.list(node(1), listed(known));
+        world.list(node(2), listed(said));
+        let entry: Entry = world.map[&flow()];
+        assert_eq!(world.dispatcher.plan().node(entry.node).unwrap().address, node(node_after), "{said:?}");
+    }
+}
+
+#[test]
+fn a_list_does_not_touch_another_connection_or_a_pending_flow() {
+    let mut world = World::of_several(CONFIG, 0);
+    let adopt = world.client_packet(&data(0, 0, &get("/web/")));
+    assert_eq!(adopt[0].op, SB_OP_ADOPT);
+    let before = world.map[&flow()];
+    world.list(node(3), listed(Generation::first(0).following()));
+    assert_eq!((world.map[&flow()], world.dispatcher.pending()), (before, 1));
+
+    let mut world = World::of_several(CONFIG, 1);
+    world.list(node(1), listed(Generation::first(0)));
+    let before = world.map[&flow()];
+    let mut other = listed(Generation::first(0).following());
+    other.state.origin = (ORIGIN + 1u32).to_be();
+    world.list(node(2), other);
+    assert_eq!(world.map[&flow()], before);
+}
+
+#[test]
+fn flows_of_other_services_are_left_alone() {
+    let mut world = World::of_several(CONFIG, 1);
+    let mut other = listed(Generation::first(0));
+    other.flow.vip_port = 81u16.to_be();
+    world.list(node(1), other);
+    assert!(world.map.is_empty());
+}
+
+/// Another switch has forwarded requests of the flow since it was listed.
+#[test]
+fn a_mark_that_lies_behind_is_asked_about_at_once() {
+    let mut world = World::of_several(CONFIG, 1);
+    world.list(node(2), listed(Generation::first(0)));
+    let at = 2 * get("/web/").len() as u32;
+    assert!(world.client_packet(&data(at, 0, &get("/web/"))).is_empty());
+    let asked = world.pass();
+    assert_eq!(asked.iter().map(|sent| (sent.op, sent.node)).collect::<Vec<_>>(), [(SB_OP_PROBE, node(2))]);
+    let state =
+        FlowState { requests: 2, generation: Generation::first(0), ..FlowState::at(ORIGIN, ORIGIN + at) };
+    let sent = world.handoff(node(2), state.option(SB_OP_OWNED), &asked[0].packet);
+    assert_eq!(sent.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_FORWARD]);
+}
