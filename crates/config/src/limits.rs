@@ -23,8 +23,8 @@ pub(crate) const HEAD_TIMEOUT: std::ops::RangeInclusive<Duration> =
 pub(crate) const WAIT_TIMEOUT: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 /// Allowed values of [`Limits::waiting`].
 pub(crate) const WAITING: std::ops::RangeInclusive<usize> = 0..=1_000_000;
-/// Allowed values of [`Limits::node_flows`].
-pub(crate) const NODE_FLOWS: std::ops::RangeInclusive<u32> = 1024..=16 << 20;
+/// Allowed values of [`Limits::flows`] and [`Limits::node_flows`].
+pub(crate) const FLOWS: std::ops::RangeInclusive<u32> = 1024..=16 << 20;
 /// Allowed values of [`Limits::held_per_flow`], [`Limits::held_per_source`] and [`Limits::held`], in bytes.
 pub(crate) const HELD: std::ops::RangeInclusive<u64> = *HEAD.start()..=MAX_HELD;
 
@@ -83,6 +83,8 @@ pub struct Limits {
     pub held_per_source: usize,
     /// The most client data held by the whole switch, in bytes.
     pub held: usize,
+    /// Connections that a switch knows at a time; 1,024 to 16,777,216.
+    pub flows: u32,
     /// Connections that a node knows at a time; 1,024 to 16,777,216.
     pub node_flows: u32,
     /// Limits of clients at a node that ends TLS.
@@ -101,6 +103,7 @@ impl Default for Limits {
             held_per_flow: 64 << 10,
             held_per_source: 1 << 20,
             held: 64 << 20,
+            flows: 1 << 18,
             node_flows: 1 << 16,
             tls: TlsLimits {
                 connections: Caps { source: 4096, service: 16_384, all: 32_768 },
@@ -114,7 +117,7 @@ impl Default for Limits {
 
 impl Limits {
     /// Each key of `[limits]` with its value in the form of the file.
-    pub(crate) fn in_words(&self) -> [(&'static str, String); 20] {
+    pub(crate) fn in_words(&self) -> [(&'static str, String); 21] {
         [
             ("head", size(self.head as u64)),
             ("fields", self.fields.to_string()),
@@ -125,6 +128,7 @@ impl Limits {
             ("held_per_flow", size(self.held_per_flow as u64)),
             ("held_per_source", size(self.held_per_source as u64)),
             ("held", size(self.held as u64)),
+            ("flows", self.flows.to_string()),
             ("node_flows", self.node_flows.to_string()),
             ("tls_connections_per_source", self.tls.connections.source.to_string()),
             ("tls_connections_per_service", self.tls.connections.service.to_string()),

@@ -166,6 +166,7 @@ fn limits_and_their_defaults() {
         held_per_flow: 64 * 1024,
         held_per_source: 1024 * 1024,
         held: 64 * 1024 * 1024,
+        flows: 262_144,
         node_flows: 65_536,
         tls: TlsLimits {
             connections: Caps { source: 4096, service: 16_384, all: 32_768 },
@@ -178,7 +179,7 @@ fn limits_and_their_defaults() {
     let all = good(&limited(
         "head = \"32 KiB\"\nfields = 1000\nbody = \"10GiB\"\nhead_timeout = \"500ms\"\n\
          wait_timeout = \"2min\"\nwaiting = 7\n\
-         held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"\nnode_flows = 100000\n\
+         held_per_flow = \"100kB\"\nheld_per_source = \"1.5MiB\"\nheld = \"1GB\"\nflows = 2000000\nnode_flows = 100000\n\
          tls_connections_per_source = 1\ntls_connections_per_service = 2\ntls_connections = 3\n\
          tls_handshakes_per_source = 4\ntls_handshakes_per_service = 5\ntls_handshakes = 6\n\
          tls_streams_per_connection = 7\ntls_streams_per_source = 8\ntls_streams_per_service = 9\n\
@@ -196,6 +197,7 @@ fn limits_and_their_defaults() {
             held_per_flow: 100_000,
             held_per_source: 3 * 512 * 1024,
             held: 1_000_000_000,
+            flows: 2_000_000,
             node_flows: 100_000,
             tls: TlsLimits {
                 connections: Caps { source: 1, service: 2, all: 3 },
@@ -223,6 +225,8 @@ fn limits_and_their_defaults() {
         ("tls_streams_per_connection", "10000", "10001"),
         ("waiting", "0", "-1"),
         ("waiting", "1000000", "1000001"),
+        ("flows", "1024", "1023"),
+        ("flows", "16777216", "16777217"),
         ("node_flows", "1024", "1023"),
         ("node_flows", "16777216", "16777217"),
         ("held", "1TiB", "1099511627777B"),
@@ -234,7 +238,7 @@ fn limits_and_their_defaults() {
     ];
     for (key, last, beyond) in rows {
         let line = |value: &str| match key {
-            "fields" | "waiting" | "node_flows" | "tls_streams" | "tls_streams_per_connection" => {
+            "fields" | "waiting" | "flows" | "node_flows" | "tls_streams" | "tls_streams_per_connection" => {
                 limited(&format!("{key} = {value}"))
             }
             _ => limited(&format!("{key} = \"{value}\"")),

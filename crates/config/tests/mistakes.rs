@@ -102,7 +102,7 @@ const BAD: &[(&str, &str, &[&str])] = &[
         "[[node]]",
         "[limits]\nheads = \"16KiB\"\n[[node]]",
         &["5:1: unknown field `heads`, expected one of `head`, `fields`, `body`, `head_timeout`, \
-             `wait_timeout`, `waiting`, `held_per_flow`, `held_per_source`, `held`, `node_flows`, \
+             `wait_timeout`, `waiting`, `held_per_flow`, `held_per_source`, `held`, `flows`, `node_flows`, \
              `tls_connections_per_source`, `tls_connections_per_service`, `tls_connections`, \
              `tls_handshakes_per_source`, `tls_handshakes_per_service`, `tls_handshakes`, \
              `tls_streams_per_connection`, `tls_streams_per_source`, `tls_streams_per_service`, `tls_streams`"],

@@ -18,7 +18,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{attach_or_replace, pin, pin_link, replace_pin, reuse};
-use switchback_runtime::{Doing, Error, Result, interface};
+use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::{
     NodeCounter, address_bytes, address_from, bytes_of, read_from, sb_flow, sb_flow_state, sb_listed,
     sb_listening_switch, sb_load, sb_node_settings, sb_owned, sb_ownership, sb_persistence,
@@ -29,8 +29,6 @@ use crate::sessions::PoolKey;
 use crate::skeleton::{self, NodeSkel, NodeSkelBuilder, OpenNodeSkel};
 
 const LOOPBACK: &str = "lo";
-/// Entries per system call.
-const BATCH: u32 = 4096;
 
 /// The loaded programs. Dropping them leaves the pinned ones at work.
 pub(crate) struct Programs<'obj> {
@@ -202,10 +200,9 @@ impl<'obj> Programs<'obj> {
 
     /// Counts flows and requests without a whole response by visiting each flow: slow, but independent of the sums.
     pub(crate) fn walk(&self) -> Result<FlowCounts> {
-        let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
-        let entries = entries.doing(|| "read the map owned")?;
         let mut walked = FlowCounts::default();
-        for flow in entries.filter_map(|(_, value)| read_from::<sb_owned>(&value)) {
+        let count = |_: &[u8], value: &[u8]| {
+            let Some(flow) = read_from::<sb_owned>(value) else { return };
             let is_open = flow.state == sb_ownership::SB_OWN_OPEN as u8;
             let is_ours = flow.state != sb_ownership::SB_OWN_RELEASED as u8;
             walked.flows += i64::from(is_open);
@@ -213,15 +210,18 @@ impl<'obj> Programs<'obj> {
             if is_ours && !flow.framing.is_lost() {
                 walked.in_flight += i64::from(flow.requests.wrapping_sub(flow.responses));
             }
-        }
+        };
+        maps::for_each(&self.skeleton.maps.owned, count).doing(|| "read the map owned")?;
         Ok(walked)
     }
 
     /// The keys of all flows that this node has or has had.
     pub(crate) fn flows(&self) -> Result<Vec<sb_flow>> {
-        let entries = self.skeleton.maps.owned.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
-        let entries = entries.doing(|| "read the map owned")?;
-        Ok(entries.filter_map(|(flow, _)| read_from(&flow)).collect())
+        let mut flows = Vec::new();
+        let read =
+            maps::for_each(&self.skeleton.maps.owned, |flow, _| flows.extend(read_from::<sb_flow>(flow)));
+        read.doing(|| "read the map owned")?;
+        Ok(flows)
     }
 
     /// The state of those of the flows that this node has.

@@ -15,6 +15,7 @@ pub mod facts;
 pub mod interface;
 pub mod links;
 pub mod listeners;
+pub mod maps;
 pub mod netlink;
 pub mod pins;
 pub mod privileges;

@@ -396,10 +396,11 @@ impl<'a> Driver<'a> {
             return;
         }
         let at = Moment { now: self.now(), map: &|flow| program.flow(flow) };
-        for (flow, entry) in program.unlocked_flows() {
-            if draining.contains(&entry.node) {
-                self.dispatcher.take_back(at, &flow, entry);
+        match program.unlocked_flows(&draining) {
+            Ok(flows) => {
+                flows.into_iter().for_each(|(flow, entry)| self.dispatcher.take_back(at, &flow, entry));
             }
+            Err(error) => eprintln!("switchback: {error}"),
         }
     }
 

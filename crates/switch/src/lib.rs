@@ -93,7 +93,7 @@ fn start(options: &Options, mut signals: Signals, here: Option<(&str, &MapHandle
         checks::refuse_fatal(&check_switch(&Facts::gather(name)))?;
     }
     let mut control = ControlServer::bind(ROLE, first)?;
-    let mut program = Program::load(PinDir::open(ROLE, first)?)?;
+    let mut program = Program::load(PinDir::open(ROLE, first)?, cluster.limits.flows)?;
     let result = start_and_serve(options, here, &cluster, &mut program, &mut signals, &mut control);
     let detached = program.detach();
     result.and(detached)

@@ -14,11 +14,12 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, OpenObject, Program
 use switchback_flow::entry::Entry;
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
-use switchback_runtime::{Doing, Error, Result, interface};
+use switchback_runtime::{Doing, Error, Result, interface, maps};
 use switchback_wire::*;
 
 use crate::dispatch::Change;
 use crate::express::Tables;
+use crate::plan::NodeId;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skeleton {
@@ -31,8 +32,6 @@ use skeleton::{SwitchSkel, SwitchSkelBuilder};
 const RING_LEN: u32 = 4 << 20;
 /// Size of a CPU's observer ring, in bytes; a power of two.
 const OBSERVED_LEN: u32 = 4 << 20;
-/// Flow map entries per system call when all are read.
-const FLOWS_BATCH: u32 = 4096;
 const PINNED_MAPS: [&str; 3] = ["flows", "nodes", "counters"];
 
 /// XDP attachment mode of an interface.
@@ -80,18 +79,19 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the program, reusing the maps of the previous process where the layouts match.
-    pub fn load(pins: PinDir) -> Result<Self> {
-        Self::load_with(Some(pins))
+    /// Loads the program for so many flows, reusing the maps of the previous process where the layouts match.
+    pub fn load(pins: PinDir, flows: u32) -> Result<Self> {
+        Self::load_with(Some(pins), flows)
     }
 
     /// Without pins, nothing outlives the process.
-    fn load_with(pins: Option<PinDir>) -> Result<Self> {
+    fn load_with(pins: Option<PinDir>, flows: u32) -> Result<Self> {
         // The skeleton borrows the object for the lifetime of the process.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = SwitchSkelBuilder::default().open(object).doing(|| "open the XDP program")?;
         let cpus = libbpf_rs::num_possible_cpus().doing(|| "count the CPUs")?;
         open.maps.rings.set_max_entries(cpus as u32).doing(|| "set the number of rings")?;
+        open.maps.flows.set_max_entries(flows).doing(|| format!("set the number of flows to {flows}"))?;
         let constants = open.maps.rodata_data.as_mut().expect("the program has an automaton in its .rodata");
         constants.framing_cells.copy_from_slice(framing::requests().cells());
         for mut map in open.open_object_mut().maps_mut() {
@@ -171,21 +171,23 @@ impl Program {
         let [flows, waiting] = maps.map(|map| map.doing(|| "use the flow map"));
         let maps = [flows?, waiting?];
         let count = |map: &MapHandle| -> Result<u64> {
-            let entries = map.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
-            Ok(entries.doing(|| "read the flow map")?.count() as u64)
+            let mut count = 0;
+            maps::for_each(map, |_, _| count += 1).doing(|| "read the flow map")?;
+            Ok(count)
         };
         Ok(move || maps.iter().map(count).sum())
     }
 
-    /// All flows that have had a node and are not locked by the L7 thread, with their entries.
-    pub fn unlocked_flows(&self) -> impl Iterator<Item = (sb_flow, Entry)> + '_ {
-        let entries = self.skel.maps.flows.lookup_batch(FLOWS_BATCH, MapFlags::ANY, MapFlags::ANY);
-        // Entries that change during the walk may be missing; an error ends it.
-        let entries = entries.into_iter().flatten();
-        entries.filter_map(|(flow, entry)| {
-            let entry = read_from::<sb_flow_entry>(&entry).filter(|entry| entry.locked == 0)?;
-            Some((read_from(&flow)?, Entry::decode(&entry)?))
-        })
+    /// The flows of these nodes that are not locked by the L7 thread, with their entries.
+    pub fn unlocked_flows(&self, nodes: &[NodeId]) -> Result<Vec<(sb_flow, Entry)>> {
+        let unlocked = |flow: &[u8], entry: &[u8]| {
+            let entry = read_from::<sb_flow_entry>(entry).filter(|entry| entry.locked == 0)?;
+            Some((read_from(flow)?, Entry::decode(&entry).filter(|entry| nodes.contains(&entry.node))?))
+        };
+        let mut flows = Vec::new();
+        maps::for_each(&self.skel.maps.flows, |flow, entry| flows.extend(unlocked(flow, entry)))
+            .doing(|| "read the flow map")?;
+        Ok(flows)
     }
 
     /// Applies changes to the flow map in order, each only if the entry is still that of its connection.

@@ -258,7 +258,7 @@ pub fn fold(mut total: u64) -> u16 {
 }
 
 impl sb_op {
-    /// The operation with this number.
+    /// The operation between switch and node with this number.
     pub fn from_number(number: u8) -> Option<sb_op> {
         use sb_op::*;
         [
@@ -281,6 +281,7 @@ impl sb_op {
             SB_OP_MOVE,
             SB_OP_SIZED,
             SB_OP_FACTS,
+            SB_OP_FLOWS,
             SB_OP_UNOWNED,
             SB_OP_UNREAD,
             SB_OP_SYNCED,

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use crate::limits::{
-    self, BODY, CAP, Caps, FIELDS, HEAD, HEAD_TIMEOUT, HELD, Limits, NODE_FLOWS, STREAMS, TlsLimits,
-    WAIT_TIMEOUT, WAITING,
+    self, BODY, CAP, Caps, FIELDS, FLOWS, HEAD, HEAD_TIMEOUT, HELD, Limits, STREAMS, TlsLimits, WAIT_TIMEOUT,
+    WAITING,
 };
 use crate::mistakes::{Mistakes, Text};
 use crate::{raw, syntax};
@@ -28,7 +28,8 @@ impl Mistakes {
                 default.held_per_source,
             ),
             held: self.memory("held", &file.held, HELD, default.held),
-            node_flows: self.number_or("node_flows", &file.node_flows, NODE_FLOWS, default.node_flows),
+            flows: self.number_or("flows", &file.flows, FLOWS, default.flows),
+            node_flows: self.number_or("node_flows", &file.node_flows, FLOWS, default.node_flows),
             tls: self.tls_limits(file, default.tls),
         };
         // A default in the place of a wrong value would be compared with what the user never meant it for.

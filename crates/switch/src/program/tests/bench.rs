@@ -164,7 +164,7 @@ pub fn typed(entry: &sb_flow_entry) -> Entry {
 impl Bench {
     /// The program with nodes, VIPs, routes and keys.
     pub fn new() -> Self {
-        let program = Program::load_with(None).unwrap();
+        let program = Program::load_with(None, 1 << 18).unwrap();
         let cluster_keys = CLUSTER_KEYS.map(|byte| ClusterKey::from_bytes([byte; 32]));
         let mut keys =
             Keys::new(&cluster_keys, COOKIE_EPOCH * (FIRST_EPOCH - 2) + Duration::from_millis(500));
