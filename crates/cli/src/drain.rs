@@ -8,7 +8,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use switchback_access_log::escape::printable;
 use switchback_runtime::control::{ControlClient, Request, Response};
-use switchback_runtime::withdrawal;
+use switchback_runtime::marks::{self, Mark};
 use switchback_status::Status;
 
 use crate::control::Target;
@@ -27,8 +27,8 @@ const LINE: Duration = Duration::from_secs(1);
 ///
 /// It gets no new requests. Requests that it has are finished; connections without one move to other nodes,
 /// and their clients notice nothing. Waits until the node has no connection left, and shows how many there
-/// are. `undrain` ends it, also after a reload. On a machine with a switch the node can be any; on a node it
-/// is that one.
+/// are. Holds until `undrain` or the next boot of the node. On a machine with a switch the node can be any; on a node
+/// it is that one.
 ///
 /// With --self, this machine's switch is withdrawn instead: it serves as before, but `ready` ends with status 1, so that
 /// whoever asks it sends clients' packets to another switch. That lasts until `undrain --self` or the next boot.
@@ -107,7 +107,7 @@ impl Undrain {
 
 /// Withdraws the switch of this network namespace, or ends that.
 fn withdraw(on: bool) -> Result<(), Failure> {
-    let changed = withdrawal::set_withdrawn(on)?;
+    let changed = marks::set(Mark::Withdrawn, on)?;
     println!(
         "{}",
         match (on, changed) {

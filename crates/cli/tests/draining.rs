@@ -128,3 +128,28 @@ fn a_reload_drains_a_node() -> Result {
     assert_unharmed(&served);
     cluster.down()
 }
+
+/// The node remembers it, and tells a switch that knows nothing of the command.
+#[test]
+fn a_drain_at_a_switch_is_the_nodes_and_survives_restarts() -> Result {
+    let mut cluster = start(2)?;
+    let at_node = |cluster: &Cluster| Ok(cluster.node_status(1)?["draining"].clone());
+    let at_switch =
+        |cluster: &Cluster| Ok(cluster.switch_status()?["nodes"][1]["listeners"][0]["state"].clone());
+    cluster.run(cluster.lab.switch(0), &["drain", "node1"])?.success()?;
+    wait_until("the node", PATIENCE, || at_node(&cluster), |draining| *draining == true)?;
+    cluster.stop_node(1)?;
+    cluster.start_node(1)?;
+    assert_eq!(at_node(&cluster)?, true, "the agent was restarted");
+    cluster.stop_switch()?;
+    cluster.start_switch()?;
+    wait_until("the switch's view", PATIENCE, || at_switch(&cluster), |state| state == "draining")?;
+
+    cluster.run(cluster.lab.switch(0), &["undrain", "node1"])?.success()?;
+    wait_until("the node", PATIENCE, || at_node(&cluster), |draining| *draining == false)?;
+    wait_until("the switch's view", PATIENCE, || at_switch(&cluster), |state| state == "up")?;
+    cluster.stop_node(1)?;
+    cluster.start_node(1)?;
+    assert_eq!(at_node(&cluster)?, false);
+    cluster.down()
+}

@@ -62,6 +62,8 @@ static __noinline int on_hello(const struct handoff *h)
             .newest = said->newest,
             .list = bpf_ntohl(said->listed.epoch),
             .listed = bpf_ntohl(said->listed.number),
+            .order = bpf_ntohl(said->order),
+            .drain = !!(h->option.flags & SB_HELLO_DRAIN),
         };
 
         bpf_map_update_elem(&switches, h->sender, &heard, BPF_ANY);

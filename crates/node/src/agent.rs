@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapHandle, OpenObject};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use switchback_runtime::control::{ControlServer, Request, Response};
+use switchback_runtime::marks::{self, Mark};
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::privileges::{self, CapabilitySet};
 use switchback_runtime::{Doing, Error, Facts, Result, Signals, checks, interface, netns_cookie, tell_ready};
@@ -24,6 +25,7 @@ use crate::facts::{FactsAck, Outboxes};
 use crate::guards::Guards;
 use crate::health::Checks;
 use crate::lists::{Lists, Wanted};
+use crate::orders::Orders;
 use crate::plan::{Plan, service_ports};
 use crate::programs::{Programs, cannot_load};
 use crate::records::Records;
@@ -95,7 +97,8 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     // Old VIPs of an earlier agent are removed before the programs stop guarding them.
     loopback.remove_ours(|vip| plan.vips.contains(&vip))?;
     let mut storage = MaybeUninit::<OpenObject>::uninit();
-    let draining = plan.drain;
+    let by_command = marks::is_set(Mark::Drained)?;
+    let draining = plan.drain || by_command;
     let settings = settings(&plan, &options.interface, draining)?;
     let mut guards = Guards::new(index)?;
     let mut programs = match Programs::load(&mut storage, &pins, &settings, &plan) {
@@ -126,7 +129,7 @@ fn start_and_serve(options: Options, switch: Option<&dyn SwitchHere>) -> Result<
     });
     let (ended, mut loopback, programs, guards) = match reporting {
         Ok((checks, reporter)) => {
-            let drain = Drain { on: draining, by_command: false };
+            let drain = Drain { on: draining, by_command };
             tls.set_draining(draining);
             let mut agent =
                 Agent { options, plan, programs, guards, loopback, checks, reporter, sender, drain, tls };
@@ -162,7 +165,7 @@ struct Agent<'obj> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Drain {
     on: bool,
-    /// Set by command, and therefore kept when the file is read again.
+    /// Set by command, and therefore kept when the file is read again, and when the agent is restarted.
     by_command: bool,
 }
 
@@ -178,6 +181,7 @@ impl Agent<'_> {
         let records = Records::new(epoch());
         let rings = records.rings(&self.programs)?;
         let mut lists = Lists::default();
+        let mut orders = Orders::default();
         let Options { name, interface, .. } = &self.options;
         let vips = match self.plan.vips.len() {
             1 => "1 VIP".to_owned(),
@@ -213,6 +217,7 @@ impl Agent<'_> {
             let switches = listening(&self.programs)?;
             self.send_facts(&mut records.outboxes.borrow_mut(), &switches)?;
             self.send_lists(&mut lists, &switches)?;
+            self.carry_out(&mut orders, &switches);
             if self.reporter.is_due()? {
                 self.reporter.measure(&self.programs)?;
                 self.tls.set_cpu(self.reporter.cpu_share());
@@ -277,6 +282,20 @@ impl Agent<'_> {
         self.sender.send(self.plan.address, &packets)
     }
 
+    /// Drains the node or ends that, as switches order.
+    fn carry_out(&mut self, orders: &mut Orders, switches: &[(IpAddr, sb_listening_switch)]) {
+        for (address, switch) in switches.iter().filter(|(_, switch)| switch.order != 0) {
+            if !orders.is_new(switch.order) {
+                continue;
+            }
+            let on = switch.drain != 0;
+            match self.set_drain(Drain { on, by_command: on }) {
+                Ok(lines) => lines.iter().for_each(|line| eprintln!("switch {address}: {line}")),
+                Err(error) => eprintln!("the order of switch {address} is not carried out: {error}"),
+            }
+        }
+    }
+
     /// Sends the reports on the listeners.
     fn report(&mut self) -> Result<()> {
         let from = (&self.sender, &self.plan.signer());
@@ -320,6 +339,7 @@ impl Agent<'_> {
 
     fn set_drain(&mut self, drain: Drain) -> Result<Vec<String>> {
         let before = self.drain;
+        marks::set(Mark::Drained, drain.by_command)?;
         if before.on != drain.on {
             self.programs.set_settings(&settings(&self.plan, &self.options.interface, drain.on)?)?;
         }

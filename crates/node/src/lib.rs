@@ -19,6 +19,7 @@ mod lists;
 mod load;
 mod machine;
 mod moving;
+mod orders;
 mod plan;
 mod programs;
 mod records;

@@ -15,7 +15,7 @@ use switchback_wire::{SB_FLOWS_LAST, sb_flow, sb_listed};
 use crate::signer::Signer;
 
 /// Packets in flight to a switch.
-const WINDOW: usize = 64;
+const WINDOW: usize = 128;
 /// Time after which unacknowledged packets are sent again.
 const RESEND: Duration = Duration::from_millis(200);
 /// Lists at a time; the keys of a million flows take 36 MB. Other switches ask again.

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, OpenObject, ProgramInput, ProgramMut};
 use switchback_http::framing;
 use switchback_runtime::pins::PinDir;
 use switchback_runtime::programs::{attach_or_replace, pin, pin_link, replace_pin, reuse};
@@ -226,27 +226,7 @@ impl<'obj> Programs<'obj> {
 
     /// The state of those of the flows that this node has.
     pub(crate) fn describe(&self, flows: &[sb_flow]) -> Result<Vec<sb_listed>> {
-        let memory = &mut **self.memory.borrow_mut();
-        let mut listed = Vec::with_capacity(flows.len());
-        for batch in flows.chunks(memory.described.len()) {
-            for (place, flow) in std::iter::zip(&mut memory.described, batch) {
-                // SAFETY: both types are generated from the same C structure.
-                unsafe { (&raw mut place.flow).cast::<sb_flow>().write(*flow) };
-            }
-            memory.described_len = batch.len() as u32;
-            let described = self.skeleton.progs.describe_flows.test_run(ProgramInput::default());
-            described.doing(|| "run the program describe_flows")?;
-            let owned = memory.described[..batch.len()].iter().filter(|place| place.is_owned != 0);
-            listed.extend(owned.map(|place| {
-                // SAFETY: both pairs of types are generated from the same C structures.
-                let (flow, state) = unsafe {
-                    let state = (&raw const place.state).cast::<sb_flow_state>().read();
-                    ((&raw const place.flow).cast::<sb_flow>().read(), state)
-                };
-                sb_listed { flow, state }
-            }));
-        }
-        Ok(listed)
+        describe(&self.skeleton.progs.describe_flows, &mut self.memory.borrow_mut(), flows)
     }
 
     /// The ring of facts.
@@ -291,6 +271,33 @@ pub(crate) struct FlowCounts {
     pub(crate) in_flight: i64,
     /// Flows including those being adopted.
     pub(crate) owned: usize,
+}
+
+/// Runs `describe_flows` (bpf/list.h) on the flows; the result has those that the node has.
+fn describe(
+    program: &ProgramMut<'_>,
+    memory: &mut skeleton::types::bss,
+    flows: &[sb_flow],
+) -> Result<Vec<sb_listed>> {
+    let mut listed = Vec::with_capacity(flows.len());
+    for batch in flows.chunks(memory.described.len()) {
+        for (place, flow) in std::iter::zip(&mut memory.described, batch) {
+            // SAFETY: both types are generated from the same C structure.
+            unsafe { (&raw mut place.flow).cast::<sb_flow>().write(*flow) };
+        }
+        memory.described_len = batch.len() as u32;
+        program.test_run(ProgramInput::default()).doing(|| "run the program describe_flows")?;
+        let owned = memory.described[..batch.len()].iter().filter(|place| place.is_owned != 0);
+        listed.extend(owned.map(|place| {
+            // SAFETY: both pairs of types are generated from the same C structures.
+            let (flow, state) = unsafe {
+                let state = (&raw const place.state).cast::<sb_flow_state>().read();
+                ((&raw const place.flow).cast::<sb_flow>().read(), state)
+            };
+            sb_listed { flow, state }
+        }));
+    }
+    Ok(listed)
 }
 
 /// Sums over all CPUs.

@@ -16,12 +16,12 @@ pub mod interface;
 pub mod links;
 pub mod listeners;
 pub mod maps;
+pub mod marks;
 pub mod netlink;
 pub mod pins;
 pub mod privileges;
 pub mod programs;
 mod signals;
-pub mod withdrawal;
 
 pub use checks::{Check, Finding, check_node, check_switch};
 pub use error::{Doing, Error, Result};

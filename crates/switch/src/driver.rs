@@ -412,7 +412,7 @@ impl<'a> Driver<'a> {
             return Err(Error::new(format!("the configuration drains node {name}"))
                 .remedy("remove drain = true from it, and reload"));
         }
-        if self.dispatcher.plan().drain(name, on).is_none() {
+        if !self.dispatcher.order_drain(name, on) {
             let names: Vec<&str> = self.cluster.nodes.iter().map(|node| node.name.as_str()).collect();
             return Err(Error::new(format!("there is no node {name}"))
                 .remedy(format!("there are {}", names.join(", "))));

@@ -11,6 +11,7 @@ use switchback_policy::{Ask, Queue};
 use switchback_wire::Reason;
 use switchback_wire::clock::NodeClock;
 use switchback_wire::handoff::Peers;
+use switchback_wire::message::Order;
 use switchback_wire::report::{Report, pool_id};
 use switchback_wire::{SB_QUEUE_WHOLE, keys, sb_flow, sb_key, sb_session};
 
@@ -37,18 +38,36 @@ pub struct PlanNode {
     challenge: Option<u64>,
     /// `drain = true` in the configuration.
     pub drain: bool,
-    /// `switchback drain` has been given for the node.
-    pub drain_by_command: bool,
+    /// The order of `switchback drain` or `undrain`, until the node reports that it has carried it out.
+    pub order: Option<GivenOrder>,
     /// When the node entered the configuration.
     pub since: Duration,
     /// The last report and its time of arrival.
     pub report: Option<(Duration, Report)>,
 }
 
+/// An order on its way to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenOrder {
+    order: Order,
+    /// Number of HELLOs that have carried it.
+    told: u8,
+}
+
+impl GivenOrder {
+    /// HELLOs after which one has arrived before the node's next report.
+    const TOLD: u8 = 3;
+
+    /// Whether the node has done it, if it now drains or not.
+    fn is_carried_out(&self, is_draining: bool) -> bool {
+        self.told >= Self::TOLD && self.order.drain == is_draining
+    }
+}
+
 impl PlanNode {
     /// Whether the configuration or a command drains the node.
     pub fn is_drained(&self) -> bool {
-        self.drain || self.drain_by_command
+        self.drain || self.order.is_some_and(|given| given.order.drain)
     }
 
     /// Time of the last report. A node without one gets [`FIRST_REPORT`] to send it.
@@ -176,7 +195,7 @@ impl Plan {
                 clock: None,
                 challenge: None,
                 drain: node.drain,
-                drain_by_command: false,
+                order: None,
                 since: now,
                 report: None,
             });
@@ -249,7 +268,7 @@ impl Plan {
                 (Some(node), Some(before)) if node.address == before.address => {
                     node.since = before.since;
                     node.report = before.report;
-                    node.drain_by_command = before.drain_by_command;
+                    node.order = before.order;
                     node.source = before.source;
                     (node.clock, node.challenge) = (before.clock, before.challenge);
                 }
@@ -500,6 +519,10 @@ impl Plan {
         let back = self.is_silent(id, now);
         let Some(Some(node)) = self.nodes.get_mut(id as usize) else { return Vec::new() };
         node.report = Some((now, *report));
+        let is_draining = report.reason == Some(Reason::Draining);
+        if node.order.take_if(|given| given.is_carried_out(is_draining)).is_some() {
+            self.standing_changed = true;
+        }
         self.update_summary(id as usize);
         let at_listener = self.group_at.iter().filter(|((_, vip), _)| *vip == report.listener);
         let at_listener = at_listener.map(|(_, group)| *group);
@@ -555,15 +578,23 @@ impl Plan {
         std::mem::take(&mut self.new_clocks)
     }
 
-    /// Drains a node by command, or ends the drain; None if there is no such node.
-    pub fn drain(&mut self, name: &str, on: bool) -> Option<NodeId> {
+    /// Orders a node to drain, or to end that, under a random number; None if there is no such node. Until the node reports
+    /// that it drains, only this switch gives it no requests.
+    pub fn order(&mut self, name: &str, order: Order) -> Option<NodeId> {
         let is_it = |node: &Option<PlanNode>| node.as_ref().is_some_and(|node| node.name == name);
         let index = self.nodes.iter().position(is_it)?;
         let node = self.nodes[index].as_mut()?;
-        node.drain_by_command = on;
+        node.order = Some(GivenOrder { order, told: 0 });
         self.update_summary(index);
         self.standing_changed = true;
         Some(index as NodeId)
+    }
+
+    /// The order that the next HELLO to the node carries.
+    pub fn tell_order(&mut self, id: NodeId) -> Option<Order> {
+        let given = self.nodes.get_mut(id as usize)?.as_mut()?.order.as_mut()?;
+        given.told = given.told.saturating_add(1);
+        Some(given.order)
     }
 
     /// Whether the node drains, by our decision or by its own report.

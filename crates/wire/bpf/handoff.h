@@ -243,6 +243,8 @@ enum sb_reason {
 #define SB_RELEASE_ABORT 0x01
 /* HELLO: the switch wants FACTS. */
 #define SB_HELLO_FACTS 0x01
+/* HELLO: the node is to drain, by the order `order`. */
+#define SB_HELLO_DRAIN 0x02
 /* FLOWS: the last packet of the list. */
 #define SB_FLOWS_LAST 0x01
 /* DIRECT: the client asks whether the packet arrives. */
@@ -400,6 +402,11 @@ struct sb_hello {
         __u8 reserved[3];
         /* Epoch and number of the last FLOWS taken (4 and 4 bytes); 0 and 0: no list of flows is wanted. */
         struct sb_numbered listed;
+        /*
+         * Random number of an order to the node, to drain or, without the flag DRAIN, to end that; 0: none. A node
+         * carries an order out once.
+         */
+        __be32 order;
 };
 
 /* A node's clock. */

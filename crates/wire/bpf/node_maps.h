@@ -55,6 +55,8 @@ struct sb_listening_switch {
         __u32 newest; /* version of the format that it knows */
         __u32 list;   /* epoch of the list of flows that it wants; 0: none */
         __u32 listed; /* number of the last FLOWS of that list that it has taken */
+        __u32 order;  /* number of its order to this node; 0: none */
+        __u32 drain;  /* the order is to drain */
 };
 
 /*

@@ -23,6 +23,7 @@ pub const SB_HANDOVER_AGAIN: u32 = 8;
 pub const SB_HANDOVER_AHEAD: u32 = 16;
 pub const SB_RELEASE_ABORT: u32 = 1;
 pub const SB_HELLO_FACTS: u32 = 1;
+pub const SB_HELLO_DRAIN: u32 = 2;
 pub const SB_FLOWS_LAST: u32 = 1;
 pub const SB_DIRECT_ASK: u32 = 1;
 pub const SB_GENEVE_OAM: u32 = 128;
@@ -236,6 +237,7 @@ pub struct sb_hello {
     pub newest: __u8,
     pub reserved: [__u8; 3usize],
     pub listed: sb_numbered,
+    pub order: __be32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -529,6 +531,8 @@ pub struct sb_listening_switch {
     pub newest: __u32,
     pub list: __u32,
     pub listed: __u32,
+    pub order: __u32,
+    pub drain: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

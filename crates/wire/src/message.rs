@@ -155,6 +155,15 @@ impl ToNode {
     }
 }
 
+/// An order to a node, which carries it out once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// A random number other than 0.
+    pub number: u32,
+    /// Whether the node is to drain, or to end that.
+    pub drain: bool,
+}
+
 /// A message from a switch to a node's agent, about no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToAgent {
@@ -169,6 +178,8 @@ pub enum ToAgent {
         /// The switch's epoch of the list of flows that it wants, and the number up to which it has arrived; zeroes if it
         /// wants none.
         listed: (u32, u32),
+        /// See [`Order`].
+        order: Option<Order>,
     },
     /// Tell the time.
     Sync {
@@ -190,14 +201,17 @@ impl ToAgent {
     pub fn option(&self) -> sb_option {
         let blank = handoff::blank(self.op());
         match *self {
-            ToAgent::Hello { facts, heard, newest, listed } => {
+            ToAgent::Hello { facts, heard, newest, listed, order } => {
                 let numbered = |(epoch, number): (u32, u32)| sb_numbered {
                     epoch: epoch.to_be(),
                     number: number.to_be(),
                 };
                 let (taken, listed) = (numbered(heard), numbered(listed));
-                let flags = if facts { SB_HELLO_FACTS as u8 } else { 0 };
-                sb_option { flags, ..blank.saying(&sb_hello { taken, newest, reserved: [0; 3], listed }) }
+                let drains = order.is_some_and(|order| order.drain);
+                let flags = if facts { SB_HELLO_FACTS } else { 0 } | if drains { SB_HELLO_DRAIN } else { 0 };
+                let order = order.map_or(0, |order| order.number).to_be();
+                let hello = sb_hello { taken, newest, reserved: [0; 3], listed, order };
+                sb_option { flags: flags as u8, ..blank.saying(&hello) }
             }
             ToAgent::Sync { nonce } => blank.saying(&sb_sync { nonce: nonce.to_be_bytes(), clock: [0; 2] }),
         }
@@ -207,10 +221,13 @@ impl ToAgent {
     pub fn read(option: &sb_option) -> Option<ToAgent> {
         Some(match sb_op::from_number(option.op)? {
             sb_op::SB_OP_HELLO => {
-                let sb_hello { taken, newest, listed, .. } = option.said();
+                let sb_hello { taken, newest, listed, order, .. } = option.said();
                 let numbers = |at: sb_numbered| (u32::from_be(at.epoch), u32::from_be(at.number));
-                let facts = u32::from(option.flags) & SB_HELLO_FACTS != 0;
-                ToAgent::Hello { facts, heard: numbers(taken), newest, listed: numbers(listed) }
+                let has = |flag: u32| u32::from(option.flags) & flag != 0;
+                let (facts, drain) = (has(SB_HELLO_FACTS), has(SB_HELLO_DRAIN));
+                let order = Some(u32::from_be(order)).filter(|number| *number != 0);
+                let order = order.map(|number| Order { number, drain });
+                ToAgent::Hello { facts, heard: numbers(taken), newest, listed: numbers(listed), order }
             }
             sb_op::SB_OP_SYNC => ToAgent::Sync { nonce: u64::from_be_bytes(option.said::<sb_sync>().nonce) },
             _ => return None,

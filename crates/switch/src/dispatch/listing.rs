@@ -16,7 +16,7 @@ use switchback_wire::sb_listed;
 use super::{Dispatcher, Moment};
 use crate::plan::NodeId;
 
-/// Nodes whose lists come at the same time: each may have 64 packets on the way.
+/// Nodes whose lists come at the same time: each may have 128 packets on the way.
 const AT_ONCE: usize = 8;
 /// Time without progress after which a node is asked no more. Nodes repeat packets after 200 ms.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -40,7 +40,7 @@ use switchback_http::{Head, Progress, Reject, Version, parse_head};
 use switchback_wire::clock::NodeClock;
 use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::handoff::Peers;
-use switchback_wire::message::{Reading, ToAgent, ToNode};
+use switchback_wire::message::{Order, Reading, ToAgent, ToNode};
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::{SB_VERSION, Seq, sb_flow, sb_record, sb_record_kind};
 
@@ -214,6 +214,13 @@ impl Dispatcher {
         self.acknowledge_flows();
     }
 
+    /// Orders a node to drain, or to end that; false if there is no such node.
+    pub fn order_drain(&mut self, name: &str, drain: bool) -> bool {
+        let number = ((self.random)() as u32).max(1);
+        let node = self.plan.order(name, Order { number, drain });
+        node.inspect(|node| self.say_hello(*node)).is_some()
+    }
+
     /// Asks the node for its clock, with a nonce that keeps recorded answers from being accepted.
     fn ask_for_clock(&mut self, id: NodeId) {
         let Some(nonce) = self.plan.challenge(id, &mut *self.random) else { return };
@@ -233,7 +240,8 @@ impl Dispatcher {
         let Some(epoch) = epoch else { return self.ask_for_clock(id) };
         let heard = self.heard.last(id);
         let listed = self.lists.wanted(id);
-        let hello = ToAgent::Hello { facts: self.observes, heard, newest: SB_VERSION, listed };
+        let order = self.plan.tell_order(id);
+        let hello = ToAgent::Hello { facts: self.observes, heard, newest: SB_VERSION, listed, order };
         self.tell_agent(id, epoch, hello);
     }
 

@@ -5,7 +5,7 @@
 //! In a test run, `bpf_sk_assign_tcp_reqsk()` refuses the packet, because the kernel does not mark it as ingress. So a
 //! flow with a socket begins with an ADOPT that is really sent, by [`Bench::adopt`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,7 +26,7 @@ use switchback_wire::clock::NodeClock;
 use switchback_wire::session::{Code, rewritten};
 use switchback_wire::{
     NodeCounter, SB_ADOPTING_SLOTS, SB_EPOCH_SHIFT, SB_NAME_MAX, SB_SET_COOKIE_MAX, address_bytes, bytes_of,
-    read_from, sb_adopting, sb_closed, sb_flow, sb_key, sb_listening_switch, sb_load, sb_network,
+    read_from, sb_adopting, sb_closed, sb_flow, sb_key, sb_listed, sb_listening_switch, sb_load, sb_network,
     sb_node_clients, sb_node_settings, sb_owned, sb_persistence, sb_record, sb_seen, sb_session_mode,
     sb_sized,
 };
@@ -34,7 +34,7 @@ use switchback_wire::{
 use super::frames::{INSERTED, OWN, REWRITTEN, SWITCHES};
 
 use crate::clients::Clients;
-use crate::programs::{open, set_flows};
+use crate::programs::{describe, open, set_flows};
 use crate::skeleton::NodeSkel;
 use crate::skeleton::types::__sk_buff;
 
@@ -164,6 +164,7 @@ impl Verdict {
 
 pub struct Bench {
     skel: NodeSkel<'static>,
+    memory: RefCell<&'static mut crate::skeleton::types::bss>,
     listeners: [TcpListener; 2],
     raw: OwnedFd,
     _links: [Link; 2],
@@ -182,7 +183,8 @@ impl Bench {
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = open(storage).unwrap();
         set_flows(&mut open, flows).unwrap();
-        let skel = open.load().unwrap();
+        let mut skel = open.load().unwrap();
+        let memory = RefCell::new(skel.maps.bss_data.take().unwrap());
         for vip in VIPS {
             let key = address_bytes(address(vip));
             skel.maps.vip_addresses.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY).unwrap();
@@ -201,7 +203,7 @@ impl Bench {
         let sockets = skel.maps.sockets.as_fd().as_raw_fd();
         skel.progs.switchback_insert.attach_sockmap(sockets).unwrap();
         let clock_set = Cell::new(Instant::now());
-        let bench = Bench { listeners: VIPS.map(listen), raw, _links: links, clock_set, skel };
+        let bench = Bench { listeners: VIPS.map(listen), raw, _links: links, clock_set, skel, memory };
         bench.be(NODE[0]);
         bench.keep_sessions();
         bench
@@ -395,7 +397,12 @@ impl Bench {
         addresses.map(switchback_wire::address_from).collect()
     }
 
-    /// What is known of the switches that want reports.
+    /// The node's descriptions of those of the flows that it has.
+    pub fn describe(&self, flows: &[sb_flow]) -> Vec<sb_listed> {
+        describe(&self.skel.progs.describe_flows, &mut self.memory.borrow_mut(), flows).unwrap()
+    }
+
+    /// Entries of the map of switches.
     pub fn listening(&self) -> Vec<sb_listening_switch> {
         let map = &self.skel.maps.switches;
         let values =

@@ -6,6 +6,7 @@ use sb_ownership::*;
 use sb_reason::*;
 use switchback_wire::flow_state::FlowState;
 use switchback_wire::generation::Generation;
+use switchback_wire::message::{Order, ToAgent};
 use switchback_wire::*;
 
 use super::bench::*;
@@ -234,5 +235,44 @@ fn a_released_flow_is_described_to_whoever_asks() {
                 assert_eq!(told, (Seq(known.seq), Seq(known.seq), 1400, next), "{what}");
             }
         }
+    });
+}
+
+#[test]
+fn a_list_says_of_a_flow_what_owned_says() {
+    alone(|| {
+        let bench = Bench::new();
+        let mut known = flow_at(53_008);
+        let adopt = of(&known, SB_OP_ADOPT, FIRST);
+        let other = flow(false, 53_009, PORT);
+        assert!(bench.describe(&[known.flow, other]).is_empty(), "the node has none of them");
+        known.socket = Some(bench.adopt(&known.hand_over(adopt, REQUEST), &known.flow));
+        let listed = bench.describe(&[other, known.flow]);
+        let question = question(&known, SB_OP_PROBE, Generation::NONE, Generation::NONE);
+        let (_, out) = bench.ingress(&to_us(&known.hand_over(question, b"")), 0);
+        let said = Handoff::parse(&out).expect("an answer").option;
+        assert_eq!((listed.len(), said.op), (1, SB_OP_OWNED as u8));
+        assert_eq!((listed[0].flow, listed[0].state), (known.flow, said.flow_state()));
+    });
+}
+
+#[test]
+fn a_hello_says_which_list_and_order_its_switch_has() {
+    alone(|| {
+        let bench = Bench::new();
+        let known = flow_at(53_010);
+        let hello = ToAgent::Hello {
+            facts: false,
+            heard: (0, 0),
+            newest: 1,
+            listed: (7, 3),
+            order: Some(Order { number: 9, drain: true }),
+        };
+        assert_eq!(ToAgent::read(&hello.option()), Some(hello));
+        assert_eq!(bench.ingress(&to_us(&known.hand_over(hello.option(), b"")), 0).0, Verdict::Drop);
+        let heard = bench.listening();
+        let said: Vec<_> =
+            heard.iter().map(|heard| (heard.list, heard.listed, heard.order, heard.drain)).collect();
+        assert_eq!(said, [(7, 3, 9, 1)]);
     });
 }

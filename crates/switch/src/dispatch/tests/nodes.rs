@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use switchback_flow::entry::Mode;
-use switchback_wire::message::FromNode;
+use switchback_wire::message::{FromNode, ToAgent};
 use switchback_wire::packet::{TcpView, bare, flags};
 use switchback_wire::*;
 
@@ -175,7 +175,8 @@ fn idle_flows_are_taken_from_a_draining_node() {
     let (mut world, adopt, len) = settled("/web/a");
     let entry = world.map[&flow()];
     let name = if adopt.node == node(1) { "n1" } else { "n2" };
-    assert!(world.dispatcher.plan().drain(name, true).is_some());
+    assert!(world.dispatcher.order_drain(name, true));
+    world.flush();
     let at = Moment { now: world.now, map: &|_| None };
     world.dispatcher.take_back(at, &flow(), entry);
     let sent = world.flush();
@@ -194,8 +195,9 @@ fn a_request_that_comes_while_its_flow_is_taken_back_is_not_lost() {
         let (mut world, adopt, len) = settled("/web/a");
         let entry = world.map[&flow()];
         for name in ["n1", "n2"] {
-            assert!(world.dispatcher.plan().drain(name, (name == "n1") == (adopt.node == node(1))).is_some());
+            assert!(world.dispatcher.order_drain(name, (name == "n1") == (adopt.node == node(1))));
         }
+        world.flush();
         let at = Moment { now: world.now, map: &|_| Some(entry) };
         world.dispatcher.take_back(at, &flow(), entry);
         let asked = world.flush();
@@ -361,4 +363,47 @@ fn an_adoption_whose_client_goes_away_takes_no_room_for_ever() {
         assert_eq!(world.dispatcher.pending.adopting(group).iter().sum::<u32>(), 0);
         world.report(node(1), "web", SB_REASON_NONE, (15, 15));
     }
+}
+
+/// A node gets an order in each HELLO until it has reported the result.
+#[test]
+fn an_order_is_repeated_until_it_is_carried_out() {
+    for drain in [true, false] {
+        let mut world = World::new();
+        let (draining, ready) = (SB_REASON_DRAINING, SB_REASON_NONE);
+        let (before, after) = if drain { (ready, draining) } else { (draining, ready) };
+        world.report(node(1), "web", before, (0, 511));
+        let mut orders = Vec::new();
+        assert!(world.dispatcher.order_drain("n1", drain));
+        for _ in 0..4 {
+            let sent = world.flush();
+            let hello = sent.iter().find(|sent| sent.op == SB_OP_HELLO && sent.node == node(1)).unwrap();
+            let Some(ToAgent::Hello { order: Some(order), .. }) = ToAgent::read(&hello.option) else {
+                panic!()
+            };
+            orders.push((order.number, order.drain));
+            world.report(node(1), "web", before, (0, 511));
+            assert_eq!(world.dispatcher.plan().is_draining(0), true);
+            world.dispatcher.ask_for_reports();
+        }
+        assert_eq!(orders, [(orders[0].0, drain); 4]);
+        world.flush();
+        world.report(node(1), "web", after, (0, 511));
+        world.dispatcher.ask_for_reports();
+        let sent = world.flush();
+        let hello = sent.iter().find(|sent| sent.op == SB_OP_HELLO && sent.node == node(1)).unwrap();
+        assert!(matches!(ToAgent::read(&hello.option), Some(ToAgent::Hello { order: None, .. })));
+        assert_eq!(world.dispatcher.plan().is_draining(0), drain);
+    }
+}
+
+#[test]
+fn a_node_that_drained_by_our_order_returns_by_anyones() {
+    let mut world = World::new();
+    assert!(world.dispatcher.order_drain("n1", true));
+    (0..3).for_each(|_| world.dispatcher.ask_for_reports());
+    world.report(node(1), "web", SB_REASON_DRAINING, (0, 511));
+    assert!(world.dispatcher.plan().is_draining(0));
+    world.report(node(1), "web", SB_REASON_NONE, (0, 511));
+    assert!(!world.dispatcher.plan().is_draining(0), "undrained at the node, or at another switch");
 }

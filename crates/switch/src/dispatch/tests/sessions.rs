@@ -126,7 +126,8 @@ impl Client {
     }
 
     fn drain(&mut self, last: u8, on: bool) {
-        assert!(self.world.dispatcher.plan().drain(NODES[usize::from(last) - 1], on).is_some());
+        assert!(self.world.dispatcher.order_drain(NODES[usize::from(last) - 1], on));
+        self.world.flush();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The mark of a machine whose switch is to get no packets, for `switchback drain --self` and `switchback ready`.
+//! What commands have changed on this machine: its switch is withdrawn, or its node drained.
 //!
 //! A file rather than a state of the process, so that it holds while the process is restarted, as in an upgrade, and
 //! after a crash. The next boot removes it, with everything else in `/run`.
@@ -12,15 +12,24 @@ use crate::control::DIRECTORY;
 use crate::error::{Doing, Result};
 use crate::netns_cookie;
 
-/// Whether the switch of the calling thread's network namespace is withdrawn.
-pub fn is_withdrawn() -> Result<bool> {
-    let path = path()?;
+/// A mark of the calling thread's network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The switch is to get no packets (`switchback drain --self`).
+    Withdrawn,
+    /// The node is to get no flows (`switchback drain`).
+    Drained,
+}
+
+/// Whether the mark is set.
+pub fn is_set(mark: Mark) -> Result<bool> {
+    let path = path(mark)?;
     path.try_exists().doing(|| format!("look for {}", path.display()))
 }
 
-/// Withdraws the switch of the calling thread's network namespace, or ends that; false if nothing changes.
-pub fn set_withdrawn(on: bool) -> Result<bool> {
-    let path = path()?;
+/// Sets or removes the mark; false if nothing changes.
+pub fn set(mark: Mark, on: bool) -> Result<bool> {
+    let path = path(mark)?;
     let changed = if on { create(&path) } else { fs::remove_file(&path) };
     match changed {
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => Ok(false),
@@ -33,6 +42,10 @@ fn create(path: &Path) -> std::io::Result<()> {
     fs::File::create_new(path).map(drop)
 }
 
-fn path() -> Result<PathBuf> {
-    Ok(Path::new(DIRECTORY).join(format!("withdrawn-{}", netns_cookie()?)))
+fn path(mark: Mark) -> Result<PathBuf> {
+    let name = match mark {
+        Mark::Withdrawn => "withdrawn",
+        Mark::Drained => "drained",
+    };
+    Ok(Path::new(DIRECTORY).join(format!("{name}-{}", netns_cookie()?)))
 }
