@@ -1,6 +1,7 @@
 # make demo    builds, and shows a cluster on this machine
 # make test    formatting, lints, all tests; the last line is "N passed, N failed"
 # make fuzz    random input to parsers, programs and the dispatcher, SWITCHBACK_FUZZ_SECONDS (30) for each
+# make test-upgrade  replaces the version of the commit BEFORE, one machine after the other, under load, and goes back
 # make bench   measures beside HAProxy and nginx: seven minutes on a quiet machine; docs/benchmarks.md
 # make lab     a cluster in network namespaces that stays until `switchback lab down`
 # make release the program for other machines: linked statically, so that it runs on any Linux
@@ -10,7 +11,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := demo
-.PHONY: demo test fuzz fuzz-guided bench lab release deb fmt deps python rust root
+.PHONY: demo test test-upgrade fuzz fuzz-guided bench lab release deb fmt deps python rust root
 
 BPF_SOURCES := crates/*/bpf/*.c crates/*/bpf/*.h
 SWITCHBACK := cargo run --quiet --release --package switchback-cli --
@@ -60,6 +61,14 @@ test: deps python $(H2SPEC)
 	passed=$$((passed + ok)); failed=$$((failed + bad)); \
 	echo "$$passed passed, $$failed failed"; \
 	[ "$$failed" = 0 ]
+
+# The commit before generations and lists of flows.
+BEFORE := e67d032
+OLD := $(CURDIR)/target/before
+test-upgrade: deps
+	@[ -d $(OLD)/source ] || git worktree add --detach $(OLD)/source $(BEFORE)
+	cd $(OLD)/source && git checkout -q --detach $(BEFORE) && cargo build --package switchback-cli --target-dir $(OLD)/build
+	SWITCHBACK_BEFORE=$(OLD)/build/debug/switchback cargo test --package switchback-cli --test upgrade -- --ignored --nocapture
 
 # The last line is "N targets passed, N failed".
 fuzz: export SWITCHBACK_FUZZ_SECONDS ?= 30

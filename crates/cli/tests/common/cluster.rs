@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -173,6 +173,8 @@ fn start_server(lab: &Lab, plan: &Plan, node: usize) -> Result<Option<Server>> {
 
 /// A running cluster. Dropping it takes everything down; [`down`](Self::down) also checks how it ends.
 pub struct Cluster {
+    /// The program of switch and agents that are started from now on.
+    program: Mutex<PathBuf>,
     pub lab: Lab,
     pub plan: Plan,
     pub config: PathBuf,
@@ -216,7 +218,8 @@ impl Cluster {
         let servers = Mutex::new(servers.collect::<Result<_>>()?);
         let config = lab.write_config_text(&plan.config(&lab))?;
         let agents = plan.servers.iter().map(|_| None).collect();
-        Ok(Cluster { lab, plan, config, switch: None, agents, servers, _alone: alone })
+        let program = Mutex::new(PROGRAM.into());
+        Ok(Cluster { program, lab, plan, config, switch: None, agents, servers, _alone: alone })
     }
 
     /// Writes a changed configuration; nobody reads it until told.
@@ -225,9 +228,18 @@ impl Cluster {
         Ok(())
     }
 
+    fn program(&self) -> PathBuf {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Starts switch and agents with this program from now on.
+    pub fn use_program(&self, program: &Path) {
+        *self.program.lock().unwrap_or_else(PoisonError::into_inner) = program.to_owned();
+    }
+
     /// `switchback switch`, whatever comes of it.
     pub fn spawn_switch(&self) -> Result<Process> {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(self.program());
         command.arg("switch").arg("--config").arg(&self.config);
         for (name, ..) in self.lab.switch(0).interfaces() {
             command.args(["--interface", name]);
@@ -238,7 +250,7 @@ impl Cluster {
     /// `switchback node`, whatever comes of it.
     pub fn spawn_node(&self, node: usize) -> Result<Process> {
         let host = self.lab.node(node);
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(self.program());
         command.args(["node", "--interface", "eth0", "--name", host.name(), "--config"]).arg(&self.config);
         if self.plan.tls.is_some() {
             command.args(["--log-level", "debug"]);
