@@ -383,7 +383,7 @@ fn an_order_is_repeated_until_it_is_carried_out() {
             };
             orders.push((order.number, order.drain));
             world.report(node(1), "web", before, (0, 511));
-            assert_eq!(world.dispatcher.plan().is_draining(0), true);
+            assert!(world.dispatcher.plan().is_draining(0));
             world.dispatcher.ask_for_reports();
         }
         assert_eq!(orders, [(orders[0].0, drain); 4]);
