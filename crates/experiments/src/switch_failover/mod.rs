@@ -155,15 +155,15 @@ pub struct SwitchFailover {
 }
 
 impl SwitchFailover {
-    /// Default numbers.
+    /// Default of [`connections`](Self#structfield.connections).
     pub const CONNECTIONS: u32 = 20_000;
-    /// See [`CONNECTIONS`](Self::CONNECTIONS).
+    /// Default number of downloads, uploads, WebSockets and TLS connections.
     pub const OTHERS: u32 = 200;
-    /// See [`CONNECTIONS`](Self::CONNECTIONS).
+    /// Default of [`pipelines`](Self#structfield.pipelines).
     pub const PIPELINES: u32 = 20;
-    /// See [`CONNECTIONS`](Self::CONNECTIONS).
+    /// Default of [`megabytes`](Self#structfield.megabytes).
     pub const MEGABYTES: u32 = 20;
-    /// The default seed.
+    /// Default of [`seed`](Self#structfield.seed).
     pub const SEED: u64 = 1;
 
     /// Number of connections of each kind, in the order of [`Kind::ALL`].

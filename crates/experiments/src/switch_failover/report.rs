@@ -102,17 +102,23 @@ impl Report for Results {
     }
 
     fn how(&self) -> String {
-        let seeds: Vec<String> =
-            self.first_of_runs().map(|sample| format!("{} ({})", sample.seed, sample.system)).collect();
+        let seeds = self.first_of_runs().filter(|sample| sample.system == System::Switchback);
+        let seeds: Vec<String> = seeds.map(|sample| sample.seed.to_string()).collect();
         let unlogged: u64 = self.samples.iter().map(|sample| sample.unlogged).sum();
+        let unconnected = System::ALL.map(|system| {
+            let of_system = self.samples.iter().filter(|sample| sample.system == system);
+            format!("{} with {system}", count(of_system.map(|sample| sample.unconnected).sum()))
+        });
         let mut text = format!(
-            "Each fault once, then faults in random order for {} s; {} repetitions, sums and extremes of all; seeds {}. A \
+            "Each fault once, then faults in random order for {} s; seed {}. Repetitions: {}; sums and extremes of all. A \
              connection is broken if it ends before its client wants it, or if its client waits for {} s. A pause is the longest \
-             time in which a client waits and no byte comes, in a short request, or in a second of a transfer. {unlogged} answered requests were in no log.\n",
+             time in which a client waits and no byte comes, in a short request, or in a second of a transfer. Attempts to \
+             connect that failed: {}. Answered requests in no log: {unlogged}.\n",
             self.seconds,
-            self.repetitions,
             seeds.join(", "),
-            TIMEOUT.as_secs()
+            self.repetitions,
+            TIMEOUT.as_secs(),
+            unconnected.join(", ")
         );
         let is_ours = |sample: &&Sample| sample.system == System::Switchback;
         let breaks: Vec<&String> =

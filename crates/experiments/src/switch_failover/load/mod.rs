@@ -143,8 +143,8 @@ impl Seen {
     }
 }
 
-/// Loads the service from this thread's network until the signal. Says when it has file descriptors of its own, which
-/// are a copy: before that nobody may have files whose ends others wait for.
+/// Loads the service from this thread's network until the signal. Says when it has a table of file descriptors of its
+/// own. That is a copy, which holds open what is open then, so no other thread may have a pipe to a process before.
 pub(super) fn run(plan: &Plan, signal: &Signal, ready: Sender<()>) -> io::Result<Seen> {
     // The limit of open files is one of each table, and a process may have fewer than there are connections.
     unshare(CloneFlags::CLONE_FILES)?;
