@@ -34,7 +34,11 @@ fn output(test: &str) -> PathBuf {
 
 fn lab_run(words: &[&str], output: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_switchback"));
-    command.args(["lab", "run"]).args(words).args(["--seconds", "1", "--repetitions", "1", "--output"]);
+    command.args(["lab", "run"]).args(words);
+    if !words.contains(&"--seconds") {
+        command.args(["--seconds", "1"]);
+    }
+    command.args(["--repetitions", "1", "--output"]);
     command.arg(output);
     command
 }
@@ -57,6 +61,23 @@ fn short_form(words: &[&str]) -> String {
 }
 
 fn short_form_with(words: &[&str], files: &[(&str, &[u8])]) -> String {
+    let (table, csv) = tables(words, files);
+    let titles: Vec<&str> = csv.lines().next().expect("a line of titles").split(',').collect();
+    let errors = titles.iter().position(|title| *title == "errors").expect("errors are counted");
+    for line in csv.lines().skip(1) {
+        assert_eq!(cells_of_csv(line).get(errors), Some(&"0".to_owned()), "a load had errors: {line}");
+    }
+    table
+}
+
+/// The cells of a line, without the names in quotes, which may have commas.
+fn cells_of_csv(line: &str) -> Vec<String> {
+    let plain: String = line.split('"').step_by(2).collect::<Vec<_>>().join("");
+    plain.split(',').map(str::to_owned).collect()
+}
+
+/// Runs it to its end, which must be a good one, and returns its tables and every single measurement.
+fn tables(words: &[&str], files: &[(&str, &[u8])]) -> (String, String) {
     let _alone = alone();
     let name = words[0];
     let directory = output(name);
@@ -68,14 +89,7 @@ fn short_form_with(words: &[&str], files: &[(&str, &[u8])]) -> String {
         assert!(bytes.starts_with(begins), "{name}.{ending} is something else");
     }
     let csv = fs::read_to_string(directory.join(format!("{name}.csv"))).expect("it has just been read");
-    let titles: Vec<&str> = csv.lines().next().expect("a line of titles").split(',').collect();
-    let errors = titles.iter().position(|title| *title == "errors").expect("errors are counted");
-    for line in csv.lines().skip(1) {
-        // Names in quotes may have commas.
-        let plain: String = line.split('"').step_by(2).collect::<Vec<_>>().join("");
-        assert_eq!(plain.split(',').nth(errors), Some("0"), "a load had errors: {line}");
-    }
-    stdout(&done)
+    (stdout(&done), csv)
 }
 
 /// The cells of the line that begins with these.
@@ -197,6 +211,39 @@ fn every_system_that_ends_tls_answers() {
         for cells in [&haproxy, &nginx, &switchback] {
             assert!(number(cells[4]) >= 0.0 && number(cells[8]) >= 0.0, "{table}");
         }
+    }
+}
+
+/// The same load and the same faults, of which only clients of HAProxy notice something, apart from pauses.
+#[test]
+fn switches_die_and_clients_keep_their_connections() {
+    let words = [
+        "switch-failover",
+        "--seconds",
+        "10",
+        "--connections",
+        "400",
+        "--downloads",
+        "8",
+        "--megabytes",
+        "2",
+    ];
+    let others = ["--uploads", "8", "--websockets", "8", "--tls", "8", "--pipelines", "4"];
+    let (table, csv) = tables(&[&words[..], &others].concat(), &TEXTS);
+    let titles = cells_of_csv(csv.lines().next().expect("a line of titles"));
+    let column = |name: &str| titles.iter().position(|title| title == name).expect("it is measured");
+    let [requests, unlogged] = ["requests", "unlogged"].map(column);
+    let harmed = ["broken", "wrong", "twice", "on_two_nodes"].map(column);
+    let lines = csv.lines().skip(1).map(cells_of_csv);
+    let (ours, theirs): (Vec<_>, Vec<_>) = lines.partition(|cells| cells[1] == "Switchback");
+    assert_eq!((ours.len(), theirs.len()), (7, 7), "a line for each kind of load");
+    for cells in ours {
+        assert_ne!(cells[requests], "0", "no requests: {cells:?}");
+        assert_eq!(cells[unlogged], "0", "not all requests are counted: {cells:?}");
+        assert_eq!(harmed.map(|column| cells[column].as_str()), ["0"; 4], "{cells:?}, {table}");
+    }
+    for cells in theirs {
+        assert_ne!(cells[harmed[0]], "0", "the faults do no harm: {cells:?}");
     }
 }
 

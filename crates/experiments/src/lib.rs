@@ -23,6 +23,7 @@ mod sessions;
 mod split_acks;
 mod split_scaling;
 mod statistics;
+mod switch_failover;
 mod systems;
 mod tls_forwarding;
 mod tls_load;
@@ -42,12 +43,13 @@ pub use report::Report;
 pub use session_cost::SessionCost;
 pub use split_acks::SplitAcks;
 pub use split_scaling::SplitScaling;
+pub use switch_failover::SwitchFailover;
 pub use tls_forwarding::TlsForwarding;
 pub use tls_proxies::TlsProxies;
 
 use std::path::PathBuf;
 
-use switchback_lab::{Error, Lab, Result};
+use switchback_lab::{Builder, Error, Lab, Result};
 
 /// Options of all experiments.
 #[derive(Clone, Debug)]
@@ -84,8 +86,13 @@ pub trait Experiment {
     /// Whether its report has a plot, which needs a font.
     const PLOTTED: bool = true;
 
-    /// Number of nodes in its lab, which also has one client and two switches.
+    /// Number of nodes in its lab.
     fn nodes(&self) -> usize;
+
+    /// The lab; if not defined, with one client and two switches.
+    fn builder(&self) -> Builder {
+        Lab::builder().switches(2).nodes(self.nodes())
+    }
 
     /// Facts for the report, besides the versions of [`PROGRAMS`](Self::PROGRAMS): name and value.
     fn facts(&self) -> Result<Vec<(String, String)>> {
@@ -104,7 +111,7 @@ pub trait Experiment {
             // Checked before the measurement rather than after it.
             switchback_plot::register_font().map_err(plot_error)?;
         }
-        let lab = Lab::builder().switches(2).nodes(self.nodes()).up()?;
+        let lab = self.builder().up()?;
         let samples = match self.measure(&lab, options, progress) {
             // After ^C has taken the lab down, other errors are not reported. Waits until the lab is removed.
             Err(_) if lab.client(0).run(["true"]).is_err_and(|error| matches!(error, Error::TornDown)) => {

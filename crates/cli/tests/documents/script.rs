@@ -10,7 +10,7 @@ use super::common::markdown::{self, Code};
 const PACKAGE: &str = "crates/cli/tests/package.rs";
 const SIM: &str = "crates/cli/tests/sim.rs";
 /// Document, beginning of the command, and who runs it: a file, and what stands in it for this.
-const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
+const ELSEWHERE: [(&str, &str, (&str, &str)); 28] = [
     ("README.md", "apt-get install -y git make", (".ci/run", "--no-install-recommends make")),
     ("README.md", "make test", (".ci/run", "make test")),
     ("CONTRIBUTING.md", "cargo build && export", ("Makefile", "cargo test --workspace")),
@@ -82,6 +82,11 @@ const ELSEWHERE: [(&str, &str, (&str, &str)); 27] = [
         "docs/benchmarks.md",
         "switchback lab run tls-proxies",
         ("crates/cli/tests/experiments.rs", "fn every_system_that_ends_tls_answers()"),
+    ),
+    (
+        "docs/scale-out.md",
+        "switchback lab run switch-failover",
+        ("crates/cli/tests/experiments.rs", "fn switches_die_and_clients_keep_their_connections()"),
     ),
     (
         "docs/simulator.md",

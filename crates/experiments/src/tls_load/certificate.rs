@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
-use rustls::{CipherSuite, ClientConfig, NamedGroup, RootCertStore};
+use rustls::{CipherSuite, ClientConfig, ClientConnection, NamedGroup, RootCertStore};
 use switchback_lab::{Doing, Error, Lab, Result};
 
 /// The name in the certificate.
-pub(super) const NAME: &str = "shop.example.com";
+pub(in super::super) const NAME: &str = "shop.example.com";
 /// TLS 1.3 tickets that a client keeps for a server; it uses each once (RFC 8446 appendix C.4).
 const TICKETS: usize = 8;
 
@@ -121,6 +122,16 @@ fn invalid(what: &str, error: &dyn fmt::Display) -> Error {
 #[derive(Clone, Debug)]
 pub(in super::super) struct Client {
     pub(super) config: Arc<ClientConfig>,
+}
+
+impl Client {
+    /// A new session with the server, over which this protocol is spoken.
+    pub(in super::super) fn session(&self, protocol: &[u8]) -> io::Result<ClientConnection> {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.to_owned()];
+        let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+        ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)
+    }
 }
 
 /// The sessions of a client with its only server.

@@ -23,8 +23,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rustls::pki_types::ServerName;
 
-use certificate::NAME;
-pub(super) use certificate::{BOTH, Certificate, Client, KeyKind, Version, service_table};
+pub(super) use certificate::{BOTH, Certificate, Client, KeyKind, NAME, Version, service_table};
 use conversation::{Conversation, End, Event, Step};
 pub(super) use conversation::{Document, Requests};
 use switchback_lab::{Host, Result};

@@ -106,6 +106,7 @@ fn entries(envoy: Option<PathBuf>) -> Vec<Entry> {
         entry(experiment::SplitScaling),
         entry(experiment::SplitAcks),
         entry(experiment::MiniCluster),
+        entry(experiment::SwitchFailover::default()),
         entry(experiment::Calibrate),
     ]
 }

@@ -181,4 +181,44 @@ experiments! {
     /// differences cost, by the kernel's own clocks. Prints a Markdown table and the paper's figures; the output directory
     /// gets dwsr-table3.md, .csv, .svg and .png. Needs root, nginx, wrk and the DejaVu fonts.
     DwsrTable3 {}
+
+    /// Count the connections that clients lose when switches die, are cut off, restart and come back, beside HAProxy
+    ///
+    /// Three switches behind a router with ECMP, then two machines with HAProxy and keepalived, under the same load of many
+    /// kinds. Each fault once, then faults in random order for the seconds. Prints Markdown tables; the output directory gets
+    /// switch-failover.md, with facts about the machine and every connection that Switchback has lost, and
+    /// switch-failover.csv. Needs root, bird, haproxy, keepalived and nginx.
+    SwitchFailover {
+        /// Connections with a short request every ten seconds
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::CONNECTIONS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=24_000))]
+        connections: u32,
+        /// Downloads at a time
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::OTHERS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
+        downloads: u32,
+        /// Size of a download, in megabytes
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::MEGABYTES)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+        megabytes: u32,
+        /// Uploads at a time
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::OTHERS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
+        uploads: u32,
+        /// WebSockets
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::OTHERS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
+        websockets: u32,
+        /// Connections over TLS, half of them with HTTP/2
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::OTHERS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
+        tls: u32,
+        /// Clients that pipeline
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::PIPELINES)]
+        #[arg(value_parser = clap::value_parser!(u32).range(..=1000))]
+        pipelines: u32,
+        /// Seed of the random order
+        #[arg(long, value_name = "N", default_value_t = experiment::SwitchFailover::SEED)]
+        seed: u64,
+    }
 }

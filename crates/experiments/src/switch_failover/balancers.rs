@@ -1,0 +1,242 @@
+//! The system for comparison: HAProxy on two machines, of which keepalived gives one the VIP (VRRP), with the times of
+//! packaging/keepalived.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use switchback_lab::{Doing, Error, Host, Lab, Process, Result};
+
+use super::super::tls_load::BOTH;
+use super::faults::{Event, FLAP, Fault, Machines, wait, wait_until};
+
+/// Number of the machines.
+const MACHINES: usize = 2;
+/// Processes of HAProxy on a machine. They listen on the same ports, and the kernel spreads the connections over them:
+/// the limit of open files may allow one no more than some ten thousand connections, each of which may need two.
+const PROCESSES: usize = 3;
+const MAXCONN: usize = 9000;
+const READY: Duration = Duration::from_secs(30);
+const PORTS: [u16; 2] = [80, 443];
+
+pub(super) struct Balancers<'a> {
+    lab: &'a Lab,
+    machines: Vec<Machine<'a>>,
+}
+
+struct Machine<'a> {
+    host: &'a Host,
+    haproxy: Vec<Process>,
+    keepalived: Process,
+}
+
+impl<'a> Balancers<'a> {
+    /// Starts both machines, and waits until one has the VIP.
+    pub(super) fn start(lab: &'a Lab) -> Result<Balancers<'a>> {
+        let mut machines = Vec::new();
+        for host in lab.switches().take(MACHINES) {
+            // It would disable the machine's offloads.
+            host.set_xdp_port(false)?;
+            // Both listen at the VIP, and one has it.
+            host.sysctl(&[("ipv4/ip_nonlocal_bind", "1")])?;
+            write_files(lab, host)?;
+            let haproxy = start_haproxy(lab, host)?;
+            machines.push(Machine { host, haproxy, keepalived: start_keepalived(host)? });
+        }
+        let balancers = Balancers { lab, machines };
+        balancers.have_one_master()?;
+        Ok(balancers)
+    }
+
+    pub(super) fn stop(self) -> Result<()> {
+        for Machine { haproxy, keepalived, .. } in &self.machines {
+            keepalived.stop()?;
+            haproxy.iter().try_for_each(|process| process.stop().map(drop))?;
+        }
+        Ok(())
+    }
+
+    fn has_vip(&self, machine: usize) -> Result<bool> {
+        let vip = self.lab.vip4().to_string();
+        let words = ["ip", "-4", "addr", "show", "dev", "eth0", "to", &vip];
+        Ok(!self.machines[machine].host.run(words)?.success()?.is_empty())
+    }
+
+    /// The machines with the VIP.
+    fn masters(&self) -> Result<Vec<usize>> {
+        let all = (0..self.machines.len()).map(|machine| Ok(self.has_vip(machine)?.then_some(machine)));
+        Ok(all.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    fn have_one_master(&self) -> Result<()> {
+        wait_until(self.lab, "one machine with the VIP", || Ok(self.masters()?.len() == 1))
+    }
+}
+
+impl Machines for Balancers<'_> {
+    fn count(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// The one with the VIP: a fault of the other one harms nobody.
+    fn target(&self, _index: usize) -> Result<usize> {
+        self.masters()?.first().copied().ok_or_else(|| Error::NotFound("nobody has the VIP".to_owned()))
+    }
+
+    fn strike(
+        &mut self,
+        fault: Fault,
+        machine: usize,
+        away: Duration,
+        note: &mut dyn FnMut(Event),
+    ) -> Result<()> {
+        let lab = self.lab;
+        let Machine { host, haproxy, keepalived } = &mut self.machines[machine];
+        match fault {
+            Fault::Kill => {
+                note(Event::Killed);
+                // With its child, which would hand the VIP over in order.
+                let group = Pid::from_raw(keepalived.pid().cast_signed());
+                killpg(group, Signal::SIGKILL).doing(|| "kill keepalived".to_owned())?;
+                keepalived.kill()?;
+                // A machine that has died answers for no address.
+                let address = format!("{}/24", lab.vip4());
+                host.run(["ip", "addr", "del", &address, "dev", "eth0"])?;
+                haproxy.iter().try_for_each(|process| process.kill().map(drop))?;
+                wait(lab, away)?;
+                note(Event::AddedBack);
+                *haproxy = start_haproxy(lab, host)?;
+                *keepalived = start_keepalived(host)?;
+            }
+            Fault::CutOff => {
+                note(Event::CutOff);
+                host.cut_link()?;
+                wait(lab, away)?;
+                note(Event::Mended);
+                host.mend_link()?;
+            }
+            Fault::Restart => {
+                note(Event::Restarted);
+                keepalived.stop()?;
+                haproxy.iter().try_for_each(|process| process.stop().map(drop))?;
+                *haproxy = start_haproxy(lab, host)?;
+                *keepalived = start_keepalived(host)?;
+            }
+            Fault::Flap => {
+                note(Event::Withdrawn);
+                keepalived.stop()?;
+                wait(lab, FLAP)?;
+                note(Event::BackAtOnce);
+                *keepalived = start_keepalived(host)?;
+            }
+        }
+        self.have_one_master()
+    }
+}
+
+/// HAProxy's configuration, keepalived's, and its check: HAProxy runs.
+fn write_files(lab: &Lab, host: &Host) -> Result<()> {
+    let directory = host.directory();
+    let path = |name: &str| directory.join(name).display().to_string();
+    let files = [
+        ("haproxy.conf", haproxy(lab, &lab.directory().join(BOTH)), 0o644),
+        ("keepalived.conf", keepalived(lab, &path("check")), 0o644),
+        ("check", format!("#!/bin/sh\nexec kill -0 $(cat {})\n", path("haproxy.pids")), 0o755),
+    ];
+    for (name, text, mode) in files {
+        let path = directory.join(name);
+        fs::write(&path, text)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
+            .doing(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn haproxy(lab: &Lab, certificate: &Path) -> String {
+    let (vip, certificate) = (lab.vip4(), certificate.display());
+    let servers = lab.nodes().map(|node| format!("    server {} {}:80\n", node.name(), node.ipv4()));
+    format!(
+        "global
+    nbthread 1
+    maxconn {MAXCONN}
+defaults
+    mode http
+    http-reuse always
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    timeout http-keep-alive 60s
+    timeout tunnel 1h
+listen web
+    bind {vip}:{}
+    bind {vip}:{} ssl crt {certificate} alpn h2,http/1.1
+    balance roundrobin
+{}",
+        PORTS[0],
+        PORTS[1],
+        servers.collect::<String>()
+    )
+}
+
+fn keepalived(lab: &Lab, check: &str) -> String {
+    format!(
+        "global_defs {{
+    vrrp_version 3
+    script_user root
+    vrrp_higher_prio_send_advert true
+}}
+vrrp_script haproxy {{
+    script \"{check}\"
+    interval 1
+    timeout 2
+    fall 1
+    rise 2
+}}
+vrrp_instance haproxy {{
+    state BACKUP
+    nopreempt
+    interface eth0
+    virtual_router_id 51
+    priority 100
+    advert_int 0.2
+    virtual_ipaddress {{
+        {}/24
+    }}
+    track_script {{
+        haproxy
+    }}
+}}
+",
+        lab.vip4()
+    )
+}
+
+fn start_haproxy(lab: &Lab, host: &Host) -> Result<Vec<Process>> {
+    let start = |number: usize| {
+        let mut command = Command::new("haproxy");
+        command.args(["-db", "-f"]).arg(host.directory().join("haproxy.conf"));
+        host.spawn(&format!("haproxy-{number}"), command)
+    };
+    let processes = (0..PROCESSES).map(start).collect::<Result<Vec<_>>>()?;
+    let listen = PORTS.map(|port| (lab.vip4(), port).into());
+    processes.iter().try_for_each(|process| host.wait_for_listeners(process, &listen, READY))?;
+    let pids: Vec<String> = processes.iter().map(|process| process.pid().to_string()).collect();
+    let path = host.directory().join("haproxy.pids");
+    fs::write(&path, pids.join(" ")).doing(|| format!("write {}", path.display()))?;
+    Ok(processes)
+}
+
+fn start_keepalived(host: &Host) -> Result<Process> {
+    let mut command = Command::new("keepalived");
+    command.args(["--vrrp", "--dont-fork", "--log-console", "--log-detail", "--use-file"]);
+    command.arg(host.directory().join("keepalived.conf"));
+    command.arg("--pid").arg(host.directory().join("keepalived.pid"));
+    command.arg("--vrrp_pid").arg(host.directory().join("vrrp.pid"));
+    let process = host.spawn("keepalived", command)?;
+    process.wait_for_log("Entering BACKUP STATE", READY)?;
+    Ok(process)
+}

@@ -1,0 +1,213 @@
+//! What happens to the machines between clients and nodes, one after the other.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use switchback_lab::{Error, Lab, Result};
+
+use super::super::open_loop::uniform;
+
+/// What one of the machines suffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its processes are killed, and started again later.
+    Kill,
+    /// Its link is cut, and mended later.
+    CutOff,
+    /// Its process is restarted after it has been withdrawn.
+    Restart,
+    /// It is withdrawn for a second.
+    Flap,
+}
+
+impl Fault {
+    /// All faults, in the order in which each happens once.
+    pub(super) const ALL: [Fault; 4] = [Fault::Kill, Fault::CutOff, Fault::Restart, Fault::Flap];
+}
+
+/// How long a machine is withdrawn by [`Fault::Flap`].
+pub(super) const FLAP: Duration = Duration::from_secs(1);
+
+/// What has happened last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Nothing yet.
+    Nothing,
+    Killed,
+    AddedBack,
+    CutOff,
+    Mended,
+    Restarted,
+    Withdrawn,
+    BackAtOnce,
+}
+
+impl Event {
+    /// All events, in the order of the tables.
+    pub const ALL: [Event; 8] = [
+        Event::Nothing,
+        Event::Killed,
+        Event::AddedBack,
+        Event::CutOff,
+        Event::Mended,
+        Event::Restarted,
+        Event::Withdrawn,
+        Event::BackAtOnce,
+    ];
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Event::Nothing => "none",
+            Event::Killed => "killed",
+            Event::AddedBack => "added back",
+            Event::CutOff => "cut off",
+            Event::Mended => "link mended",
+            Event::Restarted => "restarted in order",
+            Event::Withdrawn => "withdrawn",
+            Event::BackAtOnce => "back after 1 s",
+        })
+    }
+}
+
+/// The machines of a system.
+pub(super) trait Machines {
+    fn count(&self) -> usize;
+
+    /// The machine that a fault of the first part hits, in the order of [`Fault::ALL`].
+    fn target(&self, index: usize) -> Result<usize>;
+
+    /// Makes a machine suffer, for as long as `away` where that is free, and waits until everything is as before. Tells
+    /// `note` what happens just before it does.
+    fn strike(
+        &mut self,
+        fault: Fault,
+        machine: usize,
+        away: Duration,
+        note: &mut dyn FnMut(Event),
+    ) -> Result<()>;
+}
+
+/// The history of a run: events with their times since its start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History(Vec<(Duration, Event)>);
+
+impl History {
+    pub(super) fn note(&mut self, at: Duration, event: Event) {
+        self.0.push((at, event));
+    }
+
+    /// The last event until then, and the time since it.
+    fn before(&self, at: Duration) -> (Event, Duration) {
+        let last = self.0.partition_point(|(time, _)| *time <= at).checked_sub(1);
+        last.map_or((Event::Nothing, at), |last| (self.0[last].1, at - self.0[last].0))
+    }
+
+    /// The event that made a client wait for this long until then, and the time since it.
+    pub(super) fn cause(&self, at: Duration, waited: Duration) -> (Event, Duration) {
+        self.before(at - waited + LATE.min(waited))
+    }
+
+    pub(super) fn count(&self, event: Event) -> u32 {
+        self.0.iter().filter(|(_, other)| *other == event).count() as u32
+    }
+
+    /// The time of the first event.
+    pub(super) fn first(&self) -> Option<Duration> {
+        self.0.first().map(|(at, _)| *at)
+    }
+}
+
+/// Each fault once, then faults in random order for this long, and at least one.
+pub(super) fn strike_all(
+    lab: &Lab,
+    machines: &mut dyn Machines,
+    seed: u64,
+    random_for: Duration,
+    note: &mut dyn FnMut(Event),
+) -> Result<()> {
+    for (index, fault) in Fault::ALL.into_iter().enumerate() {
+        let machine = machines.target(index)?;
+        machines.strike(fault, machine, AWAY, note)?;
+        wait(lab, SETTLE)?;
+    }
+    let mut state = seed;
+    let mut random = |below: f64| uniform(&mut state) * below;
+    let begun = Instant::now();
+    loop {
+        let fault = Fault::ALL[random(Fault::ALL.len() as f64) as usize];
+        let machine = random(machines.count() as f64) as usize;
+        let [away, settle] = [(); 2].map(|()| SHORTEST + AWAY.mul_f64(random(1.0)));
+        machines.strike(fault, machine, away, note)?;
+        if begun.elapsed() >= random_for {
+            // Whoever waits for a byte that is lost has time to notice.
+            return wait(lab, SETTLE);
+        }
+        wait(lab, settle)?;
+    }
+}
+
+/// How long a machine is away in the first part, and at most in the second.
+const AWAY: Duration = Duration::from_secs(3);
+/// From one fault of the first part to the next.
+const SETTLE: Duration = Duration::from_secs(3);
+/// Least time away, and between faults, in the second part.
+const SHORTEST: Duration = Duration::from_millis(200);
+/// A wait begins with the last byte, and the fault that lets no more come may be somewhat later.
+const LATE: Duration = Duration::from_millis(500);
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// How long a lab may take to become as it should be.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits, but not longer than the lab is up.
+pub(super) fn wait(lab: &Lab, time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        is_up(lab)?;
+        std::thread::sleep(POLL.min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}
+
+/// Waits until something is true.
+pub(super) fn wait_until(lab: &Lab, what: &str, mut is_true: impl FnMut() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !is_true()? {
+        is_up(lab)?;
+        if start.elapsed() > PATIENCE {
+            let waiting_for = what.to_owned();
+            return Err(Error::Timeout { waiting_for, after: PATIENCE, log: String::new() });
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+fn is_up(lab: &Lab) -> Result<()> {
+    if lab.directory().exists() { Ok(()) } else { Err(Error::TornDown) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_is_due_to_the_last_event() {
+        let seconds = Duration::from_secs;
+        let mut history = History::default();
+        history.note(seconds(10), Event::Killed);
+        history.note(seconds(14), Event::AddedBack);
+        assert_eq!(history.before(seconds(9)), (Event::Nothing, seconds(9)));
+        assert_eq!(history.before(seconds(10)), (Event::Killed, seconds(0)));
+        assert_eq!(history.before(seconds(20)), (Event::AddedBack, seconds(6)));
+        assert_eq!(history.cause(seconds(16), seconds(3)), (Event::Killed, Duration::from_millis(3_500)));
+        assert_eq!((history.count(Event::Killed), history.count(Event::CutOff)), (1, 0));
+        assert!(Event::ALL.iter().enumerate().all(|(index, event)| event.index() == index));
+    }
+}
