@@ -462,6 +462,7 @@ impl Dispatcher {
         let mut pending = Pending::new(connection, at.now);
         if !self.has_room(at, flow, &mut pending, packet) {
             (&mut self.world(at, flow) as &mut dyn World).abandon(&pending.connection);
+            self.ask_about_gap(at, flow, &pending.connection.entry, packet);
             return;
         }
         pending.hold(packet);

@@ -159,6 +159,23 @@ impl Dispatcher {
         Some(question)
     }
 
+    /// Asks the flow's node where its mark is, if data lies so far beyond it that it is not held: another switch may have
+    /// moved the mark. The client's next copy finds the right one.
+    pub(super) fn ask_about_gap(
+        &mut self,
+        at: Moment<'_>,
+        flow: &sb_flow,
+        entry: &Entry,
+        packet: &HeldPacket,
+    ) {
+        let is_gap = entry.has_node() && entry.mark.next.before(packet.view.seq);
+        if is_gap && !self.plan.rank.is_alone {
+            let (seq, origin, nodes) = (packet.view.seq, entry.origin, vec![entry.node]);
+            let mut question = Question { seq, origin, nodes, next: Generation::NONE };
+            self.ask(at, flow, &packet.bytes, &packet.view, &mut question);
+        }
+    }
+
     /// Asks the live nodes which one owns the flow; false if the budget is used up.
     pub(super) fn ask(
         &mut self,
@@ -236,11 +253,16 @@ impl Dispatcher {
             self.step(at, flow, pending, Event::Owned { node, state, view: &view });
             return;
         }
+        let entry = Entry::of_node(node, state, self.plan.limits.body);
+        let is_further =
+            |known: &Entry| entry.is_some_and(|said| said.is_of_same(known) && said.is_newer(known));
         let is_news = match self.current(at, flow).filter(|known| known.origin == state.origin) {
-            Some(known) => known.has_node() && state.generation.is_newer(known.generation),
+            Some(known) => {
+                let is_newer = state.generation.is_newer(known.generation) || is_further(&known);
+                known.has_node() && is_newer
+            }
             None => !self.knows(flow),
         };
-        let entry = Entry::of_node(node, state, self.plan.limits.body);
         if !is_news {
             return;
         }

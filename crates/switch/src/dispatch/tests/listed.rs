@@ -1,7 +1,9 @@
 //! Flows from nodes' lists.
 
 use switchback_flow::entry::Entry;
-use switchback_wire::flow_state::FlowState;
+use switchback_http::framing::Framing;
+use switchback_http::framing::generated::{SB_FRAMING_BODY, SB_FRAMING_SKIP};
+use switchback_wire::flow_state::{FlowState, Stream};
 use switchback_wire::generation::Generation;
 use switchback_wire::*;
 
@@ -81,4 +83,38 @@ fn a_mark_that_lies_behind_is_asked_about_at_once() {
         FlowState { requests: 2, generation: Generation::first(0), ..FlowState::at(ORIGIN, ORIGIN + at) };
     let sent = world.handoff(node(2), state.option(SB_OP_OWNED), &asked[0].packet);
     assert_eq!(sent.iter().map(|sent| sent.op).collect::<Vec<_>>(), [SB_OP_FORWARD]);
+}
+
+/// An upload that another switch has forwarded is far beyond what this one knows of the connection.
+#[test]
+fn a_mark_that_lies_far_behind_is_asked_about_though_nothing_is_held() {
+    let first = Generation::first(0);
+    let mut world = World::of_several(CONFIG, 1);
+    world.list(node(2), listed(first));
+    let upload = b"POST /web/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
+    let begun = get("/web/").len() as u32 + upload.len() as u32;
+    let at = begun + 100_000;
+    let asked = world.client_packet(&data(at, 0, &[b'x'; 1000]));
+    assert_eq!(asked.iter().map(|sent| (sent.op, sent.node)).collect::<Vec<_>>(), [(SB_OP_PROBE, node(2))]);
+    assert_eq!(world.dispatcher.pending(), 0);
+    assert!(asked[0].data().is_empty());
+
+    // The mark of a long body is ahead of its data.
+    let mark = at + 200_000;
+    let framing = Framing::new(SB_FRAMING_BODY | SB_FRAMING_SKIP, 700_000);
+    let state = FlowState {
+        requests: 2,
+        generation: first,
+        at_mark: Some((Stream::Requests, framing)),
+        ..FlowState::at(ORIGIN, ORIGIN + mark)
+    };
+    world.handoff(node(2), state.option(SB_OP_OWNED), &asked[0].packet);
+    assert_eq!(world.map[&flow()].mark.next, ORIGIN + mark);
+    let sent = world.client_packet(&data(at, 0, &[b'x'; 1000]));
+    assert_eq!((sent[0].op, sent[0].node, sent[0].data().len()), (SB_OP_FORWARD, node(2), 1000));
+
+    let earlier = FlowState { requests: 1, generation: first, ..FlowState::at(ORIGIN, ORIGIN + 50u32) };
+    let before = world.map[&flow()];
+    world.handoff(node(2), earlier.option(SB_OP_OWNED), &asked[0].packet);
+    assert_eq!(world.map[&flow()], before, "a late answer");
 }
