@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Tell by the exit status whether the switch on this machine is ready
 ///
 /// For scripts that decide which of several switches gets the clients' packets. Exit status 0: the switch answers
-/// within a second, its program is attached, it hears from at least one node of every service and has the nodes' flows, and
+/// within a second and is not ending, its program is attached, it hears from at least one node of every service and has the nodes' flows, and
 /// is not withdrawn (`drain --self`). Otherwise 1, and a line says what is missing and what mends it.
 #[derive(Args)]
 pub struct Ready {
@@ -69,6 +69,9 @@ fn ask(socket: &Path) -> Result<(), Failure> {
 
 /// What the switch lacks, with the remedy.
 fn missing(status: &SwitchStatus) -> Option<String> {
+    if status.leaving {
+        return Some("the switch is ending".to_owned());
+    }
     if status.interfaces.is_empty() {
         return Some(
             "the switch is attached to no interface; restart it: systemctl restart switchback-switch"
@@ -184,6 +187,8 @@ mod tests {
         assert!(missing(&detached).is_some_and(|what| what.contains("attached to no interface")));
         let empty = SwitchStatus { services: Vec::new(), ..switch() };
         assert!(missing(&empty).is_some_and(|what| what.contains("no service")));
+        let leaving = SwitchStatus { leaving: true, ..switch() };
+        assert!(missing(&leaving).is_some_and(|what| what.contains("ending")));
         let mut learning = switch();
         learning.dispatch.learning = true;
         assert!(missing(&learning).is_some_and(|what| what.contains("just started")));

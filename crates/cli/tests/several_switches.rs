@@ -14,6 +14,7 @@ use common::document::block;
 use common::http::{Document, Documents, alternating, fetch, start_fetch};
 use common::steady::{Served, Steady};
 use common::{PATIENCE, PROGRAM, Result, alone, status, stop, traces, wait_until};
+use nix::sys::signal::Signal;
 use switchback_lab::{Host, Lab, Process, Routing, ServerOptions, Topology};
 
 const SWITCHES: usize = 3;
@@ -165,6 +166,18 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
         all_are_used(&[&first, &second])?;
         third.switch = start_switch(third.host, &config)?;
         println!("its process started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
+        all_are_used(&[&first, &second, &third])?;
+
+        // It serves until the router has heard that it ends.
+        third.switch.signal(Signal::SIGTERM)?;
+        out("told to end", &[0, 1])?;
+        let ended = third.switch.wait_timeout(Duration::ZERO)?;
+        assert_eq!(ended, None, "it has ended before its routes");
+        let ended = third.switch.wait_timeout(PATIENCE)?.ok_or("it does not end")?;
+        assert!(ended.success(), "{ended}");
+        all_are_used(&[&first, &second])?;
+        third.switch = start_switch(third.host, &config)?;
+        println!("started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
         all_are_used(&[&first, &second, &third])
     };
 

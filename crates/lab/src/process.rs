@@ -20,7 +20,7 @@ pub use nix::sys::signal::Signal;
 use crate::error::{Doing, Error, Result};
 
 /// Time between SIGTERM and SIGKILL.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 const LOG_TAIL_LINES: usize = 20;
 
 /// A process in a host. The handle may be cloned and dropped freely: the process ends when it is stopped or its lab is
@@ -83,7 +83,7 @@ impl Process {
         self.lock_child().wait().doing(|| format!("wait for {}", self.name()))
     }
 
-    /// Sends SIGTERM, after two seconds SIGKILL, and waits for the end.
+    /// Sends SIGTERM, after five seconds SIGKILL, and waits for the end.
     pub fn stop(&self) -> Result<ExitStatus> {
         self.signal(Signal::SIGTERM)?;
         match self.wait_timeout(GRACE)? {

@@ -18,6 +18,8 @@ pub struct SwitchStatus {
     pub interfaces: Vec<InterfaceStatus>,
     /// Time since its start, in seconds.
     pub uptime_s: u64,
+    /// Whether it is about to end, and serves only until other switches get its packets.
+    pub leaving: bool,
     /// Entries of the flow map.
     pub flows: u64,
     /// Services, in the configuration's order.

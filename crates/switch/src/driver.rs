@@ -48,6 +48,8 @@ const FLUSH_AT: usize = 64;
 pub const QUESTIONS_PERIOD: Duration = Duration::from_millis(100);
 /// Time after the start within which a switch beside others is not ready before it has the nodes' flows.
 const LEARNING: Duration = Duration::from_secs(2);
+/// Time for which a switch beside others serves after it was told to end: longer than health scripts take to see it.
+const LEAVING: Duration = Duration::from_secs(2);
 /// Largest budget of a CPU per period, in probes.
 const QUESTIONS_MAX: u32 = 160;
 /// Longest client packet that the switch requests, in bytes; a record can carry it.
@@ -73,6 +75,8 @@ pub struct Driver<'a> {
     booted: Duration,
     ticked: Duration,
     tick: Duration,
+    /// When the switch began to leave its packets to other switches.
+    leaving: Option<Instant>,
     ending: Option<Instant>,
     zone: Option<String>,
     /// Name of the local node.
@@ -130,6 +134,7 @@ impl<'a> Driver<'a> {
             booted,
             ticked: Duration::ZERO,
             tick: TICK,
+            leaving: None,
             ending: None,
             zone: zone.map(str::to_owned),
             here: here.map(str::to_owned),
@@ -276,7 +281,7 @@ impl<'a> Driver<'a> {
         let tick = (self.ticked + self.tick).saturating_sub(now);
         let deadline = self.dispatcher.deadline().map_or(tick, |deadline| deadline.saturating_sub(now));
         let sweep = self.sweep.map_or(tick, |sweep| sweep.saturating_sub(now));
-        tick.min(deadline).min(sweep)
+        tick.min(deadline).min(sweep).min(self.leaves_in().unwrap_or(tick))
     }
 
     fn tick_length(&self) -> Duration {
@@ -318,6 +323,17 @@ impl<'a> Driver<'a> {
         if let Err(error) = result {
             eprintln!("switchback: {error}");
         }
+    }
+
+    /// Leaves the packets to other switches: `ready` says no from now on.
+    pub fn leave(&mut self) {
+        self.leaving.get_or_insert_with(Instant::now);
+    }
+
+    /// Time until others have the packets; None if the switch stays.
+    pub fn leaves_in(&self) -> Option<Duration> {
+        let patience = if self.cluster.rank.is_alone { Duration::ZERO } else { LEAVING };
+        self.leaving.map(|since| patience.saturating_sub(since.elapsed()))
     }
 
     /// Whether no handoff is in progress, or `patience` has passed since the first call.
@@ -561,6 +577,7 @@ impl<'a> Driver<'a> {
         SwitchStatus {
             interfaces: interfaces.collect(),
             uptime_s: self.now().as_secs(),
+            leaving: self.leaving.is_some(),
             flows: 0,
             services: services.collect(),
             nodes: self.cluster.nodes.iter().map(|node| self.node_status(node)).collect(),

@@ -144,10 +144,17 @@ fn start_and_serve(
     tell_ready();
     loop {
         let events = sleep(&epoll, &rings, program, &driver)?;
+        if driver.borrow().leaves_in() == Some(Duration::ZERO) {
+            return settle(&driver, &rings, program, &epoll);
+        }
         if events.contains(&SIGNALS) {
             let wishes = signals.arrived();
-            if wishes.end {
+            if wishes.end && driver.borrow().leaves_in().is_some() {
+                // Told a second time.
                 return settle(&driver, &rings, program, &epoll);
+            }
+            if wishes.end {
+                driver.borrow_mut().leave();
             }
             if wishes.reopen {
                 driver.borrow().reopen_log();

@@ -76,7 +76,7 @@ pub fn wait_until<T: std::fmt::Debug>(
 /// SIGTERM, and status 0 soon after.
 pub fn stop(process: &Process) -> Result {
     process.signal(Signal::SIGTERM)?;
-    let ended: Option<ExitStatus> = process.wait_timeout(Duration::from_secs(2))?;
+    let ended: Option<ExitStatus> = process.wait_timeout(Duration::from_secs(5))?;
     let log = process.log();
     let status = ended.ok_or_else(|| format!("{} ignores SIGTERM:\n{log}", process.name()))?;
     assert!(status.success(), "{} ends with {status}:\n{log}", process.name());
