@@ -81,7 +81,7 @@ fn missing(status: &SwitchStatus) -> Option<String> {
     if status.services.is_empty() {
         return Some("the switch has no service; add one to cluster.toml: switchback reload".to_owned());
     }
-    if status.dispatch.learning {
+    if status.learning {
         return Some(
             "the switch has just started, and nodes are telling it their flows; wait a moment".to_owned(),
         );
@@ -189,8 +189,7 @@ mod tests {
         assert!(missing(&empty).is_some_and(|what| what.contains("no service")));
         let leaving = SwitchStatus { leaving: true, ..switch() };
         assert!(missing(&leaving).is_some_and(|what| what.contains("ending")));
-        let mut learning = switch();
-        learning.dispatch.learning = true;
+        let learning = SwitchStatus { learning: true, ..switch() };
         assert!(missing(&learning).is_some_and(|what| what.contains("just started")));
     }
 }

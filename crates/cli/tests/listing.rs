@@ -125,12 +125,7 @@ fn a_switch_that_starts_knows_all_flows() -> Result {
     let known = wait_until("all flows", PATIENCE, known, |(flows, _)| *flows >= all)?;
     println!("{all} flows: known {:?} after the start, ready after {began:?}", start.elapsed());
     assert_eq!(known, (all, all));
-    wait_until(
-        "the end of the lists",
-        PATIENCE,
-        || status(first),
-        |status| status["dispatch"]["learning"] == false,
-    )?;
+    wait_until("the end of the lists", PATIENCE, || status(first), |status| status["learning"] == false)?;
     let asked = status(first)?["dispatch"]["probed"].as_u64();
     assert_eq!(asked, Some(0), "flows that a list tells of were asked about");
 

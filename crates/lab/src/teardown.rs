@@ -130,7 +130,7 @@ fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Ends all processes in the namespaces: SIGTERM, after two seconds SIGKILL. Repeats until none is left, because a
+/// Ends all processes in the namespaces: SIGTERM, after five seconds SIGKILL. Repeats until none is left, because a
 /// process may have forked meanwhile.
 fn end_processes(namespaces: &[String]) -> Result<()> {
     let start = Instant::now();

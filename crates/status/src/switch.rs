@@ -18,6 +18,8 @@ pub struct SwitchStatus {
     pub interfaces: Vec<InterfaceStatus>,
     /// Time since its start, in seconds.
     pub uptime_s: u64,
+    /// Whether it has just started, beside others, and gets lists of flows from nodes.
+    pub learning: bool,
     /// Whether it is about to end, and serves only until other switches get its packets.
     pub leaving: bool,
     /// Entries of the flow map.
@@ -128,8 +130,6 @@ pub struct DispatchStatus {
     pub waiting: u64,
     /// Memory of all pending flows, in bytes.
     pub held_bytes: u64,
-    /// Whether the switch, beside others, has just started and gets lists of flows from nodes.
-    pub learning: bool,
     /// Packets that the kernel did not take, since the start.
     pub send_failed: u64,
     /// Counters of the dispatcher.

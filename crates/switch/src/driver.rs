@@ -577,6 +577,7 @@ impl<'a> Driver<'a> {
         SwitchStatus {
             interfaces: interfaces.collect(),
             uptime_s: self.now().as_secs(),
+            learning: self.is_learning(),
             leaving: self.leaving.is_some(),
             flows: 0,
             services: services.collect(),
@@ -633,7 +634,6 @@ impl<'a> Driver<'a> {
             pending: self.dispatcher.pending() as u64,
             waiting: self.dispatcher.crowded() as u64,
             held_bytes: self.dispatcher.held() as u64,
-            learning: self.is_learning(),
             send_failed: self.sender.failed,
             counts: self.dispatcher.stats.counts.clone(),
         }

@@ -45,6 +45,7 @@ fn switch() -> SwitchStatus {
     SwitchStatus {
         interfaces: vec![InterfaceStatus { name: "eth0".to_owned(), mode: "native".to_owned() }],
         uptime_s: 61,
+        learning: false,
         leaving: false,
         flows: 5,
         services: vec![ServiceStatus { name: "shop".to_owned(), requests: 42, ..ServiceStatus::default() }],

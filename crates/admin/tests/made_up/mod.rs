@@ -28,6 +28,7 @@ pub fn switch(nodes: usize, known: bool, up: Duration) -> SwitchStatus {
     SwitchStatus {
         interfaces: vec![InterfaceStatus { name: "eth0".to_owned(), mode: "native".to_owned() }],
         uptime_s: 3725 + up.as_secs(),
+        learning: false,
         leaving: false,
         flows: 1234 + grown(0.2, 0.0) % 100,
         services: vec![
