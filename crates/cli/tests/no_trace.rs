@@ -103,12 +103,11 @@ fn a_download_goes_on_over_a_restarted_switch() -> Result {
         let switch = traces::of(cluster.lab.switch(0))?;
         assert!(switch.is_empty(), "{switch:#?}");
         cluster.start_switch()?;
-        wait_until(
-            "flows found again",
-            PATIENCE,
-            || Ok(cluster.switch_status()?["dispatch"]["recovered"].as_u64()),
-            |n| *n > Some(0),
-        )?;
+        let found = || {
+            let dispatch = &cluster.switch_status()?["dispatch"];
+            Ok(["recovered", "listed"].map(|count| dispatch[count].as_u64().unwrap_or(0)))
+        };
+        wait_until("flows found again", PATIENCE, found, |found| found.iter().sum::<u64>() > 0)?;
         Ok(())
     })
 }
