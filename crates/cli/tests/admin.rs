@@ -131,6 +131,7 @@ fn ready_is_who_can_serve() -> Result {
         "switch: pool web has no node that is up: node0 draining\n"
     );
     cluster.run(cluster.lab.switch(0), &["undrain", "node0"])?.success()?;
+    becomes(cluster.lab.switch(0), "/readyz", 200)?;
     cluster.kill_node(0)?;
     assert_eq!(
         becomes(cluster.lab.switch(0), "/readyz", 503)?,
