@@ -193,6 +193,12 @@ fn the_page_follows_the_cluster() -> Result {
         browser.wait_for("document.querySelector('#drains').hidden")?;
         Ok(())
     };
+    // Connections that come before a node's first report stay at the other one.
+    let states = || {
+        let status = cluster.switch_status()?;
+        Ok([0, 1].map(|node| status["nodes"][node]["listeners"][0]["state"].clone()))
+    };
+    wait_until("both nodes", PATIENCE, states, |states| states.iter().all(|state| state == "up"))?;
     let ((), served) = load.run_beside(cluster.client(), vip, (body.path, &body.body), work)?;
     served.assert_all_answered();
     cluster.kill_switch()?;
