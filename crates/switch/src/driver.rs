@@ -233,7 +233,7 @@ impl<'a> Driver<'a> {
         let len = (record.len as usize).min(packet.len());
         let packet = &packet[..len];
         let is_handoff = record.kind == sb_record_kind::SB_RECORD_HANDOFF as u32;
-        match sb_op::from_number(record.option.op).filter(|_| is_handoff) {
+        match is_handoff.then(|| sb_op::from_number(record.option.op)).flatten() {
             Some(sb_op::SB_OP_FACTS) => return self.on_facts(&record, packet),
             Some(sb_op::SB_OP_FLOWS) => self.on_flows(&record, packet),
             _ => {

@@ -1354,3 +1354,35 @@ impl Reason {
         Reason::Released,
     ];
 }
+
+impl sb_op {
+    pub const ALL: [sb_op; 27] = [
+        sb_op::SB_OP_ADOPT,
+        sb_op::SB_OP_FORWARD,
+        sb_op::SB_OP_RELEASE,
+        sb_op::SB_OP_PROBE,
+        sb_op::SB_OP_ICMP,
+        sb_op::SB_OP_CONFIRM,
+        sb_op::SB_OP_HELLO,
+        sb_op::SB_OP_SYNC,
+        sb_op::SB_OP_DIRECT,
+        sb_op::SB_OP_ADOPTED,
+        sb_op::SB_OP_REFUSED,
+        sb_op::SB_OP_RELEASED,
+        sb_op::SB_OP_BUSY,
+        sb_op::SB_OP_CLOSED,
+        sb_op::SB_OP_OWNED,
+        sb_op::SB_OP_CONFIRMED,
+        sb_op::SB_OP_REPORT,
+        sb_op::SB_OP_SIZED,
+        sb_op::SB_OP_FACTS,
+        sb_op::SB_OP_FLOWS,
+        sb_op::SB_OP_UNOWNED,
+        sb_op::SB_OP_UNREAD,
+        sb_op::SB_OP_SYNCED,
+        sb_op::SB_OP_MOVE,
+        sb_op::SB_OP_HEARD,
+        sb_op::SB_OP_GONE,
+        sb_op::SB_OP_TUNNELED,
+    ];
+}

@@ -258,36 +258,9 @@ pub fn fold(mut total: u64) -> u16 {
 }
 
 impl sb_op {
-    /// The operation between switch and node with this number.
+    /// The operation with this number.
     pub fn from_number(number: u8) -> Option<sb_op> {
-        use sb_op::*;
-        [
-            SB_OP_ADOPT,
-            SB_OP_FORWARD,
-            SB_OP_RELEASE,
-            SB_OP_PROBE,
-            SB_OP_ICMP,
-            SB_OP_CONFIRM,
-            SB_OP_HELLO,
-            SB_OP_SYNC,
-            SB_OP_ADOPTED,
-            SB_OP_REFUSED,
-            SB_OP_RELEASED,
-            SB_OP_BUSY,
-            SB_OP_CLOSED,
-            SB_OP_OWNED,
-            SB_OP_CONFIRMED,
-            SB_OP_REPORT,
-            SB_OP_MOVE,
-            SB_OP_SIZED,
-            SB_OP_FACTS,
-            SB_OP_FLOWS,
-            SB_OP_UNOWNED,
-            SB_OP_UNREAD,
-            SB_OP_SYNCED,
-        ]
-        .into_iter()
-        .find(|op| *op as u8 == number)
+        sb_op::ALL.into_iter().find(|op| *op as u8 == number)
     }
 }
 

@@ -73,6 +73,16 @@ fn reasons(header: &Header) -> String {
     )
 }
 
+/// All operations, of the enum that bindgen makes.
+fn operations(header: &Header) -> String {
+    let names: Vec<&str> = header.block("enum sb_op").entries.iter().map(|entry| &*entry.name).collect();
+    let mut out = format!("\nimpl sb_op {{\n    pub const ALL: [sb_op; {}] = [\n", names.len());
+    for name in names {
+        writeln!(out, "        sb_op::{name},").unwrap();
+    }
+    out + "    ];\n}\n"
+}
+
 /// An enum, and its `impl` up to the end of `ALL`. A variant has a name, a value or "", and documentation.
 fn enumeration(name: &str, repr: &str, variants: &[(String, &str, &str)]) -> String {
     let mut out =
@@ -147,7 +157,9 @@ fn formats() -> String {
     made.push_str(&counters(&lists, "SB_SWITCH_COUNTERS", "SwitchCounter"));
     made.push_str(&counters(&lists, "SB_NODE_COUNTERS", "NodeCounter"));
     made.push_str(&counters(&lists, "SB_CLIENT_COUNTERS", "ClientCounter"));
-    made.push_str(&reasons(&on_the_wire()));
+    let wire = on_the_wire();
+    made.push_str(&reasons(&wire));
+    made.push_str(&operations(&wire));
     made
 }
 
