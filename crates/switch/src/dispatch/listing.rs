@@ -65,6 +65,11 @@ impl Lists {
         self.asked.get(&node).map_or((0, 0), |progress| (self.epoch, progress.number))
     }
 
+    /// Nodes to be told, since the last call, what has arrived of their lists, or that none is wanted any more.
+    pub fn unanswered(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.unanswered)
+    }
+
     /// Counts a flow found by a question; whether to list flows now.
     fn note_found(&mut self, now: Duration) -> bool {
         let (since, count) = self.found;
@@ -158,11 +163,6 @@ impl Dispatcher {
         if self.lists.note_found(self.now) {
             self.list_flows(self.now);
         }
-    }
-
-    /// Tells nodes what has arrived of their lists, or that none is wanted any more.
-    pub(super) fn acknowledge_flows(&mut self) {
-        std::mem::take(&mut self.lists.unanswered).into_iter().for_each(|node| self.say_hello(node));
     }
 
     /// Gives up lists of which nothing comes.

@@ -210,8 +210,9 @@ impl Dispatcher {
     /// Acknowledges facts and lists of flows to the nodes that sent some: once for all packets of a batch, because an
     /// acknowledgment costs as much as one of these packets.
     pub fn acknowledge(&mut self) {
-        self.acknowledge_facts();
-        self.acknowledge_flows();
+        let mut nodes = self.heard.unanswered();
+        nodes.append(&mut self.lists.unanswered());
+        nodes.into_iter().for_each(|node| self.say_hello(node));
     }
 
     /// Orders a node to drain, or to end that; false if there is no such node.

@@ -124,11 +124,6 @@ impl Dispatcher {
             self.output.observed.extend((lost > 0).then_some(Observation::Lost(lost)));
         }
     }
-
-    /// Acknowledges facts to the nodes that sent some.
-    pub(super) fn acknowledge_facts(&mut self) {
-        self.heard.unanswered().into_iter().for_each(|node| self.say_hello(node));
-    }
 }
 
 fn first(mut stream: Vec<u8>, limit: usize) -> Box<[u8]> {

@@ -132,7 +132,7 @@ fn facts_are_acknowledged_by_hello() {
         world.dispatcher.on_facts(id, Numbered { epoch: 9, number, lost }, &[fact.to_wire()]);
         // Once more, at once.
         world.dispatcher.on_facts(id, Numbered { epoch: 9, number, lost }, &[fact.to_wire()]);
-        world.dispatcher.acknowledge_facts();
+        world.dispatcher.acknowledge();
         let hello = world.flush();
         let [hello] = &hello[..] else { panic!("{} packets", hello.len()) };
         assert_eq!((hello.op, hello.node), (SB_OP_HELLO, node(1)));
