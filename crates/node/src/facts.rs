@@ -12,11 +12,8 @@ use switchback_wire::records::{Numbered, RECORDS_MAX, encode};
 use switchback_wire::{Seq, address_from, sb_closed, sb_end, sb_fact};
 
 use crate::signer::Signer;
+use crate::window::Window;
 
-/// Time after which an unacknowledged packet is sent again.
-const RESEND: Duration = Duration::from_millis(200);
-/// Packets in flight to a switch; no more than the queue of any interface holds.
-const WINDOW: usize = 128;
 /// Packets kept for a switch: some 120,000 facts.
 const KEPT: usize = 8192;
 
@@ -53,9 +50,7 @@ struct Outbox {
     packets: VecDeque<Vec<sb_fact>>,
     /// Number of the first packet, or of the next one if there is none.
     first: u32,
-    /// Number of packets sent; `since` is when the first of them was sent, or the one before it acknowledged.
-    sent: usize,
-    since: Option<Instant>,
+    window: Window,
 }
 
 impl Outboxes {
@@ -91,7 +86,7 @@ impl Outboxes {
 
     /// Whether packets wait for acknowledgments before they can be sent.
     pub(crate) fn is_behind(&self) -> bool {
-        self.by_switch.values().any(|outbox| outbox.packets.len() > outbox.sent)
+        self.by_switch.values().any(|outbox| outbox.packets.len() > outbox.window.sent())
     }
 
     /// Packets to send now. `listening` gives the last acknowledgment of a switch; a switch without one, or one that
@@ -142,8 +137,7 @@ impl Outbox {
             loose: Vec::new(),
             packets: VecDeque::new(),
             first: 1,
-            sent: 0,
-            since: None,
+            window: Window::default(),
         }
     }
 
@@ -152,31 +146,24 @@ impl Outbox {
     }
 
     fn begin_again(&mut self, epoch: u32) {
-        (self.epoch, self.known, self.first, self.sent) = (epoch, false, 1, 0);
+        (self.epoch, self.known, self.first, self.window) = (epoch, false, 1, Window::default());
     }
 
     fn acknowledged(&mut self, number: u32, now: Instant) {
         self.known = true;
         let count = number.wrapping_sub(self.first).wrapping_add(1) as usize;
         // Ignores numbers that were not sent.
-        if (1..=self.sent).contains(&count) {
+        if self.window.acknowledged(count, now) {
             self.packets.drain(..count);
             self.first = number.wrapping_add(1);
-            self.sent -= count;
-            self.since = Some(now);
         }
     }
 
-    /// Unsent packets, and after [`RESEND`] the sent ones as well; with their numbers.
+    /// Packets to send now, with their numbers.
     fn due(&mut self, now: Instant) -> Vec<(u32, &[sb_fact])> {
-        let late = self.since.is_some_and(|since| now.duration_since(since) >= RESEND);
-        let from = if late { 0 } else { self.sent };
-        self.sent = self.packets.len().min(WINDOW).max(from);
-        if from == 0 {
-            self.since = Some(now);
-        }
-        let numbers = self.first.wrapping_add(from as u32)..;
-        std::iter::zip(numbers, self.packets.range(from..self.sent).map(Vec::as_slice)).collect()
+        let due = self.window.due(self.packets.len(), now);
+        let numbers = self.first.wrapping_add(due.start as u32)..;
+        std::iter::zip(numbers, self.packets.range(due).map(Vec::as_slice)).collect()
     }
 }
 
@@ -222,6 +209,7 @@ fn unfinished(closed: &sb_closed) -> Vec<Fact> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::window::PACKETS as WINDOW;
     use switchback_http::framing::Framing;
     use switchback_http::framing::generated::{
         SB_FRAMING_BODY, SB_FRAMING_HEAD, SB_FRAMING_LOST, SB_FRAMING_SKIP, sb_framing,

@@ -6,18 +6,16 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Instant;
 
 use switchback_runtime::Result;
 use switchback_wire::records::{Numbered, RECORDS_MAX, encode};
 use switchback_wire::{SB_FLOWS_LAST, sb_flow, sb_listed};
 
 use crate::signer::Signer;
+use crate::window::Window;
 
-/// Packets in flight to a switch.
-const WINDOW: usize = 128;
-/// Time after which unacknowledged packets are sent again.
-const RESEND: Duration = Duration::from_millis(200);
 /// Lists at a time; the keys of a million flows take 36 MB. Other switches ask again.
 const LISTS_MAX: usize = 4;
 
@@ -39,9 +37,8 @@ struct List {
     flows: Vec<sb_flow>,
     /// Number of packets acknowledged.
     taken: usize,
-    /// Number of packets sent, the first of which beyond `taken` went at `since`.
-    sent: usize,
-    since: Instant,
+    /// Those behind them.
+    window: Window,
 }
 
 impl Lists {
@@ -59,7 +56,7 @@ impl Lists {
             if let Some(list) = self.0.get_mut(&switch) {
                 list.acknowledged(number as usize, now);
             } else if number == 0 && self.0.len() < LISTS_MAX {
-                self.0.insert(switch, List { epoch, flows: flows()?, taken: 0, sent: 0, since: now });
+                self.0.insert(switch, List { epoch, flows: flows()?, taken: 0, window: Window::default() });
             }
         }
         Ok(())
@@ -98,26 +95,22 @@ impl List {
     }
 
     fn acknowledged(&mut self, taken: usize, now: Instant) {
-        if (self.taken + 1..=self.sent).contains(&taken) {
-            (self.taken, self.since) = (taken, now);
+        if self.window.acknowledged(taken.wrapping_sub(self.taken), now) {
+            self.taken = taken;
         }
     }
 
-    /// Indices of packets that have not been sent, and after [`RESEND`] of all that are not acknowledged.
-    fn due(&mut self, now: Instant) -> std::ops::Range<usize> {
-        let is_late = self.sent > self.taken && now.duration_since(self.since) >= RESEND;
-        let from = if is_late { self.taken } else { self.sent };
-        if from == self.taken {
-            self.since = now;
-        }
-        self.sent = self.len().min(self.taken + WINDOW).max(from);
-        from..self.sent
+    /// Indices of packets to send now.
+    fn due(&mut self, now: Instant) -> Range<usize> {
+        let due = self.window.due(self.len() - self.taken, now);
+        self.taken + due.start..self.taken + due.end
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::window;
     use switchback_wire::clock::NodeClock;
     use switchback_wire::handoff::OVERHEAD_V4;
     use switchback_wire::packet::TcpView;
@@ -175,7 +168,7 @@ mod tests {
         let (mut ports, mut taken) = (Vec::new(), 0);
         while agent.lists.are_in_progress() || taken == 0 {
             let packets = agent.hears(7, taken);
-            assert!(packets.len() <= WINDOW);
+            assert!(packets.len() <= window::PACKETS);
             for (number, some, last) in packets {
                 taken += 1;
                 assert_eq!((number, last), (taken, ports.len() + some.len() == 2000));
@@ -193,7 +186,7 @@ mod tests {
         let mut agent = Agent::new(20);
         assert_eq!(agent.hears(7, 0).len(), 2);
         assert!(agent.hears(7, 1).is_empty(), "sent already");
-        agent.now += RESEND;
+        agent.now += window::RESEND;
         agent.ended = Some(20);
         assert_eq!(agent.hears(7, 1), [(2, (16..=19).collect(), true)]);
     }
