@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use switchback_lab::{Doing, Error, Host, Lab, Process, Result};
 
 use super::super::tls_load::BOTH;
-use super::faults::{Event, FLAP, Fault, Machines, wait, wait_until};
+use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
 
 /// Number of the machines.
 const MACHINES: usize = 2;
@@ -112,13 +112,7 @@ impl Machines for Balancers<'_> {
                 *haproxy = start_haproxy(lab, host)?;
                 *keepalived = start_keepalived(host)?;
             }
-            Fault::CutOff => {
-                note(Event::CutOff);
-                host.cut_link()?;
-                wait(lab, away)?;
-                note(Event::Mended);
-                host.mend_link()?;
-            }
+            Fault::CutOff => cut_off(lab, host, away, note)?,
             Fault::Restart => {
                 note(Event::Restarted);
                 keepalived.stop()?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use switchback_lab::{Error, Lab, Result};
+use switchback_lab::{Error, Host, Lab, Result};
 
 use super::super::open_loop::uniform;
 
@@ -91,6 +91,15 @@ pub(super) trait Machines {
         away: Duration,
         note: &mut dyn FnMut(Event),
     ) -> Result<()>;
+}
+
+/// [`Fault::CutOff`], which is the same for every machine.
+pub(super) fn cut_off(lab: &Lab, host: &Host, away: Duration, note: &mut dyn FnMut(Event)) -> Result<()> {
+    note(Event::CutOff);
+    host.cut_link()?;
+    wait(lab, away)?;
+    note(Event::Mended);
+    host.mend_link()
 }
 
 /// The history of a run: events with their times since its start.

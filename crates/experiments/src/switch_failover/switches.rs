@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchback_lab::{Error, Host, Lab, Process, Result};
 
 use super::super::tls_load;
-use super::faults::{Event, FLAP, Fault, Machines, wait, wait_until};
+use super::faults::{Event, FLAP, Fault, Machines, cut_off, wait, wait_until};
 
 /// The server of TLS connections' requests is the nodes' nginx.
 const SERVER: &str = "127.0.0.1:80";
@@ -102,13 +102,7 @@ impl Machines for Switches<'_> {
                 let switch = start_switch(host, self.program, &self.config)?;
                 self.switches[machine] = Switch { host, switch, bird, announce };
             }
-            Fault::CutOff => {
-                note(Event::CutOff);
-                host.cut_link()?;
-                wait(lab, away)?;
-                note(Event::Mended);
-                host.mend_link()?;
-            }
+            Fault::CutOff => cut_off(lab, host, away, note)?,
             Fault::Restart => {
                 note(Event::Restarted);
                 self.command(machine, "drain")?;

@@ -72,31 +72,31 @@ pub(in super::super) fn short_body(number: u64) -> String {
 
 /// The head of a response.
 pub(super) struct Head {
-    pub(super) status: u16,
     /// Bytes of the head.
     pub(super) len: usize,
     /// Bytes of the body; without `Content-Length`, zero.
     pub(super) body: usize,
 }
 
-/// The head at the beginning of these bytes, if it is complete.
-pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>, Bad> {
+/// The head at the beginning of these bytes, if it is complete; an error if it has another status than this.
+pub(super) fn head(bytes: &[u8], wanted: u16) -> Result<Option<Head>, Bad> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut response = httparse::Response::new(&mut fields);
     let httparse::Status::Complete(len) = response.parse(bytes).map_err(|_| Bad::Bytes)? else {
         return Ok(None);
     };
-    let length = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
-    let body = length.and_then(|field| std::str::from_utf8(field.value).ok()?.trim().parse().ok());
-    Ok(Some(Head { status: response.code.unwrap_or_default(), len, body: body.unwrap_or_default() }))
-}
-
-/// Takes a whole short response with this status from the beginning of `incoming`; true if it was there.
-fn take_short(incoming: &mut Vec<u8>, number: Option<u64>) -> Result<bool, Bad> {
-    let Some(Head { status, len, body }) = head(incoming)? else { return Ok(false) };
-    if status != 200 {
+    let status = response.code.unwrap_or_default();
+    if status != wanted {
         return Err(Bad::Status(status));
     }
+    let length = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
+    let body = length.and_then(|field| std::str::from_utf8(field.value).ok()?.trim().parse().ok());
+    Ok(Some(Head { len, body: body.unwrap_or_default() }))
+}
+
+/// Takes the whole short response to this request from the beginning of `incoming`; true if it was there.
+fn take_short(incoming: &mut Vec<u8>, number: Option<u64>) -> Result<bool, Bad> {
+    let Some(Head { len, body }) = head(incoming, 200)? else { return Ok(false) };
     let Some(content) = incoming.get(len..len + body) else { return Ok(false) };
     if number.is_none_or(|number| content != short_body(number).as_bytes()) {
         return Err(Bad::Bytes);
@@ -163,10 +163,7 @@ impl Talk for Download {
             return Err(Bad::Bytes);
         }
         if self.received.is_none() {
-            let Some(Head { status, len, body }) = head(incoming)? else { return Ok(()) };
-            if status != 200 {
-                return Err(Bad::Status(status));
-            }
+            let Some(Head { len, body }) = head(incoming, 200)? else { return Ok(()) };
             if body != self.text.len() {
                 return Err(Bad::Bytes);
             }

@@ -89,10 +89,7 @@ impl Talk for WebSocket {
         answered: &mut Vec<u64>,
     ) -> Result<(), Bad> {
         if !self.is_open {
-            let Some(Head { status, len, .. }) = head(incoming)? else { return Ok(()) };
-            if status != 101 {
-                return Err(Bad::Status(status));
-            }
+            let Some(Head { len, .. }) = head(incoming, 101)? else { return Ok(()) };
             incoming.drain(..len);
             self.is_open = true;
             answered.extend(self.asked.take());
