@@ -9,8 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
-use common::{PATIENCE, PROGRAM, Result, alone, status, stop, wait_until};
-use switchback_lab::{Host, Lab, Process, Topology};
+use common::{PATIENCE, Result, alone, start_daemon, status, stop, wait_until};
+use switchback_lab::{Host, Lab, Topology};
 use switchback_wire::generation::Generation;
 use switchback_wire::*;
 
@@ -21,14 +21,6 @@ const BATCH: usize = 4096;
 /// Flows of all nodes: with `SWITCHBACK_LONG` a million.
 fn count() -> usize {
     if std::env::var_os("SWITCHBACK_LONG").is_some() { 1_000_000 } else { 100_000 }
-}
-
-fn spawn(host: &Host, role: &str, config: &std::path::Path) -> Result<Process> {
-    let mut command = host.command(PROGRAM);
-    command.args([role, "--name", host.name(), "--interface", "eth0", "--config"]).arg(config);
-    let process = host.spawn(role, command)?;
-    process.wait_for_log("ready", PATIENCE)?;
-    Ok(process)
 }
 
 /// The map of the node's flows.
@@ -109,13 +101,13 @@ fn a_switch_that_starts_knows_all_flows() -> Result {
     let mut agents = Vec::new();
     for (place, node) in lab.nodes().enumerate() {
         node.nginx(&Default::default())?;
-        agents.push(spawn(node, "node", &config)?);
+        agents.push(start_daemon(node, "node", &config)?);
         let share = count() / NODES;
         fill(&lab, &owned(node)?, place * share..(place + 1) * share)?;
     }
     let first = lab.switches().next().ok_or("no switch")?;
     let start = Instant::now();
-    let switch = spawn(first, "switch", &config)?;
+    let switch = start_daemon(first, "switch", &config)?;
     let began = start.elapsed();
     let known = || {
         let status = status(first)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::document::block;
 use common::http::{Document, Documents, alternating, fetch, start_fetch};
 use common::steady::{Served, Steady};
-use common::{PATIENCE, PROGRAM, Result, alone, status, stop, traces, wait_until};
+use common::{PATIENCE, PROGRAM, Result, alone, start_daemon, status, stop, traces, wait_until};
 use nix::sys::signal::Signal;
 use switchback_lab::{Host, Lab, Process, Routing, ServerOptions, Topology};
 
@@ -45,7 +45,7 @@ impl<'a> Switch<'a> {
         Ok(Switch {
             host,
             config: config.to_owned(),
-            switch: start_switch(host, config)?,
+            switch: start_daemon(host, "switch", config)?,
             bird: host.process("bird").ok_or("BIRD does not run")?,
             announce: host.announce_when_ready(Path::new(PROGRAM))?,
         })
@@ -62,7 +62,7 @@ impl<'a> Switch<'a> {
     fn start_again(&mut self) -> Result {
         self.bird = self.host.bird()?;
         self.announce = self.host.announce_when_ready(Path::new(PROGRAM))?;
-        self.switch = start_switch(self.host, &self.config)?;
+        self.switch = start_daemon(self.host, "switch", &self.config)?;
         Ok(())
     }
 
@@ -72,14 +72,6 @@ impl<'a> Switch<'a> {
         let nodes = status["nodes"].as_array().ok_or("no nodes")?;
         Ok(nodes.iter().filter_map(|node| node["requests"].as_u64()).sum())
     }
-}
-
-fn start_switch(host: &Host, config: &Path) -> Result<Process> {
-    let mut command = host.command(PROGRAM);
-    command.args(["switch", "--name", host.name(), "--interface", "eth0", "--config"]).arg(config);
-    let process = host.spawn("switch", command)?;
-    process.wait_for_log("ready", PATIENCE)?;
-    Ok(process)
 }
 
 /// Waits until the router's routes to both VIPs lead to these switches; how long that took.
@@ -127,11 +119,7 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
     let mut agents = Vec::new();
     for node in lab.nodes() {
         node.nginx(&servers)?;
-        let mut agent = node.command(PROGRAM);
-        agent.args(["node", "--name", node.name(), "--interface", "eth0", "--config"]).arg(&config);
-        let agent = node.spawn("agent", agent)?;
-        agent.wait_for_log("ready", PATIENCE)?;
-        agents.push(agent);
+        agents.push(start_daemon(node, "node", &config)?);
     }
     let switches = lab.switches().map(|host| Switch::start(host, &config));
     let [first, mut second, mut third]: [Switch<'_>; SWITCHES] =
@@ -164,7 +152,7 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
         third.switch.kill()?;
         out("its process killed", &[0, 1])?;
         all_are_used(&[&first, &second])?;
-        third.switch = start_switch(third.host, &config)?;
+        third.switch = start_daemon(third.host, "switch", &config)?;
         println!("its process started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
         all_are_used(&[&first, &second, &third])?;
 
@@ -176,7 +164,7 @@ fn switches_go_and_come_back_and_no_client_notices() -> Result {
         let ended = third.switch.wait_timeout(PATIENCE)?.ok_or("it does not end")?;
         assert!(ended.success(), "{ended}");
         all_are_used(&[&first, &second])?;
-        third.switch = start_switch(third.host, &config)?;
+        third.switch = start_daemon(third.host, "switch", &config)?;
         println!("started again: in after {:?}", routes_lead_to(&lab, &[0, 1, 2])?);
         all_are_used(&[&first, &second, &third])
     };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::document::block;
 use common::http::{Document, start_fetch};
 use common::steady::Steady;
-use common::{PATIENCE, PROGRAM, Result, alone, markdown, status, wait_until, write_script};
+use common::{PATIENCE, PROGRAM, Result, alone, markdown, start_daemon, status, wait_until, write_script};
 use switchback_lab::{Cluster, Host, Lab, Process, ServerOptions, Topology};
 
 /// A switch whose master is keepalived.
@@ -125,9 +125,7 @@ impl<'a> Machine<'a> {
 fn start_nodes(lab: &Lab, config: &Path) -> Result {
     for node in lab.nodes() {
         node.nginx(&ServerOptions::default())?;
-        let mut agent = node.command(PROGRAM);
-        agent.args(["node", "--name", node.name(), "--interface", "eth0", "--config"]).arg(config);
-        node.spawn("agent", agent)?.wait_for_log("ready", PATIENCE)?;
+        start_daemon(node, "node", config)?;
     }
     Ok(())
 }

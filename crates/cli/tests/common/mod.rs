@@ -73,6 +73,15 @@ pub fn wait_until<T: std::fmt::Debug>(
     }
 }
 
+/// `switchback switch` or `switchback node` on a host that has the name in the configuration, when it is ready.
+pub fn start_daemon(host: &Host, role: &str, config: &Path) -> Result<Process> {
+    let mut command = host.command(PROGRAM);
+    command.args([role, "--name", host.name(), "--interface", "eth0", "--config"]).arg(config);
+    let process = host.spawn(role, command)?;
+    process.wait_for_log("ready", PATIENCE)?;
+    Ok(process)
+}
+
 /// SIGTERM, and status 0 soon after.
 pub fn stop(process: &Process) -> Result {
     process.signal(Signal::SIGTERM)?;
