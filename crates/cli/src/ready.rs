@@ -22,8 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Tell by the exit status whether the switch on this machine is ready
 ///
 /// For scripts that decide which of several switches gets the clients' packets. Exit status 0: the switch answers
-/// within a second and is not ending, its program is attached, it hears from at least one node of every service and has the nodes' flows, and
-/// is not withdrawn (`drain --self`). Otherwise 1, and a line says what is missing and what mends it.
+/// within a second and is not ending, its program is attached, it hears from at least one node of every service and has
+/// the nodes' flows, and is not withdrawn (`drain --self`). Otherwise 1, and a line says what is missing and what mends
+/// it.
 #[derive(Args)]
 pub struct Ready {
     /// The switch's socket; without, that of the switch in this network namespace

@@ -57,12 +57,17 @@ impl<'a> Switches<'a> {
             announce.stop()?;
             switch.stop()?;
         }
-        self.agents.iter().try_for_each(|agent| agent.stop().map(drop))
+        self.agents.iter().try_for_each(|agent| agent.stop().map(drop))?;
+        self.routes_lead_to(&[])
     }
 
     /// Waits until the router's route has all switches as next hops, or all but one.
     fn are_routed(&self, without: Option<usize>) -> Result<()> {
         let wanted: Vec<usize> = (0..self.switches.len()).filter(|index| Some(*index) != without).collect();
+        self.routes_lead_to(&wanted)
+    }
+
+    fn routes_lead_to(&self, wanted: &[usize]) -> Result<()> {
         let is_true = || Ok(self.lab.routed_switches(self.lab.vip4().into())? == wanted);
         wait_until(self.lab, &format!("routes to the switches {wanted:?}"), is_true)
     }
